@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 STAMP := $(VENV)/.compiled
-KERNELS := $(wildcard grouplearn/kernels/source/*) grouplearn/kernels/compiling.py
+KERNELS := $(wildcard grouplearn/kernels/source/*.cpp grouplearn/kernels/source/*/*) grouplearn/kernels/build/compiling.py
 FLIGHTS := build/flights.duckdb
 
 EXAMPLES ?= 60
@@ -24,7 +24,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 # The installation has compiled them; this is for those who change them.
 $(STAMP): $(INSTALLED) $(KERNELS)
-	$(BIN)/python -m grouplearn.kernels.compiling >/dev/null
+	$(BIN)/python -m grouplearn.kernels.build.compiling >/dev/null
 	touch $@
 
 demo: $(STAMP)  ## set up, then train one model per carrier on 336,776 real flights

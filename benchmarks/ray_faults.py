@@ -24,10 +24,10 @@ import numpy as np
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.learners.contract.problem import Task
 from grouplearn.runtime.local import LocalRuntime
-from grouplearn.runtime.ray.processes import of_session
 from grouplearn.runtime.ray.runtime import RayRuntime
 from grouplearn.runtime.ray.settings import Cluster
-from grouplearn.runtime.ray.supervisor import CHILDREN
+from grouplearn.runtime.ray.supervised.processes import of_session
+from grouplearn.runtime.ray.supervised.supervisor import CHILDREN
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.sharded.gap import Gap
 from grouplearn.schedule.visiting import first_blocks

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import duckdb
 
-from grouplearn.bind import options
+from grouplearn.bind.run import options
 from grouplearn.learners import registry
 from grouplearn.learners.contract.access import PATTERNS
 from grouplearn.learners.contract.config import Hyperparameter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 
-from grouplearn.kernels import builds
+from grouplearn.kernels.build import builds
 
 
 @functools.cache

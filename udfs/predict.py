@@ -39,9 +39,9 @@ def grouplearn_predict_number(
 
 
 def _predicted(wanted: Any, models: Any, rows: Any, texts: Any) -> Any:
-    from grouplearn.prediction.exact_rows import ExactRows
     from grouplearn.prediction.prediction import Caller, predictor_of_token
     from grouplearn.prediction.predictions import Part
+    from grouplearn.prediction.rows.exact_rows import ExactRows
 
     part, token, transaction, session, kind = wanted
     models, rows, texts = (_array(column) for column in (models, rows, texts))

@@ -14,8 +14,8 @@ from grouplearn.bind.features import BoundItem, FeatureBinder
 from grouplearn.bind.holdout import HoldoutBinder
 from grouplearn.bind.label import LabelBinder
 from grouplearn.bind.objectives import Bound
-from grouplearn.bind.options import RunOptions, bind_options
 from grouplearn.bind.refit import refits
+from grouplearn.bind.run.options import RunOptions, bind_options
 from grouplearn.bind.searching import SearchBinder, bind_within, searched
 from grouplearn.bind.sql import bounds as sql_bounds
 from grouplearn.bind.sql import types

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from grouplearn import sqltext
 from grouplearn.bind.bound import Holdout
-from grouplearn.bind.options import has_rounds
+from grouplearn.bind.run.options import has_rounds
 from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.learners.contract.learner import Learner

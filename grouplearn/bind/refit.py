@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grouplearn.bind.bound import Holdout
-from grouplearn.bind.options import RunOptions
+from grouplearn.bind.run.options import RunOptions
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.parser.statements import TrainModel
 from grouplearn.search.procedures import SearchPlan

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from grouplearn import sqltext
-from grouplearn.bind.options import RunOptions, check_parameter, defaults, resolved
+from grouplearn.bind.run.options import RunOptions, check_parameter, defaults, resolved
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.errors import Span
 from grouplearn.interrupting import watched

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from grouplearn.bind.options import bind_hyperparameter
+from grouplearn.bind.run.options import bind_hyperparameter
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.errors import did_you_mean
 from grouplearn.learners.contract.config import Config

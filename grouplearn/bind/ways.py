@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from grouplearn.bind import compatibility
+from grouplearn.bind.run import compatibility
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.errors import did_you_mean
 from grouplearn.learners import registry

@@ -13,9 +13,9 @@ from typing import Any, Literal, overload
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.data.checksums import Damaged
+from grouplearn.data.files.checksums import Damaged
+from grouplearn.data.files.own_files import plain_file
 from grouplearn.data.lists import LIST_ARRAYS, Lists
-from grouplearn.data.own_files import plain_file
 
 FloatArray = npt.NDArray[np.float64]
 #: Numbers in single or in double precision; the same numbers have the same models, bit for bit.

@@ -11,7 +11,8 @@ import duckdb
 from grouplearn.catalog.checks.trust import check
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import VERSION
-from grouplearn.exchange import native, onnx_files, plain_files, sql_script
+from grouplearn.exchange import native, plain_files, sql_script
+from grouplearn.exchange.onnx import files as onnx_files
 from grouplearn.exchange.writing import Written, write
 from grouplearn.learners import registry
 

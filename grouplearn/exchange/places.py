@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from grouplearn.data.own_files import PRIVATE, NotOwn, plain_directory
+from grouplearn.data.files.own_files import PRIVATE, NotOwn, plain_directory
 from grouplearn.exchange.directory import MANIFEST, CannotExchange, is_as_written, read_manifest, said
 
 #: What a directory beside a place is: one that is being written, or one that stood there until it is replaced.

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grouplearn.data.own_files import PRIVATE, NotOwn, own_file, plain_directory, write_whole
+from grouplearn.data.files.own_files import PRIVATE, NotOwn, own_file, plain_directory, write_whole
 from grouplearn.exchange.directory import LAYOUT, MANIFEST, PROGRAM, CannotExchange
 from grouplearn.exchange.places import Place, Stamps, place_of
 

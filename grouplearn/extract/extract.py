@@ -24,8 +24,8 @@ from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.arrays import LengthError
 from grouplearn.data.dataset import Dataset, DatasetFiles, Group
+from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.data.memory import memory_limit, rows_stay_in_memory
-from grouplearn.data.run_directory import RunDirectory
 from grouplearn.errors import did_you_mean
 from grouplearn.extract.batches import batches
 from grouplearn.extract.group_counts import GroupCount, group_counts

@@ -8,9 +8,9 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 from grouplearn.amounts import amount_of_bytes
-from grouplearn.bind import memory_limit as memory
 from grouplearn.bind.bind import grouping
 from grouplearn.bind.bound import BoundTrain
+from grouplearn.bind.run import memory_limit as memory
 from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.extract.batches import batches

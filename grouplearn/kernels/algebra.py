@@ -1,4 +1,4 @@
-"""Products, eigenvectors and functions of arrays, in double precision: ``source/algebra.cpp``, ``eigen.cpp``,
+"""Products, eigenvectors and functions of arrays, in double precision: ``source/algebra/algebra.cpp``, ``eigen.cpp``,
 ``functions.cpp``."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""k-means of groups of rows (``source/clustering.cpp``): of many groups in one call, or of one group pass by pass.
+"""k-means of groups of rows (``source/clusters/clustering.cpp``): of many groups in one call, or of one group pass by pass.
 
 Every k of a grid trains in the same passes. What decides a model is the group's rows in their order, its seed, and the config:
 neither other groups, nor other configs, nor how blocks of rows are shared out.
@@ -27,7 +27,7 @@ SAMPLED_ROWS, SAMPLED_FEWEST, SAMPLED_BYTES = 8_192, 256, 4 << 20
 #: What becomes of a model: ``CONVERGED``, ``ENDED`` at the most passes, or ``FAILED`` where its sums are not finite.
 MOVING, LAST_LOOK, CONVERGED, ENDED, FAILED = range(5)
 
-#: Arrays of a ``State`` (and of what is ``Found``) and of ``Sums``, in the order of ``source/clustering_passes.hpp``.
+#: Arrays of a ``State`` (and of what is ``Found``) and of ``Sums``, in the order of ``source/clusters/clustering_passes.hpp``.
 _STATE = ("centroids", "clusters", "inertia", "passes", "phase")
 _SUMS = ("clusters", "inertia", "far", "spread")
 _POINTER, _COUNT, _SEED = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint64
@@ -67,7 +67,7 @@ class Clusters(NamedTuple):
 
 
 class _Plan(ctypes.Structure):
-    """``Plan`` of ``source/clustering_passes.hpp``."""
+    """``Plan`` of ``source/clusters/clustering_passes.hpp``."""
 
     _fields_ = (
         *((name, _COUNT) for name in ("d", "models", "configs", "chains", "limit")),

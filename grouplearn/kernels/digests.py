@@ -1,4 +1,4 @@
-"""SHA-256 of the numbers of many models in one call: ``source/digests.cpp``."""
+"""SHA-256 of the numbers of many models in one call: ``source/rows/digests.cpp``."""
 
 from __future__ import annotations
 

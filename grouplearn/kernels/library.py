@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.kernels.builds import library
+from grouplearn.kernels.build.builds import library
 
 #: Seconds between two questions whether to stop.
 _ASKED_EVERY = 0.02
@@ -26,7 +26,7 @@ _ASK = ctypes.CFUNCTYPE(ctypes.c_int)
 
 
 class _Ear(ctypes.Structure):
-    """Whom the kernels of a thread ask, as ``source/looks.hpp`` has it."""
+    """Whom the kernels of a thread ask, as ``source/lanes/looks.hpp`` has it."""
 
     _fields_ = (
         ("ask", _ASK), ("every", ctypes.c_int64), ("next", ctypes.c_int64), ("left", ctypes.c_int64), ("stopped", ctypes.c_int64)
@@ -79,8 +79,8 @@ def asking(look: Callable[[], None], every: float = _ASKED_EVERY) -> Iterator[No
     """Let kernels that this thread calls in the body ``look`` whether to stop: at once, and then about every 20 ms.
 
     What ``look`` raises ends the kernel, whose results are then not to be used, and is raised by the call. ``every`` is in
-    seconds; 0: at every ``STRETCH`` of work (``source/looks.hpp``), which does not depend on time. Of contexts in each other
-    all are asked, as often as the one that wants it most.
+    seconds; 0: at every ``STRETCH`` of work (``source/lanes/looks.hpp``), which does not depend on time. Of contexts in each
+    other all are asked, as often as the one that wants it most.
     """
     ask, before = function("ask_of_thread", ctypes.c_void_p), _thread.ear
     apart = int(every * 1e9)

@@ -1,4 +1,4 @@
-"""All metrics of all configs of groups of rows, from their models or from scores (``source/metrics.cpp``)."""
+"""All metrics of all configs of groups of rows, from their models or from scores (``source/metrics/metrics.cpp``)."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def areas(
 ) -> FloatArray:
     """Return the areas (C,) under the ROC curves of scores in ``runs`` (C, n of it), none negative, or average precisions.
 
-    Σ over pairs w⁺w⁻·([s⁺ > s⁻] + ½[s⁺ = s⁻]) / (Σw⁺·Σw⁻), or Σₙ (Rₙ - Rₙ₋₁)·Pₙ, highest scores first (``source/ranking.hpp``).
+    Σ over pairs w⁺w⁻·([s⁺ > s⁻] + ½[s⁺ = s⁻]) / (Σw⁺·Σw⁻), or Σₙ (Rₙ - Rₙ₋₁)·Pₙ, highest first (``source/metrics/ranking.hpp``).
     ``positive`` and ``weight`` are (n,) of all runs, None where rows weigh alike. NaN where a score is, or there is no such pair.
     """
     rows = [each if each.strides[-1] == each.itemsize else np.ascontiguousarray(each) for each in runs]

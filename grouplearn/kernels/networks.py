@@ -18,7 +18,7 @@ from grouplearn.kernels.library import address, function, single_or_double
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-#: Activations, tasks and optimizers by their numbers in ``source/activations.hpp``, ``network.hpp`` and ``descent.hpp``.
+#: Activations, tasks and optimizers by their numbers in ``source/networks/activations.hpp``, ``network.hpp`` and ``descent.hpp``.
 ACTIVATIONS = ("relu", "tanh", "gelu", "sigmoid")
 TASKS = ("regression", "binary", "multiclass")
 OPTIMIZERS = ("adam", "sgd")

@@ -1,4 +1,4 @@
-"""Rows on principal components (``source/projections.cpp``): coordinates, what is left of a row, and what these sum to."""
+"""Rows on principal components (``source/clusters/projections.cpp``): coordinates, what is left of a row, their sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of rows by group and hash, and of a draw among the rows of each group (``source/row_order.cpp``, ``split.cpp``)."""
+"""The order of rows by group and hash, and of a draw in each group (``source/rows/row_order.cpp``, ``split.cpp``)."""
 
 from __future__ import annotations
 

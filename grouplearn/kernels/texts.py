@@ -1,4 +1,4 @@
-"""Numbers for texts in the order in which they are met (``source/texts.cpp``)."""
+"""Numbers for texts in the order in which they are met (``source/rows/texts.cpp``)."""
 
 from __future__ import annotations
 

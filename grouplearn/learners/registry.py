@@ -12,7 +12,7 @@ from grouplearn.learners.contract.config import SOLVER, Config
 from grouplearn.learners.contract.learner import Form, Learner
 from grouplearn.learners.contract.problem import Link, Problem, Task
 from grouplearn.learners.contract.state import Artifact
-from grouplearn.learners.linear.by_coordinates import (
+from grouplearn.learners.linear.coordinate_descent.learners import (
     LinearRegressionByCoordinates,
     LinearSvmByCoordinates,
     LogisticRegressionByCoordinates,
@@ -22,7 +22,7 @@ from grouplearn.learners.linear.linear_regression import LinearRegression
 from grouplearn.learners.linear.linear_svm import LinearSvm
 from grouplearn.learners.linear.logistic_regression import LogisticRegression
 from grouplearn.learners.linear.poisson_regression import PoissonRegression
-from grouplearn.learners.linear.sgd_learners import (
+from grouplearn.learners.linear.stochastic_gradient.learners import (
     LinearRegressionSgd,
     LinearSvmSgd,
     LogisticRegressionSgd,

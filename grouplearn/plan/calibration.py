@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from grouplearn.bind.sql.outside import Outside
-from grouplearn.data.own_files import PRIVATE, plain_file, replace_file
+from grouplearn.data.files.own_files import PRIVATE, plain_file, replace_file
 from grouplearn.errors import OperationalError, render
 from grouplearn.learners.contract.cost import UNKNOWN, Coefficients
 from grouplearn.plan.choose import Choice

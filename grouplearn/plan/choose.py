@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grouplearn.amounts import amount_of_bytes, counted, rounded_seconds, share, two_digits
-from grouplearn.bind import compatibility as legality
-from grouplearn.bind import memory_limit as memory
 from grouplearn.bind import searching
+from grouplearn.bind.run import compatibility as legality
+from grouplearn.bind.run import memory_limit as memory
 from grouplearn.interrupting import watched
 from grouplearn.plan.physical import RAY_REPAYS_SECONDS, RAY_REPAYS_WITHIN, PhysicalPlan
 from grouplearn.plan.rounds import round_facts

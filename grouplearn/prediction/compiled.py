@@ -18,8 +18,8 @@ from grouplearn.learners.contract import problem
 from grouplearn.learners.trees.nodes import FeatureColumns
 from grouplearn.learners.trees.scoring import GroupTrees, compile_forests
 from grouplearn.prediction.group_models import GroupModel
-from grouplearn.prediction.known_values import Codes
-from grouplearn.prediction.vocabulary import Layout
+from grouplearn.prediction.rows.known_values import Codes
+from grouplearn.prediction.rows.vocabulary import Layout
 
 #: How a kernel says what becomes of the score of a linear model: of two classes it returns both probabilities.
 _LINKS: Mapping[problem.Link, Link] = {

@@ -26,8 +26,8 @@ from grouplearn.catalog.checks.trust import Guard
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.errors import data_error
-from grouplearn.prediction.exact_rows import ExactRows
 from grouplearn.prediction.predictions import Part
+from grouplearn.prediction.rows.exact_rows import ExactRows
 from grouplearn.prediction.scoring import Scorer, load_scorer
 
 #: Where a name is looked for.

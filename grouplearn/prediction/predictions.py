@@ -14,7 +14,7 @@ from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.views import level_names
 from grouplearn.data.dataset import FloatArray
 from grouplearn.errors import data_error
-from grouplearn.prediction.known_values import Codes
+from grouplearn.prediction.rows.known_values import Codes
 
 #: What ``predict`` returns, as Arrow: ``asking.PREDICTION``.
 ARROW_TYPE = pa.struct(

@@ -28,14 +28,14 @@ from grouplearn.learners.registry import how_to_register
 from grouplearn.learners.registry import learner as learner_named
 from grouplearn.learners.registry import names as registered_names
 from grouplearn.prediction.compiled import CompiledModel
-from grouplearn.prediction.exact_rows import ExactRows
 from grouplearn.prediction.forms.routed import GROUP, NUMERIC, item_alias, routed_cte, rows_cte
 from grouplearn.prediction.group_models import GroupModel, load_groups
-from grouplearn.prediction.known_values import Codes
-from grouplearn.prediction.own_columns import OwnColumns
 from grouplearn.prediction.predictions import Part, Predictions
-from grouplearn.prediction.row_reader import INDEX, RowReader
-from grouplearn.prediction.vocabulary import Vocabulary
+from grouplearn.prediction.rows.exact_rows import ExactRows
+from grouplearn.prediction.rows.known_values import Codes
+from grouplearn.prediction.rows.own_columns import OwnColumns
+from grouplearn.prediction.rows.row_reader import INDEX, RowReader
+from grouplearn.prediction.rows.vocabulary import Vocabulary
 
 #: Opens the connection that evaluates what no kernel reads.
 Cursor = Callable[[], duckdb.DuckDBPyConnection]

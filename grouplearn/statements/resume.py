@@ -10,17 +10,17 @@ from functools import partial
 from typing import Any
 
 from grouplearn import sqltext
-from grouplearn.bind import compatibility as legality
 from grouplearn.bind.definition import ModelDefinition
-from grouplearn.bind.options import bind_resume_options, executor_again
+from grouplearn.bind.run import compatibility as legality
+from grouplearn.bind.run.options import bind_resume_options, executor_again
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog.identities import identity_at
 from grouplearn.catalog.views import best_sql
-from grouplearn.data import checksums
-from grouplearn.data.checksums import Damaged
+from grouplearn.data.files import checksums
+from grouplearn.data.files.checksums import Damaged
+from grouplearn.data.files.own_files import NotOwn
+from grouplearn.data.files.run_directory import RunDirectory, durable_runs, remove_run, runs_of
 from grouplearn.data.memory import ran_out
-from grouplearn.data.own_files import NotOwn
-from grouplearn.data.run_directory import RunDirectory, durable_runs, remove_run, runs_of
 from grouplearn.errors import Cancelled, ModelExists, OutOfMemory, Span, TrainingError, did_you_mean
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner

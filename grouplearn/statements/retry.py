@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from grouplearn.bind import compatibility as legality
 from grouplearn.bind.bind import bind
 from grouplearn.bind.bound import BoundTrain
-from grouplearn.bind.options import bind_retry_options, executor_again
+from grouplearn.bind.run import compatibility as legality
+from grouplearn.bind.run.options import bind_retry_options, executor_again
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog import models
 from grouplearn.catalog.checks import search_path
@@ -20,7 +20,7 @@ from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.records import RunOutcome
 from grouplearn.catalog.views import best_sql
 from grouplearn.data.dataset import Group
-from grouplearn.data.run_directory import RunDirectory
+from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.errors import Error, ParseError
 from grouplearn.extract.database_memory import database_within
 from grouplearn.extract.extract import Statistics, extract, statistics

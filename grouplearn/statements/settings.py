@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grouplearn.bind.bind import bind_learner
-from grouplearn.bind.options import check_setting, known_setting
+from grouplearn.bind.run.options import check_setting, known_setting
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.parser.statements import Calibrate, ResetCalibration, SetOption
 from grouplearn.plan import calibration

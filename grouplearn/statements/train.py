@@ -18,7 +18,7 @@ from grouplearn.catalog.identities import Identity, identity_at
 from grouplearn.catalog.records import RunOutcome
 from grouplearn.catalog.schema import table
 from grouplearn.data.dataset import Dataset, Group
-from grouplearn.data.run_directory import RunDirectory, runs_of
+from grouplearn.data.files.run_directory import RunDirectory, runs_of
 from grouplearn.errors import ModelExists
 from grouplearn.extract.database_memory import database_within
 from grouplearn.extract.extract import extract, refuse_nothing

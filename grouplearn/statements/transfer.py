@@ -8,11 +8,11 @@ from pathlib import Path
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import Location
-from grouplearn.data.run_directory import size
+from grouplearn.data.files.run_directory import size
 from grouplearn.errors import DataError, Error, MissingDependency, ModelExists, NotTrusted
 from grouplearn.exchange import exporting, native
 from grouplearn.exchange.directory import CannotExchange, located
-from grouplearn.exchange.onnx_graph import OnnxMissing
+from grouplearn.exchange.onnx.graph import OnnxMissing
 from grouplearn.parser.statements import ExportModel, ImportModel, Sql
 from grouplearn.prediction import prediction
 from grouplearn.statements import answers

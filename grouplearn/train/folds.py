@@ -12,7 +12,7 @@ from grouplearn.data.shard import FloatArray, Stack
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import MomentsLearner
-from grouplearn.learners.linear import moments
+from grouplearn.learners.linear.least_squares import moments
 from grouplearn.learners.linear.solved import SolvedLinear, measure
 from grouplearn.train.results.packed import mean_known
 from grouplearn.train.rows.prepare_stack import PreparedFolds

@@ -18,7 +18,7 @@ import safetensors.numpy
 import grouplearn
 from grouplearn.catalog import models
 from grouplearn.errors import DataError
-from grouplearn.prediction.row_reader import bucket_numbers
+from grouplearn.prediction.rows.row_reader import bucket_numbers
 
 #: Damages that each did something else once: raised Python's errors, hung, or named nothing.
 KNOWN = (

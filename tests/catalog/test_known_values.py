@@ -6,9 +6,9 @@ import pytest
 
 import grouplearn
 from grouplearn.bind.sql.types import exactly
-from grouplearn.prediction import known_values, vocabulary
-from grouplearn.prediction.known_values import KnownValues
-from grouplearn.prediction.vocabulary import Places
+from grouplearn.prediction.rows import known_values, vocabulary
+from grouplearn.prediction.rows.known_values import KnownValues
+from grouplearn.prediction.rows.vocabulary import Places
 
 #: Values of a few types, as texts with _ for a space; there is a NULL besides.
 VALUES = {

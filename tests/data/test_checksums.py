@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from grouplearn.data import checksums
-from grouplearn.data.checksums import CHUNK, Damaged
+from grouplearn.data.files import checksums
+from grouplearn.data.files.checksums import CHUNK, Damaged
 
 SIZES = [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5]
 

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from grouplearn.data import encoders, list_columns
-from grouplearn.data.checksums import Damaged
 from grouplearn.data.dataset import Dataset, Item
 from grouplearn.data.encoders import FittedItem
+from grouplearn.data.files.checksums import Damaged
+from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.data.list_columns import elements, lengths, lists_of
 from grouplearn.data.lists import Lists
-from grouplearn.data.run_directory import RunDirectory
 from grouplearn.runtime.ray.rows import shared_files
 from grouplearn.train.rows.sources import joined, pick
 

@@ -21,7 +21,7 @@ import pytest
 import grouplearn
 from grouplearn.data import memory
 from grouplearn.data.dataset import ARRAYS, Dataset, DatasetFiles
-from grouplearn.data.run_directory import PID_FILE, RunDirectory, is_locked, remove_stale, size
+from grouplearn.data.files.run_directory import PID_FILE, RunDirectory, is_locked, remove_stale, size
 from grouplearn.extract import extract
 from grouplearn.statements.workflow import training
 
@@ -134,7 +134,7 @@ def test_rows_of_a_database_in_memory_are_temporary_files(tmp_path: Path, monkey
 def test_directories_of_dead_processes_are_removed_and_of_live_ones_kept(tmp_path: Path) -> None:
     parent = tmp_path / "shop.duckdb.grouplearn"
     program = (
-        "import os, sys\nfrom pathlib import Path\nfrom grouplearn.data.run_directory import RunDirectory\n"
+        "import os, sys\nfrom pathlib import Path\nfrom grouplearn.data.files.run_directory import RunDirectory\n"
         "directory = RunDirectory(Path(sys.argv[1]))\ndirectory.array('y', (1000,), 'f8')\n"
         "print(directory.path, flush=True)\nos.kill(os.getpid(), 9)\n"
     )
@@ -304,7 +304,7 @@ def test_what_a_process_left_while_it_made_its_directory_goes_when_it_is_old(
 
 def test_runs_that_begin_and_end_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
     program = (
-        "import sys\nfrom pathlib import Path\nfrom grouplearn.data.run_directory import RunDirectory\n"
+        "import sys\nfrom pathlib import Path\nfrom grouplearn.data.files.run_directory import RunDirectory\n"
         "for _ in range(500):\n"
         "    with RunDirectory(Path(sys.argv[1])) as directory:\n"
         "        directory.array('y', (3,), 'f8')\n"
@@ -317,7 +317,7 @@ def test_runs_that_begin_and_end_at_once_do_not_disturb_each_other(tmp_path: Pat
 
 def while_waiting(monkeypatch: pytest.MonkeyPatch, action: Callable[[], None]) -> None:
     """Have ``action`` happen when somebody waits for a lock."""
-    monkeypatch.setattr("grouplearn.data.held_directories.time.sleep", lambda _: action())
+    monkeypatch.setattr("grouplearn.data.files.held_directories.time.sleep", lambda _: action())
 
 
 def test_those_who_ask_whether_a_run_lives_are_not_taken_for_its_process(

@@ -14,7 +14,7 @@ import pytest
 from grouplearn.bind.bind import bind
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.dataset import ARRAYS, Dataset, Group
-from grouplearn.data.run_directory import RunDirectory
+from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.errors import BindError
 from grouplearn.extract import batches
 from grouplearn.extract import extract as extracting

@@ -12,7 +12,7 @@ import pytest
 
 from grouplearn.bind.bind import bind
 from grouplearn.bind.sql.checker import SqlChecker
-from grouplearn.data.run_directory import RunDirectory
+from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.extract import batches, holdout
 from grouplearn.extract.extract import extract, statistics
 from grouplearn.extract.leaves import Leaves

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from grouplearn.frontends.native import build, launch
-from grouplearn.kernels import compiling
+from grouplearn.kernels.build import compiling
 
 #: Programs by which we would run something, and modules that Python would import.
 PROGRAMS, MODULES = ("duckdb", "g++", "clang++", "as", "ld"), ("duckdb_cli", "pip", "ziglang", "os", "runpy")

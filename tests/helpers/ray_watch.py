@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from grouplearn.runtime.ray.processes import of_session
-from grouplearn.runtime.ray.supervisor import CHILDREN
+from grouplearn.runtime.ray.supervised.processes import of_session
+from grouplearn.runtime.ray.supervised.supervisor import CHILDREN
 
 
 def ray_processes() -> dict[int, bytes]:

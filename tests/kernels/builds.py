@@ -9,7 +9,8 @@ from unittest.mock import patch
 
 import numpy as np
 
-from grouplearn.kernels import builds, library
+from grouplearn.kernels import library
+from grouplearn.kernels.build import builds
 
 Results = Mapping[str, np.ndarray]
 

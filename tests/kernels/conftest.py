@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 from builds import running
 
-from grouplearn.kernels import builds
+from grouplearn.kernels.build import builds
 
 
 @pytest.fixture(params=builds.available())

@@ -8,8 +8,9 @@ import pytest
 import scipy.sparse
 import scipy.special
 
-from grouplearn.kernels import algebra, moments
-from grouplearn.kernels import generalised_linear as kernel
+from grouplearn.kernels import algebra
+from grouplearn.kernels.linear import generalised_linear as kernel
+from grouplearn.kernels.linear import moments
 
 RANDOM = np.random.default_rng(5)
 SIZES = np.array([40, 1, 0, 7, 90])

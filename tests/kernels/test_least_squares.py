@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from builds import in_every_build
 
-from grouplearn.kernels import least_squares, moments
-from grouplearn.kernels.least_squares import Penalties
+from grouplearn.kernels.linear import least_squares, moments
+from grouplearn.kernels.linear.least_squares import Penalties
 
 
 def groups(kinds: list[str], d: int, n: int = 60, seed: int = 5) -> tuple[np.ndarray, ...]:

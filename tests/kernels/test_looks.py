@@ -11,28 +11,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from grouplearn.kernels import (
-    algebra,
-    clustering,
-    compiling,
-    coordinate_descent,
-    digests,
-    least_squares,
-    library,
-    metrics,
-    moments,
-    networks,
-    projections,
-    scoring,
-)
-from grouplearn.kernels import generalised_linear as glm
+from grouplearn.kernels import algebra, clustering, digests, library, metrics, networks, projections, scoring
+from grouplearn.kernels.build import compiling
 from grouplearn.kernels.columns import NumberReader
 from grouplearn.kernels.library import asking
+from grouplearn.kernels.linear import coordinate_descent, least_squares, moments
+from grouplearn.kernels.linear import generalised_linear as glm
 from grouplearn.kernels.row_order import Draw, Places
 from grouplearn.kernels.texts import Texts
 from grouplearn.kernels.trees import Forests
 
-#: Operations on eight numbers between two looks (``source/looks.hpp``).
+#: Operations on eight numbers between two looks (``source/lanes/looks.hpp``).
 STRETCH = 1 << 18
 #: Of so few operations no call looks: what is made once per epoch or block, of parameters alone.
 SHORT = {
@@ -442,7 +431,7 @@ def call(request: pytest.FixtureRequest) -> Call:
 
 
 def entries() -> Iterator[str]:
-    for path in sorted(compiling.SOURCES.glob("*.cpp")):
+    for path in sorted(compiling.SOURCES.rglob("*.cpp")):
         for name in re.findall(r"GROUPLEARN_ENTRY\s+(?:const\s+)?\w+\s+\*?(\w+(?:##kind)?)\(", path.read_text()):
             yield from (name.replace("##kind", each) for each in (("single", "double") if "##" in name else ("",)))
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from builds import in_every_build
 
-from grouplearn.kernels import moments
+from grouplearn.kernels.linear import moments
 
 
 def rows(sizes: list[int], d: int, t: int, seed: int = 3) -> tuple[np.ndarray, ...]:

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 import scipy.sparse
 
-from grouplearn.kernels import algebra, generalised_linear, least_squares, metrics, moments, networks
+from grouplearn.kernels import algebra, metrics, networks
 from grouplearn.kernels.columns import NumberReader
+from grouplearn.kernels.linear import generalised_linear, least_squares, moments
 
 SIZES = (0, 1, 2, 7, 127, 128, 129, 300)
 START = np.cumsum([0, *SIZES])

@@ -11,9 +11,9 @@ import scipy.sparse
 import scipy.special
 from builds import in_every_build
 
-from grouplearn.kernels import stochastic_gradient as kernel
+from grouplearn.kernels.linear import stochastic_gradient as kernel
+from grouplearn.kernels.linear.stochastic_gradient import LOSSES, Descent, Loss, Models, Rows
 from grouplearn.kernels.networks import visiting_order
-from grouplearn.kernels.stochastic_gradient import LOSSES, Descent, Loss, Models, Rows
 
 
 def outputs_of(loss: Loss) -> int:

@@ -6,7 +6,7 @@ import scipy.sparse
 
 from grouplearn.data.shard import Shard
 from grouplearn.learners.contract.problem import Problem, Task
-from grouplearn.learners.linear import categorical
+from grouplearn.learners.linear.least_squares import categorical
 from grouplearn.learners.linear.linear_regression import LinearRegression
 
 LINEAR = LinearRegression()

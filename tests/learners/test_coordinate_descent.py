@@ -18,8 +18,8 @@ from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.problem import FeatureBlock, Problem, Task
 from grouplearn.learners.contract.state import State
-from grouplearn.learners.linear import by_coordinates
-from grouplearn.learners.linear.coordinate_learner import CoordinateDescentLearner
+from grouplearn.learners.linear.coordinate_descent import learners as by_coordinates
+from grouplearn.learners.linear.coordinate_descent.learner import CoordinateDescentLearner
 from grouplearn.train.rounds import Cell, Rounds
 
 LINEAR = by_coordinates.LinearRegressionByCoordinates()

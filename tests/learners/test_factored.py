@@ -5,7 +5,7 @@ import pytest
 
 from grouplearn.data.shard import Shard, Stack
 from grouplearn.learners.contract.problem import Problem, Task
-from grouplearn.learners.linear import moments
+from grouplearn.learners.linear.least_squares import moments
 from grouplearn.learners.linear.linear_regression import LinearRegression
 
 LINEAR = LinearRegression()

@@ -12,7 +12,8 @@ from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.state import State
 from grouplearn.learners.contract.ways import AlgebraicLearner
-from grouplearn.learners.linear import linear_regression, moments
+from grouplearn.learners.linear import linear_regression
+from grouplearn.learners.linear.least_squares import moments
 from grouplearn.learners.linear.linear_regression import LinearRegression
 
 LEARNER = LinearRegression()

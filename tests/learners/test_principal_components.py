@@ -6,7 +6,7 @@ from sklearn.decomposition import PCA
 
 from grouplearn.kernels import projections
 from grouplearn.learners.contract.control import Diverged
-from grouplearn.learners.linear import moments
+from grouplearn.learners.linear.least_squares import moments
 from grouplearn.learners.unsupervised import principal_components
 
 

@@ -18,13 +18,13 @@ from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.state import State
-from grouplearn.learners.linear import sgd_state
 from grouplearn.learners.linear.linear_regression import LinearRegression
 from grouplearn.learners.linear.linear_svm import LinearSvm
 from grouplearn.learners.linear.logistic_regression import LogisticRegression
 from grouplearn.learners.linear.poisson_regression import PoissonRegression
-from grouplearn.learners.linear.sgd import SgdLearner
-from grouplearn.learners.linear.sgd_learners import (
+from grouplearn.learners.linear.stochastic_gradient import state as sgd_state
+from grouplearn.learners.linear.stochastic_gradient.learner import SgdLearner
+from grouplearn.learners.linear.stochastic_gradient.learners import (
     LinearRegressionSgd,
     LinearSvmSgd,
     LogisticRegressionSgd,

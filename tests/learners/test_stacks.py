@@ -13,7 +13,7 @@ from grouplearn.data.shard import Shard, Stack
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.ways import MomentsLearner, StackLearner
-from grouplearn.learners.linear import moments
+from grouplearn.learners.linear.least_squares import moments
 from grouplearn.learners.linear.linear_regression import LinearRegression
 from grouplearn.learners.linear.logistic_regression import LogisticRegression
 from grouplearn.learners.linear.poisson_regression import PoissonRegression

@@ -22,12 +22,13 @@ from grouplearn.catalog import sessions, sql_forms
 from grouplearn.exchange import native
 from grouplearn.extract import extract, sorted_rows
 from grouplearn.learners.answers.number import Number
-from grouplearn.prediction import evaluation, row_reader
+from grouplearn.prediction import evaluation
 from grouplearn.prediction.forms import items as predict_items
 from grouplearn.prediction.forms import layers as predict_layers
 from grouplearn.prediction.forms import macro as predict_macro
 from grouplearn.prediction.forms import routed as predict_sql
 from grouplearn.prediction.forms import trees as predict_trees
+from grouplearn.prediction.rows import row_reader
 from grouplearn.store import copying
 from grouplearn.store import writer as store
 from grouplearn.train import block_sums

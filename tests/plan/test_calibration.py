@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import grouplearn
-from grouplearn.bind import compatibility as legality
+from grouplearn.bind.run import compatibility as legality
 from grouplearn.errors import Cancelled, OperationalError
 from grouplearn.learners import registry
 from grouplearn.plan import calibration

@@ -7,9 +7,9 @@ import duckdb
 import pytest
 from helpers.plans import candidate, planned
 
-from grouplearn.bind import compatibility as legality
-from grouplearn.bind import memory_limit as memory
-from grouplearn.bind.options import RUN_OPTIONS
+from grouplearn.bind.run import compatibility as legality
+from grouplearn.bind.run import memory_limit as memory
+from grouplearn.bind.run.options import RUN_OPTIONS
 from grouplearn.learners import registry
 from grouplearn.learners.contract.access import BOOSTING
 from grouplearn.plan.choose import affordable, choose, threads

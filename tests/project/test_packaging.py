@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from grouplearn.frontends.native.locate import build_for
-from grouplearn.kernels.compiling import builds, path_of
+from grouplearn.kernels.build.compiling import builds, path_of
 
 ROOT = Path(__file__).parents[2]
 SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]

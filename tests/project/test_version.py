@@ -6,7 +6,7 @@ import duckdb
 import pytest
 
 import grouplearn
-from grouplearn.kernels import builds
+from grouplearn.kernels.build import builds
 
 OURS = f"grouplearn {importlib.metadata.version('grouplearn')} (kernels: {builds.name()})"
 EXPECTED = f"{OURS}, DuckDB v{duckdb.__version__}"

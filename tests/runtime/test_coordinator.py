@@ -6,9 +6,9 @@ from typing import Any
 
 from helpers.runtime_jobs import Watcher
 
-from grouplearn.data.plain import to_bytes
+from grouplearn.data.files.plain import to_bytes
 from grouplearn.runtime.ray.coordinator import UNIT_ATTEMPTS, Coordinator
-from grouplearn.runtime.ray.pipe import Absent, Happened, Joined, Lost, News, StepEnded, UnitEnded
+from grouplearn.runtime.ray.supervised.pipe import Absent, Happened, Joined, Lost, News, StepEnded, UnitEnded
 from grouplearn.schedule.messages import Finish, Instruction, Run, RunStep, Step, Unit
 from grouplearn.schedule.sharded.gap import Gap
 from grouplearn.schedule.task_parallel import ModelTaskParallel

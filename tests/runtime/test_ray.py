@@ -18,16 +18,16 @@ from helpers.promptness import STOPS_WITHIN_SECONDS
 from helpers.ray_watch import process_named, ray_processes, workers_below
 from helpers.runtime_jobs import Watcher, job, models, units
 
-from grouplearn.data.run_directory import RunDirectory
+from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.errors import Cancelled, MissingDependency
 from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.ray import run as ray_run
 from grouplearn.runtime.ray.gang import GRACE_SECONDS, Gangs
-from grouplearn.runtime.ray.processes import of_session
 from grouplearn.runtime.ray.rows import shared_files
 from grouplearn.runtime.ray.runtime import RayRuntime
-from grouplearn.runtime.ray.supervisor import CHILDREN
+from grouplearn.runtime.ray.supervised.processes import of_session
+from grouplearn.runtime.ray.supervised.supervisor import CHILDREN
 from grouplearn.runtime.ray.worker import Address
 from grouplearn.runtime.worker import failed_step
 from grouplearn.schedule.messages import Step, Unit

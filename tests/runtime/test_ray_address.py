@@ -20,10 +20,10 @@ from helpers.runtime_jobs import Watcher, job, models, units
 import grouplearn
 from grouplearn.errors import TrainingError
 from grouplearn.runtime.local import LocalRuntime
-from grouplearn.runtime.ray.processes import end_session, of_session
 from grouplearn.runtime.ray.runtime import RayRuntime
 from grouplearn.runtime.ray.settings import Cluster
-from grouplearn.runtime.ray.supervisor import CHILDREN
+from grouplearn.runtime.ray.supervised.processes import end_session, of_session
+from grouplearn.runtime.ray.supervised.supervisor import CHILDREN
 from grouplearn.schedule.task_parallel import ModelTaskParallel
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ends its cluster by /proc")

@@ -24,8 +24,8 @@ TRAIN = """
 import os
 import sys
 import grouplearn
-from grouplearn.runtime.ray.processes import of_session
-from grouplearn.runtime.ray.supervisor import CHILDREN
+from grouplearn.runtime.ray.supervised.processes import of_session
+from grouplearn.runtime.ray.supervised.supervisor import CHILDREN
 with grouplearn.connect("shop.duckdb", progress=False) as con:
     con.execute("CREATE TABLE t AS SELECT i % 3 AS g, i * 0.5 AS x, i * 1.5 AS y FROM range(300) AS r(i)")
     found = con.execute(

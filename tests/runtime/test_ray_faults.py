@@ -23,16 +23,16 @@ from test_mop_runs import workload
 from test_ray import long_job
 from test_steps import small_blocks
 
-from grouplearn.data.run_directory import PID_FILE
+from grouplearn.data.files.run_directory import PID_FILE
 from grouplearn.errors import TrainingError
 from grouplearn.learners.contract.problem import Task
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.ray import rows as ray_rows
-from grouplearn.runtime.ray import supervisor as ray_supervisor
-from grouplearn.runtime.ray.processes import of_session, processes_named
 from grouplearn.runtime.ray.runtime import RayRuntime
 from grouplearn.runtime.ray.settings import Cluster
-from grouplearn.runtime.ray.supervisor import CHILDREN
+from grouplearn.runtime.ray.supervised import supervisor as ray_supervisor
+from grouplearn.runtime.ray.supervised.processes import of_session, processes_named
+from grouplearn.runtime.ray.supervised.supervisor import CHILDREN
 from grouplearn.schedule.messages import Event, Instruction, Unit
 from grouplearn.schedule.sharded.gap import Gap
 from grouplearn.schedule.task_parallel import ModelTaskParallel
@@ -322,7 +322,7 @@ def test_what_dead_processes_left_behind_is_removed_and_what_the_living_use_is_n
 USER = """
 import sys
 import grouplearn
-from grouplearn.runtime.ray.supervisor import CHILDREN
+from grouplearn.runtime.ray.supervised.supervisor import CHILDREN
 con = grouplearn.connect(progress=False)
 con.execute("CREATE TABLE t AS SELECT i % 2 AS g, i * 1.0 AS x, i * 2.0 AS y FROM range(20000) AS r(i)")
 train = "TRAIN OR REPLACE MODEL m USING mlp PREDICT y FEATURES (zscore(x)) FROM t GROUP BY g WITH (executor = 'ray', epochs = {})"

@@ -17,7 +17,7 @@ from helpers.listening import beyond_loopback, listening
 from helpers.ray_watch import ray_processes
 
 import grouplearn
-from grouplearn.runtime.ray.supervisor import CHILDREN, Child, _short_directory
+from grouplearn.runtime.ray.supervised.supervisor import CHILDREN, Child, _short_directory
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 

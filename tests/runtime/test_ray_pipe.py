@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from grouplearn.data.dataset import DatasetFiles, Group
 from grouplearn.learners.contract.state import Artifact
-from grouplearn.runtime.ray.pipe import Begin, Joined, Lost, News, Orders, Pipe, PipeClosed, Stop
 from grouplearn.runtime.ray.rows import bare
 from grouplearn.runtime.ray.settings import Cluster
+from grouplearn.runtime.ray.supervised.pipe import Begin, Joined, Lost, News, Orders, Pipe, PipeClosed, Stop
 from grouplearn.schedule.messages import Blocks, Discard, Load, Release, Run, RunStep, Step, Unit
 from grouplearn.train.group_table import GroupTable
 from grouplearn.train.job import Carried, CurvePoint, LostWork, TrialResult, UnitResult

@@ -24,10 +24,11 @@ from helpers.dying_runs import answer, dies, units_trained
 from helpers.thorough import some
 
 import grouplearn
-from grouplearn.data import checksums, shard
+from grouplearn.data import shard
 from grouplearn.data.dataset import ARRAYS
-from grouplearn.data.plain import from_bytes, to_bytes
-from grouplearn.data.run_directory import RunDirectory, runs_of
+from grouplearn.data.files import checksums
+from grouplearn.data.files.plain import from_bytes, to_bytes
+from grouplearn.data.files.run_directory import RunDirectory, runs_of
 from grouplearn.errors import BindError, Cancelled, ModelExists, TrainingError
 from grouplearn.plan import physical
 from grouplearn.statements.workflow import durable

@@ -11,7 +11,7 @@ from helpers.dying_runs import dies
 from helpers.small_files import three_groups
 
 import grouplearn
-from grouplearn.data.run_directory import runs_of
+from grouplearn.data.files.run_directory import runs_of
 from grouplearn.statements.workflow import durable
 
 TRAIN = "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t GROUP BY g WITH (durable = true)"

@@ -14,7 +14,7 @@ from helpers.dying_runs import Died, answer, answers_and_forgets
 from helpers.thorough import THOROUGH
 
 from grouplearn.data import shard
-from grouplearn.data.run_directory import runs_of
+from grouplearn.data.files.run_directory import runs_of
 from grouplearn.plan import physical
 from grouplearn.train.results import checkpoints as states
 from grouplearn.train.results import ledger

@@ -14,7 +14,7 @@ from helpers.promptness import STOPS_WITHIN_SECONDS
 from helpers.thorough import some
 
 import grouplearn
-from grouplearn.data.run_directory import runs_of
+from grouplearn.data.files.run_directory import runs_of
 from grouplearn.statements.workflow import durable, searching
 from grouplearn.train.results import ledger
 from grouplearn.train.results.ledger import Ledger

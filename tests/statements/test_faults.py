@@ -20,7 +20,7 @@ import pytest
 from helpers.dying_runs import answer
 
 import grouplearn
-from grouplearn.data.run_directory import runs_of
+from grouplearn.data.files.run_directory import runs_of
 from grouplearn.errors import OutOfMemory, TrainingError
 from grouplearn.train.results import ledger
 from grouplearn.train.results.ledger import Ledger

@@ -15,8 +15,8 @@ import pytest
 from helpers.dying_runs import answer, dies
 
 import grouplearn
-from grouplearn.data.own_files import NotOwn, own_directory, own_file, replace_file
-from grouplearn.data.run_directory import RunDirectory, durable_runs, remove_stale, runs_of
+from grouplearn.data.files.own_files import NotOwn, own_directory, own_file, replace_file
+from grouplearn.data.files.run_directory import RunDirectory, durable_runs, remove_stale, runs_of
 from grouplearn.errors import TrainingError
 from grouplearn.extract import extract
 from grouplearn.frontends.native import install
@@ -157,7 +157,7 @@ def test_what_another_user_has_in_a_place_for_all_stays(tmp_path: Path, victim: 
         os.chown(victim / name, 65534, 65534)
     before = content(victim)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("grouplearn.data.run_directory.MANIFEST", "pid")  # durable ones are spared
+        patch.setattr("grouplearn.data.files.run_directory.MANIFEST", "pid")  # durable ones are spared
         remove_stale(victim)
     gone = f"gone-durable-{ID}"
     assert content(victim) == [path for path in before if not path.startswith(gone)]
@@ -353,7 +353,7 @@ def test_two_that_clear_at_once_do_not_disturb_each_other(tmp_path: Path) -> Non
         (run / "pid").touch()
     (tmp_path / "runs").chmod(0o700)
     program = (
-        "import sys\nfrom pathlib import Path\nfrom grouplearn.data.run_directory import remove_stale\n"
+        "import sys\nfrom pathlib import Path\nfrom grouplearn.data.files.run_directory import remove_stale\n"
         "remove_stale(Path(sys.argv[1]))\n"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "runs")]

@@ -23,7 +23,7 @@ import pytest
 from helpers.hearing import heard
 
 import grouplearn
-from grouplearn.data.run_directory import runs_of
+from grouplearn.data.files.run_directory import runs_of
 from grouplearn.statements.workflow import durable
 from grouplearn.train.results import ledger
 

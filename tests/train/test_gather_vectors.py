@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from test_gather import SIZES, UNIT, alone, gathered, small_groups
 
-from grouplearn.data.plain import from_bytes, to_bytes
+from grouplearn.data.files.plain import from_bytes, to_bytes
 from grouplearn.learners.contract.problem import Task
 from grouplearn.train.gather import train_gathered
 from grouplearn.train.job import Job, TrialResult, UnitResult

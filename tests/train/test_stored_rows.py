@@ -15,7 +15,7 @@ from helpers import runtime_jobs
 
 from grouplearn.data import dataset, shard
 from grouplearn.data.dataset import ARRAYS, Dataset, DatasetFiles, Group, Item
-from grouplearn.data.run_directory import RunDirectory
+from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.data.shard import StoredShard
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.trees.lightgbm import data as gbdt_data

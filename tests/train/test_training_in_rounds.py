@@ -13,7 +13,7 @@ from grouplearn.data import shard
 from grouplearn.learners import registry
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.problem import Task
-from grouplearn.learners.linear.by_coordinates import WAYS
+from grouplearn.learners.linear.coordinate_descent.learners import WAYS
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.job import Job, UnitResult
 from grouplearn.train.results.checkpoints import Checkpointer, Timer

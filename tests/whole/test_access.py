@@ -14,7 +14,7 @@ from helpers.dying_runs import answer, dies
 
 import grouplearn
 from grouplearn.bind.sql.outside import Outside
-from grouplearn.data.run_directory import runs_of
+from grouplearn.data.files.run_directory import runs_of
 from grouplearn.errors import AccessRefused
 from grouplearn.extract import extract
 from grouplearn.plan import calibration

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import grouplearn
-from grouplearn.bind import compatibility
+from grouplearn.bind.run import compatibility
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import simplest

@@ -17,7 +17,7 @@ from helpers.dying_runs import answer, dies
 from helpers.pages import blocks
 
 import grouplearn
-from grouplearn.bind import compatibility
+from grouplearn.bind.run import compatibility
 from grouplearn.learners import registry, third_party
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.problem import Problem, Task

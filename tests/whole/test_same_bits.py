@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from grouplearn.kernels import builds
+from grouplearn.kernels.build import builds
 
 #: Groups of 45, 30, 20 and 5 rows that train together, and one of 17,000 that trains block by block.
 SCRIPT = """

@@ -16,9 +16,9 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from grouplearn.data.own_files import make_own, replace_file
+from grouplearn.data.files.own_files import make_own, replace_file
 from grouplearn.frontends.native.locate import build_for, duckdb_platform, sources
-from grouplearn.kernels.compiling import program, search_path
+from grouplearn.kernels.build.compiling import program, search_path
 
 #: What is built where no version is named, each DuckDB with a command line on PyPI, and Python's: SHA-256 of its source
 #: package. A registry may be another tomorrow; what is compiled into the extension is what was reviewed.

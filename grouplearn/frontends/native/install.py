@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from grouplearn.data.own_files import NotOwn, make_own, plain_file, replace_file
+from grouplearn.data.files.own_files import NotOwn, make_own, plain_file, replace_file
 from grouplearn.frontends.native.locate import build_for, built_versions
 
 #: In every build of ours, and in no other extension.

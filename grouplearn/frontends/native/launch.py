@@ -13,7 +13,7 @@ from pathlib import Path
 from grouplearn import sqltext
 from grouplearn.frontends.native import install
 from grouplearn.frontends.native.locate import build_for, built_versions
-from grouplearn.kernels.compiling import program
+from grouplearn.kernels.build.compiling import program
 
 
 def main(arguments: Sequence[str]) -> int:

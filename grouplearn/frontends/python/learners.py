@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grouplearn.bind.options import WITH_OPTIONS
+from grouplearn.bind.run.options import WITH_OPTIONS
 from grouplearn.errors import ProgrammingError
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from grouplearn.data.own_files import replace_file
+from grouplearn.data.files.own_files import replace_file
 from grouplearn.errors import Error
 from grouplearn.frontends.python.dbapi import connect
 from grouplearn.frontends.shell.console import explained

@@ -14,7 +14,7 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import PygmentsLexer
 
-from grouplearn.data.own_files import NotOwn, own_file
+from grouplearn.data.files.own_files import NotOwn, own_file
 from grouplearn.errors import Error
 from grouplearn.frontends.shell.colours import OUR_WORDS, SqlColours
 from grouplearn.frontends.shell.console import Console, Failed, Leave

@@ -16,12 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Shard, Stack
-from grouplearn.kernels import generalised_linear as kernel
+from grouplearn.kernels.linear import generalised_linear as kernel
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.state import State, Tensors
-from grouplearn.learners.linear import linear_model, moments
+from grouplearn.learners.linear import linear_model
+from grouplearn.learners.linear.least_squares import moments
 from grouplearn.learners.linear.solved import SolvedLinear
 
 #: Up to this many parameters per config the solver has second derivatives; of more, a diagonal and some steps.

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
-from grouplearn.kernels import least_squares
+from grouplearn.kernels.linear import least_squares
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.cost import Cost
@@ -17,8 +17,9 @@ from grouplearn.learners.contract.learner import Form
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.state import Artifact, State, Tensors
 from grouplearn.learners.contract.ways import MomentsLearner, Solved
-from grouplearn.learners.linear import categorical, factored, linear_model, moments, sparse_moments
+from grouplearn.learners.linear import linear_model
 from grouplearn.learners.linear.cost import MOMENTS
+from grouplearn.learners.linear.least_squares import categorical, factored, moments, sparse_moments
 from grouplearn.learners.linear.solved import SolvedLinear, measure
 
 L2 = Hyperparameter(

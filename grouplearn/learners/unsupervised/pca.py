@@ -18,7 +18,7 @@ from grouplearn.learners.contract.learner import Vector, VectorLearner
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.state import Artifact, State, Tensors, has_tensors_of
 from grouplearn.learners.contract.ways import Solved, StackLearner
-from grouplearn.learners.linear import moments
+from grouplearn.learners.linear.least_squares import moments
 from grouplearn.learners.metrics.distances import finish_projection
 from grouplearn.learners.unsupervised import principal_components
 from grouplearn.learners.unsupervised.cost import COMPONENTS

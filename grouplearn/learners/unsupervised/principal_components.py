@@ -15,7 +15,7 @@ from grouplearn.data.shard import FloatArray
 from grouplearn.kernels import algebra
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.state import Tensors
-from grouplearn.learners.linear.moments import inverse_spread, require_finite
+from grouplearn.learners.linear.least_squares.moments import inverse_spread, require_finite
 
 
 class Components(NamedTuple):

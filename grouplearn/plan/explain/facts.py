@@ -11,7 +11,7 @@ from grouplearn.bind.bound import BoundTrain
 from grouplearn.data.encoders import DENSE_COLUMNS, is_mostly_zero
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.interrupting import watched
-from grouplearn.kernels import builds
+from grouplearn.kernels.build import builds
 from grouplearn.plan.choose import Candidate, Choice
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.plan.results_memory import results_bytes

@@ -7,7 +7,7 @@ import statistics
 from dataclasses import asdict, replace
 from typing import Any
 
-from grouplearn.kernels import builds
+from grouplearn.kernels.build import builds
 from grouplearn.plan.choose import Candidate, Choice
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.cost.analytical import CLOSED_FORMS, WorkSizes

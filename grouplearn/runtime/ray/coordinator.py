@@ -11,8 +11,17 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from grouplearn.data.plain import from_bytes
-from grouplearn.runtime.ray.pipe import WRITTEN_KINDS, Absent, Happened, Joined, Lost, News, StepEnded, UnitEnded
+from grouplearn.data.files.plain import from_bytes
+from grouplearn.runtime.ray.supervised.pipe import (
+    WRITTEN_KINDS,
+    Absent,
+    Happened,
+    Joined,
+    Lost,
+    News,
+    StepEnded,
+    UnitEnded,
+)
 from grouplearn.runtime.worker import failed_step
 from grouplearn.schedule.messages import (
     Discard,

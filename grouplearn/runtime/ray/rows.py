@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from grouplearn.data.dataset import Dataset, DatasetFiles, Group
-from grouplearn.data.run_directory import RunDirectory
+from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.data.shard import RowNumbers
 from grouplearn.runtime.ray.cluster import import_ray
 from grouplearn.runtime.ray.products import FETCH_SECONDS

@@ -18,9 +18,9 @@ from grouplearn.errors import TrainingError
 from grouplearn.learners.contract.control import Gang
 from grouplearn.runtime.ray.cluster import Connection
 from grouplearn.runtime.ray.gang import GANG_SECONDS, Gangs, Members
-from grouplearn.runtime.ray.pipe import Absent, Begin, Happened, Joined, Lost, News, StepEnded, UnitEnded
 from grouplearn.runtime.ray.products import Made, ProductStore
 from grouplearn.runtime.ray.rows import Rows, stored
+from grouplearn.runtime.ray.supervised.pipe import Absent, Begin, Happened, Joined, Lost, News, StepEnded, UnitEnded
 from grouplearn.runtime.ray.worker import (
     Address,
     Epochs,

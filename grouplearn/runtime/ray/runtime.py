@@ -14,16 +14,16 @@ from pathlib import Path
 
 from grouplearn.data import shard
 from grouplearn.data.dataset import DatasetFiles
-from grouplearn.data.run_directory import RunDirectory
+from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.errors import Cancelled, TrainingError, not_installed
 from grouplearn.learners import registry
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.runtime.ray.coordinator import Coordinator
 from grouplearn.runtime.ray.network import learner_code
-from grouplearn.runtime.ray.pipe import Begin, Broken, News, Orders, Stop
 from grouplearn.runtime.ray.rows import bare, place_for, shared_files
 from grouplearn.runtime.ray.settings import Cluster
-from grouplearn.runtime.ray.supervisor import CHILDREN, Child, ChildLost
+from grouplearn.runtime.ray.supervised.pipe import Begin, Broken, News, Orders, Stop
+from grouplearn.runtime.ray.supervised.supervisor import CHILDREN, Child, ChildLost
 from grouplearn.schedule.messages import Operator
 from grouplearn.train.group_table import GroupTable
 from grouplearn.train.job import Job, Observer, UnitResult

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from grouplearn.bind.options import RunOptions
-from grouplearn.bind.resources import DEFAULT_TIMEOUT
+from grouplearn.bind.run.options import RunOptions
+from grouplearn.bind.run.resources import DEFAULT_TIMEOUT
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any
 import threadpoolctl
 
 from grouplearn.data import shard
-from grouplearn.data.plain import to_bytes
+from grouplearn.data.files.plain import to_bytes
 from grouplearn.errors import TrainingError
 from grouplearn.learners.contract.control import Gang
 from grouplearn.runtime.ray.cluster import import_ray

@@ -15,16 +15,15 @@ from pathlib import Path
 from typing import Literal
 
 from grouplearn.bind.definition import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition
-from grouplearn.bind.options import EXECUTORS
+from grouplearn.bind.run.options import EXECUTORS
 from grouplearn.catalog.checks.definition_checks import check_values
 from grouplearn.catalog.rows.rows import as_stored
-from grouplearn.data import checksums
-from grouplearn.data.checksums import Damaged, FileSums
 from grouplearn.data.dataset import Dataset, DatasetFiles, Group
-from grouplearn.data.lists import Lists
-from grouplearn.data.own_files import own_file
-from grouplearn.data.plain import NotPlain, from_bytes, to_bytes
-from grouplearn.data.run_directory import (
+from grouplearn.data.files import checksums
+from grouplearn.data.files.checksums import Damaged, FileSums
+from grouplearn.data.files.own_files import own_file
+from grouplearn.data.files.plain import NotPlain, from_bytes, to_bytes
+from grouplearn.data.files.run_directory import (
     MANIFEST,
     RunDirectory,
     durable_runs,
@@ -33,6 +32,7 @@ from grouplearn.data.run_directory import (
     remove_stale,
     runs_of,
 )
+from grouplearn.data.lists import Lists
 from grouplearn.errors import DataError, TrainingError
 from grouplearn.learners import registry
 from grouplearn.learners.contract.problem import Task

@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from grouplearn.bind import compatibility as legality
 from grouplearn.bind.arrays import label_length
-from grouplearn.bind.options import RUN_OPTIONS
+from grouplearn.bind.run import compatibility as legality
+from grouplearn.bind.run.options import RUN_OPTIONS
 from grouplearn.bind.searching import may_run
 from grouplearn.data.encoders import FittedItem
 from grouplearn.learners import registry

@@ -12,8 +12,8 @@ import duckdb
 
 from grouplearn.bind.sql.outside import Outside
 from grouplearn.catalog.schema import has_schema, table
-from grouplearn.data.own_files import NotOwn
-from grouplearn.data.run_directory import MANIFEST, RunDirectory, durable_runs, identity_of, runs_of
+from grouplearn.data.files.own_files import NotOwn
+from grouplearn.data.files.run_directory import MANIFEST, RunDirectory, durable_runs, identity_of, runs_of
 from grouplearn.errors import Error
 from grouplearn.statements.databases import Databases
 

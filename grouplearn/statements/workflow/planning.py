@@ -11,9 +11,9 @@ from dataclasses import replace
 import duckdb
 
 from grouplearn.amounts import two_digits
-from grouplearn.bind import compatibility as legality
 from grouplearn.bind.bound import BoundTrain
-from grouplearn.bind.options import OPERATORS
+from grouplearn.bind.run import compatibility as legality
+from grouplearn.bind.run.options import OPERATORS
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog.rows.recorded import repeated_by
 from grouplearn.errors import Cancelled

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from grouplearn.data.plain import NotPlain, from_bytes, to_bytes
+from grouplearn.data.files.plain import NotPlain, from_bytes, to_bytes
 from grouplearn.data.tensors import NotTensors
 from grouplearn.errors import TrainingError
 from grouplearn.learners.contract.state import Artifact, State

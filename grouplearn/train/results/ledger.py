@@ -19,9 +19,9 @@ from pathlib import Path
 
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoders import FittedItem
+from grouplearn.data.files.own_files import own_file, write_whole
+from grouplearn.data.files.plain import NotPlain, from_bytes, to_bytes
 from grouplearn.data.memory import memory_limit
-from grouplearn.data.own_files import own_file, write_whole
-from grouplearn.data.plain import NotPlain, from_bytes, to_bytes
 from grouplearn.data.ragged import Ragged
 from grouplearn.errors import TrainingError
 from grouplearn.interrupting import watched

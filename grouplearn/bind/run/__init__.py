@@ -1,0 +1,1 @@
+"""WITH and SET bound: where and how a statement runs."""

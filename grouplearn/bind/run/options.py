@@ -1,0 +1,404 @@
+"""WITH options and session settings: every name and value checked before any row is read."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Literal
+
+from grouplearn import sqltext
+from grouplearn.bind import ways
+from grouplearn.bind.run import averaging, hopping
+from grouplearn.bind.run import compatibility as legality
+from grouplearn.bind.run.memory_limit import check_size
+from grouplearn.bind.run.resources import DEFAULT_TIMEOUT, check_address, check_timeout
+from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.errors import BindError, WrongValue, did_you_mean
+from grouplearn.learners.contract.config import Config, Value
+from grouplearn.learners.contract.hyperparameter_values import resolve
+from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.problem import TASKS
+from grouplearn.parser.statements import Name, Option, Sql
+from grouplearn.schedule import operators
+from grouplearn.schedule.workload import REDUCTIONS, SCHEDULERS, Reduction, Scheduler
+from grouplearn.search.space import MAX_CONFIGS
+
+SCOPES = ("group", "all")
+#: What DuckDB 2 and DuckDB 1 say of a struct with one name twice.
+_TWICE = re.compile(r'Duplicate [^"]*"((?:[^"]|"")*)"')
+EXECUTORS = ("auto", "local", "ray")
+OPERATORS = ("auto", *operators.OPERATORS)
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a TRAIN runs, apart from the hyperparameters."""
+
+    epochs: int | None = None
+    seed: int = 0
+    early_stopping: int | None = None
+    executor: str = "auto"
+    workers: int | None = None
+    operator: str = "auto"
+    scheduler: Scheduler = "randomized"
+    replicas: int = 1
+    replay: str | None = None
+    partitions: int | None = None
+    reduce: Reduction = "scatter"
+    send: str = "model"
+    sync: str = "epoch"
+    trials: int | None = None
+    reduction_factor: int = 3
+    min_epochs: int = 1
+    parallel_trials: int = 9
+    interval: int | None = None
+    search_scope: str = "group"
+    within: float | None = None
+    min_rows: int = 2
+    task: Literal["classification", "regression"] | None = None
+    class_weight: Any = None
+    positive_class: str | None = None
+    weight: Sql | None = None
+    memory_limit: int | None = None
+    node_price: float | None = None
+    durable: bool | None = None
+    address: str | None = None
+    worker_timeout: float = DEFAULT_TIMEOUT
+    #: Why only this process may be used, where that is so.
+    enclosed: str | None = None
+    trust: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunOption:
+    """One option: what it means, how a value is checked, whether ``SET grouplearn_<name>`` gives its default, and whether
+    WITH takes it at all.
+    """
+
+    doc: str
+    check: Callable[[Any], Any]
+    setting: bool = False
+    in_with: bool = True
+
+
+#: What a column of the catalog holds, and a count and a seed with it.
+_MOST, _MOST_SEED = 2**31 - 1, 2**63 - 1
+#: More workers than any cluster has: plans are simulated with each of them.
+_MOST_WORKERS = 10_000
+
+
+def _whole(low: int, high: int = _MOST) -> Callable[[Any], int]:
+    def check(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or value < low:
+            raise ValueError(f"must be a whole number of at least {low}, got {sqltext.shown(value)}")
+        if value > high:
+            raise ValueError(f"must be a whole number of at most {high}, got {value}")
+        return value
+
+    return check
+
+
+def _price(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not 0 <= value < math.inf:
+        raise ValueError(f"must be a price per hour of one worker's machine, at least 0, got {value!r}")
+    return float(value)
+
+
+def _yes_or_no(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"must be true or false, got {sqltext.shown(value)}")
+    return value
+
+
+def _one_of(*allowed: str) -> Callable[[Any], str]:
+    def check(value: Any) -> str:
+        if not isinstance(value, str) or value.lower() not in allowed:
+            hint = did_you_mean(str(value), allowed)
+            raise WrongValue(f"must be one of {', '.join(allowed)}, got {sqltext.shown(value)}", hint)
+        return value.lower()
+
+    return check
+
+
+def _model_name(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"must be the name of a model, such as 'm', got {sqltext.shown(value)}")
+    return value
+
+
+def _class(value: Any) -> str:
+    if value is None:
+        raise ValueError("must be a class of the label, got NULL")
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _class_weight(value: Any) -> Any:
+    if isinstance(value, str) and value.lower() == "balanced":
+        return "balanced"
+    if isinstance(value, Mapping) and value:
+        weights = {str(key).lower() if isinstance(key, bool) else str(key): entry for key, entry in value.items()}
+        if all(isinstance(entry, int | float) or hasattr(entry, "__float__") for entry in weights.values()):
+            numbers = {key: float(entry) for key, entry in weights.items()}
+            if all(number > 0 for number in numbers.values()):
+                return numbers
+    message = "must be 'balanced' or positive weights by class such as {'true': 2, 'false': 1}"
+    hint = did_you_mean(value, ["balanced"]) if isinstance(value, str) else None
+    raise WrongValue(f"{message}, got {sqltext.shown(value)}", hint)
+
+
+RUN_OPTIONS: Mapping[str, RunOption] = {
+    "epochs": RunOption("most passes over the data", _whole(1)),
+    "seed": RunOption("seed of splits, shuffles and initial weights", _whole(0, _MOST_SEED), setting=True),
+    "early_stopping": RunOption("epochs without a better validation metric after which a trial stops", _whole(1)),
+    "executor": RunOption("where models train: 'local', 'ray' or 'auto'", _one_of(*EXECUTORS), setting=True),
+    "workers": RunOption("number of workers", _whole(1, _MOST_WORKERS), setting=True),
+    "operator": RunOption("how the work is divided among workers, see Operators", _one_of(*OPERATORS), setting=True),
+    "scheduler": RunOption("operator mop: who decides which networks go to which worker next", _one_of(*SCHEDULERS)),
+    "replicas": RunOption("operator mop: how many workers hold the same part of a group's rows", _whole(1)),
+    "replay": RunOption("operator mop: model whose run is repeated, in the same order of rows", _model_name),
+    "partitions": RunOption(
+        "operator averaging: parts of a group's rows that train side by side; as many as workers unless said",
+        _whole(1, _MOST_WORKERS),
+    ),
+    "send": RunOption("operator averaging: what partitions hand over: their 'model'", averaging.sent),
+    "sync": RunOption("operator averaging: when they do: after every 'epoch'", averaging.synchronised),
+    "reduce": RunOption(
+        "operator averaging: who takes the mean: 'scatter' (each worker of its part), 'tree' or 'star'",
+        _one_of(*REDUCTIONS),
+    ),
+    "trials": RunOption("configurations tried, where OVER does not list them all", _whole(1, MAX_CONFIGS)),
+    "reduction_factor": RunOption("HYPERBAND and ASHA: of each round one trial in this many goes on", _whole(2)),
+    "min_epochs": RunOption("ASHA: epochs of a trial before it is first judged", _whole(1)),
+    "parallel_trials": RunOption("ASHA: trials in training at a time", _whole(1, MAX_CONFIGS)),
+    "interval": RunOption("PBT: epochs after which losers go on from copies of winners", _whole(1)),
+    "search_scope": RunOption("whether each group decides about its trials, or all together", _one_of(*SCOPES)),
+    "min_rows": RunOption("fewest training rows of a group, 2 unless said; smaller groups fail", _whole(1)),
+    "task": RunOption("classification or regression, where the learner does both", _one_of(*TASKS)),
+    "class_weight": RunOption("'balanced' or weights by class", _class_weight),
+    "positive_class": RunOption(
+        "of two classes the one that probability is of, and f1, precision and recall; the greater one unless said",
+        _class,
+    ),
+    "weight": RunOption("row weight, an expression over the columns of FROM", lambda value: value),
+    "memory_limit": RunOption(
+        "memory that all workers together may take, such as '8GB'; results of 256 MiB are taken in any case",
+        check_size,
+        setting=True,
+    ),
+    "durable": RunOption(
+        "whether the run is kept on disk until it is finished, to be resumed", _yes_or_no, setting=True
+    ),
+    "worker_timeout": RunOption(
+        "seconds without a sign of life after which a worker of executor 'ray' is given up", check_timeout, setting=True
+    ),
+    "address": RunOption(
+        "Ray cluster of executor 'ray': 'auto' or 'host:port'", check_address, setting=True, in_with=False
+    ),
+    "node_price": RunOption("price per hour of one worker's machine, for EXPLAIN", _price, setting=True, in_with=False),
+    "trust": RunOption(
+        "whether expressions of models that were trained elsewhere may call any function, and macros hide DuckDB's own",
+        _yes_or_no,
+        setting=True,
+        in_with=False,
+    ),
+}
+
+#: What WITH takes besides hyperparameters.
+WITH_OPTIONS = tuple(name for name, option in RUN_OPTIONS.items() if option.in_with)
+#: What a run may change when it is resumed: its models do not depend on it.
+RESUME_OPTIONS = ("workers", "executor")
+#: What may be other when failed trials are trained again: where they train, on how few rows, and for how long.
+RETRY_OPTIONS = ("workers", "executor", "operator", "memory_limit", "min_rows", "epochs")
+#: Session settings, without their prefix ``grouplearn_``.
+SETTINGS = tuple(name for name, option in RUN_OPTIONS.items() if option.setting)
+
+
+def check_setting(checker: SqlChecker, name: Name, value: Sql) -> tuple[str, Any]:
+    """Return the setting's name without prefix and its checked value; a cluster is outside of the database."""
+    known = known_setting(checker, name)
+    if known == "address":
+        checker.outside.refuse_all("a Ray cluster", checker.text, value.span)
+    return known, _checked(checker, known, value)
+
+
+def known_setting(checker: SqlChecker, name: Name) -> str:
+    """Return the setting's name without prefix; raises BindError when there is none, or settings are locked."""
+    checker.outside.refuse_locked(checker.text, name.span, name.value)
+    known = name.value.casefold().removeprefix("grouplearn_")
+    if known not in SETTINGS:
+        allowed = [f"grouplearn_{setting}" for setting in SETTINGS]
+        raise checker.error(
+            f'unknown setting "{name.value}"\nSettings: {", ".join(allowed)}',
+            name.span,
+            did_you_mean(name.value, allowed),
+        )
+    return known
+
+
+def bind_options(
+    checker: SqlChecker, learner: Learner, options: tuple[Option, ...], settings: Mapping[str, Any]
+) -> tuple[RunOptions, dict[str, Value]]:
+    """Return the run options and the hyperparameters that WITH fixes for every configuration."""
+    run: dict[str, Any] = dict(settings)
+    fixed: dict[str, Value] = {}
+    seen: set[str] = set()
+    for option in options:
+        name = option.name.value.casefold()
+        if name in seen:
+            raise checker.error(f'option "{name}" is given twice', option.name.span)
+        seen.add(name)
+        if name == "weight":
+            run[name] = option.value
+        elif name in WITH_OPTIONS:
+            run[name] = _checked(checker, name, option.value)
+        elif not ways.chooses(learner, name):
+            fixed[name] = bind_hyperparameter(checker, learner, option.name, option.value, also=WITH_OPTIONS)
+    _refuse_epochs(checker, learner, options, run)
+    hopping.settle(checker, options, run)
+    averaging.settle(checker, options, run)
+    run |= _enclosed(checker, options, run)
+    _refuse_illegal(checker, learner, options, run)
+    return RunOptions(**run), fixed
+
+
+def bind_resume_options(
+    checker: SqlChecker, options: tuple[Option, ...], settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return where a run goes on, by name: what RESUME takes in WITH, and the settings of the same names."""
+    given = {name: settings[name] for name in RESUME_OPTIONS if name in settings} | _bind_only(
+        checker, options, RESUME_OPTIONS, "RESUME"
+    )
+    enclosed = _enclosed(checker, options, given)
+    return given | ({"executor": "local"} if enclosed else {})
+
+
+def bind_retry_options(checker: SqlChecker, learner: Learner, options: tuple[Option, ...]) -> dict[str, Any]:
+    """Return what RETRY FAILED says in WITH, by name; raise for what the learner has not or no worker can do."""
+    given = _bind_only(checker, options, RETRY_OPTIONS, "RETRY FAILED")
+    given |= _enclosed(checker, options, given) if "executor" in given else {}
+    _refuse_epochs(checker, learner, options, given)
+    _refuse_illegal(checker, learner, options, given)
+    return given
+
+
+def executor_again(before: str, given: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    """Return where RETRY and RESUME train what a file says was to train on ``before``: in this process, unless asked.
+
+    Whoever made the file does not decide that other processes start here. The user does, by what WITH has (``given``), by a
+    setting, or by trust.
+    """
+    asked = given.get("executor", settings.get("executor", "auto"))
+    if asked == "auto":
+        return before if settings.get("trust") else "local"
+    return str(asked)
+
+
+def _bind_only(
+    checker: SqlChecker, options: tuple[Option, ...], allowed: tuple[str, ...], statement: str
+) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for option in options:
+        name = option.name.value.casefold()
+        if name not in allowed:
+            message = f'"{option.name.value}" is no option of {statement}\nOptions: {", ".join(allowed)}'
+            raise checker.error(message, option.name.span, did_you_mean(name, allowed))
+        found[name] = _checked(checker, name, option.value)
+    return found
+
+
+def _enclosed(checker: SqlChecker, options: tuple[Option, ...], run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options that keep a statement in this process where nothing outside of the database may be used.
+
+    Workers of Ray get their rows in files, and are reached by sockets. Raises AccessRefused where they are asked for.
+    """
+    executor = run.get("executor", "auto")
+    if executor == "local" or checker.outside.closed is None:
+        return {}
+    if executor == "ray":
+        spans = {option.name.value.casefold(): option.value.span for option in options}
+        checker.outside.refuse_all("executor = 'ray'", checker.text, spans.get("executor"))
+    return {"executor": "local", "enclosed": checker.outside.closed}
+
+
+def _refuse_epochs(checker: SqlChecker, learner: Learner, options: tuple[Option, ...], run: Mapping[str, Any]) -> None:
+    if "epochs" not in run or learner.default_epochs is not None:
+        return
+    span = next(option.name.span for option in options if option.name.value.casefold() == "epochs")
+    hint = (
+        "Its number of boosting rounds is num_iterations."
+        if has_rounds(learner)
+        else "It is solved exactly in one pass over the data."
+    )
+    raise checker.error(f"{learner.name} has no epochs", span, hint)
+
+
+def _refuse_illegal(checker: SqlChecker, learner: Learner, options: tuple[Option, ...], run: Mapping[str, Any]) -> None:
+    """Raise for an operator that does not run this learner on the executor that is asked for."""
+    message = legality.refusal(run.get("operator", "auto"), learner, run.get("executor", "auto"))
+    if message is None:
+        return
+    spans = {option.name.value.casefold(): option.value.span for option in options}
+    hint = None if "operator" in spans else "The operator comes from SET grouplearn_operator."
+    raise checker.error(message, spans.get("operator") or spans.get("executor"), hint)
+
+
+def has_rounds(learner: Learner) -> bool:
+    """Whether the learner boosts: rounds take the place of epochs."""
+    return any(parameter.name == "num_iterations" for parameter in learner.hyperparameters)
+
+
+def _checked(checker: SqlChecker, name: str, fragment: Sql) -> Any:
+    try:
+        value = checker.constant(fragment)
+    except BindError as error:
+        twice = _TWICE.match(error.message)
+        if name != "class_weight" or twice is None:
+            raise
+        message = f'class_weight names "{twice[1]}" twice: to the names of a struct case does not matter'
+        raise checker.error(message, fragment.span, "Write a map, such as map {'e': 5, 'E': 1}.") from None
+    try:
+        return RUN_OPTIONS[name].check(value)
+    except ValueError as error:
+        raise checker.error(f"{name} {error}", fragment.span, getattr(error, "hint", None)) from None
+
+
+def bind_hyperparameter(
+    checker: SqlChecker, learner: Learner, name: Name, value: Sql, also: tuple[str, ...] = ()
+) -> Value:
+    """Return the checked value of a hyperparameter given as a constant expression."""
+    check_parameter(checker, learner, name, also)
+    constant = checker.constant(value)
+    return resolved(checker, learner, name, constant, value)
+
+
+def check_parameter(checker: SqlChecker, learner: Learner, name: Name, also: tuple[str, ...] = ()) -> None:
+    """Raise unless ``name`` is a hyperparameter of the learner."""
+    parameters = [parameter.name for parameter in learner.hyperparameters]
+    if name.value.casefold() in parameters:
+        return
+    reason = learner.why_refused(name.value.casefold())
+    if reason:
+        raise checker.error(f"{learner.name} takes no {name.value}: {reason}", name.span)
+    what = "option" if also else "hyperparameter"
+    message = f'unknown {what} "{name.value}"\nHyperparameters of {learner.name}: {", ".join(parameters)}'
+    if also:
+        message += f"\nOptions of TRAIN: {', '.join(also)}"
+    hint = ways.of_another(learner, name.value.casefold()) or did_you_mean(name.value, [*parameters, *also])
+    raise checker.error(message, name.span, hint)
+
+
+def resolved(checker: SqlChecker, learner: Learner, name: Name, value: Any, fragment: Sql) -> Value:
+    """Return ``value`` converted to the hyperparameter's type and checked against its range."""
+    parameter = next(entry for entry in learner.hyperparameters if entry.name == name.value.casefold())
+    try:
+        return resolve(parameter, value)
+    except ValueError as error:
+        raise checker.error(str(error), fragment.span, getattr(error, "hint", None)) from None
+
+
+def defaults(learner: Learner) -> Config:
+    """Return the learner's hyperparameters at their defaults."""
+    return {parameter.name: parameter.default for parameter in learner.hyperparameters}

@@ -1,0 +1,229 @@
+"""The run directory: a private place on disk for the rows of one TRAIN, gone when it ends, however it ends.
+
+That of a durable run stays when the run is not finished: what is in it is enough to go on.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data.files.held_directories import HeldDirectories
+from grouplearn.errors import TrainingError
+
+#: Held locked by the process that uses the directory; its number is in it.
+PID_FILE = "pid"
+#: Names begin with it: those of the second kind stay until somebody resumes or drops the run.
+_PASSING, _DURABLE = "run-", "durable-"
+_UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+#: The file that makes a durable run one that can be resumed.
+MANIFEST = "manifest"
+_HINT = "free disk space, or let more rows stay in memory with a higher memory limit"
+
+
+class RunDirectory:
+    """A directory ``run-<uuid>`` (mode 0700), made when the first array is, and removed on leaving the context.
+
+    ``parent`` holds the runs of one database. Directories that dead processes left there are removed on entering. One that
+    is ``durable`` is left where it is once ``keep`` was called, until it is removed by name. ``closed`` says why ``parent``
+    may not be used: then nothing is removed there, and nothing made.
+    """
+
+    def __init__(self, parent: Path, closed: str | None = None) -> None:
+        self._directories, self._kept = _all_in(parent), False
+        self.closed = closed
+        #: Set before the first array is made.
+        self.durable = False
+        self._path: Path | None = None
+        self._lock: Any = None
+        self._maps: dict[str, mmap.mmap] = {}
+
+    @classmethod
+    def beside(cls, database: str | None, refusal: Callable[[Path], str | None] = lambda _: None) -> RunDirectory:
+        """Return the directory ``<database>.grouplearn/run-<uuid>``, or one among the user's temporary files.
+
+        The latter for a database in memory or without a local file (``database`` is its path, if it has one). ``refusal``
+        says why a place may not be used.
+        """
+        parent = Path(tempfile.gettempdir()) / f"grouplearn-{os.getuid()}"
+        if database and Path(database).is_file():
+            parent = runs_of(database)
+        return cls(parent, refusal(parent))
+
+    @classmethod
+    def reopened(cls, path: Path) -> RunDirectory:
+        """Return a durable directory that another process left.
+
+        Raises BlockingIOError while that process lives, and FileNotFoundError where it has just removed the directory.
+        """
+        directory = cls(path.parent)
+        directory.durable = True
+        directory._lock = directory._directories.hold(path.name)
+        directory._lock.write(str(os.getpid()).encode())
+        directory._path, directory._kept = path, True
+        return directory
+
+    def __enter__(self) -> RunDirectory:
+        if self.closed is None:
+            with suppress(OSError):  # a place that is not safe is told of when a directory is to be made there
+                remove_stale(self._directories.parent)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._kept:
+            self._let_go()
+        else:
+            self.remove()
+
+    @property
+    def identity(self) -> str | None:
+        """The identity of the model that a durable run makes, by which a stored model is known as that of the run."""
+        return identity_of(self._path) if self.durable and self._path is not None else None
+
+    def keep(self) -> None:
+        """From now on leave the directory where it is on leaving the context."""
+        self._kept = True
+
+    @property
+    def path(self) -> Path:
+        """The directory; made now if it is not there yet."""
+        if self._path is not None:
+            return self._path
+        try:
+            if self.closed is not None:
+                raise PermissionError(errno.EPERM, self.closed, str(self._directories.parent))
+            return self._make()
+        except OSError as error:
+            self.remove()
+            why, other = ("the run is to outlive its process", "train WITH (durable = false)")
+            if not self.durable:
+                why, other = ("the rows do not fit in memory", "raise the memory limit")
+            message = f"{why}, and no directory for them could be made: {error}"
+            raise TrainingError(message, hint=f"make that place writable, or {other}") from None
+
+    def _make(self) -> Path:
+        name = f"{_DURABLE if self.durable else _PASSING}{uuid.uuid4()}"
+        self._path = self._directories.parent / name
+        self._lock = self._directories.make(name)
+        self._lock.write(str(os.getpid()).encode())
+        return self._path
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Return a new array that lives in the file ``<name>.npy``, its disk space reserved; raises TrainingError."""
+        path = self.path / f"{name}.npy"
+        kind = np.dtype(dtype)
+        n_bytes = kind.itemsize * int(np.prod(shape, dtype=np.int64))
+        try:
+            with path.open("w+b") as file:
+                header = {"descr": np.lib.format.dtype_to_descr(kind), "fortran_order": False, "shape": shape}
+                np.lib.format.write_array_header_1_0(file, header)
+                offset = file.tell()
+                # Pages of a file with holes, written to a full disk, would end the process (SIGBUS).
+                _reserve(file, offset + n_bytes)
+                pages = mmap.mmap(file.fileno(), offset + n_bytes)
+        except OSError as error:
+            raise self._disk_error(error, path, n_bytes) from None
+        self._maps[name] = pages
+        array: npt.NDArray[Any] = np.ndarray(shape, kind, buffer=pages, offset=offset)
+        return array
+
+    def discard(self, name: str) -> None:
+        """Remove the file of an array; it stays readable until it is dropped."""
+        self._maps.pop(name)
+        (self.path / f"{name}.npy").unlink()
+
+    def _disk_error(self, error: OSError, path: Path, n_bytes: int) -> TrainingError:
+        try:
+            free = f"{size(shutil.disk_usage(path.parent).free)} are free"
+        except OSError:  # somebody took it away
+            free = "its directory is not there any more"
+        message = (
+            f"the rows do not fit in memory, and they could not be kept on disk: {error.strerror}\n"
+            f"File: {path} needs {size(n_bytes)}, and {free}"
+        )
+        return TrainingError(message, hint=_HINT)
+
+    def forget_pages(self) -> None:
+        """Let the operating system take back the memory of what was written; the files keep it."""
+        for pages in self._maps.values():
+            pages.madvise(mmap.MADV_DONTNEED)
+
+    def remove(self) -> None:
+        """Remove the directory; the parent too when it is empty. Mapped arrays stay readable until they are dropped."""
+        if self._path is not None:
+            self._directories.remove(self._path.name)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._maps.clear()
+        self._path = None
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+def runs_of(database: str) -> Path:
+    """Return where the runs of a database file are."""
+    return Path(database + ".grouplearn")
+
+
+def _all_in(parent: Path) -> HeldDirectories:
+    return HeldDirectories(parent, f"(?:{_PASSING}|{_DURABLE}){_UUID}", PID_FILE)
+
+
+def durable_runs(parent: Path) -> list[Path]:
+    """Return the directories of durable runs in ``parent``, in order of their names; raises NotOwn."""
+    return [parent / name for name in _all_in(parent).names() if name.startswith(_DURABLE)]
+
+
+def identity_of(path: Path) -> str:
+    """Return the identity of the model that the durable run in ``path`` makes."""
+    return path.name.removeprefix(_DURABLE)
+
+
+def remove_run(path: Path) -> None:
+    """Remove the directory of a durable run; the parent too when it is empty."""
+    _all_in(path.parent).remove(path.name)
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a living process works in a run directory."""
+    return _all_in(path.parent).is_held(path.name)
+
+
+def remove_stale(parent: Path) -> None:
+    """Remove the run directories in ``parent`` whose processes are dead, but for those that can be resumed; raises NotOwn."""
+    _all_in(parent).clear(spared=lambda path: path.name.startswith(_DURABLE) and (path / MANIFEST).exists())
+
+
+def size(n_bytes: int) -> str:
+    """Return a number of bytes as people write it: ``9.4 GB``."""
+    amount, unit = float(n_bytes), "bytes"
+    for unit in ("bytes", "kB", "MB", "GB", "TB"):
+        if amount < 1000 or unit == "TB":
+            break
+        amount /= 1000
+    return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.1f} {unit}"
+
+
+def _reserve(file: Any, n_bytes: int) -> None:
+    """Give the file its blocks on disk; raises OSError when there is no room."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, n_bytes)
+        return
+    zeros = bytes(1 << 20)
+    for start in range(file.tell(), n_bytes, len(zeros)):
+        file.write(zeros[: n_bytes - start])
+    file.flush()

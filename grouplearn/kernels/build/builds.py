@@ -1,0 +1,66 @@
+"""Which compiled library of kernels this process runs: the best one for its processor, or ``$GROUPLEARN_KERNELS``.
+
+All have the same bits, see ``source/lanes/lanes.hpp``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+
+from grouplearn.errors import OperationalError, render
+from grouplearn.kernels.build import compiling
+
+#: Forces a build.
+VARIABLE = "GROUPLEARN_KERNELS"
+#: What ``processor_level`` of the portable build must say.
+_LEVELS = {"avx512": 2, "avx2": 1}
+_REMEDY = "Install grouplearn again, or run python -m grouplearn.kernels.build.compiling."
+
+
+class KernelsMissing(OperationalError):
+    """There is no compiled library for this machine, or not the one that was asked for."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(render(message, None, None, hint))
+
+
+@functools.cache
+def name() -> str:
+    """Return which build runs: avx512, avx2, neon or portable."""
+    wanted = os.environ.get(VARIABLE)
+    possible = available()
+    if wanted:
+        if wanted not in possible:
+            message = f"the environment variable {VARIABLE} is {wanted!r}, which this machine does not run"
+            raise KernelsMissing(message, f"It runs {', '.join(possible)}; without the variable, {possible[0]}.")
+        return wanted
+    return possible[0]
+
+
+def available() -> list[str]:
+    """Return the builds that this processor runs, best first."""
+    level = int(_load("portable").processor_level())
+    return [build for build in compiling.builds() if level >= _LEVELS.get(build, level)]
+
+
+@functools.cache
+def _load(build: str) -> ctypes.CDLL:
+    path = compiling.path_of(build)
+    if not path.exists():
+        raise KernelsMissing(f"the compiled part of grouplearn is not there: {path.name}", _REMEDY)
+    loaded = ctypes.CDLL(str(path))
+    # Calls with other arguments than it expects would end the process.
+    tell = getattr(loaded, "fingerprint", None)
+    if tell is not None:
+        tell.restype = ctypes.c_char_p
+    if tell is None or tell() != compiling.fingerprint().encode():
+        raise KernelsMissing(f"{path.name} was compiled from other sources", _REMEDY)
+    return loaded
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """Return the library that runs."""
+    return _load(name())

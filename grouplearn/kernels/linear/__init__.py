@@ -1,0 +1,1 @@
+"""Linear models: their sums, their solvers."""

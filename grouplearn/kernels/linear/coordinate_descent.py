@@ -1,0 +1,320 @@
+"""Coordinate descent by feature blocks: rows cut by block, rounds over them, and whole epochs
+(``source/linear/coordinate_descent.cpp``).
+
+Numbers that models have per column lie as (columns, groups, outputs, lanes), each lane one model: ``in_lanes`` and
+``out_of_lanes``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.kernels.library import address, features, function, single_or_double
+
+FloatArray = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.int64]
+Matrix = Any
+Loss = Literal["squares", "logistic", "softmax", "poisson", "squared_hinge"]
+_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
+_LOSSES: tuple[Loss, ...] = ("squares", "logistic", "softmax", "poisson", "squared_hinge")
+#: Rows that the kernels take together, and models side by side.
+_TILE, _LANES = 8, 8
+#: How the entries of a block are kept: all values of one column, a column per row, or some per row; the latter with values or 1.
+ONE_COLUMN, CODES, CODES_WITH_VALUES, RAGGED, RAGGED_WITH_VALUES = range(5)
+
+
+class Survey(NamedTuple):
+    """What rows say of columns (4, d), ``total`` Σw·x, ``low`` and ``high`` and ``count`` of entries that are not 0; and of items
+    (3, items): the ``most`` entries of a row, their number, and of how many the value is not 1."""
+
+    columns: FloatArray
+    items: Numbers
+
+
+class _Given:
+    """Rows as they lie, dense or CSR, for the kernels."""
+
+    def __init__(self, x: Matrix) -> None:
+        self.n_rows, self.n_columns = x.shape
+        self.kept: tuple[npt.NDArray[Any], ...]
+        self.places: tuple[int | None, ...]
+        if isinstance(x, np.ndarray):
+            self.kept = (features(x),)
+            self.places = (*single_or_double(self.kept[0]), None, None)
+            return
+        x = x if x.has_sorted_indices else x.sorted_indices()
+        values, indices = np.ascontiguousarray(x.data, np.float64), np.ascontiguousarray(x.indices, np.int32)
+        self.kept = (values, indices, np.ascontiguousarray(x.indptr, np.int64))
+        self.places = (None, *(address(each) for each in self.kept))
+
+
+def survey(x: Matrix, weight: FloatArray, item_of_column: Numbers, n_items: int) -> Survey:
+    """Return what the rows ``x`` (n, d), dense or CSR, say of columns and items; ``item_of_column`` is (d,)."""
+    rows = _Given(x)
+    found = Survey(np.empty((4, rows.n_columns)), np.zeros((3, n_items), np.int64))
+    kinds = (*[_POINTER] * 4, _COUNT, _COUNT, _POINTER, _COUNT, *[_POINTER] * 3)
+    function("coordinate_survey", *kinds)(
+        *(*rows.places, rows.n_rows, rows.n_columns, address(weight), n_items, address(item_of_column)),
+        *map(address, found),
+    )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """How columns are cut: block b has the columns ``first[b]`` to ``first[b + 1]``, kept in one of the ways above, ``form[b]``.
+
+    ``mean`` (d,) is taken from the values of blocks of one column.
+    """
+
+    first: Numbers
+    form: Numbers
+    mean: FloatArray
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks."""
+        return len(self.form)
+
+    @property
+    def of_column(self) -> Numbers:
+        """The block of each column (d,)."""
+        return np.repeat(np.arange(self.n_blocks, dtype=np.int64), np.diff(self.first))
+
+
+class Cell:
+    """Rows of a group cut by block, their labels and weights, and the predictions of all models for them.
+
+    ``blocks`` (B, 3) says where each block's arrays lie: where a row's entries begin, their columns, their values.
+    """
+
+    def __init__(self, x: Matrix, label: FloatArray, weight: FloatArray, cut: Blocks, shape: Shape) -> None:
+        self.n_rows, self.cut = x.shape[0], cut
+        padded = -(-self.n_rows // _TILE) * _TILE
+        self.label, self.weight = _padded(label, padded), _padded(weight, padded)
+        self.predictions = np.zeros((shape.groups, shape.outputs, padded, shape.lanes))
+        self.places = np.array([address(each) for each in (self.label, self.weight, self.predictions)], np.int64)
+        rows = _Given(x)
+        of_column = cut.of_column
+        entries = _entries(rows, of_column, cut)
+        self._arrays = [_block(form, count, self.n_rows, padded) for form, count in zip(cut.form, entries, strict=True)]
+        self.blocks = np.zeros((cut.n_blocks, 3), np.int64)
+        for block, arrays in enumerate(self._arrays):
+            self.blocks[block] = [0 if each is None else address(each) for each in arrays]
+        kinds = (*[_POINTER] * 4, *[_COUNT] * 2, *[_POINTER] * 2, _COUNT, *[_POINTER] * 2)
+        function("coordinate_cut", *kinds)(
+            *(*rows.places, rows.n_rows, rows.n_columns, address(of_column), address(cut.first), cut.n_blocks),
+            *(address(cut.mean), address(self.blocks)),
+        )
+
+
+def _padded(values: FloatArray, length: int) -> FloatArray:
+    padded = np.zeros(length)
+    padded[: len(values)] = values
+    return padded
+
+
+def _entries(rows: _Given, of_column: Numbers, cut: Blocks) -> list[int]:
+    """Return how many entries ragged blocks have; of others it is not asked."""
+    count = np.zeros(cut.n_blocks, np.int64)
+    if (cut.form >= RAGGED).any():
+        kinds = (*[_POINTER] * 4, *[_COUNT] * 2, *[_POINTER] * 2)
+        function("coordinate_entries", *kinds)(
+            *rows.places, rows.n_rows, rows.n_columns, address(of_column), address(count)
+        )
+    return count.tolist()
+
+
+def _block(form: int, entries: int, n_rows: int, padded: int) -> tuple[npt.NDArray[Any] | None, ...]:
+    """Return the arrays of a block: where entries begin, their columns, their values."""
+    if form == ONE_COLUMN:
+        return None, None, np.zeros(padded)
+    if form in (CODES, CODES_WITH_VALUES):
+        return None, np.full(n_rows, -1, np.int32), None if form == CODES else np.zeros(n_rows)
+    values = None if form == RAGGED else np.empty(entries)
+    return np.empty(n_rows + 1, np.int64), np.empty(entries, np.int32), values
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The loss of a group's models, their number and how many outputs each has."""
+
+    loss: Loss
+    configs: int
+    outputs: int
+
+    @property
+    def lanes(self) -> int:
+        """Models side by side."""
+        return 1 if self.configs == 1 else _LANES
+
+    @property
+    def groups(self) -> int:
+        """How many times so many models there are."""
+        return -(-self.configs // self.lanes)
+
+    def in_lanes(self, values: FloatArray) -> FloatArray:
+        """Return a copy of numbers of models (C, K, columns) as (columns, groups, K, lanes); lanes to spare are 0."""
+        if self.configs == 1:
+            return values.transpose(2, 0, 1)[..., None].copy(order="C")
+        lanes = np.zeros((values.shape[2], self.groups, values.shape[1], self.lanes))
+        for group in range(self.groups):
+            some = values[group * self.lanes : (group + 1) * self.lanes]
+            lanes[:, group, :, : len(some)] = some.transpose(2, 1, 0)
+        return lanes
+
+    def out_of_lanes(self, lanes: FloatArray) -> FloatArray:
+        """Inverse of ``in_lanes``."""
+        values = lanes.transpose(1, 3, 2, 0).reshape(self.groups * self.lanes, self.outputs, len(lanes))
+        return np.ascontiguousarray(values[: self.configs])
+
+    def of_models(self, values: npt.NDArray[Any], spare: float = 0.0) -> FloatArray:
+        """Return a number per model (C,) as (groups, lanes)."""
+        lanes = np.full(self.groups * self.lanes, spare)
+        lanes[: self.configs] = values
+        return lanes
+
+
+@dataclass(frozen=True, slots=True)
+class Penalties:
+    """Per config l1, l2 and the share of the objective that ends training, each (C,)."""
+
+    l1: FloatArray
+    l2: FloatArray
+    tolerance: FloatArray
+
+
+class Progress(NamedTuple):
+    """Per config (C,): the objective, that before the first epoch, the last epoch's gain, and whether it is done."""
+
+    loss: FloatArray
+    start: FloatArray
+    gain: FloatArray
+    done: npt.NDArray[np.bool_]
+
+
+class Group:
+    """What rounds of one group have in common; ``complete`` says in which blocks every row has one entry, 1; ``unit`` (d + 1,) is
+    1/max|x|, 0 for a column of zeros, 1 for the intercept."""
+
+    def __init__(
+        self,
+        shape: Shape,
+        cut: Blocks,
+        complete: npt.NDArray[Any],
+        unit: FloatArray,
+        fit_intercept: bool,
+        penalties: Penalties,
+    ) -> None:
+        self.shape, self.cut, self.unit = shape, cut, unit
+        self.keeps_radius = shape.loss != "squares"
+        self._kept = [np.ascontiguousarray(cut.first), np.ascontiguousarray(complete, np.int64), unit]
+        self._kept += [shape.of_models(each) for each in (penalties.l1, penalties.l2, penalties.tolerance)]
+        self._places = np.array([address(each) for each in self._kept], np.int64)
+        numbers = [_LOSSES.index(shape.loss), shape.outputs, shape.groups, shape.lanes, cut.n_blocks, 1]
+        self._numbers = np.array([*numbers, int(fit_intercept), int(self.keeps_radius)], np.int64)
+
+    def _call(self, symbol: str, kinds: str, *given: Any, returns: Any = None) -> Any:
+        """Call a kernel that is told of the group first; ``kinds`` says of each argument whether it is a number (n) or an
+        array."""
+        types = [_COUNT if kind == "n" else _POINTER for kind in kinds]
+        found = function(symbol, _POINTER, _POINTER, *types, returns=returns)
+        arguments = [address(each) if isinstance(each, np.ndarray) else each for each in given]
+        return found(address(self._numbers), address(self._places), *arguments)
+
+    def pass_over(
+        self,
+        cell: Cell,
+        moved: tuple[int | None, FloatArray] | None,
+        block: int | None,
+        radius: FloatArray | None,
+        done: FloatArray,
+    ) -> FloatArray:
+        """Move predictions by the steps (columns, groups, K, lanes) of a block that has moved (None: the intercept), and
+        return the sums (columns, groups, K, 2, lanes) of another; none without it."""
+        shape = self.shape
+        width = 0 if block is None else int(self.cut.first[block + 1] - self.cut.first[block])
+        sums = np.zeros((width, shape.groups, shape.outputs, 2, shape.lanes))
+        blocks = np.zeros((2, 3), np.int64)
+        if moved is not None and moved[0] is not None:
+            blocks[0] = cell.blocks[moved[0]]
+        if block is not None:
+            blocks[1] = cell.blocks[block]
+        step = None if moved is None else np.ascontiguousarray(moved[1])
+        first = -1 if block is None else int(self.cut.first[block])
+        given = (cell.n_rows, cell.places, blocks, int(moved is not None), step, first, radius, done)
+        self._call("coordinate_pass", "naanana" + "aa", *given, sums)
+        return sums
+
+    def measure(self, cell: Cell, weights: FloatArray, radius: FloatArray | None, done: FloatArray) -> FloatArray:
+        """Make a cell's predictions anew from ``weights`` (d + 1, groups, K, lanes), the intercept last, and return the sums (1,
+        groups, K, 3, lanes) of losses, and of their derivatives by the intercept, whose ``radius`` is given."""
+        shape = self.shape
+        sums = np.zeros((1, shape.groups, shape.outputs, 3, shape.lanes))
+        given = (cell.n_rows, cell.places, cell.blocks, weights, radius, done, sums)
+        self._call("coordinate_measure", "naaaaaa", *given)
+        return sums
+
+    def reduce(
+        self, sums: FloatArray, first: int, weights: FloatArray, radius: FloatArray | None, done: FloatArray
+    ) -> None:
+        """Give the columns from ``first`` on, to which ``sums`` belong, new weights and radii in place (columns, groups, K,
+        lanes)."""
+        unit = np.ascontiguousarray(self.unit[first : first + len(sums)])
+        self._call("coordinate_reduce", "naaaaa", len(sums), np.ascontiguousarray(sums), unit, done, weights, radius)
+
+    def shift(self, weights: FloatArray, done: FloatArray) -> None:
+        """Shift the weights of complete blocks, and the intercept the other way, to where they cost least, in place."""
+        self._call("coordinate_shift", "aa", done, weights)
+
+    def close(self, sums: FloatArray, weights: FloatArray, radius: FloatArray | None, progress: Progress) -> Progress:
+        """Return what models have come to after an epoch, from the sums of ``measure``; the intercept makes its step in place."""
+        numbers = self._lanes_of(progress)
+        self._call("coordinate_close", "aaaa", np.ascontiguousarray(sums), numbers, weights, radius)
+        return self._progress_of(numbers)
+
+    def descend(
+        self,
+        cells: Sequence[Cell],
+        weights: FloatArray,
+        before: FloatArray,
+        radius: FloatArray | None,
+        progress: Progress,
+        most: int,
+    ) -> tuple[Progress, FloatArray, Numbers]:
+        """Go through whole epochs until all models are done, ``most`` at most, changing weights, their values ``before`` and
+        radii in place; return what models have come to, the objective after each epoch (epochs, C), and how many each took
+        (C,)."""
+        numbers = self._numbers.copy()
+        numbers[5] = len(cells)
+        counts = np.array([cell.n_rows for cell in cells], np.int64)
+        rows = np.stack([cell.places for cell in cells])
+        blocks = np.stack([cell.blocks for cell in cells])
+        reached, curve = self._lanes_of(progress), np.empty((most, self.shape.groups * self.shape.lanes))
+        begun = int(not np.isnan(progress.start).any())
+        passes = np.zeros(curve.shape[1], np.int64)
+        arrays = [None if each is None else address(each) for each in (weights, before, radius, reached, curve, passes)]
+        kinds = (*[_POINTER] * 5, _COUNT, _COUNT, *[_POINTER] * 6)
+        epochs = function("coordinate_descend", *kinds, returns=_COUNT)(
+            *(address(each) for each in (numbers, self._places, counts, rows, blocks)), begun, most, *arrays
+        )
+        configs = self.shape.configs
+        return self._progress_of(reached), curve[:epochs, :configs], passes[:configs]
+
+    def lanes_of_done(self, done: npt.NDArray[np.bool_]) -> FloatArray:
+        """Return which models are done, as the kernels take it; lanes to spare are."""
+        return self.shape.of_models(done, 1.0)
+
+    def _lanes_of(self, progress: Progress) -> FloatArray:
+        spare = (0.0, 0.0, 0.0, 1.0)
+        return np.stack([self.shape.of_models(each, other) for each, other in zip(progress, spare, strict=True)])
+
+    def _progress_of(self, numbers: FloatArray) -> Progress:
+        loss, start, gain, done = (each[: self.shape.configs].copy() for each in numbers)
+        return Progress(loss, start, gain, done != 0)

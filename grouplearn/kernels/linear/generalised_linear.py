@@ -1,0 +1,261 @@
+"""Generalised linear models: of many groups in one call (``source/linear/generalised_linear.cpp``), and epoch by epoch
+(``source/linear/generalised_linear_epochs.cpp``)."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.kernels.library import WATCH, address, asking, features, function, single_or_double, watching
+
+FloatArray = npt.NDArray[np.float64]
+Loss = Literal["logistic", "softmax", "poisson", "squared_hinge", "hinge"]
+Sums = Mapping[str, npt.NDArray[Any]]
+_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
+_LOSSES: tuple[Loss, ...] = ("logistic", "softmax", "poisson", "squared_hinge", "hinge")
+#: Of the sums of a model, those that are before its gradient.
+_BEFORE_GRADIENT = 3
+#: The most passes of one model: Newton's method needs tens.
+_MOST_PASSES = 4096
+
+
+class Stopped(Exception):
+    """The caller asked a kernel to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Penalties:
+    """Per config the penalties l1·‖w‖₁ and ½·l2·‖w‖², and the share of the objective that ends training, each (C,)."""
+
+    l1: FloatArray
+    l2: FloatArray
+    tolerance: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class FittedModels:
+    """``weights`` (G, C, K, d), ``intercept`` (G, C, K), and per (G, C): objective, passes, whether nothing was left to gain.
+
+    ``curve`` (passes, G, C) is the objective after each pass, NaN after a model's last. The objective is NaN where sums
+    over a group are not finite.
+    """
+
+    weights: FloatArray
+    intercept: FloatArray
+    value: FloatArray
+    passes: npt.NDArray[np.int64]
+    converged: npt.NDArray[np.bool_]
+    curve: FloatArray
+
+
+def solve(
+    x: npt.NDArray[Any],
+    label: FloatArray,
+    weight: FloatArray,
+    start: npt.NDArray[np.int64],
+    *,
+    loss: Loss,
+    outputs: int,
+    fit_intercept: bool,
+    penalties: Penalties,
+    epochs: int,
+    report: Callable[[int], None],
+    cancelled: Callable[[], bool],
+) -> FittedModels:
+    """Return the models of every config for the groups whose rows are ``start[g]`` to ``start[g + 1]`` of ``x`` (n, d).
+
+    ``x`` is float32 or float64, ``label`` and ``weight`` (n,); a label is 0/1, a class number below ``outputs``, or a count.
+    Raises Stopped soon after ``cancelled()`` became true, and MemoryError.
+    """
+    groups, configs, columns = len(start) - 1, len(penalties.l1), x.shape[1]
+    limit = min(epochs, _MOST_PASSES)
+    shape = (groups, configs)
+    models = FittedModels(
+        np.empty((*shape, outputs, columns)),
+        np.empty((*shape, outputs)),
+        np.empty(shape),
+        np.empty(shape, np.int64),
+        np.empty(shape, np.bool_),
+        np.empty((limit, *shape)),
+    )
+    kinds = [
+        *[_POINTER] * 2,
+        _COUNT,
+        *[_POINTER] * 3,
+        *[_COUNT] * 4,
+        *[_POINTER] * 3,
+        *[_COUNT] * 2,
+        *[_POINTER] * 6,
+        WATCH,
+    ]
+    call = function("solve_generalised_linear", *kinds, returns=ctypes.c_int)
+
+    def look() -> None:
+        if cancelled():
+            raise Stopped
+
+    with watching(report, cancelled) as watch, asking(look):
+        outcome = call(
+            *single_or_double(x),
+            columns,
+            *(address(each) for each in (label, weight, start)),
+            groups,
+            _LOSSES.index(loss),
+            outputs,
+            int(fit_intercept),
+            *(address(each) for each in (penalties.l1, penalties.l2, penalties.tolerance)),
+            configs,
+            limit,
+            *(address(each) for each in (models.weights, models.intercept, models.value)),
+            *(address(each) for each in (models.passes, models.converged, models.curve)),
+            watch,
+        )
+    if outcome == 1:
+        raise Stopped
+    if outcome == 2:
+        raise MemoryError
+    curve = models.curve[: int(models.passes.max(initial=1))]
+    curve[np.arange(len(curve))[:, None, None] >= models.passes] = np.nan
+    return FittedModels(models.weights, models.intercept, models.value, models.passes, models.converged, curve)
+
+
+class Stepped(NamedTuple):
+    """FittedModels after a step: their numbers (M, m), ``weights`` (M, K, d) and ``intercept`` (M, K) as written, the objective
+    ``value`` (M,), NaN where it is not finite, and which are ``finished`` (M,)."""
+
+    models: FloatArray
+    weights: FloatArray
+    intercept: FloatArray
+    value: FloatArray
+    finished: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The shape of models that train epoch by epoch: the ``history`` of steps they remember, and whether second derivatives
+    are ``dense`` or a diagonal in their place."""
+
+    columns: int
+    outputs: int
+    fit_intercept: bool
+    history: int
+    dense: bool
+
+    @property
+    def _numbers(self) -> tuple[int, int, int, int, int]:
+        return self.columns, self.outputs, int(self.fit_intercept), self.history, int(self.dense)
+
+    @property
+    def parameters(self) -> int:
+        """Number of weights of a model, intercepts included."""
+        return self.outputs * (self.columns + int(self.fit_intercept))
+
+    @property
+    def length(self) -> int:
+        """How many numbers a model in training has."""
+        return int(function("generalised_linear_numbers", *[_COUNT] * 5, returns=_COUNT)(*self._numbers))
+
+    def are_sound(self, models: npt.NDArray[Any]) -> bool:
+        """Return whether ``models`` (M, m), which come from a file, can be models in training of this shape."""
+        if models.dtype != np.float64 or models.shape[1:] != (self.length,):
+            return False
+        given = np.ascontiguousarray(models)
+        kinds = (*[_COUNT] * 6, _POINTER)
+        found = function("generalised_linear_are_sound", *kinds, returns=ctypes.c_int)
+        return bool(found(*self._numbers, len(given), address(given)))
+
+    @property
+    def _triangle(self) -> int:
+        return self.parameters * (self.parameters + 1) // 2
+
+    def begin(
+        self,
+        kind: Loss,
+        moments: Mapping[str, npt.NDArray[Any]],
+        rows: tuple[float, float],
+        score: FloatArray,
+        residual: FloatArray,
+        loss: float,
+        coupling: FloatArray,
+    ) -> tuple[FloatArray, Sums]:
+        """Return a model (1, m) without weights, and the sums over its rows there, from their moments (``kernels.moments``).
+
+        ``rows`` says how many there are, and how many values are stored in them. ``score`` (K,) is what the model predicts,
+        with the mean ``residual`` (K,) and ``loss``, and ``coupling`` (K, K), the second derivatives by the scores. Of a
+        hinge the score is 0.
+        """
+        model = np.empty((1, self.length))
+        sums, sampled = np.empty((1, _BEFORE_GRADIENT + self.parameters)), np.zeros(())
+        curvature = np.empty((int(self.dense), self._triangle))
+        names = ("mean", "square", "cross", "gram")
+        mean, square, cross, *gram = (np.ascontiguousarray(moments[each]) for each in names if each in moments)
+        given = [np.ascontiguousarray(each) for each in (score, residual, coupling)]
+        real = ctypes.c_double
+        kinds = (*[_COUNT] * 6, *[real] * 3, *[_POINTER] * 3, _COUNT, *[_POINTER] * 3, real, *[_POINTER] * 5)
+        function("begin_generalised_linear", *kinds)(
+            *(_LOSSES.index(kind), *self._numbers),
+            *(*rows, float(moments["total"]), *map(address, (mean, square, cross)), cross.shape[1]),
+            *(address(gram[0]) if gram else None, *map(address, given[:2]), loss),
+            *map(address, (given[2], model, sums, curvature, sampled)),
+        )
+        return model, {"sums": sums, "curvature": curvature, "sampled": sampled}
+
+    def sums(self, x: Any, label: FloatArray, weight: FloatArray, loss: Loss, models: FloatArray) -> Sums:
+        """Return what ``step`` needs of the rows of a block, dense or CSR, at the points of ``models`` (M, m) of one group.
+
+        ``sums`` (M, 3 + p): loss, trace of its second derivatives by the scores, a hinge as it is (0 of other losses),
+        gradient in the solver's coordinates;
+        ``curvature`` (asking, p·(p + 1)/2): the second derivatives by parameters of a sample of rows, of the models that ask
+        for them, and ``sampled``, the weight of these rows.
+        """
+        asking = int((models[:, 0] > 0).sum())
+        found, sampled = np.empty((len(models), _BEFORE_GRADIENT + self.parameters)), np.zeros(())
+        curvature = np.empty((asking, self._triangle))
+        if isinstance(x, np.ndarray):
+            rows = [features(x)]
+            parts = [*single_or_double(rows[0]), *[None] * 3]
+        else:
+            rows = [
+                np.ascontiguousarray(x.data, np.float64),
+                np.ascontiguousarray(x.indices, np.int32),  # as they lie: of fewer than 2³¹ columns they are no longer
+                np.ascontiguousarray(x.indptr, np.int64),  # one number a row
+            ]
+            parts = [None, None, *map(address, rows)]
+        given = [np.ascontiguousarray(each) for each in (label, weight)]
+        kinds = (*[_POINTER] * 5, _COUNT, *[_POINTER] * 2, *[_COUNT] * 7, *[_POINTER] * 4)
+        outcome = function("sum_generalised_linear", *kinds, returns=ctypes.c_int)(
+            *parts,
+            *(len(label), *map(address, given), _LOSSES.index(loss), *self._numbers, len(models)),
+            *map(address, (models, found, curvature, sampled)),
+        )
+        if outcome:
+            raise MemoryError
+        return {"sums": found, "curvature": curvature, "sampled": sampled}
+
+    def step(
+        self, loss: Loss, models: FloatArray, penalties: Penalties, first_length: FloatArray, sums: Sums
+    ) -> Stepped:
+        """Return the models (M, m) after a step by the sums over all blocks of a group, the first of them of ``first_length``."""
+        count, after = len(models), models.copy()
+        stepped = Stepped(
+            after,
+            np.empty((count, self.outputs, self.columns)),
+            np.empty((count, self.outputs)),
+            np.empty(count),
+            np.empty(count, np.bool_),
+        )
+        columns = [penalties.l1, penalties.l2, penalties.tolerance, first_length, sums["sums"], sums["curvature"]]
+        kinds = (*[_COUNT] * 7, *[_POINTER] * 6, ctypes.c_double, *[_POINTER] * 5)
+        outcome = function("step_generalised_linear", *kinds, returns=ctypes.c_int)(
+            *(_LOSSES.index(loss), *self._numbers, count, *map(address, columns)),
+            float(sums["sampled"]),
+            *map(address, stepped),
+        )
+        if outcome:
+            raise MemoryError
+        return stepped

@@ -1,0 +1,115 @@
+"""Least squares and elastic net of many groups from their moments (``source/linear/least_squares.cpp``, ``lost_digits.cpp``)."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.kernels.library import address, features, function, single_or_double
+from grouplearn.kernels.linear.moments import pointers
+
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
+
+
+class Penalties(NamedTuple):
+    """Per config ``l1``, ``l2``, ``tolerance`` and ``fit_intercept`` (C,); ``rounds`` of a minimisation with l1, at most."""
+
+    l1: FloatArray
+    l2: FloatArray
+    tolerance: FloatArray
+    fit_intercept: npt.NDArray[np.bool_]
+    rounds: int
+
+
+class PathModels(NamedTuple):
+    """``weights`` (G, C, d), and (G, C) each ``intercept``, ``loss`` (the objective) and ``converged``."""
+
+    weights: FloatArray
+    intercept: FloatArray
+    loss: FloatArray
+    converged: npt.NDArray[np.bool_]
+
+
+def solve(
+    moments: Mapping[str, npt.NDArray[Any]],
+    penalties: Penalties,
+    factor: FloatArray | None = None,
+) -> PathModels:
+    """Return the models of every config for moments (G, ...) with a Gram matrix and one target.
+
+    Minimises Σ wᵢ·½(yᵢ − xᵢ'w − b)² + l1·‖w‖₁ + ½·l2·‖w‖². Without penalties, of all solutions that with the smallest ‖w‖.
+    Moments that are not finite or have no rows give NaN. ``factor`` (d + 1, d + 1) is a square root of the moments of [X y]
+    where their Gram matrix has lost digits; then there is one set of moments, and config by config what depends on the
+    digits is solved from it.
+    """
+    count, d = moments["mean"].shape
+    shape = count, len(penalties.l1)
+    found = PathModels(np.empty((*shape, d)), np.empty(shape), np.empty(shape), np.empty(shape, np.bool_))
+    columns = [np.ascontiguousarray(each, np.float64) for each in penalties[:3]]
+    fit_intercept = np.ascontiguousarray(penalties.fit_intercept, np.bool_)
+    given, kept = pointers(moments)
+    root = None if factor is None else np.ascontiguousarray(factor, np.float64)
+    kinds = (*(_COUNT, _COUNT, _POINTER, _POINTER, _COUNT), *[_POINTER] * 4, _COUNT, *[_POINTER] * 4)
+    function("least_squares", *kinds)(
+        *(count, d, given, None if root is None else address(root), shape[1]),
+        *map(address, columns),
+        *(address(fit_intercept), penalties.rounds, *map(address, found)),
+    )
+    del kept
+    return found
+
+
+#: What ``lost_directions`` says of a group.
+KEPT, NOTHING_LOST, LOST = 0, 1, 2
+
+
+def lost_directions(
+    moments: Mapping[str, npt.NDArray[Any]], x: npt.NDArray[Any], weight: FloatArray, start: npt.NDArray[np.int64]
+) -> npt.NDArray[np.uint8]:
+    """Return of each group (G,) whether its Gram matrix has lost digits of a direction: no (also where it is not finite), or
+    of one in which its rows have ``NOTHING_LOST``, or of one that is ``LOST``. Groups of rows are as in ``moments.of_rows``.
+    """
+    found = np.zeros(start.size - 1, np.uint8)
+    given, kept = pointers(moments)
+    rows, weight, start = features(x), np.ascontiguousarray(weight, np.float64), np.ascontiguousarray(start, np.int64)
+    function("lost_directions", _COUNT, _COUNT, *[_POINTER] * 6)(
+        *(found.size, x.shape[1], given, *single_or_double(rows), address(weight), address(start), address(found))
+    )
+    del kept
+    return found
+
+
+def parted(
+    square: FloatArray, beside: FloatArray, rest: FloatArray, cross: FloatArray, others: FloatArray, l2: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return ridge weights of columns no two of which are set together (K,), and of p - 1 others (p - 1,).
+
+    ``square`` (K,), ``beside`` (K, p) and ``rest`` (p, p) are their products, the intercept last of the others; ``cross`` (K,)
+    and ``others`` (p,) are those with the label. Without penalty, of many solutions the smallest weights.
+    """
+    given = [np.ascontiguousarray(each, np.float64) for each in (square, beside, rest, cross, others)]
+    found, (own, p) = np.empty(beside.shape[0] + beside.shape[1]), beside.shape
+    function("parted_least_squares", _COUNT, _COUNT, *[_POINTER] * 5, ctypes.c_double, _POINTER)(
+        own, p, *map(address, given), l2, address(found)
+    )
+    return found[:own], found[own:-1]
+
+
+def triangle(rows: FloatArray) -> FloatArray:
+    """Return R (p, p) of QR of rows (n, p), with zeros below where there are fewer than p rows."""
+    given = np.ascontiguousarray(rows, np.float64)
+    found = np.empty((rows.shape[1], rows.shape[1]))
+    function("triangle_of_rows", _POINTER, _COUNT, _COUNT, _POINTER)(address(given), *rows.shape, address(found))
+    return found
+
+
+def root(whole: FloatArray) -> FloatArray:
+    """Return F (p, p) with F'F = ``whole``, symmetric and positive semidefinite but for rounding, which is left out."""
+    given, found = np.ascontiguousarray(whole, np.float64), np.empty(whole.shape)
+    function("root_of_gram", _POINTER, _COUNT, _POINTER)(address(given), len(whole), address(found))
+    return found

@@ -1,0 +1,254 @@
+"""Stochastic gradient descent of linear models: all configs of a pack over the rows of blocks, dense or CSR.
+
+Every output of every config is a lane of its own (``source/linear/stochastic_gradient.hpp``), so that its bits depend on no other
+config; weights lie by column, so that a nonzero touches one run of numbers. They are handed in and out as arrays (c, k, d) of
+configs, outputs and columns, which are views of what lies by column.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.kernels.library import address, features, function, single_or_double
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+Loss = Literal["squared", "logistic", "softmax", "poisson", "hinge", "squared_hinge"]
+
+#: By their numbers in ``source/linear/stochastic_gradient.hpp``.
+LOSSES: tuple[Loss, ...] = ("squared", "logistic", "softmax", "poisson", "hinge", "squared_hinge")
+SCHEDULES = ("constant", "inverse_sqrt", "bottou")
+
+_POINTER, _COUNT, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+_LANES = 8
+#: Numbers per lane, in the order of the fields of ``Models``; the first ones change.
+_CHANGING = ("scale", "due", "total", "counted", "intercept", "intercept_sum", "step", "objective")
+_GIVEN = ("rate", "decay", "rooted", "ridge", "lasso", "with_intercept")
+
+
+class _Models(ctypes.Structure):
+    _fields_ = [
+        ("lanes", _COUNT), ("stride", _COUNT), ("outputs", _COUNT), ("loss", _COUNT),
+        ("unscaled", _POINTER), ("paid", _POINTER), ("beyond", _POINTER),
+        *((name, _POINTER) for name in (*_CHANGING, *_GIVEN)),
+    ]  # fmt: skip
+
+
+class _Rows(ctypes.Structure):
+    _fields_ = [
+        *((name, _POINTER) for name in ("x_single", "x_double", "values", "column", "start", "y", "weight", "order")),
+        ("rows", _COUNT), ("columns", _COUNT), ("batch_size", _COUNT), ("weighed", _REAL),
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """Linear models of c configs with k outputs of d columns, in the middle of their descent.
+
+    The weights are ``scale`` (c,) times ``unscaled`` (c, k, d), less what is owed to l1: each weight was to pay ``due`` (c,)
+    so far, in units of what is unscaled, and ``paid`` (c, k, d) is what it was moved by. Their sum over the steps, each
+    times its number, is ``total`` (c,) times what is unscaled less ``beyond`` (c, k, d), that of the ``intercept`` (c, k)
+    ``intercept_sum`` (c, k), that of the numbers ``counted`` (c,). ``step`` (c,) counts steps, ``objective`` (c, k) sums
+    weight·loss. ``paid`` is None without l1, ``beyond`` where no sum is wanted.
+    """
+
+    unscaled: FloatArray
+    paid: FloatArray | None
+    beyond: FloatArray | None
+    scale: FloatArray
+    due: FloatArray
+    total: FloatArray
+    counted: FloatArray
+    intercept: FloatArray
+    intercept_sum: FloatArray
+    step: FloatArray
+    objective: FloatArray
+
+    def weights(self) -> FloatArray:
+        """Return the weights (c, k, d), with what is owed paid."""
+        return settled(self.unscaled, self.paid, self.due) * self.scale[:, None, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """How configs learn, arrays (c,): η = rate/(1 + decay·t) after t steps, or rate/√(1 + decay·t) where ``rooted`` is 1.
+
+    ``ridge`` and ``lasso`` are penalties of one row; ``with_intercept`` is 1 or 0.
+    """
+
+    loss: Loss
+    rate: FloatArray
+    decay: FloatArray
+    rooted: FloatArray
+    ridge: FloatArray
+    lasso: FloatArray
+    with_intercept: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of a block: ``x`` (n, d) of float32, float64 or CSR, ``y``, ``weight`` (n,), times ``weighed`` each.
+
+    ``order`` (n,) is how they are visited, in batches of ``batch_size``. Labels of classes are their numbers.
+    """
+
+    x: Any
+    y: FloatArray
+    weight: FloatArray
+    order: IntArray
+    batch_size: int = 1
+    weighed: float = 1.0
+
+
+def settled(unscaled: FloatArray, paid: FloatArray | None, due: FloatArray) -> FloatArray:
+    """Return what is unscaled (c, k, d) moved towards 0 by what is owed, but not across."""
+    if paid is None:
+        return unscaled
+    so_far = due[:, None, None]
+    down, up = np.maximum(0.0, unscaled - (so_far + paid)), np.minimum(0.0, unscaled + (so_far - paid))
+    moved: FloatArray = np.where(unscaled > 0, down, np.where(unscaled < 0, up, unscaled))
+    return moved
+
+
+def descend(models: Models, descent: Descent, blocks: Sequence[Rows]) -> Models:
+    """Return the models after a step for each batch of each block.
+
+    A batch of b rows moves w by −η·(1/b Σ weight·weighed·∇loss + ∇penalty); w·(1 − η·ridge) is never taken below 0, l1 is
+    the cumulative penalty of Tsuruoka, Tsujii & Ananiadou (2009). Lanes that overflow end as infinity or NaN, others do not
+    notice. Raises MemoryError.
+    """
+    laid = _Laid.of(models, descent)
+    for rows in blocks:
+        given, held = _rows(rows, models.unscaled.shape[2])
+        call = function("stochastic_gradient_train", _POINTER, _POINTER, returns=ctypes.c_int)
+        if call(ctypes.addressof(laid.models), ctypes.addressof(given)):
+            raise MemoryError
+        del held
+    return laid.found(models)
+
+
+def gradients(models: Models, descent: Descent, blocks: Sequence[Rows]) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return Σ weight·weighed·∇loss over the rows by weights (c, k, d) and by intercepts (c, k), and the sum of losses (c, k).
+
+    All are those at the models as they are; penalties are not among them. Raises MemoryError.
+    """
+    n, outputs, _ = models.unscaled.shape
+    laid = _Laid.of(replace(models, objective=np.zeros_like(models.objective)), descent)
+    found = _by_column(np.zeros_like(models.unscaled))
+    by_intercept = np.zeros(laid.numbers.shape[1])
+    for rows in blocks:
+        given, held = _rows(replace(rows, batch_size=1), models.unscaled.shape[2])
+        call = function("stochastic_gradient_differentiate", *[_POINTER] * 4, returns=ctypes.c_int)
+        if call(ctypes.addressof(laid.models), ctypes.addressof(given), address(found), address(by_intercept)):
+            raise MemoryError
+        del held
+    losses = laid.found(models).objective
+    return _by_config(found, n, outputs), by_intercept[: n * outputs].reshape(outputs, n).T.copy(), losses
+
+
+def mean_square(rows: Rows) -> float:
+    """Return Σ weight·weighed·‖x‖²/n of the rows of a block, summed in their order."""
+    given, _held = _rows(rows, rows.x.shape[1])
+    call = function("stochastic_gradient_squares", _POINTER, returns=_REAL)
+    return float(call(ctypes.addressof(given))) / max(1, len(rows.y))
+
+
+def norms(models: Models) -> tuple[FloatArray, FloatArray]:
+    """Return ‖w‖₁ and ‖w‖² of each config (c,)."""
+    n, outputs, columns = models.unscaled.shape
+    laid = _Laid.of(models, None)
+    found = np.empty((2, laid.numbers.shape[1]))
+    call = function("stochastic_gradient_norms", _POINTER, _COUNT, _POINTER)
+    call(ctypes.addressof(laid.models), columns, address(found))
+    by_output = found[:, : n * outputs].reshape(2, outputs, n)
+    total = by_output[:, 0].copy()
+    for each in range(1, outputs):
+        total += by_output[:, each]
+    return total[0], total[1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Laid:
+    """Models as kernels have them: by column, and numbers by lane."""
+
+    models: _Models
+    values: dict[str, FloatArray]
+    numbers: FloatArray
+
+    @classmethod
+    def of(cls, models: Models, descent: Descent | None) -> _Laid:
+        n, outputs, _ = models.unscaled.shape
+        lanes = n * outputs
+        wide = {"unscaled": models.unscaled, "paid": models.paid, "beyond": models.beyond}
+        values = {name: _by_column(each) for name, each in wide.items() if each is not None}
+        numbers = np.zeros((len(_CHANGING) + len(_GIVEN), _filled(lanes)))
+        numbers[0] = 1.0  # of lanes that nobody uses, too
+        sources = [
+            *((models, name) for name in _CHANGING),
+            *((descent, name) for name in _GIVEN if descent is not None),
+        ]
+        for place, (source, name) in enumerate(sources):
+            own = getattr(source, name)
+            numbers[place, :lanes].reshape(outputs, n)[:] = own.T if own.ndim > 1 else own
+        loss = 0 if descent is None else LOSSES.index(descent.loss)
+        pointers = [address(values[name]) if name in values else None for name in wide]
+        stride = values["unscaled"].shape[1]
+        given = _Models(lanes, stride, outputs, loss, *pointers, *map(address, numbers))
+        return cls(given, values, numbers)
+
+    def found(self, before: Models) -> Models:
+        n, outputs, _ = before.unscaled.shape
+        views = {name: _by_config(each, n, outputs) for name, each in self.values.items()}
+        numbers = {}
+        for name, row in zip(_CHANGING, self.numbers, strict=False):
+            by_output = row[: n * outputs].reshape(outputs, n)
+            numbers[name] = by_output.T.copy() if getattr(before, name).ndim > 1 else by_output[0].copy()
+        return replace(before, **{**views, **numbers})
+
+
+def _filled(lanes: int) -> int:
+    """Return so many lanes and those that fill the last eight up."""
+    return -(-lanes // _LANES) * _LANES
+
+
+def _by_column(values: FloatArray) -> FloatArray:
+    """Return (d, lanes) of values (c, k, d), the configs of an output beside each other: 1, 2, 4 or a multiple of 8 lanes."""
+    n, outputs, columns = values.shape
+    lanes = n * outputs
+    stride = next((few for few in (1, 2, 4) if lanes <= few), _filled(lanes))
+    laid = np.zeros((columns, stride)) if stride > lanes else np.empty((columns, stride))
+    _by_config(laid, n, outputs)[:] = values
+    return laid
+
+
+def _by_config(laid: FloatArray, n: int, outputs: int) -> FloatArray:
+    """Return the view (c, k, d) of what lies by column."""
+    return laid[:, : n * outputs].reshape(len(laid), outputs, n).transpose(2, 1, 0)
+
+
+def _rows(rows: Rows, columns: int) -> tuple[_Rows, Sequence[Any]]:
+    """Return rows as kernels have them and what they point at; raises ValueError for what cannot be read."""
+    n = len(rows.y)
+    if rows.x.shape != (n, columns) or rows.weight.shape != (n,) or rows.order.shape != (n,):
+        raise ValueError(f"{n} labels, features {rows.x.shape} of {columns} columns, weights {rows.weight.shape}")
+    if isinstance(rows.x, np.ndarray):
+        arrays = [features(rows.x)]
+        parts = [*single_or_double(arrays[0]), *[None] * 3]
+    else:
+        arrays = [
+            np.ascontiguousarray(rows.x.data, np.float64),
+            np.ascontiguousarray(rows.x.indices, np.int32),  # as they lie: of fewer than 2³¹ columns they are no longer
+            np.ascontiguousarray(rows.x.indptr, np.int64),  # one number a row
+        ]
+        parts = [None, None, *map(address, arrays)]
+    labels = [np.ascontiguousarray(each, np.float64) for each in (rows.y, rows.weight)]
+    order = np.ascontiguousarray(rows.order, np.int64)
+    held = [*arrays, *labels, order]
+    given = _Rows(*parts, *map(address, (*labels, order)), n, columns, rows.batch_size, rows.weighed)
+    return given, held

@@ -1,0 +1,350 @@
+// Rows cut by feature block, and what a pass over them does: predictions moved along, sums of first and second derivatives.
+//
+// Models are the lanes: predictions are (rows, 8) with one model per lane, or, of a single model, rows are the lanes. Both do the
+// same operations in the same order for every model, so that the bits are the same. Eight rows are a tile. What belongs to a
+// column of a block is (column, lane group, output, lanes): an entry of a row touches one place.
+#pragma once
+#include "lanes/elementary.hpp"
+#include "lanes/looks.hpp"
+#include "algebra/matrices.hpp"
+
+namespace grouplearn::coordinate_descent {
+
+constexpr int TILE = 8;
+
+enum class Loss { squares = 0, logistic = 1, softmax = 2, poisson = 3, squared_hinge = 4 };
+
+/// The entries of rows in one block: `start` (n + 1) says where a row's are, or each row has one; `column` which each is of, or
+/// all are of column 0, -1 for none; `value`, or all are 1. What has one number a row is padded to whole tiles.
+struct Block {
+    const int64_t *start;
+    const int32_t *column;
+    const double *value;
+
+    bool one_column() const { return !column; }
+};
+
+/// A block whose form is known where it is compiled.
+template <bool with_starts, bool with_columns, bool with_values> struct Cut : Block {
+    static constexpr bool scaled = with_starts && with_values;
+
+    explicit Cut(const Block &block) : Block(block) {}
+
+    template <class Work> void entries(int64_t row, Work work) const {
+        int64_t first = with_starts ? start[row] : row, last = with_starts ? start[row + 1] : row + 1;
+        for (int64_t at = first; at < last; at++) {
+            int64_t of = with_columns ? column[at] : 0;
+            if (!with_columns || with_starts || of >= 0) work(of, with_values ? value[at] : 1.0);
+        }
+    }
+};
+
+template <class Work> inline void as_cut(const Block &block, Work work) {
+    if (!block.column) return block.value ? work(Cut<false, false, true>(block)) : work(Cut<false, false, false>(block));
+    if (!block.start) return block.value ? work(Cut<false, true, true>(block)) : work(Cut<false, true, false>(block));
+    block.value ? work(Cut<true, true, true>(block)) : work(Cut<true, true, false>(block));
+}
+
+/// `outputs` scores of each of `configs` models, `lanes` of them side by side (8, or 1 where there is but one) in `groups`.
+struct Shape {
+    Loss loss;
+    int64_t outputs, groups, lanes;
+
+    int64_t column() const { return groups * outputs * lanes; }
+    int64_t at(int64_t group, int64_t output) const { return (group * outputs + output) * lanes; }
+};
+
+struct Rows {
+    int64_t count;
+    const double *label, *weight;
+    double *predictions;
+
+    int64_t padded() const { return (count + TILE - 1) / TILE * TILE; }
+};
+
+// The losses: the slope by the score, and `bend`, no less than the second derivative anywhere up to `reach` from the score
+// (Genkin, Lewis & Madigan 2007, equation 10): a step within reach that minimises the quadratic with it raises no objective.
+
+struct Squares {
+    static void at(D score, D label, D, D &slope, D &bend) { slope = score - label, bend = all(1.0); }
+    static D loss(D score, D label) {
+        D error = score - label;
+        return all(0.5) * error * error;
+    }
+};
+
+/// e/(1 + e)² for e = e^-|score| brought nearer to 1 by the factor `nearer`: what a logistic function bends at most within reach.
+inline D bend_of_odds(D odds, D nearer) {
+    D one = all(1.0), e = smaller(odds * nearer, one), share = one / (one + e);
+    return e * share * share;
+}
+
+struct Logistic {
+    static void at(D score, D label, D reach, D &slope, D &bend) {
+        D one = all(1.0), sign = select(all(0.5) < label, minus(one), one);
+        D m = sign * score, e = exponential(minus(size(m))), inverse = one / (one + e);
+        slope = sign * select(m < zero<D>(), e * inverse, inverse);
+        bend = bend_of_odds(e, exponential(reach));
+    }
+    static D loss(D score, D label) {
+        D m = select(all(0.5) < label, minus(score), score);
+        return log_of_one_plus(exponential(minus(size(m)))) + larger(m, zero<D>());
+    }
+};
+
+/// Half the deviance, e^score − y·score + (y·log y − y).
+struct Poisson {
+    static void at(D score, D label, D reach, D &slope, D &bend) {
+        slope = exponential(score) - label, bend = exponential(score + reach);
+    }
+    static D loss(D score, D label) {
+        D positive = select(zero<D>() < label, label, all(1.0));
+        return fnma(label, score, exponential(score)) + (label * logarithm(positive) - label);
+    }
+};
+
+struct SquaredHinge {
+    static void at(D score, D label, D reach, D &slope, D &bend) {
+        D one = all(1.0), sign = select(all(0.5) < label, minus(one), one);
+        D short_of = fma(sign, score, one), less = larger(zero<D>(), short_of);
+        slope = sign * (less + less);
+        bend = select(zero<D>() < short_of + reach, all(2.0), zero<D>());
+    }
+    static D loss(D score, D label) {
+        D sign = select(all(0.5) < label, all(-1.0), all(1.0)), less = larger(zero<D>(), fma(sign, score, all(1.0)));
+        return less * less;
+    }
+};
+
+/// A tile of one lane group: for each output so many vectors of 8 numbers, of 8 rows or of one.
+struct Tile {
+    Numbers score, reach, slope, bend, loss;
+
+    explicit Tile(int64_t outputs)
+        : score(outputs * 64), reach(outputs * 64), slope(outputs * 64), bend(outputs * 64), loss(outputs * 64) {}
+};
+
+template <class Kind, int vectors>
+inline void evaluate_each(const Shape &shape, const double *label, const double *weight, bool with_loss, Tile &tile) {
+    for (int64_t k = 0; k < shape.outputs; k++)
+        for (int v = 0; v < vectors; v++) {
+            int64_t at = k * 64 + v * 8;
+            D y = vectors == 8 ? all(label[v]) : load(label), w = vectors == 8 ? all(weight[v]) : load(weight), slope, bend;
+            // Of several outputs each is of one class, against the rest.
+            if (shape.outputs > 1) y = select(size(y - all((double)k)) < all(0.5), all(1.0), zero<D>());
+            D score = load(tile.score + at);
+            Kind::at(score, y, load(tile.reach + at), slope, bend);
+            store(tile.slope + at, w * slope), store(tile.bend + at, w * bend);
+            if (with_loss) store(tile.loss + at, w * Kind::loss(score, y));
+        }
+}
+
+/// The log-loss of classes. Its second derivatives are at most twice their diagonal, p·(1 − p), which bends as a logistic
+/// function of the class against the others does; they may all move, so that it comes twice as near.
+template <int vectors>
+inline void evaluate_softmax(const Shape &shape, const double *label, const double *weight, bool with_loss, Tile &tile) {
+    for (int v = 0; v < vectors; v++) {
+        D y = vectors == 8 ? all(label[v]) : load(label), w = vectors == 8 ? all(weight[v]) : load(weight), one = all(1.0);
+        auto hit = [y](int64_t k) { return size(y - all((double)k)) < all(0.5); };
+        D most = load(tile.score + v * 8), reach = load(tile.reach + v * 8), total = zero<D>(), own = zero<D>();
+        for (int64_t k = 1; k < shape.outputs; k++) {
+            most = larger(load(tile.score + k * 64 + v * 8), most);
+            reach = larger(load(tile.reach + k * 64 + v * 8), reach);
+        }
+        for (int64_t k = 0; k < shape.outputs; k++) {
+            D below = load(tile.score + k * 64 + v * 8) - most, e = exponential(below);
+            own = select(hit(k), below, own), total += e;
+            store(tile.slope + k * 64 + v * 8, e);
+        }
+        D nearer = exponential(reach + reach);
+        for (int64_t k = 0; k < shape.outputs; k++) {
+            int64_t at = k * 64 + v * 8;
+            D e = load(tile.slope + at), others = total - e, share = e / total;
+            D odds = larger(smaller(e, others) / larger(e, others), all(0x1p-53)); // what is lost in the total, too
+            D bend = bend_of_odds(odds, nearer);
+            store(tile.slope + at, w * (share - select(hit(k), one, zero<D>())));
+            store(tile.bend + at, w * (bend + bend));
+            if (with_loss) store(tile.loss + at, k ? zero<D>() : w * (logarithm(total) - own));
+        }
+    }
+}
+
+template <int vectors>
+inline void evaluate(const Shape &shape, const double *label, const double *weight, bool with_loss, Tile &tile) {
+    switch (shape.loss) {
+    case Loss::squares: return evaluate_each<Squares, vectors>(shape, label, weight, with_loss, tile);
+    case Loss::logistic: return evaluate_each<Logistic, vectors>(shape, label, weight, with_loss, tile);
+    case Loss::poisson: return evaluate_each<Poisson, vectors>(shape, label, weight, with_loss, tile);
+    case Loss::squared_hinge: return evaluate_each<SquaredHinge, vectors>(shape, label, weight, with_loss, tile);
+    case Loss::softmax: return evaluate_softmax<vectors>(shape, label, weight, with_loss, tile);
+    }
+}
+
+/// The scores of a tile's rows, moved by what each entry adds: value · step. `step` is that of column 0 for these lanes.
+template <int vectors, class Cut>
+inline void move(const Cut &block, int64_t row, int count, const double *step, int64_t apart, double *score) {
+    if (block.one_column() && vectors == 1) {
+        D by = all(*step);
+        return store(score, block.value ? fma(load(block.value + row), by, load(score)) : load(score) + by);
+    }
+    for (int i = 0; i < count; i++)
+        block.entries(row + i, [&](int64_t column, double value) {
+            const double *by = step + column * apart;
+            if (vectors == 8) store(score + i * 8, fma(all(value), load(by), load(score + i * 8)));
+            else score[i] = __builtin_fma(value, *by, score[i]);
+        });
+}
+
+/// Eight sums over rows, of which each is of every eighth row, as one: halves first.
+template <int vectors> inline void sum_of_rows(const double *parts, double *to) {
+    if (vectors == 1) {
+        *to = sum(load(parts));
+        return;
+    }
+    D a[8];
+    for (int i = 0; i < 8; i++) a[i] = load(parts + i * 8);
+    for (int width = 4; width; width /= 2)
+        for (int i = 0; i < width; i++) a[i] += a[i + width];
+    store(to, a[0]);
+}
+
+/// Σ|x|·unit of each row's entries, and how far its scores may move: that times the largest radius of its columns as a multiple
+/// of their units (as far as can be, where there are none). Only among values of several columns does the unit matter.
+template <int vectors, class Cut>
+inline void reach_of_rows(const Cut &block, int64_t row, int count, const double *radius, int64_t apart, const double *unit,
+                          const Shape &shape, double *extent, Tile &tile) {
+    for (int i = 0; i < TILE; i++) extent[i] = 0;
+    for (int i = 0; i < count; i++)
+        block.entries(row + i, [&](int64_t column, double value) {
+            extent[i] += Cut::scaled ? __builtin_fabs(value) * unit[column] : __builtin_fabs(value);
+        });
+    if (!radius) return; // squares bend the same wherever they are
+    for (int64_t k = 0; k < shape.outputs; k++) {
+        double *reach = tile.reach + k * 64;
+        for (int v = 0; v < vectors; v++) store(reach + v * 8, zero<D>());
+        const double *mine = radius + k * shape.lanes;
+        for (int i = 0; i < count; i++)
+            block.entries(row + i, [&](int64_t column, double) {
+                const double *of = mine + column * apart;
+                if (vectors == 8) {
+                    D most = Cut::scaled ? load(of) / all(unit[column]) : load(of);
+                    store(reach + i * 8, larger(most, load(reach + i * 8)));
+                } else {
+                    double most = Cut::scaled ? *of / unit[column] : *of;
+                    reach[i] = most > reach[i] ? most : reach[i];
+                }
+            });
+        for (int i = 0; i < TILE; i++)
+            if (vectors == 8) store(reach + i * 8, load(reach + i * 8) * all(extent[i]));
+            else reach[i] *= extent[i];
+    }
+}
+
+template <int vectors, class Cut>
+inline void add_entries(const Cut &block, int64_t row, int count, const double *extent, const double *unit, const Shape &shape,
+                        int64_t group, Tile &tile, double *sums, double *parts) {
+    int64_t lanes = shape.lanes, apart = 2 * shape.column();
+    for (int64_t k = 0; k < shape.outputs; k++) {
+        const double *slope = tile.slope + k * 64, *bend = tile.bend + k * 64;
+        if (block.one_column()) {
+            double *first = parts + k * 128, *second = first + 64;
+            for (int v = 0; v < vectors; v++) {
+                const double *at = block.value + row;
+                D x = vectors == 8 ? all(at[v]) : load(at);
+                store(first + v * 8, fma(x, load(slope + v * 8), load(first + v * 8)));
+                store(second + v * 8, fma(x * x, load(bend + v * 8), load(second + v * 8)));
+            }
+            continue;
+        }
+        for (int i = 0; i < count; i++)
+            block.entries(row + i, [&](int64_t column, double value) {
+                double *first = sums + column * apart + 2 * shape.at(group, k), *second = first + lanes;
+                double square = __builtin_fabs(value) * extent[i];
+                if (Cut::scaled) square /= unit[column];
+                if (vectors == 8) {
+                    store(first, fma(all(value), load(slope + i * 8), load(first)));
+                    store(second, fma(all(square), load(bend + i * 8), load(second)));
+                } else {
+                    *first = __builtin_fma(value, slope[i], *first);
+                    *second = __builtin_fma(square, bend[i], *second);
+                }
+            });
+    }
+}
+
+/// Where the models of a lane group have moved by `step` along the entries of `before`, and the sums of `now`, if any, there:
+/// per column and output Σ w·loss'·x and Σ w·bend·|x|·(Σ|x|·unit)/unit. The last is, summed over columns, the most that the
+/// columns of a block bend together (De Pierro 1995), and x² where a row has one entry. `unit` is of the columns of `now`;
+/// `sums` (column, group, output, 2, lanes) is added to.
+template <int vectors>
+void pass(const Shape &shape, const Rows &rows, int64_t group, const Block *before, const double *step, const Block *now,
+          const double *radius, const double *unit, double *sums, Tile &tile) {
+    int64_t apart = shape.column(), padded = rows.padded();
+    Numbers parts(now && now->one_column() ? shape.outputs * 128 : 0);
+    Looks looks;
+    for (int64_t row = 0; row < rows.count && !looks.stop(shape.outputs * 32 * vectors); row += TILE) {
+        int count = (int)(rows.count - row < TILE ? rows.count - row : TILE);
+        for (int64_t k = 0; k < shape.outputs; k++) {
+            double *place = rows.predictions + (shape.at(group, k) * padded + row * shape.lanes);
+            double *score = tile.score + k * 64;
+            memcpy(score, place, sizeof(double) * 8 * vectors);
+            if (!before) continue;
+            as_cut(*before, [&](const auto &cut) { move<vectors>(cut, row, count, step + shape.at(group, k), apart, score); });
+            memcpy(place, score, sizeof(double) * 8 * vectors);
+        }
+        if (!now) continue;
+        double extent[TILE];
+        const double *mine = radius ? radius + shape.at(group, 0) : nullptr;
+        as_cut(*now, [&](const auto &cut) { reach_of_rows<vectors>(cut, row, count, mine, apart, unit, shape, extent, tile); });
+        evaluate<vectors>(shape, rows.label + row, rows.weight + row, false, tile);
+        as_cut(*now, [&](const auto &cut) {
+            add_entries<vectors>(cut, row, count, extent, unit, shape, group, tile, sums, parts);
+        });
+    }
+    if (!now || !now->one_column()) return;
+    for (int64_t k = 0; k < shape.outputs; k++)
+        for (int which = 0; which < 2; which++)
+            sum_of_rows<vectors>(parts + k * 128 + which * 64, sums + 2 * shape.at(group, k) + which * shape.lanes);
+}
+
+/// Predictions made anew from `weights`, whose last column is the intercept, and the sums (group, output, 3, lanes) there: of
+/// losses, and of first and second derivatives by the intercept within `radius` of it, if any.
+template <int vectors>
+void measure(const Shape &shape, const Rows &rows, int64_t group, const Block *blocks, const int64_t *first, int64_t n_blocks,
+             const double *weights, const double *radius, double *sums, Tile &tile) {
+    int64_t apart = shape.column(), padded = rows.padded();
+    const double *level = weights + first[n_blocks] * apart;
+    Numbers parts(shape.outputs * 192);
+    Looks looks;
+    for (int64_t row = 0; row < rows.count && !looks.stop(shape.outputs * (40 + n_blocks) * vectors); row += TILE) {
+        int count = (int)(rows.count - row < TILE ? rows.count - row : TILE);
+        for (int64_t k = 0; k < shape.outputs; k++) {
+            int64_t at = shape.at(group, k);
+            double *score = tile.score + k * 64;
+            for (int v = 0; v < vectors; v++) {
+                store(score + v * 8, vectors == 8 ? load(level + at) : all(level[at]));
+                D reach = !radius ? all((double)INFINITY) : vectors == 8 ? load(radius + at) : all(radius[at]);
+                store(tile.reach + k * 64 + v * 8, reach);
+            }
+            for (int64_t b = 0; b < n_blocks; b++)
+                as_cut(blocks[b], [&](const auto &cut) {
+                    move<vectors>(cut, row, count, weights + first[b] * apart + at, apart, score);
+                });
+            memcpy(rows.predictions + (at * padded + row * shape.lanes), score, sizeof(double) * 8 * vectors);
+        }
+        evaluate<vectors>(shape, rows.label + row, rows.weight + row, true, tile);
+        for (int64_t k = 0; k < shape.outputs; k++)
+            for (int v = 0; v < vectors; v++) {
+                const double *of[3] = {tile.loss, tile.slope, tile.bend};
+                for (int which = 0; which < 3; which++) {
+                    double *part = parts + k * 192 + which * 64 + v * 8;
+                    store(part, load(part) + load(of[which] + k * 64 + v * 8));
+                }
+            }
+    }
+    for (int64_t k = 0; k < shape.outputs; k++)
+        for (int which = 0; which < 3; which++)
+            sum_of_rows<vectors>(parts + k * 192 + which * 64, sums + 3 * shape.at(group, k) + which * shape.lanes);
+}
+
+} // namespace grouplearn::coordinate_descent

@@ -1,0 +1,1 @@
+"""The linear learners by coordinate descent on blocks of columns."""

@@ -1,0 +1,154 @@
+"""Coordinate descent as a way of the linear learners: what they differ in is the loss, the labels they take and how they
+start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from grouplearn.data.shard import FloatArray, Matrix, Shard
+from grouplearn.kernels.linear.coordinate_descent import Loss
+from grouplearn.learners.contract.config import Config, Hyperparameter, Value, solver_named
+from grouplearn.learners.contract.cost import Cost
+from grouplearn.learners.contract.learner import Form
+from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.state import Artifact, State, Tensors
+from grouplearn.learners.contract.ways import Descended, Round, RoundsLearner
+from grouplearn.learners.linear import linear_model
+from grouplearn.learners.linear.coordinate_descent import rounds as coordinates
+from grouplearn.learners.linear.cost import COORDINATES
+
+SOLVER = solver_named("coordinate_descent", "Rendle, Fetterly, Shekita & Su 2016")
+
+
+class CoordinateDescentLearner(RoundsLearner):
+    """Minimises Σ wᵢ·loss(yᵢ, xᵢ'w + b) + l1·‖w‖₁ + ½·l2·‖w‖² over (w, b), one block of columns after the other.
+
+    A block is an item of FEATURES, whose columns all change at once; see ``coordinates``. The objective never rises.
+    """
+
+    solver: ClassVar[str] = "coordinate_descent"
+    l2: ClassVar[Hyperparameter] = linear_model.GLM_L2
+    hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (
+        SOLVER,
+        linear_model.L1,
+        linear_model.GLM_L2,
+        coordinates.TOLERANCE,
+        coordinates.BLOCKS,
+        linear_model.FIT_INTERCEPT,
+    )
+    default_epochs: ClassVar[int | None] = 1000
+    form: ClassVar[Form] = "linear"
+    cost: ClassVar[Cost] = COORDINATES
+    handles_sparse: ClassVar[bool] = True
+
+    def loss_of(self, problem: Problem) -> Loss:
+        """Return the loss of rows, as the kernels name it."""
+        raise NotImplementedError
+
+    def targets(self, problem: Problem, y: FloatArray) -> FloatArray:
+        """Return what the survey averages, (n, t)."""
+        raise NotImplementedError
+
+    def level(self, problem: Problem, observed: FloatArray, with_intercept: bool) -> FloatArray:
+        """Return the score (K,) of all rows to start from, by the averages of the targets (t,)."""
+        raise NotImplementedError
+
+    def check_labels(self, y: FloatArray, weight: FloatArray) -> None:
+        """Raise ValueError, with a reason a user understands, for labels (...,) that the loss cannot have."""
+        del y, weight
+
+    def pack_key(self, config: Config) -> tuple[Value, ...]:
+        """Return (blocks, fit_intercept): these set the shape of the state."""
+        return tuple(config.get(each.name, each.default) for each in (coordinates.BLOCKS, linear_model.FIT_INTERCEPT))
+
+    def init(self, problem: Problem, configs: Sequence[Config]) -> State:
+        """Return zero weights and an unknown loss."""
+        return coordinates.init(problem, configs, self.loss_of(problem))
+
+    def resumes(self, problem: Problem, configs: Sequence[Config], state: State) -> bool:
+        """Return whether the tensors are those of such weights, and of blocks of such columns."""
+        return coordinates.is_sound(state, self.init(problem, configs), problem.n_features)
+
+    def next_round(self, problem: Problem, configs: Sequence[Config], state: State) -> Round:
+        """Return how many columns the next round has, and whether it ends an epoch."""
+        del problem, configs
+        return coordinates.next_round(state)
+
+    def remember(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard) -> Any:
+        """Return a memory in which nothing is yet: the first round that needs it fills it."""
+        del problem, configs, state, shard
+        return coordinates.Memory()
+
+    def work(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, memory: Any) -> Tensors:
+        """Return one shard's sums: of the survey, of a block, or of the end of an epoch.
+
+        Raises ValueError in the survey for labels that the loss cannot have.
+        """
+        if coordinates.is_surveyed(state):
+            return coordinates.work(self._group(problem, configs, state), state, shard, memory)
+        self.check_labels(shard.y, shard.weight)
+        return coordinates.survey(problem, configs, self.targets(problem, shard.y), shard)
+
+    def merge(self, left: Tensors, right: Tensors) -> Tensors:
+        """Return the sums of both."""
+        return coordinates.merge(left, right)
+
+    def reduce(
+        self, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors, first: int, last: int
+    ) -> Tensors:
+        """Return the new weights of some columns of the round's block."""
+        if not coordinates.is_surveyed(state):
+            return sums
+        return coordinates.reduce(self._group(problem, configs, state), state, sums, first, last)
+
+    def take(self, problem: Problem, configs: Sequence[Config], state: State, parts: Sequence[Tensors]) -> State:
+        """Return the state after the round; raises Diverged after the survey where sums overflow."""
+        if coordinates.is_surveyed(state):
+            return coordinates.take(self._group(problem, configs, state), state, parts)
+        with_intercept = coordinates.has_intercept(configs)
+        level = self.level(problem, parts[0]["target_mean"], with_intercept)
+        return coordinates.begin(problem, configs, state, parts[0], level, self.loss_of(problem))
+
+    def descend(
+        self,
+        problem: Problem,
+        configs: Sequence[Config],
+        state: State,
+        cells: Sequence[tuple[Shard, Any]],
+        epochs: int,
+    ) -> Descended:
+        """Return the state after up to so many epochs in one call of a kernel, and what they were."""
+        return coordinates.descend(self._group(problem, configs, state), state, cells, epochs)
+
+    def _group(self, problem: Problem, configs: Sequence[Config], state: State) -> Any:
+        return coordinates.group_of(problem, configs, state, self.loss_of(problem), self.l2)
+
+    def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
+        """Return the predicted means or probabilities after the last epoch, shape (n, n_configs, n_outputs)."""
+        del configs
+        predictor = linear_model.linear_predictor(x, *coordinates.models(state))
+        return linear_model.inverse_link(problem.task, predictor, self.log_link)
+
+    def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
+        """Return ``weights`` (k, d) and ``intercept`` (k,) of config ``index`` after its last epoch."""
+        del problem, configs
+        weights, intercept = coordinates.models(state)
+        return Artifact("tensors", {"weights": weights[index].copy(), "intercept": intercept[index].copy()})
+
+    def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
+        """Return the predicted means or probabilities of a finished model, shape (n, n_outputs)."""
+        return linear_model.score_artifact(task, artifact, x, self.log_link)
+
+    def as_multiclass(self, artifact: Artifact) -> Artifact:
+        """Return a model of two classes with weights and an intercept for each: 0 for the first one."""
+        return linear_model.as_multiclass(artifact)
+
+    def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
+        """Return how the tensors differ from what such a group has."""
+        return linear_model.flaw(problem, artifact)
+
+    def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:
+        """Return Σ over outputs of |w| per feature."""
+        del n_features
+        return linear_model.absolute_weights(artifact)

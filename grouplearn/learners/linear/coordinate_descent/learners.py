@@ -1,0 +1,146 @@
+"""The linear learners by coordinate descent; each makes the artifacts of the learner whose name it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import ClassVar
+
+import numpy as np
+
+from grouplearn.data.shard import FloatArray
+from grouplearn.kernels.linear.coordinate_descent import Loss
+from grouplearn.learners.contract.config import Config, Hyperparameter
+from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.linear import glm, linear_model, linear_regression, linear_svm
+from grouplearn.learners.linear.coordinate_descent import rounds as coordinates
+from grouplearn.learners.linear.coordinate_descent.learner import SOLVER, CoordinateDescentLearner
+from grouplearn.learners.linear.linear_regression import LinearRegression
+from grouplearn.learners.linear.linear_svm import LinearSvm
+from grouplearn.learners.linear.logistic_regression import LogisticRegression
+from grouplearn.learners.linear.one_against_rest import labels_of, of_two
+from grouplearn.learners.linear.poisson_regression import PoissonRegression
+
+
+class LinearRegressionByCoordinates(CoordinateDescentLearner):
+    """Least squares, ridge, lasso and elastic net: of a pure block each round is the exact minimum (scd equation 3)."""
+
+    name: ClassVar[str] = LinearRegression.name
+    summary: ClassVar[str] = "least squares, ridge, lasso and elastic net, by coordinate descent on blocks of columns"
+    tasks: ClassVar[frozenset[Task]] = LinearRegression.tasks
+    l2: ClassVar[Hyperparameter] = linear_regression.L2
+    hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (
+        SOLVER,
+        linear_model.L1,
+        linear_regression.L2,
+        coordinates.TOLERANCE,
+        coordinates.BLOCKS,
+        linear_model.FIT_INTERCEPT,
+    )
+
+    def loss_of(self, problem: Problem) -> Loss:
+        """Return half the squared error."""
+        del problem
+        return "squares"
+
+    def targets(self, problem: Problem, y: FloatArray) -> FloatArray:
+        """Return y (n, 1)."""
+        del problem
+        return y[:, None]
+
+    def level(self, problem: Problem, observed: FloatArray, with_intercept: bool) -> FloatArray:
+        """Return the mean label, or 0 without an intercept."""
+        del problem
+        return observed if with_intercept else np.zeros(1)
+
+
+class _GlmByCoordinates(CoordinateDescentLearner):
+    """One whose start is that of its family."""
+
+    family: ClassVar[glm.Family]
+
+    def loss_of(self, problem: Problem) -> Loss:
+        """Return that of the family."""
+        loss = self.family.loss(problem)
+        if loss == "hinge":
+            raise ValueError("the hinge has kinks, at which coordinate descent stops; train it with another solver")
+        return loss
+
+    def targets(self, problem: Problem, y: FloatArray) -> FloatArray:
+        """Return those of the family."""
+        return np.ascontiguousarray(self.family.targets(problem, y))
+
+    def level(self, problem: Problem, observed: FloatArray, with_intercept: bool) -> FloatArray:
+        """Return the scores of the family's start."""
+        return self.family.scores(self.family.start(problem, observed, with_intercept))
+
+
+class LogisticRegressionByCoordinates(_GlmByCoordinates):
+    """Sigmoid, or softmax with K outputs, whose weights of a column all change at once within half of what each alone could."""
+
+    name: ClassVar[str] = LogisticRegression.name
+    summary: ClassVar[str] = "binary and multinomial logistic regression, by coordinate descent on blocks of columns"
+    tasks: ClassVar[frozenset[Task]] = LogisticRegression.tasks
+    family: ClassVar[glm.Family] = LogisticRegression.family
+
+
+class PoissonRegressionByCoordinates(_GlmByCoordinates):
+    """Counts and rates with a log link."""
+
+    name: ClassVar[str] = PoissonRegression.name
+    summary: ClassVar[str] = "regression of counts and rates (log link), by coordinate descent on blocks of columns"
+    tasks: ClassVar[frozenset[Task]] = PoissonRegression.tasks
+    log_link: ClassVar[bool] = True
+    family: ClassVar[glm.Family] = PoissonRegression.family
+
+    def check_labels(self, y: FloatArray, weight: FloatArray) -> None:
+        """Raise ValueError when a label is negative, or too small or large; see ``PoissonRegression``."""
+        PoissonRegression().check_labels(y, weight)
+
+
+class LinearSvmByCoordinates(_GlmByCoordinates):
+    """The squared hinge, of more than two classes each against the rest; a hinge has kinks, at which coordinate descent stops."""
+
+    name: ClassVar[str] = LinearSvm.name
+    summary: ClassVar[str] = "linear support vector machine for classes, by coordinate descent on blocks of columns"
+    tasks: ClassVar[frozenset[Task]] = LinearSvm.tasks
+    family: ClassVar[glm.Family] = linear_svm.SQUARED_HINGE
+    hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (
+        SOLVER,
+        replace(
+            linear_svm.LOSS,
+            doc="what a row costs whose margin m is below 1: the square of what it lacks",
+            choices=("squared_hinge",),
+            refused=(("hinge", "its kinks stop coordinate descent before the minimum; train it with another solver"),),
+        ),
+        *CoordinateDescentLearner.hyperparameters[1:],
+    )
+
+    def judged_by(self, config: Config, task: Task) -> str | None:
+        """Return None: no hinge is a metric."""
+        del config, task
+        return None
+
+    def uncalibrated_metric(self) -> str:
+        """Return accuracy, as ``LinearSvm`` does."""
+        return LinearSvm().uncalibrated_metric()
+
+    def targets(self, problem: Problem, y: FloatArray) -> FloatArray:
+        """Return the targets of each class (n, K)."""
+        parts = [self.family.targets(of_two(problem), labels) for labels in labels_of(problem, y)]
+        return np.ascontiguousarray(np.concatenate(parts, axis=-1))
+
+
+#: The ways that are made here, by the learners whose they are.
+WAYS: Mapping[str, tuple[Callable[[], CoordinateDescentLearner], ...]] = MappingProxyType(
+    {
+        each.name: (each,)
+        for each in (
+            LinearRegressionByCoordinates,
+            LogisticRegressionByCoordinates,
+            PoissonRegressionByCoordinates,
+            LinearSvmByCoordinates,
+        )
+    }
+)

@@ -1,0 +1,388 @@
+"""Structured coordinate descent as rounds on a state: survey of the rows, one round per feature block, the end of an epoch.
+
+The first round surveys the rows: from what is in a column, and how many entries rows have in an item, follow the blocks (scd
+3.2.3). Every item is a block where each row has one entry in it at most: numbers, one-hot and ordinal codes, a hash. Of other
+items, lists and arrays, up to ``SPLIT_UP_TO`` columns are blocks of their own; wider ones are cut into as many runs of columns as
+rows have entries in them on average. What rows then still have several entries of is bounded together (De Pierro 1995), so that
+all columns may move at once and the objective never rises; there is no line search, and no barrier for one. Columns of numbers
+are centred where there is an intercept, as in glmnet; a one-hot block that says something of every row is shifted against it.
+
+A state has, per config, ``weights`` (C, K, d + 1), the intercept of the centred columns last, what they were when predictions
+were last made anew, ``before``, and how far each may move, ``radius``; ``round`` is -1 for the survey, then the number of the
+block, and the number of blocks for the end of an epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data.shard import FloatArray, Shard
+from grouplearn.kernels.linear import coordinate_descent as kernel
+from grouplearn.learners.contract.config import Config, Hyperparameter
+from grouplearn.learners.contract.control import Diverged
+from grouplearn.learners.contract.problem import Problem
+from grouplearn.learners.contract.state import State, Tensors, has_tensors_of
+from grouplearn.learners.contract.ways import Descended, Round
+from grouplearn.learners.linear import linear_model
+from grouplearn.learners.linear.least_squares import moments
+
+TOLERANCE = Hyperparameter(
+    "tolerance",
+    "float",
+    1e-8,
+    "training ends when all further epochs would, as the last two tell, lower the objective by less than this share of it",
+    "Wright 2015, Coordinate descent algorithms, section 2",
+    low=0.0,
+    open_low=True,
+)
+#: Up to so many columns of an item whose rows have several entries are blocks of their own.
+SPLIT_UP_TO = 64
+#: A column whose values differ by less than this share of the largest is one value and its rounding.
+_ROUNDING = 4 * float(np.finfo(np.float64).eps)
+_SURVEY = -1
+#: Tensors that all configs share; the latter are there after the survey.
+_AFTER_SURVEY = ("first", "form", "complete", "unit", "mean")
+_OF_ALL = ("epoch", "round", *_AFTER_SURVEY)
+
+BLOCKS = Hyperparameter(
+    "blocks",
+    "str",
+    "items",
+    "which columns change together, with one exchange between workers: those of an item of FEATURES, or all of them ('one'), "
+    "which takes many more epochs of one exchange each, as in Sibyl",
+    "Rendle, Fetterly, Shekita & Su 2016, section 3.2.3",
+    choices=("items", "one"),
+)
+
+
+class Memory:
+    """What is kept of a shard: its rows cut by block, with predictions that include all moves before a round of an epoch."""
+
+    def __init__(self) -> None:
+        self.cell: kernel.Cell | None = None
+        self.ready: tuple[int, int] | None = None
+
+
+def init(problem: Problem, configs: Sequence[Config], loss: kernel.Loss) -> State:
+    """Return zero weights, an unknown loss, and the survey as the first round."""
+    n = len(configs)
+    shape = (n, problem.n_outputs, problem.n_features + 1)
+    tensors = {
+        "weights": np.zeros(shape),
+        "before": np.zeros(shape),
+        "loss": np.full(n, np.nan),
+        "start": np.full(n, np.nan),
+        "gain": np.full(n, np.inf),
+        "epoch": np.zeros(1, np.int64),
+        "round": np.full(1, _SURVEY, np.int64),
+    }
+    if loss != "squares":
+        tensors["radius"] = np.full(shape, np.inf)
+    return State(tensors, np.zeros(n, dtype=bool))
+
+
+def next_round(state: State) -> Round:
+    """Return how many columns the next round has, and whether it ends an epoch; the first end is that of the start."""
+    number = _number(state)
+    if number == _SURVEY:
+        return Round(1, prepares=True)
+    first = state.tensors["first"][0]
+    if number == len(first) - 1:
+        return Round(1, ends_epoch=not np.isnan(state.tensors["start"]).any())
+    return Round(int(first[number + 1] - first[number]))
+
+
+def is_surveyed(state: State) -> bool:
+    """Return whether the blocks are known."""
+    return _number(state) != _SURVEY
+
+
+def _number(state: State) -> int:
+    return int(state.tensors["round"][0])
+
+
+def items_of(problem: Problem, configs: Sequence[Config]) -> list[int]:
+    """Return how many columns each item has; all columns are one item where nobody says which there are."""
+    widths = [block.width for block in problem.items if block.width]
+    one = configs[0].get(BLOCKS.name, BLOCKS.default) == "one"
+    return widths if sum(widths) == problem.n_features and not one else [problem.n_features] * bool(problem.n_features)
+
+
+def survey(problem: Problem, configs: Sequence[Config], targets: FloatArray, shard: Shard) -> Tensors:
+    """Return what a shard's rows say of columns and items, and the moments of its ``targets`` (n, t)."""
+    widths = items_of(problem, configs)
+    item_of_column = np.repeat(np.arange(len(widths), dtype=np.int64), widths)
+    weight = np.ascontiguousarray(shard.weight, np.float64)
+    found = kernel.survey(shard.x, weight, item_of_column, len(widths))
+    of_targets = moments.block_moments(np.empty((shard.n_rows, 0)), targets, weight, gram=False)
+    return {**of_targets, "columns": found.columns, "items": found.items, "rows": np.array([shard.n_rows])}
+
+
+def merge(left: Tensors, right: Tensors) -> Tensors:
+    """Return the sums of both."""
+    if "items" not in left:
+        return {name: left[name] + right[name] for name in left}
+    one, other = left["columns"], right["columns"]
+    columns = np.stack(
+        [one[0] + other[0], np.minimum(one[1], other[1]), np.maximum(one[2], other[2]), one[3] + other[3]]
+    )
+    most = np.maximum(left["items"][:1], right["items"][:1])
+    items = np.concatenate([most, left["items"][1:] + right["items"][1:]])
+    found = {"columns": columns, "items": items, "rows": left["rows"] + right["rows"]}
+    return {**moments.merge_moments(left, right), **found}
+
+
+def begin(
+    problem: Problem, configs: Sequence[Config], state: State, sums: Tensors, level: FloatArray, loss: kernel.Loss
+) -> State:
+    """Return the state after the survey: the blocks, and ``level`` (K,) as the score of every row; raises Diverged."""
+    _require_finite(sums)
+    fit_intercept = has_intercept(configs)
+    widths = items_of(problem, configs)
+    rows = int(sums["rows"][0])
+    first, form, complete = _blocks(widths, sums["items"], rows, configs)
+    single = np.repeat(form == kernel.ONE_COLUMN, np.diff(first))
+    total, low, high, count = sums["columns"]
+    absent = count == 0
+    low, high = (
+        np.where(count < rows, edge(each, 0.0), each) for edge, each in ((np.minimum, low), (np.maximum, high))
+    )
+    mean = np.where(single & (2 * count > rows) & fit_intercept, total / sums["total"], 0.0)
+    flat = (mean != 0) & (high - low <= _ROUNDING * np.maximum(np.abs(low), np.abs(high)))
+    largest = np.maximum(np.abs(high - mean), np.abs(low - mean))
+    varies = ~absent & ~flat & (largest > 0)
+    unit = np.append(np.where(varies, 1.0 / np.where(varies, largest, 1.0), 0.0), 1.0)
+    tensors = dict(state.tensors)
+    tensors |= {"first": first[None], "form": form[None], "complete": (complete & fit_intercept)[None].astype(np.int64)}
+    tensors |= {"unit": unit[None], "mean": mean[None], "round": np.full(1, len(form), np.int64)}
+    weights = np.zeros_like(tensors["weights"])
+    weights[:, :, -1] = level
+    if loss == "poisson":  # whose second derivatives have no bound
+        tensors["radius"] = np.broadcast_to(unit, weights.shape).copy()
+    return State({**tensors, "weights": weights, "before": weights.copy()}, state.done)
+
+
+def _blocks(
+    widths: Sequence[int], items: npt.NDArray[np.int64], rows: int, configs: Sequence[Config]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Return where blocks begin, how they are kept, and in which every row has one entry, 1."""
+    split_up_to = SPLIT_UP_TO if configs[0].get(BLOCKS.name, BLOCKS.default) == "items" else 0
+    sizes: list[int] = []
+    forms: list[int] = []
+    complete: list[bool] = []
+    for width, most, entries, odd in zip(widths, *items.tolist(), strict=True):
+        if width == 1:
+            cut, form = [1], kernel.ONE_COLUMN
+        elif most <= 1:
+            cut, form = [width], kernel.CODES_WITH_VALUES if odd else kernel.CODES
+        elif width <= split_up_to:
+            cut, form = [1] * width, kernel.ONE_COLUMN
+        else:
+            parts = min(width, max(1, round(entries / rows))) if split_up_to else 1
+            cut = np.diff(np.linspace(0, width, parts + 1).astype(np.int64)).tolist()
+            form = kernel.RAGGED_WITH_VALUES if odd else kernel.RAGGED
+        sizes += cut
+        forms += [kernel.ONE_COLUMN if size == 1 else form for size in cut]
+        complete += [form == kernel.CODES and entries == rows] * len(cut)
+    first = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
+    return first, np.array(forms, np.int64), np.array(complete, np.bool_)
+
+
+def _require_finite(sums: Tensors) -> None:
+    total, low, high, _ = sums["columns"]
+    bad = ~np.isfinite(total * total) | (np.maximum(np.abs(low), np.abs(high)) > 1e150) & np.isfinite(low)
+    if not np.isfinite(sums["total"]):
+        raise Diverged("the sum of the weights overflows; scale the weights down")
+    if not np.isfinite(sums["target_gram"]).all():
+        raise Diverged("the squares of the label overflow; scale the label down")
+    if bad.any():
+        first = int(np.flatnonzero(bad)[0])
+        raise Diverged(f"the squares of feature column {first + 1} overflow; scale it, with zscore for example", first)
+
+
+def has_intercept(configs: Sequence[Config]) -> bool:
+    """Return whether the models of a pack have an intercept."""
+    return bool(linear_model.column(configs[:1], linear_model.FIT_INTERCEPT)[0])
+
+
+def models(state: State) -> tuple[FloatArray, FloatArray]:
+    """Return weights (C, K, d) and intercepts (C, K) on the features as written, at the end of the last epoch."""
+    weights, level = state.tensors["before"][:, :, :-1], state.tensors["before"][:, :, -1]
+    mean = state.tensors.get("mean")
+    return weights, level if mean is None else level - (weights * mean[0]).sum(axis=-1)
+
+
+def is_sound(state: State, begun: State, n_features: int) -> bool:
+    """Return whether a state that was read from a file is one between two epochs, of blocks that are columns of the group."""
+    found, n_configs = state.tensors, len(begun.done)
+    own = {name: each for name, each in begun.tensors.items() if name not in _OF_ALL}
+    if not has_tensors_of(state, State(own, begun.done)) or not _are_of_all(
+        found, {"epoch": (), "round": ()}, n_configs
+    ):
+        return False
+    if (found["round"] == _SURVEY).all():
+        return not any(name in found for name in _AFTER_SURVEY)
+    n_blocks = found["form"].shape[-1] if "form" in found and found["form"].ndim else 0
+    sizes = {"first": n_blocks + 1, "form": n_blocks, "complete": n_blocks, "unit": n_features + 1, "mean": n_features}
+    shapes = {name: (size,) for name, size in sizes.items()}
+    if not (found["round"] == 0).all() or not _are_of_all(found, shapes, n_configs):
+        return False
+    first, form = found["first"][0], found["form"][0]
+    width = np.diff(first)
+    covers = first[0] == 0 and first[-1] == n_features and (width > 0).all()
+    return bool(covers and np.isin(form, range(5)).all() and (width[form == kernel.ONE_COLUMN] == 1).all())
+
+
+def _are_of_all(found: Tensors, shapes: Mapping[str, tuple[int, ...]], n_configs: int) -> bool:
+    """Return whether tensors of such names have these shapes behind a first axis: of one row for all, or one for each config."""
+    for name, shape in shapes.items():
+        tensor, kind = found.get(name), np.float64 if name in ("unit", "mean") else np.int64
+        if tensor is None or tensor.dtype != kind or tensor.shape not in ((1, *shape), (n_configs, *shape)):
+            return False
+    return True
+
+
+def group_of(
+    problem: Problem, configs: Sequence[Config], state: State, loss: kernel.Loss, l2: Hyperparameter
+) -> kernel.Group:
+    """Return what the rounds of a group have in common, as the kernels take it."""
+    tensors = state.tensors
+    cut = kernel.Blocks(*(np.ascontiguousarray(tensors[name][0]) for name in ("first", "form", "mean")))
+    penalties = kernel.Penalties(*(linear_model.column(configs, each) for each in (linear_model.L1, l2, TOLERANCE)))
+    shape = kernel.Shape(loss, len(configs), problem.n_outputs)
+    unit = np.ascontiguousarray(tensors["unit"][0])
+    return kernel.Group(shape, cut, tensors["complete"][0], unit, has_intercept(configs), penalties)
+
+
+def work(group: kernel.Group, state: State, shard: Shard, memory: Memory) -> Tensors:
+    """Return a shard's sums in a round after the survey: those of a block, predictions moved by the block before; or, at the
+    end of an epoch, those of losses, predictions made anew."""
+    cell, tensors = _cell(group, shard, memory), state.tensors
+    number, epoch, last = _number(state), int(tensors["epoch"][0]), group.cut.n_blocks
+    done = group.lanes_of_done(state.done)
+    reached, memory.ready = memory.ready, None  # who is interrupted leaves predictions of no round
+    if number == last:
+        sums = _measured(group, cell, state, "weights", done)
+        memory.ready = (epoch + 1, -1)
+        return {"sums": sums}
+    if reached not in ((epoch, number), (epoch, number - 1)):
+        _measured(group, cell, state, "before", group.lanes_of_done(np.zeros_like(state.done)))
+        for moved in range(-1, number - 1):
+            group.pass_over(cell, _moved(group, state, moved), None, None, done)
+        reached = (epoch, number - 1)
+    moving = None if reached == (epoch, number) else _moved(group, state, number - 1)
+    sums = group.pass_over(cell, moving, number, _of_block(group, state, "radius", number), done)
+    memory.ready = (epoch, number)
+    return {"sums": sums}
+
+
+def _cell(group: kernel.Group, shard: Shard, memory: Memory) -> kernel.Cell:
+    if memory.cell is None:
+        memory.cell = kernel.Cell(shard.x, shard.y, shard.weight, group.cut, group.shape)
+    return memory.cell
+
+
+def _measured(group: kernel.Group, cell: kernel.Cell, state: State, name: str, done: FloatArray) -> FloatArray:
+    weights = group.shape.in_lanes(state.tensors[name])
+    return group.measure(cell, weights, _of_block(group, state, "radius", group.cut.n_blocks), done)
+
+
+def _columns(group: kernel.Group, block: int) -> slice:
+    """Return the columns of a block; of the number after the last block, and of -1, the intercept."""
+    first = group.cut.first
+    if block in (-1, group.cut.n_blocks):
+        return slice(int(first[-1]), int(first[-1]) + 1)
+    return slice(int(first[block]), int(first[block + 1]))
+
+
+def _of_block(group: kernel.Group, state: State, name: str, block: int) -> FloatArray | None:
+    values = state.tensors.get(name)
+    return None if values is None else group.shape.in_lanes(values[:, :, _columns(group, block)])
+
+
+def _moved(group: kernel.Group, state: State, block: int) -> tuple[int | None, FloatArray]:
+    """Return a block, None for the intercept, and how far it moved in this epoch."""
+    columns, tensors = _columns(group, block), state.tensors
+    step = tensors["weights"][:, :, columns] - tensors["before"][:, :, columns]
+    return (None if block < 0 else block), group.shape.in_lanes(step)
+
+
+def reduce(group: kernel.Group, state: State, sums: Tensors, first: int, last: int) -> Tensors:
+    """Return new weights and radii of some columns of the round's block; the sums as they are at the end of an epoch."""
+    number = _number(state)
+    if number == group.cut.n_blocks:
+        return sums
+    start = int(group.cut.first[number])
+    columns = slice(start + first, start + last)
+    found: dict[str, FloatArray] = {}
+    for name in ("weights", "radius"):
+        if name in state.tensors:
+            found[name] = group.shape.in_lanes(state.tensors[name][:, :, columns])
+    done = group.lanes_of_done(state.done)
+    group.reduce(sums["sums"], start + first, found["weights"], found.get("radius"), done)
+    return found
+
+
+def take(group: kernel.Group, state: State, parts: Sequence[Tensors]) -> State:
+    """Return the state after a round from its parts."""
+    number = _number(state)
+    if number == group.cut.n_blocks:
+        return _closed(group, state, parts[0]["sums"])
+    tensors = {**state.tensors, "round": np.full(1, number + 1, np.int64)}
+    columns = _columns(group, number)
+    for name in parts[0]:
+        tensors[name] = tensors[name].copy()
+        tensors[name][:, :, columns] = group.shape.out_of_lanes(np.concatenate([part[name] for part in parts]))
+    if number + 1 == group.cut.n_blocks:
+        weights = group.shape.in_lanes(tensors["weights"])
+        group.shift(weights, group.lanes_of_done(state.done))
+        tensors["weights"] = group.shape.out_of_lanes(weights)
+    return State(tensors, state.done)
+
+
+def _closed(group: kernel.Group, state: State, sums: FloatArray) -> State:
+    lanes = _in_lanes(group, state)
+    progress = group.close(sums, lanes["weights"], lanes.get("radius"), _progress(state))
+    return _after(group, state, {**lanes, "before": group.shape.in_lanes(state.tensors["weights"])}, progress, 1)
+
+
+def _in_lanes(group: kernel.Group, state: State) -> dict[str, FloatArray]:
+    names = ("weights", "before", "radius")
+    return {name: group.shape.in_lanes(state.tensors[name]) for name in names if name in state.tensors}
+
+
+def _progress(state: State) -> kernel.Progress:
+    tensors = state.tensors
+    return kernel.Progress(tensors["loss"], tensors["start"], tensors["gain"], state.done)
+
+
+def _after(
+    group: kernel.Group, state: State, lanes: dict[str, FloatArray], progress: kernel.Progress, epochs: int
+) -> State:
+    """Return the state before the first block, after so many ends of epochs."""
+    tensors = {**state.tensors, **{name: group.shape.out_of_lanes(values) for name, values in lanes.items()}}
+    tensors |= {"loss": progress.loss, "start": progress.start, "gain": progress.gain}
+    tensors |= {"epoch": state.tensors["epoch"] + epochs, "round": np.zeros(1, np.int64)}
+    return State(tensors, progress.done)
+
+
+def descend(group: kernel.Group, state: State, cells: Sequence[tuple[Shard, Memory]], epochs: int) -> Descended:
+    """Return the state after up to so many epochs, and what they were; the state is between two of them."""
+    begun = not np.isnan(state.tensors["start"]).any()
+    epoch = int(state.tensors["epoch"][0])
+    for shard, memory in cells:
+        cell, reached = _cell(group, shard, memory), memory.ready
+        memory.ready = None
+        if begun and reached != (epoch, -1):
+            _measured(group, cell, state, "before", group.lanes_of_done(state.done))
+    lanes = _in_lanes(group, state)
+    given = [memory.cell for _, memory in cells if memory.cell is not None]
+    arrays = (lanes["weights"], lanes["before"], lanes.get("radius"))
+    progress, curve, passes = group.descend(given, *arrays, _progress(state), epochs)
+    after = _after(group, state, lanes, progress, len(curve) + int(not begun))
+    for _, memory in cells:
+        memory.ready = (int(after.tensors["epoch"][0]), -1)
+    return Descended(after, curve, passes)

@@ -1,0 +1,89 @@
+"""Least squares and ridge of many columns most of which are never set together, as those of a one-hot item.
+
+Raw products of such columns are a diagonal D. With the other columns A centred and the intercept beside them, the weights
+of the first follow from those of the others, (D + l2)u = X'y − Bv, which solve the small system
+(A'A + l2 − B'(D + l2)⁻¹B) v = A'y − B'(D + l2)⁻¹X'y, the Schur complement (Golub & Van Loan 2013, section 4.4).
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data.shard import FloatArray
+from grouplearn.kernels.linear import least_squares
+from grouplearn.learners.contract.state import Tensors
+from grouplearn.learners.linear.least_squares import moments, sparse_moments
+
+#: The share of the columns that a run must have.
+_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """Centred moments of one group, cut at the columns [start, stop) that are never set together.
+
+    ``square`` (K,) are their raw products, ``beside`` (K, p + 1) those with the other columns that are ``varying`` (d - K,)
+    and with the intercept, ``rest`` (p + 1, p + 1) those among these; ``cross`` and ``others`` are the products with the label.
+    """
+
+    start: int
+    stop: int
+    varying: npt.NDArray[np.bool_]
+    square: FloatArray
+    beside: FloatArray
+    rest: FloatArray
+    cross: FloatArray
+    others: FloatArray
+
+    def solve(self, l2: float) -> FloatArray:
+        """Return the weights (d,), 0 of a constant; without penalty, of many solutions the one with the smallest weights."""
+        inside, found = least_squares.parted(self.square, self.beside, self.rest, self.cross, self.others, l2)
+        outside = np.zeros(self.varying.size)
+        outside[self.varying] = found
+        return np.concatenate([outside[: self.start], inside, outside[self.start :]])
+
+
+def parted(sums: Tensors) -> Parted | None:
+    """Return moments of sparse rows cut at their longest run of such columns, None where that is not worth it."""
+    mean, total, size = sums["mean"], float(sums["total"]), sums["mean"].size
+    products, beyond = sparse_moments.products(sums), sums["beyond"]
+    start, stop = _longest_run(products, sums["shift"])
+    if stop - start < _SHARE * size:
+        return None
+    outside = np.r_[0:start, stop:size]
+    varying = moments.inverse_spread(sums["square"], mean, sums["total"])[outside] > 0
+    outside = outside[varying]
+    inside, others = products[start:stop][:, outside].toarray(), products[outside][:, outside].toarray()
+    inside -= total * np.outer(beyond[start:stop], beyond[outside])
+    others -= total * np.outer(beyond[outside], beyond[outside])
+    np.fill_diagonal(others, sums["square"][outside])
+    rest = np.zeros((outside.size + 1, outside.size + 1))
+    rest[:-1, :-1], rest[-1, -1] = others, total
+    cross = sums["cross"][:, 0]
+    return Parted(
+        start,
+        stop,
+        varying,
+        products.diagonal()[start:stop],
+        np.column_stack([inside, total * mean[start:stop]]),
+        rest,
+        cross[start:stop],
+        np.append(cross[outside], 0.0),
+    )
+
+
+def _longest_run(products: Any, shift: FloatArray) -> tuple[int, int]:
+    """Return the longest run of columns without a shift whose products with each other are zero."""
+    best, start = (0, 0), 0
+    for column, (first, last) in enumerate(itertools.pairwise(products.indptr.tolist())):
+        others = products.indices[first:last][products.data[first:last] != 0]
+        met = others[(others >= start) & (others < column)]
+        start = column + 1 if shift[column] else max(start, int(met.max(initial=-1)) + 1)
+        if column + 1 - start > best[1] - best[0]:
+            best = (start, column + 1)
+    return best

@@ -1,0 +1,62 @@
+"""Least squares and ridge where a Gram matrix cannot tell columns apart: from a square root of it that is made of the rows.
+
+Singular values below a millionth of the largest are lost in a Gram matrix, which has their squares. A block whose columns
+are as close as that keeps a matrix F with F'F = [X y]'W[X y] about the means, by QR of its rows; two merge by QR of both and
+of the row by which their means differ (Golub & Van Loan 2013, section 5.2; Demmel et al. 2012).
+
+A direction says something if, on columns of unit length, its singular value is above 1e-13 of the largest, times the
+ratio of a column's size to its spread: what is below that is rounding of the columns as written (``kernels.least_squares``).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data.shard import FloatArray, Matrix, Stack
+from grouplearn.kernels.linear import least_squares
+from grouplearn.learners.contract.state import Tensors
+
+#: Columns up to which a block is looked at.
+_MOST_COLUMNS = 128
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+def of_block(sums: Tensors, x: Matrix, y: FloatArray, weight: FloatArray) -> Tensors:
+    """Return the moments of a block with ``factor`` (d + 1, d + 1) where its Gram matrix loses digits."""
+    size = x.shape[1]
+    if not (isinstance(x, np.ndarray) and 0 < size <= _MOST_COLUMNS):
+        return sums
+    one = {name: np.asarray(value)[None] for name, value in sums.items()}
+    (found,) = least_squares.lost_directions(one, x, weight, np.array([0, len(x)]))
+    # Of no more rows than columns there are directions that are none here and small in the group.
+    if found == least_squares.KEPT or (found == least_squares.NOTHING_LOST and len(x) > size):
+        return sums
+    rows = np.column_stack([x - sums["mean"], y - sums["target_mean"][0]]) * np.sqrt(weight)[:, None]
+    return {**sums, "factor": least_squares.triangle(rows)}
+
+
+def merged(sums: Tensors, left: Tensors, right: Tensors) -> Tensors:
+    """Return ``sums``, those of both, with the factor of both where one of them has one."""
+    if "factor" not in left and "factor" not in right:
+        return sums
+    harmonic = left["total"] * right["total"] / sums["total"]
+    shift = np.append(right["mean"] - left["mean"], right["target_mean"] - left["target_mean"]) * np.sqrt(harmonic)
+    return {**sums, "factor": least_squares.triangle(np.vstack([_factor(left), _factor(right), shift]))}
+
+
+def unclear(sums: Tensors, stack: Stack) -> BoolArray:
+    """Return which groups of a stack (G,) have directions that their Gram matrices lose and their rows have."""
+    if not 0 < stack.x.shape[1] <= _MOST_COLUMNS:
+        return np.zeros(stack.n_groups, np.bool_)
+    found: BoolArray = least_squares.lost_directions(sums, stack.x, stack.weight, stack.start) == least_squares.LOST
+    return found
+
+
+def _factor(sums: Tensors) -> FloatArray:
+    """Return the factor of moments; of those whose Gram matrix keeps all digits, its square root."""
+    if "factor" in sums:
+        return sums["factor"]
+    cross = sums["cross"][:, :1]
+    return least_squares.root(np.block([[sums["gram"], cross], [cross.T, sums["target_gram"][:1, :1]]]))

@@ -1,0 +1,1 @@
+"""The linear learners by stochastic gradient descent."""

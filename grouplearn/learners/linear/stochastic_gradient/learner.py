@@ -1,0 +1,381 @@
+"""Linear models by stochastic gradient descent: what the ways of logistic, linear, Poisson regression and SVM have in common."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data.shard import FloatArray, Matrix, Shard, Totals
+from grouplearn.kernels import networks
+from grouplearn.kernels.algebra import logarithm
+from grouplearn.kernels.linear import stochastic_gradient as kernel
+from grouplearn.learners.contract.access import PASSES, AccessPattern
+from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value, solver_named
+from grouplearn.learners.contract.control import Diverged
+from grouplearn.learners.contract.cost import Cost
+from grouplearn.learners.contract.learner import Form, Learner
+from grouplearn.learners.contract.problem import Link, Problem, Task
+from grouplearn.learners.contract.state import Artifact, State, Tensors, has_tensors_of
+from grouplearn.learners.contract.ways import AveragingLearner
+from grouplearn.learners.linear import linear_model
+from grouplearn.learners.linear.cost import SGD
+from grouplearn.learners.linear.stochastic_gradient import state as sgd_state
+
+LEARNING_RATE = Hyperparameter(
+    "learning_rate",
+    "float",
+    0.5,
+    "length of the first steps, as a share of one over the curvature of the loss times the mean square length of a row; "
+    "where rows differ much in length, less",
+    "Bottou 2012, section 5.1",
+    low=0.0,
+    open_low=True,
+)
+SCHEDULE = Hyperparameter(
+    "schedule",
+    "str",
+    "bottou",
+    "how steps get shorter: not at all, by one over the root of their number, or by one over their number, the sooner the "
+    "larger l2 is",
+    "Bottou 2012, section 5.1",
+    choices=kernel.SCHEDULES,
+)
+BATCH_SIZE = Hyperparameter("batch_size", "int", 1, "rows per step", "Bottou 2012, section 4.1", low=1, high=1 << 31)
+AVERAGE = Hyperparameter(
+    "average",
+    "bool",
+    None,
+    "whether the model is the mean of all steps, later ones counting more, instead of the last one; by default unless there "
+    "is l1, as a mean has no zeros",
+    "Lacoste-Julien, Schmidt & Bach 2012",
+    nullable=True,
+)
+TOLERANCE = Hyperparameter(
+    "tolerance",
+    "float",
+    0.0,
+    "training ends when five epochs on end did not lower the objective by this share, which the mean of all steps may still do; "
+    "0: when the epochs are over",
+    "scikit-learn SGDClassifier",
+    low=0.0,
+)
+SOLVER = solver_named("sgd", "Bottou 2012")
+#: Epochs without progress after which a config is done.
+_PATIENCE = 5
+#: Second derivative of a loss by its score, at most; Poisson's is what it predicts, which follows large labels.
+_CURVATURE = {"squared": 1.0, "logistic": 0.25, "softmax": 0.5, "hinge": 1.0, "squared_hinge": 2.0}
+
+
+class SgdLearner(AveragingLearner):
+    """Stochastic gradient descent for the linear learner ``of``, whose objective and models it shares.
+
+    An epoch visits every row once, block by block, each in a shuffled order of its own that depends on (seed, epoch, number of
+    the block). A batch B of b rows, all of one block, descends ``1/b Σ_{i∈B} w̃ᵢ·lossᵢ + (l1·‖w‖₁ + ½·l2·‖w‖²)/Σwᵢ`` with
+    ``w̃ᵢ = wᵢ·n/Σwᵢ``, whose mean over the batches of an epoch is the objective ``Σ wᵢ·lossᵢ + l1·‖w‖₁ + ½·l2·‖w‖²``
+    divided by ``Σwᵢ``. The intercept begins where it predicts the mean label.
+
+    After t steps η = η₀ (constant), η₀/√(1 + t) or η₀/(1 + γ·t) with γ = η₀·l2/Σwᵢ (Bottou 2012), without l2 or a mean of steps
+    at least such that η is halved in the first epoch; η₀ is ``learning_rate`` by the curvature of the loss and the mean of
+    ‖x‖² + 1 in the block that is seen first. l2 shrinks one number per config, l1 is the cumulative penalty of Tsuruoka, Tsujii
+    & Ananiadou (2009), within an epoch, in kernels that touch the columns of a row and no other. A model's bits depend on no
+    other config and on no processor.
+
+    The state is that of ``sgd_state``: ``unscaled``, ``paid``, ``beyond`` (c, k, d) and others of ``kernel.Models``;
+    ``objective``, ``visited`` and ``seen`` sum losses, rows and their weights in the ``epoch``, ``rate`` is one over curvature
+    and mean square, ``best`` and ``stalled`` are the least objective and the epochs since.
+    """
+
+    solver: ClassVar[str] = "sgd"
+    averaged: ClassVar[tuple[str, ...]] = sgd_state.WIDE
+    of: ClassVar[Learner]
+    l2: ClassVar[Hyperparameter] = linear_model.GLM_L2
+    default_epochs: ClassVar[int | None] = 50
+    #: A kernel runs all rows of a block without the interpreter lock.
+    access: ClassVar[AccessPattern] = replace(PASSES, threaded_from=400_000.0)
+    form: ClassVar[Form] = "linear"
+    cost: ClassVar[Cost] = SGD
+    handles_sparse: ClassVar[bool] = True
+
+    def loss(self, problem: Problem, config: Config) -> kernel.Loss:
+        """Return the loss of a config, as the kernels name it."""
+        raise NotImplementedError
+
+    def check_labels(self, y: FloatArray, weight: FloatArray) -> None:
+        """Raise ValueError, with a reason a user understands, for labels (...,) that the loss cannot have."""
+        del y, weight
+
+    def pack_key(self, config: Config) -> tuple[Value, ...]:
+        """Configs of the same batches, and whose states hold the same, train together."""
+        batch_size = config.get(BATCH_SIZE.name, BATCH_SIZE.default)
+        return (batch_size, _number(config, linear_model.L1) > 0, _averages(config))
+
+    def conflict(self, config: Config) -> Conflict | None:
+        """Return that a mean of steps has no zeros, which l1 is there for."""
+        if config.get(AVERAGE.name) and _number(config, linear_model.L1) > 0:
+            return Conflict(
+                "the mean of steps has no zeros, which l1 is there for", (AVERAGE.name, linear_model.L1.name)
+            )
+        return None
+
+    def init(self, problem: Problem, configs: Sequence[Config]) -> State:
+        """Return zero weights and an unknown loss."""
+        owes = any(_number(config, linear_model.L1) > 0 for config in configs)
+        return sgd_state.begun(problem, len(configs), owes, _averages(configs[0]))
+
+    def resumes(self, problem: Problem, configs: Sequence[Config], state: State) -> bool:
+        """Return whether the tensors are those of such models, after rows and steps that can be counted."""
+        counts = ("step", "visited", "counted", "stalled", "rate", "due")
+        return has_tensors_of(state, self.init(problem, configs)) and all(
+            (state.tensors[name] >= 0).all() for name in counts
+        )
+
+    def train(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, epoch: int) -> State:
+        """Return the state after one pass; a config whose losses are not finite is done with loss NaN.
+
+        A group's blocks may be passed in several calls. Raises Diverged when the group has no rows, or nothing to learn from.
+        """
+        whole = shard.totals
+        if not whole.n_rows:
+            raise Diverged("there are no training rows")
+        active = np.flatnonzero(~state.done).tolist()
+        if not active or not shard.n_rows:
+            return state
+        self.check_labels(shard.y, shard.weight)
+        picked = [configs[index] for index in active]
+        blocks = _blocks(problem, picked[0], shard, epoch)
+        tensors = sgd_state.chosen(state.tensors, active)
+        tensors = self._penalised(picked, _epoch_begun(tensors, epoch), whole)
+        if not tensors["rate"].all():
+            tensors = self._begun(problem, picked, tensors, kernel.mean_square(blocks[0]), whole)
+        models = kernel.descend(sgd_state.models_of(tensors), self._descent(problem, picked, tensors, whole), blocks)
+        tensors |= {**sgd_state.tensors_of(models), "visited": tensors["visited"] + shard.n_rows}
+        for block in blocks:
+            tensors["seen"] = tensors["seen"] + block.weight.sum() * block.weighed
+        return _ended(State(sgd_state.updated(state, active, tensors), state.done), configs, active, whole)
+
+    def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
+        """Return the predicted means or probabilities, shape (n, n_configs, n_outputs)."""
+        del configs
+        weights, intercept = sgd_state.finished(state, slice(None))
+        predictor = linear_model.linear_predictor(x, weights, intercept)
+        return linear_model.inverse_link(problem.task, predictor, self.log_link)
+
+    def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
+        """Return ``weights`` (k, d) and ``intercept`` (k,) of config ``index``; raises Diverged where they overflowed."""
+        del problem, configs
+        weights, intercept = sgd_state.finished(state, slice(index, index + 1))
+        if not (np.isfinite(weights).all() and np.isfinite(intercept).all()):
+            raise Diverged("diverged: the weights became infinite; hint: lower learning_rate")
+        tensors = {"weights": np.ascontiguousarray(weights[0]), "intercept": intercept[0].copy()}
+        return Artifact("tensors", tensors)
+
+    def part(self, state: State, number: int, of: int) -> Tensors:
+        """Return the part ``number`` of ``of`` of a state, with nothing owed; the first has everything that is not cut."""
+        return sgd_state.part(state, number, of)
+
+    def average(self, parts: Sequence[Tensors], weights: Sequence[float]) -> Tensors:
+        """Return the mean of the same part of several models, each weighted with the rows that it saw (MLlib*)."""
+        return sgd_state.mean_of(parts, weights)
+
+    def of_parts(self, parts: Sequence[Tensors], done: npt.NDArray[np.bool_]) -> State:
+        """Return the state of which these are all parts, in order."""
+        return sgd_state.of_parts(parts, done)
+
+    def gradient(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard) -> Tensors:
+        """Return what a shard sends where gradients are sent: sums over its rows at the models of the state as they are.
+
+        ``gradient`` (c, k, d), ``by_intercept`` and ``losses`` (c, k), ``rows``, ``weight``, Σ w̃ᵢ, and ``square``, Σ w̃ᵢ‖xᵢ‖².
+        Sums of several shards are added tensor by tensor, and part by part of ``gradient``.
+        """
+        whole = shard.totals
+        self.check_labels(shard.y, shard.weight)
+        blocks = _blocks(problem, configs[0], shard, 0)
+        tensors = self._begun(problem, configs, state.tensors, 0.0, whole)
+        descent = self._descent(problem, configs, self._penalised(configs, tensors, whole), whole)
+        gradient, by_intercept, losses = kernel.gradients(sgd_state.models_of(tensors), descent, blocks)
+        square = sum(kernel.mean_square(block) * len(block.y) for block in blocks)
+        weight = sum(float(block.weight.sum() * block.weighed) for block in blocks)
+        rows = {"rows": np.array(float(shard.n_rows)), "square": np.array(float(square)), "weight": np.array(weight)}
+        return {"gradient": gradient, "by_intercept": by_intercept, "losses": losses, **rows}
+
+    def stepped(self, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors, whole: Totals) -> State:
+        """Return the state after one step by the mean gradient of ``sums``; configs that are done stay as they are."""
+        active = np.flatnonzero(~state.done).tolist()
+        if not active:
+            return state
+        picked, rows = [configs[index] for index in active], float(sums["rows"])
+        tensors = self._penalised(picked, sgd_state.chosen(state.tensors, active), whole)
+        tensors = self._begun(problem, picked, tensors, float(sums["square"]) / rows, whole)
+        tensors |= {"objective": sums["losses"][active], "visited": np.full(len(active), rows)}
+        tensors["seen"] = np.full(len(active), float(sums["weight"]))
+        descent = self._descent(problem, picked, tensors, whole)
+        slower = 1.0 + descent.decay * tensors["step"]
+        rate = descent.rate / np.where(descent.rooted > 0, np.sqrt(slower), slower)
+        by_weights, by_intercept = sums["gradient"][active] / rows, sums["by_intercept"][active] / rows
+        wanted = descent.with_intercept[:, None]
+        after = sgd_state.stepped(State(tensors, state.done[active]), rate, by_weights, by_intercept * wanted)
+        return _ended(State(sgd_state.updated(state, active, after.tensors), state.done), configs, active, whole)
+
+    # --- what is as of the learner itself ---------------------------------------------------------------------------
+
+    def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
+        """Return the predictions of a finished model, shape (n, n_outputs)."""
+        return self.of.score(task, artifact, x)
+
+    def as_multiclass(self, artifact: Artifact) -> Artifact:
+        """Return a model of two classes with weights and an intercept for each: 0 for the first one."""
+        return self.of.as_multiclass(artifact)
+
+    def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
+        """Return how the tensors differ from what such a group has."""
+        return self.of.flaw(problem, artifact)
+
+    def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:
+        """Return Σ over outputs of |w| per feature."""
+        return self.of.importance(artifact, n_features)
+
+    def judged_by(self, config: Config, task: Task) -> str | None:
+        """Return the metric of the loss of a config."""
+        return self.of.judged_by(config, task)
+
+    def uncalibrated_metric(self) -> str | None:
+        """Return the metric by which classes are optimised, where probabilities are those of no distribution."""
+        return self.of.uncalibrated_metric()
+
+    def link(self, config: Config, task: Task) -> Link:
+        """Return what a score goes through to be a prediction."""
+        return self.of.link(config, task)
+
+    # --- the parts of a pass ----------------------------------------------------------------------------------------
+
+    def _penalised(self, configs: Sequence[Config], tensors: sgd_state.Arrays, whole: Totals) -> sgd_state.Arrays:
+        """Return the tensors with the penalties of a row, as the configs say."""
+        penalties = {"l1": linear_model.L1, "l2": self.l2}
+        by_row = {name: linear_model.column(configs, each) / whole.weight for name, each in penalties.items()}
+        return {**tensors, **by_row}
+
+    def _begun(
+        self, problem: Problem, configs: Sequence[Config], tensors: sgd_state.Arrays, square: float, whole: Totals
+    ) -> sgd_state.Arrays:
+        """Return the tensors with the length of steps, and the first intercept, of configs that have not begun.
+
+        ``square`` is the mean of ‖x‖².
+        """
+        fresh, loss = tensors["rate"] == 0, self.loss(problem, configs[0])
+        curvature = _CURVATURE.get(loss, max(1.0, whole.label_mean + 2.0 * whole.label_scale))
+        rate = 1.0 / (curvature * (square + 1.0))
+        if not rate > 0:
+            raise Diverged("the squares of the features overflow; hint: bring them to one scale, as zscore(...) does")
+        wanted = fresh & (linear_model.column(configs, linear_model.FIT_INTERCEPT) > 0)
+        first = _first_intercept(loss, problem, whole)
+        return {
+            **tensors,
+            "rate": np.where(fresh, rate, tensors["rate"]),
+            "intercept": np.where(wanted[:, None], first, tensors["intercept"]),
+        }
+
+    def _descent(
+        self, problem: Problem, configs: Sequence[Config], tensors: sgd_state.Arrays, whole: Totals
+    ) -> kernel.Descent:
+        """Return how the configs of a pack learn."""
+        rate = linear_model.column(configs, LEARNING_RATE) * tensors["rate"]
+        schedule = [config.get(SCHEDULE.name, SCHEDULE.default) for config in configs]
+        batch_size = int(_number(configs[0], BATCH_SIZE))
+        ends = np.array([not _averages(config) for config in configs]) | (tensors["l2"] == 0)
+        bottou = np.maximum(rate * tensors["l2"], np.where(ends, batch_size / whole.n_rows, 0.0))
+        decays = {"constant": np.zeros_like(rate), "inverse_sqrt": np.ones_like(rate), "bottou": bottou}
+        return kernel.Descent(
+            self.loss(problem, configs[0]),
+            rate,
+            np.array([decays[str(name)][place] for place, name in enumerate(schedule)]),
+            np.array([float(name == "inverse_sqrt") for name in schedule]),
+            ridge=tensors["l2"],
+            lasso=tensors["l1"],
+            with_intercept=linear_model.column(configs, linear_model.FIT_INTERCEPT),
+        )
+
+
+def _epoch_begun(tensors: sgd_state.Arrays, epoch: int) -> sgd_state.Arrays:
+    """Return the tensors with nothing summed of an epoch that begins, and what is owed to l1 paid or forgiven.
+
+    Otherwise weights that were 0 while steps were long would owe more than short steps can ever pay.
+    """
+    begins = tensors["epoch"] != epoch
+    tensors = {
+        **tensors,
+        "objective": np.where(begins[:, None], 0.0, tensors["objective"]),
+        "visited": np.where(begins, 0.0, tensors["visited"]),
+        "seen": np.where(begins, 0.0, tensors["seen"]),
+        "epoch": np.full_like(tensors["epoch"], epoch),
+    }
+    if "paid" in tensors and begins.any():
+        paid = kernel.settled(tensors["unscaled"], tensors["paid"], tensors["due"])
+        tensors["unscaled"] = np.where(begins[:, None, None], paid, tensors["unscaled"])
+        tensors["paid"] = np.where(begins[:, None, None], 0.0, tensors["paid"])
+        tensors["due"] = np.where(begins, 0.0, tensors["due"])
+    return tensors
+
+
+def _number(config: Config, hyperparameter: Hyperparameter) -> float:
+    """Return a hyperparameter of a config as a number."""
+    return float(config.get(hyperparameter.name, hyperparameter.default))  # type: ignore[arg-type]
+
+
+def _averages(config: Config) -> bool:
+    """Return whether the model of a config is a mean of steps."""
+    asked = config.get(AVERAGE.name)
+    return _number(config, linear_model.L1) == 0 if asked is None else bool(asked)
+
+
+def _blocks(problem: Problem, config: Config, shard: Shard, epoch: int) -> list[kernel.Rows]:
+    """Return the rows of each block that has any, in the order of an epoch."""
+    whole, batch_size = shard.totals, int(_number(config, BATCH_SIZE))
+    blocks = []
+    for number, (start, stop) in enumerate(itertools.pairwise(shard.bounds), start=shard.first):
+        if stop > start:
+            order = networks.visiting_order(problem.seed, epoch, stop - start, number)
+            parts = (shard.x[start:stop], shard.y[start:stop], shard.weight[start:stop])
+            blocks.append(kernel.Rows(*parts, order, batch_size, whole.n_rows / whole.weight))
+    return blocks
+
+
+def _first_intercept(loss: kernel.Loss, problem: Problem, whole: Totals) -> float:
+    """Return the score that predicts the mean label, 0 of more classes than two and of margins."""
+    mean = whole.label_mean
+    if problem.task is Task.MULTICLASS:
+        return 0.0
+    share = min(max(mean, 1e-6), 1 - 1e-6)
+    of_means = {"squared": mean, "logistic": float(logarithm(np.array(share / (1 - share))))}
+    return of_means.get(loss, float(logarithm(np.array(max(mean, 1e-6)))) if loss == "poisson" else 0.0)
+
+
+def _objectives(tensors: sgd_state.Arrays) -> FloatArray:
+    """Return the objective of each config (c,), NaN where it is not finite."""
+    data = tensors["objective"][:, 0]
+    for output in range(1, tensors["objective"].shape[1]):
+        data = data + tensors["objective"][:, output]
+    absolute, square = kernel.norms(sgd_state.models_of(tensors))
+    with np.errstate(all="ignore"):
+        loss = data / tensors["seen"] + tensors["l1"] * absolute + 0.5 * tensors["l2"] * square
+    return np.where(np.isfinite(loss), loss, np.nan)
+
+
+def _ended(state: State, configs: Sequence[Config], active: Sequence[int], whole: Totals) -> State:
+    """Return the state with configs done whose losses are not finite or, at the end of an epoch, stay where they are."""
+    tensors, done = dict(state.tensors), state.done.copy()
+    trained = np.zeros_like(done)
+    trained[list(active)] = True
+    sound = np.isfinite(tensors["objective"]).all(axis=1) & np.isfinite(tensors["intercept"]).all(axis=1)
+    loss, best, tolerance = _objectives(tensors), tensors["best"], linear_model.column(configs, TOLERANCE)
+    tensors["loss"] = np.where(trained, np.where(sound, loss, np.nan), tensors["loss"])
+    ends = trained & sound & (tensors["visited"] >= whole.n_rows)
+    lower = best - loss > tolerance * loss
+    tensors["best"] = np.where(ends & lower, loss, best)
+    tensors["stalled"] = np.where(ends, np.where(lower, 0.0, tensors["stalled"] + 1.0), tensors["stalled"])
+    done |= ends & (~np.isfinite(loss) | ((tolerance > 0) & (tensors["stalled"] >= _PATIENCE)))
+    return State(tensors, done | (trained & ~sound))

@@ -1,0 +1,130 @@
+"""The state of linear models in stochastic gradient descent: its tensors, the models that they stand for, means and parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data.shard import FloatArray
+from grouplearn.kernels.linear.stochastic_gradient import Models
+from grouplearn.learners.contract import averaging
+from grouplearn.learners.contract.problem import Problem
+from grouplearn.learners.contract.state import State, Tensors
+
+Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
+
+#: Tensors (c, k, d) that are there where they are needed.
+WIDE = ("unscaled", "paid", "beyond")
+_CHANGING = (*WIDE, "scale", "due", "total", "counted", "intercept", "intercept_sum", "step", "objective")
+#: Numbers that a mean of states has the mean of.
+_MEANS = (
+    *("rate", "step", "visited", "seen", "counted", "objective", "intercept", "intercept_sum", "best", "stalled"),
+    *("l1", "l2", "loss"),
+)
+
+
+def begun(problem: Problem, n: int, owes: bool, averages: bool) -> State:
+    """Return the state of n configs before their first row."""
+    shape = (n, problem.n_outputs, problem.n_features)
+    wide = {"unscaled": True, "paid": owes, "beyond": averages}
+    tensors: Arrays = {name: np.zeros(shape) for name, there in wide.items() if there}
+    for name in ("intercept", "intercept_sum", "objective"):
+        tensors[name] = np.zeros(shape[:2])
+    for name in ("due", "total", "step", "rate", "visited", "seen", "counted", "stalled", "l1", "l2"):
+        tensors[name] = np.zeros(n)
+    tensors |= {"scale": np.ones(n), "best": np.full(n, np.inf), "loss": np.full(n, np.nan), "epoch": np.full(n, -1)}
+    return State(tensors, np.zeros(n, dtype=bool))
+
+
+def models_of(tensors: Arrays) -> Models:
+    """Return the models of a state's tensors, as kernels take them."""
+    return Models(**{name: tensors.get(name) for name in _CHANGING})  # type: ignore[arg-type]
+
+
+def tensors_of(models: Models) -> Arrays:
+    """Inverse of ``models_of``."""
+    found = {name: getattr(models, name) for name in _CHANGING}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def chosen(tensors: Arrays, places: Sequence[int]) -> Arrays:
+    """Return the tensors of some configs: copies, unless these are all."""
+    if len(places) == len(tensors["scale"]):
+        return dict(tensors)
+    return {name: value[list(places)] for name, value in tensors.items()}
+
+
+def updated(state: State, places: Sequence[int], changed: Arrays) -> Arrays:
+    """Return the tensors of a state with those of some configs changed; arrays of the state stay as they are."""
+    if len(places) == len(state.done):
+        return {**state.tensors, **changed}
+    tensors = {name: value.copy(order="K") for name, value in state.tensors.items()}
+    for name, value in changed.items():
+        tensors[name][list(places)] = value
+    return tensors
+
+
+def finished(state: State, index: slice) -> tuple[FloatArray, FloatArray]:
+    """Return the weights (c, k, d) and intercepts (c, k) that some configs predict with: means of steps, where they are kept."""
+    tensors = {name: value[index] for name, value in state.tensors.items()}
+    models = models_of(tensors)
+    if models.beyond is None:
+        return models.weights(), models.intercept
+    counts = tensors["counted"]
+    counted = np.where(counts > 0, counts, 1.0)
+    sums = models.total[:, None, None] * models.unscaled - models.beyond
+    weights = np.where(counts[:, None, None] > 0, sums / counted[:, None, None], models.weights())
+    intercept = np.where(counts[:, None] > 0, models.intercept_sum / counted[:, None], models.intercept)
+    return weights, intercept
+
+
+def settled(state: State) -> State:
+    """Return the same models with all weights multiplied out, and what is owed to l1 paid or forgiven."""
+    models, tensors = models_of(state.tensors), dict(state.tensors)
+    tensors["unscaled"] = models.weights()
+    if models.paid is not None:
+        tensors["paid"] = np.zeros_like(models.paid)
+    if models.beyond is not None:
+        tensors["beyond"] = models.beyond - models.total[:, None, None] * models.unscaled
+    none = np.zeros_like(models.scale)
+    tensors |= {"scale": np.ones_like(models.scale), "due": none, "total": none}
+    return State(tensors, state.done)
+
+
+def part(state: State, number: int, of: int) -> dict[str, npt.NDArray[Any]]:
+    """Return the part ``number`` of ``of`` of a state whose mean with others is to be taken; see ``averaging.cut``."""
+    return averaging.cut(settled(state).tensors, WIDE, number, of)
+
+
+def mean_of(parts: Sequence[Tensors], weights: Sequence[float]) -> dict[str, npt.NDArray[Any]]:
+    """Return the weighted mean of parts: of weights, sums over steps, losses, counts of steps and of rows."""
+    return averaging.mean_of(parts, (*WIDE, *_MEANS), weights)
+
+
+def of_parts(parts: Sequence[Tensors], done: npt.NDArray[np.bool_]) -> State:
+    """Return the state of which these are all parts, in order."""
+    return State(averaging.join(parts, [name for name in WIDE if name in parts[0]]), done)
+
+
+def stepped(state: State, rate: FloatArray, gradient: FloatArray, by_intercept: FloatArray) -> State:
+    """Return the state after one step of length ``rate`` (c,) against mean gradients (c, k, d) and (c, k) of losses.
+
+    The penalties of a row are ``l1`` and ``l2`` of the state: ``w ← soft(max(0, 1 − η·l2)·w − η·gradient, η·l1)``, for all
+    columns.
+    """
+    state = settled(state)
+    tensors, length = dict(state.tensors), rate[:, None, None]
+    shrunk = np.maximum(1.0 - rate * tensors["l2"], 0.0)
+    moved = tensors["unscaled"] * shrunk[:, None, None] - length * gradient
+    threshold = (rate * tensors["l1"])[:, None, None]
+    weights = np.where(moved > 0, np.maximum(moved - threshold, 0.0), np.minimum(moved + threshold, 0.0))
+    counts = tensors["step"] + 1.0
+    tensors |= {"unscaled": weights, "intercept": tensors["intercept"] - rate[:, None] * by_intercept, "step": counts}
+    tensors["intercept_sum"] = tensors["intercept_sum"] + counts[:, None] * tensors["intercept"]
+    tensors["counted"] = tensors["counted"] + counts
+    if "beyond" in tensors:
+        tensors["beyond"] = tensors["beyond"] - counts[:, None, None] * weights
+    return State(tensors, state.done)

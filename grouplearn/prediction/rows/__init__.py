@@ -1,0 +1,1 @@
+"""Rows to predict, as models read them: their groups, numbers, categories and lists."""

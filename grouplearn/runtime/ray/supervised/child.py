@@ -1,0 +1,199 @@
+"""Ray's driver: a child of the user's process, so that nothing that befalls Ray befalls that one.
+
+``python -m grouplearn.runtime.ray.supervised.child DESCRIPTOR DIRECTORY ADDRESS``: the socket to the user's process, a
+directory for Ray's files, and the address of a cluster (empty for a private one). It leads a session of its own. When the
+other end of the socket is closed, however that came, it ends all processes of the session, removes the directory, and ends.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import socket
+import sys
+import threading
+import time
+import traceback
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from grouplearn.errors import TrainingError
+from grouplearn.runtime.ray.cluster import CONTROL, Connection, connect, start_private
+from grouplearn.runtime.ray.rows import Rows
+from grouplearn.runtime.ray.run import ClusterLost, RayRun
+from grouplearn.runtime.ray.supervised.pipe import (
+    PULSE,
+    RAY_FILES,
+    Begin,
+    Broken,
+    Connected,
+    Idle,
+    News,
+    Orders,
+    Pipe,
+    PipeClosed,
+    Stop,
+)
+from grouplearn.runtime.ray.supervised.processes import end_session, processes_named
+from grouplearn.runtime.ray.worker import WorkerSetup
+from grouplearn.schedule.messages import Instruction
+
+#: How often it is looked whether the cluster and the user's process live.
+WATCH_SECONDS = 0.5
+#: How long after an error of Ray's a dead cluster may still look alive.
+_DYING_SECONDS = 1.0
+
+
+class Stopped(Exception):
+    """The run is over; ``at_once``: its workers are not to be used again."""
+
+    def __init__(self, at_once: bool) -> None:
+        self.at_once = at_once
+
+
+class _User:
+    """The user's process, as the driver of a run hears it."""
+
+    def __init__(self, pipe: Pipe) -> None:
+        self._pipe = pipe
+
+    def report(self, news: News) -> tuple[Instruction, ...]:
+        """Tell, and return orders; raises Stopped."""
+        self._pipe.send(news)
+        while (orders := self._heard(WATCH_SECONDS)) is None:
+            pass
+        return orders
+
+    def look_up(self) -> None:
+        """Raise Stopped if that was said meanwhile."""
+        self._heard(0)
+
+    def _heard(self, seconds: float) -> tuple[Instruction, ...] | None:
+        match self._pipe.receive(seconds):
+            case Stop(at_once):
+                raise Stopped(at_once)
+            case Orders(instructions):
+                return instructions
+        return None
+
+
+class Driver:
+    """Connects, and carries out one run after the other."""
+
+    def __init__(self, pipe: Pipe, directory: str, address: str, started: threading.Event) -> None:
+        self._pipe, self._directory, self._address, self._started = pipe, directory, address, started
+        self._actors: list[Any] = []
+
+    def serve(self) -> None:
+        """Serve until the user's process is gone, the cluster is lost (ClusterLost), or there is none."""
+        try:
+            connection = (
+                connect(self._address) if self._address else start_private(os.path.join(self._directory, RAY_FILES))
+            )
+        except TrainingError as error:
+            self._pipe.send(Connected(Broken(-1, error.message, error.hint)))
+            return
+        self._started.set()
+        self._pipe.send(Connected())
+        while connection.alive:
+            message = self._pipe.receive(WATCH_SECONDS)
+            if isinstance(message, Begin):
+                job = replace(message.job, groups=message.groups.groups())
+                self._run(connection, replace(message, job=job))
+        raise ClusterLost
+
+    def _run(self, connection: Connection, begin: Begin) -> None:
+        try:
+            self._carry_out(connection, begin)
+        except TrainingError as error:
+            self._pipe.send(Broken(begin.run, error.message, error.hint))
+        except connection.ray.exceptions.RayError as error:
+            _raise_if_lost(connection)
+            self._pipe.send(Broken(begin.run, f"Ray failed: {error}", "run the statement again"))
+        self._pipe.send(Idle(begin.run))
+
+    def _carry_out(self, connection: Connection, begin: Begin) -> None:
+        rows = Rows(begin.rows, begin.in_memory)
+        errand = WorkerSetup(begin.job, begin.code, rows, None, begin.began, begin.block_rows)
+        job = replace(errand.taken_on(), dataset=rows.opened())
+        actors, self._actors = self._actors, []
+        run = RayRun(connection, begin, job, _User(self._pipe))
+        try:
+            run.run(actors)
+        except Stopped as stopped:
+            if stopped.at_once:
+                run.dismiss()
+            else:
+                self._actors = run.rest()
+        except BaseException:
+            if connection.alive:
+                run.dismiss()
+            raise
+
+
+def _raise_if_lost(connection: Connection) -> None:
+    """Raise ClusterLost if the cluster's end is behind an error."""
+    deadline = time.monotonic() + _DYING_SECONDS
+    while connection.alive:
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.05)
+    raise ClusterLost
+
+
+def _leave(directory: str) -> NoReturn:
+    """End everything that Ray started, and this process; there is nothing in it that needs a farewell."""
+    end_session(os.getpid(), spared=os.getpid())
+    shutil.rmtree(directory, ignore_errors=True)
+    os._exit(0)
+
+
+class _Starting:
+    """Looks whether a control process ends while Ray starts: Ray itself would wait for it for half a minute."""
+
+    def __init__(self) -> None:
+        self._seen: set[int] = set()
+
+    def failed(self) -> bool:
+        """Whether one that was there is gone."""
+        living = set(processes_named(os.getpid(), CONTROL))
+        gone = self._seen - living
+        self._seen |= living
+        return bool(gone)
+
+
+def _guard(end: int, user: int, directory: str, started: threading.Event) -> None:
+    """Leave when the user's process does, whatever the driver is doing then; until then give signs of life."""
+    poll, starting = select.poll(), _Starting()
+    poll.register(end, 0)  # closing is always told
+    while not poll.poll(WATCH_SECONDS * 1000) and os.getppid() == user:
+        if not started.is_set() and starting.failed() and not started.is_set():
+            sys.stderr.write("one of its processes ended while it started\n")
+            sys.stderr.flush()
+            break
+        with suppress(OSError):
+            Path(directory, PULSE).touch()
+    _leave(directory)
+
+
+def main(end: int, user: int, directory: str, address: str) -> None:
+    """Serve the user's process ``user`` at the other end of the socket ``end``."""
+    connected = socket.socket(fileno=end)
+    connected.set_inheritable(False)  # Ray's processes must not hold it open
+    started = threading.Event()
+    guard = threading.Thread(target=_guard, args=(connected.fileno(), user, directory, started), daemon=True)
+    guard.start()
+    try:
+        Driver(Pipe(connected), directory, address, started).serve()
+    except (ClusterLost, PipeClosed):
+        pass
+    except BaseException:
+        traceback.print_exc()
+    _leave(directory)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4])

@@ -1,0 +1,222 @@
+"""What passes between the user's process and Ray's driver, a child of it: frames of plain values on a private socket.
+
+Nothing that comes from the child or its workers can run code in the user's process: a frame is data (``data.plain``). The
+only code that goes the other way is that of a registered learner, as bytes that the user's process made.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from grouplearn.data.dataset import Dataset, DatasetFiles
+from grouplearn.data.files.plain import NotPlain, from_bytes, to_bytes
+from grouplearn.learners.contract.problem import Task
+from grouplearn.runtime.ray.settings import Cluster
+from grouplearn.schedule.messages import Discard, Finish, Instruction, Load, Part, Release, Run, RunStep, Step
+from grouplearn.train.group_table import GroupTable
+from grouplearn.train.job import Carried, Job
+from grouplearn.train.results.ledger import RESULT_KINDS
+from grouplearn.train.steps import StepAnswer
+
+#: How long the other side may take to make room for what is sent.
+FRAME_SECONDS = 60.0
+#: The file in the child's directory that it touches as long as it runs.
+PULSE = "pulse"
+#: The directory in there for what Ray makes: open to everybody (mode 0777), which is why it is inside of a private one.
+RAY_FILES = "r"
+_SIZE = 8
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Run ``job`` (its rows and groups apart) on ``workers`` workers, numbered from ``first_worker`` on.
+
+    ``rows`` are files that have the job's rows; with ``in_memory`` workers treat them as rows in memory. ``code`` is that
+    of a learner that is not built in. ``scratch`` is a directory for what steps make; ``made`` says which worker made what is
+    there. Groups are split as the user's process planned it, in blocks of ``block_rows``. Times count from ``began``, a
+    ``time.time()``. Messages of one run have its number ``run``.
+    """
+
+    run: int
+    job: Job
+    groups: GroupTable
+    rows: DatasetFiles
+    in_memory: bool
+    code: bytes | None
+    workers: int
+    first_worker: int
+    began: float
+    scratch: str
+    cluster: Cluster
+    made: dict[int, int]
+    block_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """The answer to ``News``: what is to be done now, in order."""
+
+    instructions: tuple[Instruction, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The run is over, or given up (``at_once``): workers are to forget it, or to die."""
+
+    at_once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """The child has its cluster; ``error`` says why not."""
+
+    error: Broken | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A worker is ready."""
+
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """A worker did not come, and others are to do its share; it may come later, under another number."""
+
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Workers are gone; ``kept``: what they made is still there."""
+
+    workers: tuple[int, ...]
+    kept: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UnitEnded:
+    """A worker ended the unit that it ran; ``result`` is the UnitResult as the worker wrote it."""
+
+    worker: int
+    result: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StepEnded:
+    """A step ended; its product is where workers find it."""
+
+    answer: StepAnswer
+
+
+Happened = Joined | Absent | Lost | UnitEnded | StepEnded
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What happened in a run, in order, and the epochs done by unit since the last news; the child waits for Orders."""
+
+    run: int
+    happened: tuple[Happened, ...]
+    epochs: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A run (or the start) cannot go on, and would not if it were tried again."""
+
+    run: int
+    message: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """A run is over in the child, however it ended."""
+
+    run: int
+
+
+#: Results as workers write them; trials of a search carry their states.
+WRITTEN_KINDS = (*RESULT_KINDS, Carried)
+_KINDS = (
+    *WRITTEN_KINDS, Absent, Begin, Broken, Cluster, Connected, Dataset, DatasetFiles, Discard, Finish, GroupTable, Idle, Job,
+    Joined, Load, Lost, News, Orders, Part, Release, Run, RunStep, Step, StepAnswer, StepEnded, Stop, Task, UnitEnded,
+)  # fmt: skip
+
+
+class PipeClosed(Exception):
+    """The other side is gone, or what it says makes no sense."""
+
+
+class Pipe:
+    """One end of the socket; used by one thread at a time."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+        self._end.setblocking(False)
+        self._buffer = bytearray()
+
+    def send(self, message: Any) -> None:
+        """Send a message; raises PipeClosed."""
+        content = to_bytes(message)
+        left = memoryview(len(content).to_bytes(_SIZE, "little") + content)
+        deadline = time.monotonic() + FRAME_SECONDS
+        while left:
+            try:
+                left = left[self._end.send(left) :]
+            except BlockingIOError:
+                if not self._wait(select.POLLOUT, deadline - time.monotonic()):
+                    raise PipeClosed("the other side does not listen") from None
+            except OSError as error:
+                raise PipeClosed(str(error)) from None
+
+    def receive(self, seconds: float) -> Any:
+        """Return the next message, None if there is none within ``seconds``; raises PipeClosed."""
+        deadline = time.monotonic() + seconds
+        while (message := self._taken()) is None:
+            if not self._wait(select.POLLIN, deadline - time.monotonic()):
+                return None
+            self._read()
+        return message
+
+    def close(self) -> None:
+        """Close this end; the other side notices."""
+        self._end.close()
+
+    def fileno(self) -> int:
+        """Return the descriptor of this end, -1 once it is closed."""
+        return self._end.fileno()
+
+    def _read(self) -> None:
+        try:
+            data = self._end.recv(_CHUNK)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise PipeClosed(str(error)) from None
+        if not data:
+            raise PipeClosed("the other side is gone")
+        self._buffer += data
+
+    def _taken(self) -> Any:
+        size = int.from_bytes(self._buffer[:_SIZE], "little")
+        if len(self._buffer) < _SIZE or len(self._buffer) < _SIZE + size:
+            return None
+        content = bytes(self._buffer[_SIZE : _SIZE + size])
+        del self._buffer[: _SIZE + size]
+        try:
+            return from_bytes(content, _KINDS)
+        except NotPlain as error:
+            raise PipeClosed(str(error)) from None
+
+    def _wait(self, event: int, seconds: float) -> bool:
+        poll = select.poll()
+        poll.register(self._end, event)
+        return bool(poll.poll(max(0.0, seconds) * 1000))
