@@ -24,7 +24,7 @@ from grouplearn.schedule.messages import (
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class GroupTask:
     """Units of one group that one worker runs in order; ``units[0]`` is the one that runs or will run next."""
 
     units: tuple[Unit, ...]
@@ -45,12 +45,14 @@ class Task:
         return sum(unit.cost for unit in self.units)
 
 
-def tasks_by_group(units: Iterable[Unit]) -> dict[int, Task]:
+def tasks_by_group(units: Iterable[Unit]) -> dict[int, GroupTask]:
     """Return one task per group; its units stand by fold, so that a worker encodes each fold of the group once."""
     by_group: dict[int, list[Unit]] = defaultdict(list)
     for unit in units:
         by_group[unit.group].append(unit)
-    return {group: Task(tuple(sorted(each, key=lambda unit: (unit.fold, unit.id)))) for group, each in by_group.items()}
+    return {
+        group: GroupTask(tuple(sorted(each, key=lambda unit: (unit.fold, unit.id)))) for group, each in by_group.items()
+    }
 
 
 class TaskParallel:
@@ -63,8 +65,8 @@ class TaskParallel:
     name: str = "task_parallel"
 
     def __init__(self, tasks: Iterable[tuple[Unit, ...]]) -> None:
-        self._waiting: list[tuple[tuple[float, int], Task]] = []
-        self._assigned: dict[int, Task] = {}
+        self._waiting: list[tuple[tuple[float, int], GroupTask]] = []
+        self._assigned: dict[int, GroupTask] = {}
         self._idle: set[int] = set()
         self._open: set[int] = set()
         self._finished = False
@@ -73,7 +75,7 @@ class TaskParallel:
             for unit in units:
                 require(unit.id not in self._open, f"unit {unit.id} was given twice")
                 self._open.add(unit.id)
-            self._enqueue(Task(units))
+            self._enqueue(GroupTask(units))
 
     def on(self, event: Event) -> tuple[Instruction, ...]:
         """Take an event, return what is to be done now, in order; an impossible event raises BrokenSchedule."""
@@ -105,7 +107,7 @@ class TaskParallel:
         self._open.remove(unit.id)
         rest = self._assigned.pop(worker).units[1:]
         if rest:
-            self._assigned[worker] = Task(rest)
+            self._assigned[worker] = GroupTask(rest)
             return [Run(worker, rest[0])]
         self._idle.add(worker)
         return [Release(worker, unit.group)]
@@ -128,7 +130,7 @@ class TaskParallel:
             instructions += [Load(worker, task.group), Run(worker, task.units[0])]
         return instructions
 
-    def _enqueue(self, task: Task) -> None:
+    def _enqueue(self, task: GroupTask) -> None:
         heapq.heappush(self._waiting, (task.priority, task))
 
 

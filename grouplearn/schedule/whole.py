@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from grouplearn.schedule.invariants import require
 from grouplearn.schedule.messages import Instruction, Load, Release, Run, Unit
-from grouplearn.schedule.task_parallel import Task
+from grouplearn.schedule.task_parallel import GroupTask
 
 _Left = tuple[float, int]
 
@@ -21,7 +21,7 @@ class _Longest:
         self._left: dict[int, _Left] = {}
         self._heap: list[tuple[float, int, int]] = []
 
-    def add(self, key: int, task: Task, sign: int) -> None:
+    def add(self, key: int, task: GroupTask, sign: int) -> None:
         cost, number = self._left.get(key, (0.0, 0))
         left = self._left[key] = (cost + sign * task.cost, number + sign * len(task.units))
         if left[1]:
@@ -57,7 +57,7 @@ class WholeWork:
     Without ``divide``, tasks that have begun are left alone, so that a group is on one worker at a time.
     """
 
-    def __init__(self, lists: Sequence[Iterable[Task]], steal: bool, divide: bool = True) -> None:
+    def __init__(self, lists: Sequence[Iterable[GroupTask]], steal: bool, divide: bool = True) -> None:
         self._lists = [deque(sorted(tasks, key=lambda task: task.priority)) for tasks in lists]
         self._steals, self._divides = steal, divide
         self._waiting, self._rest = _Longest(), _Longest()
@@ -92,27 +92,27 @@ class WholeWork:
         units = (*(() if running is None else (running,)), *(begun.units if begun is not None else ()))
         if units:
             shortest = min(range(len(self._lists)), key=lambda place: (len(self._lists[place]), place))
-            self.add(shortest, Task(units))
+            self.add(shortest, GroupTask(units))
 
-    def add(self, place: int, task: Task) -> None:
+    def add(self, place: int, task: GroupTask) -> None:
         """Put a task first in the list of ``place``."""
         self._lists[place].appendleft(task)
         self._waiting.add(place, task, +1)
 
     def _run(self, worker: int, begun: _Begun) -> Run:
         unit = begun.units.popleft()
-        self._rest.add(worker, Task((unit,)), -1)
+        self._rest.add(worker, GroupTask((unit,)), -1)
         return Run(worker, unit)
 
     def _leave(self, worker: int) -> list[Instruction]:
         return [Release(worker, self._begun.pop(worker).group)]
 
-    def _take(self, place: int) -> Task:
+    def _take(self, place: int) -> GroupTask:
         task = self._lists[place].popleft()
         self._waiting.add(place, task, -1)
         return task
 
-    def _stolen(self) -> Task | None:
+    def _stolen(self) -> GroupTask | None:
         place = self._waiting.top()
         if place is not None:
             return self._take(place)
@@ -122,6 +122,6 @@ class WholeWork:
         units = self._begun[victim].units
         require(len(units) > 0, f"worker {victim} has nothing left to take")
         taken = [units.pop() for _ in range(-(-len(units) // 2))]
-        task = Task(tuple(reversed(taken)))
+        task = GroupTask(tuple(reversed(taken)))
         self._rest.add(victim, task, -1)
         return task

@@ -32,7 +32,7 @@ from grouplearn.schedule.sharded.gap import Gap
 from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.sharded_operator import ShardedOperator
 from grouplearn.schedule.sharded.unit_progress import Sequential
-from grouplearn.schedule.task_parallel import Task
+from grouplearn.schedule.task_parallel import GroupTask
 from grouplearn.schedule.workload import Workload
 
 BLOCK = 10
@@ -375,7 +375,7 @@ def test_a_worker_whose_gang_is_not_next_for_all_does_something_else() -> None:
     workload = Workload("sampling", (20, 20, 10), 3, 1, BLOCK)
     shards = {0: {0: Blocks(0, 1), 1: Blocks(1, 2)}, 1: {1: Blocks(0, 1), 2: Blocks(1, 2)}}
     cluster = Cluster(
-        ShardedOperator(workload, Assignment([[], [], [Task((units[2],))]], units[:2], shards)),
+        ShardedOperator(workload, Assignment([[], [], [GroupTask((units[2],))]], units[:2], shards)),
         Rules(workload.blocks_of),
     )
     for worker in range(3):
@@ -391,7 +391,7 @@ def test_a_worker_whose_gang_is_not_next_for_all_does_something_else() -> None:
 def test_rows_are_never_copied_by_a_plan() -> None:
     unit = Unit(0, 0, (0,))
     shards = {0: {0: Blocks(0, 1), 1: Blocks(1, 2)}}
-    jobs = Assignment([[Task((replace(unit, id=1),))], []], [unit], shards)
+    jobs = Assignment([[GroupTask((replace(unit, id=1),))], []], [unit], shards)
     with pytest.raises(BrokenSchedule, match="both whole and split"):
         ShardedOperator(Workload("sampling", (20,), 2, 1, BLOCK), jobs)
 

@@ -18,7 +18,7 @@ from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.sharded_operator import ShardedOperator
 from grouplearn.schedule.sharded.step_queues import StepQueues
 from grouplearn.schedule.sharded.unit_progress import Sequential, UnitProgress
-from grouplearn.schedule.task_parallel import Task, tasks_by_group
+from grouplearn.schedule.task_parallel import GroupTask, tasks_by_group
 from grouplearn.schedule.visiting import visits
 from grouplearn.schedule.workload import Workload
 
@@ -60,7 +60,7 @@ def hopping_shards(units: Iterable[Unit], workload: Workload) -> Shards:
     return place(units, replace(workload, group_isolation=False)).shards()
 
 
-def _hopped_before(placement: Partition, tasks: Mapping[int, Task], workload: Workload) -> Shards:
+def _hopped_before(placement: Partition, tasks: Mapping[int, GroupTask], workload: Workload) -> Shards:
     """Return the whole groups whose units repeat visits: each as a single shard where it is."""
     recorded = workload.hops.recorded or {}
     return {

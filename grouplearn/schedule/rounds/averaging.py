@@ -15,7 +15,7 @@ from grouplearn.schedule.sharded.partition import Item, blocks_of, cut_evenly, l
 from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.sharded_operator import ShardedOperator
 from grouplearn.schedule.sharded.unit_progress import Course, Sequential
-from grouplearn.schedule.task_parallel import Task, tasks_by_group
+from grouplearn.schedule.task_parallel import GroupTask, tasks_by_group
 from grouplearn.schedule.workload import Workload
 
 
@@ -48,7 +48,7 @@ class Averaging(ShardedOperator):
         super().__init__(workload, jobs)
 
 
-def _shares(task: Task, workload: Workload, turn: int) -> Shares | None:
+def _shares(task: GroupTask, workload: Workload, turn: int) -> Shares | None:
     """Return the partitions of a group and their places; None where it stays whole.
 
     Neighbouring partitions share a place where there are more than workers; where there are fewer, ``turn`` says which
@@ -72,7 +72,7 @@ def _placed(shares: Shares) -> Mapping[int, Blocks]:
     return {place: Blocks(found[0].first, found[-1].last) for place, found in runs.items()}
 
 
-def _whole(tasks: Mapping[int, Task], workload: Workload) -> list[list[Task]]:
+def _whole(tasks: Mapping[int, GroupTask], workload: Workload) -> list[list[GroupTask]]:
     """Return the tasks that stay whole, by the worker that begins with them."""
     items = [Item(group, workload.rows_of(task.units[0]), splittable=False) for group, task in tasks.items()]
     placed = largest_first(items, {group: task.cost for group, task in tasks.items()}, workload.workers)
@@ -97,4 +97,4 @@ def _round(shares: Shares, workload: Workload, unit: Unit, epoch: int) -> list[S
     if not judged:
         return [work, *reduced]
     centre = shares.places[(unit.id + epoch) % len(shares)]
-    return [work, *reduced, stages.looks("judge", shares), Stage((stages.Task("update", centre, pieces=2),))]
+    return [work, *reduced, stages.looks("judge", shares), Stage((stages.RoundTask("update", centre, pieces=2),))]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from grouplearn.schedule.invariants import require
 from grouplearn.schedule.messages import Step, Unit
 from grouplearn.schedule.rounds import stages
-from grouplearn.schedule.rounds.stages import Shares, Stage, Task
+from grouplearn.schedule.rounds.stages import RoundTask, Shares, Stage
 from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.unit_progress import Course, Ready
 
@@ -44,7 +44,7 @@ class Rounds(Course):
     def begin(self) -> list[Ready]:
         """Return the first ready."""
         self._model, self._epoch, self._more = (), 0, True
-        return self._enter([Stage((Task("init", self._shares.places[self.unit.id % len(self._shares)]),))])
+        return self._enter([Stage((RoundTask("init", self._shares.places[self.unit.id % len(self._shares)]),))])
 
     def takes(self, ready: Ready) -> tuple[int, ...]:
         """Return the steps whose products a task takes; the same tuple for all tasks of a stage that take the same."""
@@ -149,14 +149,14 @@ class Rounds(Course):
         self._model = model
         if self._more and self._epoch < self._epochs:
             return self._enter(self._make_round(self._epoch))
-        finish = Task("finish", self._shares.places[self.unit.id % len(self._shares)])
+        finish = RoundTask("finish", self._shares.places[self.unit.id % len(self._shares)])
         return self._enter([stages.looks("evaluate", self._shares), Stage((finish,))])
 
     def _offer(self) -> list[Ready]:
         stage = self._stages[self._at]
         return [self._ready(stage.tasks[number], number) for number in stage.todo]
 
-    def _ready(self, task: Task, number: int) -> Ready:
+    def _ready(self, task: RoundTask, number: int) -> Ready:
         return Ready(
             self,
             self.turn,

@@ -22,7 +22,7 @@ class Shares:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class RoundTask:
     """A step of a stage. ``inputs`` are the tasks of the stage before whose products it takes, None for all of them."""
 
     kind: StepKind
@@ -38,7 +38,7 @@ class Task:
 class Stage:
     """Tasks that may run beside each other, by number: those to do, those that run (by step), and steps that made products."""
 
-    tasks: tuple[Task, ...]
+    tasks: tuple[RoundTask, ...]
     todo: dict[int, None] = field(default_factory=dict)
     running: dict[int, int] = field(default_factory=dict)
     made: dict[int, int] = field(default_factory=dict)
@@ -77,7 +77,7 @@ def work(shares: Shares, pieces: int, light: bool) -> Stage:
     count = len(shares)
     piece = Part(0, 2) if light else None
     tasks = (
-        Task("work", place, blocks, None, Part(number, count), piece, pieces)
+        RoundTask("work", place, blocks, None, Part(number, count), piece, pieces)
         for number, (place, blocks) in enumerate(zip(shares.places, shares.blocks, strict=True))
     )
     return Stage(tuple(tasks))
@@ -86,7 +86,9 @@ def work(shares: Shares, pieces: int, light: bool) -> Stage:
 def looks(kind: StepKind, shares: Shares) -> Stage:
     """A look of every partition's rows at one model."""
     parts = enumerate(zip(shares.places, shares.blocks, strict=True))
-    return Stage(tuple(Task(kind, place, blocks, None, Part(number, len(shares))) for number, (place, blocks) in parts))
+    return Stage(
+        tuple(RoundTask(kind, place, blocks, None, Part(number, len(shares))) for number, (place, blocks) in parts)
+    )
 
 
 def pieces_of(reduction: Reduction, partitions: int) -> int:
@@ -110,10 +112,10 @@ def reduce(shares: Shares, reduction: Reduction, centre: int) -> list[Stage]:
     count, middle = len(shares), shares.places[centre % len(shares)]
     match reduction:
         case "scatter":
-            parts = (Task("reduce", shares.places[part], piece=Part(part, count)) for part in range(count))
+            parts = (RoundTask("reduce", shares.places[part], piece=Part(part, count)) for part in range(count))
             return [Stage(tuple(parts))]
         case "star":
-            return [Stage((Task("reduce", middle),))]
+            return [Stage((RoundTask("reduce", middle),))]
         case "tree":
-            runs = (Task("combine", shares.places[run[0]], inputs=run) for run in neighbours(count))
-            return [Stage(tuple(runs)), Stage((Task("reduce", middle),))]
+            runs = (RoundTask("combine", shares.places[run[0]], inputs=run) for run in neighbours(count))
+            return [Stage(tuple(runs)), Stage((RoundTask("reduce", middle),))]

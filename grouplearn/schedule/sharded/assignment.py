@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from grouplearn.schedule.messages import Blocks, StepKind, Unit
 from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.unit_progress import Course
-from grouplearn.schedule.task_parallel import Task
+from grouplearn.schedule.task_parallel import GroupTask
 from grouplearn.schedule.workload import Workload
 
 MakeCourse = Callable[[Unit, Mapping[int, Blocks], Products], Course]
@@ -24,7 +24,7 @@ class Assignment:
     ``replicas``: see Placement. Whole units of ``by_epochs_from`` blocks go an epoch at a time where others would wait for them.
     """
 
-    whole: Sequence[Sequence[Task]]
+    whole: Sequence[Sequence[GroupTask]]
     split: Sequence[Unit]
     shards: Mapping[int, Mapping[int, Blocks]]
     course: MakeCourse | None = None

@@ -9,7 +9,7 @@ from grouplearn.schedule.sharded.assignment import Assignment
 from grouplearn.schedule.sharded.gap import make_course
 from grouplearn.schedule.sharded.partition import blocks_of, cut_evenly
 from grouplearn.schedule.sharded.sharded_operator import ShardedOperator
-from grouplearn.schedule.task_parallel import Task, tasks_by_group
+from grouplearn.schedule.task_parallel import GroupTask, tasks_by_group
 from grouplearn.schedule.workload import Workload
 
 
@@ -26,7 +26,7 @@ class DataParallel(ShardedOperator):
 
     def __init__(self, units: Iterable[Unit], workload: Workload) -> None:
         tasks = tasks_by_group(units)
-        whole: list[Task] = []
+        whole: list[GroupTask] = []
         shards: dict[int, dict[int, Blocks]] = {}
         for group, task in tasks.items():
             unit = task.units[0]

@@ -10,7 +10,7 @@ from grouplearn.schedule.messages import Unit
 
 
 @dataclass
-class Gang:
+class ScheduledGang:
     """A unit and the workers that run it together; ``first_of`` of them have no earlier gang in their line."""
 
     unit: Unit
@@ -33,9 +33,9 @@ class Gangs:
     """
 
     def __init__(self) -> None:
-        self._lines: dict[int, deque[Gang]] = {}
+        self._lines: dict[int, deque[ScheduledGang]] = {}
 
-    def arrange(self, gangs: Iterable[Gang]) -> None:
+    def arrange(self, gangs: Iterable[ScheduledGang]) -> None:
         """Line up gangs, those that have begun first, then in the order given."""
         self._lines = {}
         for gang in sorted(gangs, key=lambda gang: not gang.begun):
@@ -43,14 +43,14 @@ class Gangs:
             gang.arrived.clear()
             self.append(gang)
 
-    def append(self, gang: Gang) -> None:
+    def append(self, gang: ScheduledGang) -> None:
         """Put a gang last in the line of every member."""
         for worker in gang.members:
             line = self._lines.setdefault(worker, deque())
             line.append(gang)
             gang.first_of += line[0] is gang
 
-    def arrive(self, worker: int) -> Gang | None:
+    def arrive(self, worker: int) -> ScheduledGang | None:
         """A worker is free: return the gang that it waits for or that can begin now, if there is one."""
         line = self._lines.get(worker)
         if not line or not (line[0].armed or line[0].begun):
@@ -58,7 +58,7 @@ class Gangs:
         line[0].arrived.add(worker)
         return line[0]
 
-    def leave(self, gang: Gang) -> tuple[int, ...]:
+    def leave(self, gang: ScheduledGang) -> tuple[int, ...]:
         """A gang is over; return the workers for whom that changes what they do next."""
         awake = set(gang.members)
         for worker in gang.members:

@@ -18,7 +18,7 @@ from grouplearn.schedule.sharded.partition import (
 from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.sharded_operator import ShardedOperator
 from grouplearn.schedule.sharded.unit_progress import Algebraic, Sequential, UnitProgress
-from grouplearn.schedule.task_parallel import Task, tasks_by_group
+from grouplearn.schedule.task_parallel import GroupTask, tasks_by_group
 from grouplearn.schedule.workload import Workload
 
 
@@ -65,7 +65,7 @@ def place(units: Iterable[Unit], workload: Workload) -> Partition:
     return whole if _makespan(whole, tasks, workload) < _makespan(cut, tasks, workload) else cut
 
 
-def _makespan(placement: Partition, tasks: Mapping[int, Task], workload: Workload) -> float:
+def _makespan(placement: Partition, tasks: Mapping[int, GroupTask], workload: Workload) -> float:
     """Return the estimated seconds of the busiest worker: its units, its shares of split ones, and what steps cost.
 
     Beside a shard, large whole units go by steps, too, so as not to keep it waiting.

@@ -22,13 +22,13 @@ from grouplearn.schedule.messages import (
     WorkerReady,
 )
 from grouplearn.schedule.sharded.assignment import Assignment
-from grouplearn.schedule.sharded.gangs import Gang, Gangs
+from grouplearn.schedule.sharded.gangs import Gangs, ScheduledGang
 from grouplearn.schedule.sharded.partition import cut_evenly
 from grouplearn.schedule.sharded.placement import Placement
 from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.step_queues import StepQueues
 from grouplearn.schedule.sharded.unit_progress import Course, Ready
-from grouplearn.schedule.task_parallel import Task
+from grouplearn.schedule.task_parallel import GroupTask
 from grouplearn.schedule.whole import WholeWork
 from grouplearn.schedule.workload import Workload
 
@@ -39,7 +39,7 @@ class _Running:
 
     step: Step
     ready: Ready | None = None
-    gang: Gang | None = None
+    gang: ScheduledGang | None = None
 
 
 def _desk(unit: Unit) -> int:
@@ -70,7 +70,7 @@ class ShardedOperator:
         self._own: dict[int, Course] = {}
         self._resting: dict[int, tuple[Course, int | None]] = {}  # by unit, with the step that was lost with its worker
         self._courses: dict[int, Course] = {}
-        self._ganging: dict[int, Gang] = {}
+        self._ganging: dict[int, ScheduledGang] = {}
         self._awake: set[int] = set()
         self._out: list[Instruction] = []
         self._steps, self._admitted, self._finished = 0, 0, False
@@ -87,7 +87,7 @@ class ShardedOperator:
         copied = any(task.group in self._left for task in whole)
         require(not copied, "a group is both whole and split: its rows would be copied")
         one_by_one = self._jobs.one_by_one
-        line: list[Unit | Task] = [*self._jobs.split, *(whole if one_by_one else ())]
+        line: list[Unit | GroupTask] = [*self._jobs.split, *(whole if one_by_one else ())]
         self._later = deque(sorted(line, key=lambda job: job.group) if one_by_one else line)
         lists = [()] * self._workload.workers if one_by_one else self._jobs.whole
         self._whole = WholeWork(lists, self._jobs.steal, not self._jobs.isolate_groups)
@@ -127,8 +127,8 @@ class ShardedOperator:
         """Let units begin: all of them, or the next when everything before it is over."""
         while self._later and not (self._jobs.one_by_one and (self._admitted or self._running)):
             job = self._later.popleft()
-            self._admitted += len(job.units) if isinstance(job, Task) else 1
-            if isinstance(job, Task):
+            self._admitted += len(job.units) if isinstance(job, GroupTask) else 1
+            if isinstance(job, GroupTask):
                 self._whole.add(0, job)
                 self._wake(0)
             elif self._jobs.course is None:
@@ -343,7 +343,7 @@ class ShardedOperator:
     # Gangs
 
     def _assemble(self, unit: Unit) -> None:
-        gang = self._ganging[unit.id] = Gang(unit, self._members(unit))
+        gang = self._ganging[unit.id] = ScheduledGang(unit, self._members(unit))
         if self._crew.complete:
             self._gangs.append(gang)
         self._awake.update(gang.members)
@@ -358,7 +358,7 @@ class ShardedOperator:
         if self._jobs.course is None and self._crew.complete:
             for number, gang in self._ganging.items():
                 if not gang.begun:
-                    self._ganging[number] = Gang(gang.unit, self._members(gang.unit))
+                    self._ganging[number] = ScheduledGang(gang.unit, self._members(gang.unit))
             self._gangs.arrange(self._ganging.values())
             self._awake.update(self._crew.workers)
 
@@ -369,7 +369,7 @@ class ShardedOperator:
                 continue
             gang.working.discard(worker)
             if number in self._open:
-                self._ganging[number] = Gang(gang.unit, ())
+                self._ganging[number] = ScheduledGang(gang.unit, ())
             elif not gang.working:
                 del self._ganging[number]
 
@@ -382,7 +382,7 @@ class ShardedOperator:
             self._begin_gang(gang)
         return gang is not None
 
-    def _begin_gang(self, gang: Gang) -> None:
+    def _begin_gang(self, gang: ScheduledGang) -> None:
         unit, size = gang.unit, len(gang.members)
         gang.begun, gang.working = True, set(gang.members)
         shards = cut_evenly(self._workload.blocks_of(unit), size)
@@ -392,7 +392,7 @@ class ShardedOperator:
             step = Step(self._steps, unit, self._jobs.gang, 0, blocks, (), rank, size, cost)
             self._run_step(worker, _Running(step, gang=gang))
 
-    def _rank_done(self, worker: int, gang: Gang, step: Step, failed: bool) -> None:
+    def _rank_done(self, worker: int, gang: ScheduledGang, step: Step, failed: bool) -> None:
         if self._ganging.get(gang.unit.id) is not gang:
             return  # another member was lost, and the unit begins again
         gang.working.discard(worker)
