@@ -1,4 +1,4 @@
-"""Every learner keeps the contract: deterministic, resumable, indifferent to its pack, and scored alike everywhere."""
+"""Every way of every learner keeps the contract: deterministic, resumable, indifferent to its pack, and scored alike."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -17,9 +17,18 @@ from grouplearn.learners.contract.control import Stop
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import LABELLED, Problem, Task
 from grouplearn.learners.contract.state import State
-from grouplearn.learners.contract.ways import AlgebraicLearner, SamplingLearner, SequentialLearner
+from grouplearn.learners.contract.ways import AlgebraicLearner, RoundsLearner, SamplingLearner, SequentialLearner
 from grouplearn.learners.metrics.sums import default_metric, finish, measure
 
+
+def named(way: str) -> Learner:
+    """Return the way of a learner that is called so."""
+    found = registry.by_way(way)
+    assert found is not None
+    return found
+
+
+LINEAR = ("linear_regression", "logistic_regression", "poisson_regression", "linear_svm")
 GRIDS: dict[str, Sequence[dict[str, Any]]] = {
     "linear_regression": [{"l1": 0.0, "l2": 0.0}, {"l1": 0.0, "l2": 3.0}, {"l1": 2.0, "l2": 0.5}],
     "logistic_regression": [
@@ -29,6 +38,14 @@ GRIDS: dict[str, Sequence[dict[str, Any]]] = {
     ],
     "linear_svm": [{"l2": 1.0}, {"l1": 2.0, "l2": 0.0}, {"l1": 0.5, "l2": 0.1, "learning_rate": 0.5}],
     "poisson_regression": [{"l2": 1.0}, {"l1": 2.0, "l2": 0.0}, {"l1": 0.5, "l2": 0.1}],
+    **{
+        f"{name} by coordinate_descent": [{"l2": 1.0}, {"l1": 2.0, "l2": 0.0}, {"l1": 0.5, "l2": 0.1}]
+        for name in LINEAR
+    },
+    **{
+        f"{name} by sgd": [{"l2": 1.0}, {"l2": 0.1, "learning_rate": 0.2}, {"l2": 3.0, "schedule": "inverse_sqrt"}]
+        for name in LINEAR
+    },
     "gbdt": [
         {"num_iterations": 5},
         {"num_iterations": 8, "num_leaves": 7},
@@ -48,12 +65,9 @@ GRIDS: dict[str, Sequence[dict[str, Any]]] = {
     "pca": [{"n_components": 2}, {"n_components": 3}, {"n_components": None}],
     "own_network": [{"width": 6}, {"width": 6, "learning_rate": 0.01}, {"width": 6, "l2": 2.0}],
 }
+WAYS = [way.way for way in registry.every_way()]
 PAIRS = [
-    *(
-        (name, task)
-        for name in registry.names()
-        for task in sorted(registry.learner(name).tasks, key=lambda task: task.value)
-    ),
+    *((name, task) for name in WAYS for task in sorted(named(name).tasks, key=lambda task: task.value)),
     *(("own_network", task) for task in sorted(LABELLED, key=lambda task: task.value)),
 ]
 
@@ -75,7 +89,7 @@ def registered() -> Iterator[None]:
 
 def configs_of(learner: Learner) -> list[Config]:
     base = {parameter.name: parameter.default for parameter in learner.hyperparameters}
-    return [{**base, **changes} for changes in GRIDS[learner.name]]
+    return [{**base, **changes} for changes in GRIDS[learner.way]]
 
 
 def data(task: Task) -> tuple[Problem, Shard]:
@@ -102,10 +116,27 @@ def advance(
             sums = found if sums is None else learner.merge(sums, found)
         assert sums is not None
         return learner.step(problem, configs, state, sums)
+    if isinstance(learner, RoundsLearner):
+        return after_rounds(learner, problem, configs, state, rows)
     if isinstance(learner, SequentialLearner):
         return learner.train(problem, configs, state, rows, epoch)
     assert isinstance(learner, SamplingLearner)
     return learner.boost(problem, configs, state, rows, None, Stop("log_loss"))[0]
+
+
+def after_rounds(
+    learner: RoundsLearner, problem: Problem, configs: Sequence[Config], state: State, rows: Shard
+) -> State:
+    """Return the state after the rounds of an epoch, and what is kept of the rows made anew with each epoch."""
+    memory = learner.remember(problem, configs, state, rows)
+    while True:
+        now = learner.next_round(problem, configs, state)
+        sums = learner.work(problem, configs, state, rows, memory)
+        state = learner.take(problem, configs, state, [learner.reduce(problem, configs, state, sums, 0, now.columns)])
+        if now.prepares:
+            memory = learner.remember(problem, configs, state, rows)
+        if now.ends_epoch:
+            return state
 
 
 def epochs(learner: Learner, problem: Problem) -> int:
@@ -130,19 +161,19 @@ def scores(learner: Learner, problem: Problem, configs: Sequence[Config], state:
 
 
 def test_every_learner_has_a_grid() -> None:
-    assert set(GRIDS) == set(registry.names())
+    assert set(GRIDS) == {*WAYS, "own_network"}
 
 
 @pytest.mark.parametrize(("name", "task"), PAIRS)
 def test_same_seed_gives_the_same_bytes(name: str, task: Task) -> None:
-    learner, (problem, rows) = registry.learner(name), data(task)
+    learner, (problem, rows) = named(name), data(task)
     first, second = (trained(learner, problem, configs_of(learner), rows).to_bytes() for _ in range(2))
     assert first == second
 
 
 @pytest.mark.parametrize(("name", "task"), PAIRS)
 def test_state_survives_bytes_at_every_epoch(name: str, task: Task) -> None:
-    learner, (problem, rows) = registry.learner(name), data(task)
+    learner, (problem, rows) = named(name), data(task)
     straight = trained(learner, problem, configs_of(learner), rows)
     resumed = trained(learner, problem, configs_of(learner), rows, through_bytes=True)
     assert straight.to_bytes() == resumed.to_bytes()
@@ -150,7 +181,7 @@ def test_state_survives_bytes_at_every_epoch(name: str, task: Task) -> None:
 
 @pytest.mark.parametrize(("name", "task"), PAIRS)
 def test_a_pack_of_n_equals_n_packs_of_one(name: str, task: Task) -> None:
-    learner, (problem, rows) = registry.learner(name), data(task)
+    learner, (problem, rows) = named(name), data(task)
     configs = configs_of(learner)
     together = scores(learner, problem, configs, trained(learner, problem, configs, rows), rows)
     for number, config in enumerate(configs):
@@ -160,7 +191,7 @@ def test_a_pack_of_n_equals_n_packs_of_one(name: str, task: Task) -> None:
 
 @pytest.mark.parametrize(("name", "task"), PAIRS)
 def test_a_finished_model_scores_as_its_state_does(name: str, task: Task) -> None:
-    learner, (problem, rows) = registry.learner(name), data(task)
+    learner, (problem, rows) = named(name), data(task)
     configs = configs_of(learner)
     state = trained(learner, problem, configs, rows)
     live = scores(learner, problem, configs, state, rows)
@@ -175,7 +206,7 @@ def test_a_finished_model_scores_as_its_state_does(name: str, task: Task) -> Non
 
 @pytest.mark.parametrize(("name", "task"), PAIRS)
 def test_it_learns_something(name: str, task: Task) -> None:
-    learner, (problem, rows) = registry.learner(name), data(task)
+    learner, (problem, rows) = named(name), data(task)
     configs = configs_of(learner)[1:2]
     problem = replace(problem, epochs=30)
     found = scores(learner, problem, configs, trained(learner, problem, configs, rows), rows)[:, 0]
@@ -189,18 +220,18 @@ def test_it_learns_something(name: str, task: Task) -> None:
         assert (chosen == rows.y).mean() > 1.1 * max(np.bincount(rows.y.astype(int))) / rows.n_rows
 
 
-@pytest.mark.parametrize("name", [*registry.names(), "own_network"])
+@pytest.mark.parametrize("name", [*WAYS, "own_network"])
 def test_hyperparameters_are_documented_and_their_defaults_allowed(name: str) -> None:
-    for parameter in registry.learner(name).hyperparameters:
+    for parameter in named(name).hyperparameters:
         assert parameter.doc
         assert parameter.source
         if parameter.default is not None:
             assert hyperparameter_values.resolve(parameter, parameter.default) == parameter.default
 
 
-@pytest.mark.parametrize("name", [*registry.names(), "own_network"])
+@pytest.mark.parametrize("name", [*WAYS, "own_network"])
 def test_a_group_without_a_category_has_a_model_of_a_constant_or_says_why_not(name: str) -> None:
-    learner = registry.learner(name)
+    learner = named(name)
     label = "y" if Task.REGRESSION in learner.tasks else "y % 2 = 0"
     with grouplearn.connect(progress=None) as con, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch's, of tensors without elements
@@ -208,7 +239,8 @@ def test_a_group_without_a_category_has_a_model_of_a_constant_or_says_why_not(na
             "CREATE TABLE t AS SELECT i % 2 AS g, if(g = 1, 'k' || i % 3, NULL) AS k, i // 2 AS y FROM range(40) AS r(i)"
         )
         predict = f"PREDICT {label} AS label" if learner.tasks & LABELLED else ""
-        con.execute(f"TRAIN MODEL m USING {name} {predict} FEATURES (onehot(k)) FROM t GROUP BY g")
+        solver = "" if learner.way == learner.name else f"WITH (solver = '{learner.solver}')"
+        con.execute(f"TRAIN MODEL m USING {learner.name} {predict} FEATURES (onehot(k)) FROM t GROUP BY g {solver}")
         found = con.execute("SELECT g, status, error FROM m ORDER BY g").fetchall()
         shown = con.sql("FROM m_predict(t)").columns[3]
         missing = con.execute(f"SELECT DISTINCT g, {shown} IS NULL FROM m_predict(t) ORDER BY g").fetchall()
