@@ -14,9 +14,10 @@ from grouplearn.data.shard import RowNumbers
 from grouplearn.learners.contract.control import Gang, Interrupted
 from grouplearn.schedule.messages import Blocks, Part, Step, Unit
 from grouplearn.schedule.sharded.partition import cut_evenly
-from grouplearn.train.fit import Pack, Training, fit_together, kernels_hear
+from grouplearn.train.fit import fit_together
 from grouplearn.train.gather import train_gathered
 from grouplearn.train.job import GroupFacts, Job, StepRecord, UnitResult
+from grouplearn.train.pack import Pack, Training, kernels_hear
 from grouplearn.train.results.checkpoints import Checkpointer, Timer
 from grouplearn.train.results.evaluation import evaluate
 from grouplearn.train.rows.chosen import count

@@ -16,16 +16,8 @@ from grouplearn.learners.metrics.sums import MetricSums
 from grouplearn.schedule.messages import Part
 from grouplearn.schedule.rounds.stages import neighbours
 from grouplearn.train.block_sums import BlockSums
-from grouplearn.train.fit import (
-    EpochSums,
-    Pack,
-    Training,
-    blocks_visited,
-    end_epoch,
-    judge_blocks,
-    settle,
-    waited_values,
-)
+from grouplearn.train.fit import blocks_visited
+from grouplearn.train.pack import EpochSums, Pack, Training, end_epoch, judge_blocks, settle, waited_values
 
 Kind = TypeVar("Kind")
 

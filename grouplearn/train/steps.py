@@ -14,21 +14,9 @@ from grouplearn.schedule.messages import Part, Step, StepDone, Unit
 from grouplearn.train import averaging
 from grouplearn.train.averaging import ModelPart, Pieces
 from grouplearn.train.block_sums import BlockSums
-from grouplearn.train.fit import (
-    EpochSums,
-    Pack,
-    Training,
-    accumulate,
-    begin,
-    has_more,
-    judge_blocks,
-    merge_sums,
-    settle,
-    update,
-    visit,
-    waited_values,
-)
+from grouplearn.train.fit import accumulate, merge_sums, update, visit
 from grouplearn.train.job import StepRecord, TrialResult, UnitResult
+from grouplearn.train.pack import EpochSums, Pack, Training, begin, has_more, judge_blocks, settle, waited_values
 from grouplearn.train.results.evaluation import Evaluation, conclude, evaluate
 from grouplearn.train.rows.prepare import FINAL
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from grouplearn.learners.contract.state import State
-from grouplearn.train.fit import Fit, Training
 from grouplearn.train.job import Carried
+from grouplearn.train.pack import Fit, Training
 
 
 def extract_trial(training: Training, index: int) -> Carried:

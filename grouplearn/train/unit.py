@@ -13,8 +13,9 @@ from grouplearn.data.dataset import Group
 from grouplearn.data.memory import ran_out
 from grouplearn.learners.contract.control import Diverged, Interrupted
 from grouplearn.schedule.messages import Unit
-from grouplearn.train.fit import Pack, Training, fit_pack, kernels_hear
+from grouplearn.train.fit import fit_pack
 from grouplearn.train.job import NOT_BEGUN, Job, TrialResult, UnitResult
+from grouplearn.train.pack import Pack, Training, kernels_hear
 from grouplearn.train.results.checkpoints import Checkpointer
 from grouplearn.train.results.evaluation import conclude, evaluate
 from grouplearn.train.results.packed import failed_pack

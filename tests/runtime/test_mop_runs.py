@@ -17,8 +17,9 @@ from grouplearn.schedule.messages import Blocks, Unit
 from grouplearn.schedule.mop.hopper import Mop
 from grouplearn.schedule.sharded.gap import Gap
 from grouplearn.schedule.workload import Hops, Visits, Workload
-from grouplearn.train.fit import Pack, begin, has_more, judge_blocks, settle, visit, waited_values
+from grouplearn.train.fit import visit
 from grouplearn.train.job import Job, UnitResult
+from grouplearn.train.pack import Pack, begin, has_more, judge_blocks, settle, waited_values
 from grouplearn.train.results.evaluation import conclude, evaluate
 from grouplearn.train.rows.prepare import prepare
 from grouplearn.train.unit import pack_of

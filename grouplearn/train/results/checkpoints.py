@@ -18,8 +18,8 @@ from grouplearn.data.tensors import NotTensors
 from grouplearn.errors import TrainingError
 from grouplearn.learners.contract.state import Artifact, State
 from grouplearn.schedule.messages import Unit
-from grouplearn.train.fit import Fit, Training
 from grouplearn.train.job import CurvePoint
+from grouplearn.train.pack import Fit, Training
 from grouplearn.train.results import ledger
 
 #: Least seconds of a pack's training between two times that it is kept: what dying inside a unit costs at most.

@@ -15,7 +15,8 @@ from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.metrics.sums import MetricSums
 from grouplearn.train.block_sums import BlockSums
-from grouplearn.train.fit import (
+from grouplearn.train.job import NOT_BEGUN, TrialResult
+from grouplearn.train.pack import (
     Fit,
     Pack,
     Scores,
@@ -27,7 +28,6 @@ from grouplearn.train.fit import (
     settle,
     waited_values,
 )
-from grouplearn.train.job import NOT_BEGUN, TrialResult
 from grouplearn.train.trial_states import extract_trial
 
 

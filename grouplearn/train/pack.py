@@ -1,0 +1,241 @@
+"""A pack in training: what its configs have reached, curves, the metric on held-out rows, early stopping.
+
+The validation metric after an epoch comes from a pass over held-out rows; where rows are split that pass is made together with
+the next epoch's, so the points of curves wait for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from grouplearn.data import shard
+from grouplearn.data.shard import FloatArray, Matrix, Shard, StoredShard
+from grouplearn.kernels.library import asking
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.control import Interrupted
+from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.state import Artifact, State, Tensors
+from grouplearn.learners.metrics import sums as metrics
+from grouplearn.learners.metrics.deviances import row_losses, with_losses
+from grouplearn.learners.metrics.sums import MetricSums
+from grouplearn.train.block_sums import BlockSums
+from grouplearn.train.job import CurvePoint
+from grouplearn.train.rows.prepare import Prepared
+
+Scores = Callable[[Matrix], FloatArray]
+
+#: Rows measured at a time at least, however long their labels.
+_FEWEST_MEASURED = 256
+
+
+@contextmanager
+def kernels_hear(cancelled: Callable[[], bool]) -> Iterator[None]:
+    """Let the kernels that this thread calls in the body raise Interrupted soon after ``cancelled()`` became true."""
+
+    def look() -> None:
+        if cancelled():
+            raise Interrupted
+
+    with asking(look):
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """What is trained: ``configs`` of one learner on one prepared group (or part of it), and when to stop.
+
+    Training begins at ``start`` if there is one, and begins no further epoch once ``expired()``. With ``carries`` its
+    results can be gone on from. ``keep`` is told between epochs how to find out what was reached, and writes it down when
+    it is time. ``metrics`` are those of the finished models.
+    """
+
+    learner: Learner
+    configs: tuple[Config, ...]
+    prepared: Prepared
+    metric: str
+    patience: int | None
+    report: Callable[[int], None]
+    cancelled: Callable[[], bool]
+    start: Training | None = None
+    carries: bool = False
+    expired: Callable[[], bool] = lambda: False
+    keep: Callable[[Callable[[], Training]], None] = lambda _: None
+    metrics: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Raise Interrupted when the run was cancelled."""
+        if self.cancelled():
+            raise Interrupted
+
+    @property
+    def judges(self) -> bool:
+        """Whether there are held-out rows."""
+        return self.prepared.facts.n_valid > 0
+
+
+@dataclass
+class Fit:
+    """One config of a pack as training goes on.
+
+    ``epochs`` counts the epochs that made the model; ``artifact`` is the frozen best so far under early stopping.
+    """
+
+    epochs: int = 0
+    curve: list[CurvePoint] = field(default_factory=list)
+    artifact: Artifact | None = None
+    diverged: bool = False
+    best: float = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A pack between two steps: ``epochs`` are complete, the last points of the configs ``waiting`` have no metric yet.
+
+    A sequential epoch that is under way has ``visited`` some of the blocks with the configs ``active``; ``ended`` is the
+    state before it and ``judged`` that state's metric on the held-out rows passed since.
+    """
+
+    state: State
+    fits: tuple[Fit, ...]
+    epochs: int = 0
+    waiting: tuple[int, ...] = ()
+    visited: int = 0
+    active: tuple[int, ...] = ()
+    ended: State | None = None
+    judged: BlockSums[MetricSums] = field(default_factory=BlockSums)
+
+
+@dataclass(frozen=True, slots=True)
+class EpochSums:
+    """The sums of some blocks in one epoch of an algebraic learner: of the learner, and of the metric that is waited for."""
+
+    learner: BlockSums[Tensors] = field(default_factory=BlockSums)
+    metric: BlockSums[MetricSums] = field(default_factory=BlockSums)
+
+
+def begin(pack: Pack) -> Training:
+    """Return the training before the first epoch of this run."""
+    pack.check()
+    if pack.start is not None:
+        return pack.start
+    return Training(pack.learner.init(pack.prepared.problem, pack.configs), tuple(Fit() for _ in pack.configs))
+
+
+def has_more(pack: Pack, training: Training) -> bool:
+    """Return whether any config is to have a further epoch."""
+    left = training.epochs < pack.prepared.problem.epochs and not training.state.done.all()
+    return left and not pack.expired()
+
+
+def settle(pack: Pack, training: Training, values: Sequence[float]) -> Training:
+    """Return the training with the waiting points of curves complete, and configs done that stop early by them."""
+    fits, done = list(training.fits), training.state.done.copy()
+    reached = training.state if training.ended is None else training.ended
+    for index, value in zip(training.waiting, values, strict=True):
+        fits[index], stops = _judged(pack, fits[index], index, value, reached)
+        done[index] |= stops
+    return replace(training, state=replace(training.state, done=done), fits=tuple(fits), waiting=())
+
+
+def waited_values(pack: Pack, training: Training, sums: BlockSums[MetricSums]) -> list[float]:
+    """Return the metric of every waiting config from its sums over all held-out rows."""
+    if not training.waiting:
+        return []
+    total = sums.total(pack.prepared.n_blocks, metrics.merge)
+    if total is None:
+        return [math.nan for _ in training.waiting]
+    return [float(value) for value in metrics.finish(total, pack.metric)[pack.metric]]
+
+
+def judge_blocks(pack: Pack, training: Training) -> BlockSums[MetricSums]:
+    """Return the waiting configs' metric sums over the pack's held-out rows; nothing when nobody waits."""
+    valid = pack.prepared.valid
+    if valid is None or not training.waiting:
+        return BlockSums()
+    state = training.state if training.ended is None else training.ended
+    return measure(pack, valid, pack_scores(pack, state, training.waiting), by_row=metrics.METRICS[pack.metric].by_row)
+
+
+def pack_scores(pack: Pack, state: State, chosen: Sequence[int]) -> Scores:
+    """Return the function from rows to the predictions of the configs at positions ``chosen``."""
+    everything = len(chosen) == len(pack.configs)
+
+    def scores(x: Matrix) -> FloatArray:
+        all_scores = pack.learner.scores(pack.prepared.problem, pack.configs, state, x)
+        return all_scores if everything else all_scores[:, list(chosen), :]
+
+    return scores
+
+
+def measure(pack: Pack, rows: Shard | StoredShard, scores: Scores, by_row: bool = True) -> BlockSums[MetricSums]:
+    """Return the metric sums of ``rows`` by block; a block of more than ``BLOCK_ROWS`` label values is passed a run at a time.
+
+    Only areas need what sums keep of each row: without ``by_row`` it is left out, and does not move between workers.
+    """
+    problem, losses = pack.prepared.problem, row_losses((*pack.metrics, pack.metric), pack.configs[0])
+    sums: BlockSums[MetricSums] = BlockSums()
+    for block in rows.blocks():
+        total = None
+        most = max(_FEWEST_MEASURED, shard.BLOCK_ROWS // problem.label_length)
+        for run in (each.read() for each in block.blocks(most)):
+            pack.check()
+            predicted = scores(run.x)
+            own = metrics.measure(problem.task, problem.n_classes, predicted, run.y, run.weight, problem.n_unseen)
+            own = with_losses(own, losses, predicted, run.y, run.weight)
+            own = own if by_row else own.without_rows()
+            total = own if total is None else metrics.merge(total, own)
+        sums = sums.merged(BlockSums.of(block.first, total), metrics.merge)
+    return sums
+
+
+def diverged(learner: Learner) -> str:
+    """Return the reason of a trial whose objective became infinite."""
+    names = {parameter.name for parameter in learner.hyperparameters}
+    lower = "lower learning_rate, or " if "learning_rate" in names else ""
+    hint = f"{lower}bring the features to one scale, as zscore(...) does"
+    return f"diverged: the objective became infinite; hint: {hint}"
+
+
+def judged_now(pack: Pack, training: Training) -> Training:
+    """Return the training of a whole group with the points of curves complete."""
+    return settle(pack, training, waited_values(pack, training, judge_blocks(pack, training)))
+
+
+def end_epoch(pack: Pack, training: Training, active: Sequence[int], losses: FloatArray) -> Training:
+    """Return the training with a further point on the curves of ``active``; they wait for its metric if there is one."""
+    fits, done = list(training.fits), training.state.done.copy()
+    for index in active:
+        point = CurvePoint(training.epochs + 1, float(losses[index]), math.nan)
+        fit = fits[index]
+        fits[index] = Fit(fit.epochs, [*fit.curve, point], fit.artifact, fit.diverged, fit.best)
+        if not math.isfinite(point.train_loss):
+            fits[index].diverged, done[index] = fits[index].artifact is None, True
+    pack.report(len(active))
+    state = replace(training.state, done=done)
+    ended = replace(training, state=state, fits=tuple(fits), epochs=training.epochs + 1, waiting=tuple(active))
+    return ended if pack.judges else settle(pack, ended, [math.nan for _ in active])
+
+
+def _judged(pack: Pack, fit: Fit, index: int, value: float, state: State) -> tuple[Fit, bool]:
+    """Return one config with the metric on its last point; and whether the config is to stop."""
+    last = fit.curve[-1]
+    point = CurvePoint(last.epoch, last.train_loss, value)
+    fit = Fit(fit.epochs, [*fit.curve[:-1], point], fit.artifact, fit.diverged, fit.best)
+    if not math.isfinite(point.train_loss):
+        return fit, True
+    if pack.patience is None or math.isnan(value):
+        # A metric that is not a number says nothing about when to stop.
+        if fit.artifact is None:
+            fit.epochs = point.epoch
+        return fit, False
+    if math.isnan(fit.best) or _better(pack.metric, value, fit.best):
+        artifact = pack.learner.finalize(pack.prepared.problem, pack.configs, state, index)
+        return replace(fit, best=value, epochs=point.epoch, artifact=artifact), False
+    return fit, point.epoch - fit.epochs >= pack.patience
+
+
+def _better(metric: str, value: float, than: float) -> bool:
+    return value > than if metrics.METRICS[metric].greater_is_better else value < than
