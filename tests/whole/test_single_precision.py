@@ -78,10 +78,10 @@ def widths(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     seen: list[tuple[str, str]] = []
     encode = encoders.encode
 
-    def noted(fitted: Any, numeric: Any, *others: Any, **more: Any) -> Any:
-        found = encode(fitted, numeric, *others, **more)
+    def noted(fitted: Any, columns: Any, *others: Any, **more: Any) -> Any:
+        found = encode(fitted, columns, *others, **more)
         if isinstance(found, np.ndarray):
-            seen.append((numeric.dtype.name, found.dtype.name))
+            seen.append((columns.numeric.dtype.name, found.dtype.name))
         return found
 
     monkeypatch.setattr(encoders, "encode", noted)
