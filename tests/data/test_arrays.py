@@ -8,6 +8,7 @@ from grouplearn.data import arrays, encoders
 from grouplearn.data.arrays import LengthError
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoders import FittedItem
+from grouplearn.data.encoding.columns import Columns
 from grouplearn.data.shard import BLOCK_ROWS
 
 
@@ -59,5 +60,6 @@ def test_an_array_is_beside_other_columns_dense_and_sparse() -> None:
     numeric = np.array([[1.0, 2.0, 0.0, 4.0], [5.0, np.nan, 7.0, 8.0]])
     expected = [[3.0, 2.0, 0.0, 1.0], [7.0, np.nan, 7.0, 5.0]]
     codes = np.empty((2, 0), dtype=np.int32)
-    np.testing.assert_array_equal(encoders.encode(columns, numeric, codes, ()), expected)
-    np.testing.assert_array_equal(encoders.encode(columns, numeric, codes, (), dense_columns=1).toarray(), expected)
+    rows = Columns(numeric, codes, None, ())
+    np.testing.assert_array_equal(encoders.encode(columns, rows), expected)
+    np.testing.assert_array_equal(encoders.encode(columns, rows, dense_columns=1).toarray(), expected)
