@@ -14,19 +14,28 @@ def list_counts(checker: SqlChecker, bound: BoundTrain) -> tuple[int, dict[int, 
 
     Raises BindError where some rows have lists that their item cannot take.
     """
-    listed = [(number, item) for number, item in enumerate(bound.items) if item.stored.item.is_list]
-    if not listed:
-        return 0, {}
-    columns: list[str | Sql] = []
-    for number, item in listed:
-        columns += [*([","] if columns else []), "(", item.extract, f") AS x{number}"]
-    total = " + ".join(f"coalesce(sum(len(x{number})), 0)" for number, _ in listed)
-    entries = checker.rows(f"SELECT CAST({total} AS BIGINT) FROM (SELECT", *columns, *bound.source, ")")[0][0]
+    listed = _listed(bound)
+    entries = entry_count(checker, bound)
     for _, item in listed:
         _refuse_flaws(checker, bound, item)
     return entries, {
         number: _distinct(checker, bound, item) for number, item in listed if encoder_of(item.stored.item).per_category
     }
+
+
+def entry_count(checker: SqlChecker, bound: BoundTrain) -> int:
+    """Return the entries of all lists of the rows that a statement reads."""
+    columns: list[str | Sql] = []
+    for number, item in _listed(bound):
+        columns += [*([","] if columns else []), "(", item.extract, f") AS x{number}"]
+    if not columns:
+        return 0
+    total = " + ".join(f"coalesce(sum(len(x{number})), 0)" for number, _ in _listed(bound))
+    return int(checker.rows(f"SELECT CAST({total} AS BIGINT) FROM (SELECT", *columns, *bound.source, ")")[0][0])
+
+
+def _listed(bound: BoundTrain) -> list[tuple[int, BoundItem]]:
+    return [(number, item) for number, item in enumerate(bound.items) if item.stored.item.is_list]
 
 
 def _distinct(checker: SqlChecker, bound: BoundTrain, item: BoundItem) -> int:

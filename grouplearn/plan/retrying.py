@@ -14,6 +14,7 @@ from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.dataset import Group
 from grouplearn.extract.extract import Statistics
 from grouplearn.extract.group_counts import GroupCount
+from grouplearn.extract.list_counts import entry_count
 from grouplearn.parser.statements import Sql
 from grouplearn.schedule.messages import Unit
 
@@ -71,7 +72,7 @@ def _key_texts(bound: BoundTrain, members: Sequence[int]) -> Iterator[str | Sql]
 def rows_of(checker: SqlChecker, bound: BoundTrain, stats: Statistics, groups: Sequence[GroupCount]) -> Statistics:
     """Return the statistics of the rows of some groups; ``bound`` reads them alone. All else is as in the whole table."""
     n_rows: int = checker.rows("SELECT count(*)", *bound.source)[0][0]
-    return replace(stats, groups=tuple(groups), n_rows=n_rows)
+    return replace(stats, groups=tuple(groups), n_rows=n_rows, n_entries=entry_count(checker, bound))
 
 
 def numbered(every: Sequence[GroupCount], read: Sequence[Group]) -> tuple[Group, ...]:

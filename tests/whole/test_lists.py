@@ -210,3 +210,29 @@ def test_many_rows_of_a_list_are_wide_and_never_dense() -> None:
             "SELECT max(abs(probability - predict('m', p).probability)) FROM m_predict(few) AS p"
         ).fetchone()
         assert far[0] < 1e-9
+
+
+@pytest.mark.parametrize("item", ["multihot(l)", "hash(l, 9)", "sparse(l, [1.0 FOR x IN l], 20)"])
+def test_groups_with_lists_that_failed_are_trained_again(item: str) -> None:
+    with grouplearn.connect(progress=False) as con:
+        con.execute(
+            "CREATE TABLE r AS SELECT i % 2 AS g, list_distinct([1 + i % 5, 1 + i % 3]) AS l, i * 1.0 AS y FROM range(20) AS t(i)"
+            " UNION ALL SELECT 7, [1], 2.0"
+        )
+        train = f"TRAIN MODEL m USING linear_regression PREDICT y FEATURES ({item}) FROM r GROUP BY g WITH (l2 = 1)"
+        con.execute(train).fetchall()
+        assert con.execute("SELECT g FROM m WHERE status = 'failed'").fetchall() == [(7,)]
+        assert [row[0] for row in con.execute("RETRY FAILED MODEL m WITH (min_rows = 1)").fetchall()] == [7]
+        assert con.execute("SELECT prediction FROM m_predict(r) WHERE g = 7").fetchall() == [(pytest.approx(2.0),)]
+
+
+@pytest.mark.parametrize("item", ["onehot(g)", "multihot(one)", "ordinal(g)"])
+def test_where_every_group_failed_there_is_no_prediction(item: str) -> None:
+    with grouplearn.connect(progress=False) as con:
+        con.execute("CREATE TABLE r AS SELECT i % 2 AS g, [1] AS one, true AS yes FROM range(20) AS t(i)")
+        con.execute(f"TRAIN MODEL m USING gbdt PREDICT yes FEATURES ({item}) FROM r GROUP BY g").fetchall()
+        assert con.execute("SELECT DISTINCT status FROM m").fetchall() == [("failed",)]
+        query = (
+            "SELECT DISTINCT (predict('m', r)).prediction FROM r UNION ALL SELECT DISTINCT prediction FROM m_predict(r)"
+        )
+        assert con.execute(query).fetchall() == [(None,), (None,)]

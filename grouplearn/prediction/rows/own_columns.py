@@ -74,7 +74,9 @@ class OwnColumns:
         return lambda texts, counts: self._placed(number, np.repeat(group, counts), texts)
 
     def _placed(self, number: int, group: Codes, texts: Any) -> npt.NDArray[np.int32]:
-        """Return the places of texts in the lists of the groups of their rows, -1 for none."""
+        """Return the places of texts in the lists of the groups of their rows, -1 for none, and where no group has a model."""
+        if not self._fitted:
+            return np.full(len(texts), -1, np.int32)
         if number not in self._known:
             places = OwnPlaces([own[number].categories for own in self._fitted])
             self._known[number] = KnownValues(pa.array(places.categories, pa.string())), places

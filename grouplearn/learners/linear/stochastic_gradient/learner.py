@@ -9,10 +9,11 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse
 
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Totals
 from grouplearn.kernels import networks
-from grouplearn.kernels.algebra import logarithm
+from grouplearn.kernels.algebra import logarithm, product
 from grouplearn.kernels.linear import stochastic_gradient as kernel
 from grouplearn.learners.contract.access import PASSES, AccessPattern
 from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value, solver_named
@@ -30,8 +31,8 @@ LEARNING_RATE = Hyperparameter(
     "learning_rate",
     "float",
     0.5,
-    "length of the first steps, as a share of one over the curvature of the loss times the mean square length of a row; "
-    "where rows differ much in length, less",
+    "length of the first steps, as a share of one over the curvature of the loss times the mean square length of a row, "
+    "longer rows counting more",
     "Bottou 2012, section 5.1",
     low=0.0,
     open_low=True,
@@ -79,11 +80,11 @@ class SgdLearner(AveragingLearner):
     ``w̃ᵢ = wᵢ·n/Σwᵢ``, whose mean over the batches of an epoch is the objective ``Σ wᵢ·lossᵢ + l1·‖w‖₁ + ½·l2·‖w‖²``
     divided by ``Σwᵢ``. The intercept begins where it predicts the mean label.
 
-    After t steps η = η₀ (constant), η₀/√(1 + t) or η₀/(1 + γ·t) with γ = η₀·l2/Σwᵢ (Bottou 2012), without l2 or a mean of steps
-    at least such that η is halved in the first epoch; η₀ is ``learning_rate`` by the curvature of the loss and the mean of
-    ‖x‖² + 1 in the block that is seen first. l2 shrinks one number per config, l1 is the cumulative penalty of Tsuruoka, Tsujii
-    & Ananiadou (2009), within an epoch, in kernels that touch the columns of a row and no other. A model's bits depend on no
-    other config and on no processor.
+    After t steps η = η₀ (constant), η₀/√(1 + t) or η₀/(1 + γ·t) with γ = η₀·l2/Σwᵢ (Bottou 2012), without l2 or a mean of
+    steps at least such that η is halved in the first epoch; η₀ is ``learning_rate`` by the curvature of the loss and the mean
+    of ‖x‖² + 1, longer rows counting more, in the block that is seen first (``_steepness``). l2 shrinks one number per config,
+    l1 is the cumulative penalty of Tsuruoka, Tsujii & Ananiadou (2009), within an epoch, in kernels that touch the columns of
+    a row and no other. A model's bits depend on no other config and on no processor.
 
     The state is that of ``sgd_state``: ``unscaled``, ``paid``, ``beyond`` (c, k, d) and others of ``kernel.Models``;
     ``objective``, ``visited`` and ``seen`` sum losses, rows and their weights in the ``epoch``, ``rate`` is one over curvature
@@ -151,7 +152,7 @@ class SgdLearner(AveragingLearner):
         tensors = sgd_state.chosen(state.tensors, active)
         tensors = self._penalised(picked, _epoch_begun(tensors, epoch), whole)
         if not tensors["rate"].all():
-            tensors = self._begun(problem, picked, tensors, kernel.mean_square(blocks[0]), whole)
+            tensors = self._begun(problem, picked, tensors, _steepness(blocks[0]), whole)
         models = kernel.descend(sgd_state.models_of(tensors), self._descent(problem, picked, tensors, whole), blocks)
         tensors |= {**sgd_state.tensors_of(models), "visited": tensors["visited"] + shard.n_rows}
         for block in blocks:
@@ -195,7 +196,7 @@ class SgdLearner(AveragingLearner):
         whole = shard.totals
         self.check_labels(shard.y, shard.weight)
         blocks = _blocks(problem, configs[0], shard, 0)
-        tensors = self._begun(problem, configs, state.tensors, 0.0, whole)
+        tensors = self._begun(problem, configs, state.tensors, 1.0, whole)
         descent = self._descent(problem, configs, self._penalised(configs, tensors, whole), whole)
         gradient, by_intercept, losses = kernel.gradients(sgd_state.models_of(tensors), descent, blocks)
         square = sum(kernel.mean_square(block) * len(block.y) for block in blocks)
@@ -210,7 +211,7 @@ class SgdLearner(AveragingLearner):
             return state
         picked, rows = [configs[index] for index in active], float(sums["rows"])
         tensors = self._penalised(picked, sgd_state.chosen(state.tensors, active), whole)
-        tensors = self._begun(problem, picked, tensors, float(sums["square"]) / rows, whole)
+        tensors = self._begun(problem, picked, tensors, float(sums["square"]) / rows + 1.0, whole)
         tensors |= {"objective": sums["losses"][active], "visited": np.full(len(active), rows)}
         tensors["seen"] = np.full(len(active), float(sums["weight"]))
         descent = self._descent(problem, picked, tensors, whole)
@@ -260,15 +261,15 @@ class SgdLearner(AveragingLearner):
         return {**tensors, **by_row}
 
     def _begun(
-        self, problem: Problem, configs: Sequence[Config], tensors: sgd_state.Arrays, square: float, whole: Totals
+        self, problem: Problem, configs: Sequence[Config], tensors: sgd_state.Arrays, steepness: float, whole: Totals
     ) -> sgd_state.Arrays:
         """Return the tensors with the length of steps, and the first intercept, of configs that have not begun.
 
-        ``square`` is the mean of ‖x‖².
+        ``steepness`` is what ‖x‖² + 1 is of a row: its mean where all rows make a step together, else see ``_steepness``.
         """
         fresh, loss = tensors["rate"] == 0, self.loss(problem, configs[0])
         curvature = _CURVATURE.get(loss, max(1.0, whole.label_mean + 2.0 * whole.label_scale))
-        rate = 1.0 / (curvature * (square + 1.0))
+        rate = 1.0 / (curvature * steepness)
         if not rate > 0:
             raise Diverged("the squares of the features overflow; hint: bring them to one scale, as zscore(...) does")
         wanted = fresh & (linear_model.column(configs, linear_model.FIT_INTERCEPT) > 0)
@@ -298,6 +299,22 @@ class SgdLearner(AveragingLearner):
             lasso=tensors["l1"],
             with_intercept=linear_model.column(configs, linear_model.FIT_INTERCEPT),
         )
+
+
+def _steepness(block: kernel.Rows) -> float:
+    """Return Σ lᵢ² / Σ lᵢ of the rows of a block, ``lᵢ = w̃ᵢ·(‖xᵢ‖² + 1)``: the mean of l as a step sees it that is made by a row.
+
+    Steps of up to twice its inverse keep the squares of what is left from growing, however much rows differ in length: a mean
+    of l would do so only where all are alike (Bach & Moulines 2013, section 2.2).
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        x, ones = block.x, np.ones((block.x.shape[1], 1))
+        sparse = scipy.sparse.issparse(x)
+        squares = (
+            x.multiply(x).tocsr() @ ones if sparse else product(np.square(x, dtype=np.float64), ones)
+        )  # both in order
+        long = (squares + 1.0) * (block.weight * block.weighed)[:, None]
+        return float(product(long.T, long)[0, 0] / product(np.ones((1, len(long))), long)[0, 0])
 
 
 def _epoch_begun(tensors: sgd_state.Arrays, epoch: int) -> sgd_state.Arrays:
@@ -355,7 +372,7 @@ def _first_intercept(loss: kernel.Loss, problem: Problem, whole: Totals) -> floa
 
 
 def _objectives(tensors: sgd_state.Arrays) -> FloatArray:
-    """Return the objective of each config (c,), NaN where it is not finite."""
+    """Return the objective of each config by its rows' weight (c,), NaN where it is not finite."""
     data = tensors["objective"][:, 0]
     for output in range(1, tensors["objective"].shape[1]):
         data = data + tensors["objective"][:, output]
@@ -371,7 +388,8 @@ def _ended(state: State, configs: Sequence[Config], active: Sequence[int], whole
     trained = np.zeros_like(done)
     trained[list(active)] = True
     sound = np.isfinite(tensors["objective"]).all(axis=1) & np.isfinite(tensors["intercept"]).all(axis=1)
-    loss, best, tolerance = _objectives(tensors), tensors["best"], linear_model.column(configs, TOLERANCE)
+    loss, best = _objectives(tensors) * whole.weight, tensors["best"]
+    tolerance = linear_model.column(configs, TOLERANCE)
     tensors["loss"] = np.where(trained, np.where(sound, loss, np.nan), tensors["loss"])
     ends = trained & sound & (tensors["visited"] >= whole.n_rows)
     lower = best - loss > tolerance * loss
