@@ -308,13 +308,19 @@ def _steepness(block: kernel.Rows) -> float:
     of l would do so only where all are alike (Bach & Moulines 2013, section 2.2).
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        x, ones = block.x, np.ones((block.x.shape[1], 1))
-        sparse = scipy.sparse.issparse(x)
-        squares = (
-            x.multiply(x).tocsr() @ ones if sparse else product(np.square(x, dtype=np.float64), ones)
-        )  # both in order
-        long = (squares + 1.0) * (block.weight * block.weighed)[:, None]
-        return float(product(long.T, long)[0, 0] / product(np.ones((1, len(long))), long)[0, 0])
+        long = (_squares(block.x) + 1.0) * block.weight * block.weighed
+        return float(product(long[None], long[:, None])[0, 0] / product(np.ones((1, len(long))), long[:, None])[0, 0])
+
+
+def _squares(x: Matrix) -> FloatArray:
+    """Return ‖x‖² of each row (n,), summed in the order of columns, of dense and sparse rows alike."""
+    if isinstance(x, scipy.sparse.csr_matrix):
+        squares: FloatArray = x.astype(np.float64).power(2) @ np.ones(x.shape[1])
+        return squares
+    squares = np.zeros(len(x))
+    for column in range(x.shape[1]):
+        squares += np.square(x[:, column], dtype=np.float64)
+    return squares
 
 
 def _epoch_begun(tensors: sgd_state.Arrays, epoch: int) -> sgd_state.Arrays:
