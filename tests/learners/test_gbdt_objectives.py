@@ -9,7 +9,7 @@ from scipy.special import expit
 
 from grouplearn.data.shard import Shard
 from grouplearn.learners.contract.control import Diverged, Gang, Stop
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import FeatureBlock, Problem, Task
 from grouplearn.learners.contract.state import State
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.metrics.deviances import row_losses, with_losses
@@ -22,7 +22,7 @@ from grouplearn.learners.trees.nodes import FeatureColumns, nodes_of, parse_fore
 from grouplearn.learners.trees.random_forest import RandomForest
 
 GBDT = Gbdt()
-ITEMS = (("a", 1), ("b", 1), ("c", 2), ("d", 1))
+ITEMS = (FeatureBlock("a", 1), FeatureBlock("b", 1), FeatureBlock("c", 2), FeatureBlock("d", 1))
 COLUMNS = FeatureColumns(np.arange(5), np.full(5, -1))
 ROUNDS = 6
 FIXED = {
