@@ -11,7 +11,7 @@ from helpers.dying_runs import answer, dies
 
 from grouplearn.errors import BindError
 from grouplearn.runtime.local import LocalRuntime
-from grouplearn.statements.workflow import training
+from grouplearn.statements.workflow import scheduled, training
 
 TRAIN = "TRAIN MODEL m USING {} PREDICT y FEATURES (x) FROM t GROUP BY g ON NULL LABEL ERROR WITH ({})"
 #: What the user does, and where the models are trained then.
@@ -45,7 +45,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(name)
         return LocalRuntime()
 
-    monkeypatch.setattr(training, "runtime", runtime)
+    monkeypatch.setattr(scheduled, "runtime", runtime)
     monkeypatch.setattr(training, "get_ready", lambda *_: None)
     return found
 
