@@ -15,7 +15,7 @@ from grouplearn.kernels import algebra, clustering, digests, library, metrics, n
 from grouplearn.kernels.build import compiling
 from grouplearn.kernels.columns import NumberReader
 from grouplearn.kernels.library import asking
-from grouplearn.kernels.linear import coordinate_descent, least_squares, moments
+from grouplearn.kernels.linear import coordinate_descent, least_squares, moments, stochastic_gradient
 from grouplearn.kernels.linear import generalised_linear as glm
 from grouplearn.kernels.row_order import Draw, Places
 from grouplearn.kernels.texts import Texts
@@ -185,6 +185,19 @@ def descended() -> Callable[[], object]:
     state = {name: np.zeros((3, shape.n_parameters)) for name in ("parameters", "first_moment", "second_moment")}
     state |= {"step": np.zeros(3, np.int64)}
     return lambda: networks.descend(shape, descent, state, np.ones((3, shape.n_parameters)))
+
+
+def stochastic(name: str) -> Callable[[], object]:
+    from test_stochastic_gradient import descent_of, models_of, rows_of  # of the same folder
+
+    rows, models, descent = rows_of("logistic", 40_000, 32, kind="double"), models_of(5, 1, 32), descent_of("logistic")
+    wide = models_of(5, 1, 400_000)
+    return {
+        "descend": lambda: stochastic_gradient.descend(models, descent, [rows]),
+        "gradients": lambda: stochastic_gradient.gradients(models, descent, [rows]),
+        "squares": lambda: stochastic_gradient.mean_square(rows),
+        "norms": lambda: stochastic_gradient.norms(wide),
+    }[name]
 
 
 def forest() -> Callable[[], object]:
@@ -406,6 +419,10 @@ CALLS = {
     "shifted weights": Call("coordinate_shift", lambda: descending("shift"), 1),
     "objective": Call("coordinate_close", lambda: descending("close"), 0),
     "coordinate descent": Call("coordinate_descend", lambda: descending("descend"), 15),
+    "stochastic descent": Call("stochastic_gradient_train", lambda: stochastic("descend"), 25),
+    "sums of gradients": Call("stochastic_gradient_differentiate", lambda: stochastic("gradients"), 25),
+    "lengths of rows": Call("stochastic_gradient_squares", lambda: stochastic("squares"), 4),
+    "norms of weights": Call("stochastic_gradient_norms", lambda: stochastic("norms"), 4),
     "eigenvalues": Call("eigen_directions", lambda: lambda: algebra.eigen(np.eye(150) + 0.5), 5),
     "product": Call("products", lambda: lambda: algebra.product(numbers(20_000, 100), numbers(100, 12)), 10),
     "finite": Call("finite_rows", lambda: lambda: algebra.finite_rows(numbers(200_000, 12)), 1),
