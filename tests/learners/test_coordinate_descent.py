@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse
 from sklearn.linear_model import Lasso, LogisticRegression
 
+import grouplearn
 from grouplearn.data.shard import Shard, Stack
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
@@ -416,3 +417,29 @@ def test_models_are_those_of_the_usual_way(kind: str) -> None:
         scores = learner.scores(problem, CONFIGS, state, shard.x)[:, number]
         np.testing.assert_allclose(learner.score(problem.task, model, shard.x), scores, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(usual.score(problem.task, model, shard.x), scores, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("learner", "others"),
+    [
+        ("linear_regression", "x * 2 AS x2"),
+        ("linear_regression", "x + noise / 1000 AS nearly"),
+        ("poisson_regression", "x + noise / 1000 AS nearly"),
+    ],
+)
+def test_columns_that_say_the_same_do_not_end_training_before_it_is_done(learner: str, others: str) -> None:
+    """An epoch of great gains is followed by thousands of small ones: of the first of these it seemed that nothing was left."""
+    with grouplearn.connect(progress=False) as con:
+        con.execute(
+            "CREATE TABLE t AS SELECT (i * 7919 % 101) / 10.0 AS x, (i * 31 % 17) - 8.0 AS noise, "
+            "x + (i % 11) * 0.3 + ((i * 13) % 7) * 0.1 AS y FROM range(300) AS r(i)"
+        )
+        reached = []
+        for solver in ("", ", solver = 'coordinate_descent'"):
+            con.execute(
+                f"TRAIN OR REPLACE MODEL m USING {learner} PREDICT y FEATURES (x, 7 AS c, {others}) FROM t WITH (l2 = 1{solver})"
+            ).fetchall()
+            loss = con.execute("SELECT arg_max(train_loss, epoch) FROM m_curves").fetchall()[0][0]
+            reached.append((loss, con.execute("SELECT converged FROM m").fetchall()[0][0]))
+    (least, _), (found, converged) = reached
+    assert found == pytest.approx(least, rel=1e-6) or not converged

@@ -191,7 +191,10 @@ class Penalties:
 
 
 class Progress(NamedTuple):
-    """Per config (C,): the objective, that before the first epoch, the last epoch's gain, and whether it is done."""
+    """Per config (C,): the objective, that before the first epoch, the last epoch's gain, and whether it is done.
+
+    The gain is below 0 where little was to come after that epoch: a second such epoch ends training.
+    """
 
     loss: FloatArray
     start: FloatArray

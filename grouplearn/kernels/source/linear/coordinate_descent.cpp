@@ -159,17 +159,22 @@ void close(const Group &group, const double *sums, double *weights, double *radi
                 }
                 objective += sums[3 * shape.at(g, k) + lane] + l1 * sizes + 0.5 * l2 * squares;
             }
-            double before = progress.loss[model], last = progress.gain[model], gain = before - objective;
+            double before = progress.loss[model], gain = before - objective;
+            // Below 0 where little was to come after the last epoch already. That is asked twice: where columns say much the same,
+            // an epoch of great gains is followed by thousands of small ones, and the first of these says that they end.
+            bool again = progress.gain[model] < 0;
+            double last = __builtin_fabs(progress.gain[model]);
             bool first = progress.start[model] != progress.start[model];
             if (first) progress.start[model] = objective;
-            progress.loss[model] = objective, progress.gain[model] = first ? INFINITY : gain;
+            progress.loss[model] = objective, progress.gain[model] = first ? INFINITY : __builtin_fabs(gain);
             if (first || !(__builtin_fabs(objective) < INFINITY)) continue;
             double scale = LEAST_OBJECTIVE * progress.start[model];
             scale = objective > scale ? objective : scale;
             double enough = group.penalties.tolerance[model] * scale, share = gain / last;
             share = share < 0.9999 ? share : 0.9999; // the gains to come, were each this share of the one before
             bool little = last < INFINITY && gain <= MOST_GAIN * enough && gain * share <= enough * (1 - share);
-            progress.done[model] = gain <= NO_GAIN * scale || little ? 1 : 0;
+            if (little) progress.gain[model] = -progress.gain[model];
+            progress.done[model] = gain <= NO_GAIN * scale || (little && again) ? 1 : 0;
         }
     if (!group.fit_intercept) return;
     std::vector<double> of_intercept((size_t)(2 * apart));
