@@ -75,7 +75,10 @@ def test_the_shells_page(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("page", ["python.md", "guide.md"])
-def test_pages_in_python(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pages_in_python(
+    page: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a page may write files
     scope: dict[str, object] = {}
 
     def run(code: str) -> str:
