@@ -8,16 +8,16 @@ from typing import ClassVar, cast
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
 from grouplearn.learners.contract.config import Config, Hyperparameter, Value
 from grouplearn.learners.contract.cost import Cost
-from grouplearn.learners.contract.learner import Form
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.state import Artifact, State, Tensors, has_tensors_of
 from grouplearn.learners.contract.ways import Solved, StackLearner
 from grouplearn.learners.linear import glm, linear_model
 from grouplearn.learners.linear.cost import GLM
+from grouplearn.learners.linear.linear_learner import LinearLearner
 from grouplearn.learners.linear.solved import SolvedLinear, measure
 
 
-class GlmLearner(StackLearner):
+class GlmLearner(LinearLearner, StackLearner):
     """Minimises Σ wᵢ·loss(yᵢ, xᵢ'w + b) + l1·‖w‖₁ + ½·l2·‖w‖² over (w, b), for the loss of its ``family``.
 
     One epoch is one pass over the data, see ``glm``; the groups of a stack are solved in one call of a kernel. Penalties and
@@ -35,7 +35,6 @@ class GlmLearner(StackLearner):
         linear_model.FIT_INTERCEPT,
     )
     default_epochs: ClassVar[int | None] = 100
-    form: ClassVar[Form] = "linear"
     cost: ClassVar[Cost] = GLM
     handles_sparse: ClassVar[bool] = True
 
@@ -105,20 +104,3 @@ class GlmLearner(StackLearner):
         """Return ``weights`` (k, d) and ``intercept`` (k,) of config ``index`` at its last accepted point."""
         del problem, configs
         return linear_model.artifact_of(state, index)
-
-    def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
-        """Return the predicted means or probabilities of a finished model, shape (n, n_outputs)."""
-        return linear_model.score_artifact(task, artifact, x, self.log_link)
-
-    def as_multiclass(self, artifact: Artifact) -> Artifact:
-        """Return a model of two classes with weights and an intercept for each: 0 for the first one."""
-        return linear_model.as_multiclass(artifact)
-
-    def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
-        """Return how the tensors differ from what such a group has."""
-        return linear_model.flaw(problem, artifact)
-
-    def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:
-        """Return Σ over outputs of |w| per feature."""
-        del n_features
-        return linear_model.absolute_weights(artifact)

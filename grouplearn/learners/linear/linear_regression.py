@@ -13,13 +13,13 @@ from grouplearn.kernels.linear import least_squares
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.cost import Cost
-from grouplearn.learners.contract.learner import Form
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.state import Artifact, State, Tensors
 from grouplearn.learners.contract.ways import MomentsLearner, Solved
 from grouplearn.learners.linear import linear_model
 from grouplearn.learners.linear.cost import MOMENTS
 from grouplearn.learners.linear.least_squares import categorical, factored, moments, sparse_moments
+from grouplearn.learners.linear.linear_learner import LinearLearner
 from grouplearn.learners.linear.solved import SolvedLinear, measure
 
 L2 = Hyperparameter(
@@ -43,7 +43,7 @@ TOLERANCE = Hyperparameter(
 _LEAST_ROUNDS, _ROUNDS_OF_COLUMNS = 1_000, 1_000_000
 
 
-class LinearRegression(MomentsLearner):
+class LinearRegression(LinearLearner, MomentsLearner):
     """Minimises Σ wᵢ·½(yᵢ − xᵢ'w − b)² + l1·‖w‖₁ + ½·l2·‖w‖² over (w, b), exactly, in one pass.
 
     The pass gathers Σw, the means and the centred second moments of (x, y). Then, on columns scaled to unit length:
@@ -63,7 +63,6 @@ class LinearRegression(MomentsLearner):
         TOLERANCE,
         linear_model.FIT_INTERCEPT,
     )
-    form: ClassVar[Form] = "linear"
     cost: ClassVar[Cost] = MOMENTS
     handles_sparse: ClassVar[bool] = True
 
@@ -168,23 +167,6 @@ class LinearRegression(MomentsLearner):
         """Return ``weights`` (1, d) and ``intercept`` (1,) of config ``index``."""
         del problem, configs
         return linear_model.artifact_of(state, index)
-
-    def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
-        """Return the predicted values of a finished model, shape (n, 1)."""
-        return linear_model.score_artifact(task, artifact, x)
-
-    def as_multiclass(self, artifact: Artifact) -> Artifact:
-        """Return a model of two classes with weights and an intercept for each: 0 for the first one."""
-        return linear_model.as_multiclass(artifact)
-
-    def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
-        """Return how the tensors differ from what such a group has."""
-        return linear_model.flaw(problem, artifact)
-
-    def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:
-        """Return |w| per feature."""
-        del n_features
-        return linear_model.absolute_weights(artifact)
 
 
 def _penalties(configs: Sequence[Config], sums: Tensors) -> least_squares.Penalties:

@@ -10,18 +10,18 @@ from grouplearn.data.shard import FloatArray, Matrix, Shard
 from grouplearn.kernels.linear.coordinate_descent import Loss
 from grouplearn.learners.contract.config import Config, Hyperparameter, Value, solver_named
 from grouplearn.learners.contract.cost import Cost
-from grouplearn.learners.contract.learner import Form
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.state import Artifact, State, Tensors
 from grouplearn.learners.contract.ways import Descended, Round, RoundsLearner
 from grouplearn.learners.linear import linear_model
 from grouplearn.learners.linear.coordinate_descent import rounds as coordinates
 from grouplearn.learners.linear.cost import COORDINATES
+from grouplearn.learners.linear.linear_learner import LinearLearner
 
 SOLVER = solver_named("coordinate_descent", "Rendle, Fetterly, Shekita & Su 2016")
 
 
-class CoordinateDescentLearner(RoundsLearner):
+class CoordinateDescentLearner(LinearLearner, RoundsLearner):
     """Minimises Σ wᵢ·loss(yᵢ, xᵢ'w + b) + l1·‖w‖₁ + ½·l2·‖w‖² over (w, b), one block of columns after the other.
 
     A block is an item of FEATURES, whose columns all change at once; see ``coordinates``. The objective never rises.
@@ -38,7 +38,6 @@ class CoordinateDescentLearner(RoundsLearner):
         linear_model.FIT_INTERCEPT,
     )
     default_epochs: ClassVar[int | None] = 1000
-    form: ClassVar[Form] = "linear"
     cost: ClassVar[Cost] = COORDINATES
     handles_sparse: ClassVar[bool] = True
 
@@ -135,20 +134,3 @@ class CoordinateDescentLearner(RoundsLearner):
         del problem, configs
         weights, intercept = coordinates.models(state)
         return Artifact("tensors", {"weights": weights[index].copy(), "intercept": intercept[index].copy()})
-
-    def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
-        """Return the predicted means or probabilities of a finished model, shape (n, n_outputs)."""
-        return linear_model.score_artifact(task, artifact, x, self.log_link)
-
-    def as_multiclass(self, artifact: Artifact) -> Artifact:
-        """Return a model of two classes with weights and an intercept for each: 0 for the first one."""
-        return linear_model.as_multiclass(artifact)
-
-    def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
-        """Return how the tensors differ from what such a group has."""
-        return linear_model.flaw(problem, artifact)
-
-    def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:
-        """Return Σ over outputs of |w| per feature."""
-        del n_features
-        return linear_model.absolute_weights(artifact)

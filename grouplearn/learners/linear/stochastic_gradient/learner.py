@@ -19,12 +19,13 @@ from grouplearn.learners.contract.access import PASSES, AccessPattern
 from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value, solver_named
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.cost import Cost
-from grouplearn.learners.contract.learner import Form, Learner
+from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import Link, Problem, Task
 from grouplearn.learners.contract.state import Artifact, State, Tensors, has_tensors_of
 from grouplearn.learners.contract.ways import AveragingLearner
 from grouplearn.learners.linear import linear_model
 from grouplearn.learners.linear.cost import SGD
+from grouplearn.learners.linear.linear_learner import LinearLearner
 from grouplearn.learners.linear.stochastic_gradient import state as sgd_state
 
 LEARNING_RATE = Hyperparameter(
@@ -72,7 +73,7 @@ _PATIENCE = 5
 _CURVATURE = {"squared": 1.0, "logistic": 0.25, "softmax": 0.5, "hinge": 1.0, "squared_hinge": 2.0}
 
 
-class SgdLearner(AveragingLearner):
+class SgdLearner(LinearLearner, AveragingLearner):
     """Stochastic gradient descent for the linear learner ``of``, whose objective and models it shares.
 
     An epoch visits every row once, block by block, each in a shuffled order of its own that depends on (seed, epoch, number of
@@ -98,7 +99,6 @@ class SgdLearner(AveragingLearner):
     default_epochs: ClassVar[int | None] = 50
     #: A kernel runs all rows of a block without the interpreter lock.
     access: ClassVar[AccessPattern] = replace(PASSES, threaded_from=400_000.0)
-    form: ClassVar[Form] = "linear"
     cost: ClassVar[Cost] = SGD
     handles_sparse: ClassVar[bool] = True
 
@@ -223,22 +223,6 @@ class SgdLearner(AveragingLearner):
         return _ended(State(sgd_state.updated(state, active, after.tensors), state.done), configs, active, whole)
 
     # --- what is as of the learner itself ---------------------------------------------------------------------------
-
-    def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
-        """Return the predictions of a finished model, shape (n, n_outputs)."""
-        return self.of.score(task, artifact, x)
-
-    def as_multiclass(self, artifact: Artifact) -> Artifact:
-        """Return a model of two classes with weights and an intercept for each: 0 for the first one."""
-        return self.of.as_multiclass(artifact)
-
-    def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
-        """Return how the tensors differ from what such a group has."""
-        return self.of.flaw(problem, artifact)
-
-    def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:
-        """Return Σ over outputs of |w| per feature."""
-        return self.of.importance(artifact, n_features)
 
     def judged_by(self, config: Config, task: Task) -> str | None:
         """Return the metric of the loss of a config."""
