@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
 
-from grouplearn.errors import Cancelled
+from grouplearn.failures import StatementInterrupted
 
 _T = TypeVar("_T")
 _NOTHING_STORED = "the statement was interrupted; nothing was stored"
@@ -38,10 +38,10 @@ def heard(cancelled: Callable[[], bool], message: str = _NOTHING_STORED) -> Iter
 
 
 def look() -> None:
-    """Raise Cancelled where the statement that runs here is to stop."""
+    """Raise StatementInterrupted where the statement that runs here is to stop."""
     heard_by = _heard.get()
     if heard_by is not None and heard_by[0]():
-        raise Cancelled(heard_by[1])
+        raise StatementInterrupted(heard_by[1])
 
 
 def watched(items: Iterable[_T]) -> Iterator[_T]:

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from grouplearn.errors import data_error
+from grouplearn.failures import WrongData
 
 _LOWER = {ord(letter): letter.lower() for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
 _CONTROL = re.compile("([\x00-\x08\x0b-\x1f\x7f-\x9f])")
@@ -87,7 +87,7 @@ def literal(value: Any) -> str:
         if isinstance(value, kind):
             text, name = written(value)
             return f"CAST({_quoted(text)} AS {name})"
-    raise data_error(f"a parameter of type {type(value).__name__} has no SQL form")
+    raise WrongData(f"a parameter of type {type(value).__name__} has no SQL form")
 
 
 def _is_missing(value: Any) -> bool:
@@ -100,7 +100,7 @@ def _integer(value: int) -> str:
     try:
         digits = int.__repr__(value)
     except ValueError:  # Python writes no more than some thousand digits
-        raise data_error(f"an integer of {int.bit_length(value):,} bits is too large; DuckDB's have 128") from None
+        raise WrongData(f"an integer of {int.bit_length(value):,} bits is too large; DuckDB's have 128") from None
     return f"({digits})" if digits.startswith("-") else digits
 
 

@@ -23,11 +23,11 @@ from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.bind.sql.expressions import Replay, columns_used, deep_stack, read_ahead, samples
 from grouplearn.bind.sql.rowwise import refuse_aggregates, refuse_places, refuse_unnested, refuse_windows
 from grouplearn.bind.sql.volatile import Volatility
-from grouplearn.errors import did_you_mean
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import TASKS, Task
 from grouplearn.learners.metrics.sums import METRICS, every_metric
+from grouplearn.messages import did_you_mean
 from grouplearn.parser.statements import (
     Name,
     Sql,

@@ -21,8 +21,9 @@ from grouplearn.data.encoding.categories import MAX_BUCKETS
 from grouplearn.data.encoding.columns import SqlColumn, woven
 from grouplearn.data.encoding.encoder import Encoder
 from grouplearn.data.encoding.registry import automatic, called
-from grouplearn.errors import BindError, Span, did_you_mean
+from grouplearn.errors import BindError
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.messages import Span, did_you_mean
 from grouplearn.parser.statements import Feature, Sql
 
 #: A text column without an encoder is one-hot encoded up to this many distinct values.

@@ -10,10 +10,10 @@ from typing import Any, Literal
 from grouplearn import sqltext
 from grouplearn.bind.run.options import RunOptions, check_parameter, defaults, resolved
 from grouplearn.bind.sql.checker import SqlChecker
-from grouplearn.errors import Span
 from grouplearn.interrupting import watched
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.messages import Span
 from grouplearn.parser.statements import (
     Between,
     InList,

@@ -7,9 +7,9 @@ from typing import Any
 
 from grouplearn.bind.run.options import bind_hyperparameter
 from grouplearn.bind.sql.checker import SqlChecker
-from grouplearn.errors import did_you_mean
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.messages import did_you_mean
 from grouplearn.parser.statements import AddTrial, Sql
 from grouplearn.search.procedures import SearchPlan
 

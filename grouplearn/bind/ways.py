@@ -7,10 +7,10 @@ from typing import Any
 
 from grouplearn.bind.run import compatibility
 from grouplearn.bind.sql.checker import SqlChecker
-from grouplearn.errors import did_you_mean
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import SOLVER, Value
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.messages import did_you_mean
 from grouplearn.parser.statements import Option
 
 

@@ -14,7 +14,8 @@ from grouplearn.catalog.checks import search_path
 from grouplearn.catalog.checks.attached import Attachments, attachments_of
 from grouplearn.catalog.checks.search_path import Place
 from grouplearn.catalog.schema import has_schema, table
-from grouplearn.errors import Error, did_you_mean
+from grouplearn.errors import Error
+from grouplearn.messages import did_you_mean
 from grouplearn.sqltext import folded, identifier
 
 

@@ -26,7 +26,6 @@ from grouplearn.data.arrays import LengthError
 from grouplearn.data.dataset import Dataset, DatasetFiles, Group
 from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.data.memory import memory_limit, rows_stay_in_memory
-from grouplearn.errors import did_you_mean
 from grouplearn.extract.batches import batches
 from grouplearn.extract.group_counts import GroupCount, group_counts
 from grouplearn.extract.holdout import hold_out
@@ -34,6 +33,7 @@ from grouplearn.extract.list_counts import list_counts
 from grouplearn.extract.sorted_rows import EXACT, ROUNDED, Layout, SortedRows
 from grouplearn.extract.split_hash import SplitHash
 from grouplearn.interrupting import watched
+from grouplearn.messages import did_you_mean
 from grouplearn.parser.statements import Sql
 
 #: What orders the rows of a group: the same for one seed and one content, whatever thread reads a row.

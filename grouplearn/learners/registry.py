@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from grouplearn.errors import MissingDependency, data_error
+from grouplearn.failures import NotInstalled, WrongData
 from grouplearn.learners import third_party
 from grouplearn.learners.contract.config import SOLVER, Config
 from grouplearn.learners.contract.learner import Form, Learner
@@ -151,7 +151,7 @@ def other(name: str, configs: Sequence[Config] = ()) -> Learner | None:
         return None
     if name in _others():
         return _chosen(_others()[name], configs)
-    raise data_error(f"the learner {name} is not registered in this process.\n\nHint: {how_to_register(name)} first")
+    raise WrongData(f"the learner {name} is not registered in this process.\n\nHint: {how_to_register(name)} first")
 
 
 def misfit(learner: Learner, problem: Problem, artifact: Artifact) -> str | None:
@@ -188,10 +188,10 @@ def is_installed(learner: Learner) -> bool:
 
 
 def check_installed(learner: Learner) -> None:
-    """Raise MissingDependency, with the exact command, when the package the learner needs is not installed."""
+    """Raise NotInstalled, with the exact command, when the package the learner needs is not installed."""
     if learner.requires is None or learner.requires.installed:
         return
-    raise MissingDependency(
+    raise NotInstalled(
         f"USING {learner.name} needs the package {learner.requires.package}, which is not installed",
         hint=learner.requires.install_hint,
     )

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NoReturn
 
-from grouplearn.errors import Span, did_you_mean
+from grouplearn.messages import Span, did_you_mean
 from grouplearn.parser.lexer.cursor import Cursor
 from grouplearn.parser.lexer.scan import fragment
 from grouplearn.parser.lexer.tokens import Kind, unquote

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from grouplearn.errors import Span
+from grouplearn.messages import Span
 from grouplearn.parser.lexer.cursor import Cursor
 from grouplearn.parser.lexer.tokens import Token, lex, unquote
 from grouplearn.parser.manage import parse_describe, parse_evaluate, parse_explain, parse_show

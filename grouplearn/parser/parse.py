@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from grouplearn.errors import ParseError, Span
+from grouplearn.errors import ParseError
+from grouplearn.messages import Span
 from grouplearn.parser.lexer.cursor import Cursor
 from grouplearn.parser.lexer.split import HEAD_LENGTH, Piece, split
 from grouplearn.parser.lexer.tokens import Kind, Token, lex, unquote

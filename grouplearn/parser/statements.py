@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal
 
 from grouplearn import sqltext
-from grouplearn.errors import Span
+from grouplearn.messages import Span
 
 PlanFormat = Literal["text", "json", "html"]
 ExportFormat = Literal["native", "onnx", "lightgbm", "safetensors", "sql"]

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from grouplearn.errors import Span
+from grouplearn.messages import Span
 from grouplearn.parser.clauses.features import parse_features, take_alias
 from grouplearn.parser.clauses.grouping import parse_group_by
 from grouplearn.parser.clauses.searching import parse_search

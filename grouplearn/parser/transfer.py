@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import get_args
 
-from grouplearn.errors import did_you_mean
+from grouplearn.messages import did_you_mean
 from grouplearn.parser.lexer.cursor import Cursor
 from grouplearn.parser.lexer.tokens import Kind, Token, unquote
 from grouplearn.parser.statements import ExportFormat, ExportModel, ImportModel, Name, Sql

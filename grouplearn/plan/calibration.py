@@ -18,7 +18,7 @@ from typing import Any
 
 from grouplearn.bind.sql.outside import Outside
 from grouplearn.data.files.own_files import PRIVATE, plain_file, replace_file
-from grouplearn.errors import OperationalError, render
+from grouplearn.failures import NotMeasured
 from grouplearn.learners.contract.cost import UNKNOWN, Coefficients
 from grouplearn.plan.choose import Choice
 from grouplearn.plan.cost.coefficients import Machine, Rates, default, of_runs
@@ -41,7 +41,7 @@ def path() -> Path:
 def load(outside: Outside | None = None) -> Rates:
     """Return the stored coefficients, defaults where none are or where the file is ``outside`` of what may be read.
 
-    Raises OperationalError for a file that is not ours.
+    Raises NotMeasured for a file that is not ours.
     """
     document = _read() if closed(outside) is None else _empty()
     learners, dates, runs = {}, {}, {}
@@ -84,7 +84,7 @@ def note_run(physical: PhysicalPlan, choice: Choice, seconds: Mapping[int, float
     factor, name = asked_for(physical, choice, seconds), physical.bound.learner.way
     if factor is None or closed(outside) is not None:
         return
-    with suppress(OperationalError):
+    with suppress(NotMeasured):
         document = _read()
         stored = document["learners"].setdefault(name, {})
         runs = [*stored.get("runs", ()), factor][-MOST_RUNS:]
@@ -101,7 +101,7 @@ def keep_correction(way: str, measured: Measured, outside: Outside) -> Measured:
         return replace(measured, verdict=f"{measured.verdict}: no, {reason}")
     try:
         store_correction(way, measured.known.correction)
-    except OperationalError as error:
+    except NotMeasured as error:
         return replace(measured, verdict=f"{measured.verdict}: no, {error}")
     return measured
 
@@ -164,11 +164,9 @@ def _write(document: dict[str, Any]) -> None:
         replace_file(target, f"{json.dumps(document, indent=2)}\n".encode())
     except OSError as error:
         message = f"the calibration cannot be stored in {target}: {error.strerror or error}"
-        raise OperationalError(
-            render(message, None, None, "Name a file that can be written in GROUPLEARN_CALIBRATION.")
-        ) from None
+        raise NotMeasured(message, hint="Name a file that can be written in GROUPLEARN_CALIBRATION.") from None
 
 
-def _unusable(error: Exception) -> OperationalError:
+def _unusable(error: Exception) -> NotMeasured:
     message = f"the calibration in {path()} cannot be used: {error}"
-    return OperationalError(render(message, None, None, "RESET CALIBRATION removes it; CALIBRATE measures anew."))
+    return NotMeasured(message, hint="RESET CALIBRATION removes it; CALIBRATE measures anew.")

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from grouplearn.bind.bound import BoundTrain
 from grouplearn.bind.sql.checker import SqlChecker
-from grouplearn.errors import Span
 from grouplearn.learners.contract.config import Config
+from grouplearn.messages import Span
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.workload import Visits

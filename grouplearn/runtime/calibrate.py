@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from grouplearn.data.dataset import Dataset, Group, Item
-from grouplearn.errors import Cancelled, OperationalError
+from grouplearn.failures import NotMeasured, StatementInterrupted
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Interrupted
@@ -68,16 +68,16 @@ class Sample:
 
 
 def measure_learner(learner: Learner, cancelled: Callable[[], bool]) -> Coefficients:
-    """Return the coefficients of a learner, single thread; raises MissingDependency, Cancelled, OperationalError."""
+    """Return the coefficients of a learner, single thread; raises NotInstalled, StatementInterrupted, NotMeasured."""
     if learner.cost.unmeasured:
-        raise OperationalError(f"{learner.way} {learner.cost.unmeasured}: EXPLAIN ANALYZE TRAIN corrects its estimates")
+        raise NotMeasured(f"{learner.way} {learner.cost.unmeasured}: EXPLAIN ANALYZE TRAIN corrects its estimates")
     import_learner(learner)
     try:
         with blas_on_one_thread(), openmp_on_one_thread():
             _measure(learner, SHAPES[0], cancelled)  # the first unit of a process also loads and compiles
             samples = [_measure(learner, shape, cancelled) for shape in SHAPES]
     except Interrupted:
-        raise Cancelled("calibration was interrupted; nothing was stored") from None
+        raise StatementInterrupted("calibration was interrupted; nothing was stored") from None
     return replace(fitted(samples), typical_epochs=learner.cost.coefficients.typical_epochs)
 
 
@@ -119,7 +119,7 @@ def _sample(learner: Learner, job: Job, result: UnitResult | None, width: int, s
     trials = result.trials if result else ()
     failed = next((trial.reason for trial in trials if trial.status == "failed"), None)
     if failed or not trials:
-        raise OperationalError(f"{learner.name} cannot be calibrated: {failed or 'no unit ended'}")
+        raise NotMeasured(f"{learner.name} cannot be calibrated: {failed or 'no unit ended'}")
     rows = job.dataset.n_rows
     passes = [(job.configs[trial.config], max(1, trial.epochs)) for trial in trials]
     return Sample(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from grouplearn.errors import Cancelled, TrainingError
+from grouplearn.failures import StatementInterrupted, TrainingFailed
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.runtime.worker import LastTaken, Watch, Worker, outline_or_failed
 from grouplearn.schedule.messages import (
@@ -54,7 +54,7 @@ class LocalRuntime:
     ) -> tuple[UnitResult, ...]:
         """Run every unit and return the results in unit order.
 
-        Raises Cancelled within 2 s of ``cancelled()`` being true or of Ctrl-C, and leaves no thread running.
+        Raises StatementInterrupted within 2 s of ``cancelled()`` being true or of Ctrl-C, and leaves no thread running.
         """
         import_learner(job.trainer)
         try:
@@ -62,7 +62,7 @@ class LocalRuntime:
                 crew = (_Here if self._here else _Workers)(job, operator, max(1, workers), observer)
                 return crew.run(cancelled)
         except (Interrupted, KeyboardInterrupt):
-            raise Cancelled("training was interrupted; nothing was stored") from None
+            raise StatementInterrupted("training was interrupted; nothing was stored") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +283,7 @@ def _refuse_gangs(instruction: Instruction) -> None:
         message = (
             f"a group cannot be split between threads for a step that {instruction.step.size} workers run together"
         )
-        raise TrainingError(message, hint="WITH (executor = 'ray')")
+        raise TrainingFailed(message, hint="WITH (executor = 'ray')")
 
 
 def _join(threads: Sequence[threading.Thread], seconds: float) -> None:

@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grouplearn.errors import not_installed
+from grouplearn.failures import not_installed
 from grouplearn.learners.contract.config import Config
 from grouplearn.search.procedure import WORST, Go, WithoutRungs
 from grouplearn.search.space import Choices, Dimension
@@ -70,7 +70,7 @@ class Tpe(WithoutRungs):
 
 
 def check_installed() -> None:
-    """Raise MissingDependency, with the exact command, when optuna is not installed."""
+    """Raise NotInstalled, with the exact command, when optuna is not installed."""
     if importlib.util.find_spec("optuna") is None:
         raise not_installed("OVER TPE", "the package optuna", "search")
 

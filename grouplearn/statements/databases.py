@@ -21,7 +21,9 @@ from grouplearn.catalog.identities import Identity, identity_at, schemas_of
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.rows import recorded
 from grouplearn.catalog.schema import ensure_schema, seen_once
-from grouplearn.errors import Cancelled, ConflictError, NotSupportedHere, ReadOnlyError, Span, did_you_mean
+from grouplearn.errors import ConflictError, NotSupportedHere, ReadOnlyError
+from grouplearn.failures import StatementInterrupted
+from grouplearn.messages import Span, did_you_mean
 from grouplearn.parser.statements import QualifiedName
 
 _T = TypeVar("_T")
@@ -175,7 +177,7 @@ class Databases:
             self._connection.execute("COMMIT")
         except BaseException as error:
             interrupted = self._rolled_back()
-            if interrupted is None or isinstance(error, (*_INTERRUPTS, Cancelled)):
+            if interrupted is None or isinstance(error, (*_INTERRUPTS, StatementInterrupted)):
                 raise
             raise interrupted from error
         finally:

@@ -21,9 +21,11 @@ from grouplearn.data.files.checksums import Damaged
 from grouplearn.data.files.own_files import NotOwn
 from grouplearn.data.files.run_directory import RunDirectory, durable_runs, remove_run, runs_of
 from grouplearn.data.memory import ran_out
-from grouplearn.errors import Cancelled, ModelExists, OutOfMemory, Span, TrainingError, did_you_mean
+from grouplearn.errors import ModelExists, OutOfMemory, TrainingError
+from grouplearn.failures import StatementInterrupted
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.messages import Span, did_you_mean
 from grouplearn.parser.statements import DropRun, ResumeModel
 from grouplearn.plan import calibration
 from grouplearn.plan.choose import Choice, threads
@@ -103,13 +105,13 @@ def kept(
     beginning: Beginning,
     directory: RunDirectory,
 ) -> Ledger | None:
-    """Make a run one that can be resumed, and return its ledger; None where it is not durable. Raises Cancelled."""
+    """Make a run one that can be resumed, and return its ledger; None where it is not durable. Raises StatementInterrupted."""
     if not directory.durable:
         return None
 
     def go_on() -> None:
         if beginning.cancelled():
-            raise Cancelled("training was interrupted; nothing was stored")
+            raise StatementInterrupted("training was interrupted; nothing was stored")
 
     durable.keep(directory, _manifest(physical, choice, job, definition, beginning), go_on)
     return Ledger(directory.path)
@@ -293,11 +295,11 @@ def _reopened(run: UnfinishedRun, statement: ResumeModel, checker: SqlChecker) -
 def _with_rows(
     run: UnfinishedRun, statement: ResumeModel, checker: SqlChecker, ledger: Ledger, cancelled: Callable[[], bool]
 ) -> Job:
-    """Return the job of a run with its rows; raise TrainingError where these are not those that were written, and Cancelled."""
+    """Return the job of a run with its rows; raise TrainingError where these are others than were written."""
 
     def go_on() -> None:
         if cancelled():
-            raise Cancelled("")
+            raise StatementInterrupted("")
 
     try:
         with resumable(run.manifest.definition, ledger):
@@ -315,11 +317,11 @@ def resumable(stored: ModelDefinition, ledger: Ledger | None) -> Iterator[None]:
     name = stored.name if stored.name.isidentifier() else sqltext.identifier(stored.name)
     try:
         yield
-    except Cancelled:
+    except StatementInterrupted:
         if ledger is None:
             raise
         message = f"training was interrupted; {ledger.done} of its units are kept"
-        raise Cancelled(message, hint=f"RESUME MODEL {name} goes on from there.") from None
+        raise StatementInterrupted(message, hint=f"RESUME MODEL {name} goes on from there.") from None
     except (MemoryError, RuntimeError, OSError) as error:
         if not ran_out(error):
             raise

@@ -84,14 +84,14 @@ class Session:
     def _carried_out(self, statement: OurStatement, text: str, parameters: Parameters) -> Sequence[str | Sql]:
         from grouplearn.bind.sql.checker import SqlChecker
         from grouplearn.data.memory import ran_out, rare_collections
-        from grouplearn.errors import OutOfMemory
+        from grouplearn.errors import OutOfMemory, as_database_errors
         from grouplearn.interrupting import heard
         from grouplearn.parser.clauses.binding import bind_parameters
         from grouplearn.parser.statements import Nested, SetOption, TrainModel
         from grouplearn.statements.workflow.finishing import tidy
 
         try:
-            with heard(self._cancelled.is_set), rare_collections(), self._databases.statement():
+            with as_database_errors(), heard(self._cancelled.is_set), rare_collections(), self._databases.statement():
                 if not isinstance(statement, SetOption):
                     here, again = self._databases.attachments(), not isinstance(statement, TrainModel)
                     self._guard.refuse_hidden(self._connection, here, again=again)

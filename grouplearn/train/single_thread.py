@@ -10,13 +10,13 @@ from typing import Any
 
 import threadpoolctl
 
-from grouplearn.errors import MissingDependency
+from grouplearn.failures import NotInstalled
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner
 
 
 def import_learner(learner: Learner) -> None:
-    """Load what the learner computes with; raises MissingDependency with the install command.
+    """Load what the learner computes with; raises NotInstalled with the install command.
 
     To be done before threads are limited: only loaded libraries can be.
     """
@@ -27,7 +27,7 @@ def import_learner(learner: Learner) -> None:
         learner.requires.load()
     except (ImportError, OSError) as error:
         message = f"USING {learner.name} needs the package {learner.requires.package}, which does not load: {error}"
-        raise MissingDependency(message, hint=learner.requires.install_hint) from None
+        raise NotInstalled(message, hint=learner.requires.install_hint) from None
 
 
 class _Libraries:

@@ -7,7 +7,8 @@ import pytest
 
 import grouplearn
 from grouplearn.bind.sql.checker import SqlChecker
-from grouplearn.errors import BindError, Span
+from grouplearn.errors import BindError
+from grouplearn.messages import Span
 from grouplearn.parser.statements import Sql
 
 

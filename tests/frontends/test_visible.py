@@ -17,10 +17,11 @@ from IPython.core.interactiveshell import InteractiveShell
 from matplotlib.figure import Figure
 
 import grouplearn
-from grouplearn.errors import DataError, Span, render
+from grouplearn.errors import DataError
 from grouplearn.frontends.progress import Tally
 from grouplearn.frontends.shell.output import Format, box_of
 from grouplearn.frontends.shell.shell import main
+from grouplearn.messages import Span, render
 from grouplearn.train.job import RunSummary
 from grouplearn.visible import in_file_name, in_json, visible
 

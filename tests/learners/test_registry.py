@@ -8,7 +8,7 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from grouplearn.errors import MissingDependency
+from grouplearn.failures import NotInstalled
 from grouplearn.learners import registry
 from grouplearn.learners.contract import hyperparameter_values
 from grouplearn.learners.contract.config import Hyperparameter
@@ -136,7 +136,7 @@ def test_a_missing_package_names_the_command_that_installs_it():
     class Lacking(Gbdt):
         requires = Requirement("no_such_package_here", "grouplearn[gbdt]")
 
-    with pytest.raises(MissingDependency) as caught:
+    with pytest.raises(NotInstalled) as caught:
         registry.check_installed(Lacking())
     assert str(caught.value) == (
         "USING gbdt needs the package no_such_package_here, which is not installed\n\n"

@@ -3,7 +3,8 @@ import pytest
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
-from grouplearn.errors import NotSupportedHere, ParseError, Span
+from grouplearn.errors import NotSupportedHere, ParseError
+from grouplearn.messages import Span
 from grouplearn.parser.parse import is_complete, parse
 from grouplearn.parser.statements import Passthrough, ShowModels, TrainModel
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import grouplearn
 from grouplearn.bind.run import compatibility as legality
-from grouplearn.errors import Cancelled, OperationalError
+from grouplearn.failures import NotMeasured, StatementInterrupted
 from grouplearn.learners import registry
 from grouplearn.plan import calibration
 from grouplearn.plan.choose import choose
@@ -79,7 +79,7 @@ def test_the_file_is_in_the_cache_of_the_user(monkeypatch: pytest.MonkeyPatch, t
 )
 def test_a_file_that_is_not_ours_is_refused_with_a_way_out(text: str | bytes) -> None:
     calibration.path().write_bytes(text.encode() if isinstance(text, str) else text)
-    with pytest.raises(OperationalError, match=r"cannot be used: .*\n\nHint: RESET CALIBRATION removes it"):
+    with pytest.raises(NotMeasured, match=r"cannot be used: .*\n\nHint: RESET CALIBRATION removes it"):
         calibration.load()
     with grouplearn.connect(progress=False) as con:
         assert con.execute("RESET CALIBRATION").fetchall() == [("calibration is reset",)]
@@ -154,7 +154,7 @@ def test_calibrate_covers_the_machine_and_every_learner(monkeypatch: pytest.Monk
 
 
 def test_an_interrupted_calibration_keeps_nothing() -> None:
-    with pytest.raises(Cancelled, match="nothing was stored"):
+    with pytest.raises(StatementInterrupted, match="nothing was stored"):
         calibrate.measure_learner(registry.learner("linear_regression"), lambda: True)
     assert calibration.load() == Rates()
 

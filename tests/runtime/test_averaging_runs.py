@@ -16,7 +16,7 @@ import pytest
 from helpers.runtime_jobs import Watcher, models
 from test_steps import BLOCK, MLP, n_blocks, small_blocks, split_job
 
-from grouplearn.errors import Cancelled
+from grouplearn.failures import StatementInterrupted
 from grouplearn.learners import registry
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.contract.state import State, Tensors
@@ -309,7 +309,7 @@ def test_an_interrupt_ends_a_round() -> None:
     job, watcher = a_job("mlp", Task.BINARY, epochs=100_000), Watcher()
     machine = Averaging(units_of(job), workload(job, 2, Averages(3)))
     began = time.monotonic()
-    with pytest.raises(Cancelled):
+    with pytest.raises(StatementInterrupted):
         LocalRuntime().run(job, machine, 2, watcher, lambda: watcher.epochs > 20)
     assert time.monotonic() - began < 60
     assert not [each for each in threading.enumerate() if each.name.startswith("grouplearn-")]

@@ -15,7 +15,7 @@ from helpers.runtime_jobs import Watcher, job, models, units
 
 import grouplearn
 from grouplearn.data.dataset import Group
-from grouplearn.errors import Cancelled, MissingDependency
+from grouplearn.failures import NotInstalled, StatementInterrupted
 from grouplearn.learners import registry
 from grouplearn.learners.contract.requirement import Requirement
 from grouplearn.learners.linear.logistic_regression import LogisticRegression
@@ -138,7 +138,7 @@ def test_cancelling_stops_within_two_seconds(
     monkeypatch.setattr(registry, "LEARNERS", {"logistic_regression": learner})
     a_job = job(epochs=100_000)
     asked = time.monotonic() + 0.3
-    with pytest.raises(Cancelled, match="training was interrupted; nothing was stored"):
+    with pytest.raises(StatementInterrupted, match="training was interrupted; nothing was stored"):
         LocalRuntime().run(a_job, GroupTaskParallel(units(a_job)), workers, Watcher(), lambda: time.monotonic() > asked)
     assert time.monotonic() - asked < STOPS_WITHIN_SECONDS
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("grouplearn")]
@@ -151,7 +151,7 @@ def test_ctrl_c_stops_too(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyboardInterrupt
 
     a_job = job(epochs=100_000)
-    with pytest.raises(Cancelled):
+    with pytest.raises(StatementInterrupted):
         LocalRuntime().run(a_job, GroupTaskParallel(units(a_job)), 1, Watcher(), interrupt)
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("grouplearn")]
 
@@ -188,7 +188,7 @@ def test_numerical_libraries_are_limited_during_a_run_and_restored_after() -> No
 def test_a_learner_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LogisticRegression, "requires", Requirement("no_such_module", "grouplearn[magic]"))
     a_job = job()
-    with pytest.raises(MissingDependency) as error:
+    with pytest.raises(NotInstalled) as error:
         LocalRuntime().run(a_job, GroupTaskParallel(units(a_job)), 1, Watcher(), never)
     assert error.value.hint == 'pip install "grouplearn[magic]"'
 

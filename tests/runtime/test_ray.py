@@ -19,7 +19,7 @@ from helpers.ray_watch import process_named, ray_processes, workers_below
 from helpers.runtime_jobs import Watcher, job, models, units
 
 from grouplearn.data.files.run_directory import RunDirectory
-from grouplearn.errors import Cancelled, MissingDependency
+from grouplearn.failures import NotInstalled, StatementInterrupted
 from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.ray import run as ray_run
@@ -174,7 +174,7 @@ def test_cancelling_stops_within_two_seconds_and_the_next_run_works(on_ray: RayR
     def cancelled() -> bool:
         return time.monotonic() > started + 1.5
 
-    with pytest.raises(Cancelled, match="nothing was stored"):
+    with pytest.raises(StatementInterrupted, match="nothing was stored"):
         run(on_ray, a_job, 2, cancelled=cancelled)
     assert time.monotonic() - started < 1.5 + STOPS_WITHIN_SECONDS
     deadline = time.monotonic() + 5
@@ -198,7 +198,7 @@ def test_shutdown_leaves_nothing_behind(on_ray: RayRuntime) -> None:
 
 def test_without_ray_the_install_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
-    with pytest.raises(MissingDependency) as error:
+    with pytest.raises(NotInstalled) as error:
         run(RayRuntime(), job(), 1)
     assert error.value.hint == 'pip install "grouplearn[ray]"'
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from helpers.runtime_jobs import job
 
-from grouplearn.errors import TrainingError
+from grouplearn.failures import TrainingFailed
 from grouplearn.runtime.ray.rows import Rows
 from grouplearn.runtime.ray.worker import WorkerSetup
 
@@ -108,7 +108,7 @@ def test_a_network_whose_modules_are_not_found_is_told_of_as_such() -> None:
     a_job = job("mlp", ({},), groups=1, rows=4)
     errand = WorkerSetup(a_job, b"cno_such_module\nWIDTH\n.", Rows(None, True), None, 0.0, 8)
     with pytest.raises(
-        TrainingError, match=r"^other processes cannot import .* mlp needs: No module named 'no_such_module'"
+        TrainingFailed, match=r"^other processes cannot import .* mlp needs: No module named 'no_such_module'"
     ):
         errand.taken_on()
 

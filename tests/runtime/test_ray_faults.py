@@ -24,7 +24,7 @@ from test_ray import long_job
 from test_steps import small_blocks
 
 from grouplearn.data.files.run_directory import PID_FILE
-from grouplearn.errors import TrainingError
+from grouplearn.failures import TrainingFailed
 from grouplearn.learners.contract.problem import Task
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.ray import rows as ray_rows
@@ -247,7 +247,7 @@ def test_a_cluster_that_dies_at_every_start_ends_the_run(on_ray: RayRuntime, mon
     last_words = "import sys; sys.exit('the driver is out of sorts')"
     monkeypatch.setattr(ray_supervisor, "_command", lambda *_: [sys.executable, "-c", last_words])
     a_job = job(groups=1)
-    with pytest.raises(TrainingError, match="Ray died 3 times in a row: the driver is out of sorts"):
+    with pytest.raises(TrainingFailed, match="Ray died 3 times in a row: the driver is out of sorts"):
         on_ray.run(a_job, ModelTaskParallel(units(a_job)), 1, Watcher(), never)
     assert not CHILDREN.sessions
 

@@ -289,11 +289,11 @@ def test_fetched_rows_are_those_of_the_dataset(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_cancelling_a_split_group_stops_in_time(on_ray: RayRuntime) -> None:
-    from grouplearn.errors import Cancelled
+    from grouplearn.failures import StatementInterrupted
 
     a_job = replace(CASES["mlp, regression"], epochs=100_000)
     scripted = Scripted(a_job, [Unit(0, 1, (0,))], runs(n_blocks(a_job), 2))
     asked = time.monotonic() + 3
-    with pytest.raises(Cancelled):
+    with pytest.raises(StatementInterrupted):
         on_ray.run(a_job, scripted, 2, Watcher(), lambda: time.monotonic() > asked)
     assert time.monotonic() - asked < STOPS_WITHIN_SECONDS

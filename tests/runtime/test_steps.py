@@ -13,7 +13,7 @@ from helpers.scripted import Scripted, runs
 from torch import nn
 
 from grouplearn.data.dataset import Group, Item
-from grouplearn.errors import TrainingError
+from grouplearn.failures import TrainingFailed
 from grouplearn.learners.contract.problem import LABELLED, Problem, Task
 from grouplearn.learners.neural.declared import declared
 from grouplearn.learners.neural.network import Network
@@ -317,7 +317,7 @@ def test_a_unit_fails_once_however_many_of_its_steps_break(shape: Any, monkeypat
 @pytest.mark.parametrize("learner", ["gbdt", "mlp"])
 def test_steps_of_several_workers_at_once_are_refused_between_threads(learner: str) -> None:
     a_job = split_job(learner, Task.BINARY, ({},))
-    with pytest.raises(TrainingError, match="cannot be split between threads") as error:
+    with pytest.raises(TrainingFailed, match="cannot be split between threads") as error:
         split(a_job, [Unit(0, 1, (0,))], 2, "gang")
     assert error.value.hint == "WITH (executor = 'ray')"
     assert_same(split(a_job, [Unit(0, 1, (0,))], 1, "gang"), whole(a_job, [Unit(0, 1, (0,))]))

@@ -9,7 +9,7 @@ import pytest
 from helpers.runtime_jobs import Watcher, job
 
 from grouplearn.data.dataset import Dataset, Group, Item
-from grouplearn.errors import Cancelled
+from grouplearn.failures import StatementInterrupted
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.linear.logistic_regression import LogisticRegression
 from grouplearn.runtime.local import LocalRuntime
@@ -150,7 +150,7 @@ def test_a_run_tells_of_every_group_and_can_be_cancelled() -> None:
     assert result.pack.groups == tuple(range(len(SIZES)))
     assert watcher.epochs == result.pack.epochs.sum()
     assert result.loaded == dataset_bytes(a_job.dataset)
-    with pytest.raises(Cancelled):
+    with pytest.raises(StatementInterrupted):
         LocalRuntime().run(a_job, GroupTaskParallel([UNIT]), 1, watcher, lambda: True)
 
 

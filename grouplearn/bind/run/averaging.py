@@ -7,7 +7,8 @@ from typing import Any
 
 from grouplearn import sqltext
 from grouplearn.bind.sql.checker import SqlChecker
-from grouplearn.errors import WrongValue, did_you_mean
+from grouplearn.failures import WrongValue
+from grouplearn.messages import did_you_mean
 from grouplearn.parser.statements import Option
 
 #: The options that only operator averaging has.

@@ -16,11 +16,13 @@ from grouplearn.bind.run import compatibility as legality
 from grouplearn.bind.run.memory_limit import check_size
 from grouplearn.bind.run.resources import DEFAULT_TIMEOUT, check_address, check_timeout
 from grouplearn.bind.sql.checker import SqlChecker
-from grouplearn.errors import BindError, WrongValue, did_you_mean
+from grouplearn.errors import BindError
+from grouplearn.failures import WrongValue
 from grouplearn.learners.contract.config import Config, Value
 from grouplearn.learners.contract.hyperparameter_values import resolve
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import TASKS
+from grouplearn.messages import did_you_mean
 from grouplearn.parser.statements import Name, Option, Sql
 from grouplearn.schedule import operators
 from grouplearn.schedule.workload import REDUCTIONS, SCHEDULERS, Reduction, Scheduler

@@ -14,8 +14,9 @@ from typing import Any, NoReturn
 import duckdb
 
 from grouplearn.bind.sql.outside import Outside
-from grouplearn.errors import BindError, Error, Span, TrainingError, cells
+from grouplearn.errors import BindError, Error, TrainingError
 from grouplearn.interrupting import watched
+from grouplearn.messages import Span, cells
 from grouplearn.parser.statements import Sql
 
 #: A query as literal text and user fragments; each fragment gets lines of its own so that DuckDB's line number finds it.

@@ -14,7 +14,7 @@ from typing import Any
 from grouplearn import sqltext
 from grouplearn.bind.definition import ROW
 from grouplearn.bind.sql.checker import Column, SqlChecker
-from grouplearn.errors import Span
+from grouplearn.messages import Span
 from grouplearn.parser.statements import Sql
 
 #: What a node of DuckDB's tree says of itself that is no part of what it means.

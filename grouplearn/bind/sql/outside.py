@@ -13,7 +13,8 @@ from typing import Any
 import duckdb
 
 from grouplearn import sqltext
-from grouplearn.errors import AccessRefused, BindError, Span
+from grouplearn.errors import AccessRefused, BindError
+from grouplearn.messages import Span
 
 #: What is asked by its full name: a macro of the same name in the database must not answer.
 _SETTING, _GLOB = "system.main.current_setting", "system.main.glob"

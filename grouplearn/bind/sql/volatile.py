@@ -10,7 +10,7 @@ from grouplearn import sqltext
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.bind.sql.expressions import calls, samples_anew
 from grouplearn.bind.sql.pristine import functions, keywords
-from grouplearn.errors import Span
+from grouplearn.messages import Span
 from grouplearn.parser.statements import Sql
 
 _WORD = re.compile(r"\w+")

@@ -13,7 +13,8 @@ from grouplearn.catalog import naming
 from grouplearn.catalog.checks.flaws import refuse_flaws
 from grouplearn.catalog.models import StoredModel, load_definition
 from grouplearn.catalog.schema import table
-from grouplearn.errors import Error, Span
+from grouplearn.errors import Error
+from grouplearn.messages import Span
 from grouplearn.plan.replaying import Earlier, check_same, replay_span
 from grouplearn.schedule.messages import Blocks
 from grouplearn.schedule.workload import Visits

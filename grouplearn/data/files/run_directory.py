@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.files.held_directories import HeldDirectories
-from grouplearn.errors import TrainingError
+from grouplearn.failures import TrainingFailed
 
 #: Held locked by the process that uses the directory; its number is in it.
 PID_FILE = "pid"
@@ -111,7 +111,7 @@ class RunDirectory:
             if not self.durable:
                 why, other = ("the rows do not fit in memory", "raise the memory limit")
             message = f"{why}, and no directory for them could be made: {error}"
-            raise TrainingError(message, hint=f"make that place writable, or {other}") from None
+            raise TrainingFailed(message, hint=f"make that place writable, or {other}") from None
 
     def _make(self) -> Path:
         name = f"{_DURABLE if self.durable else _PASSING}{uuid.uuid4()}"
@@ -121,7 +121,7 @@ class RunDirectory:
         return self._path
 
     def array(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Return a new array that lives in the file ``<name>.npy``, its disk space reserved; raises TrainingError."""
+        """Return a new array that lives in the file ``<name>.npy``, its disk space reserved; raises TrainingFailed."""
         path = self.path / f"{name}.npy"
         kind = np.dtype(dtype)
         n_bytes = kind.itemsize * int(np.prod(shape, dtype=np.int64))
@@ -144,7 +144,7 @@ class RunDirectory:
         self._maps.pop(name)
         (self.path / f"{name}.npy").unlink()
 
-    def _disk_error(self, error: OSError, path: Path, n_bytes: int) -> TrainingError:
+    def _disk_error(self, error: OSError, path: Path, n_bytes: int) -> TrainingFailed:
         try:
             free = f"{size(shutil.disk_usage(path.parent).free)} are free"
         except OSError:  # somebody took it away
@@ -153,7 +153,7 @@ class RunDirectory:
             f"the rows do not fit in memory, and they could not be kept on disk: {error.strerror}\n"
             f"File: {path} needs {size(n_bytes)}, and {free}"
         )
-        return TrainingError(message, hint=_HINT)
+        return TrainingFailed(message, hint=_HINT)
 
     def forget_pages(self) -> None:
         """Let the operating system take back the memory of what was written; the files keep it."""

@@ -18,10 +18,10 @@ from typing import Any, cast
 import duckdb
 import pyarrow as pa
 
-from grouplearn.errors import cells
 from grouplearn.frontends.native.arrow_frames import Described, batch_of, described, packed_batch, packed_schema
 from grouplearn.frontends.native.frames import Channel, blob, text
 from grouplearn.frontends.native.frames import Kind as Frame
+from grouplearn.messages import cells
 from grouplearn.parser.lexer.tokens import Kind, lex
 from grouplearn.sqltext import identifier, literal
 

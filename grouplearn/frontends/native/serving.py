@@ -15,14 +15,7 @@ import pyarrow as pa
 
 from grouplearn import versions
 from grouplearn.catalog.asking import Settings
-from grouplearn.errors import (
-    AccessRefused,
-    BindError,
-    Cancelled,
-    Error,
-    NotSupportedError,
-    ParseError,
-)
+from grouplearn.errors import AccessRefused, BindError, Cancelled, Error, NotSupportedError, ParseError
 from grouplearn.frontends.native.arrow_frames import batch_of, packed_batch, packed_schema
 from grouplearn.frontends.native.arrow_frames import described as described_rows
 from grouplearn.frontends.native.frames import PROTOCOL, Body, Channel, Kind, blob, text

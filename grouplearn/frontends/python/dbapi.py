@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import duckdb
 
-from grouplearn.errors import InterfaceError, NotSupportedError, ParseError, ProgrammingError, Span, not_installed
+from grouplearn.errors import InterfaceError, NotSupportedError, ParseError, ProgrammingError, not_installed
 from grouplearn.frontends.python.interrupts import as_keyboard_interrupt, interruptible, told_what_is_stored
 from grouplearn.frontends.python.scope import Scope, frames_registered
 from grouplearn.frontends.python.zoned import needs_pytz, rows_of
+from grouplearn.messages import Span
 from grouplearn.sqltext import plain
 from grouplearn.visible import visible
 

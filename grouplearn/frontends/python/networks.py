@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from grouplearn.errors import ProgrammingError, did_you_mean
+from grouplearn.errors import ProgrammingError
 from grouplearn.frontends.python.learners import make_known
 from grouplearn.learners.contract.config import Value
 from grouplearn.learners.contract.problem import TASKS, Problem, Task
 from grouplearn.learners.neural.declared import declared
 from grouplearn.learners.neural.network import Network
 from grouplearn.learners.third_party import is_name
+from grouplearn.messages import did_you_mean
 
 
 def register(

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from grouplearn.errors import did_you_mean
 from grouplearn.frontends.python.scope import Scope
 from grouplearn.frontends.shell import output
+from grouplearn.messages import did_you_mean
 from grouplearn.visible import visible
 
 if TYPE_CHECKING:

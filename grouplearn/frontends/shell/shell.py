@@ -9,10 +9,11 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from grouplearn.errors import Error, did_you_mean
+from grouplearn.errors import Error
 from grouplearn.frontends.python.dbapi import Connection, connect
 from grouplearn.frontends.shell.console import Console, Failed, Interrupted, Leave, explained
 from grouplearn.frontends.shell.output import MODES, Format
+from grouplearn.messages import did_you_mean
 from grouplearn.visible import visible
 
 SYNOPSIS = """\

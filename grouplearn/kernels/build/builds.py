@@ -9,7 +9,7 @@ import ctypes
 import functools
 import os
 
-from grouplearn.errors import OperationalError, render
+from grouplearn.failures import Failure
 from grouplearn.kernels.build import compiling
 
 #: Forces a build.
@@ -19,11 +19,8 @@ _LEVELS = {"avx512": 2, "avx2": 1}
 _REMEDY = "Install grouplearn again, or run python -m grouplearn.kernels.build.compiling."
 
 
-class KernelsMissing(OperationalError):
+class KernelsMissing(Failure):
     """There is no compiled library for this machine, or not the one that was asked for."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(render(message, None, None, hint))
 
 
 @functools.cache
@@ -34,7 +31,7 @@ def name() -> str:
     if wanted:
         if wanted not in possible:
             message = f"the environment variable {VARIABLE} is {wanted!r}, which this machine does not run"
-            raise KernelsMissing(message, f"It runs {', '.join(possible)}; without the variable, {possible[0]}.")
+            raise KernelsMissing(message, hint=f"It runs {', '.join(possible)}; without the variable, {possible[0]}.")
         return wanted
     return possible[0]
 
@@ -49,14 +46,14 @@ def available() -> list[str]:
 def _load(build: str) -> ctypes.CDLL:
     path = compiling.path_of(build)
     if not path.exists():
-        raise KernelsMissing(f"the compiled part of grouplearn is not there: {path.name}", _REMEDY)
+        raise KernelsMissing(f"the compiled part of grouplearn is not there: {path.name}", hint=_REMEDY)
     loaded = ctypes.CDLL(str(path))
     # Calls with other arguments than it expects would end the process.
     tell = getattr(loaded, "fingerprint", None)
     if tell is not None:
         tell.restype = ctypes.c_char_p
     if tell is None or tell() != compiling.fingerprint().encode():
-        raise KernelsMissing(f"{path.name} was compiled from other sources", _REMEDY)
+        raise KernelsMissing(f"{path.name} was compiled from other sources", hint=_REMEDY)
     return loaded
 
 

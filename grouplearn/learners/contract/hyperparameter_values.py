@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from grouplearn import sqltext
-from grouplearn.errors import WrongValue, did_you_mean
+from grouplearn.failures import WrongValue
 from grouplearn.learners.contract.config import Config, Hyperparameter, Value
+from grouplearn.messages import did_you_mean
 
 #: The largest integer that a database holds of a hyperparameter.
 _MOST = 2**63 - 1

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterable
 
-from grouplearn.errors import Span
+from grouplearn.messages import Span
 from grouplearn.parser.clauses.features import take_alias
 from grouplearn.parser.lexer.cursor import Cursor
 from grouplearn.parser.lexer.tokens import Kind, unquote

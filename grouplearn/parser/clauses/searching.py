@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from grouplearn.errors import Span
+from grouplearn.messages import Span
 from grouplearn.parser.lexer.cursor import Cursor
 from grouplearn.parser.statements import Between, InList, Name, Search, SearchMethod, Sql
 

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
-from grouplearn.errors import NotSupportedHere, ParseError, Span, did_you_mean
+from grouplearn.errors import NotSupportedHere, ParseError
 from grouplearn.interrupting import watched
+from grouplearn.messages import Span, did_you_mean
 from grouplearn.parser.lexer.keywords import RESERVED
 from grouplearn.parser.lexer.parameters import number_parameters, numbered_text
 from grouplearn.parser.lexer.split import CLOSING, OPENING

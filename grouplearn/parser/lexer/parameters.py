@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from grouplearn.errors import ParseError, Span
+from grouplearn.errors import ParseError
+from grouplearn.messages import Span
 from grouplearn.parser.lexer.tokens import Kind, Token
 from grouplearn.parser.statements import Parameter
 

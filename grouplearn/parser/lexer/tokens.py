@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from grouplearn.errors import Span
+from grouplearn.messages import Span
 
 SPACES = " \t\n\v\f\r\u00a0\u2000-\u200b\u202f\u205f\u2060\u3000\ufeff"
 """What DuckDB takes for white space, as the inside of a character class."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from grouplearn.errors import TrainingError
+from grouplearn.failures import TrainingFailed
 
 #: Rows and products are files, so the object store of a private cluster holds results on their way back, and little else.
 STORE_BYTES = 256 << 20
@@ -85,7 +85,7 @@ def start_private(directory: str) -> Connection:
     """Start a cluster whose files are in ``directory``, inside of a private one.
 
     It listens on loopback alone, and asks for a token. Ray reads its settings when it is imported, which must not have
-    happened. Raises TrainingError.
+    happened. Raises TrainingFailed.
     """
     os.environ.update(_PRIVATE, RAY_AUTH_TOKEN=secrets.token_hex(32))
     os.environ.pop("RAY_ADDRESS", None)
@@ -105,13 +105,13 @@ def start_private(directory: str) -> Connection:
         )
     except Exception as error:
         message = f"Ray could not be started: {type(error).__name__}: {error}"
-        raise TrainingError(message, hint="WITH (executor = 'local')") from error
+        raise TrainingFailed(message, hint="WITH (executor = 'local')") from error
     running = ray._private.worker._global_node.all_processes
     return Connection(ray, True, tuple(running[name][0].process for name in CONTROL))
 
 
 def connect(address: str) -> Connection:
-    """Connect to the cluster at ``address``, with the token that Ray finds for it; raises TrainingError."""
+    """Connect to the cluster at ``address``, with the token that Ray finds for it; raises TrainingFailed."""
     os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", str(_TRIES))
     host = address.rpartition(":")[0]
     try:
@@ -128,7 +128,7 @@ def connect(address: str) -> Connection:
         )
     except Exception as error:
         what = "no Ray cluster runs on this machine" if address == "auto" else f"no Ray cluster answers at {address}"
-        raise TrainingError(f"{what}: {_first_line(error)}", hint=_ADDRESS_HINT) from error
+        raise TrainingFailed(f"{what}: {_first_line(error)}", hint=_ADDRESS_HINT) from error
     return Connection(ray, False)
 
 

@@ -13,14 +13,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from grouplearn.errors import MissingDependency, TrainingError
+from grouplearn.failures import NotInstalled, TrainingFailed
 from grouplearn.learners.contract.learner import Learner
 
 _OURS = "grouplearn"
 
 
 def learner_code(learner: Learner | None) -> bytes | None:
-    """Return a learner that is not built in as bytes for other processes; raises TrainingError when it cannot be sent.
+    """Return a learner that is not built in as bytes for other processes; raises TrainingFailed when it cannot be sent.
 
     Its functions are sent as they are: a worker need not be able to import the file that they were written in, nor what
     that imported from the current directory. A learner without any is imported there, by module and name of its class.
@@ -36,20 +36,20 @@ def _by_name(learner: Learner) -> bytes:
     message = f"the learner {learner.name} cannot be sent to worker processes"
     if kind.__module__ == "__main__":
         hint = f"write {kind.__qualname__} into a module that they can import, not into a script or a notebook"
-        raise TrainingError(f"{message}: its class is of __main__", hint=f"{hint}; or executor = 'local'")
+        raise TrainingFailed(f"{message}: its class is of __main__", hint=f"{hint}; or executor = 'local'")
     try:
         found: Any = functools.reduce(getattr, kind.__qualname__.split("."), sys.modules[kind.__module__])
     except (KeyError, AttributeError):
         found = None
     if found is not kind:
         where = f"{kind.__module__} has no {kind.__qualname__}"
-        raise TrainingError(
+        raise TrainingFailed(
             f"{message}: {where}", hint="define its class at the top of a module; or executor = 'local'"
         )
     try:
         return pickle.dumps(learner)
     except Exception as error:
-        raise TrainingError(
+        raise TrainingFailed(
             f"{message}: {error}", hint="keep what it has to its class; or executor = 'local'"
         ) from None
 
@@ -59,14 +59,14 @@ def _by_value(learner: Learner, functions: Sequence[Callable[..., Any]]) -> byte
         import cloudpickle
     except ImportError as error:
         message = f"to send the network {learner.name} to worker processes needs the package cloudpickle: {error}"
-        raise MissingDependency(message, hint='pip install "grouplearn[ray]"') from None
+        raise NotInstalled(message, hint='pip install "grouplearn[ray]"') from None
     with _own_modules_by_value(cloudpickle, functions):
         try:
             code: bytes = cloudpickle.dumps(learner)
         except Exception as error:
             message = f"the network {learner.name} cannot be sent to worker processes: {error}"
             hint = "make_module and loss may use functions and values, but no connection, file or lock; or executor = 'local'"
-            raise TrainingError(message, hint=hint) from None
+            raise TrainingFailed(message, hint=hint) from None
     return code
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from grouplearn.errors import TrainingError
+from grouplearn.failures import TrainingFailed
 from grouplearn.learners.contract.control import Gang
 from grouplearn.runtime.ray.cluster import Connection
 from grouplearn.runtime.ray.gang import GANG_SECONDS, Gangs, Members
@@ -171,7 +171,7 @@ class RayRun:
         try:
             answer = self._ray.get(reference, timeout=READ_SECONDS)
         except exceptions.RayTaskError as error:
-            raise TrainingError(f"a worker failed: {error.cause!r}") from error
+            raise TrainingFailed(f"a worker failed: {error.cause!r}") from error
         except exceptions.RayError as error:
             self._lose(call.worker, reason=str(error))
             return
@@ -235,7 +235,7 @@ class RayRun:
         self._failed_starts += 1
         if self._failed_starts >= START_ATTEMPTS:
             last = (reason.strip() or f"no answer within {START_SECONDS:g} s").splitlines()[-1]
-            raise TrainingError(f"Ray workers do not start: {last}", hint="WITH (executor = 'local')")
+            raise TrainingFailed(f"Ray workers do not start: {last}", hint="WITH (executor = 'local')")
 
     def _end(self, number: int) -> bool:
         """End a worker; return whether it had joined."""
@@ -289,7 +289,7 @@ class RayRun:
             return
         lost = [taken for taken in step.takes if taken not in self._made]
         if lost:
-            raise TrainingError(f"step {step.id} takes products of steps {lost}, which are not there any more")
+            raise TrainingFailed(f"step {step.id} takes products of steps {lost}, which are not there any more")
         takes = tuple(self._made[taken].taken(step.piece) for taken in step.takes)
         self._send(number, Supplies(outline, takes), step.pieces)
 
@@ -326,7 +326,7 @@ class RayRun:
         """Members of a gang talk over the loopback interface, and share a directory."""
         if self._shelf is None or len({address.node for address in addresses if address is not None}) > 1:
             message = "workers that train one model together must be on one machine, and the cluster has several"
-            raise TrainingError(message, hint="WITH (operator = 'group_task_parallel')")
+            raise TrainingFailed(message, hint="WITH (operator = 'group_task_parallel')")
 
     def _gang_answered(self, gang: Members, number: int, answer: StepAnswer) -> None:
         """Hold the first member's answer until all have theirs: only then the unit's result can be made."""

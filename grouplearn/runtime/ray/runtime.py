@@ -15,7 +15,7 @@ from pathlib import Path
 from grouplearn.data import shard
 from grouplearn.data.dataset import DatasetFiles
 from grouplearn.data.files.run_directory import RunDirectory
-from grouplearn.errors import Cancelled, TrainingError, not_installed
+from grouplearn.failures import StatementInterrupted, TrainingFailed, not_installed
 from grouplearn.learners import registry
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.runtime.ray.coordinator import Coordinator
@@ -48,7 +48,7 @@ class RayRuntime:
         self._cluster = cluster or Cluster()
 
     def prepare(self, cancelled: Callable[[], bool]) -> None:
-        """Begin to start Ray; wait for a cluster that is somebody else's, and raise TrainingError when it does not answer."""
+        """Begin to start Ray; wait for a cluster that is somebody else's, and raise TrainingFailed when it does not answer."""
         _check_installed()
         child, fit = CHILDREN.take(self._cluster.address), False
         try:
@@ -58,7 +58,7 @@ class RayRuntime:
         except ChildLost as lost:
             raise _died(lost, 1) from None
         except (Interrupted, KeyboardInterrupt):
-            raise Cancelled("training was interrupted; nothing was stored") from None
+            raise StatementInterrupted("training was interrupted; nothing was stored") from None
         finally:
             CHILDREN.give_back(child, fit=fit)
 
@@ -67,8 +67,8 @@ class RayRuntime:
     ) -> tuple[UnitResult, ...]:
         """Run every unit and return the results in unit order.
 
-        A lost worker is replaced and its unit run again; so is a lost cluster. Raises Cancelled within 2 s of
-        ``cancelled()`` being true or of Ctrl-C, MissingDependency without Ray, TrainingError when it cannot go on.
+        A lost worker is replaced and its unit run again; so is a lost cluster. Raises StatementInterrupted within 2 s of
+        ``cancelled()`` being true or of Ctrl-C, NotInstalled without Ray, TrainingFailed when it cannot go on.
         """
         registry.check_installed(job.trainer)
         _check_installed()
@@ -76,7 +76,7 @@ class RayRuntime:
             with _prepared(job) as sent:
                 return self._run(sent, Coordinator(operator, observer, time.time()), max(1, workers), cancelled)
         except (Interrupted, KeyboardInterrupt):
-            raise Cancelled("training was interrupted; nothing was stored") from None
+            raise StatementInterrupted("training was interrupted; nothing was stored") from None
 
     def shutdown(self) -> None:
         """Stop Ray, unless another run of this process still uses it."""
@@ -173,7 +173,7 @@ def _converse(child: Child, number: int, foreman: Coordinator, timeout: float, c
                 child.send(Stop() if foreman.finished else Orders(orders))
                 foreman.catch_up()
             case Broken(run, message, hint) if run == number:
-                raise TrainingError(message, hint=hint)
+                raise TrainingFailed(message, hint=hint)
 
 
 def _check_installed() -> None:
@@ -181,6 +181,6 @@ def _check_installed() -> None:
         raise not_installed("executor = 'ray'", "the package ray", "ray")
 
 
-def _died(lost: ChildLost, times: int) -> TrainingError:
+def _died(lost: ChildLost, times: int) -> TrainingFailed:
     words = f": {lost}" if str(lost) else ""
-    return TrainingError(f"Ray died {times} times in a row{words}", hint="WITH (executor = 'local')")
+    return TrainingFailed(f"Ray died {times} times in a row{words}", hint="WITH (executor = 'local')")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from grouplearn.bind.run.options import RunOptions
 from grouplearn.bind.run.resources import DEFAULT_TIMEOUT
+
+if TYPE_CHECKING:
+    from grouplearn.bind.run.options import RunOptions
 
 
 @dataclass(frozen=True, slots=True)

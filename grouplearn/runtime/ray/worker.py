@@ -15,7 +15,7 @@ import threadpoolctl
 
 from grouplearn.data import shard
 from grouplearn.data.files.plain import to_bytes
-from grouplearn.errors import TrainingError
+from grouplearn.failures import TrainingFailed
 from grouplearn.learners.contract.control import Gang
 from grouplearn.runtime.ray.cluster import import_ray
 from grouplearn.runtime.ray.products import FETCH_SECONDS, Gone, Made, ProductStore
@@ -48,7 +48,7 @@ class WorkerSetup:
     block_rows: int
 
     def taken_on(self) -> Job:
-        """Get this process ready, and return the job with its learner; raises TrainingError where that needs what is not here."""
+        """Get this process ready, and return the job with its learner; raises TrainingFailed where that lacks something."""
         shard.BLOCK_ROWS = self.block_rows
         try:
             # Written by the user's process, which is as free to run code here as the user is.
@@ -58,7 +58,7 @@ class WorkerSetup:
             hint = (
                 "sys.path.insert(0, ...) with the directory of its modules, before TRAIN; or WITH (executor = 'local')"
             )
-            raise TrainingError(message, hint=hint) from None
+            raise TrainingFailed(message, hint=hint) from None
         return replace(self.job, own=own)
 
 

@@ -34,6 +34,7 @@ from grouplearn.data.files.run_directory import (
 )
 from grouplearn.data.lists import Lists
 from grouplearn.errors import DataError, TrainingError
+from grouplearn.failures import Failure
 from grouplearn.learners import registry
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.metrics.sums import every_metric
@@ -248,7 +249,7 @@ def _has_known_words(manifest: Manifest) -> bool:
         return False
     try:
         check_values(definition.catalog or "", as_stored(definition))
-    except (DataError, ValueError):
+    except (DataError, Failure, ValueError):
         return False
     return True
 

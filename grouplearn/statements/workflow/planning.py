@@ -16,8 +16,8 @@ from grouplearn.bind.run import compatibility as legality
 from grouplearn.bind.run.options import OPERATORS
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog.rows.recorded import repeated_by
-from grouplearn.errors import Cancelled
 from grouplearn.extract.extract import fits_in_memory, statistics
+from grouplearn.failures import StatementInterrupted
 from grouplearn.interrupting import watched
 from grouplearn.plan import calibration
 from grouplearn.plan import choose as choosing
@@ -46,7 +46,7 @@ def planned(connection: duckdb.DuckDBPyConnection, checker: SqlChecker, bound: B
 
 
 def choose(physical: PhysicalPlan, cancelled: Callable[[], bool], *, every: bool = False) -> Choice:
-    """Run operators' schedules on the simulated runtime and choose among them; raises Cancelled.
+    """Run operators' schedules on the simulated runtime and choose among them; raises StatementInterrupted.
 
     Only those that may be chosen are run, or ``every`` one to be shown.
     """
@@ -123,7 +123,7 @@ def _operators(physical: PhysicalPlan) -> list[str]:
 def plan_ahead(physical: PhysicalPlan, name: str, workers: int, cancelled: Callable[[], bool]) -> None:
     """Find an exact schedule, which is remembered; it takes seconds in a library that hears no interrupt.
 
-    Raises Cancelled; the thread that searches then ends by itself.
+    Raises StatementInterrupted; the thread that searches then ends by itself.
     """
     if name != "mop" or physical.bound.options.scheduler != "exact":
         return
@@ -132,7 +132,7 @@ def plan_ahead(physical: PhysicalPlan, name: str, workers: int, cancelled: Calla
     while search.is_alive():
         search.join(timeout=0.1)
         if cancelled():
-            raise Cancelled("planning was interrupted; nothing was stored")
+            raise StatementInterrupted("planning was interrupted; nothing was stored")
 
 
 def _simulated(small: Miniature, name: str, workers: int, load_seconds: Callable[[int], float]) -> Timeline:
@@ -201,7 +201,7 @@ def _candidate(small: Miniature, name: str, workers: int, cancelled: Callable[[]
     def load(group: int) -> float:
         # Called for every load of every simulated worker: the place to look up now and then.
         if cancelled():
-            raise Cancelled("planning was interrupted; nothing was stored")
+            raise StatementInterrupted("planning was interrupted; nothing was stored")
         return small.load_seconds(group)
 
     if small.epochs == small.physical.epochs:

@@ -55,7 +55,7 @@ class Rounds:
 
 
 def search(rounds: Rounds, job: Job, progress: Progress, attendance: Attendance) -> Found:
-    """Train in rounds until every procedure is content or the job's deadline has passed; raises Cancelled.
+    """Train in rounds until every procedure is content or the job's deadline has passed; raises StatementInterrupted.
 
     ``progress`` is told how far it is. At each barrier the search hears what its control was told meanwhile. Procedures say
     the same for the same results, so with a ledger a search that died is made again from its first round: what the ledger

@@ -17,12 +17,12 @@ from grouplearn.catalog.records import RunOutcome
 from grouplearn.data import encoders
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoders import FittedItem
-from grouplearn.errors import did_you_mean
 from grouplearn.extract.extract import Statistics
 from grouplearn.interrupting import watched
 from grouplearn.learners import registry
 from grouplearn.learners.contract.cost import Coefficients
 from grouplearn.learners.metrics.sums import METRICS
+from grouplearn.messages import did_you_mean
 from grouplearn.plan import calibration
 from grouplearn.plan import choose as choosing
 from grouplearn.plan.choose import Choice
@@ -128,7 +128,7 @@ def resumed(manifest: Manifest, job: Job, scheduled: Scheduled, ledger: Ledger) 
 
 
 def run(work: Work, attendance: Attendance) -> RunOutcome:
-    """Carry the work out and merge what came back; raises Cancelled when ``attendance.cancelled()`` became true."""
+    """Carry the work out and merge what came back; raises StatementInterrupted when ``attendance.cancelled()`` became true."""
     job, ledger, watching = work.job, attendance.ledger, attendance.progress or _Silent()
     job = job if ledger is None else replace(job, states=str(ledger.directory))
     watching.started(work.summary)
@@ -149,7 +149,7 @@ def run(work: Work, attendance: Attendance) -> RunOutcome:
 def prepare(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> None:
     """Begin to start what the statement will run on, before its rows are read.
 
-    Raises TrainingError when a cluster does not answer, MissingDependency without Ray, Cancelled.
+    Raises TrainingFailed when a cluster does not answer, NotInstalled without Ray, StatementInterrupted.
     """
     executor, _ = choosing.executor(physical, importlib.util.find_spec("ray") is not None)
     get_ready(executor, Cluster.of(physical.bound.options), cancelled)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from grouplearn.data.files.plain import NotPlain, from_bytes, to_bytes
 from grouplearn.data.tensors import NotTensors
-from grouplearn.errors import TrainingError
+from grouplearn.failures import TrainingFailed
 from grouplearn.learners.contract.state import Artifact, State
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.job import CurvePoint
@@ -115,7 +115,7 @@ class Checkpointer:
         if training.visited == 0 and training.ended is None:
             try:
                 ledger.write(self._path, to_bytes(_plain(training)))
-            except TrainingError:
+            except TrainingFailed:
                 self.clock.next = math.inf  # the ledger tells of a full disk, where that matters
                 return
             self.clock.kept(began)

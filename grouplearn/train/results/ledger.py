@@ -23,7 +23,7 @@ from grouplearn.data.files.own_files import own_file, write_whole
 from grouplearn.data.files.plain import NotPlain, from_bytes, to_bytes
 from grouplearn.data.memory import memory_limit
 from grouplearn.data.ragged import Ragged
-from grouplearn.errors import TrainingError
+from grouplearn.failures import TrainingFailed
 from grouplearn.interrupting import watched
 from grouplearn.learners.contract.state import Artifact
 from grouplearn.schedule.messages import Blocks, Unit
@@ -79,7 +79,7 @@ class Ledger:
         self.seconds = max((segment.seconds for segment in before), default=0.0)
 
     def add(self, result: UnitResult) -> None:
-        """Take a result; raises TrainingError when the disk has no room, and then the run can be resumed."""
+        """Take a result; raises TrainingFailed when the disk has no room, and then the run can be resumed."""
         self._waiting.append(result)
         self.done += 1
         self.flush_when_due()
@@ -159,7 +159,7 @@ def read(directory: Path) -> tuple[Segment, ...]:
 
 
 def write(path: Path, content: bytes, hint: str = "free disk space, and RESUME MODEL goes on from here") -> None:
-    """Write a file with its digest, as a whole or not at all; raises TrainingError."""
+    """Write a file with its digest, as a whole or not at all; raises TrainingFailed."""
     draft = path.with_suffix(".draft")
     try:
         draft.unlink(missing_ok=True)
@@ -172,7 +172,7 @@ def write(path: Path, content: bytes, hint: str = "free disk space, and RESUME M
     except OSError as error:
         _remove(draft)
         message = f"what the run has reached could not be kept: {error.strerror}\nFile: {path}"
-        raise TrainingError(message, hint=hint) from None
+        raise TrainingFailed(message, hint=hint) from None
 
 
 def checked(path: Path) -> bytes | None:

@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from grouplearn.errors import TrainingError
+from grouplearn.failures import TrainingFailed
 from grouplearn.runtime.ray.cluster import CONTROL, Connection, connect, start_private
 from grouplearn.runtime.ray.rows import Rows
 from grouplearn.runtime.ray.run import ClusterLost, RayRun
@@ -93,7 +93,7 @@ class Driver:
             connection = (
                 connect(self._address) if self._address else start_private(os.path.join(self._directory, RAY_FILES))
             )
-        except TrainingError as error:
+        except TrainingFailed as error:
             self._pipe.send(Connected(Broken(-1, error.message, error.hint)))
             return
         self._started.set()
@@ -108,7 +108,7 @@ class Driver:
     def _run(self, connection: Connection, begin: Begin) -> None:
         try:
             self._carry_out(connection, begin)
-        except TrainingError as error:
+        except TrainingFailed as error:
             self._pipe.send(Broken(begin.run, error.message, error.hint))
         except connection.ray.exceptions.RayError as error:
             _raise_if_lost(connection)

@@ -20,7 +20,7 @@ from typing import Any
 
 from grouplearn.data.files.held_directories import HeldDirectories
 from grouplearn.data.files.own_files import own_directory
-from grouplearn.errors import TrainingError
+from grouplearn.failures import TrainingFailed
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.runtime.ray.network import handed_over
 from grouplearn.runtime.ray.supervised.pipe import PULSE, Connected, Idle, Pipe, PipeClosed, Stop
@@ -90,7 +90,7 @@ class Child:
             return True
 
     def connect(self, cancelled: Callable[[], bool]) -> None:
-        """Wait until it has its cluster; raises TrainingError when there is none, ChildLost, Interrupted."""
+        """Wait until it has its cluster; raises TrainingFailed when there is none, ChildLost, Interrupted."""
         seconds = CONNECT_SECONDS if self.address else START_SECONDS
         deadline = time.monotonic() + seconds
         while not self._connected:
@@ -99,13 +99,13 @@ class Child:
             message = self.receive()
             if isinstance(message, Connected):
                 if message.error is not None:
-                    raise TrainingError(message.error.message, hint=message.error.hint)
+                    raise TrainingFailed(message.error.message, hint=message.error.hint)
                 self._connected = True
             elif time.monotonic() > deadline:
                 if self.address:
                     message = f"the Ray cluster at {self.address} gave no answer within {seconds:g} s"
-                    raise TrainingError(message, hint="RESET grouplearn_address")
-                raise TrainingError(f"Ray did not start within {seconds:g} s", hint="WITH (executor = 'local')")
+                    raise TrainingFailed(message, hint="RESET grouplearn_address")
+                raise TrainingFailed(f"Ray did not start within {seconds:g} s", hint="WITH (executor = 'local')")
 
     def watch(self, timeout: float) -> None:
         """Raise ChildLost when it has given no sign of life for ``timeout`` seconds: it was stopped, or is stuck."""
@@ -268,7 +268,7 @@ def _new_home() -> tuple[Path, Any]:
         return homes.parent / name, homes.make(name)
     except OSError as error:
         message = f"no directory for Ray could be made: {error}"
-        raise TrainingError(message, hint="WITH (executor = 'local')") from None
+        raise TrainingFailed(message, hint="WITH (executor = 'local')") from None
 
 
 def _end_leftovers(home: Path, session: str) -> None:
