@@ -23,6 +23,7 @@ from grouplearn.data import memory
 from grouplearn.data.dataset import ARRAYS, Dataset, DatasetFiles
 from grouplearn.data.files.run_directory import PID_FILE, RunDirectory, is_locked, remove_stale, size
 from grouplearn.extract import extract
+from grouplearn.failures import TrainingFailed
 from grouplearn.statements.workflow import training
 
 TRAIN = (
@@ -92,7 +93,7 @@ def test_models_do_not_depend_on_where_rows_are(
     ("error", "told"),
     [
         (KeyboardInterrupt, KeyboardInterrupt),
-        (grouplearn.TrainingError("lost"), grouplearn.TrainingError),
+        (TrainingFailed("lost"), grouplearn.TrainingError),
         (MemoryError, grouplearn.OutOfMemory),
     ],
 )
@@ -176,13 +177,13 @@ def test_a_full_disk_is_told_in_full(
 def test_a_directory_that_somebody_took_away_is_told(tmp_path: Path) -> None:
     with RunDirectory.beside(tmp_path / "shop.duckdb") as directory:
         directory.path.rename(tmp_path / "stolen")
-        with pytest.raises(grouplearn.TrainingError, match="its directory is not there any more"):
+        with pytest.raises(TrainingFailed, match="its directory is not there any more"):
             directory.array("x", (3,), np.float64)
 
 
 def test_a_place_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with RunDirectory(tmp_path / "file") as directory, pytest.raises(grouplearn.TrainingError) as caught:
+    with RunDirectory(tmp_path / "file") as directory, pytest.raises(TrainingFailed) as caught:
         directory.array("y", (3,), np.float64)
     assert str(caught.value) == (
         "the rows do not fit in memory, and no directory for them could be made: "
