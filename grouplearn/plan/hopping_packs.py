@@ -11,7 +11,7 @@ from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.plan.physical import PhysicalPlan, repacked
 from grouplearn.schedule.mop.hopper import hopping_shards
 
-#: Most sub-epochs of an epoch that are scheduled exactly. HiGHS proves the optimum of 24 within 10 s and of 30 seldom.
+#: Most sub-epochs of an epoch that are scheduled exactly. HiGHS proves the optimum of 30 within 10 s.
 MAX_EXACT = 64
 
 

@@ -4,9 +4,11 @@ import itertools
 
 import numpy as np
 import pytest
+import scipy.optimize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grouplearn.schedule.mop import open_shop
 from grouplearn.schedule.mop.exact_shop import exact_starts
 from grouplearn.schedule.mop.open_shop import dense_starts, planned, starts_of
 from grouplearn.schedule.mop.shop import OpenShop
@@ -80,7 +82,7 @@ def test_the_example_of_the_paper() -> None:
     """An instance with the makespans of Figure 5: 7 units of time, where whole tasks take 9 at best (6 + 3, 6, 3 + 3)."""
     times = {0: 2.0, 1: 1.0, 2: 1.0, 3: 1.0, 4: 2.0}  # seconds of a whole epoch are three times that
     shop = OpenShop({(unit, place): seconds for unit, seconds in times.items() for place in range(3)})
-    starts = exact_starts(shop, 20.0)
+    starts = exact_starts(shop, 1e9)
     assert starts is not None
     assert shop.makespan(starts) == pytest.approx(7.0)
     assert shop.makespan(dense_starts(shop, sorted(times))) <= 7.0 + 2 * 2.0
@@ -90,3 +92,15 @@ def test_equal_questions_are_answered_once_and_in_the_same_order() -> None:
     seconds = {visit: 1.0 + visit[0] for visit in itertools.product(range(4), range(3))}
     assert planned("vector", seconds) is planned("vector", dict(seconds))
     assert planned("exact", {}) == ()
+
+
+def test_no_clock_decides_an_exact_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, float]] = []
+    milp = scipy.optimize.milp
+    monkeypatch.setattr(
+        scipy.optimize, "milp", lambda *given, **named: asked.append(dict(named["options"])) or milp(*given, **named)
+    )
+    shop = OpenShop({visit: 1.0 + sum(visit) % 3 for visit in itertools.product(range(5), range(4))})
+    starts_of("exact", shop)
+    assert asked == [{"node_limit": int(open_shop.EXACT_WORK / 70**2)}]
+    assert starts_of("exact", shop, 1e5) == starts_of("exact", shop, 1e5)

@@ -11,13 +11,13 @@ import scipy.sparse
 from grouplearn.schedule.mop.shop import OpenShop, Starts, Visit
 
 
-def exact_starts(shop: OpenShop, limit: float) -> Starts | None:
-    """Return the starts of the shortest schedule found within ``limit`` seconds; None if none was found."""
-    found = _solved(shop, limit)
+def exact_starts(shop: OpenShop, work: float) -> Starts | None:
+    """Return the starts of the shortest schedule found with so much ``work``, see ``open_shop``; None if none was found."""
+    found = _solved(shop, work)
     return None if found is None else _compact(shop, found)
 
 
-def _solved(shop: OpenShop, limit: float) -> Starts | None:
+def _solved(shop: OpenShop, work: float) -> Starts | None:
     """Return the solver's starts, which are in order but exact to its tolerance only.
 
     min C with X_b ≥ X_a + T_a - V z and X_a ≥ X_b + T_b - V (1 - z) for every two visits a, b of one unit (Y of the paper)
@@ -45,7 +45,7 @@ def _solved(shop: OpenShop, limit: float) -> Starts | None:
         integrality=binary,
         bounds=scipy.optimize.Bounds(lower, np.maximum(lower, upper)),
         constraints=scipy.optimize.LinearConstraint(rows, lb=least),
-        options={"time_limit": limit},
+        options={"node_limit": max(1, int(work / max(1, len(pairs)) ** 2))},
     )
     if found.x is None:
         return None

@@ -11,8 +11,9 @@ from grouplearn.schedule.workload import Scheduler
 
 __all__ = ["Visit", "planned", "starts_of"]
 
-#: How long the exact scheduler may take, in seconds; the best order found by then is used.
-EXACT_SECONDS = 10.0
+#: Nodes of its tree that the exact scheduler may visit, times the square of how many pairs of visits it puts in order: some
+#: ten seconds. Not seconds: a faster processor would find another order, and with it other models.
+EXACT_WORK = 1e8
 
 
 def planned(scheduler: Scheduler, seconds: Mapping[Visit, float]) -> tuple[Visit, ...]:
@@ -26,13 +27,13 @@ def _planned(scheduler: Scheduler, seconds: tuple[tuple[Visit, float], ...]) -> 
     return tuple(sorted(starts, key=lambda visit: (starts[visit], visit)))
 
 
-def starts_of(scheduler: Scheduler, shop: OpenShop, limit: float = EXACT_SECONDS) -> Starts:
+def starts_of(scheduler: Scheduler, shop: OpenShop, work: float = EXACT_WORK) -> Starts:
     """Return when each visit starts.
 
     ``vector`` (5.2): units in an order in which the load of all shards grows evenly; where the largest load is at least
     (p² + p - 1) times the longest visit the order is staggered, which is optimal, else dense, which is within (p - 1) longest
     visits of the optimum. ``exact`` (5.1): the mixed-integer program, or the dense order where it finds nothing better
-    within ``limit`` seconds.
+    with so much ``work``.
     """
     from grouplearn.schedule.mop.exact_shop import exact_starts  # their solvers take a while to import
     from grouplearn.schedule.mop.vector_shop import rearranged, staggered
@@ -40,7 +41,7 @@ def starts_of(scheduler: Scheduler, shop: OpenShop, limit: float = EXACT_SECONDS
     arranged = rearranged(shop)
     dense = dense_starts(shop, arranged.order)
     if scheduler == "exact":
-        found = exact_starts(shop, limit)
+        found = exact_starts(shop, work)
         return dense if found is None or shop.makespan(found) >= shop.makespan(dense) else found
     return staggered(shop, arranged) or dense
 
