@@ -6,6 +6,7 @@ import ctypes
 import errno
 import gc
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -77,7 +78,10 @@ def rows_stay_in_memory(n_bytes: int, limit: int) -> bool:
 
 
 def _physical() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # no such call on Windows
+        return sys.maxsize
 
 
 def _container_limits() -> list[int]:

@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 
 from grouplearn import sqltext
-from grouplearn.bind.run.memory_limit import check_size
+from grouplearn.bind.run.sizes import check_size
 
 #: The share of a memory limit that DuckDB's buffers may take. It holds rows once where training holds them several times,
 #: and what it does not hold it spills to its ``temp_directory``.

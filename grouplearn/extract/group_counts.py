@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from grouplearn.amounts import amount_of_bytes
 from grouplearn.bind.bind import grouping
 from grouplearn.bind.bound import BoundTrain
-from grouplearn.bind.run import memory_limit as memory
 from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.data.memory import memory_limit
 from grouplearn.extract.batches import batches
 from grouplearn.interrupting import watched
 from grouplearn.parser.statements import Sql
@@ -92,7 +92,7 @@ def _grouping_mask(members: Sequence[int], n_keys: int) -> int:
 
 def limit_of(bound: BoundTrain) -> int:
     """Return the bytes that a plan and its results may take."""
-    return max(_ALWAYS, bound.options.memory_limit or memory.default_limit())
+    return max(_ALWAYS, memory_limit(bound.options.memory_limit))
 
 
 def refuse_many_groups(checker: SqlChecker, bound: BoundTrain, groups: int) -> None:

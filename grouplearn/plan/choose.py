@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from grouplearn.amounts import amount_of_bytes, counted, rounded_seconds, share, two_digits
 from grouplearn.bind import searching
 from grouplearn.bind.run import compatibility as legality
-from grouplearn.bind.run import memory_limit as memory
+from grouplearn.data.memory import memory_limit
 from grouplearn.interrupting import watched
 from grouplearn.plan.physical import RAY_REPAYS_SECONDS, RAY_REPAYS_WITHIN, PhysicalPlan
 from grouplearn.plan.rounds import round_facts
@@ -164,7 +164,7 @@ def fits(physical: PhysicalPlan, candidate: Candidate) -> bool:
 
 
 def _limit(physical: PhysicalPlan) -> int:
-    return physical.bound.options.memory_limit or memory.default_limit()
+    return memory_limit(physical.bound.options.memory_limit)
 
 
 def _needed(candidate: Candidate) -> int:

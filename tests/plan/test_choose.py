@@ -8,8 +8,8 @@ import pytest
 from helpers.plans import candidate, planned
 
 from grouplearn.bind.run import compatibility as legality
-from grouplearn.bind.run import memory_limit as memory
 from grouplearn.bind.run.options import RUN_OPTIONS
+from grouplearn.data import memory
 from grouplearn.learners import registry
 from grouplearn.learners.contract.access import BOOSTING
 from grouplearn.plan.choose import affordable, choose, threads
@@ -145,7 +145,7 @@ def test_what_is_no_price(value: object) -> None:
 
 
 def test_the_default_limit_is_most_of_the_memory() -> None:
-    assert 0 < memory.default_limit() < 2**50
+    assert 0 < memory.memory_limit() < 2**50
 
 
 def test_threads_are_used_where_they_help_or_are_asked_for(con: duckdb.DuckDBPyConnection) -> None:

@@ -13,8 +13,8 @@ from grouplearn import sqltext
 from grouplearn.bind import ways
 from grouplearn.bind.run import averaging, hopping
 from grouplearn.bind.run import compatibility as legality
-from grouplearn.bind.run.memory_limit import check_size
 from grouplearn.bind.run.resources import DEFAULT_TIMEOUT, check_address, check_timeout
+from grouplearn.bind.run.sizes import check_size
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.errors import BindError
 from grouplearn.failures import WrongValue
