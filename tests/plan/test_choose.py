@@ -8,6 +8,7 @@ import pytest
 from helpers.plans import candidate, planned
 
 from grouplearn.bind.run import compatibility as legality
+from grouplearn.bind.run import sizes
 from grouplearn.bind.run.options import RUN_OPTIONS
 from grouplearn.data import memory
 from grouplearn.learners import registry
@@ -129,13 +130,13 @@ def test_an_illegal_combination_is_refused_at_its_place(
     [("8GB", 8 * 10**9), ("8 gib", 8 * 2**30), ("1.5 MB", 1_500_000), ("100B", 100), ("2TiB", 2 * 2**40)],
 )
 def test_sizes(text: str, size: int) -> None:
-    assert memory.check_size(text) == size
+    assert sizes.check_size(text) == size
 
 
 @pytest.mark.parametrize("value", ["8", "GB", "-1GB", "0 kB", "0.1B", 8, None, True, "8 PB"])
 def test_what_is_no_size(value: object) -> None:
     with pytest.raises(ValueError, match="must be"):
-        memory.check_size(value)
+        sizes.check_size(value)
 
 
 @pytest.mark.parametrize("value", [None, True, "1", "", -0.01, float("nan"), float("inf"), [1]])
