@@ -124,7 +124,7 @@ def of_best(definition: ModelDefinition, best: Sequence[Best]) -> Prediction:
         return _vectors(definition, best)
     if _takes_lists(definition):
         return _function(_OF_LISTS)
-    return _trees(definition, best) if registry.grows_trees(definition.learner) else _layers(best)
+    return _trees(definition, best) if registry.form(definition.learner) == "trees" else _layers(best)
 
 
 def _takes_lists(definition: ModelDefinition) -> bool:
@@ -368,7 +368,7 @@ def stored_form(con: duckdb.DuckDBPyConnection, catalog: str, model: str, defini
         and not definition.answer.views
         and first_row(con, f"SELECT 1 FROM {table(catalog, 'groups')} {where} AND best IS NOT NULL") is None
     ):
-        return SqlForm("trees") if registry.grows_trees(definition.learner) else SqlForm("layers", 1)
+        return SqlForm("trees") if registry.form(definition.learner) == "trees" else SqlForm("layers", 1)
     if not reason and definition.answer.views:
         widest = first_row(con, f"SELECT max(len(features)) FROM {table(catalog, 'groups')} {where}")
         if widest and (widest[0] or 0) <= MOST_FEATURES:

@@ -29,7 +29,7 @@ _MAKERS: Mapping[str, Callable[[duckdb.DuckDBPyConnection, StoredModel], Files]]
 def formats_of(model: StoredModel) -> dict[str, str | None]:
     """Return every format with the reason why the model has none of that kind, None for one that it has."""
     definition = model.definition
-    trees = registry.grows_trees(definition.learner)
+    trees = registry.form(definition.learner) == "trees"
     own = not definition.linear and registry.form(definition.learner) == "own"
     return {
         "native": None,

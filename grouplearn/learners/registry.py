@@ -92,11 +92,6 @@ def form(name: str) -> Form:
     return learner(name).form if name in names() else "own"
 
 
-def grows_trees(name: str) -> bool:
-    """Return whether a learner's models are LightGBM's."""
-    return form(name) == "trees"
-
-
 def has_linear_leaves(name: str, configs: Sequence[Config]) -> bool:
     """Return whether a learner's models may be trees whose leaves are linear models."""
     return name in names() and any(map(learner(name).linear_leaves, configs))

@@ -51,7 +51,7 @@ def _content(definition: ModelDefinition, best: Best) -> bytes:
     graph = Graph([fitted.item.name for fitted in best.group.fitted])
     if not best.features:
         raise CannotExchange(f"group {list(best.group.keys)} has no feature, and ONNX needs an input")
-    handles_missing = registry.grows_trees(definition.learner)
+    handles_missing = registry.form(definition.learner) == "trees"
     try:
         x = encoded(graph, best.group.fitted, finite=not handles_missing)
     except NoForm as error:
@@ -70,7 +70,7 @@ def _scores(graph: Graph, definition: ModelDefinition, best: Best, x: str) -> st
     artifact = best.group.artifact
     if definition.linear:
         return _affine(graph, x, artifact.tensors["weights"], artifact.tensors["intercept"])
-    if registry.grows_trees(definition.learner):
+    if registry.form(definition.learner) == "trees":
         outputs = len(best.group.classes) if definition.task.scores_classes else 1
         return tree_scores(graph, artifact.text, x, outputs)
     network = Networks.of(artifact)
@@ -99,7 +99,7 @@ def _masked(graph: Graph, bad: str | None, value: str) -> str:
 
 def _link(definition: ModelDefinition, best: Best) -> Link:
     """Return the link of a group's model: that of its trees, which may differ from group to group."""
-    if registry.grows_trees(definition.learner):
+    if registry.form(definition.learner) == "trees":
         return gbdt_objectives.in_text(best.group.artifact.text).link
     return min(registry.links(definition.learner, definition.configs, definition.task))
 
