@@ -27,9 +27,7 @@ if "GROUPLEARN_EXPLORE" not in os.environ and importlib.util.find_spec("hypothes
         providers._get_local_constants = functools.partial(getattr, providers, "_local_constants")
 
 #: The files that take longest: where two run at a time, none of them is to begin when the others have ended.
-#: The first is short: it adds a folder to sys.path, which a Ray that another file has left warm does not learn of.
 LONGEST = (
-    "own_learners",
     "ray_faults", "single_precision", "ray", "slt", "ray_steps", "expressions", "durable", "rules", "networks", "steps",
     "names", "dbt", "magics", "same_model", "damaged", "hostile_runs", "mutants", "trust", "durable_inside", "faults",
     "durable_searches", "gang_members", "every_pair", "flights", "classes", "end_to_end", "kills", "wide", "prediction",

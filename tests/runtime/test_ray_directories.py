@@ -10,6 +10,7 @@ import pytest
 from helpers.runtime_jobs import job
 
 from grouplearn.failures import TrainingFailed
+from grouplearn.runtime.ray.network import LearnerCode
 from grouplearn.runtime.ray.rows import Rows
 from grouplearn.runtime.ray.worker import WorkerSetup
 
@@ -106,7 +107,7 @@ def test_networks_of_a_prompt_bring_what_they_imported_from_the_current_director
 
 def test_a_network_whose_modules_are_not_found_is_told_of_as_such() -> None:
     a_job = job("mlp", ({},), groups=1, rows=4)
-    errand = WorkerSetup(a_job, b"cno_such_module\nWIDTH\n.", Rows(None, True), None, 0.0, 8)
+    errand = WorkerSetup(a_job, LearnerCode(b"cno_such_module\nWIDTH\n."), Rows(None, True), None, 0.0, 8)
     with pytest.raises(
         TrainingFailed, match=r"^other processes cannot import .* mlp needs: No module named 'no_such_module'"
     ):
@@ -124,3 +125,17 @@ def test_modules_beside_a_script_are_found_from_wherever_it_is_run(tmp_path: Pat
         late + PROMPT.replace("grouplearn, net\n", "grouplearn\n").replace("net.dense", "dense")
     )
     run(elsewhere, str(own / "train.py"))
+
+
+def test_a_process_that_was_there_before_looks_where_the_user_looks_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "written_later.py").write_text("WIDTH = 7\n", encoding="utf-8")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    code = b"cwritten_later\nWIDTH\n."
+    with pytest.raises(ImportError):
+        LearnerCode(code).loaded()
+    for _ in range(2):
+        assert LearnerCode(code, (str(tmp_path),)).loaded() == 7  # type: ignore[comparison-overlap]
+    assert sys.path.count(str(tmp_path)) == 1
+    monkeypatch.delitem(sys.modules, "written_later")

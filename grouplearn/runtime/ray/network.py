@@ -9,6 +9,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,8 +20,26 @@ from grouplearn.learners.contract.learner import Learner
 _OURS = "grouplearn"
 
 
-def learner_code(learner: Learner | None) -> bytes | None:
-    """Return a learner that is not built in as bytes for other processes; raises TrainingFailed when it cannot be sent.
+@dataclass(frozen=True, slots=True)
+class LearnerCode:
+    """A learner that is not built in as bytes, and the folders in which the user's process looks for modules."""
+
+    content: bytes
+    folders: tuple[str, ...] = ()
+
+    def loaded(self) -> Learner:
+        """Return the learner, whose modules are also looked for where the user's process finds them now.
+
+        A process that was there before may have another search path.
+        """
+        sys.path.extend(folder for folder in self.folders if folder not in sys.path)
+        # Written by the user's process, which is as free to run code here as the user is.
+        learner: Learner = pickle.loads(self.content)  # noqa: S301
+        return learner
+
+
+def learner_code(learner: Learner | None) -> LearnerCode | None:
+    """Return a learner that is not built in for other processes; raises TrainingFailed when it cannot be sent.
 
     Its functions are sent as they are: a worker need not be able to import the file that they were written in, nor what
     that imported from the current directory. A learner without any is imported there, by module and name of its class.
@@ -28,7 +47,8 @@ def learner_code(learner: Learner | None) -> bytes | None:
     if learner is None:
         return None
     functions = learner.functions()
-    return _by_value(learner, functions) if functions else _by_name(learner)
+    content = _by_value(learner, functions) if functions else _by_name(learner)
+    return LearnerCode(content, tuple(handed_over()))
 
 
 def _by_name(learner: Learner) -> bytes:

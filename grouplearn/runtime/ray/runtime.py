@@ -19,7 +19,7 @@ from grouplearn.failures import StatementInterrupted, TrainingFailed, not_instal
 from grouplearn.learners import registry
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.runtime.ray.coordinator import Coordinator
-from grouplearn.runtime.ray.network import learner_code
+from grouplearn.runtime.ray.network import LearnerCode, learner_code
 from grouplearn.runtime.ray.rows import bare, place_for, shared_files
 from grouplearn.runtime.ray.settings import Cluster
 from grouplearn.runtime.ray.supervised.pipe import Begin, Broken, News, Orders, Stop
@@ -140,7 +140,7 @@ class _Sent:
     job: Job
     rows: DatasetFiles
     in_memory: bool
-    code: bytes | None
+    code: LearnerCode | None
     scratch: str
 
 

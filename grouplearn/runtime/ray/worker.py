@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import pickle
 import threading
 from collections import Counter
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from grouplearn.data.files.plain import to_bytes
 from grouplearn.failures import TrainingFailed
 from grouplearn.learners.contract.control import Gang
 from grouplearn.runtime.ray.cluster import import_ray
+from grouplearn.runtime.ray.network import LearnerCode
 from grouplearn.runtime.ray.products import FETCH_SECONDS, Gone, Made, ProductStore
 from grouplearn.runtime.ray.rows import Rows
 from grouplearn.runtime.worker import LastTaken, Watch, Worker
@@ -41,7 +41,7 @@ class WorkerSetup:
     """
 
     job: Job
-    code: bytes | None
+    code: LearnerCode | None
     rows: Rows
     shelf: ProductStore | None
     began: float
@@ -51,8 +51,7 @@ class WorkerSetup:
         """Get this process ready, and return the job with its learner; raises TrainingFailed where that lacks something."""
         shard.BLOCK_ROWS = self.block_rows
         try:
-            # Written by the user's process, which is as free to run code here as the user is.
-            own = None if self.code is None else pickle.loads(self.code)  # noqa: S301
+            own = None if self.code is None else self.code.loaded()
         except (ImportError, AttributeError) as error:
             message = f"other processes cannot import what the learner {self.job.learner} needs: {error}"
             hint = (

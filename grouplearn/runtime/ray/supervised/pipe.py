@@ -15,6 +15,7 @@ from typing import Any
 from grouplearn.data.dataset import Dataset, DatasetFiles
 from grouplearn.data.files.plain import NotPlain, from_bytes, to_bytes
 from grouplearn.learners.contract.problem import Task
+from grouplearn.runtime.ray.network import LearnerCode
 from grouplearn.runtime.ray.settings import Cluster
 from grouplearn.schedule.messages import Discard, Finish, Instruction, Load, Part, Release, Run, RunStep, Step
 from grouplearn.train.group_table import GroupTable
@@ -47,7 +48,7 @@ class Begin:
     groups: GroupTable
     rows: DatasetFiles
     in_memory: bool
-    code: bytes | None
+    code: LearnerCode | None
     workers: int
     first_worker: int
     began: float
