@@ -276,5 +276,5 @@ class Runtime(Protocol):
     def run(
         self, job: Job, operator: Operator, workers: int, observer: Observer, cancelled: Callable[[], bool]
     ) -> tuple[UnitResult, ...]:
-        """Run every unit and return the results in unit order; raises Cancelled within 2 s of ``cancelled()`` being true."""
+        """Run every unit and return the results in unit order; raises StatementInterrupted within 2 s of ``cancelled()``."""
         ...

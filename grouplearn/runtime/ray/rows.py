@@ -67,7 +67,7 @@ def bare(job: Job) -> Job:
 
 
 def shared_files(dataset: Dataset, directory: RunDirectory) -> DatasetFiles:
-    """Return files with the rows of a dataset: its own, or copies made in ``directory``; raises TrainingError."""
+    """Return files with the rows of a dataset: its own, or copies made in ``directory``; raises TrainingFailed."""
     if dataset.files is not None:
         return dataset.files
     for name in dataset.array_names:

@@ -148,7 +148,8 @@ class Idle:
 WRITTEN_KINDS = (*RESULT_KINDS, Carried)
 _KINDS = (
     *WRITTEN_KINDS, Absent, Begin, Broken, Cluster, Connected, Dataset, DatasetFiles, Discard, Finish, GroupTable, Idle, Job,
-    Joined, Load, Lost, News, Orders, Part, Release, Run, RunStep, Step, StepAnswer, StepEnded, Stop, Task, UnitEnded,
+    Joined, LearnerCode, Load, Lost, News, Orders, Part, Release, Run, RunStep, Step, StepAnswer, StepEnded, Stop, Task,
+    UnitEnded,
 )  # fmt: skip
 
 
