@@ -12,6 +12,7 @@ from grouplearn.learners.contract.config import SOLVER, Value
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.messages import did_you_mean
 from grouplearn.parser.statements import Option
+from grouplearn.sqltext import shown
 
 
 def choose(checker: SqlChecker, learner: Learner, options: tuple[Option, ...], settings: Mapping[str, Any]) -> Learner:
@@ -54,7 +55,7 @@ def _named(checker: SqlChecker, ways: tuple[Learner, ...], option: Option) -> Le
     if found is not None:
         return found
     solvers = [each.solver for each in ways]
-    message = f"unknown solver {value!r}\nSolvers of {ways[0].name}: {', '.join(solvers)}"
+    message = f"unknown solver {shown(value)}\nSolvers of {ways[0].name}: {', '.join(solvers)}"
     raise checker.error(message, option.value.span, did_you_mean(str(value), solvers))
 
 

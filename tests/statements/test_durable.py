@@ -485,7 +485,7 @@ def saying(change: Callable[[durable.Manifest], durable.Manifest]) -> Callable[[
     def harm(manifest: Path) -> None:
         content = ledger.checked(manifest)
         assert content is not None
-        ledger.write(manifest, to_bytes(change(from_bytes(content, durable._KINDS))))
+        ledger.write(manifest, to_bytes(change(from_bytes(content, durable.KINDS))))
 
     return harm
 

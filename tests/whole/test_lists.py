@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.dying_runs import answer, dies, units_trained
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import MultiLabelBinarizer
 
@@ -236,3 +237,38 @@ def test_where_every_group_failed_there_is_no_prediction(item: str) -> None:
             "SELECT DISTINCT (predict('m', r)).prediction FROM r UNION ALL SELECT DISTINCT prediction FROM m_predict(r)"
         )
         assert con.execute(query).fetchall() == [(None,), (None,)]
+
+
+SOLVERS = ("lbfgs", "coordinate_descent", "sgd")
+MODELS = "FROM (SELECT * EXCLUDE (model) FROM grouplearn.artifacts) ORDER BY ALL"
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_run_over_lists_that_died_is_resumed_with_the_same_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, solver: str
+) -> None:
+    items = ITEMS.format(buckets=64)
+    train = f"TRAIN MODEL m USING logistic_regression PREDICT yes FEATURES {items} FROM t GROUP BY g VALIDATE SAMPLE 20% WITH"
+    path = tmp_path / "rows.duckdb"
+    connected(path=str(path)).close()
+    options = f"solver = '{solver}', epochs = 4"
+    expected = answer(path, f"{train} ({options})", MODELS)
+    answer(path, "DROP MODEL m")
+    dies(path, monkeypatch, f"{train} ({options}, durable = true, operator = 'group_task_parallel')", units=2)
+    trained = units_trained(monkeypatch)
+    assert answer(path, "RESUME MODEL m", MODELS) == expected
+    assert len(trained) == 2
+
+
+def test_workers_of_ray_have_the_same_models_of_lists() -> None:
+    items = ITEMS.format(buckets=64)
+    with connected() as con:
+        for solver in SOLVERS:
+            found = []
+            for place in ("local", "ray"):
+                con.execute(
+                    f"TRAIN OR REPLACE MODEL m USING logistic_regression PREDICT yes FEATURES {items} FROM t GROUP BY g"
+                    f" WITH (solver = '{solver}', epochs = 4, executor = '{place}', workers = 2)"
+                ).fetchall()
+                found.append(con.execute(MODELS).fetchall())
+            assert found[0] == found[1]

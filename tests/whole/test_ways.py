@@ -134,6 +134,7 @@ def test_an_operator_chooses_the_first_way_that_it_runs(con: grouplearn.Connecti
     [
         ("WITH (solver = 'adam')", "unknown solver 'adam'\nSolvers of mean_of: sums, sgd"),
         ("WITH (solver = 'sdg')", 'Hint: Did you mean "sgd"?'),
+        ("WITH (solver = NULL)", "unknown solver NULL\nSolvers of mean_of: sums, sgd"),
         ("WITH (solver = 7)", "unknown solver 7\nSolvers of mean_of: sums, sgd"),
         ("WITH (rate = 0.1)", "Hint: rate is a hyperparameter of WITH (solver = 'sgd')."),
         ("OVER GRID (rate IN (0.1))", "Hint: rate is a hyperparameter of WITH (solver = 'sgd')."),

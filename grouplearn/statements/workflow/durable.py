@@ -95,7 +95,7 @@ class Manifest:
         return replace(self.job, dataset=dataset, own=registry.other(self.job.learner, self.job.configs))
 
 
-_KINDS = (
+KINDS = (
     *ledger.RESULT_KINDS, Averages, Choices, Dataset, DatasetFiles, FileSums, Group, Hops, HyperparameterColumn, ItemColumn, Job,
     KeyColumn, Lists, Manifest, ModelDefinition, Range, SearchPlan, Task, Workload,
 )  # fmt: skip
@@ -190,7 +190,7 @@ def _every(database: str) -> Iterator[UnfinishedRun | Unreadable]:
     for path in durable_runs(runs_of(database)):
         try:
             content = ledger.checked(path / MANIFEST)
-            manifest = None if content is None else from_bytes(content, _KINDS)
+            manifest = None if content is None else from_bytes(content, KINDS)
         except OSError:
             content = manifest = None
         except NotPlain:

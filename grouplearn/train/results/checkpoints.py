@@ -47,7 +47,7 @@ class _Reached:
     waiting: tuple[int, ...]
 
 
-_KINDS = (Artifact, CurvePoint, _FitReached, _Reached)
+KINDS = (Artifact, CurvePoint, _FitReached, _Reached)
 
 
 @dataclass
@@ -94,7 +94,7 @@ class Checkpointer:
         """Return what was reached, None where nothing was kept or it is damaged."""
         content = ledger.checked(self._path) if self.directory else None
         try:
-            found = None if content is None else from_bytes(content, _KINDS)
+            found = None if content is None else from_bytes(content, KINDS)
             training = _training(found) if isinstance(found, _Reached) else None
         except (NotPlain, NotTensors):
             return None

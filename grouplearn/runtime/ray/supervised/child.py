@@ -36,6 +36,7 @@ from grouplearn.runtime.ray.supervised.pipe import (
     Pipe,
     PipeClosed,
     Stop,
+    Unreadable,
 )
 from grouplearn.runtime.ray.supervised.processes import end_session, processes_named
 from grouplearn.runtime.ray.worker import WorkerSetup
@@ -188,6 +189,8 @@ def main(end: int, user: int, directory: str, address: str) -> None:
     guard.start()
     try:
         Driver(Pipe(connected), directory, address, started).serve()
+    except Unreadable as error:
+        sys.stderr.write(f"{error}\n")
     except (ClusterLost, PipeClosed):
         pass
     except BaseException:

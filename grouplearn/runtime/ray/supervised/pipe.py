@@ -14,6 +14,7 @@ from typing import Any
 
 from grouplearn.data.dataset import Dataset, DatasetFiles
 from grouplearn.data.files.plain import NotPlain, from_bytes, to_bytes
+from grouplearn.data.lists import Lists
 from grouplearn.learners.contract.problem import Task
 from grouplearn.runtime.ray.network import LearnerCode
 from grouplearn.runtime.ray.settings import Cluster
@@ -146,15 +147,19 @@ class Idle:
 
 #: Results as workers write them; trials of a search carry their states.
 WRITTEN_KINDS = (*RESULT_KINDS, Carried)
-_KINDS = (
+KINDS = (
     *WRITTEN_KINDS, Absent, Begin, Broken, Cluster, Connected, Dataset, DatasetFiles, Discard, Finish, GroupTable, Idle, Job,
-    Joined, LearnerCode, Load, Lost, News, Orders, Part, Release, Run, RunStep, Step, StepAnswer, StepEnded, Stop, Task,
+    Joined, LearnerCode, Lists, Load, Lost, News, Orders, Part, Release, Run, RunStep, Step, StepAnswer, StepEnded, Stop, Task,
     UnitEnded,
 )  # fmt: skip
 
 
 class PipeClosed(Exception):
     """The other side is gone, or what it says makes no sense."""
+
+
+class Unreadable(PipeClosed):
+    """What the other side says makes no sense."""
 
 
 class Pipe:
@@ -214,9 +219,9 @@ class Pipe:
         content = bytes(self._buffer[_SIZE : _SIZE + size])
         del self._buffer[: _SIZE + size]
         try:
-            return from_bytes(content, _KINDS)
+            return from_bytes(content, KINDS)
         except NotPlain as error:
-            raise PipeClosed(str(error)) from None
+            raise Unreadable(str(error)) from None
 
     def _wait(self, event: int, seconds: float) -> bool:
         poll = select.poll()

@@ -1,0 +1,49 @@
+"""What goes wrong where there is no database: in learners, data, kernels, schedules and runtimes.
+
+``grouplearn.errors`` has DB-API's names of the same, as which sessions raise them (``errors.as_database_errors``).
+"""
+
+from __future__ import annotations
+
+from grouplearn.messages import render
+
+
+class WrongValue(ValueError):
+    """A value that is not allowed where it stands; the hint names one that it may be meant to be."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class Failure(Exception):
+    """Something that ends a statement: what is wrong, and what may help."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(render(message, None, None, hint))
+        self.message, self.hint = message, hint
+
+
+class TrainingFailed(Failure):
+    """The run as a whole failed; a failing group alone never raises."""
+
+
+class StatementInterrupted(Failure):
+    """The user interrupted the statement; the database is unchanged."""
+
+
+class NotInstalled(Failure):
+    """An optional package is not installed; the hint holds the exact install command."""
+
+
+class NotMeasured(Failure):
+    """What a learner costs cannot be measured, or measurements cannot be used."""
+
+
+class WrongData(Failure):
+    """What is given, or stored, is not such as can be used."""
+
+
+def not_installed(what: str, packages: str, extra: str) -> NotInstalled:
+    """Return the failure that ``what`` needs packages which are not installed, with the extra of ours that installs them."""
+    return NotInstalled(f"{what} needs {packages}, which is not installed", hint=f'pip install "grouplearn[{extra}]"')

@@ -1,0 +1,73 @@
+"""How every message is written: what is wrong, where (``LINE n`` and a caret under the whole token), what is allowed, a hint."""
+
+from __future__ import annotations
+
+import difflib
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from grouplearn.visible import visible, visible_lines
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Half-open range of character offsets ``[start, end)`` into the text of one statement."""
+
+    start: int
+    end: int
+
+
+def render(message: str, text: str | None, span: Span | None, hint: str | None = None) -> str:
+    """Return ``message``, the line of ``text`` that holds ``span`` with carets under the whole token, and the hint.
+
+    A span over several lines is underlined to the end of its first line. Long lines are cut around the token. Characters that
+    are hidden, or that a terminal obeys, are made visible: names and values may hold any.
+    """
+    parts = [visible_lines(message)]
+    if text is not None and span is not None:
+        parts.append("\n".join(_source_lines(text, span)))
+    if hint:
+        parts.append(f"Hint: {visible_lines(hint)}")
+    return "\n\n".join(parts)
+
+
+_LINE_WIDTH = 120
+
+
+def _source_lines(text: str, span: Span) -> tuple[str, str]:
+    line_start = text.rfind("\n", 0, span.start) + 1
+    line_end = text.find("\n", span.start)
+    line_end = len(text) if line_end < 0 else line_end
+    number = text.count("\n", 0, span.start) + 1
+    line = text[line_start:line_end].removesuffix("\r").replace("\t", " ")
+    column = span.start - line_start
+    width = max(1, min(span.end, line_end) - span.start)
+    if len(line) > _LINE_WIDTH:
+        cut = max(0, column - _LINE_WIDTH // 3)
+        line = ("..." if cut else "") + line[cut : cut + _LINE_WIDTH]
+        column = column - cut + (3 if cut else 0)
+        width = max(1, min(width, len(line) - column))
+    before, token = f"LINE {number}: {visible(line[:column])}", visible(line[column : column + width])
+    after = visible(line[column + width :])
+    return before + token + after, " " * sum(map(cells, before)) + "^" * max(1, sum(map(cells, token)))
+
+
+def cells(character: str) -> int:
+    """Return the columns that a character takes in a terminal: wide ones two, combining ones and controls none."""
+    if character.isascii():
+        return int(character.isprintable())
+    if unicodedata.category(character) in ("Mn", "Me", "Cf", "Cc"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def did_you_mean(name: str, allowed: Iterable[str], written: Mapping[str, str] | None = None) -> str | None:
+    """Return ``Did you mean "x"?`` for the closest allowed name, as it is ``written``, or None when nothing is close."""
+    by_folded = {candidate.casefold(): candidate for candidate in allowed}
+    close = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
+    if not close:
+        return None
+    found = by_folded[close[0]]
+    shown = (written or {}).get(found, found)
+    return f"Did you mean {shown}?" if '"' in shown else f'Did you mean "{shown}"?'
