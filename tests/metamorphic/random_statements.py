@@ -30,6 +30,10 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "gbdt": {"num_iterations": 4, "min_data_in_leaf": 3},
     "mlp": {"epochs": 3, "batch_size": 16},
 }
+#: The ways of linear learners: their usual one, and others with what makes them quick.
+_SOLVERS: tuple[dict[str, Any], ...] = (
+    {}, {}, {"solver": "coordinate_descent"}, {"solver": "sgd", "epochs": 4, "batch_size": 8},
+)  # fmt: skip
 #: How many statements were written so far.
 WRITTEN = [0]
 
@@ -70,6 +74,16 @@ class Statement:
     def linear(self) -> bool:
         return self.learner in LINEAR
 
+    @property
+    def solver(self) -> str:
+        """The way by which it says that it trains."""
+        return str(dict(self.options).get("solver", ""))
+
+    @property
+    def has_optimum(self) -> bool:
+        """Whether its models are the best there are, which are the same however one comes to them."""
+        return self.solver != "sgd"
+
 
 def _shown(value: Any) -> str:
     quoted = isinstance(value, str) and value != "w"
@@ -80,6 +94,8 @@ def _features(column: Column, learner: str) -> st.SearchStrategy[str]:
     name = column.name
     if column.role == "array":  # which linear learners do not take
         return st.just(f"{name}[1]" if learner in LINEAR else name)
+    if column.role == "list":
+        return st.sampled_from([f"multihot({name})", f"hash({name}, 4)"])
     if column.role == "category":
         encoders = [f"onehot({name})", f"ordinal({name})", f"hash({name}, 4)"]
         # A number that follows from the order of names is a poor feature of anything but trees; it must be right all the same.
@@ -95,6 +111,9 @@ def _features(column: Column, learner: str) -> st.SearchStrategy[str]:
 def statements(draw: st.DrawFn, table: Table, learners: tuple[str, ...]) -> Statement:
     """Draw a statement that one of these learners can carry out on the table."""
     learner = draw(st.sampled_from([name for name in learners if table.label in LEARNS[name]]))
+    options = {"seed": draw(st.integers(0, 3)), **_OPTIONS.get(learner, {})}
+    if learner in LINEAR:
+        options |= draw(st.sampled_from(_SOLVERS))
     return Statement(
         learner=learner,
         features=tuple(draw(st.permutations([draw(_features(column, learner)) for column in table.columns]))),
@@ -102,7 +121,7 @@ def statements(draw: st.DrawFn, table: Table, learners: tuple[str, ...]) -> Stat
         grid=draw(st.sampled_from(["", *_GRIDS[learner]])),
         validate=draw(st.sampled_from(["NONE", "WHERE h", "SAMPLE 25%", "FOLDS 3"])),
         weighted=draw(st.booleans()),
-        options=tuple({"seed": draw(st.integers(0, 3)), **_OPTIONS.get(learner, {})}.items()),
+        options=tuple(options.items()),
     )
 
 

@@ -30,6 +30,13 @@ CATEGORIES = {
 NUMBERS = ("DOUBLE", "FLOAT", "INTEGER", "BIGINT", "SMALLINT", "HUGEINT", "DECIMAL(18,3)", "BOOLEAN")
 #: Types of a column that is two numbers.
 ARRAYS = ("DOUBLE[]", "DOUBLE[2]", "FLOAT[]", "INTEGER[2]", "DECIMAL(9,2)[]")
+#: Types of a column that names any number of things, some of them twice, some NULL.
+LISTS = {
+    "VARCHAR[]": "[" + CATEGORIES["VARCHAR"].format("e") + " for e in {}]",
+    "INTEGER[]": "{}::INTEGER[]",
+    "BIGINT[]": "[e * 10000000000 for e in {}]::BIGINT[]",
+    "DATE[]": "[DATE '2023-12-30' + e for e in {}]",
+}
 SHAPES = ("normal", "two values", "constant", "large", "tiny", "skewed")
 LABELS = ("number", "count", "flag", "two classes", "three classes")
 #: What a flag or a class is called in the table.
@@ -93,12 +100,17 @@ def _number(column: Column, rng: np.random.Generator, n: int) -> np.ndarray:
 def _drawn(column: Column, rng: np.random.Generator, n: int) -> np.ndarray:
     if column.role == "array":
         return np.round(rng.normal(size=(n, 2)), 2)
+    if column.role == "list":  # the first so many of four, -1 stands for NULL
+        drawn = rng.integers(-1, 5, size=(n, 4))
+        return np.where(np.arange(4) < rng.integers(0, 5, size=n)[:, None], drawn, -2)
     return _number(column, rng, n) if column.role == "number" else rng.integers(0, 5, size=n).astype(float)
 
 
 def _signal(column: Column, values: np.ndarray) -> np.ndarray:
     if column.role == "array":
         return values[:, 0] - 0.5 * values[:, 1]
+    if column.role == "list":
+        return (values % 3 == 1).sum(axis=1) - 1.0
     if column.role == "category":
         return np.where(values % 3 == 1, 1.0, -0.5)
     spread = values.std()
@@ -140,6 +152,11 @@ def _values(table: Table) -> dict[str, Any]:
             values[column.name] = pa.array(
                 [None if gone else pair for gone, pair in zip(lost, drawn.tolist(), strict=True)]
             )
+        elif column.role == "list":
+            rows = [[None if each < 0 else each for each in row if each > -2] for row in drawn.tolist()]
+            values[column.name] = pa.array(
+                [None if gone else row for gone, row in zip(lost, rows, strict=True)], pa.list_(pa.int32())
+            )
         else:
             values[column.name] = pa.array(drawn, mask=lost & ~np.isnan(drawn))
     unknown = (rng.random(n) < 0.05)[distinct] if table.unlabelled else np.zeros(n, bool)
@@ -157,6 +174,8 @@ def _sql(column: Column) -> str:
     name = column.name
     if column.role == "category":
         return f"CASE WHEN {name} IS NOT NULL THEN {CATEGORIES[column.type].format(f'CAST({name} AS INTEGER)')} END AS {name}"
+    if column.role == "list":
+        return f"{LISTS[column.type].format(name)} AS {name}"
     return f"CAST({name} AS {column.type}) AS {name}"
 
 
@@ -192,12 +211,13 @@ def tables(draw: st.DrawFn, labels: tuple[str, ...] = LABELS, arrays: bool = Tru
     """Draw a table with one of these kinds of label; some have a column of ``arrays``."""
     numbers = [draw(columns("number", f"x{n}", NUMBERS)) for n in range(draw(st.integers(1, 3)))]
     categories = [draw(columns("category", f"c{n}", tuple(CATEGORIES))) for n in range(draw(st.integers(0, 2)))]
-    lists = [draw(columns("array", "a0", ARRAYS))] if arrays and draw(st.booleans()) else []
+    pairs = [draw(columns("array", "a0", ARRAYS))] if arrays and draw(st.booleans()) else []
+    lists = [draw(columns("list", "l0", tuple(LISTS)))] if draw(st.integers(0, 2)) == 2 else []
     return Table(
         seed=draw(st.integers(0, 10_000)),
         sizes=draw(SIZES),
         key=draw(st.sampled_from([kind for kind in CATEGORIES if kind != "BOOLEAN"])),
-        columns=(*numbers, *categories, *lists),
+        columns=(*numbers, *categories, *pairs, *lists),
         label=draw(st.sampled_from(labels)),
         null_key=draw(st.booleans()),
         other_classes=draw(st.booleans()),
