@@ -21,6 +21,7 @@ con.execute('''
     CREATE TABLE t AS
     SELECT CASE WHEN i < 100 THEN (i % 20 > 8)::INT + (i % 20 > 14)::INT + (i % 20 > 18)::INT ELSE 4 END AS g,
            i * 7919 % 1009 / 97 AS x, i * 104729 % 1013 / 89 - 4 AS z, ['a', 'b', 'c'][i * 31 % 3 + 1] AS c,
+           [i * 17 % 5, i * 31 % 7, i * 17 % 5][1 : i % 4 + 1] AS l,
            (i * 613 % 11 + i * 7919 % 1009 / 97) / 3 AS y, i * 613 % 5 AS n, i * 613 % 7 < 3 AS b
     FROM range(17100) AS r(i)''')
 for name, rows in {
@@ -31,6 +32,16 @@ for name, rows in {
     "svm": "USING linear_svm PREDICT c FEATURES (x, z) {} OVER GRID (l1 IN (0, 1.5), l2 IN (0.1, 3))",
     "hinge": "USING linear_svm PREDICT c FEATURES (x, z) {} OVER GRID (loss IN ('hinge'), l1 IN (0, 1.5), l2 IN (0.1, 3))",
     "poisson": "USING poisson_regression PREDICT n FEATURES (x, z) {} OVER GRID (l2 IN (0.1, 3))",
+    "cells": "USING linear_regression PREDICT y FEATURES (x, z, onehot(c), multihot(l)) {} OVER GRID (l1 IN (0, 4), l2 IN (0.1, 1))"
+        " WITH (solver = 'coordinate_descent')",
+    "descent": "USING logistic_regression PREDICT c FEATURES (zscore(x), z, hash(l, 3)) {} OVER GRID (l1 IN (0, 1.5), l2 IN (1, 3))"
+        " WITH (solver = 'coordinate_descent')",
+    "steps": "USING poisson_regression PREDICT n FEATURES (zscore(x, z), multihot(l)) {} OVER GRID (l1 IN (0, 1), l2 IN (1, 3))"
+        " WITH (solver = 'sgd', epochs = 3)",
+    "means": "USING logistic_regression PREDICT b FEATURES (zscore(x, z), hash(l, 3)) {} OVER GRID (l2 IN (1, 3))"
+        " WITH (solver = 'sgd', epochs = 3, operator = 'averaging', partitions = 2)",
+    "clusters": "USING kmeans FEATURES (zscore(x, z), onehot(c)) {} OVER GRID (k IN (2, 3))",
+    "components": "USING pca FEATURES (x, z, onehot(c)) {} OVER GRID (n_components IN (1, 2))",
     "net": "USING mlp PREDICT b FEATURES (zscore(x, z)) {} OVER GRID (learning_rate IN (0.01, 0.001)) WITH (epochs = 2)",
 }.items():
     where = "FROM (FROM t WHERE g < 4) GROUP BY g" if name == "net" else "FROM t GROUP BY g"
@@ -39,7 +50,7 @@ for name, rows in {
     for query in (
         f"SELECT * EXCLUDE (seconds) FROM {name} ORDER BY ALL",
         f"SELECT predict('{name}', t) FROM t WHERE rowid % 17 = 0 ORDER BY rowid",
-        *([] if name == "net" else [f"FROM {name}_weights ORDER BY ALL"]),
+        f"FROM {name}_" + {"net": "curves", "clusters": "centroids", "components": "components"}.get(name, "weights") + " ORDER BY ALL",
     ):
         said.update(repr(con.execute(query).fetchall()).encode())
     print(name, said.hexdigest())
