@@ -24,6 +24,7 @@ con.execute('''
            [i * 17 % 5, i * 31 % 7, i * 17 % 5][1 : i % 4 + 1] AS l,
            (i * 613 % 11 + i * 7919 % 1009 / 97) / 3 AS y, i * 613 % 5 AS n, i * 613 % 7 < 3 AS b
     FROM range(17100) AS r(i)''')
+VIEWS = {"net": "curves", "clusters": "centroids", "components": "components"}
 for name, rows in {
     "ridge": "USING linear_regression PREDICT y FEATURES (x, z, onehot(c)) {} OVER GRID (l2 IN (0, 0.5, 20)) VALIDATE FOLDS 3",
     "lasso": "USING linear_regression PREDICT y FEATURES (x, z, onehot(c)) {} OVER GRID (l1 IN (0.1, 4), l2 IN (0, 1))",
@@ -32,9 +33,9 @@ for name, rows in {
     "svm": "USING linear_svm PREDICT c FEATURES (x, z) {} OVER GRID (l1 IN (0, 1.5), l2 IN (0.1, 3))",
     "hinge": "USING linear_svm PREDICT c FEATURES (x, z) {} OVER GRID (loss IN ('hinge'), l1 IN (0, 1.5), l2 IN (0.1, 3))",
     "poisson": "USING poisson_regression PREDICT n FEATURES (x, z) {} OVER GRID (l2 IN (0.1, 3))",
-    "cells": "USING linear_regression PREDICT y FEATURES (x, z, onehot(c), multihot(l)) {} OVER GRID (l1 IN (0, 4), l2 IN (0.1, 1))"
+    "cells": "USING linear_regression PREDICT y FEATURES (x, onehot(c), multihot(l)) {} OVER GRID (l1 IN (0, 4), l2 IN (0.1, 1))"
         " WITH (solver = 'coordinate_descent')",
-    "descent": "USING logistic_regression PREDICT c FEATURES (zscore(x), z, hash(l, 3)) {} OVER GRID (l1 IN (0, 1.5), l2 IN (1, 3))"
+    "descent": "USING logistic_regression PREDICT c FEATURES (z, hash(l, 3)) {} OVER GRID (l1 IN (0, 1.5), l2 IN (1, 3))"
         " WITH (solver = 'coordinate_descent')",
     "steps": "USING poisson_regression PREDICT n FEATURES (zscore(x, z), multihot(l)) {} OVER GRID (l1 IN (0, 1), l2 IN (1, 3))"
         " WITH (solver = 'sgd', epochs = 3)",
@@ -50,7 +51,7 @@ for name, rows in {
     for query in (
         f"SELECT * EXCLUDE (seconds) FROM {name} ORDER BY ALL",
         f"SELECT predict('{name}', t) FROM t WHERE rowid % 17 = 0 ORDER BY rowid",
-        f"FROM {name}_" + {"net": "curves", "clusters": "centroids", "components": "components"}.get(name, "weights") + " ORDER BY ALL",
+        f"FROM {name}_{VIEWS.get(name, 'weights')} ORDER BY ALL",
     ):
         said.update(repr(con.execute(query).fetchall()).encode())
     print(name, said.hexdigest())
