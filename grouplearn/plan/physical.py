@@ -25,7 +25,7 @@ from grouplearn.interrupting import apart, watched
 from grouplearn.learners.contract import problem
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import FeatureBlock, Problem, Task
 from grouplearn.learners.contract.ways import StackLearner
 from grouplearn.learners.metrics.sums import METRICS, default_metric, metrics_for
 from grouplearn.plan.cost import durations as cost
@@ -40,6 +40,8 @@ SMALL_ROWS = BLOCK_ROWS
 MAX_GATHERED, MAX_GATHERED_VALUES = 512, 1 << 21
 #: Most configs trained in one pack: bounds the memory of scores and of solver history.
 MAX_PACK = 64
+#: Bytes of a round's sums for which a worker more is worth fetching from (Rendle et al. 2016, 4.3.2).
+PART_BYTES = 128 << 10
 #: Share of a given memory limit that the state and the sums of a pack may take.
 PACK_SHARE = 0.1
 #: Units to aim for where groups are few: enough for the cores of a usual machine, and never a matter of workers.
@@ -84,12 +86,39 @@ class PhysicalPlan:
             workers=workers,
             epochs=self.epochs if self.bound.learner.default_epochs is not None else 1,
             block_rows=self.block_rows,
-            evaluate_epochs=self.bound.options.early_stopping is not None,
+            evaluate_epochs=self._judges_epochs,
             hops=Hops(options.scheduler, options.seed, min(workers, options.replicas), self.recorded),
             averages=Averages(partitions, options.reduce),
             split_seconds=self._split_seconds,
             split_row_seconds=self.kept_row_seconds,
+            epoch_rounds=self.epoch_rounds,
+            round_parts=self._round_parts(workers),
         )
+
+    @property
+    def _judges_epochs(self) -> bool:
+        """Whether what is held out is looked at before the next epoch: for early stopping, or as epochs of rounds are long."""
+        in_rounds = self.bound.learner.access.in_rounds and self.bound.holdout.kind != "none"
+        return in_rounds or self.bound.options.early_stopping is not None
+
+    @property
+    def epoch_rounds(self) -> int:
+        """Rounds of an epoch, as far as the items say."""
+        return self.bound.learner.cost.epoch_rounds(self.bound.configs, self._blocks)
+
+    @property
+    def _blocks(self) -> list[FeatureBlock]:
+        return [
+            FeatureBlock(item.stored.item.name, encoder_of(item.stored.item).width(item.stored.item, categories), pure)
+            for item, categories in zip(self.bound.items, self.stats.categories, strict=True)
+            for pure in [encoder_of(item.stored.item).pure]
+        ]
+
+    def _round_parts(self, workers: int) -> int:
+        """Return in how many parts at most the sums of a round are worth reducing."""
+        widest = max((block.width for block in self._blocks), default=0)
+        n_bytes = 2 * cost.VALUE_BYTES * widest * self.outputs * min(MAX_PACK, len(self.bound.configs))
+        return max(1, min(workers, n_bytes // PART_BYTES))
 
     @property
     def step_seconds(self) -> float:
@@ -116,7 +145,7 @@ class PhysicalPlan:
         """A worker with a shard of a unit makes its sums, and may be the one that updates, once per pass."""
         known = self.rates.of(self.bound.learner.way)
         passes = cost.most_passes(self.bound.learner, self.bound.configs, self.epochs, known)
-        return 2 * passes * self.step_seconds
+        return 2 * passes * self.epoch_rounds * self.step_seconds
 
     @property
     def block_rows(self) -> int:
