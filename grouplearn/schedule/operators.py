@@ -68,7 +68,7 @@ _NEVER_AVERAGED = Runs(
     (), "only models that are trained batch by batch can learn apart from each other and be averaged"
 )
 _NEVER_HOPS = Runs((), "only what trains batch by batch can go from worker to worker between batches")
-_NO_ROUNDS = Runs((), "only what trains one block of columns after the other has such rounds; ask for it by solver")
+_NO_ROUNDS = Runs((), "only what trains one block of columns after the other goes by such rounds")
 _STAYS_WHOLE = Runs((), "each of its rounds takes what the one before made of all rows of a group, on one worker")
 OPERATORS: Mapping[str, Declaration] = MappingProxyType(
     {
