@@ -31,7 +31,9 @@ from grouplearn.learners.metrics.sums import METRICS, default_metric, metrics_fo
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.cost.coefficients import Rates
 from grouplearn.plan.units import Alike, Units, alike
-from grouplearn.schedule.messages import Unit
+from grouplearn.schedule.messages import Blocks, Unit
+from grouplearn.schedule.rounds.cells import cell_length
+from grouplearn.schedule.sharded.partition import blocks_of, cut_evenly
 from grouplearn.schedule.workload import Averages, Hops, Visits, Workload
 
 #: A group of at most this many rows is small: it is one block, which no operator splits, and trains in a batched solve.
@@ -42,6 +44,8 @@ MAX_GATHERED, MAX_GATHERED_VALUES = 512, 1 << 21
 MAX_PACK = 64
 #: Bytes of a round's sums for which a worker more is worth fetching from (Rendle et al. 2016, 4.3.2).
 PART_BYTES = 128 << 10
+#: Seconds that a round takes for each cell besides its arithmetic.
+CELL_SECONDS = 2e-4
 #: Share of a given memory limit that the state and the sums of a pack may take.
 PACK_SHARE = 0.1
 #: Units to aim for where groups are few: enough for the cores of a usual machine, and never a matter of workers.
@@ -145,7 +149,17 @@ class PhysicalPlan:
         """A worker with a shard of a unit makes its sums, and may be the one that updates, once per pass."""
         known = self.rates.of(self.bound.learner.way)
         passes = cost.most_passes(self.bound.learner, self.bound.configs, self.epochs, known)
-        return 2 * passes * self.epoch_rounds * self.step_seconds
+        rows, of_cells = max(self.stats.rows, default=0), 0.0
+        if self.bound.learner.access.in_rounds:
+            of_cells = self.cell_seconds(rows, cut_evenly(blocks_of(rows, self.block_rows), self.workers)[0])
+        return passes * self.epoch_rounds * (2 * self.step_seconds + of_cells)
+
+    def cell_seconds(self, rows: int, blocks: Blocks) -> float:
+        """Return the estimated time that a round takes for the cells in some blocks of so many rows, besides its arithmetic: in
+        process for all that there are, as one thread at a time calls a kernel."""
+        n_blocks = blocks_of(rows, self.block_rows)
+        own = len(blocks) if self.bound.options.executor == "ray" else n_blocks
+        return CELL_SECONDS * max(1, own // cell_length(n_blocks))
 
     @property
     def block_rows(self) -> int:

@@ -1,4 +1,4 @@
-"""Coordinate descent by Ray's workers: the bits of the group trained whole, whoever is killed, where products lie in files or not."""
+"""Coordinate descent by Ray's workers: the bits of the group trained whole, whoever is killed."""
 
 from __future__ import annotations
 
@@ -55,10 +55,3 @@ def test_workers_that_are_killed_cost_no_bit(on_ray: RayRuntime, case: str) -> N
     assert killer.killed
     assert models(results) == whole(job)
     assert {trial.config for result in results for trial in result.trials} == set(range(len(CONFIGS)))
-
-
-def test_products_in_the_store_and_workers_that_are_killed(on_ray: RayRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where not all see one directory what a worker made is gone with it."""
-    monkeypatch.setattr("grouplearn.runtime.ray.run._SHELF", None, raising=False)
-    job = a_job(epochs=12)
-    assert models(ran(on_ray, job)) == whole(job)

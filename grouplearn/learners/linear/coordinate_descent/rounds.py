@@ -58,9 +58,11 @@ BLOCKS = Hyperparameter(
 
 
 class Memory:
-    """What is kept of a shard: its rows cut by block, with predictions that include all moves before a round of an epoch."""
+    """What is kept of a shard: its rows cut by block, with predictions that include all moves before a round of an epoch, and
+    what all rounds have in common."""
 
     def __init__(self) -> None:
+        self.group: kernel.Group | None = None
         self.cell: kernel.Cell | None = None
         self.ready: tuple[int, int] | None = None
 
