@@ -107,6 +107,14 @@ def test_models_depend_neither_on_parts_nor_on_what_a_schedule_knows(parts: int,
     assert models(run(a_job(), 3, parts, exact=exact, epoch_rounds=1)) == expected("logistic")
 
 
+def test_progress_is_told_once() -> None:
+    """Though two workers make every state."""
+    job, watcher = a_job(), Watcher()
+    machine = CoordinateDescent(units_of(job), workload(job, 3))
+    results = LocalRuntime().run(job, machine, 3, watcher, lambda: False)
+    assert watcher.epochs == sum(len(trial.curve) for result in results for trial in result.trials)
+
+
 def test_more_workers_than_cells() -> None:
     job = a_job()
     cells = prepare(job, job.groups[1]).n_blocks  # one block each

@@ -63,7 +63,9 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(shard, "BLOCK_ROWS", BLOCK)
     for name in ("BLOCK_ROWS", "SMALL_ROWS"):
         monkeypatch.setattr(physical, name, BLOCK)
-    monkeypatch.setattr(physical.PhysicalPlan, "_split_seconds", 0.0)  # else nothing so small is worth dividing by rounds
+    monkeypatch.setattr(
+        physical.PhysicalPlan, "_split_seconds", 0.0
+    )  # else nothing so small is worth dividing by rounds
     file = tmp_path / "d.duckdb"
     with duckdb.connect(str(file)) as con:
         con.execute(
