@@ -23,7 +23,7 @@ from grouplearn.errors import Cancelled
 from grouplearn.learners.contract.problem import Task
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.worker import Watch, outline_or_failed
-from grouplearn.schedule.messages import Instruction, RunStep, Step, Unit
+from grouplearn.schedule.messages import Instruction, Part, RunStep, Step, Unit
 from grouplearn.schedule.rounds.coordinate_descent import CoordinateDescent
 from grouplearn.schedule.workload import Workload
 from grouplearn.train.descent import Takes
@@ -154,22 +154,26 @@ def test_blocks_are_worked_on_once_a_round_and_a_round_has_two_barriers() -> Non
             assert kinds.count("update") == 2
 
 
-def test_a_round_moves_the_sums_and_the_weights_of_its_columns_alone() -> None:
-    """The state moves to every worker once, before the first round; then what a block's columns are, whatever the width."""
+def test_a_state_moves_to_nobody_who_took_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what an update makes, workers take the news and not the state, and of parts those of the last round alone."""
+    asked: list[tuple[int, Part | None]] = []
+    of = Takes.of
+
+    def noted(self: Takes, number: int, piece: Part | None = None) -> Any:
+        asked.append((number, piece))
+        return of(self, number, piece)
+
+    monkeypatch.setattr(Takes, "of", noted)
     job = a_job(epochs=3)
-    wide = np.random.default_rng(1).integers(0, 500, size=(len(job.dataset.y), 1))
-    data = replace(job.dataset, codes=wide, dictionaries=(tuple(map(str, range(500))),))
-    job = replace(job, dataset=replace(data, split=data.split * 0), configs=job.configs[:1])
-    machine = CoordinateDescent([Unit(0, 1, (0,), -1, 1.0)], workload(job, 4, 4))
+    machine = CoordinateDescent(units_of(job)[:1], workload(job, 4, 1))
     (result,) = LocalRuntime().run(job, machine, 4, Watcher(), lambda: False)
-    prepared = prepare(job, job.groups[1])
-    state = job.trainer.init(prepared.problem, job.configs)
-    size = sum(tensor.nbytes for tensor in state.tensors.values())
-    for epoch in (1, 2):
-        moved = sum(step.fetched for step in result.steps if step.epoch == epoch and step.kind in ("work", "reduce"))
-        sums = 2 * state.tensors["weights"].nbytes * 8  # of lanes of eight, of which one is a model
-        assert moved < 1.2 * (sums * 3 + 2 * state.tensors["weights"].nbytes * 3) + 3 * ROUNDS * 2000
-        assert sum(step.fetched for step in result.steps if step.epoch == epoch and step.kind == "update") < size
+    assert asked.count((0, Part(0, 3))) > 0
+    assert (0, Part(2, 3)) not in asked
+    rounds = sum(step.kind == "reduce" for step in result.steps)
+    parts = [number for number, piece in asked if number and piece is None]
+    judges_and_evaluations = 4 * (3 * 2 + 1)
+    ends = 2 * 3  # an update tells of the last round's part
+    assert len(parts) == 4 * rounds + judges_and_evaluations + ends
 
 
 def test_a_config_that_diverges_in_the_survey_fails_with_its_reason() -> None:
