@@ -11,7 +11,7 @@ from grouplearn.bind.run import compatibility as legality
 from grouplearn.data.memory import memory_limit
 from grouplearn.interrupting import watched
 from grouplearn.plan.physical import RAY_REPAYS_SECONDS, RAY_REPAYS_WITHIN, PhysicalPlan
-from grouplearn.plan.rounds import round_facts
+from grouplearn.plan.rounds import descent_facts, round_facts
 from grouplearn.schedule.operators import OPERATORS
 
 _AS_ASKED = "as asked"
@@ -145,6 +145,8 @@ def _asked(physical: PhysicalPlan, candidates: Sequence[Candidate], executor: st
     asked = next(each for each in candidates if each.operator == physical.bound.options.operator)
     if asked.operator == "averaging":
         return asked, f"{_AS_ASKED}; {round_facts(physical, physical.workers).words}"
+    if asked.operator == "coordinate_descent":
+        return asked, f"{_AS_ASKED}; {descent_facts(physical, physical.workers).words}"
     if asked.operator != "mop" or asked.units >= physical.workers or physical.recorded is not None:
         return asked, _AS_ASKED
     why = f"{_AS_ASKED}; {counted(asked.units, 'pack')} cannot keep {physical.workers} workers busy"

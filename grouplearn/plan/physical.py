@@ -25,13 +25,15 @@ from grouplearn.interrupting import apart, watched
 from grouplearn.learners.contract import problem
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import FeatureBlock, Problem, Task
 from grouplearn.learners.contract.ways import StackLearner
 from grouplearn.learners.metrics.sums import METRICS, default_metric, metrics_for
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.cost.coefficients import Rates
 from grouplearn.plan.units import Alike, Units, alike
-from grouplearn.schedule.messages import Unit
+from grouplearn.schedule.messages import Blocks, Unit
+from grouplearn.schedule.rounds.cells import cell_length
+from grouplearn.schedule.sharded.partition import blocks_of, cut_evenly
 from grouplearn.schedule.workload import Averages, Hops, Visits, Workload
 
 #: A group of at most this many rows is small: it is one block, which no operator splits, and trains in a batched solve.
@@ -40,6 +42,10 @@ SMALL_ROWS = BLOCK_ROWS
 MAX_GATHERED, MAX_GATHERED_VALUES = 512, 1 << 21
 #: Most configs trained in one pack: bounds the memory of scores and of solver history.
 MAX_PACK = 64
+#: Bytes of a round's sums for which a worker more is worth fetching from (Rendle et al. 2016, 4.3.2).
+PART_BYTES = 128 << 10
+#: Seconds that a round takes for each cell besides its arithmetic.
+CELL_SECONDS = 2e-4
 #: Share of a given memory limit that the state and the sums of a pack may take.
 PACK_SHARE = 0.1
 #: Units to aim for where groups are few: enough for the cores of a usual machine, and never a matter of workers.
@@ -84,12 +90,39 @@ class PhysicalPlan:
             workers=workers,
             epochs=self.epochs if self.bound.learner.default_epochs is not None else 1,
             block_rows=self.block_rows,
-            evaluate_epochs=self.bound.options.early_stopping is not None,
+            evaluate_epochs=self._judges_epochs,
             hops=Hops(options.scheduler, options.seed, min(workers, options.replicas), self.recorded),
             averages=Averages(partitions, options.reduce),
             split_seconds=self._split_seconds,
             split_row_seconds=self.kept_row_seconds,
+            epoch_rounds=self.epoch_rounds,
+            round_parts=self._round_parts(workers),
         )
+
+    @property
+    def _judges_epochs(self) -> bool:
+        """Whether what is held out is looked at before the next epoch: for early stopping, or as epochs of rounds are long."""
+        in_rounds = self.bound.learner.access.in_rounds and self.bound.holdout.kind != "none"
+        return in_rounds or self.bound.options.early_stopping is not None
+
+    @property
+    def epoch_rounds(self) -> int:
+        """Rounds of an epoch, as far as the items say."""
+        return self.bound.learner.cost.epoch_rounds(self.bound.configs, self._blocks)
+
+    @property
+    def _blocks(self) -> list[FeatureBlock]:
+        return [
+            FeatureBlock(item.stored.item.name, encoder_of(item.stored.item).width(item.stored.item, categories), pure)
+            for item, categories in zip(self.bound.items, self.stats.categories, strict=True)
+            for pure in [encoder_of(item.stored.item).pure]
+        ]
+
+    def _round_parts(self, workers: int) -> int:
+        """Return in how many parts at most the sums of a round are worth reducing."""
+        widest = max((block.width for block in self._blocks), default=0)
+        n_bytes = 2 * cost.VALUE_BYTES * widest * self.outputs * min(MAX_PACK, len(self.bound.configs))
+        return max(1, min(workers, n_bytes // PART_BYTES))
 
     @property
     def step_seconds(self) -> float:
@@ -116,7 +149,17 @@ class PhysicalPlan:
         """A worker with a shard of a unit makes its sums, and may be the one that updates, once per pass."""
         known = self.rates.of(self.bound.learner.way)
         passes = cost.most_passes(self.bound.learner, self.bound.configs, self.epochs, known)
-        return 2 * passes * self.step_seconds
+        rows, of_cells = max(self.stats.rows, default=0), 0.0
+        if self.bound.learner.access.in_rounds:
+            of_cells = self.cell_seconds(rows, cut_evenly(blocks_of(rows, self.block_rows), self.workers)[0])
+        return passes * self.epoch_rounds * (2 * self.step_seconds + of_cells)
+
+    def cell_seconds(self, rows: int, blocks: Blocks) -> float:
+        """Return the estimated time that a round takes for the cells in some blocks of so many rows, besides its arithmetic: in
+        process for all that there are, as one thread at a time calls a kernel."""
+        n_blocks = blocks_of(rows, self.block_rows)
+        own = len(blocks) if self.bound.options.executor == "ray" else n_blocks
+        return CELL_SECONDS * max(1, own // cell_length(n_blocks))
 
     @property
     def block_rows(self) -> int:

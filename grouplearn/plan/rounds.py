@@ -1,4 +1,4 @@
-"""What rounds of averaging are, in numbers: how many, of how many partitions, and what moves in each."""
+"""What rounds of averaging and of coordinate descent are, in numbers: how many, and what moves in each."""
 
 from __future__ import annotations
 
@@ -50,3 +50,31 @@ def round_facts(physical: PhysicalPlan, workers: int) -> RoundFacts:
     others = {"scatter": (count - 1) / count, "star": count - 1, "tree": (len(runs) - 1 + count - 1) / 2}
     barriers = _BARRIERS[averages.reduce] + (_JUDGED if options.early_stopping is not None else 0)
     return RoundFacts(count, physical.epochs, barriers, 2 * size * others[averages.reduce])
+
+
+@dataclass(frozen=True, slots=True)
+class DescentFacts:
+    """The rounds of an epoch of the largest group, as far as its items say, and about what reaches or leaves the worker that
+    moves most in one: the sums of a block of columns from all others, and what becomes of them to all others."""
+
+    rounds: int
+    busiest_bytes: float
+
+    @property
+    def words(self) -> str:
+        """The facts as a person reads them."""
+        moved = amount_of_bytes(round(self.busiest_bytes))
+        return f"about {self.rounds} rounds of 2 barriers in an epoch, {moved} a round on the busiest worker"
+
+
+def descent_facts(physical: PhysicalPlan, workers: int) -> DescentFacts:
+    """Return what the rounds of a plan are (Rendle et al. 2016, 4.3.2), its cells spread over so many workers."""
+    learner, work = physical.bound.learner, physical.workload(workers)
+    packs = {unit.configs: physical.configs_of(unit) for tasks in physical.alike for unit in tasks.first}
+    sizes = (
+        cost.state_bytes(learner, each, physical.width, physical.outputs)
+        + cost.sums_bytes(learner, each, physical.width, physical.outputs)
+        for each in packs.values()
+    )
+    moved = max(sizes, default=0) * (workers - 1) / work.round_parts / work.epoch_rounds
+    return DescentFacts(work.epoch_rounds, moved)

@@ -19,6 +19,7 @@ from grouplearn.schedule.messages import (
     Instruction,
     Load,
     Operator,
+    Part,
     Release,
     Run,
     RunStep,
@@ -27,6 +28,7 @@ from grouplearn.schedule.messages import (
     UnitDone,
     WorkerReady,
 )
+from grouplearn.train.descent import Takes
 from grouplearn.train.job import Job, Observer, UnitResult
 from grouplearn.train.rows.prepare import GroupFailed, Outline
 from grouplearn.train.single_thread import blas_on_one_thread, import_learner, openmp_on_one_thread
@@ -181,9 +183,13 @@ class _Workers:
                 self._news.put(self._step(bench, worker, step, taken))
 
     def _step(self, bench: Worker, worker: int, step: Step, taken: LastTaken) -> StepAnswer:
-        here = taken.of(step)
-        takes, fetched = self._products.take(worker, step) if here is None else (here, 0)
-        taken.keep(step, takes)
+        takes: Takes | list[Product]
+        if step.round is not None:
+            takes, fetched = Takes(lambda number, piece: self._products.one(worker, step.takes[number], piece)), 0
+        else:
+            here = taken.of(step)
+            takes, fetched = self._products.take(worker, step) if here is None else (here, 0)
+            taken.keep(step, takes)
         answer = bench.step(step, self._outlines.of(step.unit), takes, fetched, self._watch(worker, step.unit))
         if answer.product is not None:
             self._products.keep(worker, step.id, answer.product)
@@ -270,6 +276,13 @@ class _Products:
         taken = [(maker, taken_of(product, step.piece)) for maker, product in made]
         fetched = sum(product_bytes(product) for maker, product in taken if maker != worker)
         return [product for _, product in taken], fetched
+
+    def one(self, worker: int, step: int, piece: Part | None) -> tuple[Product, int]:
+        """Return what a step made, or a piece of it, and its bytes where another worker made it."""
+        with self._lock:
+            maker, product = self._made[step]
+        taken = taken_of(product, piece)
+        return taken, product_bytes(taken) if maker != worker else 0
 
     def discard(self, steps: Sequence[int]) -> None:
         """Forget what these steps made."""

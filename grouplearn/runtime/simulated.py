@@ -91,8 +91,11 @@ class Costs:
         """Return the bytes of what a step makes for other steps."""
         if step.kind == "update" and step.pieces > 1:
             return 0.0  # how far training has come: the parts of the state lie elsewhere
+        if step.round is not None and step.kind == "work":
+            return self.sums_bytes(step.unit) / step.round.of
         if step.kind in STATES:
-            return self.state_bytes(step.unit) / (step.piece.of if step.kind == "reduce" and step.piece else 1)
+            parts = step.piece.of if step.kind == "reduce" and step.piece else 1
+            return self.state_bytes(step.unit) / (parts if step.round is None else parts * step.round.of)
         return self.sums_bytes(step.unit) if step.kind in SUMS else 0.0
 
 
@@ -221,14 +224,14 @@ class _Timer:
 
     def _moved(self, worker: int, step: Step) -> list[float]:
         """Return the bytes of each product of another worker that a step takes; of those in pieces one piece may be enough."""
-        if len(step.takes) > _MANY:
+        if len(step.takes) - step.new_from > _MANY:
             by_maker = self._by_maker(step)
             return [by_maker[None] - by_maker.get(worker, 0.0)]
         return [n_bytes for maker, n_bytes in self._sizes(step) if maker != worker]
 
     def _sizes(self, step: Step) -> Iterable[tuple[int, float]]:
         pieces: Mapping[int, int] = self._pieces if step.piece is not None else {}
-        for each in step.takes:
+        for each in step.takes[step.new_from :]:
             maker, n_bytes = self._products[each]
             yield maker, n_bytes / pieces.get(each, 1)
 
@@ -293,7 +296,11 @@ def simulate(
     while clock.ending:
         end = heapq.heappop(clock.ending)
         clock.end(end)
-        done = UnitDone(end.worker, end.what) if isinstance(end.what, Unit) else StepDone(end.worker, end.what)
+        done = (
+            UnitDone(end.worker, end.what)
+            if isinstance(end.what, Unit)
+            else StepDone(end.worker, end.what, end.what.goes_on)
+        )
         clock.execute(operator.on(done))
     if not clock.finished:
         raise RuntimeError(f"operator {operator.name} stopped before it finished")

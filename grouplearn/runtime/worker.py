@@ -14,6 +14,7 @@ from grouplearn.data.shard import RowNumbers
 from grouplearn.learners.contract.control import Gang, Interrupted
 from grouplearn.schedule.messages import Blocks, Part, Step, Unit
 from grouplearn.schedule.sharded.partition import cut_evenly
+from grouplearn.train.descent import Reached, Rounds, Takes, cells_with_rows, own_blocks
 from grouplearn.train.fit import fit_together
 from grouplearn.train.gather import train_gathered
 from grouplearn.train.job import GroupFacts, Job, StepRecord, UnitResult
@@ -67,6 +68,14 @@ class Watch:
         return time.time() - self.began
 
 
+class NotFetched(Exception):
+    """What a step takes is gone, or did not come in time; ``maker`` is who made it."""
+
+    def __init__(self, maker: int) -> None:
+        super().__init__(maker)
+        self.maker = maker
+
+
 @dataclass
 class LastTaken:
     """What a worker took last for a partition: with several partitions of a group, it takes each model once."""
@@ -107,6 +116,7 @@ class Worker:
         self._parts: dict[tuple[int, int, Blocks, Blocks], Prepared] = {}
         self._together: dict[int, tuple[Pack, Training, int]] = {}
         self._clocks: dict[int, Timer] = {}
+        self._reached: dict[int, dict[int, Reached]] = defaultdict(dict)  # by group and unit
         self._loaded = 0
 
     def load(self, group: int, blocks: Blocks | None = None) -> None:
@@ -120,6 +130,7 @@ class Worker:
         """Forget the rows of a group."""
         self._wholes.pop(group, None)
         self._runs.pop(group, None)
+        self._reached.pop(group, None)
         self._parts = {key: part for key, part in self._parts.items() if key[0] != group}
         self._forget_pages([group])
 
@@ -166,24 +177,30 @@ class Worker:
         return job
 
     def step(
-        self, step: Step, decided: Outline | GroupFailed, takes: Sequence[Product], fetched: int, watch: Watch
+        self,
+        step: Step,
+        decided: Outline | GroupFailed,
+        takes: Sequence[Product] | Takes,
+        fetched: int,
+        watch: Watch,
     ) -> StepAnswer:
         """Run one step of a split group on the products it takes, ``fetched`` bytes of which came from other workers.
 
-        Raises Interrupted and nothing else.
+        Raises Interrupted, of what it ``Takes`` while it runs NotFetched, and nothing else.
         """
         started, throttled = watch.now(), Throttle(watch.report)
         with kernels_hear(watch.cancelled):
             answer = self._answer(step, decided, takes, throttled.add, watch.cancelled)
         throttled.flush()
         about = step if isinstance(decided, GroupFailed) or not step.blocks else _about(step, decided)
-        return replace(answer, record=self._record(about, watch, started, fetched))
+        moved = takes.fetched if isinstance(takes, Takes) else fetched
+        return replace(answer, record=self._record(about, watch, started, moved))
 
     def _answer(
         self,
         step: Step,
         decided: Outline | GroupFailed,
-        takes: Sequence[Product],
+        takes: Sequence[Product] | Takes,
         report: Callable[[int], None],
         cancelled: Callable[[], bool],
     ) -> StepAnswer:
@@ -197,6 +214,12 @@ class Worker:
                     return StepAnswer(step, unrecorded, result=train_unit(self._job, unit, part, report, cancelled))
                 pack, keeper = pack_of(self._job, unit, unit.configs, part, report, cancelled), self._keeper(unit)
                 pack = kept(pack, keeper) if step.kind == "init" else replace(pack, keep=keeper.keep)
+                if isinstance(takes, Takes):
+                    rounds = self._rounds(pack, step, takes, decided)
+                    if step.kind != "finish":
+                        product = rounds.make()
+                        return StepAnswer(step, unrecorded, product, more=goes_on(pack, product))
+                    takes = rounds.finished()
                 if step.kind == "finish":
                     result = UnitResult(unit, finish(pack, unit, takes), decided.facts)
                     return StepAnswer(step, unrecorded, result=result, more=False)
@@ -204,10 +227,14 @@ class Worker:
                 if isinstance(product, Training) and step.kind != "init" and goes_on(pack, product):
                     keeper.keep(lambda: product)
                 return StepAnswer(step, unrecorded, product, more=goes_on(pack, product))
-        except Interrupted:
+        except (Interrupted, NotFetched):
             raise
         except Exception as error:
             return _broken_step(step, error, decided.facts)
+
+    def _rounds(self, pack: Pack, step: Step, takes: Takes, decided: Outline) -> Rounds:
+        reached = self._reached[step.unit.group].setdefault(step.unit.id, Reached())
+        return Rounds(pack, step, takes, reached, cells_with_rows(decided))
 
     def _keeper(self, unit: Unit) -> Checkpointer:
         """Return who keeps what the steps of a unit reach; each worker has a clock of its own for it."""
@@ -256,7 +283,8 @@ class Worker:
 
     def part(self, step: Step, decided: Outline, held_out: Blocks | None = None) -> Prepared:
         """Return the encoded blocks of a step, with their pieces of the held-out rows or the pieces ``held_out``."""
-        unit, wanted = step.unit, decided.blocks_of(step)
+        unit = step.unit
+        wanted = decided.blocks_of(step) if step.round is None else own_blocks(decided, step)
         runs = [decided.clipped(run) for run in self._runs[unit.group]]
         around = [run for run in runs if run.first <= wanted.first and wanted.last <= run.last]
         run = around[0] if around and len(wanted) and held_out is None else wanted
@@ -300,6 +328,8 @@ class Worker:
 
 def _about(step: Step, decided: Outline) -> Step:
     """Return a step with the blocks that its partition really has."""
+    if step.round is not None:
+        return replace(step, blocks=own_blocks(decided, step))
     return step if step.partition is None else replace(step, blocks=decided.partition(step.partition))
 
 

@@ -19,6 +19,10 @@ from typing import Literal, Protocol
 #: ``reduce``      (rounds) takes one piece of what all partitions made; makes that part of the next model.
 #: ``judge``       (rounds, when every epoch is evaluated) takes the parts; makes the metric's sums of its held-out rows; an
 #:                 ``update`` takes all of them.
+#:
+#: Of a learner in rounds, ``work`` makes sums of its cells, ``reduce`` a part of what becomes of the round's columns, and an
+#: epoch's rounds end with an ``update``, which makes the state: steps of the next epoch take that, and all parts since.
+#:
 #: ``evaluate``    takes the state; makes the metrics' sums of its blocks (training and held-out rows).
 #: ``finish``      takes the state and all sums of its evaluation; makes the unit's result.
 #: ``boost``       (sampling) runs at the same time on every worker that has rows of the group, which exchange statistics
@@ -95,6 +99,16 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class EpochRound:
+    """Where a step stands in an epoch of a learner in rounds: ``number`` are complete since the state that it takes first, of
+    about ``of``; from each it takes ``parts`` products, in order."""
+
+    number: int
+    of: int
+    parts: int
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """What one worker does, without preemption, for a unit whose group is split.
 
@@ -104,6 +118,7 @@ class Step:
 
     Rounds: ``partition`` is its part of the blocks that the group really has, about ``blocks``. What it makes lies there in
     ``pieces``; of products that are in pieces it takes the ``piece`` alone, or (None) all, and only what it takes moves.
+    ``round`` is there where workers keep what they have taken: they fetch no more than what is new to them.
     """
 
     id: int
@@ -118,6 +133,19 @@ class Step:
     partition: Part | None = None
     piece: Part | None = None
     pieces: int = 1
+    round: EpochRound | None = None
+
+    @property
+    def new_from(self) -> int:
+        """The first of ``takes`` that is new to a worker which took all that there was in the round before."""
+        if self.round is None or not self.round.number:
+            return 0
+        return 1 + (self.round.number - (self.kind != "reduce")) * self.round.parts
+
+    @property
+    def goes_on(self) -> bool:
+        """What to expect of ``StepDone.more`` where nothing is trained: an epoch has as many rounds as were expected."""
+        return self.round is None or self.kind != "reduce" or self.round.number + 1 < self.round.of
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +165,8 @@ class UnitDone:
 
 @dataclass(frozen=True, slots=True)
 class StepDone:
-    """A worker finished a step and is idle again; ``more`` is False when no config of the unit needs a further epoch.
+    """A worker finished a step and is idle again; ``more`` is False when no config of the unit needs a further epoch, or,
+    after a ``reduce`` of a learner in rounds, when that round was the last of an epoch.
 
     ``failed``: the step broke (its reason is in the unit's result); no further step of the unit may be instructed. When a
     worker of a ``boost`` or ``descend`` is lost, the others must stop, and their StepDone only says that they are idle: the

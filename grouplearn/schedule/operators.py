@@ -10,6 +10,7 @@ from grouplearn.learners.contract.access import BOOSTING, PASSES, ROUNDS, SUMS, 
 from grouplearn.schedule.messages import Operator, Unit
 from grouplearn.schedule.mop.hopper import Mop
 from grouplearn.schedule.rounds.averaging import Averaging
+from grouplearn.schedule.rounds.coordinate_descent import CoordinateDescent
 from grouplearn.schedule.sharded.data_parallel import DataParallel
 from grouplearn.schedule.sharded.gap import Gap
 from grouplearn.schedule.sharded.switching import Switching
@@ -67,6 +68,7 @@ _NEVER_AVERAGED = Runs(
     (), "only models that are trained batch by batch can learn apart from each other and be averaged"
 )
 _NEVER_HOPS = Runs((), "only what trains batch by batch can go from worker to worker between batches")
+_NO_ROUNDS = Runs((), "only what trains one block of columns after the other goes by such rounds")
 _STAYS_WHOLE = Runs((), "each of its rounds takes what the one before made of all rows of a group, on one worker")
 OPERATORS: Mapping[str, Declaration] = MappingProxyType(
     {
@@ -102,6 +104,10 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
             models_depend_on="the number of partitions",
             divides=True,
             steady=True,
+        ),
+        CoordinateDescent.name: Declaration(
+            CoordinateDescent,
+            {access.name: _NO_ROUNDS for access in (SUMS, PASSES, BOOSTING)},
         ),
         DataParallel.name: Declaration(
             DataParallel,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from grouplearn.learners.contract.access import AccessName
-from grouplearn.schedule.messages import Blocks, StepKind, Unit
+from grouplearn.schedule.messages import Blocks, EpochRound, StepKind, Unit
 from grouplearn.schedule.sharded.partition import blocks_of, rows_in
 
 #: The blocks of each visit in order, by unit and epoch.
@@ -55,6 +55,8 @@ class Workload:
     ``split_seconds`` (algebraic) is what a unit that goes by steps costs each worker that has rows of it, besides its share of
     the work, and ``split_row_seconds`` what each of these rows and configs adds. ``training_rows``, where they are known, are
     the rows by group number that train in any fold: what the members of a gang share, and partitions.
+    Rounds: an epoch has about ``epoch_rounds``, whose sums are reduced in ``round_parts`` parts at most; ``evaluate_epochs``
+    where rows are held out.
     Raises ValueError for fewer than one worker, epoch or row per block.
     """
 
@@ -70,9 +72,13 @@ class Workload:
     split_seconds: float = 0.0
     split_row_seconds: float = 0.0
     training_rows: tuple[int, ...] = ()
+    epoch_rounds: int = 1
+    round_parts: int = 1
 
     def __post_init__(self) -> None:
-        for what, number in (("worker", self.workers), ("epoch", self.epochs), ("row per block", self.block_rows)):
+        rounds = (("round of an epoch", self.epoch_rounds), ("part of a round", self.round_parts))
+        sizes = (("worker", self.workers), ("epoch", self.epochs), ("row per block", self.block_rows))
+        for what, number in (*sizes, *rounds):
             if number < 1:
                 raise ValueError(f"a schedule needs at least one {what}, not {number}")
 
@@ -93,13 +99,14 @@ class Workload:
         """Return the rows of ``unit`` that members of a gang can share."""
         return sum((self.training_rows or self.rows)[group] for group in unit.groups)
 
-    def cost(self, unit: Unit, kind: StepKind, blocks: Blocks | None) -> float:
-        """Return the estimated seconds of a step: its share of the unit's passes and rows, so that all add up to the unit."""
+    def cost(self, unit: Unit, kind: StepKind, blocks: Blocks | None, within: EpochRound | None = None) -> float:
+        """Return the estimated seconds of a step: its share of the unit's passes and rows, so that all add up to the unit;
+        ``within`` an epoch of rounds, each is as much of a pass."""
         evaluations = EVALUATION_EPOCHS * (self.epochs if self.evaluate_epochs else 1)
         passes = {
             "accumulate": 1.0,
             "train": 1.0,
-            "work": 1.0,
+            "work": 1.0 if within is None else 1.0 / within.of,
             "judge": EVALUATION_EPOCHS,
             "evaluate": EVALUATION_EPOCHS,
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 Sums = TypeVar("Sums")
@@ -67,6 +67,11 @@ class BlockSums(Generic[Sums]):
                 right, left = forest.pop(), forest.pop()
                 forest.append(Subtree(left.level + 1, left.index // 2, _either(left.sums, right.sums, merge)))
         return BlockSums(tuple(forest))
+
+    def each(self, change: Callable[[Sums], Sums]) -> BlockSums[Sums]:
+        """Return what ``change`` makes of the sums of every subtree."""
+        changed = (each if each.sums is None else replace(each, sums=change(each.sums)) for each in self.subtrees)
+        return BlockSums(tuple(changed))
 
     def total(self, n_blocks: int, merge: Merge[Sums]) -> Sums | None:
         """Return the sums of a whole group of ``n_blocks``, None when it has no rows; ValueError when a block lacks."""

@@ -1,7 +1,7 @@
 """Rounds over a whole group: work on every cell, sums merged, parts reduced and taken.
 
-A cell is a run of the group's blocks: there are ``MOST_CELLS`` at most, cut by the number of blocks alone, so that sums over a
-cell, and over cells in the fixed tree of ``block_sums``, are the same whoever works on which of them.
+A cell is a run of the group's blocks, cut by the number of blocks alone, so that sums over a cell, and over cells in the fixed
+tree of ``block_sums``, are the same whoever works on which of them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,19 +18,17 @@ from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.state import State, Tensors
 from grouplearn.learners.contract.ways import RoundsLearner
-from grouplearn.schedule.messages import Blocks
+from grouplearn.schedule.rounds.cells import cells_of
 from grouplearn.train.block_sums import BlockSums
-
-#: A group has so many cells at most.
-MOST_CELLS = 64
 
 Cell = tuple[Shard, Any]
 
 
-def cells_of(n_blocks: int) -> list[Blocks]:
-    """Return the cells of a group of so many blocks."""
-    length = max(1, -(-n_blocks // MOST_CELLS))
-    return [Blocks(first, min(first + length, n_blocks)) for first in range(0, n_blocks, length)]
+class Columns(NamedTuple):
+    """The half-open run ``first`` to ``last`` of a round's columns."""
+
+    first: int
+    last: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +73,19 @@ class Rounds:
         total = sums.total(len(cells), learner.merge)
         if total is None:
             raise ValueError("there are no training rows")
-        columns = learner.next_round(problem, configs, state).columns
-        cuts = np.linspace(0, columns, min(n_parts, columns) + 1).astype(int).tolist()
-        parts = []
-        for first, last in itertools.pairwise(cuts):
-            own = total if len(cuts) == 2 else {name: value[first:last] for name, value in total.items()}
-            parts.append(learner.reduce(problem, configs, state, own, first, last))
+        cuts = parts_of(learner.next_round(problem, configs, state).columns, n_parts)
+        parts = [
+            learner.reduce(problem, configs, state, part_of(total, cut, len(cuts)), cut.first, cut.last) for cut in cuts
+        ]
         return learner.take(problem, configs, state, parts)
+
+
+def parts_of(columns: int, n_parts: int) -> list[Columns]:
+    """Return the columns of each part of a round, of so many parts at most."""
+    cuts = np.linspace(0, columns, min(n_parts, columns) + 1).astype(int).tolist()
+    return [Columns(*cut) for cut in itertools.pairwise(cuts)]
+
+
+def part_of(sums: Tensors, cut: Columns, n_parts: int) -> Tensors:
+    """Return what sums say of some columns of a round that is cut into so many parts: of one, all that they say."""
+    return sums if n_parts == 1 else {name: value[cut.first : cut.last] for name, value in sums.items()}

@@ -14,6 +14,7 @@ from grouplearn.schedule.messages import Part, Step, StepDone, Unit
 from grouplearn.train import averaging
 from grouplearn.train.averaging import ModelPart, Pieces
 from grouplearn.train.block_sums import BlockSums
+from grouplearn.train.descent import EpochEnd, RoundPart
 from grouplearn.train.fit import accumulate, merge_sums, update, visit
 from grouplearn.train.job import StepRecord, TrialResult, UnitResult
 from grouplearn.train.pack import EpochSums, Pack, Training, begin, has_more, judge_blocks, settle, waited_values
@@ -21,7 +22,7 @@ from grouplearn.train.results.evaluation import Evaluation, conclude, evaluate
 from grouplearn.train.rows.prepare import FINAL
 
 #: What a step makes for others to take.
-Product = Training | EpochSums | Evaluation | ModelPart | Pieces
+Product = Training | EpochSums | Evaluation | ModelPart | Pieces | RoundPart | EpochEnd
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,9 @@ def merge_evaluations(evaluations: Iterable[Evaluation]) -> Evaluation:
 
 
 def goes_on(pack: Pack, product: Product) -> bool:
-    """Return whether the unit needs a further epoch after a step that made ``product``."""
+    """Return whether the unit needs a further epoch after a step that made ``product``, or the epoch a further round."""
+    if isinstance(product, RoundPart):
+        return not product.ends_epoch
     head = averaging.head_of(product)
     return True if head is None else has_more(pack, head)
 
@@ -125,6 +128,10 @@ def product_bytes(product: Product) -> int:
         case ModelPart():
             head = 0 if product.head is None else product_bytes(product.head)
             return _tensor_bytes(product.tensors) + _metric_bytes(product.judged) + head
+        case RoundPart():
+            return _tensor_bytes(product.tensors)
+        case EpochEnd():
+            return sum(_tensor_bytes(each) for each in product.parts)
         case Pieces():
             return sum(product_bytes(each) for each in product.pieces)
 

@@ -63,6 +63,9 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(shard, "BLOCK_ROWS", BLOCK)
     for name in ("BLOCK_ROWS", "SMALL_ROWS"):
         monkeypatch.setattr(physical, name, BLOCK)
+    monkeypatch.setattr(
+        physical.PhysicalPlan, "_split_seconds", 0.0
+    )  # else nothing so small is worth dividing by rounds
     file = tmp_path / "d.duckdb"
     with duckdb.connect(str(file)) as con:
         con.execute(
@@ -130,6 +133,14 @@ SPLIT = {
     "early": (f"mlp {GROUPED}", "epochs = 4, operator = 'gap', early_stopping = 2"),
     "linear": (f"logistic_regression PREDICT y {FEATURES} OVER GRID (l1 IN (1, 2))", "epochs = 8, operator = 'gap'"),
     "averaging": (f"mlp PREDICT y {FEATURES} VALIDATE SAMPLE 10%", "epochs = 5, operator = 'averaging'"),
+    "coordinates": (
+        f"logistic_regression PREDICT y {FEATURES} OVER GRID (l1 IN (1, 2)) VALIDATE SAMPLE 10%",
+        "epochs = 8, operator = 'coordinate_descent'",
+    ),
+    "coordinates early": (
+        f"linear_svm PREDICT y {FEATURES} VALIDATE SAMPLE 10%",
+        "epochs = 8, operator = 'coordinate_descent', early_stopping = 2, tolerance = 1e-300",
+    ),
     "averaged early": (
         f"mlp PREDICT y {FEATURES} VALIDATE SAMPLE 10%",
         "epochs = 5, operator = 'averaging', reduce = 'star', early_stopping = 2",
@@ -169,9 +180,10 @@ def test_a_hopping_pack_goes_on_inside(path: Path, monkeypatch: pytest.MonkeyPat
     assert answer(path, "SELECT count(*), max(epoch) FROM m_curves") == [(5, 5)]
 
 
-def test_averaging_goes_on_with_other_workers(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its models depend on partitions, of which there are as many as before."""
-    statement = TRAIN.format(*SPLIT["averaging"]).replace("workers = 1", "workers = 2")
+@pytest.mark.parametrize("kind", ["averaging", "coordinates"])
+def test_rounds_go_on_with_other_workers(path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Averaged models depend on partitions, of which there are as many as before."""
+    statement = TRAIN.format(*SPLIT[kind]).replace("workers = 1", "workers = 2")
     answer(path, statement)
     expected = everything(path)
     dies(path, monkeypatch, statement, 2)

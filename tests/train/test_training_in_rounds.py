@@ -15,9 +15,9 @@ from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.linear.coordinate_descent.learners import WAYS
 from grouplearn.schedule.messages import Unit
+from grouplearn.schedule.rounds.cells import MOST_CELLS, cells_of
 from grouplearn.train.job import Job, UnitResult
 from grouplearn.train.results.checkpoints import Checkpointer, Timer
-from grouplearn.train.rounds import MOST_CELLS, cells_of
 from grouplearn.train.unit import train_unit
 
 SOLVER = {"solver": "coordinate_descent"}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.problem import FeatureBlock
 
 #: Rows per update of a learner that does not say (b in kingpin, table 1).
 _BATCH = 32
@@ -68,6 +69,10 @@ class Cost:
     def rounds(self, config: Config, n_rows: int) -> int:
         """Return how often in a pass the members of a gang wait for each other."""
         return self.steps(config, n_rows)
+
+    def epoch_rounds(self, configs: Sequence[Config], items: Sequence[FeatureBlock]) -> int:  # noqa: ARG002
+        """Return how many rounds an epoch of a learner in rounds has, as far as its items say."""
+        return 1
 
     def state_values(self, config: Config, width: int, outputs: int) -> int:  # noqa: ARG002
         """Return the numbers of a config's state, in double precision: what a hop moves (m in kingpin, table 1)."""

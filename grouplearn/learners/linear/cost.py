@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from grouplearn.data.encoders import DENSE_COLUMNS
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.cost import BatchCost, Coefficients, Cost, whole
+from grouplearn.learners.contract.problem import FeatureBlock
 
 #: Up to this many parameters generalised linear models have second derivatives; the numbers of their solver besides vectors.
 _SECOND_DERIVATIVES_UP_TO, _SOLVER_NUMBERS = 256, 22
 #: Numbers of a config in stochastic gradient descent that are of no weight.
 _SGD_NUMBERS = 14
+#: Coordinate descent: up to so many columns of an item whose rows have several entries are blocks of their own.
+SPLIT_UP_TO = 64
 #: Products of a column of many that are not 0, each with its place.
 _SPARSE_PRODUCTS = 32
 
@@ -55,6 +58,13 @@ class OneByOneCost(GlmCost):
 
 class CoordinateCost(Cost):
     """The cost of coordinate descent: weights, what they were, and how far each may move."""
+
+    def epoch_rounds(self, configs: Sequence[Config], items: Sequence[FeatureBlock]) -> int:
+        """Return a round for each block of columns, and one for the end of the epoch: of lists their rows decide."""
+        if configs and configs[0].get("blocks") == "one":
+            return 2
+        split = (each.width if not each.pure and each.width <= SPLIT_UP_TO else 1 for each in items if each.width)
+        return 1 + max(1, sum(split))
 
     def state_values(self, config: Config, width: int, outputs: int) -> int:  # noqa: ARG002
         """Return three numbers per weight."""

@@ -20,7 +20,8 @@ from grouplearn.plan.cost.coefficients import Machine
 class WorkSizes:
     """What is to be trained, by group: ``rows`` n_i, ``updates`` η_i of a config and ``steps`` of a pack in one pass.
 
-    ``width`` is values per row, ``row_bytes`` and ``model_bytes`` (m) are bytes.
+    ``width`` is values per row, ``row_bytes`` and ``model_bytes`` (m) are bytes. A pass has ``rounds`` where the learner goes by
+    them.
     """
 
     rows: tuple[int, ...]
@@ -33,6 +34,7 @@ class WorkSizes:
     outputs: int
     row_bytes: int
     model_bytes: int
+    rounds: int = 1
 
     @property
     def n(self) -> int:
@@ -135,6 +137,19 @@ def averaging(work: WorkSizes, learner: Coefficients, machine: Machine) -> Parts
     return Parts(_compute(work, learner), _memory(work, machine), 0.0, network, 2 * rounds * machine.latency)
 
 
+def coordinate_descent(work: WorkSizes, learner: Coefficients, machine: Machine) -> Parts:
+    """Compute and memory as over groups; in a pass each block of columns is reduced and goes to every worker, so that a pass
+    moves as many bytes as one of averaging: ``network = f_net(n) + s h 2 m (p - 1)``, ``idle = h rounds 2 latency``: two
+    barriers a round (Rendle et al. 2016, 4.3). On one worker no group is split, and nothing is sent or waited for.
+    """
+    passes = work.passes if work.workers > 1 else 0
+    models = work.configs * passes * 2 * work.model_bytes * (work.workers - 1)
+    network = _fetch(work, machine, work.n) + models / machine.network
+    return Parts(
+        _compute(work, learner), _memory(work, machine), 0.0, network, 2 * passes * work.rounds * machine.latency
+    )
+
+
 #: Operators that have a closed form. Switching changes between two of them while it runs, and is simulated only.
 CLOSED_FORMS: Mapping[str, Callable[[WorkSizes, Coefficients, Machine], Parts]] = MappingProxyType(
     {
@@ -143,6 +158,7 @@ CLOSED_FORMS: Mapping[str, Callable[[WorkSizes, Coefficients, Machine], Parts]] 
         "data_parallel": data_parallel,
         "gap": gap,
         "averaging": averaging,
+        "coordinate_descent": coordinate_descent,
     }
 )
 

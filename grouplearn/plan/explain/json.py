@@ -114,6 +114,7 @@ def workload(physical: PhysicalPlan, workers: int) -> WorkSizes:
         outputs=physical.outputs,
         row_bytes=physical.row_bytes,
         model_bytes=cost.state_bytes(bound.learner, configs, physical.width, physical.outputs) // max(1, len(configs)),
+        rounds=physical.epoch_rounds,
     )
 
 

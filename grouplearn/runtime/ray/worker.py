@@ -20,13 +20,14 @@ from grouplearn.runtime.ray.cluster import import_ray
 from grouplearn.runtime.ray.network import LearnerCode
 from grouplearn.runtime.ray.products import FETCH_SECONDS, Gone, Made, ProductStore
 from grouplearn.runtime.ray.rows import Rows
-from grouplearn.runtime.worker import LastTaken, Watch, Worker
-from grouplearn.schedule.messages import Instruction, Load, Release, Run, RunStep, Step, Unit
+from grouplearn.runtime.worker import LastTaken, NotFetched, Watch, Worker
+from grouplearn.schedule.messages import Instruction, Load, Part, Release, Run, RunStep, Step, Unit
 from grouplearn.train.averaging import Pieces
+from grouplearn.train.descent import Takes
 from grouplearn.train.job import Job
 from grouplearn.train.rows.prepare import Outline
 from grouplearn.train.single_thread import import_learner
-from grouplearn.train.steps import Product, StepAnswer, product_bytes
+from grouplearn.train.steps import Product, StepAnswer, product_bytes, taken_of
 
 #: By unit number: epochs done (times configs) since they were last told of.
 Epochs = tuple[tuple[int, int], ...]
@@ -151,10 +152,17 @@ class RayWorker:
         outline, watch = self._outline(step.unit, supplies), self._watch(step.unit)
         if supplies.gang is not None:
             return self._bench.join(step, outline, supplies.gang, watch), None
-        fetched = self._take(step, supplies.takes)
-        if isinstance(fetched, Missing):
-            return fetched, None
-        answer = self._bench.step(step, outline, *fetched, watch)
+        if step.round is not None:
+            takes = Takes(lambda number, piece: self._take_one(supplies.takes[number].taken(piece), piece))
+            try:
+                answer = self._bench.step(step, outline, takes, 0, watch)
+            except NotFetched as error:
+                return Missing(step, (error.maker,)), None
+        else:
+            fetched = self._take(step, supplies.takes)
+            if isinstance(fetched, Missing):
+                return fetched, None
+            answer = self._bench.step(step, outline, *fetched, watch)
         if answer.product is not None and self._shelf is not None:
             self._shelf.put(step.id, answer.product)
         return replace(answer, product=None), answer.product
@@ -181,6 +189,13 @@ class RayWorker:
         self._taken.keep(step, products)
         others = [each for each, made in zip(products, takes, strict=True) if made.worker != self._worker]
         return products, sum(product_bytes(product) for product in others)
+
+    def _take_one(self, made: Made, piece: Part | None) -> tuple[Product, int]:
+        try:
+            product = taken_of(self._fetch(made), piece)
+        except (Gone, import_ray().exceptions.RayError):
+            raise NotFetched(made.worker) from None
+        return product, product_bytes(product) if made.worker != self._worker else 0
 
     def _fetch(self, made: Made) -> Product:
         if self._shelf is not None:

@@ -33,7 +33,6 @@ class Rounds(Course):
         products: Products,
         make_round: Callable[[int], list[Stage]],
     ) -> None:
-        require(len(shares) > 1, f"unit {unit.id} goes by rounds on one partition")
         self.unit, self.turn, self.over = unit, 0, False
         self._shares, self._epochs, self._products, self._make_round = shares, epochs, products, make_round
         self._model: tuple[int, ...] = ()
@@ -90,10 +89,8 @@ class Rounds(Course):
         self._stages[-1].want(range(len(self._stages[-1].tasks)))
         for at in range(len(self._stages) - 1, 0, -1):
             self._want_inputs(at)
-        needs_model = any(stage.todo and self._takes_model(stage) for stage in self._stages)
-        if needs_model and any(step not in self._products for step in self._model):
-            self._drop_all()
-            return self.begin()
+        if self._misses_model():
+            return self._begin_again()
         self._at = next((at for at, stage in enumerate(self._stages) if not stage.complete), self._at)
         return self._go_on() if self._stages[self._at].complete else self._offer()
 
@@ -194,17 +191,25 @@ class Rounds(Course):
         if stage.todo and stage.kind == "update":
             self._stages[at - 2].want(range(len(self._stages[at - 2].tasks)))
 
-    def _takes_model(self, stage: Stage) -> bool:
-        return stage.kind in (*_FROM_THE_MODEL, "update", "finish")
+    def _misses_model(self) -> bool:
+        needed = any(stage.todo and stage.kind in (*_FROM_THE_MODEL, "update", "finish") for stage in self._stages)
+        return needed and any(step not in self._products for step in self._model)
+
+    def _begin_again(self) -> list[Ready]:
+        self._drop_all()
+        return self.begin()
 
     def _drop(self, stage: Stage) -> None:
         for step in stage.made.values():
             self._products.drop(step)
 
     def _drop_all(self) -> None:
+        self._drop_stages()
+        for step in self._model:
+            self._products.drop(step)
+
+    def _drop_stages(self) -> None:
         for stage in self._stages:
             self._drop(stage)
             stage.running.clear()
             stage.todo.clear()
-        for step in self._model:
-            self._products.drop(step)

@@ -51,12 +51,13 @@ def place(units: Iterable[Unit], workload: Workload) -> Partition:
     to be faster on the same workers: wrap-around cuts up to p - 1 groups also where they balance without.
     """
     units = tuple(units)
-    items = {unit.group: Item(unit.group, workload.rows_of(unit), not unit.stays_whole) for unit in units}
+    rows_of = workload.shared_rows_of if workload.access == "rounds" else workload.rows_of
+    items = {unit.group: Item(unit.group, rows_of(unit), not unit.stays_whole) for unit in units}
     in_order = [items[group] for group in sorted(items)]
     if workload.access == "sampling":
         shared = [replace(items[unit.group], rows=workload.shared_rows_of(unit)) for unit in units]
         return constrained_wrap_around(dict.fromkeys(shared), workload.workers, workload.block_rows)
-    relaxed = workload.access == "algebraic" or not workload.group_isolation
+    relaxed = workload.access != "sequential" or not workload.group_isolation
     cut = wrap_around(in_order, workload.workers, workload.block_rows, relaxed)
     if workload.access == "sequential" or not cut.shards():
         return cut

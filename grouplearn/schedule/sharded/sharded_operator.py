@@ -197,10 +197,11 @@ class ShardedOperator:
             ready.epoch,
             ready.blocks,
             takes,
-            cost=self._workload.cost(unit, ready.kind, ready.blocks),
+            cost=self._workload.cost(unit, ready.kind, ready.blocks, ready.round),
             partition=ready.partition,
             piece=ready.piece,
             pieces=ready.pieces,
+            round=ready.round,
         )
         self._products.take(takes)
         course.started(ready, step)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from grouplearn.schedule.invariants import require
-from grouplearn.schedule.messages import Blocks, Part, Step, StepKind, Unit
+from grouplearn.schedule.messages import Blocks, EpochRound, Part, Step, StepKind, Unit
 from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.sums import Pass
 from grouplearn.schedule.visiting import visits
@@ -18,7 +18,7 @@ class Ready:
     """A step that may begin at a place; void once its course has taken another turn.
 
     ``urgent``: others wait for what it makes. ``alone``: no other step of the unit may run beside it. ``partition``, ``piece``
-    and ``pieces`` are those of its step; courses of rounds know it by its ``stage`` and its ``number`` in there.
+    ``pieces`` and ``round`` are those of its step; courses of rounds know it by its ``stage`` and its ``number`` in there.
     """
 
     course: Course
@@ -34,6 +34,7 @@ class Ready:
     pieces: int = 1
     stage: int = 0
     number: int = 0
+    round: EpochRound | None = None
 
     @property
     def void(self) -> bool:

@@ -144,7 +144,7 @@ def _work_could(manifest: Manifest) -> bool:
         and _takes(partitions=work.averages.partitions, reduce=work.averages.reduce)
         and work.rows == rows
         and work.training_rows in ((), rows)
-        and work.block_rows <= _MOST
+        and max(work.block_rows, work.epoch_rounds, work.round_parts) <= _MOST
         and all(0 <= each < math.inf for each in seconds)
         and (manifest.within is None or manifest.within > 0)
         and all(0 <= each <= _MOST_BYTES for each in (manifest.stored, manifest.outputs))

@@ -166,7 +166,9 @@ def costs_of(small: Miniature) -> Costs:
     def overhead(step: Step) -> float:
         kept = sizes[step.unit.group] * len(step.unit.configs) if step.kind == "evaluate" else 0
         rows_kept = kept if step.blocks is None else kept * share(step.unit.group, step.blocks)
-        return physical.step_seconds + physical.kept_row_seconds * rows_kept
+        within = step.blocks if step.round is not None and step.kind == "work" else None
+        of_cells = physical.cell_seconds(sizes[step.unit.group], within) if within else 0.0
+        return physical.step_seconds + of_cells + physical.kept_row_seconds * rows_kept
 
     row_bytes, in_blocks = physical.row_bytes, not fits_in_memory(physical.bound, physical.stats)
 

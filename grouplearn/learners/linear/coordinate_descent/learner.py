@@ -85,7 +85,9 @@ class CoordinateDescentLearner(LinearLearner, RoundsLearner):
         Raises ValueError in the survey for labels that the loss cannot have.
         """
         if coordinates.is_surveyed(state):
-            return coordinates.work(self._group(problem, configs, state), state, shard, memory)
+            if memory.group is None:
+                memory.group = self._group(problem, configs, state)
+            return coordinates.work(memory.group, state, shard, memory)
         self.check_labels(shard.y, shard.weight)
         return coordinates.survey(problem, configs, self.targets(problem, shard.y), shard)
 

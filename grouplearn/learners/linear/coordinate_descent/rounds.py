@@ -27,6 +27,7 @@ from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.state import State, Tensors, has_tensors_of
 from grouplearn.learners.contract.ways import Descended, Round
 from grouplearn.learners.linear import linear_model
+from grouplearn.learners.linear.cost import SPLIT_UP_TO
 from grouplearn.learners.linear.least_squares import moments
 
 TOLERANCE = Hyperparameter(
@@ -38,8 +39,6 @@ TOLERANCE = Hyperparameter(
     low=0.0,
     open_low=True,
 )
-#: Up to so many columns of an item whose rows have several entries are blocks of their own.
-SPLIT_UP_TO = 64
 #: A column whose values differ by less than this share of the largest is one value and its rounding.
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)
 _SURVEY = -1
@@ -59,9 +58,11 @@ BLOCKS = Hyperparameter(
 
 
 class Memory:
-    """What is kept of a shard: its rows cut by block, with predictions that include all moves before a round of an epoch."""
+    """What is kept of a shard: its rows cut by block, with predictions that include all moves before a round of an epoch, and
+    what all rounds have in common."""
 
     def __init__(self) -> None:
+        self.group: kernel.Group | None = None
         self.cell: kernel.Cell | None = None
         self.ready: tuple[int, int] | None = None
 

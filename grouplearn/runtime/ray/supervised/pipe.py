@@ -18,7 +18,18 @@ from grouplearn.data.lists import Lists
 from grouplearn.learners.contract.problem import Task
 from grouplearn.runtime.ray.network import LearnerCode
 from grouplearn.runtime.ray.settings import Cluster
-from grouplearn.schedule.messages import Discard, Finish, Instruction, Load, Part, Release, Run, RunStep, Step
+from grouplearn.schedule.messages import (
+    Discard,
+    EpochRound,
+    Finish,
+    Instruction,
+    Load,
+    Part,
+    Release,
+    Run,
+    RunStep,
+    Step,
+)
 from grouplearn.train.group_table import GroupTable
 from grouplearn.train.job import Carried, Job
 from grouplearn.train.results.ledger import RESULT_KINDS
@@ -148,8 +159,8 @@ class Idle:
 #: Results as workers write them; trials of a search carry their states.
 WRITTEN_KINDS = (*RESULT_KINDS, Carried)
 KINDS = (
-    *WRITTEN_KINDS, Absent, Begin, Broken, Cluster, Connected, Dataset, DatasetFiles, Discard, Finish, GroupTable, Idle, Job,
-    Joined, LearnerCode, Lists, Load, Lost, News, Orders, Part, Release, Run, RunStep, Step, StepAnswer, StepEnded, Stop, Task,
+    *WRITTEN_KINDS, Absent, Begin, Broken, Cluster, Connected, Dataset, DatasetFiles, Discard, EpochRound, Finish,
+    GroupTable, Idle, Job, Joined, LearnerCode, Lists, Load, Lost, News, Orders, Part, Release, Run, RunStep, Step, StepAnswer, StepEnded, Stop, Task,
     UnitEnded,
 )  # fmt: skip
 

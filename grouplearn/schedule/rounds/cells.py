@@ -1,0 +1,21 @@
+"""Cells: the runs of a group's blocks whose sums a learner in rounds makes, whoever works on which of them."""
+
+from __future__ import annotations
+
+import math
+
+from grouplearn.schedule.messages import Blocks
+
+#: A group has so many cells at most, or as many as the square root of its blocks: a thousand workers have work for all.
+MOST_CELLS = 64
+
+
+def cells_of(n_blocks: int) -> list[Blocks]:
+    """Return the cells of a group of so many blocks."""
+    length = cell_length(n_blocks)
+    return [Blocks(first, min(first + length, n_blocks)) for first in range(0, n_blocks, length)]
+
+
+def cell_length(n_blocks: int) -> int:
+    """Return the blocks of a cell of a group of so many, of which the last may have fewer."""
+    return max(1, -(-n_blocks // max(MOST_CELLS, math.isqrt(n_blocks))))

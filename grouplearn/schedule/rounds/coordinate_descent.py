@@ -1,0 +1,64 @@
+"""Structured coordinate descent on many workers: rounds over the cells of a group (Rendle, Fetterly, Shekita & Su 2016, 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from grouplearn.schedule.messages import Blocks, Unit
+from grouplearn.schedule.rounds.cells import cell_length
+from grouplearn.schedule.rounds.descent import Descent
+from grouplearn.schedule.rounds.stages import Shares
+from grouplearn.schedule.sharded.assignment import Assignment
+from grouplearn.schedule.sharded.gap import place
+from grouplearn.schedule.sharded.partition import blocks_of
+from grouplearn.schedule.sharded.products import Products
+from grouplearn.schedule.sharded.sharded_operator import ShardedOperator
+from grouplearn.schedule.sharded.unit_progress import Course
+from grouplearn.schedule.task_parallel import tasks_by_group
+from grouplearn.schedule.workload import Workload
+
+
+class CoordinateDescent(ShardedOperator):
+    """Partitions the groups among the workers by wrap-around; what fits stays whole, and split groups go by rounds.
+
+    Cuts stand where cells end. Of a cell the sums are the same whoever makes them, so that models depend on nothing here.
+    Raises ValueError for learners that do not go by rounds.
+    """
+
+    name = "coordinate_descent"
+
+    def __init__(self, units: Iterable[Unit], workload: Workload) -> None:
+        if workload.access != "rounds":
+            raise ValueError(f"only learners that go by rounds descend by coordinates, not {workload.access} ones")
+        units = tuple(units)
+        tasks, placement = tasks_by_group(units), place(units, workload)
+        whole = [[tasks[item] for item, blocks in placed if blocks is None] for placed in placement.workers]
+        shards: dict[int, Mapping[int, Blocks]] = {}
+        for group, cut in placement.shards().items():
+            rows = workload.shared_rows_of(tasks[group].units[0])
+            own = _between_cells(cut, blocks_of(rows, workload.block_rows))
+            if len(own) > 1:
+                shards[group] = own
+            else:
+                whole[next(iter(own))].append(tasks[group])
+        split = [unit for group in shards for unit in tasks[group].units]
+
+        def course(unit: Unit, places: Mapping[int, Blocks], products: Products) -> Course:
+            return Descent(unit, Shares(tuple(places), tuple(places.values())), workload, products)
+
+        super().__init__(workload, Assignment(whole, split, shards, course, steal=True))
+
+
+def _between_cells(shards: Mapping[int, Blocks], n_blocks: int) -> dict[int, Blocks]:
+    """Return the shards of a group of so many blocks with each cut at the nearest end of a cell; empty ones are left out."""
+    length, found = cell_length(n_blocks), {}
+    last = max(shards.values(), key=lambda blocks: blocks.last).last
+
+    def moved(cut: int) -> int:
+        return n_blocks if cut == last else (2 * cut + length) // (2 * length) * length
+
+    for place_, blocks in sorted(shards.items(), key=lambda each: each[1].first):
+        own = Blocks(moved(blocks.first), moved(blocks.last))
+        if len(own) > 0:
+            found[place_] = own
+    return found

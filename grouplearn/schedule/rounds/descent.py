@@ -1,0 +1,122 @@
+"""The course of a unit whose learner goes by rounds: many in an epoch, of which each changes a part of the model only."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from grouplearn.schedule.messages import EpochRound, Part, Unit
+from grouplearn.schedule.rounds import stages
+from grouplearn.schedule.rounds.rounds import Rounds
+from grouplearn.schedule.rounds.stages import RoundTask, Shares, Stage
+from grouplearn.schedule.sharded.products import Products
+from grouplearn.schedule.sharded.unit_progress import Ready
+from grouplearn.schedule.workload import Workload
+
+
+class Descent(Rounds):
+    """Rounds of two stages, ``work`` and ``reduce``, until the epoch is complete; then ``judge`` and ``update``.
+
+    The model of a round is the state after the last ``update`` and the parts that have been reduced since; workers keep what
+    they have taken of it, and take no more than the parts of the last round. The update is made by two workers, so that a
+    state is there if one is lost; when a part is gone, the epoch begins again, from that state.
+    """
+
+    def __init__(self, unit: Unit, shares: Shares, workload: Workload, products: Products) -> None:
+        super().__init__(unit, shares, workload.epochs, products, self._round)
+        self._expected, self._judged = workload.epoch_rounds, workload.evaluate_epochs
+        self._parts = min(workload.round_parts, len(shares))
+        self._complete = 0
+        self._copies: tuple[int, ...] = ()
+
+    def begin(self) -> list[Ready]:
+        """Return the first ready."""
+        self._complete, self._copies = 0, ()
+        return super().begin()
+
+    def lost(self, lost_step: int | None) -> list[Ready]:
+        """A worker is gone, and with it its products and ``lost_step`` of this unit; return all that may begin."""
+        self._copies = tuple(step for step in self._copies if step in self._products)
+        if self._copies:
+            self._model = (self._copies[0], *self._model[1:])
+        return super().lost(lost_step)
+
+    def _round(self, epoch: int) -> list[Stage]:
+        """Return the stages of a round; who reduces changes from round to round, and from unit to unit."""
+        first = self.unit.id + epoch + self._complete
+        places = [self._place(first + part) for part in range(self._parts)]
+        reduced = (RoundTask("reduce", place, piece=Part(part, self._parts)) for part, place in enumerate(places))
+        return [stages.work(self._shares, self._parts, light=False), Stage(tuple(reduced))]
+
+    def _end_of_epoch(self) -> list[Stage]:
+        count = min(2, len(self._shares))
+        makers = ((self._place(self.unit.id + copy), Part(copy, count)) for copy in range(count))
+        update = Stage(tuple(RoundTask("update", place, partition=copy, pieces=3) for place, copy in makers))
+        return [stages.looks("judge", self._shares), update] if self._judged else [update]
+
+    def _place(self, number: int) -> int:
+        return self._shares.places[number % len(self._shares)]
+
+    def _concluded(self) -> list[Ready]:
+        """All stages are complete."""
+        last = self._stages[-1]
+        match last.kind:
+            case "finish":
+                self.end()
+                return []
+            case "reduce":
+                self._drop(self._stages[0])
+                self._model = (*self._model, *last.products)
+                self._complete += 1
+                ends, self._more = not self._more, True
+                return self._enter(self._end_of_epoch() if ends else self._round(self._epoch))
+        self._epoch += last.kind == "update"
+        for stage in self._stages[:-1]:
+            self._drop(stage)
+        self._drop_model()
+        self._copies = last.products
+        return self._from_state()
+
+    def _from_state(self) -> list[Ready]:
+        """Go on from a state: to the first round of an epoch, or to the end."""
+        self._model, self._complete = self._copies[:1], 0
+        if self._more and self._epoch < self._epochs:
+            return self._enter(self._round(self._epoch))
+        finish = Stage((RoundTask("finish", self._place(self.unit.id)),))
+        return self._enter([stages.looks("evaluate", self._shares), finish])
+
+    def _misses_model(self) -> bool:
+        goes_on = self._stages[-1].kind == "reduce" or any(stage.todo for stage in self._stages)
+        return goes_on and any(step not in self._products for step in self._model)
+
+    def _begin_again(self) -> list[Ready]:
+        if not self._copies:
+            return super()._begin_again()
+        self._drop_stages()
+        for step in self._model[1:]:
+            self._products.drop(step)
+        at_the_end = self._stages[-1].kind == "finish"
+        self._more = not at_the_end
+        return self._from_state()
+
+    def _drop_all(self) -> None:
+        self._drop_stages()
+        self._drop_model()
+
+    def _drop_model(self) -> None:
+        for step in (*self._model, *self._copies):
+            self._products.drop(step)
+
+    def _ready(self, task: RoundTask, number: int) -> Ready:
+        ready = super()._ready(task, number)
+        if task.kind == "init":
+            return ready
+        return replace(ready, round=EpochRound(self._complete, self._expected, self._parts))
+
+    def _taken(self, at: int, inputs: tuple[int, ...] | None) -> tuple[int, ...]:
+        del inputs
+        if self._stages[at].kind == "init":
+            return ()
+        return self._model if at == 0 else (*self._model, *self._stages[at - 1].products)
+
+    def _forget(self) -> None:
+        """What cells made is needed until all of it is reduced."""

@@ -1,0 +1,272 @@
+"""Steps of a learner in rounds whose group is split: sums of cells, parts of what becomes of columns, and the end of an epoch.
+
+A worker keeps how far the state of a unit has come, and what the learner remembers of its cells: from round to round it takes
+only the parts that the last one made. What it lacks it makes from the state after the last epoch and the parts made since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.learners.contract.state import State, Tensors
+from grouplearn.learners.contract.ways import RoundsLearner
+from grouplearn.learners.metrics import sums as metrics
+from grouplearn.learners.metrics.sums import MetricSums
+from grouplearn.schedule.messages import Blocks, EpochRound, Part, Step
+from grouplearn.schedule.rounds.cells import cells_of
+from grouplearn.train.averaging import Pieces
+from grouplearn.train.block_sums import BlockSums
+from grouplearn.train.pack import EpochSums, Pack, Training, end_epoch, judge_blocks, settle, waited_values
+from grouplearn.train.results.evaluation import evaluate
+from grouplearn.train.rounds import Cell, part_of, parts_of
+from grouplearn.train.rows.prepare import FINAL, Outline
+
+if TYPE_CHECKING:
+    from grouplearn.train.steps import Product
+
+#: The pieces that an update makes: what workers that took part need, curves and best models so far, and the state.
+_NEWS, _CURVES, _STATE = (Part(number, 3) for number in range(3))
+
+
+@dataclass(frozen=True, slots=True)
+class RoundPart:
+    """A part of what becomes of a round's columns, empty where there are fewer of them; ``ends_epoch``: it was the last."""
+
+    tensors: Tensors
+    ends_epoch: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnd:
+    """News of an epoch's end for workers that have its other ``rounds``: the ``parts`` of the last, and how far training has
+    come without its tensors."""
+
+    parts: tuple[Tensors, ...]
+    rounds: int
+    head: Training
+
+
+class Takes:
+    """What a step takes, each product fetched when it is asked for; ``fetched`` are the bytes that came from other workers."""
+
+    def __init__(self, fetch: Callable[[int, Part | None], tuple[Product, int]]) -> None:
+        self._fetch = fetch
+        self.fetched = 0
+
+    def of(self, number: int, piece: Part | None = None) -> Any:
+        """Return product ``number`` of those that the step takes, or a piece of it."""
+        product, n_bytes = self._fetch(number, piece)
+        self.fetched += n_bytes
+        return product
+
+
+@dataclass
+class Reached:
+    """How far a worker's state of a unit has come: ``rounds`` after the state that step ``origin`` made, which is after
+    ``epochs``, with the configs ``done``. ``curves`` has that training's, where they were taken. ``cells`` by number, with what
+    is remembered of each."""
+
+    origin: int = -1
+    epochs: int = -1
+    rounds: int = 0
+    state: State | None = None
+    done: npt.NDArray[np.bool_] | None = None
+    curves: Training | None = None
+    cells: dict[int, Cell] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """A step of a pack that trains in rounds, on what the worker has ``reached``; ``cells`` are all of the group with rows."""
+
+    pack: Pack
+    step: Step
+    takes: Takes
+    reached: Reached
+    cells: Sequence[Blocks]
+
+    def make(self) -> Product:
+        """Return what the step makes; of ``finish``, the training and all sums of its evaluation."""
+        match self.step.kind:
+            case "work":
+                return self._work()
+            case "reduce":
+                return self._reduce()
+            case "judge":
+                return EpochSums(metric=judge_blocks(self.pack, self._judged()))
+            case "update":
+                return self._update()
+            case "evaluate":
+                return evaluate(self.pack, self._training(), self.step.unit.fold == FINAL)
+        raise ValueError(f"a step of kind {self.step.kind} makes no product")
+
+    def finished(self) -> list[Product]:
+        """Return what ``finish`` takes: the training, and the sums of all its evaluations."""
+        evaluations = range(self._n_model, len(self.step.takes))
+        return [self._training(), *(self.takes.of(number) for number in evaluations)]
+
+    # The steps
+
+    def _work(self) -> Pieces:
+        state, learner = self._state(), self._learner
+        sums: BlockSums[Tensors] = BlockSums()
+        for number in self._own_cells():
+            self.pack.check()
+            own = learner.work(*self._about, state, *self._cell(number, state))
+            sums = sums.merged(BlockSums.of(number, own), learner.merge)
+        cuts = parts_of(learner.next_round(*self._about, state).columns, self.step.pieces)
+        parts = [EpochSums(sums.each(partial(part_of, cut=cut, n_parts=len(cuts)))) for cut in cuts]
+        return Pieces((*parts, *(EpochSums() for _ in range(self.step.pieces - len(parts)))))
+
+    def _reduce(self) -> RoundPart:
+        state, learner, part = self._state(), self._learner, self.step.piece or Part(0, 1)
+        expected = learner.next_round(*self._about, state)
+        cuts = parts_of(expected.columns, part.of)
+        if part.number >= len(cuts):
+            return RoundPart({}, expected.ends_epoch)
+        sums: BlockSums[Tensors] = BlockSums()
+        for number in range(self._n_model, len(self.step.takes)):
+            own: EpochSums = _only(self.takes.of(number, part))
+            sums = sums.merged(own.learner, learner.merge)
+        total = sums.total(len(self.cells), learner.merge)
+        if total is None:
+            raise ValueError("there are no training rows")
+        found = learner.reduce(*self._about, state, total, *cuts[part.number])
+        return RoundPart(found, expected.ends_epoch)
+
+    def _judged(self) -> Training:
+        """Return the models after the epoch as those that wait for their metric."""
+        state, done = self._state(), cast("npt.NDArray[np.bool_]", self.reached.done)
+        return Training(state, (), waiting=tuple(np.flatnonzero(~done).tolist()))
+
+    def _update(self) -> Pieces:
+        """Return the training after an epoch; of its two makers the first tells of it."""
+        pack, state, before = self.pack, self._state(), self._curves()
+        if self.step.partition is not None and self.step.partition.number:
+            pack = replace(pack, report=lambda _: None, keep=lambda _: None)
+        active = np.flatnonzero(~before.state.done).tolist()
+        ended = end_epoch(pack, replace(before, state=state), active, pack.learner.losses(state))
+        judged: BlockSums[MetricSums] = BlockSums()
+        for number in range(self._n_model, len(self.step.takes)):
+            judged = judged.merged(self.takes.of(number).metric, metrics.merge)
+        if judged.subtrees:
+            ended = settle(pack, ended, waited_values(pack, ended, judged))
+        pack.keep(lambda: ended)
+        return self._pieces(ended)
+
+    def _pieces(self, ended: Training) -> Pieces:
+        at = self._place
+        last = range(self._n_model - at.parts, self._n_model)
+        parts = tuple(part.tensors for part in map(self.takes.of, last) if part.tensors)
+        curves = replace(ended, state=State({}, ended.state.done))
+        news = EpochEnd(parts, at.number, replace(curves, fits=()))
+        return Pieces((news, curves, replace(ended, fits=())))
+
+    # How far the state has come
+
+    def _state(self) -> State:
+        """Return the state at which the step is; the worker keeps it."""
+        found, at = self.reached, self._place
+        if found.origin != self.step.takes[0] or found.rounds > at.number or found.state is None:
+            self._begin_from_origin()
+        while found.rounds < at.number:
+            first = 1 + found.rounds * at.parts
+            parts = [self.takes.of(number).tensors for number in range(first, first + at.parts)]
+            found.state = self._taken([part for part in parts if part])
+            found.rounds += 1
+        return cast(State, found.state)
+
+    def _begin_from_origin(self) -> None:
+        found = self.reached
+        origin = self.takes.of(0, _NEWS)
+        if isinstance(origin, EpochEnd):
+            if not self._follows(origin):
+                found.state = self.takes.of(0, _STATE).state
+            elif found.rounds < origin.rounds:
+                found.state = self._taken(origin.parts)
+            found.state = replace(cast(State, found.state), done=origin.head.state.done)
+            found.curves, found.epochs = None, origin.head.epochs
+        else:  # the first state, in one piece
+            found.state, found.curves, found.epochs = origin.state, origin, origin.epochs
+        found.done = cast(State, found.state).done
+        found.origin, found.rounds = self.step.takes[0], 0
+
+    def _follows(self, end: EpochEnd) -> bool:
+        """Whether the worker's state is that of the epoch before such an end, but for its last round."""
+        found = self.reached
+        near = found.state is not None and found.epochs + 1 == end.head.epochs
+        return near and found.rounds in (end.rounds - 1, end.rounds)
+
+    def _taken(self, parts: Sequence[Tensors]) -> State:
+        return self._learner.take(*self._about, cast(State, self.reached.state), parts)
+
+    def _curves(self) -> Training:
+        """Return the training after the last epoch, without its state."""
+        if self.reached.curves is None:
+            self.reached.curves = self.takes.of(0, _CURVES)
+        return cast(Training, self.reached.curves)
+
+    def _training(self) -> Training:
+        """Return the training after the last epoch."""
+        state = self._state()
+        return replace(self._curves(), state=state)
+
+    # What it is about
+
+    @property
+    def _learner(self) -> RoundsLearner:
+        return cast(RoundsLearner, self.pack.learner)
+
+    @property
+    def _about(self) -> tuple[Any, Any]:
+        return self.pack.prepared.problem, self.pack.configs
+
+    @property
+    def _place(self) -> EpochRound:
+        if self.step.round is None:
+            raise ValueError(f"step {self.step.id} is of no round")
+        return self.step.round
+
+    @property
+    def _n_model(self) -> int:
+        """How many of what the step takes say what the model is."""
+        return 1 + self._place.number * self._place.parts
+
+    def _own_cells(self) -> list[int]:
+        rows = self.pack.prepared.train
+        first, last = rows.first, rows.first + rows.n_blocks
+        return [number for number, cell in enumerate(self.cells) if first <= cell.first and cell.last <= last]
+
+    def _cell(self, number: int, state: State) -> Cell:
+        if number not in self.reached.cells:
+            cell = self.cells[number]
+            rows = self.pack.prepared.train.part(cell.first, cell.last).read()
+            self.reached.cells[number] = (rows, self._learner.remember(*self._about, state, rows))
+        return self.reached.cells[number]
+
+
+def cells_with_rows(decided: Outline) -> list[Blocks]:
+    """Return the cells of a group that have training rows, in order."""
+    cuts = decided.train_cuts
+    return [each for each in cells_of(decided.n_blocks) if cuts[each.last] > cuts[each.first]]
+
+
+def own_blocks(decided: Outline, step: Step) -> Blocks:
+    """Return the blocks of the cells that begin in a step's share; the last share has all that the schedule did not count."""
+    if step.blocks is None or step.partition is None:
+        return Blocks(0, 0)
+    ends_last = step.partition.number + 1 == step.partition.of
+    end = decided.n_blocks if ends_last else step.blocks.last
+    own = [each for each in cells_of(decided.n_blocks) if step.blocks.first <= each.first < end]
+    return Blocks(own[0].first, own[-1].last) if own else Blocks(decided.n_blocks, decided.n_blocks)
+
+
+def _only(product: Any) -> Any:
+    """Return a piece of a product; one in one piece may have come as all its pieces."""
+    return product.pieces[0] if isinstance(product, Pieces) else product

@@ -1,0 +1,303 @@
+"""Coordinate descent on several workers: the bits of the group trained whole, whoever works on it and whoever is lost."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import shutil
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.runtime_jobs import Watcher, models
+from test_averaging_runs import Losing
+from test_steps import BLOCK, small_blocks, split_job
+
+from grouplearn.data.dataset import Group
+from grouplearn.errors import Cancelled
+from grouplearn.learners.contract.problem import Task
+from grouplearn.runtime.local import LocalRuntime
+from grouplearn.runtime.worker import Watch, outline_or_failed
+from grouplearn.schedule.messages import Instruction, Part, RunStep, Step, Unit
+from grouplearn.schedule.rounds.coordinate_descent import CoordinateDescent
+from grouplearn.schedule.workload import Workload
+from grouplearn.train.descent import Takes
+from grouplearn.train.job import Job, UnitResult
+from grouplearn.train.results.checkpoints import Timer
+from grouplearn.train.rows.counted import with_training_rows
+from grouplearn.train.rows.prepare import prepare
+from grouplearn.train.steps import StepAnswer, taken_of
+from grouplearn.train.unit import train_unit
+
+__all__ = ["small_blocks"]
+
+BY_COORDINATES = {"solver": "coordinate_descent"}
+CONFIGS: tuple[dict[str, Any], ...] = ({"l2": 0.1}, {"l1": 2.0, "l2": 1.0}, {"l2": 10.0, "fit_intercept": False})
+#: Rounds of an epoch of ``split_job``: four numbers, a category, and its end.
+ROUNDS = 6
+#: A learner, its task, early stopping and folds.
+CASES = {
+    "least squares": ("linear_regression", Task.REGRESSION, None, 0),
+    "least squares, folds": ("linear_regression", Task.REGRESSION, None, 2),
+    "poisson": ("poisson_regression", Task.REGRESSION, None, 0),
+    "logistic": ("logistic_regression", Task.BINARY, None, 0),
+    "logistic, patience": ("logistic_regression", Task.BINARY, 1, 0),
+    "softmax, patience": ("logistic_regression", Task.MULTICLASS, 2, 0),
+    "svm": ("linear_svm", Task.MULTICLASS, None, 0),
+}
+
+
+def a_job(case: str = "logistic", epochs: int = 8, **options: Any) -> Job:
+    name, task, patience, folds = CASES[case]
+    configs = tuple({**BY_COORDINATES, **config} for config in CONFIGS)
+    metric = {"linear_svm": "accuracy"}.get(name, "rmse" if task is Task.REGRESSION else "log_loss")
+    made = split_job(name, task, configs, epochs=epochs, patience=patience, folds=folds, metric=metric, **options)
+    if name == "poisson_regression":
+        counts = np.clip(np.round(np.abs(made.dataset.y)), 0, 9)
+        made = replace(made, dataset=replace(made.dataset, y=counts))
+    return made
+
+
+def units_of(job: Job, groups: Sequence[int] = (1,)) -> list[Unit]:
+    places = itertools.product(groups, range(-1, job.folds), ((0, 1), (2,)))
+    return [Unit(number, group, pack, fold, 1.0) for number, (group, fold, pack) in enumerate(places)]
+
+
+def workload(job: Job, workers: int, parts: int = 2, exact: bool = True, **more: Any) -> Workload:
+    rows = tuple(group.n_rows for group in job.groups)
+    judged = bool(job.folds or job.dataset.split.any())
+    sizes: dict[str, Any] = {"evaluate_epochs": judged, "epoch_rounds": ROUNDS, "round_parts": parts}
+    work = Workload("rounds", rows, workers, job.epochs, BLOCK, **{**sizes, **more})
+    return with_training_rows(work, job) if exact else work
+
+
+def run(job: Job, workers: int, parts: int = 2, **more: Any) -> tuple[UnitResult, ...]:
+    machine = CoordinateDescent(units_of(job), workload(job, workers, parts, **more))
+    return LocalRuntime().run(job, machine, workers, Watcher(), lambda: False)
+
+
+def whole(job: Job, groups: Sequence[int] = (1,)) -> Any:
+    return models(tuple(train_unit(job, unit, None, lambda _: None, lambda: False) for unit in units_of(job, groups)))
+
+
+@functools.cache
+def expected(case: str) -> Any:
+    return whole(a_job(case))
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4, 8])
+@pytest.mark.parametrize("case", CASES)
+def test_models_are_those_of_the_whole_group(case: str, workers: int) -> None:
+    results = run(a_job(case), workers)
+    assert models(results) == expected(case)
+    assert {trial.status for result in results for trial in result.trials} == {"done"}
+    works = {step.worker for result in results for step in result.steps if step.kind == "work"}
+    assert works == (set(range(workers)) if workers > 1 else set())
+
+
+@pytest.mark.parametrize("parts", [1, 3, 50])
+@pytest.mark.parametrize("exact", [True, False])
+def test_models_depend_neither_on_parts_nor_on_what_a_schedule_knows(parts: int, exact: bool) -> None:
+    assert models(run(a_job(), 3, parts, exact=exact)) == expected("logistic")
+    assert models(run(a_job(), 3, parts, exact=exact, epoch_rounds=1)) == expected("logistic")
+
+
+def test_progress_is_told_once() -> None:
+    """Though two workers make every state."""
+    job, watcher = a_job(), Watcher()
+    machine = CoordinateDescent(units_of(job), workload(job, 3))
+    results = LocalRuntime().run(job, machine, 3, watcher, lambda: False)
+    assert watcher.epochs == sum(len(trial.curve) for result in results for trial in result.trials)
+
+
+def test_more_workers_than_cells() -> None:
+    job = a_job()
+    cells = prepare(job, job.groups[1]).n_blocks  # one block each
+    results = run(job, 3 * cells)
+    assert models(results) == expected("logistic")
+    assert max(len({step.worker for step in result.steps if step.kind == "work"}) for result in results) <= cells
+
+
+def test_groups_of_different_sizes_beside_each_other() -> None:
+    """Large ones are split, small ones stay whole, and go by rounds where others would wait for them."""
+    job = a_job(
+        groups=(Group(0, 0, ("a",), ((0, 40),)), Group(1, 0, ("b",), ((40, 560),)), Group(2, 0, ("c",), ((560, 700),)))
+    )
+    units = [replace(unit, cost=float(cost)) for cost in (1, 9) for unit in units_of(job, (0, 1, 2))]
+    for costly in (units[: len(units) // 2], units[len(units) // 2 :]):
+        for workers in (1, 2, 3, 5):
+            machine = CoordinateDescent(costly, workload(job, workers))
+            results = LocalRuntime().run(job, machine, workers, Watcher(), lambda: False)
+            assert models(results) == whole(job, (0, 1, 2))
+
+
+def test_blocks_are_worked_on_once_a_round_and_a_round_has_two_barriers() -> None:
+    job = a_job(epochs=3)
+    blocks = prepare(job, job.groups[1]).n_blocks
+    for result in run(job, 4):
+        for epoch in range(3):
+            works = [step for step in result.steps if step.kind == "work" and step.epoch == epoch]
+            rounds = len(works) // 4
+            assert rounds == ROUNDS + 2 * (epoch == 0)  # and the survey, and what the start is worth
+            held = sorted(each for step in works if step.blocks for each in range(step.blocks.first, step.blocks.last))
+            assert held == sorted([*range(blocks)] * rounds)
+            kinds = [
+                step.kind for step in result.steps if step.epoch == epoch and step.kind not in ("init", "evaluate")
+            ]
+            assert kinds.count("reduce") == 2 * rounds
+            assert kinds.count("judge") == 4
+            assert kinds.count("update") == 2
+
+
+def test_a_state_moves_to_nobody_who_took_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what an update makes, workers take the news and not the state, and of parts those of the last round alone."""
+    asked: list[tuple[int, Part | None]] = []
+    of = Takes.of
+
+    def noted(self: Takes, number: int, piece: Part | None = None) -> Any:
+        asked.append((number, piece))
+        return of(self, number, piece)
+
+    monkeypatch.setattr(Takes, "of", noted)
+    job = a_job(epochs=3)
+    machine = CoordinateDescent(units_of(job)[:1], workload(job, 4, 1))
+    (result,) = LocalRuntime().run(job, machine, 4, Watcher(), lambda: False)
+    assert asked.count((0, Part(0, 3))) > 0
+    assert (0, Part(2, 3)) not in asked
+    rounds = sum(step.kind == "reduce" for step in result.steps)
+    parts = [number for number, piece in asked if number and piece is None]
+    judges_and_evaluations = 4 * (3 * 2 + 1)
+    ends = 2 * 3  # an update tells of the last round's part
+    assert len(parts) == 4 * rounds + judges_and_evaluations + ends
+
+
+def test_a_config_that_diverges_in_the_survey_fails_with_its_reason() -> None:
+    job = a_job("least squares")
+    numeric = job.dataset.numeric.copy()
+    numeric[100, 3] = 1e200
+    job = replace(job, dataset=replace(job.dataset, numeric=numeric))
+    trials = [trial for result in run(job, 3) for trial in result.trials]
+    assert {trial.status for trial in trials} == {"failed"}
+    assert {trial.reason for trial in trials} == {reason for _, _, reason, *_ in whole(job)}
+
+
+def test_when_the_time_is_up_the_epoch_under_way_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = a_job(epochs=50)
+    asked = itertools.count()
+    with monkeypatch.context() as patch:
+        patch.setattr(Job, "expired", lambda _: next(asked) > 10)
+        results = run(job, 2)
+    for result in results:
+        (epochs,) = {trial.epochs for trial in result.trials}
+        assert 0 < epochs < 50
+        assert {trial.status for trial in result.trials} == {"stopped"}
+        shorter = whole(replace(job, epochs=epochs))
+        found = [each for each in shorter if each[0] in {trial.config for trial in result.trials}]
+        assert [each[-1] for each in models((result,))] == [each[-1] for each in found]
+
+
+def test_an_interrupt_ends_a_round() -> None:
+    job, watcher = a_job(epochs=100_000), Watcher()
+    job = replace(job, configs=tuple({**config, "tolerance": 1e-300} for config in job.configs))
+    machine = CoordinateDescent(units_of(job), workload(job, 2))
+    began = time.monotonic()
+    with pytest.raises(Cancelled):
+        LocalRuntime().run(job, machine, 2, watcher, lambda: watcher.epochs > 8)
+    assert time.monotonic() - began < 60
+    assert not [each for each in threading.enumerate() if each.name.startswith("grouplearn-")]
+
+
+class LosingRounds(Losing):
+    """Workers of whom some are lost, and who take of what was there when a step began what is new to them."""
+
+    def follow(self, orders: Sequence[Instruction]) -> None:
+        for order in orders:
+            if isinstance(order, RunStep) and order.step.round is not None:
+                there = [self.made[each][1] for each in order.step.takes]
+                self.running.append((order.worker, order.step, there))
+            else:
+                super().follow((order,))
+
+    def answer(self, worker: int, step: Step, takes: list[Any]) -> StepAnswer:
+        if step.round is None:
+            return super().answer(worker, step, takes)
+        watch = Watch(worker, 0.0, lambda _: None, lambda: False)
+        one = Takes(lambda number, piece: (taken_of(takes[number], piece), 0))
+        answer = self.benches[worker].step(step, outline_or_failed(self.job, step.unit), one, 0, watch)
+        assert not answer.failed, answer.result
+        if answer.product is not None:
+            self.made[step.id] = (worker, answer.product)
+        if answer.result is not None:
+            self.results[step.unit.id] = answer.result
+        return answer
+
+
+KINDS = ("init", "work", "reduce", "judge", "update", "evaluate", "finish")
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("case", ["logistic", "softmax, patience"])
+def test_workers_lost_in_every_kind_of_step_cost_time_and_no_bit(
+    case: str, kind: str, kept: bool, before: bool
+) -> None:
+    job = a_job(case)
+    losing = LosingRounds(job, CoordinateDescent(units_of(job), workload(job, 3)), kind, kept, before)
+    results = losing.run(3)
+    assert losing.lost == 2
+    assert models(results) == expected(case)
+
+
+@pytest.mark.parametrize("when", range(0, 60, 7))
+def test_a_worker_lost_at_any_time_costs_an_epoch_at_most(when: int) -> None:
+    """What it made is gone; a state is there, for two workers make each."""
+    job = a_job()
+    losing = LosingRounds(job, CoordinateDescent(units_of(job)[:1], workload(job, 3)), "", False, before=False)
+    losing.run(0)
+    for _ in range(3):
+        losing.join()
+    begun, inits = 0, 0
+    while losing.running:
+        worker, step, takes = losing.running.pop(0)
+        begun += 1
+        inits += step.kind == "init"
+        if begun == 40 + when:
+            losing.lose(worker)
+            continue
+        losing.follow(losing.operator.on(losing.answer(worker, step, takes).event))
+    assert inits == 1
+    (result,) = (losing.results[number] for number in losing.results)
+    assert models((result,)) == [each for each in expected("logistic") if each[0] in (0, 1)]
+
+
+def test_a_run_goes_on_from_the_last_epoch_that_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = replace(a_job(epochs=8), states=str(tmp_path))
+    monkeypatch.setattr(Timer, "due", lambda _: True)
+    answered = itertools.count()
+
+    class Dying(LosingRounds):
+        def answer(self, worker: int, step: Step, takes: list[Any]) -> StepAnswer:
+            if next(answered) == 200:
+                raise KeyboardInterrupt
+            return super().answer(worker, step, takes)
+
+    with pytest.raises(KeyboardInterrupt):
+        Dying(job, CoordinateDescent(units_of(job), workload(job, 3)), "", False, before=False).run(3)
+    assert any(tmp_path.iterdir())
+    for workers in (1, 4):
+        shutil.copytree(tmp_path, tmp_path.parent / f"{tmp_path.name}-{workers}")
+        results = run(replace(job, states=f"{tmp_path}-{workers}"), workers)
+        assert models(results) == expected("logistic")
+        if workers > 1:
+            assert {max(step.epoch for step in result.steps) for result in results} <= {3, 4, 5, 6}
+
+
+def test_only_learners_in_rounds_go_by_them() -> None:
+    with pytest.raises(ValueError, match="only learners that go by rounds descend by coordinates, not algebraic ones"):
+        CoordinateDescent([], Workload("algebraic", (20,), 2, 1, BLOCK))
