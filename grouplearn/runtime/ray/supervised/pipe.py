@@ -160,8 +160,8 @@ class Idle:
 WRITTEN_KINDS = (*RESULT_KINDS, Carried)
 KINDS = (
     *WRITTEN_KINDS, Absent, Begin, Broken, Cluster, Connected, Dataset, DatasetFiles, Discard, EpochRound, Finish,
-    GroupTable, Idle, Job, Joined, LearnerCode, Lists, Load, Lost, News, Orders, Part, Release, Run, RunStep, Step, StepAnswer, StepEnded, Stop, Task,
-    UnitEnded,
+    GroupTable, Idle, Job, Joined, LearnerCode, Lists, Load, Lost, News, Orders, Part, Release, Run, RunStep, Step,
+    StepAnswer, StepEnded, Stop, Task, UnitEnded,
 )  # fmt: skip
 
 
