@@ -19,7 +19,7 @@ from test_averaging_runs import Losing
 from test_steps import BLOCK, small_blocks, split_job
 
 from grouplearn.data.dataset import Group
-from grouplearn.errors import Cancelled
+from grouplearn.failures import StatementInterrupted
 from grouplearn.learners.contract.problem import Task
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.worker import Watch, outline_or_failed
@@ -206,7 +206,7 @@ def test_an_interrupt_ends_a_round() -> None:
     job = replace(job, configs=tuple({**config, "tolerance": 1e-300} for config in job.configs))
     machine = CoordinateDescent(units_of(job), workload(job, 2))
     began = time.monotonic()
-    with pytest.raises(Cancelled):
+    with pytest.raises(StatementInterrupted):
         LocalRuntime().run(job, machine, 2, watcher, lambda: watcher.epochs > 8)
     assert time.monotonic() - began < 60
     assert not [each for each in threading.enumerate() if each.name.startswith("grouplearn-")]
