@@ -30,7 +30,7 @@ from grouplearn.parser.parse import parse
 from grouplearn.parser.statements import RetryFailed, TrainModel, sql_of
 from grouplearn.plan import calibration
 from grouplearn.plan.physical import PhysicalPlan, definition, plan
-from grouplearn.plan.retrying import changed, cut, numbered, only, rows_of
+from grouplearn.plan.retrying import changed, cut, numbered, only, rows_of, stored_as
 from grouplearn.prediction.prediction import predictor_for
 from grouplearn.schedule.messages import Unit
 from grouplearn.statements import answers
@@ -125,6 +125,7 @@ class _Retry:
         self._refuse_other_names(train)
         settings = {**self.at.settings, "seed": definition.seed, "durable": False}
         bound = bind(self._own_judge(), train, location.catalog, location.schema, settings)
+        bound = stored_as(bound, definition)
         if bound.search is not None:
             message = f'the trials of model "{location.name}" were chosen in rounds, from how the others did'
             raise self._refusal(message, "TRAIN OR REPLACE MODEL searches anew.")
