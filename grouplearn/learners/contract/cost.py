@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.problem import FeatureBlock
 
 #: Rows per update of a learner that does not say (b in kingpin, table 1).
 _BATCH = 32
@@ -80,6 +81,11 @@ class Cost:
     def exchanged_values(self, configs: Sequence[Config], width: int, outputs: int) -> int:
         """Return the numbers that go around in one round of a gang: the gradients of the state."""
         return sum(self.state_values(config, width, outputs) for config in configs)
+
+    def most_values(self, config: Config, blocks: Sequence[FeatureBlock], outputs: int) -> int:
+        """Return the numbers that training a config on the columns of these items takes at once, besides the rows."""
+        width = sum(block.width for block in blocks)
+        return self.state_values(config, width, outputs) + self.sums_values((config,), width, outputs)
 
 
 class BatchCost(Cost):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from grouplearn.data.encoders import DENSE_COLUMNS
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.cost import BatchCost, Coefficients, Cost, whole
+from grouplearn.learners.contract.problem import FeatureBlock
 
 #: Up to this many parameters generalised linear models have second derivatives; the numbers of their solver besides vectors.
 _SECOND_DERIVATIVES_UP_TO, _SOLVER_NUMBERS = 256, 22
@@ -24,6 +25,17 @@ class MomentsCost(Cost):
         del configs, outputs
         products = width * width if width <= DENSE_COLUMNS else _SPARSE_PRODUCTS * width
         return products + 2 * width + 4
+
+    def most_values(self, config: Config, blocks: Sequence[FeatureBlock], outputs: int) -> int:
+        """Return what there is with the whole of X'X, twice, where its zeros are no help.
+
+        They are where most columns are of one item of which a row sets one column at most, and there is no l1.
+        """
+        width = sum(block.width for block in blocks)
+        apart = 2 * max((block.width for block in blocks if block.pure), default=0) >= width and not config.get("l1")
+        return super().most_values(config, blocks, outputs) + (
+            0 if width <= DENSE_COLUMNS or apart else 2 * width * width
+        )
 
 
 class GlmCost(Cost):
