@@ -323,7 +323,8 @@ def with_importances(definition: ModelDefinition, model: str, catalog: str | Non
     """Return FROM and WHERE for the trials (t) that have importances, their groups (g) and configs (c)."""
     if definition.is_wide and definition.linear:
         weights = each_weight(definition, model, catalog)
-        sums = "SELECT group_id, config, feature, sum(abs(weight)) AS importance, any_value(weight) AS weight"
+        order = " ORDER BY output ASC" if definition.task.scores_classes else ""
+        sums = f"SELECT group_id, config, feature, sum(abs(weight){order}) AS importance, any_value(weight) AS weight"
         return _joined_with(f"{sums} FROM ({weights}) GROUP BY group_id, config, feature", model, catalog)
     if definition.linear:
         return f"{joined(catalog)} {_artifacts(catalog)} WHERE {where(model, 'a')}"

@@ -28,14 +28,14 @@ CREATE TABLE t AS SELECT i, i % 3 AS g, i % 7 AS x, 'u' || i * 7 % 50 + g * 30 A
   CASE WHEN i % 11 > 0 THEN list_transform(range(i % 5), lambda k:
     CASE WHEN k <> 3 THEN 'w' || (i * 31 + k * 2) % 60 + g * 20 END) || ['w1', 'w1'][1 : i % 4] END AS words,
   [1 + i % 9000, 9001 + i % 50] AS places, [1.5, i % 3 - 0.5] AS sizes,
-  x * 0.3 + i * 7 % 50 % 4 > 2.0 AS late, ['low', 'mid', 'high'][1 + i * 5 % (3 - g % 2)] AS kind, x * 2.0 + i % 5 AS cost
+  x * 0.3 + i * 7 % 50 % 4 > 2.0 AS late, ['low', 'mid', 'high'][1 + i // 3 % (3 - g % 2)] AS kind, x * 2.0 + i % 5 AS cost
 FROM range(1500) AS r(i)
 """
 FEATURES = "zscore(x), hash(visitor, 1000000), hash(words, 1073741824) AS h, sparse(places, sizes, 100000) AS s, onehot(g) AS o"
 TASKS = {
-    "late": ("logistic_regression", "probability"),
-    "kind": ("logistic_regression", "list_sum(list_transform(map_values(probabilities), lambda p: p * p))"),
-    "cost": ("linear_regression", "prediction"),
+    "late": ("logistic_regression", "probability", "p.probability"),
+    "kind": ("logistic_regression", "map_values(probabilities)", "map_values(p.probabilities)"),
+    "cost": ("linear_regression", "prediction", "p.value"),
 }
 OTHERS = """
 CREATE TABLE fresh AS FROM t WHERE i % 5 = 0
@@ -66,19 +66,18 @@ def by_macro(con: Any, label: str, source: str = "fresh") -> list[tuple[Any, ...
 
 
 def by_function(con: Any, label: str, source: str = "fresh") -> list[tuple[Any, ...]]:
-    column = TASKS[label][1].replace("prediction", "value")
-    for name in ("probabilities", "probability", "value"):
-        column = column.replace(name, f"p.{name}")
     query = f"SELECT i, predict('m', r) AS p FROM {source} AS r"
-    return con.execute(f"SELECT i, {column}, p.model_level FROM ({query}) ORDER BY i").fetchall()
+    return con.execute(f"SELECT i, {TASKS[label][2]}, p.model_level FROM ({query}) ORDER BY i").fetchall()
 
 
 def same(left: list[tuple[Any, ...]], right: list[tuple[Any, ...]]) -> None:
     assert [(number, level) for number, _, level in left] == [(number, level) for number, _, level in right]
     known = [value is None for _, value, _ in left]
     assert known == [value is None for _, value, _ in right]
-    numbers = [[value for _, value, _ in each if value is not None] for each in (left, right)]
-    assert numbers[0] == pytest.approx(numbers[1], rel=1e-12, abs=1e-12)
+    found, other = (
+        np.concatenate([np.atleast_1d(value) for _, value, _ in each if value is not None]) for each in (left, right)
+    )
+    assert found.tolist() == pytest.approx(other.tolist(), rel=1e-12, abs=1e-12)
 
 
 SOLVERS = ("l2 = 1", "l2 = 1, solver = 'coordinate_descent', epochs = 4", "l2 = 1, solver = 'sgd', epochs = 2")
