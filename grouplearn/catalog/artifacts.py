@@ -136,12 +136,12 @@ def with_columns(
         raise _damaged(where, f"it has columns of {len(places)} items, and the model has {len(fitted)}")
     found = []
     for item, own in zip(fitted, places, strict=True):
-        most = item.item.buckets if item.encoder.wide else 0
+        most = 0 if not item.encoder.wide else item.width if item.encoder.per_category else item.item.buckets
         if own.size and (own[0] < 0 or own[-1] >= most or (np.diff(own) <= 0).any()):
             raise _damaged(
                 where, f'its columns of "{item.item.name}" are not numbers below {most:,} in ascending order'
             )
-        found.append(replace(item, columns=own.astype(np.int64).tobytes()) if item.encoder.wide else item)
+        found.append(item.only(own) if item.encoder.wide else item)
     order = _order([item.width for item in found], [item.encoder.wide for item in found])
     if order.size != weights.shape[1]:
         raise _damaged(where, f"it has {weights.shape[1]} weights per output, and {order.size} columns")

@@ -249,7 +249,8 @@ def each_weight(definition: ModelDefinition, model: str, catalog: str | None, *,
     for at, entry in enumerate(definition.items, start=1):
         encoder = encoder_of(entry.item)
         if encoder.wide:
-            named = f"{literal(entry.item.name + '[')} || (unnest(a.places[{at}]) + {encoder.first}) || ']' AS feature"
+            value = encoder.numbers_sql(f"a.places[{at}]", f"g.categories[{at}]")
+            named = f"{encoder.named_sql(entry.item, f'({value})')} AS feature"
             parts.append((named, nonzeros_sql(definition, at, "a.", "o.output")))
     source = (
         f"FROM {table(catalog, 'artifacts')} AS a JOIN {table(catalog, 'groups')} AS g"

@@ -103,16 +103,18 @@ def changed(stored: ModelDefinition, now: ModelDefinition) -> str | None:
 
 
 def stored_as(bound: BoundTrain, stored: ModelDefinition) -> BoundTrain:
-    """Return a statement bound today with the items that an earlier version stored with all of their columns as it did."""
+    """Return a statement bound today whose items are wide where those of the model are: an earlier version knew no such items,
+    and of categories there may have been others."""
     before = {entry.item.name: entry.item for entry in stored.items}
 
-    def narrow(entry: BoundItem) -> BoundItem:
-        item, known = entry.stored.item, before.get(entry.stored.item.name)
-        if known is None or not encoder_of(item).wide or (known.kind, known.buckets) != (item.kind, item.buckets):
+    def as_before(entry: BoundItem) -> BoundItem:
+        item = entry.stored.item
+        known = before.get(item.name)
+        if known is None or (encoder_of(known).call, known.kind) != (encoder_of(item).call, item.kind):
             return entry
         return replace(entry, stored=replace(entry.stored, item=replace(item, encoder=known.encoder)))
 
-    return replace(bound, items=tuple(map(narrow, bound.items)))
+    return replace(bound, items=tuple(map(as_before, bound.items)))
 
 
 def _told(entry: ItemColumn, typed: bool) -> tuple[object, ...]:

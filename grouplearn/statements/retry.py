@@ -125,7 +125,6 @@ class _Retry:
         self._refuse_other_names(train)
         settings = {**self.at.settings, "seed": definition.seed, "durable": False}
         bound = bind(self._own_judge(), train, location.catalog, location.schema, settings)
-        bound = stored_as(bound, definition)
         if bound.search is not None:
             message = f'the trials of model "{location.name}" were chosen in rounds, from how the others did'
             raise self._refusal(message, "TRAIN OR REPLACE MODEL searches anew.")
@@ -193,6 +192,7 @@ class _Retry:
         stats = statistics(self._own_judge(), bound)
         known = replace(stats, classes=stored.classes) if set(stats.classes) <= set(stored.classes) else stats
         physical = plan(bound, known, calibration.load(self.checker.outside))
+        physical = replace(physical, bound=stored_as(physical.bound, stored))
         now = definition(physical, stored.statement)
         if (now.learner, now.metric) != (stored.learner, stored.metric):
             where = self.model.location

@@ -161,7 +161,12 @@ def threshold(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     monkeypatch.setattr(wide, "WIDE_COLUMNS", columns)
 
 
-NARROW = "x, hash(visitor, 8), hash(words, 6) AS h, sparse(few, sizes, 3) AS s"
+NARROW = (
+    "x, hash(visitor, 8), hash(words, 6) AS h, sparse(few, sizes, 3) AS s, multihot(words) AS m, onehot(visitor) AS o"
+)
+
+
+WIDE = ["wide_hash", "wide_hash", "wide_sparse", "wide_multihot", "wide_onehot"]
 
 
 @pytest.mark.parametrize("options", SOLVERS)
@@ -177,8 +182,8 @@ def test_both_forms_have_the_same_bits_where_all_columns_are_set(
         for columns in (4096, 2):
             threshold(monkeypatch, columns)
             train(con, label, options, NARROW)
-            encoders = con.execute("SELECT DISTINCT unnest(items).encoder FROM grouplearn.models").fetchall()
-            assert any(name.startswith("wide") for (name,) in encoders) == (columns == 2)
+            encoders = con.execute("SELECT unnest(items).encoder FROM grouplearn.models").fetchall()
+            assert [name for (name,) in encoders if name.startswith("wide")] == (WIDE if columns == 2 else [])
             weights = con.execute("FROM m_weights WHERE weight <> 0 ORDER BY ALL").fetchall()
             importance = con.execute("FROM m_importance WHERE importance <> 0 ORDER BY ALL").fetchall()
             found.append((weights, importance, by_macro(con, label), by_function(con, label)))
@@ -186,6 +191,40 @@ def test_both_forms_have_the_same_bits_where_all_columns_are_set(
     assert narrow[:2] == wide_form[:2]
     assert narrow[3] == wide_form[3]
     same(narrow[2], wide_form[2])
+
+
+def test_many_categories(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with grouplearn.connect(":memory:", progress=False) as con:
+        con.execute(ROWS)
+        con.execute(OTHERS)
+        features = "onehot(visitor) AS o, multihot(words) AS m, ordinal(kind) AS k"
+        options = "l1 = 3, solver = 'coordinate_descent', epochs = 20"
+        found = []
+        for columns in (4096, 20):
+            threshold(monkeypatch, columns)
+            train(con, "cost", options, features)
+            found.append(by_macro(con, "cost"))
+            same(found[-1], by_function(con, "cost"))
+        same(*found)
+        counts = con.execute(
+            "SELECT count(*), count(*) FILTER (weight = 0) FROM m_weights WHERE feature[2] = '='"
+        ).fetchall()
+        seen = con.execute("SELECT count(DISTINCT (g, visitor)) FROM t").fetchall()
+        assert counts[0][1] == 0
+        assert 0 < counts[0][0] < seen[0][0]
+        assert (
+            con.execute(
+                "SELECT count(DISTINCT (g, v)) FROM (SELECT g, 'o=' || visitor AS v FROM t) JOIN m_weights USING (g)"
+                " WHERE feature = v"
+            ).fetchall()[0][0]
+            > 0
+        )
+        con.execute(f"EXPORT MODEL m TO '{tmp_path}/sql' (FORMAT sql)").fetchall()
+        with duckdb.connect() as other:
+            other.execute(ROWS)
+            other.execute(OTHERS)
+            other.execute((tmp_path / "sql" / "model.sql").read_text())
+            same(found[1], by_macro(other, "cost"))
 
 
 @pytest.mark.parametrize("seed", range(12))

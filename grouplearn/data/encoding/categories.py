@@ -11,7 +11,7 @@ import numpy.typing as npt
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoding.columns import Around, Columns, IntArray, Numbers, Places, Reading, SqlColumn
 from grouplearn.data.encoding.encoder import Encoder, FittedItem, OnnxGraph, Replay, Role
-from grouplearn.data.encoding.wide import Wide
+from grouplearn.data.encoding.wide import Wide, WideCategories
 
 #: Most columns of an item that has all of them, and of a wide one.
 MAX_BUCKETS, MAX_WIDE = 1 << 22, 1 << 30
@@ -100,6 +100,12 @@ class OneHot(_Category):
         return [_indicators(graph, place, fitted.numbers)] if fitted.categories else []
 
 
+class WideOneHot(WideCategories, OneHot):
+    """Columns of more categories than are worth a weight each."""
+
+    name: ClassVar[str] = "wide_onehot"
+
+
 class Ordinal(_Category):
     """The place of a category in the order of texts."""
 
@@ -173,4 +179,4 @@ def _indicators(graph: OnnxGraph, place: str, numbers: IntArray) -> str:
     return graph.doubles(graph.add("Equal", place, graph.constant(numbers[None])))
 
 
-CATEGORIES = (OneHot(), Ordinal(), Hash(), WideHash())
+CATEGORIES = (OneHot(), WideOneHot(), Ordinal(), Hash(), WideHash())

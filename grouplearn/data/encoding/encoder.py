@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoding.columns import Columns, IntArray, Piece, Reading, SqlColumn
+from grouplearn.sqltext import literal
 
 #: How an item enters the SQL that predicts: as a number, as several, as the place of its category, as 0s and a 1, as a list.
 Role = Literal["number", "array", "place", "indicator", "list"]
@@ -116,7 +117,9 @@ class Encoder(ABC):
 
     def width(self, item: Item, categories: int) -> int:
         """Return the number of feature columns of so many categories, or of a wide item of so many columns that are set."""
-        return min(item.buckets, categories) if self.wide else categories if self.per_category else item.buckets or 1
+        if self.per_category:
+            return categories
+        return min(item.buckets, categories) if self.wide else item.buckets or 1
 
     def stored_width(self, item: Item, categories: int) -> int:
         """Return the number of those that have a weight each in a list of all, which a wide item's have not."""
@@ -145,6 +148,14 @@ class Encoder(ABC):
         """
         every = f"range({self.first}, {item.buckets + self.first})" if self.first else f"range({item.buckets})"
         return (f"len({at})", at) if self.per_category else (str(item.buckets), every)
+
+    def numbers_sql(self, numbers: str, at: str) -> str:  # noqa: ARG002 - some look at it
+        """Return what rows say to mean the columns of a list of their numbers, from 0; ``at`` as in ``columns_sql``."""
+        return f"unnest({numbers}) + {self.first}"
+
+    def named_sql(self, item: Item, value: str) -> str:
+        """Return the name of the column that a row means by a value."""
+        return f"{literal(item.name + '[')} || {value} || ']'"
 
     @abstractmethod
     def onnx(self, graph: OnnxGraph, fitted: FittedItem, finite: bool) -> list[str]:
@@ -179,12 +190,19 @@ class FittedItem:
     @property
     def width(self) -> int:
         """Number of feature columns."""
-        return self.encoder.width(self.item, len(self.columns) // _BYTES if self.encoder.wide else len(self.categories))
+        return self.encoder.width(self.item, len(self.categories) or len(self.columns) // _BYTES)
 
     @property
     def numbers(self) -> IntArray:
         """The numbers of its feature columns, from 0, among all that its item may have."""
-        return np.frombuffer(self.columns, np.int64) if self.encoder.wide else np.arange(self.width)
+        by_number = self.encoder.wide and not self.encoder.per_category
+        return np.frombuffer(self.columns, np.int64) if by_number else np.arange(self.width)
+
+    def only(self, numbers: IntArray) -> FittedItem:
+        """Return a wide item with these of its columns."""
+        if self.encoder.per_category:
+            return replace(self, categories=tuple(self.categories[number] for number in numbers.tolist()))
+        return replace(self, columns=numbers.astype(np.int64).tobytes())
 
     @property
     def features(self) -> tuple[str, ...]:

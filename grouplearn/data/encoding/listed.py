@@ -14,7 +14,7 @@ from grouplearn.data.dataset import FloatArray, Item
 from grouplearn.data.encoding.categories import MAX_BUCKETS, MAX_WIDE, bucket, places, seen
 from grouplearn.data.encoding.columns import Around, Columns, Entries, IntArray, Reading, SqlColumn
 from grouplearn.data.encoding.encoder import Encoder, FittedItem, NoForm, OnnxGraph, Replay, Role
-from grouplearn.data.encoding.wide import Wide
+from grouplearn.data.encoding.wide import Wide, WideCategories
 
 _WHOLE = re.compile(r"U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|BIGNUM")
 #: The names of what stands in a list of ``sparse``.
@@ -216,6 +216,12 @@ class Sparse(Listed):
         return f"SELECT number, group_id, entry.{INDEX} AS value, entry.{VALUE} AS amount FROM ({checked})"
 
 
+class WideMultiHot(WideCategories, MultiHot):
+    """Columns of more elements than are worth a weight each."""
+
+    name: ClassVar[str] = "wide_multihot"
+
+
 class WideHashedList(Wide, HashedList):
     """A hash of lists of more columns than are worth a weight each."""
 
@@ -260,4 +266,4 @@ def _counted(counts: IntArray, column: IntArray, width: int) -> tuple[IntArray, 
     return np.bincount(rows, minlength=counts.size), own, times
 
 
-LISTS = (MultiHot(), HashedList(), Sparse(), WideHashedList(), WideSparse())
+LISTS = (MultiHot(), HashedList(), Sparse(), WideMultiHot(), WideHashedList(), WideSparse())

@@ -25,7 +25,9 @@ def widened(encoder: Encoder, columns: int) -> Encoder:
     """Return what encodes so many columns for a linear model: where they are many, the wide form if there is one."""
     if columns <= wide.WIDE_COLUMNS:
         return encoder
-    return next((each for each in ENCODERS if each.wide and each.kind == encoder.kind), encoder)
+    return next(
+        (each for each in ENCODERS if each.wide and (each.kind, each.call) == (encoder.kind, encoder.call)), encoder
+    )
 
 
 def automatic(column: SqlColumn) -> Encoder | None:

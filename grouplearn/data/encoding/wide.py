@@ -11,11 +11,26 @@ import numpy.typing as npt
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoding.columns import IntArray
 from grouplearn.data.encoding.encoder import Encoder, FittedItem
+from grouplearn.sqltext import literal
 
 #: An item of a linear model with more columns than this is a wide one.
 WIDE_COLUMNS = 4096
 #: Columns for each number that is looked up, up to which a table of all is made for it.
 _TABLE = 4
+
+
+class WideCategories(Encoder):
+    """Categories of which a model knows those that have a weight."""
+
+    wide: ClassVar[bool] = True
+
+    def numbers_sql(self, numbers: str, at: str) -> str:
+        """Return the categories."""
+        return f"unnest(list_select({at}, list_transform({numbers}, lambda number: number + 1)))"
+
+    def named_sql(self, item: Item, value: str) -> str:
+        """Return item=category."""
+        return f"{literal(item.name + '=')} || {value}"
 
 
 class Wide(Encoder):

@@ -160,11 +160,9 @@ def _weights_of_values(definition: ModelDefinition, number: int, outputs: range)
     """Return the query of the weights of an item's values in each group."""
     item, at = definition.items[number].item, number + 1
     encoder = encoder_of(item)
-    count, value = encoder.columns_sql(item, f"categories[{at}]")
-    columns = [
-        "group_id",
-        f"unnest(places[{at}]) + {encoder.first} AS value" if encoder.wide else f"unnest({value}) AS value",
-    ]
+    count, values = encoder.columns_sql(item, f"categories[{at}]")
+    value = encoder.numbers_sql(f"places[{at}]", f"categories[{at}]") if encoder.wide else f"unnest({values})"
+    columns = ["group_id", f"{value} AS value"]
     for output in outputs:
         own = f"({_weights(definition, output)})[starts[{at}] + 1 : starts[{at}] + {count}]"
         if encoder.wide:

@@ -142,6 +142,6 @@ class Vocabulary:
         wide = {
             number: WidePlaces([own[number] for own in fitted], entry.item.buckets)
             for number, entry in enumerate(definition.items)
-            if encoder_of(entry.item).wide
+            if entry.item.kind == "hash" and encoder_of(entry.item).wide
         }
         return cls(definition, Layout.of(definition), routes, categories, wide)
