@@ -193,6 +193,12 @@ def test_both_forms_have_the_same_bits_where_all_columns_are_set(
     same(narrow[2], wide_form[2])
 
 
+@pytest.mark.parametrize("label", TASKS)
+def test_rows_of_single_values(con: grouplearn.Connection, label: str) -> None:
+    train(con, label, features="x, hash(visitor, 1000000), onehot(g) AS o, hash(i % 40, 5000) AS n")
+    same(by_macro(con, label), by_function(con, label))
+
+
 def test_many_categories(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with grouplearn.connect(":memory:", progress=False) as con:
         con.execute(ROWS)
