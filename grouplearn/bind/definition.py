@@ -7,6 +7,7 @@ from typing import Literal
 
 from grouplearn.bind.arrays import label_length
 from grouplearn.data.dataset import Item
+from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.learners.answers.answer import Answer
 from grouplearn.learners.answers.answers import answer_of
 from grouplearn.learners.contract.config import Config
@@ -101,6 +102,11 @@ class ModelDefinition:
     def answer(self) -> Answer:
         """The form of its predictions."""
         return answer_of(self.task, self.classes, self.label_type or "", self.label_length)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether some item is a wide one, whose weights are stored by column."""
+        return any(encoder_of(entry.item).wide for entry in self.items)
 
     @property
     def positive_class(self) -> str | None:

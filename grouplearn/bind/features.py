@@ -17,10 +17,10 @@ from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.bind.sql.expressions import Replay, first_column, star
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoding.calls import CALLS
-from grouplearn.data.encoding.categories import MAX_BUCKETS
+from grouplearn.data.encoding.categories import MAX_WIDE
 from grouplearn.data.encoding.columns import SqlColumn, woven
 from grouplearn.data.encoding.encoder import Encoder
-from grouplearn.data.encoding.registry import automatic, called
+from grouplearn.data.encoding.registry import automatic, called, widened
 from grouplearn.errors import BindError
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.messages import Span, did_you_mean
@@ -195,6 +195,11 @@ class FeatureBinder:
         if encoder is None or (self._learner.form == "linear" and not encoder.linear):
             raise self._unsupported(call, scalars, column)
         fill = options.get("impute", options.get("method", "mean" if call == "impute" else None))
+        n_columns = options.get(encoder.size or "", 0)
+        if self._learner.form == "linear":
+            encoder = widened(encoder, n_columns)
+        if encoder.most is not None and n_columns > encoder.most:
+            self._refuse_columns(feature, encoder, n_columns)
         item = Item(
             name=self._unique(scalars[0].name),
             kind=encoder.kind,
@@ -202,11 +207,17 @@ class FeatureBinder:
             encoder=encoder.name,
             impute=fill,
             scope=options.get("scope", "group"),
-            buckets=options.get(encoder.size or "", 0),
+            buckets=n_columns,
         )
         bound = self._bound(replace(item, column=self._next(item)), encoder, scalars, column)
         self._refuse_more(1, bound.span or feature.span)
         self._items.append(replace(bound, automatic=call is None and encoder.call is not None))
+
+    def _refuse_columns(self, feature: Feature, encoder: Encoder, n_columns: int) -> None:
+        """Raise BindError for more columns than the learner takes."""
+        option = next(each for each in feature.options if sqltext.folded(each.name.value) == encoder.size)
+        message = f"{self._learner.name} takes at most {encoder.most:,} columns of one item, got {n_columns:,}"
+        raise self._checker.error(message, option.value.span, f"Linear learners take up to {MAX_WIDE:,}.")
 
     def _unsupported(self, call: str | None, scalars: Sequence[_Scalar], column: SqlColumn) -> Exception:
         scalar = scalars[0]
@@ -256,9 +267,9 @@ class FeatureBinder:
         if name == "scope" and value not in ("group", "all"):
             hint = did_you_mean(str(value), ("group", "all"))
             raise self._checker.error(f"scope must be 'group' or 'all', got {sqltext.shown(value)}", span, hint)
-        if name in ("buckets", "columns") and (not isinstance(value, int) or not 1 <= value <= MAX_BUCKETS):
+        if name in ("buckets", "columns") and (not isinstance(value, int) or not 1 <= value <= MAX_WIDE):
             raise self._checker.error(
-                f"{name} must be a whole number from 1 to {MAX_BUCKETS}, got {sqltext.shown(value)}", span
+                f"{name} must be a whole number from 1 to {MAX_WIDE}, got {sqltext.shown(value)}", span
             )
         if name in ("impute", "method") and value not in ("mean", "median"):
             if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not math.isfinite(value):

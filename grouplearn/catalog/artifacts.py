@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from grouplearn.data.encoding.columns import IntArray
+from grouplearn.data.encoding.encoder import FittedItem
 from grouplearn.data.tensors import NotTensors, named_tensors, tensor_bytes
 from grouplearn.errors import DataError, data_error
 from grouplearn.learners.contract.learner import Learner
@@ -23,25 +25,54 @@ _TOGETHER = 200
 
 @dataclass(frozen=True, slots=True)
 class StoredArtifact:
-    """One row of ``artifacts``: flat weights and intercept for ``linear``, bytes for ``tensors`` and ``lightgbm``."""
+    """One row of ``artifacts``: flat weights and intercept for ``linear``, bytes for ``tensors`` and ``lightgbm``.
+
+    Where a linear model has wide items, each item has its ``places`` and ``nonzeros``, empty of those that are not.
+    """
 
     format: str
     weights: FloatArray | None
     intercept: FloatArray | None
     content: bytes | None
     sha256: str
+    places: Sequence[IntArray] | None = None
+    nonzeros: Sequence[FloatArray] | None = None
+
+    @property
+    def numbers(self) -> bytes:
+        """What the digest of a linear model is of."""
+        flat = [self.weights, self.intercept, *(self.places or ()), *(self.nonzeros or ())]
+        return b"".join(each.tobytes() for each in flat if each is not None)
 
 
-def store(artifact: Artifact, linear: bool) -> StoredArtifact:
-    """Return the columns of a finished model; ``linear`` asks for weights and intercept as numbers."""
+def store(artifact: Artifact, linear: bool, fitted: Sequence[FittedItem] = ()) -> StoredArtifact:
+    """Return the columns of a finished model; ``linear`` asks for weights and intercept as numbers.
+
+    ``fitted`` are the items of its group: of wide ones the weights that are 0 are left out.
+    """
     if linear:
-        weights = np.ascontiguousarray(artifact.tensors["weights"], dtype="<f8").ravel()
-        intercept = np.ascontiguousarray(artifact.tensors["intercept"], dtype="<f8").ravel()
-        return StoredArtifact("linear", weights, intercept, None, _digest(weights.tobytes() + intercept.tobytes()))
+        return _store_linear(artifact, fitted)
     if artifact.format == "lightgbm":
         return StoredArtifact("lightgbm", None, None, artifact.text, _digest(artifact.text))
     content = tensor_bytes(artifact.tensors)
     return StoredArtifact("tensors", None, None, content, _digest(content))
+
+
+def _store_linear(artifact: Artifact, fitted: Sequence[FittedItem]) -> StoredArtifact:
+    weights = np.ascontiguousarray(artifact.tensors["weights"], dtype="<f8")
+    intercept = np.ascontiguousarray(artifact.tensors["intercept"], dtype="<f8").ravel()
+    places = nonzeros = None
+    if any(item.encoder.wide for item in fitted):
+        listed, places, nonzeros = [weights[:, :0]], [], []
+        cuts = np.cumsum([item.width for item in fitted])[:-1]
+        for item, own in zip(fitted, np.split(weights, cuts, axis=1), strict=True):
+            kept = (own != 0).any(axis=0) if item.encoder.wide else np.zeros(own.shape[1], np.bool_)
+            listed += [] if item.encoder.wide else [own]
+            places.append(item.numbers[kept].astype("<i8"))
+            nonzeros.append(np.ascontiguousarray(own[:, kept]).ravel())
+        weights = np.concatenate(listed, axis=1)
+    stored = StoredArtifact("linear", weights.ravel(), intercept, None, "", places, nonzeros)
+    return replace(stored, sha256=_digest(stored.numbers))
 
 
 def restore(stored: StoredArtifact, where: str) -> Artifact:
@@ -80,11 +111,52 @@ def refuse_misfits(learner: Learner, models: Sequence[tuple[Problem, Artifact]],
 
 
 def _restore_linear(stored: StoredArtifact, where: str) -> Artifact:
+    """Return a linear model; its columns of wide items come last here."""
+    stored = replace(stored, weights=_numbers(stored.weights), intercept=_numbers(stored.intercept))
+    _check(stored.numbers, stored.sha256, where)
     weights, intercept = _numbers(stored.weights), _numbers(stored.intercept)
-    _check(weights.tobytes() + intercept.tobytes(), stored.sha256, where)
-    if not intercept.size or weights.size % intercept.size:
-        raise _damaged(where, f"{weights.size} weights do not fit {intercept.size} outputs")
-    return Artifact("tensors", {"weights": weights.reshape(intercept.size, -1), "intercept": intercept})
+    for size in (weights.size, *(each.size for each in stored.nonzeros or ())):
+        if not intercept.size or size % intercept.size:
+            raise _damaged(where, f"{size} weights do not fit {intercept.size} outputs")
+    listed = [each.reshape(intercept.size, -1) for each in (weights, *(stored.nonzeros or ()))]
+    return Artifact("tensors", {"weights": np.concatenate(listed, axis=1), "intercept": intercept})
+
+
+def with_columns(
+    stored: StoredArtifact, artifact: Artifact, fitted: Sequence[FittedItem], where: str
+) -> tuple[Artifact, tuple[FittedItem, ...]]:
+    """Return what ``restore`` made of a model with the columns in the order of its items, wide ones with those that it has.
+
+    Raises DataError where these are none that the items may have.
+    """
+    if not any(item.encoder.wide for item in fitted):
+        return artifact, tuple(fitted)
+    places, weights = list(stored.places or ()), artifact.tensors["weights"]
+    if len(places) != len(fitted):
+        raise _damaged(where, f"it has columns of {len(places)} items, and the model has {len(fitted)}")
+    found = []
+    for item, own in zip(fitted, places, strict=True):
+        most = 0 if not item.encoder.wide else item.width if item.encoder.per_category else item.item.buckets
+        if own.size and (own[0] < 0 or own[-1] >= most or (np.diff(own) <= 0).any()):
+            raise _damaged(
+                where, f'its columns of "{item.item.name}" are not numbers below {most:,} in ascending order'
+            )
+        found.append(item.only(own) if item.encoder.wide else item)
+    order = _order([item.width for item in found], [item.encoder.wide for item in found])
+    if order.size != weights.shape[1]:
+        raise _damaged(where, f"it has {weights.shape[1]} weights per output, and {order.size} columns")
+    return Artifact("tensors", {**artifact.tensors, "weights": np.ascontiguousarray(weights[:, order])}), tuple(found)
+
+
+def _order(widths: Sequence[int], wide: Sequence[bool]) -> IntArray:
+    """Return where the columns of items are, one item after the other, when those of wide ones come last."""
+    widths_of, last = np.array(widths, np.int64), np.array(wide, np.bool_)
+    stored = np.argsort(last, kind="stable")
+    starts = np.empty(widths_of.size, np.int64)
+    starts[stored] = np.cumsum(widths_of[stored]) - widths_of[stored]
+    before = np.cumsum(widths_of) - widths_of
+    order: IntArray = np.repeat(starts - before, widths_of) + np.arange(int(widths_of.sum()))
+    return order
 
 
 def _numbers(values: Any) -> FloatArray:

@@ -283,7 +283,7 @@ def _listed(texts: Sequence[str]) -> str:
 
 
 def _how(entry: ItemColumn) -> str:
-    parts: list[str] = [] if encoder_of(entry.item).plain else [entry.item.encoder]
+    parts: list[str] = [] if encoder_of(entry.item).plain else [encoder_of(entry.item).shown]
     if entry.item.impute is not None:
         parts.insert(0, f"impute {entry.item.impute}")
     return ", ".join(parts) or entry.item.kind

@@ -18,6 +18,7 @@ from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import table
 from grouplearn.catalog.views import (
     distinct,
+    each_weight,
     importances,
     joined,
     level_names,
@@ -238,11 +239,9 @@ class Overview:
     def importance(self, limit: int) -> list[Importance]:
         """Return the features with the largest shares in the best trials of the finest groups, largest first."""
         definition = self.stored.definition
-        signed = "NULL::DOUBLE"
-        if definition.linear and not definition.task.scores_classes:
-            signed = "unnest(a.weights)"
+        feature, size, signed = importances(definition)
         rows = self._rows(
-            f"WITH parts AS (SELECT t.group_id, unnest(g.features) AS feature, unnest({importances(definition)}) AS size,"
+            f"WITH parts AS (SELECT t.group_id, {feature} AS feature, {size} AS size,"
             f" {signed} AS weight {with_importances(definition, self._id, self._catalog)} AND t.is_best AND g.level = 0),"
             " shares AS (SELECT *, size / nullif(sum(size) OVER (PARTITION BY group_id), 0) AS share FROM parts)"
             " SELECT feature, coalesce(sum(share), 0) / (SELECT count(DISTINCT group_id) FROM shares) AS mean,"
@@ -257,10 +256,10 @@ class Overview:
 
     def count_features(self) -> int:
         """Return how many features the groups have in all."""
-        found = self._rows(
-            "SELECT count(DISTINCT feature) FROM (SELECT unnest(features) AS feature"
-            f" FROM {self._table('groups')} WHERE model = '{self._id}'::UUID)"
-        )
+        named = f"SELECT unnest(features) AS feature FROM {self._table('groups')} WHERE model = '{self._id}'::UUID"
+        if self.stored.definition.is_wide:
+            named = each_weight(self.stored.definition, self._id, self._catalog)
+        found = self._rows(f"SELECT count(DISTINCT feature) FROM ({named})")
         return int(found[0][0])
 
     def failures(self, limit: int, examples: int = 5) -> list[Failure]:

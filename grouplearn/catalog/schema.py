@@ -23,7 +23,7 @@ from grouplearn.errors import NotSupportedHere, OtherVersion
 from grouplearn.sqltext import folded, identifier, qualified
 
 #: The version of the tables that this code reads and writes; a database has its own in ``grouplearn.schema_version``.
-VERSION = 5
+VERSION = 6
 #: The oldest version that is read as it is, and brought up to ``VERSION`` when a model is written.
 OLDEST = 1
 TABLES = (
@@ -36,6 +36,7 @@ SINCE = {
         "item_types": 3, "positive_class": 3, "weight_sql": 3, "null_label": 3, "refit": 3, "search_path": 4,
     },
     "trials": {"converged": 3},
+    "artifacts": {"places": 6, "nonzeros": 6},
 }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from grouplearn.catalog.checks.trust import check
 from grouplearn.catalog.poor_fits import poor_fits
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import first_row, table
+from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.learners import registry
 from grouplearn.learners.answers.answers import answer_of
 from grouplearn.learners.contract.problem import Task
@@ -227,14 +228,58 @@ def _unjudged(metric: str, place: int) -> str:
     )
 
 
+def nonzeros_sql(definition: ModelDefinition, at: int, artifact: str, output: str) -> str:
+    """Return the list of the weights of a wide item, the ``at``-th, for an output of the model, counted from 1."""
+    if not definition.task.scores_classes:
+        return f"{artifact}nonzeros[{at}]"
+    width = f"len({artifact}places[{at}])"
+    return f"{artifact}nonzeros[{at}][({output} - 1) * {width} + 1 : {output} * {width}]"
+
+
+def each_weight(definition: ModelDefinition, model: str, catalog: str | None, *, intercept: bool = False) -> str:
+    """Return the query of the weights of a model with wide items: ``group_id``, ``config``, ``output``, ``feature``, ``weight``.
+
+    Of wide items there are those that are not 0, whose names are made here.
+    """
+    width = "len(g.features)"
+    names, listed = "g.features", f"a.weights[(o.output - 1) * {width} + 1 : o.output * {width}]"
+    if intercept:
+        names, listed = f"list_append({names}, '(intercept)')", f"list_append({listed}, a.intercept[o.output])"
+    parts = [(f"unnest({names}) AS feature", listed)]
+    for at, entry in enumerate(definition.items, start=1):
+        encoder = encoder_of(entry.item)
+        if encoder.wide:
+            value = encoder.numbers_sql(f"a.places[{at}]", f"g.categories[{at}]")
+            named = f"{encoder.named_sql(entry.item, f'({value})')} AS feature"
+            parts.append((named, nonzeros_sql(definition, at, "a.", "o.output")))
+    source = (
+        f"FROM {table(catalog, 'artifacts')} AS a JOIN {table(catalog, 'groups')} AS g"
+        " ON g.model = a.model AND g.group_id = a.group_id,"
+        f" unnest(range(1, len(a.intercept) + 1)) AS o(output) WHERE a.model = '{model}'::UUID AND g.model = '{model}'::UUID"
+    )
+    return " UNION ALL ".join(
+        f"SELECT a.group_id, a.config, o.output, {feature}, unnest({weights}) AS weight {source}"
+        for feature, weights in parts
+    )
+
+
+def _joined_with(weights: str, model: str, catalog: str | None) -> str:
+    """Return FROM and WHERE for the trials (t) that have a model, their groups (g), configs (c) and a query of weights (o)."""
+    same = "o.group_id = t.group_id AND o.config = t.config"
+    return f"{joined(catalog)} JOIN ({weights}) AS o ON {same} WHERE {where(model)}"
+
+
 def _weights(definition: ModelDefinition, model: str, catalog: str | None) -> View:
     classes = ", ".join(literal(name) for name in definition.classes)
     of_class = f"([{classes}])[g.classes[o.output] + 1]"
     width = "len(g.features)"
     weights = f"a.weights[(o.output - 1) * {width} + 1 : o.output * {width}]"
+    head = [*trial_columns(definition), *([("class", of_class)] if definition.task.scores_classes else [])]
+    if definition.is_wide:
+        weights = each_weight(definition, model, catalog, intercept=True)
+        return [*head, ("feature", "o.feature"), ("weight", "o.weight")], _joined_with(weights, model, catalog)
     columns = [
-        *trial_columns(definition),
-        *([("class", of_class)] if definition.task.scores_classes else []),
+        *head,
         ("feature", "unnest(list_append(g.features, '(intercept)'))"),
         ("weight", f"unnest(list_append({weights}, a.intercept[o.output]))"),
     ]
@@ -257,23 +302,31 @@ def _importance(definition: ModelDefinition, model: str, catalog: str | None) ->
     columns = [
         *trial_columns(definition),
         ("is_best", "t.is_best"),
-        ("feature", "unnest(g.features)"),
-        ("importance", f"unnest({importances(definition)})"),
+        *zip(("feature", "importance"), importances(definition), strict=False),
     ]
     return columns, with_importances(definition, model, catalog)
 
 
-def importances(definition: ModelDefinition) -> str:
-    """Return the SQL of the list of importances of a trial, one per feature."""
+def importances(definition: ModelDefinition) -> tuple[str, str, str]:
+    """Return the SQL of the features of a trial, of the importance of each, and of its weight where there is one, else NULL."""
+    signed = definition.linear and not definition.task.scores_classes
+    if definition.is_wide and definition.linear:
+        return "o.feature", "o.importance", "o.weight" if signed else "NULL::DOUBLE"
     if not definition.linear:
-        return "t.importance"
+        return "unnest(g.features)", "unnest(t.importance)", "NULL::DOUBLE"
     # Σ over outputs of |w|, from the weights that are stored anyway.
     column = "list_transform(range(len(a.intercept)), lambda o: abs(a.weights[o * len(g.features) + j]))"
-    return f"list_transform(range(1, len(g.features) + 1), lambda j: list_sum({column}))"
+    sums = f"unnest(list_transform(range(1, len(g.features) + 1), lambda j: list_sum({column})))"
+    return "unnest(g.features)", sums, "unnest(a.weights)" if signed else "NULL::DOUBLE"
 
 
 def with_importances(definition: ModelDefinition, model: str, catalog: str | None) -> str:
     """Return FROM and WHERE for the trials (t) that have importances, their groups (g) and configs (c)."""
+    if definition.is_wide and definition.linear:
+        weights = each_weight(definition, model, catalog)
+        order = " ORDER BY output ASC" if definition.task.scores_classes else ""
+        sums = f"SELECT group_id, config, feature, sum(abs(weight){order}) AS importance, any_value(weight) AS weight"
+        return _joined_with(f"{sums} FROM ({weights}) GROUP BY group_id, config, feature", model, catalog)
     if definition.linear:
         return f"{joined(catalog)} {_artifacts(catalog)} WHERE {where(model, 'a')}"
     return f"{joined(catalog)} WHERE {where(model)} AND t.importance IS NOT NULL"

@@ -27,7 +27,7 @@ _READ = {
         "best IS NOT NULL",
     ),
     "artifacts": (
-        "model, group_id, config, weights, intercept",
+        "model, group_id, config, weights, intercept{wide}",
         "(group_id, config) IN (SELECT (group_id, best) FROM {groups})",
     ),
     "trees": ("*", "true"),
@@ -63,6 +63,7 @@ def _script(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[str]
 
 def _table(con: duckdb.DuckDBPyConnection, model: StoredModel, part: str, place: str) -> Iterator[str]:
     columns, where = _READ[part]
+    columns = columns.format(wide=", places, nonzeros" if model.definition.is_wide else "")
     catalog, own = model.location.catalog, f"model = '{model.id}'::UUID"
     chosen = where.format(groups=f"{table(catalog, 'groups')} WHERE {own}")
     query = f"SELECT {columns} FROM {table(catalog, part)} WHERE {own} AND {chosen} ORDER BY rowid ASC"

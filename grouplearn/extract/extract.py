@@ -23,7 +23,8 @@ from grouplearn.bind.features import AUTO_ONEHOT_LIMIT, MAX_CLASSES, all_fit_flo
 from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.arrays import LengthError
-from grouplearn.data.dataset import Dataset, DatasetFiles, Group
+from grouplearn.data.dataset import Dataset, DatasetFiles, Group, Item
+from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.data.memory import memory_limit, rows_stay_in_memory
 from grouplearn.extract.batches import batches
@@ -133,12 +134,12 @@ def _category_counts(
     checker: SqlChecker, bound: BoundTrain, groups: Sequence[GroupCount]
 ) -> tuple[int, tuple[int, ...]]:
     """Return the number of rows, and the distinct values of every category item (0 for others), checking the limit."""
-    wanted = [item for item in bound.items if item.stored.item.kind == "category"]
+    wanted = [item for item in bound.items if item.stored.item.kind == "category" or _is_wide_code(item.stored.item)]
     if not wanted and bound.statement.having is None:  # each row is in one group of each level
         return sum(group.n_rows for group in watched(groups) if group.level == 0), (0,) * len(bound.items)
     pieces: list[str | Sql] = ["SELECT count(*)"]
-    before, after = _told_apart("VARCHAR")
     for item in wanted:
+        before, after = _told_apart("VARCHAR" if item.stored.item.kind == "category" else "INTEGER")
         count = "count(DISTINCT " if item.automatic else "approx_count_distinct("
         pieces += [f", {count}{before}", item.extract, f"{after})"]
     row = checker.rows(*pieces, *bound.source)[0]
@@ -153,6 +154,10 @@ def _category_counts(
             hint = f"Use hash({name}, 64), ordinal({name}) or onehot({name}), or leave it out."
             raise checker.error(message, item.span, hint)
     return row[0], tuple(counts.get(id(item), 0) for item in bound.items)
+
+
+def _is_wide_code(item: Item) -> bool:
+    return item.is_coded and encoder_of(item).wide
 
 
 def extract(

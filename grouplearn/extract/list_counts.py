@@ -19,7 +19,7 @@ def list_counts(checker: SqlChecker, bound: BoundTrain) -> tuple[int, dict[int, 
     for _, item in listed:
         _refuse_flaws(checker, bound, item)
     return entries, {
-        number: _distinct(checker, bound, item) for number, item in listed if encoder_of(item.stored.item).per_category
+        number: _distinct(checker, bound, item) for number, item in listed if encoder_of(item.stored.item).counted
     }
 
 
@@ -39,8 +39,9 @@ def _listed(bound: BoundTrain) -> list[tuple[int, BoundItem]]:
 
 
 def _distinct(checker: SqlChecker, bound: BoundTrain, item: BoundItem) -> int:
+    column = of_list(item.stored.item).column_sql("element")
     rows = checker.rows(
-        "SELECT approx_count_distinct(element) FROM (SELECT unnest(", item.extract, ") AS element", *bound.source, ")"
+        f"SELECT approx_count_distinct({column}) FROM (SELECT unnest(", item.extract, ") AS element", *bound.source, ")"
     )
     return int(rows[0][0])
 

@@ -10,7 +10,7 @@ from grouplearn.failures import NotInstalled, WrongData
 from grouplearn.learners import third_party
 from grouplearn.learners.contract.config import SOLVER, Config
 from grouplearn.learners.contract.learner import Form, Learner
-from grouplearn.learners.contract.problem import Link, Problem, Task
+from grouplearn.learners.contract.problem import FeatureBlock, Link, Problem, Task
 from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.linear.coordinate_descent.learners import (
     LinearRegressionByCoordinates,
@@ -114,6 +114,16 @@ def ways(learner: Learner) -> tuple[Learner, ...]:
         tuple(make() for make in FURTHER_WAYS[learner.name]) if learner.name in FURTHER_WAYS else learner.further_ways
     )
     return (learner, *further)
+
+
+def way_within(
+    learner: Learner, config: Config, blocks: Sequence[FeatureBlock], outputs: int, most: int
+) -> tuple[str, int] | None:
+    """Return the solver of the first way that trains a config on these columns with at most so many numbers at once, and how
+    many they are; None where no way does."""
+    every = ways(LEARNERS[learner.name]()) if learner.name in LEARNERS else ()
+    found = ((each.solver, each.cost.most_values(config, blocks, outputs)) for each in every)
+    return next((each for each in found if each[1] <= most), None)
 
 
 def way(name: str, configs: Sequence[Config]) -> Learner:

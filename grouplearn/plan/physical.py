@@ -17,7 +17,7 @@ from grouplearn.bind.definition import ModelDefinition
 from grouplearn.bind.features import all_fit_float
 from grouplearn.data.arrays import block_rows
 from grouplearn.data.encoders import DENSE_COLUMNS, keeps_single, needs_no_fit
-from grouplearn.data.encoding.registry import encoder_of
+from grouplearn.data.encoding.registry import encoder_of, widened
 from grouplearn.data.shard import BLOCK_ROWS
 from grouplearn.extract.extract import Statistics
 from grouplearn.extract.unused import Unused
@@ -207,6 +207,7 @@ def plan(bound: BoundTrain, stats: Statistics, rates: Rates | None = None) -> Ph
     """Return the physical plan of a bound statement; ``rates`` are the coefficients of its estimates."""
     rates = rates or Rates()
     bound = replace(bound, items=arrays.sized(bound.items, stats.lengths or [1] * len(bound.items)))
+    bound = _widened(bound, stats)
     task = task_of(bound, stats)
     epochs = bound.options.epochs or bound.learner.default_epochs or 1
     width = _width(bound, stats)
@@ -222,6 +223,18 @@ def plan(bound: BoundTrain, stats: Statistics, rates: Rates | None = None) -> Ph
         units=_units(bound, stats, task, packs, epochs, width, gather_small_groups(bound, stats, task, width), rates),
         rates=rates,
     )
+
+
+def _widened(bound: BoundTrain, stats: Statistics) -> BoundTrain:
+    """Return the statement of a linear learner with items of many categories as wide ones."""
+    if bound.learner.form != "linear":
+        return bound
+    items = []
+    for entry, categories in zip(bound.items, stats.categories, strict=True):
+        item, encoder = entry.stored.item, encoder_of(entry.stored.item)
+        name = widened(encoder, categories).name if encoder.per_category else encoder.name
+        items.append(replace(entry, stored=replace(entry.stored, item=replace(item, encoder=name))))
+    return replace(bound, items=tuple(items))
 
 
 def repacked(physical: PhysicalPlan, packs: tuple[tuple[int, ...], ...]) -> PhysicalPlan:

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+
 from grouplearn.amounts import amount_of_bytes, counted
+from grouplearn.bind.features import BoundItem
 from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.extract.group_counts import GROUP_BYTES, limit_of
+from grouplearn.interrupting import watched
+from grouplearn.learners import registry
+from grouplearn.learners.contract.problem import FeatureBlock
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.physical import PhysicalPlan
 
@@ -25,15 +33,57 @@ def results_bytes(physical: PhysicalPlan) -> int:
 
 
 def _model_bytes(physical: PhysicalPlan) -> int:
+    """Return the bytes of a finished model; of wide items a group has no more columns than its rows set."""
     learner, configs = physical.bound.learner, physical.bound.configs
     if learner.form == "linear":
-        return cost.VALUE_BYTES * physical.outputs * (physical.width + 1)
+        wide = sum(
+            block.width for block, item in zip(_blocks(physical), physical.bound.items, strict=True) if _is_wide(item)
+        )
+        rows = physical.stats.n_rows * len(physical.bound.sets) / max(1, len(physical.stats.groups))
+        width = physical.width - wide + min(wide, math.ceil(physical.stored * rows))
+        return cost.VALUE_BYTES * physical.outputs * (width + 1)
     size = cost.state_bytes(learner, configs, physical.width, physical.outputs) // max(1, len(configs))
     return int(learner.cost.resident * size)
 
 
+def _blocks(physical: PhysicalPlan, groups: int = 1) -> list[FeatureBlock]:
+    """Return the columns of each item that some group has at least, where so many groups share all distinct values."""
+    blocks = []
+    for entry, categories in zip(physical.bound.items, physical.stats.categories, strict=True):
+        item, encoder = entry.stored.item, encoder_of(entry.stored.item)
+        width = encoder.width(item, math.ceil(categories / groups))
+        blocks.append(FeatureBlock(item.name, width, encoder.pure or width <= 1))
+    return blocks
+
+
+def _is_wide(item: BoundItem) -> bool:
+    return encoder_of(item.stored.item).wide
+
+
+def _refuse_wide(checker: SqlChecker, physical: PhysicalPlan) -> None:
+    """Raise BindError where the numbers of one model in training do not fit into memory: another solver may take fewer."""
+    learner, limit = physical.bound.learner, limit_of(physical.bound)
+    of_level = Counter(group.level for group in watched(physical.stats.groups))
+    blocks = _blocks(physical, min(of_level.values(), default=1))
+    for config in physical.bound.configs if learner.form == "linear" else ():
+        needed = cost.VALUE_BYTES * learner.cost.most_values(config, blocks, physical.outputs)
+        if needed <= limit:
+            continue
+        columns = counted(sum(block.width for block in blocks), "column")
+        message = (
+            f"{learner.name}{learner.solver and f' by {learner.solver}'} takes about {amount_of_bytes(needed)} of memory for"
+            f" {columns}; the limit is {amount_of_bytes(limit)}"
+        )
+        hint = "Use fewer columns, or set a higher memory_limit."
+        other = registry.way_within(learner, config, blocks, physical.outputs, limit // cost.VALUE_BYTES)
+        if other is not None:
+            hint = f"WITH (solver = '{other[0]}') takes about {amount_of_bytes(cost.VALUE_BYTES * other[1])}."
+        raise checker.error(message, physical.bound.statement.learner.span, hint)
+
+
 def refuse_excess(checker: SqlChecker, physical: PhysicalPlan) -> None:
-    """Raise BindError for a plan whose results would not fit into memory: before its rows are read."""
+    """Raise BindError for a plan whose results, or a model of which, would not fit into memory: before its rows are read."""
+    _refuse_wide(checker, physical)
     needed, limit = results_bytes(physical), limit_of(physical.bound)
     if needed <= limit:
         return

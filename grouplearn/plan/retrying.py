@@ -9,9 +9,11 @@ from dataclasses import replace
 from grouplearn import sqltext
 from grouplearn.bind.bound import BoundTrain
 from grouplearn.bind.definition import ItemColumn, ModelDefinition
+from grouplearn.bind.features import BoundItem
 from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.dataset import Group
+from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.extract.extract import Statistics
 from grouplearn.extract.group_counts import GroupCount
 from grouplearn.extract.list_counts import entry_count
@@ -98,6 +100,21 @@ def changed(stored: ModelDefinition, now: ModelDefinition) -> str | None:
         ("configurations", _points(stored), _points(now)),
     )
     return next((f"its {what} are no longer those of the model" for what, old, new in compared if old != new), None)
+
+
+def stored_as(bound: BoundTrain, stored: ModelDefinition) -> BoundTrain:
+    """Return a statement bound today whose items are wide where those of the model are: an earlier version knew no such items,
+    and of categories there may have been others."""
+    before = {entry.item.name: entry.item for entry in stored.items}
+
+    def as_before(entry: BoundItem) -> BoundItem:
+        item = entry.stored.item
+        known = before.get(item.name)
+        if known is None or (encoder_of(known).call, known.kind) != (encoder_of(item).call, item.kind):
+            return entry
+        return replace(entry, stored=replace(entry.stored, item=replace(item, encoder=known.encoder)))
+
+    return replace(bound, items=tuple(map(as_before, bound.items)))
 
 
 def _told(entry: ItemColumn, typed: bool) -> tuple[object, ...]:

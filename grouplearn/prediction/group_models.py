@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 
 from grouplearn.catalog import artifacts
 from grouplearn.catalog.checks.damage import damaged
@@ -16,12 +17,14 @@ from grouplearn.catalog.checks.flaws import refuse_flaws
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import table
-from grouplearn.data.dataset import FloatArray
 from grouplearn.data.encoders import FittedItem
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.registry import learner as learner_named
 from grouplearn.learners.registry import names as registered_names
+
+#: How many columns ``_numbers`` are.
+_NUMBERS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,31 +44,34 @@ def load_groups(con: duckdb.DuckDBPyConnection, model: StoredModel) -> list[Grou
     catalog, where = model.location.catalog, f"'{model.id}'::UUID"
     refuse_flaws(con, model, ("models", "groups", "artifacts"))
     sql = (
-        "SELECT g.group_id, g.level, g.keys, g.fills, g.centers, g.scales, g.categories, g.classes,"
-        " a.format, a.weights, a.intercept, a.content, a.sha256"
+        f"SELECT {_numbers(model)}, g.group_id, g.level, g.keys, g.fills, g.centers, g.scales, g.categories, g.classes,"
+        " a.format, a.content, a.sha256"
         f" FROM {table(catalog, 'groups')} AS g LEFT JOIN {table(catalog, 'artifacts')} AS a"
         f" ON a.model = {where} AND a.group_id = g.group_id AND a.config = g.best"
         f" WHERE g.model = {where} AND g.best IS NOT NULL ORDER BY g.group_id ASC"
     )
     found = con.sql(sql).to_arrow_table()
-    columns = [column.combine_chunks() for column in found.columns]
-    numbers = [_list_slices(columns[9]), _list_slices(columns[10])]
+    numbers, columns = _numbers_of(found), found.columns[_NUMBERS:]
     try:
-        plain = [column.to_pylist() for place, column in enumerate(columns) if place not in (9, 10)]
+        plain = [column.combine_chunks().to_pylist() for column in columns]
     except UnicodeDecodeError:  # DuckDB does not look at the bytes of a text that it reads
         raise damaged(catalog, model.location.name, "groups", "or in artifacts, a text is not UTF-8") from None
     groups, definition = [], model.definition
     learner = learner_named(definition.learner) if definition.learner in registered_names() else None
     for row, values in enumerate(zip(*plain, strict=True)):
         number, level, keys, fills, centers, scales, categories, classes, kind, content, digest = values
-        stored = artifacts.StoredArtifact(kind, numbers[0][row], numbers[1][row], content, digest)
+        weights, intercept, *wide = (column[row] for column in numbers)
+        stored = artifacts.StoredArtifact(kind, weights, intercept, content, digest, *wide)
         fitted = tuple(
             FittedItem(entry.item, fill, center, scale, tuple(texts))
             for entry, fill, center, scale, texts in zip(
                 definition.items, fills, centers, scales, categories, strict=True
             )
         )
-        artifact = artifacts.restore(stored, _named(model, keys))
+        named = _named(model, keys)
+        artifact = artifacts.restore(stored, named)
+        if definition.linear:
+            artifact, fitted = artifacts.with_columns(stored, artifact, fitted, named)
         groups.append(GroupModel(number, level, tuple(keys), fitted, tuple(classes or ()), artifact))
     if learner is not None:
         models = [(_problem(definition, group.fitted, group.classes), group.artifact) for group in groups]
@@ -77,14 +83,14 @@ def refuse_damaged_weights(con: duckdb.DuckDBPyConnection, model: StoredModel) -
     """Raise DataError where the weights that the SQL of a linear model reads are not those that were written."""
     catalog, where = model.location.catalog, f"'{model.id}'::UUID"
     sql = (
-        f"SELECT g.keys, a.weights, a.intercept, a.sha256 FROM {table(catalog, 'groups')} AS g"
+        f"SELECT {_numbers(model)}, g.keys, a.sha256 FROM {table(catalog, 'groups')} AS g"
         f" JOIN {table(catalog, 'artifacts')} AS a ON a.model = g.model AND a.group_id = g.group_id AND a.config = g.best"
         f" WHERE g.model = {where} ORDER BY g.group_id ASC"
     )
-    keys, weights, intercepts, digests = (each.combine_chunks() for each in con.sql(sql).to_arrow_table().columns)
-    numbers = zip(_list_slices(weights), _list_slices(intercepts), digests.to_pylist(), strict=True)
-    for row, (weight, intercept, digest) in enumerate(numbers):
-        stored = artifacts.StoredArtifact("linear", weight, intercept, None, digest)
+    found = con.sql(sql).to_arrow_table()
+    keys, digests = (each.combine_chunks() for each in found.columns[_NUMBERS:])
+    for row, (weight, intercept, *wide) in enumerate(zip(*_numbers_of(found), strict=True)):
+        stored = artifacts.StoredArtifact("linear", weight, intercept, None, digests[row].as_py(), *wide)
         artifacts.restore(stored, _named(model, keys[row].as_py()))
 
 
@@ -98,9 +104,22 @@ def _problem(definition: ModelDefinition, fitted: Sequence[FittedItem], classes:
     return Problem(definition.task, width, len(classes), label_length=length)
 
 
-def _list_slices(column: Any) -> list[FloatArray | None]:
-    """Return the lists of a column as arrays without boxing their numbers."""
+def _numbers(model: StoredModel) -> str:
+    """Return the columns of the numbers of linear models; those of wide items NULL in a model that has none."""
+    wide = "a.places, a.nonzeros" if model.definition.is_wide else "NULL AS places, NULL AS nonzeros"
+    return f"a.weights, a.intercept, {wide}"
+
+
+def _numbers_of(found: Any) -> list[list[Any]]:
+    """Return of each of these columns, the first ones, the lists of each row."""
+    columns = [column.combine_chunks() for column in found.columns[:_NUMBERS]]
+    return [_list_slices(column) for column in columns]
+
+
+def _list_slices(column: Any) -> list[Any]:
+    """Return the lists of a column, or the lists of lists, as arrays without boxing their numbers."""
     if column.null_count == len(column):
         return [None] * len(column)
-    values, offsets = np.asarray(column.values), np.asarray(column.offsets)
+    inside, offsets = column.values, np.asarray(column.offsets).tolist()
+    values = _list_slices(inside) if pa.types.is_nested(inside.type) else np.asarray(inside)
     return [values[start:stop] for start, stop in itertools.pairwise(offsets)]

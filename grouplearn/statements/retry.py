@@ -30,7 +30,7 @@ from grouplearn.parser.parse import parse
 from grouplearn.parser.statements import RetryFailed, TrainModel, sql_of
 from grouplearn.plan import calibration
 from grouplearn.plan.physical import PhysicalPlan, definition, plan
-from grouplearn.plan.retrying import changed, cut, numbered, only, rows_of
+from grouplearn.plan.retrying import changed, cut, numbered, only, rows_of, stored_as
 from grouplearn.prediction.prediction import predictor_for
 from grouplearn.schedule.messages import Unit
 from grouplearn.statements import answers
@@ -192,6 +192,7 @@ class _Retry:
         stats = statistics(self._own_judge(), bound)
         known = replace(stats, classes=stored.classes) if set(stats.classes) <= set(stored.classes) else stats
         physical = plan(bound, known, calibration.load(self.checker.outside))
+        physical = replace(physical, bound=stored_as(physical.bound, stored))
         now = definition(physical, stored.statement)
         if (now.learner, now.metric) != (stored.learner, stored.metric):
             where = self.model.location

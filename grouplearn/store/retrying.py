@@ -190,7 +190,7 @@ class _Entry:
 
 
 def _other(before: FailedGroup, facts: GroupFacts) -> bool:
-    return bool(_plain(rows.encoder_columns(facts.fitted, facts.features)) != _plain(before.encoders))
+    return bool(_plain(rows.encoder_columns(facts.fitted)) != _plain(before.encoders))
 
 
 def _plain(value: Any) -> Any:

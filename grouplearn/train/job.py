@@ -134,14 +134,23 @@ class TrialResult:
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """What a unit learned about its group: fitted items, names of feature columns, classes present, rows used, skipped."""
+    """What a unit learned about its group: fitted items, classes present, rows used and skipped."""
 
     fitted: tuple[FittedItem, ...]
-    features: tuple[str, ...]
     classes: tuple[int, ...]
     n_train: int
     n_valid: int
     n_skipped: int
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the feature columns, which may be many."""
+        return tuple(name for each in self.fitted for name in each.features)
+
+    @property
+    def n_features(self) -> int:
+        """Number of feature columns."""
+        return sum(each.width for each in self.fitted)
 
 
 @dataclass(frozen=True, slots=True)

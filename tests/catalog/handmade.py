@@ -110,7 +110,7 @@ def group_outcome(
     if classes is None:
         classes = tuple(range(len(model.classes)))
     outputs = len(classes) if model.task is Task.MULTICLASS else 1
-    facts = GroupFacts(items, features, classes, n_train=80, n_valid=20, n_skipped=0)
+    facts = GroupFacts(items, classes, n_train=80, n_valid=20, n_skipped=0)
     trials = tuple(
         TrialResult(
             config,

@@ -153,7 +153,7 @@ def test_scores_beyond_the_range_of_exp(con):
         model = definition(task, name=task.value, items=items, keys=(), sets=((),), configs=({},), hyperparameters=())
         artifact = Artifact("tensors", {"weights": np.array(weights), "intercept": np.zeros(len(weights))})
         classes = tuple(range(len(model.classes)))
-        facts = GroupFacts((FittedItem(items[0].item),), ("x",), classes, 6, 0, 0)
+        facts = GroupFacts((FittedItem(items[0].item),), classes, 6, 0, 0)
         entry = GroupOutcome(Group(0, 0, (), ((0, 6),)), (TrialResult(0, "done", artifact=artifact),), facts, 0)
         write(con, model, outcome([entry]))
         macro = con.sql(f"FROM {task.value}_predict(big)").to_arrow_table().to_pylist()
@@ -224,7 +224,7 @@ def test_hostile_names_and_values(con):
     )
     fitted = (FittedItem(items[0].item), FittedItem(items[1].item, categories=tuple(sorted(HOSTILE))))
     features = tuple(feature for item in fitted for feature in item.features)
-    facts = GroupFacts(fitted, features, (0, 1, 2, 3, 4), 1, 0, 0)
+    facts = GroupFacts(fitted, (0, 1, 2, 3, 4), 1, 0, 0)
     entries = []
     for number, key in enumerate([*HOSTILE, None]):
         artifact = linear_artifact(np.random.default_rng(number), 5, len(features))
@@ -364,7 +364,7 @@ def test_boosted_trees_predict_as_lightgbm_does(con, task):
     booster = lightgbm.train({**objective, "verbose": -1, "num_threads": 1}, lightgbm.Dataset(x, label), 5)
     text = booster.model_to_string().encode()
     model = definition(task, learner="gbdt", linear=False, items=items, keys=(), sets=((),))
-    facts = GroupFacts(fitted, ("x1", "size"), tuple(range(len(model.classes))), 400, 0, 0)
+    facts = GroupFacts(fitted, tuple(range(len(model.classes))), 400, 0, 0)
     trials = (TrialResult(0, "done", artifact=Artifact("lightgbm", text=text)),)
     write(con, model, outcome([GroupOutcome(Group(0, 0, (), ((0, 400),)), trials, facts, 0)]))
     column = {Task.REGRESSION: "prediction", Task.BINARY: "probability", Task.MULTICLASS: "map_values(probabilities)"}

@@ -29,6 +29,8 @@ MODELS = {
     "svm_binary": ("linear_svm", "binary", f"x, {FEATURES}", ""),
     "svm_multiclass": ("linear_svm", "multiclass", f"impute(x), {FEATURES}", ""),
     "poisson_value": ("poisson_regression", "value", f"impute(x), {FEATURES}", ""),
+    "wide_value": ("linear_regression", "value", f"impute(x), {FEATURES}, hash(cat, 100000)", "WITH (l2 = 1)"),
+    "wide_multiclass": ("logistic_regression", "multiclass", f"hash(w, 5000), {FEATURES}", ""),
     "trees_value": ("gbdt", "value", f"x, {FEATURES}", "WITH (seed = 3)"),
     "trees_binary": (
         "gbdt",

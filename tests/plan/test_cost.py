@@ -116,6 +116,7 @@ def test_models_of_a_million_columns_are_estimated_by_their_columns(name: str) -
         statement = f"TRAIN MODEL m USING {name} PREDICT y FEATURES (hash(k, 1000000)) FROM t WITH (workers = 2)"
         plan = json.loads(con.execute(f"EXPLAIN (FORMAT json) {statement}").fetchall()[0][0])
     operators = {each["operator"]: each for each in plan["operators"]}
-    assert operators["gap"]["network_bytes"] > 8_000_000
+    fewest = 8_000_000 if name == "gbdt" else 8 * 29_000  # linear models have the columns that rows set
+    assert operators["gap"]["network_bytes"] > fewest
     if name != "gbdt":  # whose models are as large as their trees
-        assert operators["group_task_parallel"]["peak_bytes_per_worker"] > 8_000_000
+        assert operators["group_task_parallel"]["peak_bytes_per_worker"] > fewest

@@ -48,6 +48,9 @@ STATEMENTS = {
     "folds": TRAIN.format(
         learner="gbdt", search="OVER GRID (num_leaves IN (4, 8)) VALIDATE FOLDS 2", options="num_iterations = 3"
     ),
+    "wide": TRAIN.format(
+        learner="logistic_regression", search="OVER GRID (l2 IN (1, 2))", options="solver = 'coordinate_descent'"
+    ).replace("zscore(a), b", "zscore(a), hash([b, g], 10000000) AS h, hash(b, 5000)"),
     "gathered": TRAIN.format(learner="logistic_regression", search="OVER GRID (l2 IN (1, 2))", options="seed = 1"),
 }
 MODELS = "FROM (SELECT * EXCLUDE (model) FROM grouplearn.artifacts) ORDER BY ALL"

@@ -61,8 +61,8 @@ REFUSED = {
     NETWORK + " OVER HYPERBAND (learning_rate BETWEEN 0.1 AND 1) WITH (epochs = 2147483647)": (
         "HYPERBAND over 2147483647 epochs begins with 1,792,078,897 trials; at most 100,000 are trained"
     ),
-    "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (hash(x::VARCHAR, 1000000000)) FROM t": (
-        "buckets must be a whole number from 1 to 4194304"
+    "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (hash(x::VARCHAR, 2000000000)) FROM t": (
+        "buckets must be a whole number from 1 to 1073741824"
     ),
     f"TRAIN MODEL m USING linear_regression PREDICT y FROM t GROUP BY {'(' * 20000}k{')' * 20000}": (
         "brackets are nested too deeply"

@@ -32,6 +32,8 @@ FEATURES = "FEATURES (x, zscore(z), onehot(kind))"
 STATEMENTS = {
     "linear": f"linear_regression PREDICT y {FEATURES} FROM t GROUP BY a, b OVER GRID (l1 IN (0, 2), l2 IN (0, 10))",
     "logistic": f"logistic_regression PREDICT y > 2 {FEATURES} FROM t WHERE x < 9 GROUP BY a, b OVER GRID (l2 IN (1, 2))",
+    "wide": "linear_regression PREDICT y FEATURES (x, hash(kind, 100000), hash([a, kind], 5000) AS h) FROM t GROUP BY a, b "
+    "OVER GRID (l1 IN (0, 2)) WITH (l2 = 10, solver = 'coordinate_descent')",
     "folds": f"linear_regression PREDICT y {FEATURES} FROM t GROUP BY a, b OVER GRID (l2 IN (0, 10)) VALIDATE FOLDS 3",
     "rollup": f"gbdt PREDICT y {FEATURES} FROM t GROUP BY ROLLUP (a, b) OVER GRID (num_leaves IN (4, 9)) "
     "KEEP BEST 1 WITH (num_iterations = 4)",
@@ -44,7 +46,7 @@ STATEMENTS = {
 SOLVED_TOGETHER = ("linear", "logistic", "folds")
 MODELS = """
 SELECT g.* EXCLUDE (model, group_id), t.config, t.* EXCLUDE (model, group_id, config, seconds, train, valid),
-  t.train, t.valid, art.weights, art.intercept, art.sha256
+  t.train, t.valid, art.weights, art.intercept, art.places, art.nonzeros, art.sha256
 FROM grouplearn.groups AS g JOIN grouplearn.trials AS t USING (model, group_id)
 LEFT JOIN grouplearn.artifacts AS art USING (model, group_id, config) ORDER BY g.level, g.keys, t.config
 """

@@ -10,7 +10,7 @@ from grouplearn.schedule.messages import Unit
 from grouplearn.train.job import GroupFacts, TrialResult, UnitResult
 from grouplearn.train.results.outcome import GroupOutcome, best_config, merge
 
-FACTS = GroupFacts((), ("x",), (0, 1), 10, 0, 0)
+FACTS = GroupFacts((), (0, 1), 10, 0, 0)
 MODEL = Artifact("tensors")
 NAN = math.nan
 

@@ -9,6 +9,7 @@ from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 
 import grouplearn
+from grouplearn.catalog.schema import SINCE, VERSION
 from grouplearn.data import shard
 
 Rows = list[tuple[Any, ...]]
@@ -126,11 +127,14 @@ def test_a_database_of_the_version_before_is_brought_up(learner: str, tmp_path: 
         con.execute("DROP TABLE grouplearn.factors")
         for column in ("target_name", "target_sql", "label_type"):
             con.execute(f"ALTER TABLE grouplearn.models ALTER COLUMN {column} SET NOT NULL")
+        for table, columns in SINCE.items():
+            for column in (column for column, since in columns.items() if since > 4):
+                con.execute(f"ALTER TABLE grouplearn.{table} DROP COLUMN {column}")
         con.execute("UPDATE grouplearn.schema_version SET version = 4")
     with grouplearn.connect(path, progress=None) as con:
         was = con.execute("FROM before_predict(t)").fetchall()
         con.execute(f"TRAIN MODEL after USING {learner} FEATURES (x, y) FROM t GROUP BY g")
-        assert con.execute("FROM grouplearn.schema_version").fetchall() == [(5,)]
+        assert con.execute("FROM grouplearn.schema_version").fetchall() == [(VERSION,)]
         assert con.execute("FROM before_predict(t)").fetchall() == was
         assert len(con.execute("FROM after_predict(t)").fetchall()) == 60
         assert con.execute(f"SELECT count(*) > 0 FROM after_{VECTORS[learner]}").fetchall() == [(True,)]

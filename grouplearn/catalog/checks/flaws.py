@@ -124,7 +124,7 @@ def _columns_fit(definition: ModelDefinition) -> str:
     if not definition.items:
         return "len(features) = 0 AND len(starts) = 0"
     # Of categories there are -1, for their list says how many.
-    widths = [encoder_of(entry.item).width(entry.item, -1) for entry in definition.items]
+    widths = [encoder_of(entry.item).stored_width(entry.item, -1) for entry in definition.items]
     width = "CASE WHEN w < 0 THEN len(categories[i]) ELSE w END"
     ends = f"list_transform({widths}::INTEGER[], lambda w, i: {width} + starts[i])"
     return f"starts[1] = 0 AND list_append(starts[2:], len(features)) = {ends}"
@@ -162,8 +162,15 @@ def _curves(_: ModelDefinition) -> Flaws:
     return {"a point has no epoch": _every("epoch >= 0 AND group_id >= 0 AND config >= 0")}
 
 
-def _artifacts(_: ModelDefinition) -> Flaws:
-    return {"two rows are of the same trial": _once("group_id", "config")}
+def _artifacts(definition: ModelDefinition) -> Flaws:
+    flaws = {"two rows are of the same trial": _once("group_id", "config")}
+    if definition.is_wide:
+        sizes = "list_transform({}, lambda each: len(each))"
+        fits = f"{sizes.format('nonzeros')} = list_transform(places, lambda each: len(each) * len(intercept))"
+        whole = " AND ".join(f"list_count(flatten({name})) = len(flatten({name}))" for name in ("places", "nonzeros"))
+        items = f"len(places) = {len(definition.items)}"
+        flaws["a model has not as many weights as columns"] = _every(f"{items} AND {fits} AND {whole}")
+    return flaws
 
 
 def _units(_: ModelDefinition) -> Flaws:

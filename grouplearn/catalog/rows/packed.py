@@ -6,6 +6,7 @@ Each table is of several packs at once: of a pack of a hundred groups alone, Arr
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from grouplearn.catalog.artifacts import StoredArtifact, store
 from grouplearn.catalog.records import ModelDefinition, PackedOutcome
 from grouplearn.data.dataset import FloatArray
 from grouplearn.data.ragged import Ragged
@@ -137,9 +139,65 @@ def artifacts(definition: ModelDefinition, packs: Packs) -> Any:
     return pa.table(
         {
             **{name: column.take(rows) for name, column in _numbers(packs).items()},
-            **(_linear(found) if definition.linear else _tensors(found)),
+            **(_wide(packs, rows) if definition.is_wide else _linear(found) if definition.linear else _tensors(found)),
         }
     )
+
+
+def _wide(packs: Packs, rows: Any) -> dict[str, Any]:
+    """Return the columns of linear models of wide items, which have columns of their own each; ``rows`` count all trials."""
+    every = []
+    for outcome in packs:
+        own: list[StoredArtifact | None] = [None for _ in range(math.prod(outcome.pack.shape))]
+        of_group, configs = outcome.pack.facts, outcome.pack.shape[1]
+        for models in outcome.pack.models:
+            for at, (group, config) in enumerate(np.ndindex(len(models.members), configs)):
+                member = int(models.members[group])
+                facts = of_group[member]
+                if facts is not None:
+                    own[member * configs + config] = store(models.artifact(at), linear=True, fitted=facts.fitted)
+        every += own
+    return stored_columns([artifact for number in rows.to_pylist() if (artifact := every[number]) is not None])
+
+
+def stored_columns(stored: Sequence[StoredArtifact]) -> dict[str, Any]:
+    """Return models as columns without boxing their numbers."""
+    return {
+        "format": pa.array([each.format for each in stored], pa.string()),
+        "weights": _lists_of([each.weights for each in stored]),
+        "intercept": _lists_of([each.intercept for each in stored]),
+        "content": pa.array([each.content for each in stored], pa.binary()),
+        "sha256": pa.array([each.sha256 for each in stored], pa.string()),
+        "places": _lists_of_items([each.places for each in stored], np.int64),
+        "nonzeros": _lists_of_items([each.nonzeros for each in stored], np.float64),
+    }
+
+
+def _lists_of(values: Sequence[npt.NDArray[Any] | None], kind: npt.DTypeLike = np.float64) -> Any:
+    """Return a list column, all of whose rows are NULL or none is."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values) or not known:
+        return pa.nulls(len(values), pa.large_list(pa.from_numpy_dtype(kind)))
+    offsets = np.cumsum([0, *(value.size for value in known)], dtype=np.int64)
+    return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(np.concatenate(known)))
+
+
+def _lists_of_items(values: Sequence[Sequence[npt.NDArray[Any]] | None], kind: npt.DTypeLike) -> Any:
+    """Return a column of a list per item, all of whose rows are NULL or none is."""
+    known = [value for value in values if value is not None]
+    inside = _lists_of([each for value in known for each in value], kind)
+    if len(known) < len(values) or not known:
+        return pa.nulls(len(values), pa.large_list(inside.type))
+    offsets = np.cumsum([0, *map(len, known)], dtype=np.int64)
+    return pa.LargeListArray.from_arrays(pa.array(offsets), inside)
+
+
+def _no_items(count: int) -> dict[str, Any]:
+    """Return the columns of the wide items of models that have none."""
+    return {
+        "places": _lists_of_items([None] * count, np.int64),
+        "nonzeros": _lists_of_items([None] * count, np.float64),
+    }
 
 
 def _linear(found: Sequence[Mapping[str, Ragged]]) -> dict[str, Any]:
@@ -150,6 +208,7 @@ def _linear(found: Sequence[Mapping[str, Ragged]]) -> dict[str, Any]:
         **{name: _lists(each) for name, each in zip(("weights", "intercept"), numbers, strict=True)},
         "content": pa.nulls(len(numbers[0]), pa.binary()),
         "sha256": _texts(digests.of_rows(*(digests.Ragged(each.values, each.start) for each in numbers))),
+        **_no_items(len(numbers[0])),
     }
 
 
@@ -165,6 +224,7 @@ def _tensors(found: Sequence[Mapping[str, Ragged]]) -> dict[str, Any]:
         **{name: pa.nulls(len(contents), pa.large_list(pa.float64())) for name in ("weights", "intercept")},
         "content": pa.array(contents, pa.binary()),
         "sha256": pa.array([hashlib.sha256(content).hexdigest() for content in contents], pa.string()),
+        **_no_items(len(contents)),
     }
 
 

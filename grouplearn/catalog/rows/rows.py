@@ -199,10 +199,8 @@ def _encoders(every: Sequence[GroupFacts | None]) -> Any:
     numbers = [*map(id, fitted)]
     distinct = dict(zip(numbers, fitted, strict=True))
     place = {key: number for number, key in enumerate(distinct)}
-    features = {id(facts.fitted): facts.features for facts in every if facts is not None}
-    rows = (
-        encoder_columns(items, features[key]) if key in features else (None,) * 6 for key, items in distinct.items()
-    )
+    known = {id(facts.fitted) for facts in every if facts is not None}
+    rows = (encoder_columns(items) if key in known else (None,) * 6 for key, items in distinct.items())
     table = columns_of(
         rows,
         features=_TEXTS,
@@ -215,10 +213,10 @@ def _encoders(every: Sequence[GroupFacts | None]) -> Any:
     return table.take(pa.array([place[key] for key in numbers], pa.int64()))
 
 
-def encoder_columns(fitted: tuple[FittedItem, ...], features: tuple[str, ...]) -> tuple[Any, ...]:
+def encoder_columns(fitted: tuple[FittedItem, ...]) -> tuple[Any, ...]:
     """Return what a row of ``groups`` says of how features are encoded, from ``features`` to ``categories``."""
     return (
-        features,
+        tuple(name for item in fitted if not item.encoder.wide for name in item.features),
         starts(fitted),
         [item.fill for item in fitted],
         [item.center for item in fitted],
@@ -228,8 +226,8 @@ def encoder_columns(fitted: tuple[FittedItem, ...], features: tuple[str, ...]) -
 
 
 def starts(fitted: Iterable[FittedItem]) -> list[int]:
-    """Return the 0-based index of each item's first feature column."""
-    return [0, *itertools.accumulate(item.width for item in fitted)][:-1]
+    """Return the 0-based index of each item's first feature column, of which wide items have none."""
+    return [0, *itertools.accumulate(0 if item.encoder.wide else item.width for item in fitted)][:-1]
 
 
 def trials(definition: ModelDefinition, outcome: RunOutcome) -> Any:
@@ -332,32 +330,20 @@ def _bytes_of(artifact: Artifact) -> int:
 def artifacts(definition: ModelDefinition, outcome: RunOutcome) -> Any:
     """Return the rows of ``artifacts``: of every trial that has a model, or of the ``keep_best`` best of each group."""
     kept = [
-        (entry.group.id, trial.config, store(trial.artifact, definition.linear))
+        (entry.group.id, trial.config, store(trial.artifact, definition.linear, entry.facts.fitted))
         for entry in watched(outcome.groups)
         for trial in kept_trials(definition, entry)
-        if trial.artifact is not None
+        if trial.artifact is not None and entry.facts is not None
     ]
     stored = [artifact for _, _, artifact in kept]
     alone = pa.table(
         {
             "group_id": pa.array([group for group, _, _ in kept], pa.int32()),
             "config": pa.array([config for _, config, _ in kept], pa.int32()),
-            "format": pa.array([artifact.format for artifact in stored], pa.string()),
-            "weights": _lists([artifact.weights for artifact in stored]),
-            "intercept": _lists([artifact.intercept for artifact in stored]),
-            "content": pa.array([artifact.content for artifact in stored], pa.binary()),
-            "sha256": pa.array([artifact.sha256 for artifact in stored], pa.string()),
+            **packed_rows.stored_columns(stored),
         }
     )
     return _with_packs(alone, outcome, lambda packs: packed_rows.artifacts(definition, packs))
-
-
-def _lists(values: list[Any]) -> Any:
-    """Return a list column from arrays without boxing their numbers."""
-    if not values or values[0] is None:
-        return pa.nulls(len(values), pa.large_list(pa.float64()))
-    offsets = np.concatenate([[0], np.cumsum([value.size for value in values])])
-    return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), pa.array(np.concatenate(values)))
 
 
 def kept_trials(definition: ModelDefinition, entry: GroupOutcome) -> list[TrialResult]:

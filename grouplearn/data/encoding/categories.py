@@ -11,9 +11,10 @@ import numpy.typing as npt
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoding.columns import Around, Columns, IntArray, Numbers, Places, Reading, SqlColumn
 from grouplearn.data.encoding.encoder import Encoder, FittedItem, OnnxGraph, Replay, Role
+from grouplearn.data.encoding.wide import Wide, WideCategories
 
-#: A hash item has at most this many buckets.
-MAX_BUCKETS = 1 << 22
+#: Most columns of an item that has all of them, and of a wide one.
+MAX_BUCKETS, MAX_WIDE = 1 << 22, 1 << 30
 
 
 def places(fitted: FittedItem, dictionary: Sequence[str]) -> IntArray:
@@ -96,7 +97,13 @@ class OneHot(_Category):
     def onnx(self, graph: OnnxGraph, fitted: FittedItem, finite: bool) -> list[str]:  # noqa: ARG002
         """Add a STRING, any text that the model has not seen for NULL."""
         place = self._onnx_places(graph, fitted)
-        return [_indicators(graph, place, len(fitted.categories))] if fitted.categories else []
+        return [_indicators(graph, place, fitted.numbers)] if fitted.categories else []
+
+
+class WideOneHot(WideCategories, OneHot):
+    """Columns of more categories than are worth a weight each."""
+
+    name: ClassVar[str] = "wide_onehot"
 
 
 class Ordinal(_Category):
@@ -148,20 +155,28 @@ class Hash(Encoder):
 
     def features(self, fitted: FittedItem) -> tuple[str, ...]:
         """Return item[bucket], counted from 0."""
-        return tuple(f"{fitted.item.name}[{number}]" for number in range(fitted.item.buckets))
+        return self.numbered(fitted)
 
     def replay(self, fitted: FittedItem, columns: Columns) -> Replay:  # noqa: ARG002
         """Return what takes the bucket."""
         column = fitted.item.column
-        return lambda rows: Places(rows.codes[:, column].astype(np.int64))
+        return lambda rows: Places(self.place(fitted, rows.codes[:, column]))
 
     def onnx(self, graph: OnnxGraph, fitted: FittedItem, finite: bool) -> list[str]:  # noqa: ARG002
         """Add the INT64 number of the bucket, -1 for NULL."""
-        return [_indicators(graph, graph.input(fitted.item.name, "INT64"), fitted.item.buckets)]
+        bucket = graph.input(fitted.item.name, "INT64")
+        return [_indicators(graph, bucket, fitted.numbers)] if fitted.width else []
 
 
-def _indicators(graph: OnnxGraph, place: str, count: int) -> str:
-    return graph.doubles(graph.add("Equal", place, graph.constant(np.arange(count, dtype=np.int64)[None])))
+class WideHash(Wide, Hash):
+    """A hash of more columns than are worth a weight each."""
+
+    name: ClassVar[str] = "wide_hash"
+    most: ClassVar[int | None] = MAX_WIDE
 
 
-CATEGORIES = (OneHot(), Ordinal(), Hash())
+def _indicators(graph: OnnxGraph, place: str, numbers: IntArray) -> str:
+    return graph.doubles(graph.add("Equal", place, graph.constant(numbers[None])))
+
+
+CATEGORIES = (OneHot(), WideOneHot(), Ordinal(), Hash(), WideHash())

@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.dataset import FloatArray, Item
-from grouplearn.data.encoding.categories import MAX_BUCKETS, bucket, places, seen
+from grouplearn.data.encoding.categories import MAX_BUCKETS, MAX_WIDE, bucket, places, seen
 from grouplearn.data.encoding.columns import Around, Columns, Entries, IntArray, Reading, SqlColumn
 from grouplearn.data.encoding.encoder import Encoder, FittedItem, NoForm, OnnxGraph, Replay, Role
+from grouplearn.data.encoding.wide import Wide, WideCategories
 
 _WHOLE = re.compile(r"U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|BIGNUM")
 #: The names of what stands in a list of ``sparse``.
@@ -37,6 +38,10 @@ class Listed(Encoder):
 
         ``entries`` is a query of the number, the group and a list, ``entries``.
         """
+
+    def column_sql(self, element: str) -> str:
+        """Return what says of an element, as it is read, which column it is of."""
+        return element
 
     def flaws_sql(self, item: Item) -> Mapping[str, str]:  # noqa: ARG002 - some look at it
         """Return by what is wrong with it, in words, the condition that a list ``entries`` cannot be taken."""
@@ -115,14 +120,14 @@ class HashedList(Listed):
 
     def features(self, fitted: FittedItem) -> tuple[str, ...]:
         """Return item[bucket], counted from 0."""
-        return tuple(f"{fitted.item.name}[{number}]" for number in range(fitted.item.buckets))
+        return self.numbered(fitted)
 
     def replay(self, fitted: FittedItem, columns: Columns) -> Replay:  # noqa: ARG002
         """Return what counts."""
 
         def encoded(rows: Columns) -> Entries:
             counts, codes, _ = _item(rows, fitted.item)
-            return Entries(*_counted(counts, codes.astype(np.int64), fitted.item.buckets))
+            return Entries(*_counted(counts, self.place(fitted, codes), fitted.width))
 
         return encoded
 
@@ -139,6 +144,7 @@ class Sparse(Listed):
     call: ClassVar[str | None] = "sparse"
     size: ClassVar[str | None] = "columns"
     most: ClassVar[int | None] = MAX_BUCKETS
+    first: ClassVar[int] = 1
 
     def takes(self, column: SqlColumn) -> bool:
         """Return whether these are a list of whole numbers and a list of numbers."""
@@ -165,24 +171,25 @@ class Sparse(Listed):
 
     def features(self, fitted: FittedItem) -> tuple[str, ...]:
         """Return item[index], counted from 1."""
-        return tuple(f"{fitted.item.name}[{number}]" for number in range(1, fitted.item.buckets + 1))
-
-    def columns_sql(self, item: Item, at: str) -> tuple[str, str]:  # noqa: ARG002
-        """Return the indices."""
-        return str(item.buckets), f"range(1, {item.buckets + 1})"
+        return self.numbered(fitted)
 
     def replay(self, fitted: FittedItem, columns: Columns) -> Replay:  # noqa: ARG002
         """Return what takes the values that are not 0."""
 
         def encoded(rows: Columns) -> Entries:
             counts, codes, amounts = _item(rows, fitted.item)
-            kept = amounts != 0
+            column = self.place(fitted, codes)
+            kept = (amounts != 0) & (column >= 0)
             row = np.repeat(np.arange(counts.size), counts)[kept]
-            column, value = codes[kept].astype(np.int64), amounts[kept]
-            order = np.argsort(row * fitted.item.buckets + column, kind="stable")
+            column, value = column[kept], amounts[kept]
+            order = np.argsort(row * fitted.width + column, kind="stable")
             return Entries(np.bincount(row, minlength=counts.size), column[order], value[order])
 
         return encoded
+
+    def column_sql(self, element: str) -> str:
+        """Return its index."""
+        return f"{element}.{INDEX}"
 
     def flaws_sql(self, item: Item) -> Mapping[str, str]:
         """Return what LIBSVM would not have written."""
@@ -207,6 +214,26 @@ class Sparse(Listed):
         )
         checked = f"SELECT number, group_id, unnest(CASE {wrong} ELSE entries END) AS entry FROM ({entries})"
         return f"SELECT number, group_id, entry.{INDEX} AS value, entry.{VALUE} AS amount FROM ({checked})"
+
+
+class WideMultiHot(WideCategories, MultiHot):
+    """Columns of more elements than are worth a weight each."""
+
+    name: ClassVar[str] = "wide_multihot"
+
+
+class WideHashedList(Wide, HashedList):
+    """A hash of lists of more columns than are worth a weight each."""
+
+    name: ClassVar[str] = "wide_hash"
+    most: ClassVar[int | None] = MAX_WIDE
+
+
+class WideSparse(Wide, Sparse):
+    """Two lists of more columns than are worth a weight each."""
+
+    name: ClassVar[str] = "wide_sparse"
+    most: ClassVar[int | None] = MAX_WIDE
 
 
 def _element(column: SqlColumn) -> SqlColumn:
@@ -239,4 +266,4 @@ def _counted(counts: IntArray, column: IntArray, width: int) -> tuple[IntArray, 
     return np.bincount(rows, minlength=counts.size), own, times
 
 
-LISTS = (MultiHot(), HashedList(), Sparse())
+LISTS = (MultiHot(), HashedList(), Sparse(), WideMultiHot(), WideHashedList(), WideSparse())

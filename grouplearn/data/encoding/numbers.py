@@ -160,6 +160,7 @@ class Array(Encoder):
     pure: ClassVar[bool] = False
     linear: ClassVar[bool] = False
     most: ClassVar[int | None] = LONGEST_ARRAY
+    first: ClassVar[int] = 1
 
     def takes(self, column: SqlColumn) -> bool:
         """Return whether it is a list of numbers, or bytes."""
@@ -176,7 +177,7 @@ class Array(Encoder):
 
     def features(self, fitted: FittedItem) -> tuple[str, ...]:
         """Return the places, counted from 1 as SQL does."""
-        return tuple(f"{fitted.item.name}[{place}]" for place in range(1, fitted.item.buckets + 1))
+        return self.numbered(fitted)
 
     def replay(self, fitted: FittedItem, columns: Columns) -> Replay:  # noqa: ARG002
         """Return what takes its values as they are."""

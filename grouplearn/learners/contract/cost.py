@@ -86,6 +86,11 @@ class Cost:
         """Return the numbers that go around in one round of a gang: the gradients of the state."""
         return sum(self.state_values(config, width, outputs) for config in configs)
 
+    def most_values(self, config: Config, blocks: Sequence[FeatureBlock], outputs: int) -> int:
+        """Return the numbers that training a config on the columns of these items takes at once, besides the rows."""
+        width = sum(block.width for block in blocks)
+        return self.state_values(config, width, outputs) + self.sums_values((config,), width, outputs)
+
 
 class BatchCost(Cost):
     """The cost of a learner that updates its model after every ``batch_size`` rows."""

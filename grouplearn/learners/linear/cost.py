@@ -28,6 +28,17 @@ class MomentsCost(Cost):
         products = width * width if width <= DENSE_COLUMNS else _SPARSE_PRODUCTS * width
         return products + 2 * width + 4
 
+    def most_values(self, config: Config, blocks: Sequence[FeatureBlock], outputs: int) -> int:
+        """Return what there is with the whole of X'X, twice, where its zeros are no help.
+
+        They are where most columns are of one item of which a row sets one column at most, and there is no l1.
+        """
+        width = sum(block.width for block in blocks)
+        apart = 2 * max((block.width for block in blocks if block.pure), default=0) >= width and not config.get("l1")
+        return super().most_values(config, blocks, outputs) + (
+            0 if width <= DENSE_COLUMNS or apart else 2 * width * width
+        )
+
 
 class GlmCost(Cost):
     """The cost of batched L-BFGS, which in most passes sums second derivatives, too."""

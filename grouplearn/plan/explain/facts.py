@@ -227,7 +227,9 @@ def is_dense(physical: PhysicalPlan) -> bool:
 
 def _features(physical: PhysicalPlan) -> str:
     items = [item.stored.item for item in physical.bound.items]
-    named = ", ".join(item.name if encoder_of(item).plain else f"{item.encoder}({item.name})" for item in items)
+    named = ", ".join(
+        item.name if encoder_of(item).plain else f"{encoder_of(item).shown}({item.name})" for item in items
+    )
     kind = "dense" if is_dense(physical) else "sparse"
     most = max(physical.stats.rows, default=0)
     learner = physical.bound.learner

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from grouplearn.catalog.records import ModelDefinition
+from grouplearn.catalog.views import nonzeros_sql
 from grouplearn.data.encoding.registry import encoder_of, of_list
 from grouplearn.prediction.forms.items import (
     encoded_cte,
@@ -56,7 +57,7 @@ def linear_select(
     carried, kind = (NUMBERED_ROW, "MATERIALIZED ") if apart else (sortable_row(extras), "")
     ctes = [
         rows_cte(definition, relation, carried, extras, listed(definition)),
-        best_cte(model, catalog_tables),
+        best_cte(definition, model, catalog_tables),
         routed_cte(definition, BEST, reachable(definition, model, catalog_tables), kind),
         _parameters(definition, outputs),
         encoded_cte(definition, finite=True),
@@ -158,9 +159,13 @@ def _weights_join(definition: ModelDefinition, number: int, outputs: range) -> s
 def _weights_of_values(definition: ModelDefinition, number: int, outputs: range) -> str:
     """Return the query of the weights of an item's values in each group."""
     item, at = definition.items[number].item, number + 1
-    count, value = encoder_of(item).columns_sql(item, f"categories[{at}]")
-    columns = ["group_id", f"unnest({value}) AS value"]
+    encoder = encoder_of(item)
+    count, values = encoder.columns_sql(item, f"categories[{at}]")
+    value = encoder.numbers_sql(f"places[{at}]", f"categories[{at}]") if encoder.wide else f"unnest({values})"
+    columns = ["group_id", f"{value} AS value"]
     for output in outputs:
         own = f"({_weights(definition, output)})[starts[{at}] + 1 : starts[{at}] + {count}]"
+        if encoder.wide:
+            own = nonzeros_sql(definition, at, "", _place(definition, output))
         columns.append(f"unnest(CASE WHEN {_known(definition, output)} THEN {own} END) AS w{output}")
     return f"SELECT {', '.join(columns)} FROM {BEST}"

@@ -184,10 +184,11 @@ def _missing_message(definition: ModelDefinition) -> str:
     return " || ".join([head, " || ', ' || ".join(parts) or "'()'"])
 
 
-def best_cte(model: str, catalog_tables: CatalogTables) -> str:
+def best_cte(definition: ModelDefinition, model: str, catalog_tables: CatalogTables) -> str:
     """Return the CTE of groups that have a model, with the parameters of their best trial."""
+    wide = ", a.places, a.nonzeros" if definition.is_wide else ""
     return (
-        f"{BEST} AS (SELECT g.*, a.weights, a.intercept FROM {catalog_tables('groups')} AS g"
+        f"{BEST} AS (SELECT g.*, a.weights, a.intercept{wide} FROM {catalog_tables('groups')} AS g"
         f" JOIN {catalog_tables('artifacts')} AS a"
         " ON a.model = g.model AND a.group_id = g.group_id AND a.config = g.best"
         f" WHERE g.model = '{model}'::UUID AND a.model = '{model}'::UUID)"

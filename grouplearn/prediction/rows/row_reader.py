@@ -103,7 +103,8 @@ class RowReader:
             x[:, at] = own.places.of(group, known.codes(column))
         elif item.kind == "hash":
             buckets = bucket_numbers(self._vocabulary.definition, item, column)
-            x[:, at] = np.where(buckets < 0, np.nan, buckets)
+            wide = self._vocabulary.wide.get(number)
+            x[:, at] = np.where(buckets < 0, np.nan, buckets) if wide is None else wide.of(group, buckets)
         else:
             values = column.cast(pa.float64()).fill_null(np.nan)
             x[:, at] = values.to_numpy(zero_copy_only=False)

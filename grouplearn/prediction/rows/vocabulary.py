@@ -78,6 +78,22 @@ class Places:
         return np.where(self._pairs[at] == pairs, self._at[at], np.nan)
 
 
+class WidePlaces:
+    """The place of each column of a wide item among those of each group, by their numbers."""
+
+    def __init__(self, fitted: Sequence[FittedItem], columns: int) -> None:
+        self._columns = columns
+        self._pairs = np.concatenate([np.int64(group) * columns + own.numbers for group, own in enumerate(fitted)])
+        self._starts = np.concatenate([[0], np.cumsum([own.width for own in fitted])])
+
+    def of(self, group: Codes, numbers: Codes) -> FloatArray:
+        """Return the place of each row's column, -1 for none, among those of its group, NaN where it is not there."""
+        pairs = np.where((group >= 0) & (numbers >= 0), group.astype(np.int64) * self._columns + numbers, -1)
+        at = np.searchsorted(self._pairs, pairs)
+        found = np.append(self._pairs, -2)[at] == pairs
+        return np.where(found, at - self._starts[group], np.nan)
+
+
 @dataclass(frozen=True, slots=True)
 class Categories:
     """The categories of an item: places in the lists of groups, and the categories as texts and as values of a column.
@@ -92,12 +108,14 @@ class Categories:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What the rows of a model are read with: its layout, the groups by their keys, and the categories of each item."""
+    """What the rows of a model are read with: its layout, the groups by their keys, the categories of each item, and the columns
+    of wide ones."""
 
     definition: ModelDefinition
     layout: Layout
     routes: Routes
     categories: Mapping[int, Categories]
+    wide: Mapping[int, WidePlaces]
 
     @classmethod
     def of(
@@ -121,4 +139,9 @@ class Vocabulary:
                 values = None if entry.type is None else KnownValues.of(places.categories, entry.type, cursor)
                 texts = KnownValues(pa.array(places.categories, pa.string()))
                 categories[number] = Categories(places, texts, values)
-        return cls(definition, Layout.of(definition), routes, categories)
+        wide = {
+            number: WidePlaces([own[number] for own in fitted], entry.item.buckets)
+            for number, entry in enumerate(definition.items)
+            if entry.item.kind == "hash" and encoder_of(entry.item).wide
+        }
+        return cls(definition, Layout.of(definition), routes, categories, wide)

@@ -76,6 +76,6 @@ def _fits(job: Job, facts: GroupFacts | None, artifact: Artifact) -> bool:
     if facts is None:
         return False
     n_classes = len(facts.classes)
-    problem = Problem(job.task, len(facts.features), n_classes, label_length=job.label_length)
+    problem = Problem(job.task, facts.n_features, n_classes, label_length=job.label_length)
     of_classes = not job.task.scores_classes or n_classes > 1
     return of_classes and job.trainer.flaw(problem, artifact) is None

@@ -8,13 +8,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from grouplearn.amounts import amount_of_bytes
 from grouplearn.data import encoders, shard
 from grouplearn.data.arrays import block_rows
 from grouplearn.data.dataset import Dataset, FloatArray, Group, has_label
 from grouplearn.data.encoders import FittedItem
+from grouplearn.data.memory import memory_limit
 from grouplearn.data.shard import Matrix, RowNumbers
 from grouplearn.kernels.algebra import finite_rows
+from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.problem import FeatureBlock
 from grouplearn.train.job import Job
 from grouplearn.train.rows.sampled import group_seed, sample, share_of
 
@@ -53,6 +57,7 @@ class ChosenRows:
         learner = job.trainer
         train, valid = _usable_rows(job, group, fold)
         fitted = _fit(job, train)
+        _refuse_wide(job, fitted)
         dense_columns = max(_dense_columns(fitted, part.size, learner) for part in (train, valid))
         if learns_sparse(learner, fitted, group.n_rows):
             dense_columns = 0
@@ -269,6 +274,25 @@ def _fit(job: Job, rows: RowNumbers) -> tuple[FittedItem, ...]:
         else:
             fitted.append(encoders.fit(item, job.dataset, rows))
     return tuple(fitted)
+
+
+def _refuse_wide(job: Job, fitted: Sequence[FittedItem]) -> None:
+    """Raise GroupFailed where the numbers of one model in training do not fit into memory."""
+    learner, limit = job.trainer, memory_limit()
+    if learner.form != "linear" or not job.configs or sum(each.width for each in fitted) <= encoders.DENSE_COLUMNS:
+        return
+    blocks = [FeatureBlock(each.item.name, each.width, each.pure) for each in fitted]
+    outputs = job.task.n_scores(len(job.dataset.classes))
+    needed, most = max(
+        (8 * learner.cost.most_values(config, blocks, outputs), place) for place, config in enumerate(job.configs)
+    )
+    if needed > limit:
+        other = registry.way_within(learner, job.configs[most], blocks, outputs, limit // 8)
+        hint = "fewer columns" if other is None else f"WITH (solver = '{other[0]}')"
+        raise GroupFailed(
+            f"{learner.way} takes {amount_of_bytes(needed)} of memory for {sum(block.width for block in blocks):,} columns,"
+            f" and there are {amount_of_bytes(limit)}; hint: {hint}"
+        )
 
 
 def learns_sparse(learner: Learner, fitted: Sequence[FittedItem], n_rows: int) -> bool:

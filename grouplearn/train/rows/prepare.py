@@ -273,7 +273,6 @@ class _Decided:
     def facts(self, chosen: ChosenRows, train: Rows, valid: Rows) -> GroupFacts:
         return GroupFacts(
             fitted=chosen.fitted,
-            features=tuple(name for each in chosen.fitted for name in each.features),
             classes=tuple(int(each) for each in self.classes),
             n_train=int(train.numbers.size),
             n_valid=int(valid.numbers.size),
@@ -332,7 +331,7 @@ def problem_of(job: Job, group: Group, learner: Learner, facts: GroupFacts) -> P
     among_more = job.task.scores_classes and n_classes == 2
     return Problem(
         task=job.task.within_group if among_more else job.task,
-        n_features=len(facts.features),
+        n_features=facts.n_features,
         n_classes=n_classes,
         seed=group_seed(job.seed, group),
         epochs=1 if learner.default_epochs is None else job.epochs,

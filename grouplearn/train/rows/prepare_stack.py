@@ -264,10 +264,9 @@ class _StackRows:
 
     def _facts(self, job: Job, fitted: tuple[FittedItem, ...], members: IntArray) -> tuple[GroupFacts, ...]:
         held_out = self._held_out_sizes()
-        features = tuple(name for each in fitted for name in each.features)
         classes = tuple(range(len(job.dataset.classes))) if job.task.has_classes else ()
         # Many small groups have the same number of rows.
-        of_sizes = functools.cache(functools.partial(GroupFacts, fitted, features, classes, n_skipped=0))
+        of_sizes = functools.cache(functools.partial(GroupFacts, fitted, classes, n_skipped=0))
         sizes = zip((self.sizes - held_out)[members].tolist(), held_out[members].tolist(), strict=True)
         return tuple(itertools.starmap(of_sizes, sizes))
 

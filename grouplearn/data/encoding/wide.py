@@ -1,0 +1,59 @@
+"""Items of so many columns that most are set in no row: a group has those that its training rows set, by their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data.dataset import Item
+from grouplearn.data.encoding.columns import IntArray
+from grouplearn.data.encoding.encoder import Encoder, FittedItem
+from grouplearn.sqltext import literal
+
+#: An item of a linear model with more columns than this is a wide one.
+WIDE_COLUMNS = 4096
+#: Columns for each number that is looked up, up to which a table of all is made for it.
+_TABLE = 4
+
+
+class WideCategories(Encoder):
+    """Categories of which a model knows those that have a weight."""
+
+    wide: ClassVar[bool] = True
+
+    def numbers_sql(self, numbers: str, at: str) -> str:
+        """Return the categories."""
+        return f"unnest(list_select({at}, list_transform({numbers}, lambda number: number + 1)))"
+
+    def named_sql(self, item: Item, value: str) -> str:
+        """Return item=category."""
+        return f"{literal(item.name + '=')} || {value}"
+
+
+class Wide(Encoder):
+    """Numbers of columns become their places among those of the group; of others a model has no weight, which is as 0."""
+
+    wide: ClassVar[bool] = True
+
+    def needs_fit(self, item: Item) -> bool:  # noqa: ARG002
+        """Return that it does."""
+        return True
+
+    def fit(self, item: Item, values: npt.NDArray[Any], dictionary: Sequence[str]) -> FittedItem:  # noqa: ARG002
+        """Find the columns that are set."""
+        return FittedItem(item, columns=np.unique(values[values >= 0]).astype(np.int64).tobytes())
+
+    def place(self, fitted: FittedItem, codes: npt.NDArray[np.int32]) -> IntArray:
+        """Return the places of numbers of columns, -1 for one that the group has not."""
+        known, buckets = fitted.numbers, fitted.item.buckets
+        if not known.size:
+            return np.full(codes.size, -1, np.int64)
+        if buckets <= _TABLE * codes.size:
+            table = np.full(buckets + 1, -1, np.int32)  # the last one for -1
+            table[known] = np.arange(known.size, dtype=np.int32)
+            return table[codes].astype(np.int64)
+        at = np.minimum(np.searchsorted(known, codes), known.size - 1)
+        return np.where(known[at] == codes, at, -1)
