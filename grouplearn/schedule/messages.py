@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
+from grouplearn.schedule.averages import Averages
+
 #: What one worker does for a unit whose group is split between workers; each kind says what it takes and what it makes.
 #:
 #: ``init``        takes nothing; makes the state before the first epoch.
@@ -13,10 +15,11 @@ from typing import Literal, Protocol
 #: ``update``      (algebraic) takes the state and all sums of the epoch; makes the next state. (sequential, when every epoch
 #:                 is evaluated) takes the state and the sums of the evaluation; makes the state with the epoch's metrics.
 #: ``train``       (sequential) takes the state; makes the state after its blocks were visited, in order.
-#: ``work``        (rounds) takes the model, in parts or whole; makes the model after its partition's blocks were visited, in
-#:                 pieces, and the validation metric's sums of its held-out rows at the model that it took.
-#: ``combine``     (rounds, tree) takes what some partitions made; makes their mean.
-#: ``reduce``      (rounds) takes one piece of what all partitions made; makes that part of the next model.
+#: ``work``        (rounds) takes the model, in parts or whole; makes the model after its partition's blocks were visited, or
+#:                 the sums of gradients, in pieces, and the validation metric's sums of its held-out rows at the model taken.
+#: ``combine``     (rounds, tree) takes what some partitions made; makes their mean, or their sum.
+#: ``reduce``      (rounds) takes one piece of what all partitions made, and where the next model is made from it this part of
+#:                 the one before; makes that part of the next model.
 #: ``judge``       (rounds, when every epoch is evaluated) takes the parts; makes the metric's sums of its held-out rows; an
 #:                 ``update`` takes all of them.
 #: ``evaluate``    takes the state; makes the metrics' sums of its blocks (training and held-out rows).
@@ -104,6 +107,7 @@ class Step:
 
     Rounds: ``partition`` is its part of the blocks that the group really has, about ``blocks``. What it makes lies there in
     ``pieces``; of products that are in pieces it takes the ``piece`` alone, or (None) all, and only what it takes moves.
+    ``stretch`` is the part of its batches of the epoch that it goes through, ``averages`` says what becomes of them.
     """
 
     id: int
@@ -118,6 +122,8 @@ class Step:
     partition: Part | None = None
     piece: Part | None = None
     pieces: int = 1
+    stretch: Part = Part(0, 1)
+    averages: Averages = Averages()
 
 
 @dataclass(frozen=True, slots=True)

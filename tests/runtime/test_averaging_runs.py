@@ -37,7 +37,8 @@ from grouplearn.schedule.messages import (
 )
 from grouplearn.schedule.rounds.averaging import Averaging
 from grouplearn.schedule.sharded.partition import cut_evenly
-from grouplearn.schedule.workload import Averages, Reduction, Workload
+from grouplearn.schedule.averages import Averages, Reduction
+from grouplearn.schedule.workload import Workload
 from grouplearn.train.job import Job, UnitResult
 from grouplearn.train.pack import Pack, begin, end_epoch, has_more, judge_blocks, settle, waited_values
 from grouplearn.train.results.evaluation import conclude, evaluate

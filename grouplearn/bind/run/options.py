@@ -23,7 +23,8 @@ from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import TASKS
 from grouplearn.parser.statements import Name, Option, Sql
 from grouplearn.schedule import operators
-from grouplearn.schedule.workload import REDUCTIONS, SCHEDULERS, Reduction, Scheduler
+from grouplearn.schedule.averages import REDUCTIONS, Reduction
+from grouplearn.schedule.workload import SCHEDULERS, Scheduler
 from grouplearn.search.space import MAX_CONFIGS
 
 SCOPES = ("group", "all")

@@ -197,10 +197,12 @@ class ShardedOperator:
             ready.epoch,
             ready.blocks,
             takes,
-            cost=self._workload.cost(unit, ready.kind, ready.blocks),
+            cost=self._workload.cost(unit, ready.kind, ready.blocks) / ready.stretch.of,
             partition=ready.partition,
             piece=ready.piece,
             pieces=ready.pieces,
+            stretch=ready.stretch,
+            averages=self._workload.averages,
         )
         self._products.take(takes)
         course.started(ready, step)

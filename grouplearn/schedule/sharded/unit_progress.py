@@ -17,8 +17,8 @@ from grouplearn.schedule.visiting import visits
 class Ready:
     """A step that may begin at a place; void once its course has taken another turn.
 
-    ``urgent``: others wait for what it makes. ``alone``: no other step of the unit may run beside it. ``partition``, ``piece``
-    and ``pieces`` are those of its step; courses of rounds know it by its ``stage`` and its ``number`` in there.
+    ``urgent``: others wait for what it makes. ``alone``: no other step of the unit may run beside it. ``partition``, ``piece``,
+    ``pieces`` and ``stretch`` are those of its step; courses of rounds know it by its ``stage`` and its ``number`` in there.
     """
 
     course: Course
@@ -32,6 +32,7 @@ class Ready:
     partition: Part | None = None
     piece: Part | None = None
     pieces: int = 1
+    stretch: Part = Part(0, 1)
     stage: int = 0
     number: int = 0
 

@@ -39,7 +39,8 @@ from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.metrics.sums import every_metric
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.operators import OPERATORS
-from grouplearn.schedule.workload import Averages, Hops, Workload
+from grouplearn.schedule.averages import Averages
+from grouplearn.schedule.workload import Hops, Workload
 from grouplearn.search.procedures import PROCEDURES, SearchPlan
 from grouplearn.search.space import Choices, Range
 from grouplearn.sqltext import folded
@@ -48,7 +49,7 @@ from grouplearn.train.job import Job
 from grouplearn.train.results import ledger
 
 #: What is written and read back; another version's runs are refused.
-FORMAT = 7
+FORMAT = 8
 #: The last second that a calendar knows in every time zone.
 _LATEST = 253_402_214_400
 
