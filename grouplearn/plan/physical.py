@@ -31,8 +31,8 @@ from grouplearn.learners.metrics.sums import METRICS, default_metric, metrics_fo
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.cost.coefficients import Rates
 from grouplearn.plan.units import Alike, Units, alike
-from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.averages import Averages
+from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.workload import Hops, Visits, Workload
 
 #: A group of at most this many rows is small: it is one block, which no operator splits, and trains in a batched solve.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from grouplearn.schedule.averages import Averages
@@ -97,6 +97,10 @@ class Part:
     of: int
 
 
+#: All batches of an epoch.
+EPOCH = Part(0, 1)
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """What one worker does, without preemption, for a unit whose group is split.
@@ -122,8 +126,8 @@ class Step:
     partition: Part | None = None
     piece: Part | None = None
     pieces: int = 1
-    stretch: Part = Part(0, 1)
-    averages: Averages = Averages()
+    stretch: Part = EPOCH
+    averages: Averages = field(default_factory=Averages)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from grouplearn.learners.contract.access import AccessName
@@ -55,7 +55,7 @@ class Workload:
     group_isolation: bool = True
     evaluate_epochs: bool = False
     hops: Hops = Hops()
-    averages: Averages = Averages()
+    averages: Averages = field(default_factory=Averages)
     split_seconds: float = 0.0
     split_row_seconds: float = 0.0
     training_rows: tuple[int, ...] = ()

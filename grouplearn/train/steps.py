@@ -47,11 +47,11 @@ def make(pack: Pack, step: Step, takes: Sequence[Product]) -> Product:
         case "init":
             return begin(pack)
         case "work":
-            return averaging.work(pack, takes, step.partition or Part(0, 1), step.pieces)
+            return averaging.work(pack, takes, step)
         case "combine":
-            return averaging.combine(pack, takes)
+            return averaging.combine(pack, takes, step)
         case "reduce":
-            return averaging.reduce(pack, takes)
+            return averaging.reduce(pack, takes, step)
         case "judge":
             return averaging.judge(pack, takes)
         case "update" if step.pieces > 1:
@@ -96,9 +96,9 @@ def merge_evaluations(evaluations: Iterable[Evaluation]) -> Evaluation:
 
 
 def goes_on(pack: Pack, product: Product) -> bool:
-    """Return whether the unit needs a further epoch after a step that made ``product``."""
+    """Return whether the unit needs a further epoch after a step that made ``product``, or more rounds of this one."""
     head = averaging.head_of(product)
-    return True if head is None else has_more(pack, head)
+    return head is None or (isinstance(product, ModelPart) and head.visited > 0) or has_more(pack, head)
 
 
 def taken_of(product: Product, piece: Part | None) -> Product:

@@ -23,6 +23,7 @@ from grouplearn.learners.contract.state import State, Tensors
 from grouplearn.learners.contract.ways import AveragingLearner
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.worker import Watch, Worker, outline_or_failed
+from grouplearn.schedule.averages import Averages, Reduction
 from grouplearn.schedule.messages import (
     Blocks,
     Discard,
@@ -37,7 +38,6 @@ from grouplearn.schedule.messages import (
 )
 from grouplearn.schedule.rounds.averaging import Averaging
 from grouplearn.schedule.sharded.partition import cut_evenly
-from grouplearn.schedule.averages import Averages, Reduction
 from grouplearn.schedule.workload import Workload
 from grouplearn.train.job import Job, UnitResult
 from grouplearn.train.pack import Pack, begin, end_epoch, has_more, judge_blocks, settle, waited_values

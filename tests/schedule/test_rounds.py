@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grouplearn.runtime.simulated import Costs, simulate
+from grouplearn.schedule.averages import REDUCTIONS, Averages
 from grouplearn.schedule.invariants import BrokenSchedule
 from grouplearn.schedule.messages import Part, RunStep, Step, StepDone, Unit, WorkerLost, WorkerReady
 from grouplearn.schedule.rounds.averaging import Averaging
-from grouplearn.schedule.averages import REDUCTIONS, Averages
 from grouplearn.schedule.workload import Workload
 
 BLOCK = 10

@@ -23,9 +23,10 @@ class Averaging(ShardedOperator):
     """Cuts the rows of every group into ``workload.averages.partitions`` runs of blocks, at most one for each block.
 
     In a round all partitions train the same model, each on its rows of an epoch or of some batches, and the mean of what they
-    made, weighted by their rows, is the next one; or they send gradients at it, by whose mean it takes one step. Nothing goes through a driver: with ``scatter`` every place reduces one part of the parameters and takes
-    all parts, so that 2 m (k - 1) / k bytes reach each of k workers, m the bytes of a model. Models depend on the partitions,
-    never on who has them. Groups of one block, and groups that train side by side, stay whole.
+    made, weighted by their rows, is the next one; or they send gradients at it, by whose mean it takes one step. Nothing goes
+    through a driver: with ``scatter`` every place reduces one part of the parameters and takes all parts, so that
+    2 m (k - 1) / k bytes reach each of k workers, m the bytes of a model. Models depend on the partitions, never on who has
+    them. Groups of one block, and groups that train side by side, stay whole.
     Raises ValueError for learners that are not sequential.
     """
 

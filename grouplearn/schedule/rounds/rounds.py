@@ -19,8 +19,9 @@ class Rounds(Course):
     """Bulk synchronous rounds of stages; a stage begins when the one before is complete.
 
     The model is what the last stage of a round made: parts, together with what an update noted where every epoch is judged.
-    It is kept until the next one is there, and what was noted until the next update. An epoch is ``rounds`` rounds. When a worker is lost with products, what is needed of them is made again; where
-    that takes a part of the model that is gone, training begins again (durable runs: from what was kept on disk).
+    It is kept until the next one is there, and what was noted until the next update. An epoch is ``rounds`` rounds. When a
+    worker is lost with products, what is needed of them is made again; where that takes a part of the model that is gone,
+    training begins again (durable runs: from what was kept on disk).
 
     ``make_round`` returns the stages of a round, ``end`` those after the last: a look at all rows, and the result.
     """

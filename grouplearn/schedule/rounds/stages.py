@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from grouplearn.schedule.messages import Blocks, Part, StepKind
 from grouplearn.schedule.averages import Averages, Reduction
+from grouplearn.schedule.messages import EPOCH, Blocks, Part, StepKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class RoundTask:
     partition: Part | None = None
     piece: Part | None = None
     pieces: int = 1
-    stretch: Part = Part(0, 1)
+    stretch: Part = EPOCH
     from_before: bool = False
 
 
@@ -77,7 +77,7 @@ class Stage:
         return range(len(before.tasks)) if inputs is None else inputs
 
 
-def work(shares: Shares, pieces: int, light: bool, stretch: Part = Part(0, 1)) -> Stage:
+def work(shares: Shares, pieces: int, light: bool, stretch: Part = EPOCH) -> Stage:
     """Every partition's pass, or some batches of it; ``light``: of what an update made it takes the first piece, without
     models that were kept."""
     count = len(shares)
@@ -109,7 +109,7 @@ def neighbours(count: int) -> Sequence[tuple[int, ...]]:
     return tuple(tuple(range(first, min(count, first + size))) for first in range(0, count, size))
 
 
-def reduce(shares: Shares, averages: Averages, centre: int, stretch: Part = Part(0, 1)) -> list[Stage]:
+def reduce(shares: Shares, averages: Averages, centre: int, stretch: Part = EPOCH) -> list[Stage]:
     """Return the stages that make a model of those of all partitions.
 
     Scatter: the place of partition j takes piece j of all. Star: the place of partition ``centre`` takes all of all. Tree: a

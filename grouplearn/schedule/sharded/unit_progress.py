@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from grouplearn.schedule.invariants import require
-from grouplearn.schedule.messages import Blocks, Part, Step, StepKind, Unit
+from grouplearn.schedule.messages import EPOCH, Blocks, Part, Step, StepKind, Unit
 from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.sums import Pass
 from grouplearn.schedule.visiting import visits
@@ -32,7 +32,7 @@ class Ready:
     partition: Part | None = None
     piece: Part | None = None
     pieces: int = 1
-    stretch: Part = Part(0, 1)
+    stretch: Part = EPOCH
     stage: int = 0
     number: int = 0
 
