@@ -62,14 +62,15 @@ class Costs:
     """What rows and products weigh, and what it takes to move them; by default nothing.
 
     ``share`` is the part of a group's rows that lies in some of its blocks, ``row_bytes`` the bytes of all its rows;
-    ``state_bytes`` and ``sums_bytes`` are those of a unit's pack. ``overhead`` is what a step takes besides its share of
-    the unit's work (seconds). Moving n bytes takes ``latency`` + n / ``bandwidth`` seconds (bytes per second). Of a group's
-    rows a worker holds at most ``most_rows_held`` bytes at a time. ``groups`` is how many groups one stands for.
+    ``state_bytes``, ``gradient_bytes`` and ``sums_bytes`` are those of a unit's pack. ``overhead`` is what a step takes besides
+    its share of the unit's work (seconds). Moving n bytes takes ``latency`` + n / ``bandwidth`` seconds (bytes per second). Of a
+    group's rows a worker holds at most ``most_rows_held`` bytes at a time. ``groups`` is how many groups one stands for.
     """
 
     share: Callable[[int, Blocks], float] = lambda _group, _blocks: 1.0
     row_bytes: Callable[[int], float] = lambda _group: 0.0
     state_bytes: Callable[[Unit], float] = lambda _unit: 0.0
+    gradient_bytes: Callable[[Unit], float] = lambda _unit: 0.0
     sums_bytes: Callable[[Unit], float] = lambda _unit: 0.0
     exchange: Callable[[Step], Exchange] = lambda _step: Exchange()
     overhead: Callable[[Step], float] = lambda _step: 0.0
@@ -91,8 +92,13 @@ class Costs:
         """Return the bytes of what a step makes for other steps."""
         if step.kind == "update" and step.pieces > 1:
             return 0.0  # how far training has come: the parts of the state lie elsewhere
+        if step.kind in ("work", "combine") and step.averages.send == "gradient":
+            return self.gradient_bytes(step.unit)
+        if step.kind == "reduce":  # a velocity is as large as a gradient
+            size = self.state_bytes(step.unit) + (self.gradient_bytes(step.unit) if step.averages.momentum else 0.0)
+            return size / (step.piece.of if step.piece else 1)
         if step.kind in STATES:
-            return self.state_bytes(step.unit) / (step.piece.of if step.kind == "reduce" and step.piece else 1)
+            return self.state_bytes(step.unit)
         return self.sums_bytes(step.unit) if step.kind in SUMS else 0.0
 
 

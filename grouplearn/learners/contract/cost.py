@@ -81,6 +81,10 @@ class Cost:
         """Return the numbers that go around in one round of a gang: the gradients of the state."""
         return sum(self.state_values(config, width, outputs) for config in configs)
 
+    def gradient_values(self, configs: Sequence[Config], width: int, outputs: int) -> int:
+        """Return the numbers of the gradients that a partition of a group sends: what goes around in a gang."""
+        return self.exchanged_values(configs, width, outputs)
+
 
 class BatchCost(Cost):
     """The cost of a learner that updates its model after every ``batch_size`` rows."""

@@ -245,6 +245,11 @@ class BatchesLearner(AveragingLearner, Protocol):
         ...
 
 
+def batch_rows(learner: Learner, configs: Sequence[Config]) -> tuple[int, ...]:
+    """Return the rows of a batch of each config, where the learner goes by batches."""
+    return tuple(map(learner.batch_rows, configs)) if isinstance(learner, BatchesLearner) else ()
+
+
 @runtime_checkable
 class DataParallelLearner(SequentialLearner, Protocol):
     """Learns row by row, and in a gang whose members have different rows: each batch is spread over all of them."""

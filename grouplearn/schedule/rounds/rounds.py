@@ -44,7 +44,7 @@ class Rounds(Course):
         self._noted: tuple[int, ...] = ()
         self._stages: list[Stage] = []
         self._at, self._round, self._more = 0, 0, True
-        self._inputs: dict[int, tuple[int, ...]] = {}
+        self._inputs: dict[tuple[int, int | None], tuple[int, ...]] = {}
 
     def begin(self) -> list[Ready]:
         """Return the first ready."""
@@ -55,7 +55,7 @@ class Rounds(Course):
         """Return the steps whose products a task takes; the same tuple for all tasks of a stage that take the same."""
         stage, number = self._stages[ready.stage], ready.number
         task = stage.tasks[number]
-        key = ready.stage if task.inputs is None and not task.from_before else -1 - number
+        key = ready.stage, (None if task.inputs is None and not task.from_before else number)
         if key not in self._inputs:
             taken = self._taken(ready.stage, task.inputs)
             # The first model of all is in one piece; its parts lie where they are reduced.

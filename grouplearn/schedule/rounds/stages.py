@@ -126,5 +126,7 @@ def reduce(shares: Shares, averages: Averages, centre: int, stretch: Part = EPOC
         case "star":
             return [Stage((made(middle, None),))]
         case "tree":
-            runs = (RoundTask("combine", shares.places[run[0]], inputs=run) for run in neighbours(count))
+            runs = (
+                RoundTask("combine", shares.places[run[0]], inputs=run, stretch=stretch) for run in neighbours(count)
+            )
             return [Stage(tuple(runs)), Stage((made(middle, None),))]
