@@ -228,13 +228,13 @@ class _Timer:
     def _moved(self, worker: int, step: Step) -> list[float]:
         """Return the bytes of each product of another worker that a step takes; of those in pieces one piece may be enough."""
         if len(step.takes) > _MANY:
-            by_maker = self._by_maker(step)
-            return [by_maker[None] - by_maker.get(worker, 0.0)]
-        return [n_bytes for maker, n_bytes in self._sizes(step) if maker != worker]
+            by_maker, rest = self._by_maker(step), self._sizes(step, step.before)
+            return [by_maker[None] - by_maker.get(worker, 0.0), *(n for maker, n in rest if maker != worker)]
+        return [n_bytes for maker, n_bytes in self._sizes(step, step.inputs) if maker != worker]
 
-    def _sizes(self, step: Step) -> Iterable[tuple[int, float]]:
+    def _sizes(self, step: Step, taken: Iterable[int]) -> Iterable[tuple[int, float]]:
         pieces: Mapping[int, int] = self._pieces if step.piece is not None else {}
-        for each in step.takes:
+        for each in taken:
             maker, n_bytes = self._products[each]
             yield maker, n_bytes / pieces.get(each, 1)
 
@@ -243,7 +243,7 @@ class _Timer:
         taken, summed = self._summed
         if taken is not step.takes:
             summed = defaultdict(float)
-            for maker, n_bytes in self._sizes(step):
+            for maker, n_bytes in self._sizes(step, step.takes):
                 summed[maker] += n_bytes
             summed[None] = math.fsum(summed.values())
             self._summed = step.takes, summed

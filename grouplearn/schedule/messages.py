@@ -111,7 +111,8 @@ class Step:
 
     Rounds: ``partition`` is its part of the blocks that the group really has, about ``blocks``. What it makes lies there in
     ``pieces``; of products that are in pieces it takes the ``piece`` alone, or (None) all, and only what it takes moves.
-    ``stretch`` is the part of its batches of the epoch that it goes through, ``averages`` says what becomes of them.
+    ``stretch`` is the part of its batches of the epoch that it goes through, ``averages`` says what becomes of them. ``before``
+    is the step that made its part of the model before, where it takes that last; a thousand steps have their ``takes`` in common.
     """
 
     id: int
@@ -128,6 +129,12 @@ class Step:
     pieces: int = 1
     stretch: Part = EPOCH
     averages: Averages = field(default_factory=Averages)
+    before: tuple[int, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """The steps whose products it needs, in order."""
+        return (*self.takes, *self.before) if self.before else self.takes
 
 
 @dataclass(frozen=True, slots=True)

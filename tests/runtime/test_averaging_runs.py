@@ -387,7 +387,7 @@ class Losing:
                 case Release(worker, group):
                     self.benches[worker].release(group)
                 case RunStep(worker, step):
-                    takes = [taken_of(self.made[each][1], step.piece) for each in step.takes]
+                    takes = [taken_of(self.made[each][1], step.piece) for each in step.inputs]
                     self.running.append((worker, step, takes))
                 case Discard(steps):
                     for each in steps:

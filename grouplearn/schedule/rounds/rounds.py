@@ -55,13 +55,15 @@ class Rounds(Course):
         """Return the steps whose products a task takes; the same tuple for all tasks of a stage that take the same."""
         stage, number = self._stages[ready.stage], ready.number
         task = stage.tasks[number]
-        key = ready.stage, (None if task.inputs is None and not task.from_before else number)
+        key = ready.stage, (None if task.inputs is None else number)
         if key not in self._inputs:
-            taken = self._taken(ready.stage, task.inputs)
-            # The first model of all is in one piece; its parts lie where they are reduced.
-            before = (self._model[min(number, len(self._model) - 1)],) if task.from_before else ()
-            self._inputs[key] = (*taken, *before) if before else taken
+            self._inputs[key] = self._taken(ready.stage, task.inputs)
         return self._inputs[key]
+
+    def before(self, ready: Ready) -> tuple[int, ...]:
+        """Return the step that made a task's part of the model before: the first of all is in one piece."""
+        from_before = self._stages[ready.stage].tasks[ready.number].from_before
+        return (self._model[min(ready.number, len(self._model) - 1)],) if from_before else ()
 
     def started(self, ready: Ready, step: Step) -> None:
         """A task that this course returned begins as ``step``."""

@@ -203,8 +203,10 @@ class ShardedOperator:
             pieces=ready.pieces,
             stretch=ready.stretch,
             averages=self._workload.averages,
+            before=course.before(ready),
         )
         self._products.take(takes)
+        self._products.take(step.before)
         course.started(ready, step)
         if ready.blocks is not None and ready.place >= 0:
             self._out += self._crew.load(worker, unit.group, self._jobs.shards[unit.group][ready.place])
@@ -251,6 +253,7 @@ class ShardedOperator:
         unit = running.step.unit
         del self._running[worker]
         self._products.give_back(running.step.takes)
+        self._products.give_back(running.step.before)
         self._busy[unit.group] -= 1
         self._beside[unit.id] -= 1
         if self._jobs.isolate_groups or (

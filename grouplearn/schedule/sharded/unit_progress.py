@@ -80,6 +80,10 @@ class Course(ABC):
     def takes(self, ready: Ready) -> tuple[int, ...]:
         """Return the steps whose products a task takes if it begins now, the state first."""
 
+    def before(self, ready: Ready) -> tuple[int, ...]:  # noqa: ARG002
+        """Return the step whose product a task takes besides those that all tasks of its stage take."""
+        return ()
+
     @abstractmethod
     def started(self, ready: Ready, step: Step) -> None:
         """A task that this course returned begins as ``step``."""
