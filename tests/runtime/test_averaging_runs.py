@@ -39,7 +39,7 @@ from grouplearn.schedule.messages import (
     WorkerReady,
 )
 from grouplearn.schedule.rounds.averaging import Averaging, rounds_of_epoch
-from grouplearn.schedule.sharded.partition import cut_evenly
+from grouplearn.schedule.sharded.partition import blocks_of, cut_evenly
 from grouplearn.schedule.workload import Workload
 from grouplearn.train.job import Job, UnitResult
 from grouplearn.train.pack import Pack, begin, end_epoch, has_more, judge_blocks, settle, waited_values
@@ -78,7 +78,8 @@ def a_job(way: str, task: Task, patience: int | None = None, folds: int = 0, epo
     metric = "rmse" if task is Task.REGRESSION else "log_loss" if way == "mlp" or "svm" not in way else "auc"
     metric = "accuracy" if task is Task.MULTICLASS and "svm" in way else metric
     name, configs = AVERAGED[way].name, CONFIGS.get(way, SGD)
-    return split_job(name, task, configs, epochs=epochs, patience=patience, folds=folds, metric=metric)
+    job = split_job(name, task, configs, epochs=epochs, patience=patience, folds=folds, metric=metric)
+    return replace(job, dataset=replace(job.dataset, y=abs(job.dataset.y))) if "poisson" in way else job
 
 
 def units_of(job: Job) -> list[Unit]:
@@ -136,8 +137,9 @@ def serial_rounds(job: Job, unit: Unit, averages: Averages) -> UnitResult:
     assert isinstance(learner, BatchesLearner)
     pack: Pack = pack_of(job, unit, unit.configs, prepared, lambda _: None, lambda: False)
     training, cuts = begin(pack), cut_evenly(prepared.n_blocks, averages.partitions)
-    planned = cut_evenly(workload(job, 1, averages).blocks_of(unit), averages.partitions)
-    rounds = rounds_of_epoch(planned, unit, workload(job, 1, averages))
+    work = workload(job, 1, averages)
+    planned = cut_evenly(blocks_of(work.shared_rows_of(unit), BLOCK), averages.partitions)
+    rounds = rounds_of_epoch(planned, unit, work)
     velocity: dict[str, Any] = {}
     while has_more(pack, training):
         active, loss = np.flatnonzero(~training.state.done).tolist(), None
@@ -255,7 +257,9 @@ def test_every_form_of_rounds_depends_on_partitions_and_on_no_worker(
 @pytest.mark.parametrize("form", ["gradients of batches", "added with momentum"])
 def test_rounds_are_judged_after_epochs(form: str, patience: int | None, folds: int, reduction: Reduction) -> None:
     job = a_job("mlp", Task.BINARY, patience, folds, 3)
-    assert models(run_as(job, 2, replace(FORMS[form], reduce=reduction))) == expected_of("mlp", form, patience, folds, 3)
+    assert models(run_as(job, 2, replace(FORMS[form], reduce=reduction))) == expected_of(
+        "mlp", form, patience, folds, 3
+    )
 
 
 def test_every_form_of_rounds_makes_models_of_its_own() -> None:

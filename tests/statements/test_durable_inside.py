@@ -134,6 +134,14 @@ SPLIT = {
         f"mlp PREDICT y {FEATURES} VALIDATE SAMPLE 10%",
         "epochs = 5, operator = 'averaging', reduce = 'star', early_stopping = 2",
     ),
+    "averaged by batches": (
+        f"mlp PREDICT y {FEATURES} VALIDATE SAMPLE 10%",
+        "epochs = 5, operator = 'averaging', sync = 3, outer_momentum = 0.5, combine = 'add'",
+    ),
+    "gradients": (
+        f"logistic_regression PREDICT y {FEATURES} VALIDATE SAMPLE 10%",
+        "solver = 'sgd', epochs = 5, operator = 'averaging', sync = 40, send = 'gradient', outer_momentum = 0.5",
+    ),
 }
 
 
@@ -169,9 +177,10 @@ def test_a_hopping_pack_goes_on_inside(path: Path, monkeypatch: pytest.MonkeyPat
     assert answer(path, "SELECT count(*), max(epoch) FROM m_curves") == [(5, 5)]
 
 
-def test_averaging_goes_on_with_other_workers(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["averaging", "averaged by batches", "gradients"])
+def test_averaging_goes_on_with_other_workers(path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Its models depend on partitions, of which there are as many as before."""
-    statement = TRAIN.format(*SPLIT["averaging"]).replace("workers = 1", "workers = 2")
+    statement = TRAIN.format(*SPLIT[kind]).replace("workers = 1", "workers = 2")
     answer(path, statement)
     expected = everything(path)
     dies(path, monkeypatch, statement, 2)

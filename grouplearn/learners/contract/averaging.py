@@ -67,8 +67,11 @@ LEARNING_RATE = "learning_rate"
 
 
 def slower(config: Config, learner: Learner, partitions: int) -> Config:
-    """Return a config whose steps are as short as K partitions ask for that are added: CoCoA+'s σ' = γ·K with γ = 1, by which
-    a local problem's curvature is multiplied (Ma et al. 2015, section 3.2 and lemma 4), is a step divided by K."""
+    """Return a config whose steps are as short as K partitions ask for whose changes are added.
+
+    CoCoA+ adds (γ = 1) what partitions change where each has a local problem of σ' = γ·K times the curvature, and takes the mean
+    (γ = 1/K) of those of σ' = 1 (Ma et al. 2015, section 3). K times the curvature is a step of a K-th.
+    """
     usual = next(each.default for each in learner.hyperparameters if each.name == LEARNING_RATE)
     rate: Any = config.get(LEARNING_RATE, usual)
     return {**config, LEARNING_RATE: rate / partitions}
