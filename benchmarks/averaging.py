@@ -203,8 +203,6 @@ def curves(data: Data, system: System, l2: float, workers: int, large: bool) -> 
     """Return the curves of a system by the learning rates that are tried, of which a large cluster has one, in fewer epochs."""
     if system.send == "gradient":  # as many rows by any number of workers, but for which of them come first
         workers = 1
-    elif large:
-        system = replace(system, steps=40)
     rates: tuple[float, ...] = BATCH_RATES if system.batch else RATES
     if large:
         rates = rates[:1] if system.batch else rates[1:2]
@@ -263,6 +261,8 @@ def compared(data: Data, l2: float, workers: int, gigabits: float, uneven: float
     large = workers > 8
     # The paper has no Petuum on its large cluster. What is reduced by a tree learns what is scattered.
     chosen = [each for each in systems(l2) if not (large and each.name == "Petuum*")]
+    if large:
+        chosen = [each if each.send == "gradient" else replace(each, steps=40) for each in chosen]
     trained: dict[str, list[Curve]] = {}
     for system in chosen:
         same = trained.get("MLlib + averaging") if system.name == "MLlib*" else None
