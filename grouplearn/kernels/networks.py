@@ -92,7 +92,7 @@ class Descent:
 
 @dataclass(frozen=True, slots=True)
 class BlockRows:
-    """The rows of a block: ``x`` (n, d), ``y``, ``weight`` (n,), the ``order`` (n,) in which they are visited.
+    """The rows of a block: ``x`` (n, d), ``y``, ``weight`` (n,), the ``order`` of those that are visited.
 
     Labels are learnt as (y - mean)/scale, weights are times ``weighed``; ``key`` is of ``dropout_key``. ``x`` is float32 or
     float64.
@@ -216,10 +216,11 @@ class _Call:
         columns = (
             _checked(rows.y, n),
             _checked(rows.weight, n),
-            _checked(rows.order, n, dtype=_WHOLE),
+            _checked(rows.order, len(rows.order), dtype=_WHOLE),
         )
         block = _BlockRows(
-            *single_or_double(x), *map(address, columns), n, rows.batch_size, rows.mean, rows.scale, rows.weighed, rows.key
+            *single_or_double(x), *map(address, columns), len(rows.order), rows.batch_size, rows.mean, rows.scale, rows.weighed,
+            rows.key,
         )  # fmt: skip
         return cls(networks, block, parameters.dtype, (widths, moments, rates, x, columns))
 

@@ -15,6 +15,7 @@ from grouplearn.bind import arrays
 from grouplearn.bind.bound import BoundTarget, BoundTrain
 from grouplearn.bind.definition import ModelDefinition
 from grouplearn.bind.features import all_fit_float
+from grouplearn.bind.run import averaging
 from grouplearn.data.arrays import block_rows
 from grouplearn.data.encoders import DENSE_COLUMNS, keeps_single, needs_no_fit
 from grouplearn.data.encoding.registry import encoder_of, widened
@@ -26,15 +27,16 @@ from grouplearn.learners.contract import problem
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import FeatureBlock, Problem, Task
-from grouplearn.learners.contract.ways import StackLearner
+from grouplearn.learners.contract.ways import StackLearner, batch_rows
 from grouplearn.learners.metrics.sums import METRICS, default_metric, metrics_for
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.cost.coefficients import Rates
 from grouplearn.plan.units import Alike, Units, alike
+from grouplearn.schedule.averages import Averages
 from grouplearn.schedule.messages import Blocks, Unit
 from grouplearn.schedule.rounds.cells import cell_length
 from grouplearn.schedule.sharded.partition import blocks_of, cut_evenly
-from grouplearn.schedule.workload import Averages, Hops, Visits, Workload
+from grouplearn.schedule.workload import Hops, Visits, Workload
 
 #: A group of at most this many rows is small: it is one block, which no operator splits, and trains in a batched solve.
 SMALL_ROWS = BLOCK_ROWS
@@ -92,11 +94,19 @@ class PhysicalPlan:
             block_rows=self.block_rows,
             evaluate_epochs=self._judges_epochs,
             hops=Hops(options.scheduler, options.seed, min(workers, options.replicas), self.recorded),
-            averages=Averages(partitions, options.reduce),
+            averages=Averages(
+                partitions,
+                options.reduce,
+                options.send,
+                averaging.batches(options.sync),
+                options.outer_momentum,
+                options.combine,
+            ),
             split_seconds=self._split_seconds,
             split_row_seconds=self.kept_row_seconds,
             epoch_rounds=self.epoch_rounds,
             round_parts=self._round_parts(workers),
+            batch_rows=batch_rows(self.bound.learner, self.bound.configs),
         )
 
     @property

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from grouplearn.amounts import amount_of_bytes, counted
+from grouplearn.learners.contract.config import Config
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.physical import PhysicalPlan
+from grouplearn.schedule.messages import Unit
+from grouplearn.schedule.rounds import averaging
+from grouplearn.schedule.rounds.averaging import Averaging
 from grouplearn.schedule.rounds.stages import neighbours
-from grouplearn.schedule.sharded.partition import blocks_of
+from grouplearn.schedule.sharded.partition import blocks_of, cut_evenly
 
 #: What all wait for in a round, by who takes the mean; where every epoch is judged, two more.
 _BARRIERS = {"scatter": 2, "star": 2, "tree": 3}
@@ -35,21 +39,52 @@ class RoundFacts:
         return f"up to {self.partitions} partitions, {rounds} of {barriers}, {moved} a round on the busiest worker"
 
 
+def by_rounds(physical: PhysicalPlan, operator: str, workers: int) -> PhysicalPlan:
+    """Return the plan as one whose epochs are the rounds of averaging, all of which cost the same: of these few are simulated."""
+    rounds = rounds_of_epoch(physical, workers) if operator == Averaging.name else 1
+    if rounds == 1:
+        return physical
+    options = replace(physical.bound.options, sync="epoch")
+    return replace(physical, epochs=physical.epochs * rounds, bound=replace(physical.bound, options=options))
+
+
+def rounds_of_epoch(physical: PhysicalPlan, workers: int) -> int:
+    """Return in how many rounds an epoch of the largest group goes; 1 unless another operator may run it."""
+    rows = physical.stats.rows
+    if physical.bound.options.operator != Averaging.name or not physical.units:
+        return 1
+    largest = max(range(len(rows)), key=rows.__getitem__)
+    cuts = cut_evenly(blocks_of(rows[largest], physical.block_rows), physical.workload(workers).averages.partitions)
+    unit = Unit(0, largest, physical.units[0].configs)
+    return averaging.rounds_of_epoch(cuts, unit, physical.workload(workers)) if len(cuts) > 1 else 1
+
+
 def round_facts(physical: PhysicalPlan, workers: int) -> RoundFacts:
-    """Return what the rounds of a plan are: 2 m (k - 1) / k bytes for each of k partitions, or 2 m (k - 1) for a star's centre,
-    m the bytes of the largest pack's models (Zhang et al. 2019, IV-B)."""
-    options, learner = physical.bound.options, physical.bound.learner
+    """Return what the rounds of a plan are: m + g bytes times (k - 1) / k for each of k partitions, or times k - 1 for a star's
+    centre, m the bytes of the largest pack's models and g those of what is sent, models or gradients (Zhang et al. 2019, IV-B).
+    """
     averages = physical.workload(workers).averages
     blocks = blocks_of(max(physical.stats.rows, default=0), physical.block_rows)
     count = min(averages.partitions, max(1, blocks))
     packs = {unit.configs: physical.configs_of(unit) for tasks in physical.alike for unit in tasks.first}
-    size = max(
-        (cost.state_bytes(learner, each, physical.width, physical.outputs) for each in packs.values()), default=0
-    )
+    size = max((_moved(physical, each) for each in packs.values()), default=0)
     runs = neighbours(count)
     others = {"scatter": (count - 1) / count, "star": count - 1, "tree": (len(runs) - 1 + count - 1) / 2}
-    barriers = _BARRIERS[averages.reduce] + (_JUDGED if options.early_stopping is not None else 0)
-    return RoundFacts(count, physical.epochs, barriers, 2 * size * others[averages.reduce])
+    judged = physical.bound.options.early_stopping is not None
+    barriers = _BARRIERS[averages.reduce] + (_JUDGED if judged else 0)
+    rounds = physical.epochs * rounds_of_epoch(physical, workers)
+    return RoundFacts(count, rounds, barriers, size * others[averages.reduce])
+
+
+def _moved(physical: PhysicalPlan, configs: tuple[Config, ...]) -> int:
+    """Return the bytes that one partition sends, and takes."""
+    options, learner = physical.bound.options, physical.bound.learner
+    model, gradient = (
+        n_bytes(learner, configs, physical.width, physical.outputs)
+        for n_bytes in (cost.state_bytes, cost.gradient_bytes)
+    )
+    velocity = gradient if options.outer_momentum else 0
+    return model + velocity + (gradient if options.send == "gradient" else model)
 
 
 @dataclass(frozen=True, slots=True)

@@ -272,7 +272,7 @@ class _Products:
     def take(self, worker: int, step: Step) -> tuple[list[Product], int]:
         """Return the products that a step takes, and the bytes of those that other workers made."""
         with self._lock:
-            made = [self._made[each] for each in step.takes]
+            made = [self._made[each] for each in step.inputs]
         taken = [(maker, taken_of(product, step.piece)) for maker, product in made]
         fetched = sum(product_bytes(product) for maker, product in taken if maker != worker)
         return [product for _, product in taken], fetched

@@ -62,14 +62,15 @@ class Costs:
     """What rows and products weigh, and what it takes to move them; by default nothing.
 
     ``share`` is the part of a group's rows that lies in some of its blocks, ``row_bytes`` the bytes of all its rows;
-    ``state_bytes`` and ``sums_bytes`` are those of a unit's pack. ``overhead`` is what a step takes besides its share of
-    the unit's work (seconds). Moving n bytes takes ``latency`` + n / ``bandwidth`` seconds (bytes per second). Of a group's
-    rows a worker holds at most ``most_rows_held`` bytes at a time. ``groups`` is how many groups one stands for.
+    ``state_bytes``, ``gradient_bytes`` and ``sums_bytes`` are those of a unit's pack. ``overhead`` is what a step takes besides
+    its share of the unit's work (seconds). Moving n bytes takes ``latency`` + n / ``bandwidth`` seconds (bytes per second). Of a
+    group's rows a worker holds at most ``most_rows_held`` bytes at a time. ``groups`` is how many groups one stands for.
     """
 
     share: Callable[[int, Blocks], float] = lambda _group, _blocks: 1.0
     row_bytes: Callable[[int], float] = lambda _group: 0.0
     state_bytes: Callable[[Unit], float] = lambda _unit: 0.0
+    gradient_bytes: Callable[[Unit], float] = lambda _unit: 0.0
     sums_bytes: Callable[[Unit], float] = lambda _unit: 0.0
     exchange: Callable[[Step], Exchange] = lambda _step: Exchange()
     overhead: Callable[[Step], float] = lambda _step: 0.0
@@ -93,9 +94,14 @@ class Costs:
             return 0.0  # how far training has come: the parts of the state lie elsewhere
         if step.round is not None and step.kind == "work":
             return self.sums_bytes(step.unit) / step.round.of
+        if step.kind in ("work", "combine") and step.averages.send == "gradient":
+            return self.gradient_bytes(step.unit)
         if step.kind in STATES:
             parts = step.piece.of if step.kind == "reduce" and step.piece else 1
-            return self.state_bytes(step.unit) / (parts if step.round is None else parts * step.round.of)
+            size = self.state_bytes(step.unit)
+            if step.kind == "reduce" and step.averages.momentum:  # a velocity is as large as a gradient
+                size += self.gradient_bytes(step.unit)
+            return size / (parts if step.round is None else parts * step.round.of)
         return self.sums_bytes(step.unit) if step.kind in SUMS else 0.0
 
 
@@ -225,13 +231,14 @@ class _Timer:
     def _moved(self, worker: int, step: Step) -> list[float]:
         """Return the bytes of each product of another worker that a step takes; of those in pieces one piece may be enough."""
         if len(step.takes) - step.new_from > _MANY:
-            by_maker = self._by_maker(step)
-            return [by_maker[None] - by_maker.get(worker, 0.0)]
-        return [n_bytes for maker, n_bytes in self._sizes(step) if maker != worker]
+            by_maker, rest = self._by_maker(step), self._sizes(step, step.before)
+            return [by_maker[None] - by_maker.get(worker, 0.0), *(n for maker, n in rest if maker != worker)]
+        taken = (*step.takes[step.new_from :], *step.before)
+        return [n_bytes for maker, n_bytes in self._sizes(step, taken) if maker != worker]
 
-    def _sizes(self, step: Step) -> Iterable[tuple[int, float]]:
+    def _sizes(self, step: Step, taken: Iterable[int]) -> Iterable[tuple[int, float]]:
         pieces: Mapping[int, int] = self._pieces if step.piece is not None else {}
-        for each in step.takes[step.new_from :]:
+        for each in taken:
             maker, n_bytes = self._products[each]
             yield maker, n_bytes / pieces.get(each, 1)
 
@@ -240,7 +247,7 @@ class _Timer:
         taken, summed = self._summed
         if taken is not step.takes:
             summed = defaultdict(float)
-            for maker, n_bytes in self._sizes(step):
+            for maker, n_bytes in self._sizes(step, step.takes[step.new_from :]):
                 summed[maker] += n_bytes
             summed[None] = math.fsum(summed.values())
             self._summed = step.takes, summed

@@ -93,7 +93,7 @@ class LastTaken:
             self.key, self.products = self._key(step), products
 
     def _key(self, step: Step) -> tuple[int, tuple[int, ...], Part | None]:
-        return (step.unit.id, step.takes, step.piece)
+        return (step.unit.id, step.inputs, step.piece)
 
 
 @dataclass

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
+
+from grouplearn.schedule.averages import Averages
 
 #: What one worker does for a unit whose group is split between workers; each kind says what it takes and what it makes.
 #:
@@ -13,10 +15,11 @@ from typing import Literal, Protocol
 #: ``update``      (algebraic) takes the state and all sums of the epoch; makes the next state. (sequential, when every epoch
 #:                 is evaluated) takes the state and the sums of the evaluation; makes the state with the epoch's metrics.
 #: ``train``       (sequential) takes the state; makes the state after its blocks were visited, in order.
-#: ``work``        (rounds) takes the model, in parts or whole; makes the model after its partition's blocks were visited, in
-#:                 pieces, and the validation metric's sums of its held-out rows at the model that it took.
-#: ``combine``     (rounds, tree) takes what some partitions made; makes their mean.
-#: ``reduce``      (rounds) takes one piece of what all partitions made; makes that part of the next model.
+#: ``work``        (rounds) takes the model, in parts or whole; makes the model after its partition's blocks were visited, or
+#:                 the sums of gradients, in pieces, and the validation metric's sums of its held-out rows at the model taken.
+#: ``combine``     (rounds, tree) takes what some partitions made; makes their mean, or their sum.
+#: ``reduce``      (rounds) takes one piece of what all partitions made, and where the next model is made from it this part of
+#:                 the one before; makes that part of the next model.
 #: ``judge``       (rounds, when every epoch is evaluated) takes the parts; makes the metric's sums of its held-out rows; an
 #:                 ``update`` takes all of them.
 #:
@@ -98,6 +101,10 @@ class Part:
     of: int
 
 
+#: All batches of an epoch.
+EPOCH = Part(0, 1)
+
+
 @dataclass(frozen=True, slots=True)
 class EpochRound:
     """Where a step stands in an epoch of a learner in rounds: ``number`` are complete since the state that it takes first, of
@@ -119,6 +126,8 @@ class Step:
     Rounds: ``partition`` is its part of the blocks that the group really has, about ``blocks``. What it makes lies there in
     ``pieces``; of products that are in pieces it takes the ``piece`` alone, or (None) all, and only what it takes moves.
     ``round`` is there where workers keep what they have taken: they fetch no more than what is new to them.
+    ``stretch`` is the part of its batches of the epoch that it goes through, ``averages`` says what becomes of them. ``before``
+    is the step that made its part of the model before, where it takes that last; a thousand steps have their ``takes`` in common.
     """
 
     id: int
@@ -134,6 +143,9 @@ class Step:
     piece: Part | None = None
     pieces: int = 1
     round: EpochRound | None = None
+    stretch: Part = EPOCH
+    averages: Averages = field(default_factory=Averages)
+    before: tuple[int, ...] = ()
 
     @property
     def new_from(self) -> int:
@@ -146,6 +158,11 @@ class Step:
     def goes_on(self) -> bool:
         """What to expect of ``StepDone.more`` where nothing is trained: an epoch has as many rounds as were expected."""
         return self.round is None or self.kind != "reduce" or self.round.number + 1 < self.round.of
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """The steps whose products it needs, in order."""
+        return (*self.takes, *self.before) if self.before else self.takes
 
 
 @dataclass(frozen=True, slots=True)

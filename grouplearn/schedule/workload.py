@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from grouplearn.learners.contract.access import AccessName
+from grouplearn.schedule.averages import Averages
 from grouplearn.schedule.messages import Blocks, EpochRound, StepKind, Unit
 from grouplearn.schedule.sharded.partition import blocks_of, rows_in
 
@@ -15,10 +16,6 @@ Visits = Mapping[int, Mapping[int, tuple[Blocks, ...]]]
 #: Who decides where a unit hops to (Nakandala, Zhang and Kumar 2020, 5.1 to 5.3).
 Scheduler = Literal["randomized", "vector", "exact"]
 SCHEDULERS: tuple[Scheduler, ...] = ("randomized", "vector", "exact")
-#: Who takes the mean of models (Zhang et al. 2019, figure 2).
-Reduction = Literal["scatter", "tree", "star"]
-REDUCTIONS: tuple[Reduction, ...] = ("scatter", "tree", "star")
-
 #: The metrics need the scores of a pass, but no gradients: about a third of an epoch's arithmetic.
 EVALUATION_EPOCHS = 1 / 3
 
@@ -37,15 +34,6 @@ class Hops:
 
 
 @dataclass(frozen=True, slots=True)
-class Averages:
-    """How models are averaged: the partitions of a group's rows, and who takes the mean: every worker of a part of it
-    (``scatter``), some workers of what is near them and one of these (``tree``), or one of all (``star``)."""
-
-    partitions: int = 1
-    reduce: Reduction = "scatter"
-
-
-@dataclass(frozen=True, slots=True)
 class Workload:
     """How the learner reads data, rows by group number, workers that will be ready, epochs of a unit, rows of a block.
 
@@ -54,7 +42,8 @@ class Workload:
     after every epoch, for early stopping. ``hops`` is for operator mop, ``averages`` for averaging.
     ``split_seconds`` (algebraic) is what a unit that goes by steps costs each worker that has rows of it, besides its share of
     the work, and ``split_row_seconds`` what each of these rows and configs adds. ``training_rows``, where they are known, are
-    the rows by group number that train in any fold: what the members of a gang share, and partitions.
+    the rows by group number that train in any fold: what the members of a gang share, and partitions. ``batch_rows`` are those
+    of a batch of each config, which averaging counts in batches.
     Rounds: an epoch has about ``epoch_rounds``, whose sums are reduced in ``round_parts`` parts at most; ``evaluate_epochs``
     where rows are held out.
     Raises ValueError for fewer than one worker, epoch or row per block.
@@ -68,12 +57,13 @@ class Workload:
     group_isolation: bool = True
     evaluate_epochs: bool = False
     hops: Hops = Hops()
-    averages: Averages = Averages()
+    averages: Averages = field(default_factory=Averages)
     split_seconds: float = 0.0
     split_row_seconds: float = 0.0
     training_rows: tuple[int, ...] = ()
     epoch_rounds: int = 1
     round_parts: int = 1
+    batch_rows: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         rounds = (("round of an epoch", self.epoch_rounds), ("part of a round", self.round_parts))

@@ -1,4 +1,4 @@
-"""Steps of rounds: a pass of one partition, the mean of a part of what all partitions made, and a model of all parts."""
+"""Steps of rounds: what one partition hands over, the mean of a part of what all partitions do, and a model of all parts."""
 
 from __future__ import annotations
 
@@ -9,34 +9,43 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.learners.contract.state import State, Tensors
-from grouplearn.learners.contract.ways import AveragingLearner
+from grouplearn.learners.contract import averaging
+from grouplearn.learners.contract.state import FloatArray, State, Tensors
+from grouplearn.learners.contract.ways import AveragingLearner, BatchesLearner, Piece
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.metrics.sums import MetricSums
-from grouplearn.schedule.messages import Part
+from grouplearn.schedule.messages import Part, Step
 from grouplearn.schedule.rounds.stages import neighbours
+from grouplearn.train import partition_work
 from grouplearn.train.block_sums import BlockSums
-from grouplearn.train.fit import blocks_visited
 from grouplearn.train.pack import EpochSums, Pack, Training, end_epoch, judge_blocks, settle, waited_values
+from grouplearn.train.partition_work import Work
 
 Kind = TypeVar("Kind")
+
+#: What the tensors of a state are called that say how fast its parameters move.
+_VELOCITY = "velocity of "
 
 
 @dataclass(frozen=True, slots=True)
 class ModelPart:
     """A part of a model: of one partition, of the mean of some (``combined``), or of all: then of the next model.
 
-    ``weight`` is that of the rows that it saw, 0 where there are none. The first part says which configs are ``done``, and
-    has the metric's sums of held-out rows, ``judged``. ``head`` is how far training has come without its tensors: before the
-    pass in the first part of the first partition, after it in that of the next model.
+    ``weight`` is that of the rows that it saw, 0 where there are none; where these send gradients, ``tensors`` are sums. ``done``
+    says which configs are. The first part has the metric's sums of held-out rows, ``judged``. ``head`` is how far training has
+    come without its tensors: before the pass in the first part of the first partition, after it in that of the next model.
+    ``velocity`` is by how much the last round moved the model, by parameter, where there is outer momentum. ``models`` counts
+    those that were combined.
     """
 
     tensors: Tensors
     weight: float = 0.0
     done: npt.NDArray[np.bool_] | None = None
+    velocity: Tensors = field(default_factory=dict)
     judged: BlockSums[MetricSums] = field(default_factory=BlockSums)
     head: Training | None = None
     combined: bool = False
+    models: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,48 +69,58 @@ def model(pack: Pack, takes: Sequence[Any]) -> Training:
     head = noted[-1] if noted else parts[0].head
     if head is None:
         raise ValueError("a model came without its head")
-    tensors = [part.tensors for part in parts]
-    return replace(head, state=_learner(pack).of_parts(tensors, head.state.done))
+    return replace(head, state=_joined(pack, parts, head.state.done))
 
 
-def work(pack: Pack, takes: Sequence[Any], partition: Part, pieces: int) -> Pieces:
-    """Return the model after a pass over the partition's rows, in pieces; held-out rows judge the model before it."""
-    training = model(pack, takes)
-    if partition.number == 0 and training.epochs and pack.patience is None:
+def work(pack: Pack, takes: Sequence[Any], step: Step) -> Pieces:
+    """Return what a partition hands over after its rows of the round, in pieces: the model after a pass over them, or the sums
+    of their gradients. Held-out rows judge the model before it."""
+    training, first = model(pack, takes), step.partition is None or step.partition.number == 0
+    if first and training.epochs and not training.visited and pack.patience is None:
         pack.keep(lambda: training)
     pack.check()
-    judged, rows = judge_blocks(pack, training), pack.prepared.train.read()
-    state = blocks_visited(pack, _learner(pack), training, rows) if rows.n_rows else training.state
-    weight = float(rows.weight.sum())
-    head = _head(training) if partition.number == 0 else None
-    parts = [ModelPart(_learner(pack).part(state, number, pieces), weight) for number in range(pieces)]
-    parts[0] = replace(parts[0], done=state.done, judged=judged, head=head)
+    judged = judge_blocks(pack, training)
+    bare = replace(training, state=State(_without_velocity(training.state)[0], training.state.done))
+    made = partition_work.gradients if step.averages.send == "gradient" else partition_work.trained
+    found: Work = made(pack, bare, step)
+    pieces = (found.piece(Piece(number, step.pieces)) for number in range(step.pieces))
+    parts = [ModelPart(piece, found.weight, found.done) for piece in pieces]
+    parts[0] = replace(parts[0], judged=judged, head=_head(training) if first else None)
     return Pieces(tuple(parts))
 
 
-def combine(pack: Pack, takes: Sequence[Any]) -> ModelPart:
-    """Return the mean of what neighbouring partitions made."""
-    return _mean(pack, _parts(takes))
+def combine(pack: Pack, takes: Sequence[Any], step: Step) -> ModelPart:
+    """Return the mean of what neighbouring partitions made, or their sum."""
+    return _combined(pack, _parts(takes), step)
 
 
-def reduce(pack: Pack, takes: Sequence[Any]) -> ModelPart:
-    """Return a part of the next model: the mean of the means of neighbours. The first part ends the epoch.
+def reduce(pack: Pack, takes: Sequence[Any], step: Step) -> ModelPart:
+    """Return a part of the next model: of the mean of the means of neighbours, or by one step against the mean gradient.
 
-    Where every epoch is judged for early stopping, ``update`` ends it, as the best models so far are kept whole.
+    The first part ends the round, and with the last of an epoch this. Where every epoch is judged for early stopping, ``update``
+    ends it, as the best models so far are kept whole.
     """
+    before, averages = None, step.averages
+    if averages.from_before:
+        *takes, before = takes
     parts = _parts(takes)
     if not parts[0].combined:
-        parts = [_mean(pack, [parts[number] for number in run]) for run in neighbours(len(parts))]
-    found = _mean(pack, parts)
-    if found.head is None or pack.patience is not None:
+        parts = [_combined(pack, [parts[number] for number in run], step) for run in neighbours(len(parts))]
+    found = _combined(pack, parts, step)
+    if before is not None:
+        found = _moved(pack, _part_of(pack, before, step), found, step)
+    if found.head is None:
         return found
-    return replace(found, head=_ended(pack, found), judged=BlockSums(), done=None)
+    ends = step.stretch.number + 1 == step.stretch.of
+    if pack.patience is not None:
+        return found if ends else replace(found, head=_in_epoch(pack, found, found.head))
+    return replace(found, head=_ended(pack, found, ends), judged=BlockSums())
 
 
 def judge(pack: Pack, takes: Sequence[Any]) -> EpochSums:
     """Return the metric sums of a partition's held-out rows after an epoch, for early stopping."""
     training = model(pack, takes)
-    return EpochSums(metric=judge_blocks(pack, replace(training, waiting=_active(training))))
+    return EpochSums(metric=judge_blocks(pack, replace(training, waiting=_trained(training))))
 
 
 def update(pack: Pack, takes: Sequence[Any]) -> Pieces:
@@ -114,9 +133,8 @@ def update(pack: Pack, takes: Sequence[Any]) -> Pieces:
     first, last = parts[0], takes[-1]
     noted = cast(Training, last.pieces[-1] if isinstance(last, Pieces) else last)
     done = noted.state.done | _either(first.done, noted.state.done)
-    state = _learner(pack).of_parts([part.tensors for part in parts], done)
-    active = _active(noted)
-    ended = end_epoch(pack, replace(noted, state=state), active, pack.learner.losses(state))
+    state = _joined(pack, parts, done)
+    ended = end_epoch(pack, replace(noted, state=state), _active(noted), _losses(pack, state, first.head))
     judged: BlockSums[MetricSums] = BlockSums()
     for sums in _of_kind(takes, EpochSums):
         judged = judged.merged(sums.metric, metrics.merge)
@@ -134,35 +152,109 @@ def head_of(product: Any) -> Training | None:
     return head if isinstance(head, Training) else None
 
 
-def _ended(pack: Pack, part: ModelPart) -> Training:
-    """Return the head after an epoch, by the first part of the mean: its losses, and what the model before was judged."""
+def _ended(pack: Pack, part: ModelPart, ends: bool) -> Training:
+    """Return the head after a round, by the first part of the mean: what the model before was judged, and where an epoch
+    ``ends`` with it the losses."""
     before = cast(Training, part.head)
     settled = settle(pack, before, waited_values(pack, before, part.judged))
-    done = settled.state.done | _either(part.done, settled.state.done)
-    losses = pack.learner.losses(State(dict(part.tensors), done))
-    return _head(end_epoch(pack, replace(settled, state=State({}, done)), _active(before), losses))
+    after = _in_epoch(pack, part, settled, _trained(before))
+    if not ends:
+        return after
+    over = replace(after, visited=0, active=(), losses=None)
+    return _head(end_epoch(pack, over, after.active, cast(FloatArray, after.losses)))
 
 
-def _mean(pack: Pack, parts: Sequence[ModelPart]) -> ModelPart:
-    """Return the mean of the same part of several models; those that saw no rows do not count."""
+def _in_epoch(pack: Pack, part: ModelPart, before: Training, active: tuple[int, ...] | None = None) -> Training:
+    """Return the head after a round of an epoch that is under way."""
+    done = before.state.done | _either(part.done, before.state.done)
+    losses = _losses(pack, State(dict(part.tensors), done), before)
+    active = _trained(before) if active is None else active
+    return replace(before, state=State({}, done), visited=before.visited + 1, active=active, losses=losses)
+
+
+def _losses(pack: Pack, state: State, head: Training | None) -> FloatArray:
+    """Return the mean of the losses of the rounds of an epoch so far, all of which have about as many rows."""
+    losses = pack.learner.losses(state)
+    if head is None or head.losses is None:
+        return losses
+    with np.errstate(all="ignore"):
+        mean: FloatArray = head.losses + (losses - head.losses) / (head.visited + 1)
+    return mean
+
+
+def _combined(pack: Pack, parts: Sequence[ModelPart], step: Step) -> ModelPart:
+    """Return the mean of the same part of several models, or the sum; those that saw no rows do not count."""
     judged: BlockSums[MetricSums] = BlockSums()
     for part in parts:
         judged = judged.merged(part.judged, metrics.merge)
     head = next((part.head for part in parts if part.head is not None), None)
     seen = [part for part in parts if part.weight > 0]
+    models = sum(part.models for part in parts)
     if len(seen) < 2:
         only = seen[0] if seen else parts[0]
-        return replace(only, judged=judged, head=head, combined=True)
-    weights = [part.weight for part in seen]
+        return replace(only, judged=judged, head=head, combined=True, models=models)
+    weights, tensors = [part.weight for part in seen], [part.tensors for part in seen]
     done = [part.done for part in seen if part.done is not None]
     return ModelPart(
-        _learner(pack).average([part.tensors for part in seen], weights),
+        partition_work.added(tensors) if step.averages.send == "gradient" else _learner(pack).average(tensors, weights),
         sum(weights),
         np.any(done, axis=0) if done else None,
-        judged,
-        head,
+        judged=judged,
+        head=head,
         combined=True,
+        models=models,
     )
+
+
+def _moved(pack: Pack, before: ModelPart, found: ModelPart, step: Step) -> ModelPart:
+    """Return a part of the next model from the one ``before``: one step by gradients, added, with momentum."""
+    learner, done = cast(BatchesLearner, pack.learner), cast(npt.NDArray[np.bool_], found.done)
+    tensors = found.tensors
+    if step.averages.send == "gradient":
+        state, whole = State(dict(before.tensors), done), pack.prepared.train.totals
+        if found.weight > 0:
+            state = learner.stepped(pack.prepared.problem, pack.configs, state, tensors, whole, _piece(step))
+        tensors, done = state.tensors, state.done
+    times = found.models if step.averages.combine == "add" else 1
+    if times == 1 and not step.averages.momentum:
+        return replace(found, tensors=tensors, done=done)
+    moved, velocity = dict(tensors), {}
+    for name in learner.parameters:
+        if name in tensors:
+            push = averaging.Push(times, step.averages.momentum, before.velocity.get(name))
+            moved[name], velocity[name] = averaging.pushed(before.tensors[name], tensors[name], push, done)
+    return replace(found, tensors=moved, done=done, velocity=velocity if step.averages.momentum else {})
+
+
+def _part_of(pack: Pack, before: Any, step: Step) -> ModelPart:
+    """Return the part of the model before that a step is about: as it is, or of the first one, which is whole."""
+    if isinstance(before, ModelPart):
+        return before
+    state, learner = cast(Training, before).state, _learner(pack)
+    tensors, velocity = _without_velocity(state)
+    whole = learner.part(State(tensors, state.done), 0, 1)
+    cut, cut_too = (partition_work.every_piece(each, learner.averaged, _piece(step)) for each in (whole, velocity))
+    return ModelPart(cut, done=state.done, velocity=cut_too)
+
+
+def _joined(pack: Pack, parts: Sequence[ModelPart], done: npt.NDArray[np.bool_]) -> State:
+    """Return the state of which these are all parts, with how fast it moves."""
+    learner = _learner(pack)
+    state = learner.of_parts([part.tensors for part in parts], done)
+    wide = [name for name in parts[0].velocity if name in learner.averaged]
+    velocity = averaging.join([part.velocity for part in parts], wide)
+    return State({**state.tensors, **{_VELOCITY + name: tensor for name, tensor in velocity.items()}}, state.done)
+
+
+def _without_velocity(state: State) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]:
+    """Return the tensors of a learner's state, and apart from them how fast each parameter moves."""
+    tensors = {name: tensor for name, tensor in state.tensors.items() if not name.startswith(_VELOCITY)}
+    found = {name: tensor for name, tensor in state.tensors.items() if name.startswith(_VELOCITY)}
+    return tensors, {name.removeprefix(_VELOCITY): tensor for name, tensor in found.items()}
+
+
+def _piece(step: Step) -> Piece:
+    return Piece(0, 1) if step.piece is None else Piece(step.piece.number, step.piece.of)
 
 
 def _learner(pack: Pack) -> AveragingLearner:
@@ -182,6 +274,11 @@ def _of_kind(takes: Iterable[Any], kind: type[Kind]) -> list[Kind]:
 
 def _head(training: Training) -> Training:
     return replace(training, state=State({}, training.state.done))
+
+
+def _trained(training: Training) -> tuple[int, ...]:
+    """Return the configs that train in the epoch that is under way, or in the next."""
+    return training.active if training.visited else _active(training)
 
 
 def _active(training: Training) -> tuple[int, ...]:

@@ -95,7 +95,8 @@ class Training:
     """A pack between two steps: ``epochs`` are complete, the last points of the configs ``waiting`` have no metric yet.
 
     A sequential epoch that is under way has ``visited`` some of the blocks with the configs ``active``; ``ended`` is the
-    state before it and ``judged`` that state's metric on the held-out rows passed since.
+    state before it and ``judged`` that state's metric on the held-out rows passed since. One in several rounds has ``visited``
+    some of these, with ``losses`` in the mean.
     """
 
     state: State
@@ -106,6 +107,7 @@ class Training:
     active: tuple[int, ...] = ()
     ended: State | None = None
     judged: BlockSums[MetricSums] = field(default_factory=BlockSums)
+    losses: FloatArray | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import cast
 from grouplearn.learners.contract.state import Tensors
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.metrics.sums import MetricSums
-from grouplearn.schedule.messages import Part, Step, StepDone, Unit
+from grouplearn.schedule.messages import Blocks, Part, Step, StepDone, Unit
 from grouplearn.train import averaging
 from grouplearn.train.averaging import ModelPart, Pieces
 from grouplearn.train.block_sums import BlockSums
@@ -48,11 +48,11 @@ def make(pack: Pack, step: Step, takes: Sequence[Product]) -> Product:
         case "init":
             return begin(pack)
         case "work":
-            return averaging.work(pack, takes, step.partition or Part(0, 1), step.pieces)
+            return averaging.work(pack, takes, step)
         case "combine":
-            return averaging.combine(pack, takes)
+            return averaging.combine(pack, takes, step)
         case "reduce":
-            return averaging.reduce(pack, takes)
+            return averaging.reduce(pack, takes, step)
         case "judge":
             return averaging.judge(pack, takes)
         case "update" if step.pieces > 1:
@@ -101,7 +101,7 @@ def goes_on(pack: Pack, product: Product) -> bool:
     if isinstance(product, RoundPart):
         return not product.ends_epoch
     head = averaging.head_of(product)
-    return True if head is None else has_more(pack, head)
+    return head is None or (isinstance(product, ModelPart) and head.visited > 0) or has_more(pack, head)
 
 
 def taken_of(product: Product, piece: Part | None) -> Product:
@@ -164,15 +164,38 @@ class StepLog:
     def __init__(self) -> None:
         self._records: dict[int, list[StepRecord]] = defaultdict(list)
         self._closed: set[int] = set()
+        self._rounds: dict[tuple[int, int, str, int], int] = {}
 
     def add(self, answer: StepAnswer) -> UnitResult | None:
         """Note a step that ended; return the unit's result if this step was the first to make one."""
         unit = answer.step.unit
-        self._records[unit.id].append(answer.record)
+        if answer.step.stretch.of > 1:
+            self._note_round(answer)
+        else:
+            self._records[unit.id].append(answer.record)
         if answer.result is None or unit.id in self._closed:
             return None
         self._closed.add(unit.id)
         return self._complete(answer.result, answer.record)
+
+    def _note_round(self, answer: StepAnswer) -> None:
+        """Note a step of one of many rounds of an epoch: as one with all of its kind, of its worker, that began with the first
+        and took as long as all together."""
+        record = answer.record
+        key = (answer.step.unit.id, record.worker, record.kind, record.epoch)
+        records = self._records[answer.step.unit.id]
+        place = self._rounds.setdefault(key, len(records))
+        if place == len(records):
+            records.append(record)
+            return
+        before = records[place]
+        records[place] = replace(
+            before,
+            blocks=_around(before.blocks, record.blocks),
+            ended=before.ended + record.ended - record.started,
+            fetched=before.fetched + record.fetched,
+            loaded=before.loaded + record.loaded,
+        )
 
     def _complete(self, result: UnitResult, last: StepRecord) -> UnitResult:
         records = tuple(self._records[result.unit.id])
@@ -186,3 +209,10 @@ class StepLog:
             steps=records,
             loaded=sum(record.loaded for record in records),
         )
+
+
+def _around(one: Blocks | None, other: Blocks | None) -> Blocks | None:
+    """Return the blocks that neighbouring partitions have together."""
+    if one is None or other is None:
+        return one or other
+    return Blocks(min(one.first, other.first), max(one.last, other.last))

@@ -198,7 +198,7 @@ class Cluster:
                     del self.loaded[worker][group]
                 case Discard(steps):
                     takers = [what for what in self.running.values() if isinstance(what, Step)]
-                    assert not any({*steps} & {*taker.takes} for taker in takers), "discarded under a step"
+                    assert not any({*steps} & {*taker.inputs} for taker in takers), "discarded under a step"
                     for step in steps:
                         del self.products[step]
                 case Finish():
@@ -227,7 +227,7 @@ class Cluster:
                 run.first <= step.blocks.first < step.blocks.last <= run.last for run in runs if run
             )
             assert there, "the step's rows are not loaded"
-        self.taken[step.id] = tuple(self.products[each].value for each in step.takes)
+        self.taken[step.id] = tuple(self.products[each].value for each in step.inputs)
         self.begin(worker, step)
 
     def check_gangs(self, instructions: tuple[Instruction, ...]) -> None:

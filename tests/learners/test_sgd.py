@@ -16,10 +16,12 @@ from sklearn.linear_model import SGDClassifier, SGDRegressor
 import grouplearn
 from grouplearn.data.shard import Shard
 from grouplearn.kernels.networks import visiting_order
+from grouplearn.learners.contract import averaging
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.state import State
+from grouplearn.learners.contract.ways import Piece, Visit
 from grouplearn.learners.linear.linear_regression import LinearRegression
 from grouplearn.learners.linear.linear_svm import LinearSvm
 from grouplearn.learners.linear.logistic_regression import LogisticRegression
@@ -354,9 +356,13 @@ def test_steps_by_the_gradient_of_all_rows_are_a_proximal_gradient_descent(penal
     share, total = shard.weight / shard.weight.sum(), shard.weight.sum()
     rate = 4.0 / (0.25 * (share @ (shard.x**2).sum(axis=1) + 1))
     for _ in range(200):
-        sums = [LOGISTIC.gradient(problem, [one], state, part) for part in partitions(shard, 3)]
+        sums = [
+            LOGISTIC.gradient(problem, [one], state, part, Visit(0, 0, part.n_rows)) for part in partitions(shard, 3)
+        ]
         both = {name: sums[0][name] + sums[1][name] + sums[2][name] for name in sums[0]}
-        state = LOGISTIC.stepped(problem, [one], state, both, shard.totals)
+        before = objective(LOGISTIC, problem, one, (np.array([w]), np.array([b])), shard)
+        state = LOGISTIC.stepped(problem, [one], state, both, shard.totals, Piece(0, 1))
+        assert float(LOGISTIC.losses(state)[0]) == pytest.approx(before, rel=1e-9)
         rest = share * (scipy.special.expit(shard.x @ w + b) - shard.y)
         moved = w * (1 - rate * one["l2"] / total) - rate * (shard.x.T @ rest)  # type: ignore[operator]
         w, b = np.sign(moved) * np.maximum(np.abs(moved) - rate * one["l1"] / total, 0), b - rate * rest.sum()  # type: ignore[operator]
@@ -365,6 +371,51 @@ def test_steps_by_the_gradient_of_all_rows_are_a_proximal_gradient_descent(penal
     np.testing.assert_allclose(intercept, [b], rtol=1e-9)
     reached = objective(LOGISTIC, problem, one, (weights, intercept), shard)
     assert reached == pytest.approx(optimum(LOGISTIC, problem, one, shard), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_visits_of_some_batches_after_another_are_a_pass(name: str, sparse: bool) -> None:
+    learner, task, options = CASES[name]
+    problem, shard = data(learner, task, 300, 40, sparse)
+    configs = [config(learner, batch_size=7, l1=penalty, **options) for penalty in (0.5,)]
+    whole = state = learner.init(problem, configs)
+    for epoch in (0, 1):
+        whole = learner.train(problem, configs, whole, shard, epoch)
+        for start, stop in ((0, 7), (7, 105), (105, 300)):
+            state = learner.train_batches(problem, configs, state, shard, Visit(epoch, start, stop, begins=not start))
+    for field in ("unscaled", "intercept", "step", "paid", "scale"):
+        np.testing.assert_array_equal(state.tensors[field], whole.tensors[field])
+    np.testing.assert_allclose(learner.losses(state), learner.losses(whole), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("of", [2, 5])
+def test_a_step_of_pieces_is_the_step_of_the_whole(name: str, of: int) -> None:
+    learner, task, options = CASES[name]
+    problem, shard = data(learner, task, 300, 40, sparse=True)
+    configs = [config(learner, l2=penalty, average=True, **options) for penalty in (0.5, 2.0)]
+    state = learner.train(problem, configs, learner.init(problem, configs), shard, 0)
+    visit = Visit(1, 20, 80)
+    sums = learner.gradient(problem, configs, state, shard, visit)
+    whole = learner.stepped(
+        problem, configs, State(dict(learner.part(state, 0, 1)), state.done), sums, shard.totals, Piece(0, 1)
+    )
+    rows = visiting_order(problem.seed, 1, 300)[20:80]
+    alone = learner.gradient(
+        problem, configs, state, replace(shard, x=shard.x[rows], y=shard.y[rows], weight=shard.weight[rows], whole=shard.totals),
+        Visit(0, 0, 60),
+    )  # fmt: skip
+    np.testing.assert_allclose(sums["gradient"], alone["gradient"], rtol=1e-9, atol=1e-12)
+    parts = []
+    for number in range(of):
+        piece = Piece(number, of)
+        own, rest = learner.part(state, *piece), learner.part(state, 0, 1)
+        tensors = {**{key: value for key, value in rest.items() if key not in learner.averaged}, **own}
+        cut = {**sums, **averaging.cut({"gradient": sums["gradient"]}, ["gradient"], *piece)}
+        parts.append(learner.stepped(problem, configs, State(tensors, state.done), cut, shard.totals, piece))
+    joined = learner.of_parts([part.tensors for part in parts], parts[0].done)
+    assert joined.to_bytes() == whole.to_bytes()
 
 
 @pytest.mark.parametrize("l2", [0.0, 0.01, 1.0, 10.0])

@@ -11,6 +11,7 @@ from grouplearn.plan.cost.analytical import (
     Parts,
     Weights,
     WorkSizes,
+    averaging,
     data_parallel,
     gap,
     group_task_parallel,
@@ -52,6 +53,17 @@ def test_gap_by_hand() -> None:
     parts = gap(WORK, LEARNER, MACHINE)
     # f_net(n) + s h m p = 10 + 3 2 5 2; one wait per pass
     assert parts == Parts(compute=72.0, memory=60.0, disk=0.0, network=10.0 + 60.0, idle=2.0)
+
+
+def test_averaging_by_hand() -> None:
+    # f_net(n) + s h g 2 m (p - 1) = 10 + 3 2 2 2 5; two waits per pass and group
+    assert averaging(WORK, LEARNER, MACHINE) == Parts(
+        compute=72.0, memory=60.0, disk=0.0, network=10.0 + 120.0, idle=8.0
+    )
+    # seven rounds to a pass, in which 3 bytes of gradients are sent and 5 of a model come back
+    often = averaging(replace(WORK, rounds=7, sent_bytes=3), LEARNER, MACHINE)
+    assert often == Parts(compute=72.0, memory=60.0, disk=0.0, network=10.0 + 7 * 12 * (5 + 3), idle=56.0)
+    assert averaging(replace(WORK, rounds=7, workers=1), LEARNER, MACHINE).idle == 0.0
 
 
 def test_packs_take_their_steps_once() -> None:

@@ -15,9 +15,9 @@ from test_steps import small_blocks
 from grouplearn.learners.contract.problem import Task
 from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.ray.runtime import RayRuntime
+from grouplearn.schedule.averages import Averages
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.rounds.averaging import Averaging
-from grouplearn.schedule.workload import Averages
 from grouplearn.train.job import Job, UnitResult
 
 __all__ = ["small_blocks"]

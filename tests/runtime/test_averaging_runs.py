@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
 import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from helpers.runtime_jobs import Watcher, models
 from test_steps import BLOCK, MLP, n_blocks, small_blocks, split_job
 
+from grouplearn.data.shard import Shard
 from grouplearn.failures import StatementInterrupted
 from grouplearn.learners import registry
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.contract.state import State, Tensors
-from grouplearn.learners.contract.ways import AveragingLearner
+from grouplearn.learners.contract.ways import AveragingLearner, BatchesLearner, Piece, Visit
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.worker import Watch, Worker, outline_or_failed
+from grouplearn.schedule.averages import Averages, Reduction
 from grouplearn.schedule.messages import (
     Blocks,
     Discard,
@@ -35,9 +38,9 @@ from grouplearn.schedule.messages import (
     WorkerLost,
     WorkerReady,
 )
-from grouplearn.schedule.rounds.averaging import Averaging
-from grouplearn.schedule.sharded.partition import cut_evenly
-from grouplearn.schedule.workload import Averages, Reduction, Workload
+from grouplearn.schedule.rounds.averaging import Averaging, rounds_of_epoch
+from grouplearn.schedule.sharded.partition import blocks_of, cut_evenly
+from grouplearn.schedule.workload import Workload
 from grouplearn.train.job import Job, UnitResult
 from grouplearn.train.pack import Pack, begin, end_epoch, has_more, judge_blocks, settle, waited_values
 from grouplearn.train.results.evaluation import conclude, evaluate
@@ -48,20 +51,35 @@ from grouplearn.train.unit import pack_of
 
 __all__ = ["small_blocks"]
 
-AVERAGED = [name for name in registry.names() if registry.learner(name).averages]
+AVERAGED = {way.way: way for name in registry.names() for way in registry.ways(registry.learner(name)) if way.averages}
+_SGD: dict[str, Any] = {"solver": "sgd", "batch_size": 4, "learning_rate": 0.5}
+SGD = tuple({**_SGD, **more} for more in ({"l2": 0.1}, {"l2": 3.0, "learning_rate": 0.1}, {"l1": 1.0}))
 CONFIGS: dict[str, tuple[dict[str, Any], ...]] = {"mlp": MLP}
 CASES = [
-    (name, task, patience, folds)
-    for name in AVERAGED
-    for task in sorted(registry.learner(name).tasks, key=lambda task: task.value)
+    (way, task, patience, folds)
+    for way, learner in AVERAGED.items()
+    for task in sorted(learner.tasks, key=lambda task: task.value)
     for patience, folds in ((None, 0), (1, 0), (None, 2))
 ]
+#: What else may be asked of rounds, with what is the usual.
+FORMS = {
+    "batches": Averages(3, batches=5),
+    "gradients": Averages(3, send="gradient"),
+    "gradients of batches": Averages(3, send="gradient", batches=6),
+    "momentum": Averages(3, momentum=0.5),
+    "gradients with momentum": Averages(3, send="gradient", batches=3, momentum=0.9),
+    "added": Averages(3, combine="add"),
+    "added with momentum": Averages(3, combine="add", batches=4, momentum=0.3),
+}
 REDUCTIONS: tuple[Reduction, ...] = ("scatter", "tree", "star")
 
 
-def a_job(name: str, task: Task, patience: int | None = None, folds: int = 0, epochs: int = 4) -> Job:
-    metric = "rmse" if task is Task.REGRESSION else "log_loss"
-    return split_job(name, task, CONFIGS.get(name, ({},)), epochs=epochs, patience=patience, folds=folds, metric=metric)
+def a_job(way: str, task: Task, patience: int | None = None, folds: int = 0, epochs: int = 4) -> Job:
+    metric = "rmse" if task is Task.REGRESSION else "log_loss" if way == "mlp" or "svm" not in way else "auc"
+    metric = "accuracy" if task is Task.MULTICLASS and "svm" in way else metric
+    name, configs = AVERAGED[way].name, CONFIGS.get(way, SGD)
+    job = split_job(name, task, configs, epochs=epochs, patience=patience, folds=folds, metric=metric)
+    return replace(job, dataset=replace(job.dataset, y=abs(job.dataset.y))) if "poisson" in way else job
 
 
 def units_of(job: Job) -> list[Unit]:
@@ -81,39 +99,121 @@ def workload(job: Job, workers: int, averages: Averages) -> Workload:
 
 
 def run(job: Job, workers: int, partitions: int = 3, reduction: Reduction = "scatter") -> tuple[UnitResult, ...]:
-    machine = Averaging(units_of(job), workload(job, workers, Averages(partitions, reduction)))
+    return run_as(job, workers, Averages(partitions, reduction))
+
+
+def run_as(job: Job, workers: int, averages: Averages) -> tuple[UnitResult, ...]:
+    machine = Averaging(units_of(job), workload(job, workers, averages))
     return LocalRuntime().run(job, machine, workers, Watcher(), lambda: False)
 
 
 def mean(learner: AveragingLearner, parts: Sequence[Tensors], weights: Sequence[float]) -> Tensors:
-    """Return the mean of the means of neighbours, in runs of about the square root of their number, of those that have rows."""
+    """Return the mean of the means of neighbours."""
+    shares = runs_of(weights, weights)
+    means = [learner.average(run, share) for run, share in zip(runs_of(parts, weights), shares, strict=True)]
+    return learner.average(means, [sum(share) for share in shares])
+
+
+def runs_of(parts: Sequence[Any], weights: Sequence[float]) -> list[list[Any]]:
+    """Return neighbours in runs of about the square root of their number, of those that have rows."""
     size = int(np.ceil(np.sqrt(len(parts))))
     every = [range(first, min(first + size, len(parts))) for first in range(0, len(parts), size)]
-    runs = [seen for run in every if (seen := [each for each in run if weights[each] > 0])]
-    means = [learner.average([parts[each] for each in run], [weights[each] for each in run]) for run in runs]
-    return learner.average(means, [sum(weights[each] for each in run) for run in runs])
+    return [seen for run in every if (seen := [parts[each] for each in run if weights[each] > 0])]
+
+
+def added(sums: Sequence[Tensors]) -> dict[str, Any]:
+    """Return sums, tensor by tensor, from the first on."""
+    return {name: functools.reduce(operator.add, [each[name] for each in sums]) for name in sums[0]} if sums else {}
 
 
 def serial(job: Job, unit: Unit, partitions: int) -> UnitResult:
     """Train a unit in one thread: every partition from the same model, by the learner's own ``train``, and their mean."""
+    return serial_rounds(job, unit, Averages(partitions))
+
+
+def serial_rounds(job: Job, unit: Unit, averages: Averages) -> UnitResult:
+    """Train a unit in one thread, partition after partition and round after round, whole models at a time."""
     prepared, learner = prepare(job, job.groups[1], unit.fold), job.trainer
-    assert isinstance(learner, AveragingLearner)
+    assert isinstance(learner, BatchesLearner)
     pack: Pack = pack_of(job, unit, unit.configs, prepared, lambda _: None, lambda: False)
-    training, cuts = begin(pack), cut_evenly(prepared.n_blocks, partitions)
+    training, cuts = begin(pack), cut_evenly(prepared.n_blocks, averages.partitions)
+    work = workload(job, 1, averages)
+    planned = cut_evenly(blocks_of(work.shared_rows_of(unit), BLOCK), averages.partitions)
+    rounds = rounds_of_epoch(planned, unit, work)
+    velocity: dict[str, Any] = {}
     while has_more(pack, training):
-        states, weights = [], []
-        for cut in cuts:
-            rows = prepared.part(cut).train.read()
-            states.append(learner.train(prepared.problem, pack.configs, training.state, rows, training.epochs))
-            weights.append(float(rows.weight.sum()))
-        tensors = mean(learner, [learner.part(state, 0, 1) for state in states], weights)
-        done = np.any([state.done for state in states], axis=0)
-        active = np.flatnonzero(~training.state.done).tolist()
-        state = State(dict(tensors), done)
-        training = end_epoch(pack, replace(training, state=state), active, learner.losses(state))
+        active, loss = np.flatnonzero(~training.state.done).tolist(), None
+        state = training.state
+        for number in range(rounds):
+            shares = [visits(prepared.part(cut).train.read(), training.epochs, number, rounds, pack) for cut in cuts]
+            state = serial_round(pack, state, shares, averages, velocity)
+            found = learner.losses(state)
+            loss = found if loss is None else loss + (found - loss) / (number + 1)
+        assert loss is not None
+        training = end_epoch(pack, replace(training, state=state), active, loss)
         training = settle(pack, training, waited_values(pack, training, judge_blocks(pack, training)))
     trials = conclude(pack, unit.configs, training, evaluate(pack, training, unit.fold < 0), unit.fold < 0, 0.0)
     return UnitResult(unit, trials, prepared.facts)
+
+
+def visits(rows: Shard, epoch: int, number: int, of: int, pack: Pack) -> list[tuple[Shard, Visit]]:
+    """Return one of ``of`` equal shares of the batches of a partition's rows, those of a block together."""
+    size = pack.configs[0]["batch_size"]
+    assert isinstance(size, int)
+    batches = [
+        (block, start, min(start + size, block.n_rows))
+        for block in (rows.part(number, number + 1) for number in range(rows.first, rows.first + rows.n_blocks))
+        for start in range(0, block.n_rows, size)
+    ]
+    mine = batches[len(batches) * number // of : len(batches) * (number + 1) // of]
+    together: dict[int, tuple[Shard, int, int]] = {}
+    for block, start, stop in mine:
+        together[block.first] = (block, together.get(block.first, (block, start, 0))[1], stop)
+    return [
+        (block, Visit(epoch, start, stop, place == 0)) for place, (block, start, stop) in enumerate(together.values())
+    ]
+
+
+def serial_round(
+    pack: Pack, state: State, shares: list[list[tuple[Shard, Visit]]], averages: Averages, velocity: dict[str, Any]
+) -> State:
+    """Return the model after a round; ``velocity`` is what it was moved by in the last, and is changed."""
+    learner, problem = cast(BatchesLearner, pack.learner), pack.prepared.problem
+    weights = [
+        sum(float(block.weight.sum()) * ((visit.stop - visit.start) / block.n_rows) for block, visit in share)
+        for share in shares
+    ]
+    if not averages.batches and averages.send == "model":  # whole partitions
+        weights = [
+            float(np.concatenate([block.weight for block, _ in share] or [np.zeros(0)]).sum()) for share in shares
+        ]
+    before = learner.part(state, 0, 1)
+    if averages.send == "gradient":
+        sums = [added([learner.gradient(problem, pack.configs, state, *each) for each in share]) for share in shares]
+        total = added([added(run) for run in runs_of(sums, weights)])
+        after = learner.stepped(
+            problem, pack.configs, State(dict(before), state.done), total, pack.prepared.train.totals, Piece(0, 1)
+        )
+    else:
+        times = len(shares) if averages.combine == "add" else 1
+        configs = [{**config, "learning_rate": config["learning_rate"] / times} for config in pack.configs]  # type: ignore[operator]
+        made = [state] * len(shares)
+        for partition, share in enumerate(shares):
+            for each in share:
+                made[partition] = learner.train_batches(problem, configs, made[partition], *each)
+        tensors = mean(learner, [learner.part(each, 0, 1) for each in made], weights)
+        after = State(dict(tensors), np.any([each.done for each in made], axis=0))
+    if averages.momentum or averages.combine == "add":
+        for name in learner.parameters:
+            move = (len(shares) if averages.combine == "add" else 1) * (
+                after.tensors[name].astype(float) - before[name]
+            )
+            move = move + averages.momentum * velocity.get(name, 0.0)
+            stays = (after.tensors[name] == 0) | after.done.reshape(-1, *[1] * (move.ndim - 1))
+            velocity[name] = np.where(stays, 0.0, move)
+            moved = (before[name] + velocity[name]).astype(before[name].dtype)
+            after.tensors[name] = np.where(stays, after.tensors[name], moved)
+    return after
 
 
 @pytest.mark.parametrize(("name", "task", "patience", "folds"), CASES)
@@ -126,6 +226,62 @@ def test_models_are_those_of_a_serial_run_of_the_partitions(
     works = [step for result in results for step in result.steps if step.kind == "work"]
     assert {step.worker for step in works} == {0, 1, 2}
     assert {trial.status for result in results for trial in result.trials} == {"done"}
+
+
+@functools.cache
+def expected_of(way: str, form: str, patience: int | None = None, folds: int = 0, epochs: int = 2) -> Any:
+    job = a_job(way, min(AVERAGED[way].tasks, key=lambda task: task.value), patience, folds, epochs)
+    return models(tuple(serial_rounds(job, unit, FORMS[form]) for unit in units_of(job)))
+
+
+@pytest.mark.parametrize("way", AVERAGED)
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_rounds_is_that_of_a_serial_run(form: str, way: str) -> None:
+    job = a_job(way, min(AVERAGED[way].tasks, key=lambda task: task.value), epochs=2)
+    results = run_as(job, 2, FORMS[form])
+    assert {trial.status for result in results for trial in result.trials} == {"done"}
+    assert models(results) == expected_of(way, form)
+
+
+@pytest.mark.parametrize(("workers", "reduction"), [(1, "tree"), (4, "star"), (8, "scatter"), (4, "tree")])
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_rounds_depends_on_partitions_and_on_no_worker(
+    form: str, workers: int, reduction: Reduction
+) -> None:
+    job = a_job("mlp", Task.BINARY, epochs=2)
+    assert models(run_as(job, workers, replace(FORMS[form], reduce=reduction))) == expected_of("mlp", form)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize(("patience", "folds"), [(1, 0), (None, 2)])
+@pytest.mark.parametrize("form", ["gradients of batches", "added with momentum"])
+def test_rounds_are_judged_after_epochs(form: str, patience: int | None, folds: int, reduction: Reduction) -> None:
+    job = a_job("mlp", Task.BINARY, patience, folds, 3)
+    assert models(run_as(job, 2, replace(FORMS[form], reduce=reduction))) == expected_of(
+        "mlp", form, patience, folds, 3
+    )
+
+
+def test_every_form_of_rounds_makes_models_of_its_own() -> None:
+    for way in ("mlp", "logistic_regression by sgd"):
+        assert len({str(expected_of(way, form)) for form in FORMS}) == len(FORMS)
+
+
+def test_the_steps_of_many_rounds_are_one_record_of_a_worker_and_epoch() -> None:
+    job = a_job("mlp", Task.BINARY, epochs=3)
+    few, many = (run_as(job, 2, Averages(4, batches=batches)) for batches in (0, 1))
+    for result in many:
+        rows = Counter((step.kind, step.worker, step.epoch) for step in result.steps if step.kind in ("work", "reduce"))
+        assert set(rows.values()) == {1}
+    for one, other in zip(few, many, strict=True):
+        assert len(other.steps) < len(one.steps)
+        blocks = {step.epoch: [] for step in other.steps}  # type: ignore[var-annotated]
+        for step in other.steps:
+            if step.kind == "work" and step.blocks:
+                blocks[step.epoch].append((step.blocks.first, step.blocks.last))
+        assert all(sorted(each)[0][0] == 0 for epoch, each in blocks.items() if epoch < 3)
+        fetched = [sum(step.fetched for step in each.steps if step.kind == "work") for each in (one, other)]
+        assert fetched[1] > 5 * fetched[0]
 
 
 @functools.cache
@@ -386,7 +542,7 @@ class Losing:
                 case Release(worker, group):
                     self.benches[worker].release(group)
                 case RunStep(worker, step):
-                    takes = [taken_of(self.made[each][1], step.piece) for each in step.takes]
+                    takes = [taken_of(self.made[each][1], step.piece) for each in step.inputs]
                     self.running.append((worker, step, takes))
                 case Discard(steps):
                     for each in steps:
@@ -412,3 +568,23 @@ def test_workers_lost_in_every_kind_of_step_cost_time_and_no_bit(
     results = losing.run(3)
     assert losing.lost >= 1
     assert models(results) == models(tuple(serial(job, unit, 5) for unit in units_of(job)))
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "reduction", "patience"),
+    [
+        *((kind, "scatter", None) for kind in ("init", "work", "reduce", "evaluate", "finish")),
+        *((kind, "tree", 2) for kind in ("work", "combine", "reduce", "judge", "update")),
+    ],
+)
+@pytest.mark.parametrize("form", ["gradients of batches", "added with momentum"])
+def test_workers_lost_in_every_kind_of_step_of_many_rounds_cost_no_bit(
+    form: str, kind: str, reduction: Reduction, patience: int | None, kept: bool
+) -> None:
+    job = a_job("mlp", Task.BINARY, patience, epochs=2)
+    machine = Averaging(units_of(job), workload(job, 3, replace(FORMS[form], reduce=reduction)))
+    losing = Losing(job, machine, kind, kept, before=False)
+    results = losing.run(3)
+    assert losing.lost >= 1
+    assert models(results) == expected_of("mlp", form, patience)

@@ -145,6 +145,14 @@ SPLIT = {
         f"mlp PREDICT y {FEATURES} VALIDATE SAMPLE 10%",
         "epochs = 5, operator = 'averaging', reduce = 'star', early_stopping = 2",
     ),
+    "averaged by batches": (
+        f"mlp PREDICT y {FEATURES} VALIDATE SAMPLE 10%",
+        "epochs = 5, operator = 'averaging', sync = 3, outer_momentum = 0.5, combine = 'add'",
+    ),
+    "gradients": (
+        f"logistic_regression PREDICT y {FEATURES} VALIDATE SAMPLE 10%",
+        "solver = 'sgd', epochs = 5, operator = 'averaging', sync = 40, send = 'gradient', outer_momentum = 0.5",
+    ),
 }
 
 
@@ -180,7 +188,7 @@ def test_a_hopping_pack_goes_on_inside(path: Path, monkeypatch: pytest.MonkeyPat
     assert answer(path, "SELECT count(*), max(epoch) FROM m_curves") == [(5, 5)]
 
 
-@pytest.mark.parametrize("kind", ["averaging", "coordinates"])
+@pytest.mark.parametrize("kind", ["averaging", "averaged by batches", "gradients", "coordinates"])
 def test_rounds_go_on_with_other_workers(path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Averaged models depend on partitions, of which there are as many as before."""
     statement = TRAIN.format(*SPLIT[kind]).replace("workers = 1", "workers = 2")

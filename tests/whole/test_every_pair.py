@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import grouplearn
-from grouplearn.bind.run import compatibility
+from grouplearn import sqltext
+from grouplearn.bind.run import averaging, compatibility
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import simplest
@@ -91,6 +92,32 @@ def test_a_legal_pair_trains(con: grouplearn.Connection, name: str, operator: st
     assert len(found) == 3
     if not compatibility.changes_models(operator, learner):
         assert found == usual(con, name)
+
+
+#: What operator averaging does with learners that say what their batches do, by what it declares.
+FORMS = [f"{name} = {sqltext.literal(value)}" for name, (_, value) in averaging.IN_BATCHES.items()]
+AVERAGED = [name for name, operator in LOCAL if operator == "averaging"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", AVERAGED)
+def test_averaged_learners_take_every_form_of_rounds_or_say_why(
+    con: grouplearn.Connection, name: str, form: str
+) -> None:
+    learner = WAYS[name]
+    text = statement(learner, "averaging", f"executor = 'local', partitions = 3, {form}")
+    if not learner.in_batches:
+        with pytest.raises(grouplearn.BindError, match="does not say what its batches do"):
+            con.execute(text.replace("FROM t", "FROM closed.t"))
+        return
+    con.execute(text).fetchall()
+    assert con.execute("SELECT DISTINCT status, error FROM m").fetchall() == [("done", None)]
+    assert con.execute(MODELS).fetchall() != trained(con, learner, "averaging")
+    plan = json.loads(con.execute(f"EXPLAIN (FORMAT json) {text}").fetchall()[0][0])
+    chosen = next(each for each in plan["operators"] if each["chosen"])
+    assert chosen["makespan_seconds"] > 0
+    assert chosen["closed_form_seconds"]["total"] > 0
+    assert "rounds of " in plan["reasons"]["operator"]
 
 
 @pytest.mark.parametrize(("name", "operator"), LEGAL)

@@ -3,50 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from grouplearn import sqltext
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.failures import WrongValue
+from grouplearn.learners.contract.learner import Learner
 from grouplearn.messages import did_you_mean
 from grouplearn.parser.statements import Option
 
 #: The options that only operator averaging has.
-_OWN = ("partitions", "reduce", "send", "sync")
+OWN = ("partitions", "reduce", "send", "sync", "outer_momentum", "combine")
+#: Those that not every learner takes that can be averaged, with what it takes in any case, and others.
+IN_BATCHES: Mapping[str, tuple[Any, Any]] = {
+    "send": ("model", "gradient"),
+    "sync": ("epoch", "batch"),
+    "outer_momentum": (0.0, 0.9),
+    "combine": ("mean", "add"),
+}
+#: Most batches between two means.
+_MOST = 2**31 - 1
 
 
-def sent(value: Any) -> str:
-    """Return what partitions hand over, checked."""
-    if isinstance(value, str) and value.lower() == "gradient":
-        raise ValueError(
-            "must be 'model': no learner hands over gradients between passes over its own rows, got 'gradient'"
-        )
-    return _only(value, "model")
+def synchronised(value: Any) -> str | int:
+    """Return after how much models are averaged, checked: 'epoch', or the number of batches."""
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST:
+        return value
+    said = value.lower() if isinstance(value, str) else None
+    if said in ("epoch", "batch"):
+        return "epoch" if said == "epoch" else 1
+    hint = did_you_mean(value, ["epoch", "batch"]) if isinstance(value, str) else None
+    raise WrongValue(f"must be 'epoch', 'batch' or a number of batches from 1 on, got {sqltext.shown(value)}", hint)
 
 
-def synchronised(value: Any) -> str:
-    """Return when models are averaged, checked."""
-    is_count = isinstance(value, int) and not isinstance(value, bool)
-    if is_count or (isinstance(value, str) and value.lower() == "batch"):
-        raise ValueError(
-            f"must be 'epoch': no learner can stop within a block to be averaged, got {sqltext.shown(value)}"
-        )
-    return _only(value, "epoch")
+def batches(sync: str | int) -> int:
+    """Return after how many batches models are averaged, 0: after an epoch."""
+    return sync if isinstance(sync, int) else 0
 
 
-def _only(value: Any, allowed: str) -> str:
-    if not isinstance(value, str) or value.lower() != allowed:
-        hint = did_you_mean(value, [allowed]) if isinstance(value, str) else None
-        raise WrongValue(f"must be '{allowed}', got {sqltext.shown(value)}", hint)
-    return allowed
+def momentum(value: Any) -> float:
+    """Return the outer momentum, checked."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not 0 <= value < 1:
+        raise ValueError(f"must be a number from 0 to less than 1, got {sqltext.shown(value)}")
+    return float(value)
 
 
-def settle(checker: SqlChecker, options: tuple[Option, ...], run: Mapping[str, Any]) -> None:
-    """Raise for options of averaging in a statement that another operator runs."""
+def settle(checker: SqlChecker, learner: Learner, options: tuple[Option, ...], run: Mapping[str, Any]) -> None:
+    """Raise for options of averaging in a statement that another operator runs, for what the learner cannot do, and for models
+    that are to be added where gradients are sent."""
     given = {option.name.value.casefold(): option for option in options}
-    own = next((name for name in _OWN if name in given), None)
-    if own is not None and run.get("operator", "auto") != "averaging":
-        operator = run.get("operator", "auto")
+    operator = run.get("operator", "auto")
+    own = next((name for name in OWN if name in given), None)
+    if own is not None and operator != "averaging":
         other = "the operator that is fastest" if operator == "auto" else f"operator {operator}"
         message = f"{own} is an option of operator averaging, and this statement is run by {other}"
         raise checker.error(message, given[own].name.span, "Add operator = 'averaging'.")
+    for name, (usual, _) in IN_BATCHES.items():
+        if name in given and run[name] != usual and not learner.in_batches:
+            message = f"{name} must be {sqltext.shown(usual)}: {learner.name} does not say what its batches do"
+            raise checker.error(message, given[name].value.span)
+    if run.get("send") == "gradient" and run.get("combine") == "add":
+        message = "combine = 'add' is of models, and gradients are sent"
+        raise checker.error(message, given["combine"].name.span, "Their mean is that of all rows: leave combine out.")

@@ -25,7 +25,8 @@ from grouplearn.learners.contract.problem import TASKS
 from grouplearn.messages import did_you_mean
 from grouplearn.parser.statements import Name, Option, Sql
 from grouplearn.schedule import operators
-from grouplearn.schedule.workload import REDUCTIONS, SCHEDULERS, Reduction, Scheduler
+from grouplearn.schedule.averages import COMBINATIONS, REDUCTIONS, SENT, Combination, Reduction, Sent
+from grouplearn.schedule.workload import SCHEDULERS, Scheduler
 from grouplearn.search.space import MAX_CONFIGS
 
 SCOPES = ("group", "all")
@@ -50,8 +51,10 @@ class RunOptions:
     replay: str | None = None
     partitions: int | None = None
     reduce: Reduction = "scatter"
-    send: str = "model"
-    sync: str = "epoch"
+    send: Sent = "model"
+    sync: str | int = "epoch"
+    outer_momentum: float = 0.0
+    combine: Combination = "mean"
     trials: int | None = None
     reduction_factor: int = 3
     min_epochs: int = 1
@@ -165,8 +168,23 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
         "operator averaging: parts of a group's rows that train side by side; as many as workers unless said",
         _whole(1, _MOST_WORKERS),
     ),
-    "send": RunOption("operator averaging: what partitions hand over: their 'model'", averaging.sent),
-    "sync": RunOption("operator averaging: when they do: after every 'epoch'", averaging.synchronised),
+    "send": RunOption(
+        "operator averaging: what partitions hand over: their 'model', or the 'gradient' at the model that all have",
+        _one_of(*SENT),
+    ),
+    "sync": RunOption(
+        "operator averaging: when they do: after every 'epoch', every 'batch', or so many batches",
+        averaging.synchronised,
+    ),
+    "outer_momentum": RunOption(
+        "operator averaging: share of a round's move of the model that it makes once more in the next, below 1; 0 unless said",
+        averaging.momentum,
+    ),
+    "combine": RunOption(
+        "operator averaging: whether the next model is the 'mean' of those of partitions, or what all changed is put together "
+        "('add'), with steps that are as much shorter",
+        _one_of(*COMBINATIONS),
+    ),
     "reduce": RunOption(
         "operator averaging: who takes the mean: 'scatter' (each worker of its part), 'tree' or 'star'",
         _one_of(*REDUCTIONS),
@@ -260,7 +278,7 @@ def bind_options(
             fixed[name] = bind_hyperparameter(checker, learner, option.name, option.value, also=WITH_OPTIONS)
     _refuse_epochs(checker, learner, options, run)
     hopping.settle(checker, options, run)
-    averaging.settle(checker, options, run)
+    averaging.settle(checker, learner, options, run)
     run |= _enclosed(checker, options, run)
     _refuse_illegal(checker, learner, options, run)
     return RunOptions(**run), fixed

@@ -95,7 +95,7 @@ class Descent:
 class Rows:
     """The rows of a block: ``x`` (n, d) of float32, float64 or CSR, ``y``, ``weight`` (n,), times ``weighed`` each.
 
-    ``order`` (n,) is how they are visited, in batches of ``batch_size``. Labels of classes are their numbers.
+    ``order`` names those that are visited, and how, in batches of ``batch_size``. Labels of classes are their numbers.
     """
 
     x: Any
@@ -153,10 +153,10 @@ def gradients(models: Models, descent: Descent, blocks: Sequence[Rows]) -> tuple
 
 
 def mean_square(rows: Rows) -> float:
-    """Return Σ weight·weighed·‖x‖²/n of the rows of a block, summed in their order."""
+    """Return Σ weight·weighed·‖x‖²/n of the n rows of a block that are visited, summed in their order."""
     given, _held = _rows(rows, rows.x.shape[1])
     call = function("stochastic_gradient_squares", _POINTER, returns=_REAL)
-    return float(call(ctypes.addressof(given))) / max(1, len(rows.y))
+    return float(call(ctypes.addressof(given))) / max(1, len(rows.order))
 
 
 def norms(models: Models) -> tuple[FloatArray, FloatArray]:
@@ -235,7 +235,7 @@ def _by_config(laid: FloatArray, n: int, outputs: int) -> FloatArray:
 def _rows(rows: Rows, columns: int) -> tuple[_Rows, Sequence[Any]]:
     """Return rows as kernels have them and what they point at; raises ValueError for what cannot be read."""
     n = len(rows.y)
-    if rows.x.shape != (n, columns) or rows.weight.shape != (n,) or rows.order.shape != (n,):
+    if rows.x.shape != (n, columns) or rows.weight.shape != (n,) or rows.order.ndim != 1:
         raise ValueError(f"{n} labels, features {rows.x.shape} of {columns} columns, weights {rows.weight.shape}")
     if isinstance(rows.x, np.ndarray):
         arrays = [features(rows.x)]
@@ -250,5 +250,5 @@ def _rows(rows: Rows, columns: int) -> tuple[_Rows, Sequence[Any]]:
     labels = [np.ascontiguousarray(each, np.float64) for each in (rows.y, rows.weight)]
     order = np.ascontiguousarray(rows.order, np.int64)
     held = [*arrays, *labels, order]
-    given = _Rows(*parts, *map(address, (*labels, order)), n, columns, rows.batch_size, rows.weighed)
+    given = _Rows(*parts, *map(address, (*labels, order)), len(order), columns, rows.batch_size, rows.weighed)
     return given, held

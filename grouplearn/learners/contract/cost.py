@@ -91,6 +91,10 @@ class Cost:
         width = sum(block.width for block in blocks)
         return self.state_values(config, width, outputs) + self.sums_values((config,), width, outputs)
 
+    def gradient_values(self, configs: Sequence[Config], width: int, outputs: int) -> int:
+        """Return the numbers of the gradients that a partition of a group sends: what goes around in a gang."""
+        return self.exchanged_values(configs, width, outputs)
+
 
 class BatchCost(Cost):
     """The cost of a learner that updates its model after every ``batch_size`` rows."""

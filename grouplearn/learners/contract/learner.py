@@ -60,6 +60,8 @@ class Learner(Protocol):
     in_gangs: ClassVar[bool] = False
     #: The mean of models that saw different rows is one that learned from all of them, as an ``AveragingLearner`` says.
     averages: ClassVar[bool] = False
+    #: Some of its batches can be visited, or their gradients taken, as a ``BatchesLearner`` says.
+    in_batches: ClassVar[bool] = False
     #: The package to load before training; None for learners that need nothing but what grouplearn needs.
     requires: ClassVar[Requirement | None] = None
     #: What training takes.

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.ragged import Ragged
-from grouplearn.data.shard import Shard, Stack, StoredShard
+from grouplearn.data.shard import Shard, Stack, StoredShard, Totals
 from grouplearn.learners.contract import averaging
 from grouplearn.learners.contract.access import BOOSTING, PASSES, ROUNDS, SUMS, AccessPattern
 from grouplearn.learners.contract.config import Config
@@ -174,6 +174,80 @@ class AveragingLearner(SequentialLearner, Protocol):
     def of_parts(self, parts: Sequence[Tensors], done: npt.NDArray[np.bool_]) -> State:
         """Return the state of which these are all parts, in order."""
         return State(averaging.join(parts, self.averaged), done)
+
+
+class Visit(NamedTuple):
+    """Rows of one block in an ``epoch``: those at the places ``start`` to ``stop`` (half-open) of the order that it has there.
+
+    ``begins``: they are the first that a model sees since it was averaged; losses are summed anew.
+    """
+
+    epoch: int
+    start: int
+    stop: int
+    begins: bool = True
+
+
+class Piece(NamedTuple):
+    """The part ``number``, from 0 on, of ``of`` parts of a state or of sums."""
+
+    number: int
+    of: int
+
+
+@runtime_checkable
+class BatchesLearner(AveragingLearner, Protocol):
+    """Can stop after any batch to be averaged, and hand over gradients in place of models.
+
+    A batch is of ``batch_rows`` rows of one block, the same for all configs of a pack. ``learning_rate`` is a hyperparameter
+    that steps are proportional to.
+    """
+
+    in_batches: ClassVar[bool] = True
+    #: The tensors of the state that are what a model predicts with: the steps of averaging move these.
+    parameters: ClassVar[tuple[str, ...]]
+
+    def batch_rows(self, config: Config) -> int:
+        """Return the rows of a step."""
+        ...
+
+    def train_batches(
+        self, problem: Problem, configs: Sequence[Config], state: State, block: Shard, visit: Visit
+    ) -> State:
+        """Return the state after the batches of one block that are visited: all of an epoch, in order, are ``train``.
+
+        ``losses`` then holds the mean objective of the rows since ``visit.begins``.
+        """
+        ...
+
+    def gradient(
+        self, problem: Problem, configs: Sequence[Config], state: State, block: Shard, visit: Visit
+    ) -> Mapping[str, npt.NDArray[Any]]:
+        """Return what is sent of the rows visited, at the models as they are: sums over rows in double precision.
+
+        ``gradient`` (..., p) is cut along its last axis as parameters are, ``rows`` (1,) how many there are.
+        """
+        ...
+
+    def stepped(
+        self,
+        problem: Problem,
+        configs: Sequence[Config],
+        state: State,
+        sums: Tensors,
+        whole: Totals,
+        piece: Piece,
+    ) -> State:
+        """Return a piece of the state after one step by the mean gradient of ``sums``; configs that are done stay as they are.
+
+        ``state`` and ``sums`` have this piece of what is cut, and all else. ``losses`` then holds the objective before the step.
+        """
+        ...
+
+
+def batch_rows(learner: Learner, configs: Sequence[Config]) -> tuple[int, ...]:
+    """Return the rows of a batch of each config, where the learner goes by batches."""
+    return tuple(map(learner.batch_rows, configs)) if isinstance(learner, BatchesLearner) else ()
 
 
 @runtime_checkable

@@ -94,6 +94,10 @@ class SgdCost(BatchCost):
         kept = 2 if config.get("l1") or config.get("average") in (None, True) else 1
         return outputs * (kept * width + 3) + _SGD_NUMBERS
 
+    def gradient_values(self, configs: Sequence[Config], width: int, outputs: int) -> int:
+        """Return a number per weight, and a few."""
+        return len(configs) * (outputs * (width + 1) + 4)
+
 
 def _second_derivatives(width: int, outputs: int) -> int:
     """Return how many second derivatives a config of a generalised linear model has: those of one triangle, while few."""

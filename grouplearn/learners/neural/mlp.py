@@ -22,7 +22,7 @@ from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.learner import Form
 from grouplearn.learners.contract.problem import LABELLED, Problem, Task
 from grouplearn.learners.contract.state import Artifact, FloatArray, State, Tensors, has_tensors_of
-from grouplearn.learners.contract.ways import AveragingLearner, DataParallelLearner
+from grouplearn.learners.contract.ways import BatchesLearner, DataParallelLearner, Piece, Visit
 from grouplearn.learners.neural import mlp_model, mlp_parallel
 from grouplearn.learners.neural.cost import MLP
 from grouplearn.learners.neural.gang_sockets import joined
@@ -37,7 +37,7 @@ _SKLEARN = "scikit-learn MLPClassifier"
 _TORCH = "torch.optim, torch.nn"
 
 
-class Mlp(AveragingLearner, DataParallelLearner):
+class Mlp(BatchesLearner, DataParallelLearner):
     """Multilayer perceptron trained by minibatch Adam or SGD, for classification and regression.
 
     An epoch visits every row once, block by block, each in a shuffled order of its own that depends on (seed, epoch,
@@ -83,6 +83,7 @@ class Mlp(AveragingLearner, DataParallelLearner):
     form: ClassVar[Form] = "layers"
     cost: ClassVar[Cost] = MLP
     averaged: ClassVar[tuple[str, ...]] = ("parameters", "first_moment", "second_moment")
+    parameters: ClassVar[tuple[str, ...]] = ("parameters",)
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:
         """Networks of one shape that take the same steps over the same batches train together."""
@@ -134,7 +135,17 @@ class Mlp(AveragingLearner, DataParallelLearner):
 
         A group's blocks may be passed in several calls. Raises Diverged when the group has no rows.
         """
-        whole = shard.totals
+        return self.train_batches(problem, configs, state, shard, Visit(epoch, 0, shard.n_rows, begins=False))
+
+    def batch_rows(self, config: Config) -> int:
+        """Return ``batch_size``."""
+        return int(self._complete(config)["batch_size"])  # type: ignore[arg-type]
+
+    def train_batches(
+        self, problem: Problem, configs: Sequence[Config], state: State, block: Shard, visit: Visit
+    ) -> State:
+        """Return the state after some batches of a block, or of several all batches; as ``train``."""
+        shard, whole = block, block.totals
         if not whole.n_rows:
             raise Diverged("there are no training rows")
         active = np.flatnonzero(~state.done).tolist()
@@ -142,19 +153,20 @@ class Mlp(AveragingLearner, DataParallelLearner):
             return state
         chosen = [self._complete(configs[index]) for index in active]
         tensors = _scaled(problem, state, whole)
-        starting = tensors["epoch"] != epoch
+        starting = (tensors["epoch"] != visit.epoch) | visit.begins
         for name in ("objective", "visited"):
             tensors[name][starting] = 0
         part = _of(tensors, active)
         shape, descent = shape_of(problem, chosen[0]), descent_of(problem, chosen, whole)
         for number, (start, stop) in enumerate(itertools.pairwise(shard.bounds), start=shard.first):
             if stop > start:
-                block = Shard(
+                own = Shard(
                     shard.x[start:stop], shard.y[start:stop], shard.weight[start:stop], first=number, whole=whole
                 )
-                networks.train(shape, descent, part, rows_of(problem, chosen[0], block, epoch))
-        tensors["epoch"][active] = epoch
-        tensors["visited"][active] += shard.n_rows
+                rows = rows_of(problem, chosen[0], own, visit)
+                networks.train(shape, descent, part, rows)
+                tensors["visited"][active] += len(rows.order)
+        tensors["epoch"][active] = visit.epoch
         scale = float(tensors["label_scale"][0])
         return _advanced(state, tensors, active, part, part["objective"] / tensors["visited"][active] * scale**2)
 
@@ -177,6 +189,53 @@ class Mlp(AveragingLearner, DataParallelLearner):
             "visited": np.where(moved, visited.sum(axis=0), visited[0]),
         }
         return {**averaging.mean_of(parts, self.averaged, weights), **counts, "loss": loss}
+
+    def gradient(
+        self, problem: Problem, configs: Sequence[Config], state: State, block: Shard, visit: Visit
+    ) -> dict[str, npt.NDArray[Any]]:
+        """Return ``gradient`` (c, p), ``losses`` (c,) with penalties, of labels as networks see them, and ``rows`` (1,)."""
+        chosen = [self._complete(config) for config in configs]
+        tensors = _scaled(problem, state, block.totals)
+        shape, descent = shape_of(problem, chosen[0]), descent_of(problem, chosen, block.totals)
+        rows = rows_of(problem, chosen[0], block, visit)
+        count = len(rows.order)
+        found, losses = networks.gradients(shape, descent, tensors, rows, slice(0, count), count)
+        # A step on a copy says what the penalties are before it.
+        penalties = networks.descend(shape, descent, _of_copies(tensors), np.zeros_like(found))
+        return {
+            "gradient": found.astype(np.float64) * count,
+            "losses": (losses + penalties) * count,
+            "rows": np.array([float(count)]),
+        }
+
+    def stepped(
+        self,
+        problem: Problem,
+        configs: Sequence[Config],
+        state: State,
+        sums: Tensors,
+        whole: Totals,
+        piece: Piece,
+    ) -> State:
+        """Return a piece of the state after one step of the optimizer: what it has not are zeros meanwhile."""
+        active = np.flatnonzero(~state.done).tolist()
+        if not active:
+            return state
+        chosen, count = [self._complete(configs[index]) for index in active], float(sums["rows"][0])
+        shape, descent = shape_of(problem, chosen[0]), descent_of(problem, chosen, whole)
+        tensors, size = _scaled(problem, state, whole), shape.n_parameters
+        own = slice(size * piece.number // piece.of, size * (piece.number + 1) // piece.of)
+        kind = tensors["parameters"].dtype
+        wide = {name: np.zeros((len(active), size), dtype=kind) for name in (*self.averaged, "gradient")}
+        for name in self.averaged:
+            wide[name][:, own] = tensors[name][active]
+        wide["gradient"][:, own] = sums["gradient"][active] / count
+        part = {**_of(tensors, active), **wide}
+        networks.descend(shape, descent, part, part.pop("gradient"))
+        part |= {name: part[name][:, own].copy() for name in self.averaged}
+        return _advanced(
+            state, tensors, active, part, sums["losses"][active] / count * float(tensors["label_scale"][0]) ** 2
+        )
 
     def joined(self, gang: Gang) -> AbstractContextManager[Gang]:
         """Return the connection to the other members of a gang, within which it descends."""
@@ -239,6 +298,11 @@ def _of(tensors: dict[str, npt.NDArray[Any]], active: list[int]) -> dict[str, np
     if len(active) == len(tensors["step"]):
         return {name: tensors[name] for name in _STEPPED}
     return {name: tensors[name][active] for name in _STEPPED}
+
+
+def _of_copies(tensors: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    """Return copies of what batches change."""
+    return {name: tensors[name].copy() for name in _STEPPED}
 
 
 def _advanced(

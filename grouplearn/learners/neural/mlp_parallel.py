@@ -19,6 +19,7 @@ from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Gang
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.state import FloatArray
+from grouplearn.learners.contract.ways import Visit
 from grouplearn.learners.neural.gang_sockets import gathered
 from grouplearn.learners.neural.mlp_rows import descent_of, rows_of, scaling_of, shape_of
 
@@ -34,7 +35,7 @@ def run_epoch(
     whole = shard.totals
     shape, descent = shape_of(problem, configs[0]), descent_of(problem, configs, whole)
     own = Shard(shard.x, shard.y, shard.weight, (0, shard.n_rows), gang.rank, whole)
-    rows = rows_of(problem, configs[0], own, epoch)
+    rows = rows_of(problem, configs[0], own, Visit(epoch, 0, shard.n_rows))
     sizes = [int(count[0]) for count in gathered(gang, np.array([shard.n_rows]))]
     n_batches = math.ceil(sum(sizes) / rows.batch_size)
     losses, penalties = np.zeros((2, len(configs)))

@@ -13,6 +13,7 @@ from grouplearn.kernels.networks import BlockRows, Descent, Shape
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.state import FloatArray
+from grouplearn.learners.contract.ways import Visit
 
 
 def shape_of(problem: Problem, config: Config) -> Shape:
@@ -38,8 +39,8 @@ def descent_of(problem: Problem, configs: Sequence[Config], whole: Totals) -> De
     return Descent(str(configs[0]["optimizer"]), **rates, lasso=lasso, ridge=ridge, scale=scale)
 
 
-def rows_of(problem: Problem, config: Config, block: Shard, epoch: int) -> BlockRows:
-    """Return the rows of a block in the order of an epoch."""
+def rows_of(problem: Problem, config: Config, block: Shard, visit: Visit) -> BlockRows:
+    """Return the rows of a block in the order of an epoch, as far as they are visited."""
     whole, seed = block.totals, problem.seed
     mean, scale = scaling_of(problem, whole)
     y, weight = (np.ascontiguousarray(each, np.float64) for each in (block.y, block.weight))
@@ -47,12 +48,12 @@ def rows_of(problem: Problem, config: Config, block: Shard, epoch: int) -> Block
         features(block.x),
         y,
         weight,
-        networks.visiting_order(seed, epoch, block.n_rows, block.first),
+        networks.visiting_order(seed, visit.epoch, block.n_rows, block.first)[visit.start : visit.stop],
         int(config["batch_size"]),  # type: ignore[arg-type]
         mean,
         scale,
         whole.n_rows / whole.weight,
-        networks.dropout_key(seed, epoch, block.first),
+        networks.dropout_key(seed, visit.epoch, block.first),
     )
 
 

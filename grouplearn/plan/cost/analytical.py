@@ -20,8 +20,8 @@ from grouplearn.plan.cost.coefficients import Machine
 class WorkSizes:
     """What is to be trained, by group: ``rows`` n_i, ``updates`` η_i of a config and ``steps`` of a pack in one pass.
 
-    ``width`` is values per row, ``row_bytes`` and ``model_bytes`` (m) are bytes. A pass has ``rounds`` where the learner goes by
-    them.
+    ``width`` is values per row, ``row_bytes`` and ``model_bytes`` (m) are bytes. ``rounds`` are those of a pass where the learner
+    goes by them, or of averaging, in which ``sent_bytes`` of a model are handed over, or (0) the model.
     """
 
     rows: tuple[int, ...]
@@ -35,6 +35,7 @@ class WorkSizes:
     row_bytes: int
     model_bytes: int
     rounds: int = 1
+    sent_bytes: int = 0
 
     @property
     def n(self) -> int:
@@ -127,12 +128,14 @@ def gap(work: WorkSizes, learner: Coefficients, machine: Machine) -> Parts:
 
 
 def averaging(work: WorkSizes, learner: Coefficients, machine: Machine) -> Parts:
-    """Compute and memory as over groups; a round of a group moves each model twice to every worker but for its own share:
-    ``network = f_net(n) + s h g 2 m (p - 1)`` bytes, ``idle = h g 2 latency``: two barriers, one of the parts and one of the
-    whole (Zhang et al. 2019, IV-B). One pass is a round, and as many partitions as workers.
+    """Compute and memory as over groups; a round of a group moves what is sent, and each model, to every worker but for its own
+    share: ``network = f_net(n) + s h g r (m' + m) (p - 1)`` bytes, ``idle = h g r 2 latency``: two barriers, one of the parts and
+    one of the whole (Zhang et al. 2019, IV-B). A pass has r rounds, and there are as many partitions as workers; m' is m where
+    models are sent.
     """
-    rounds = work.passes * len(work.rows) if work.workers > 1 else 0
-    models = work.configs * rounds * 2 * work.model_bytes * (work.workers - 1)
+    rounds = work.passes * work.rounds * len(work.rows) if work.workers > 1 else 0
+    both = work.model_bytes + (work.sent_bytes or work.model_bytes)
+    models = work.configs * rounds * both * (work.workers - 1)
     network = _fetch(work, machine, work.n) + models / machine.network
     return Parts(_compute(work, learner), _memory(work, machine), 0.0, network, 2 * rounds * machine.latency)
 

@@ -79,6 +79,11 @@ def state_bytes(learner: Learner, configs: Sequence[Config], width: int, outputs
     return VALUE_BYTES * sum(learner.cost.state_values(config, width, outputs) for config in configs)
 
 
+def gradient_bytes(learner: Learner, configs: Sequence[Config], width: int, outputs: int) -> int:
+    """Return the estimated bytes of a pack's gradients, where partitions of a group send these."""
+    return VALUE_BYTES * learner.cost.gradient_values(configs, width, outputs)
+
+
 def sums_bytes(learner: Learner, configs: Sequence[Config], width: int, outputs: int) -> int:
     """Return the estimated bytes of the sums of one pass: what workers of a split group send each other."""
     return VALUE_BYTES * learner.cost.sums_values(configs, width, outputs)

@@ -14,6 +14,7 @@ from grouplearn.plan.cost.analytical import CLOSED_FORMS, WorkSizes
 from grouplearn.plan.explain import facts as explain
 from grouplearn.plan.explain.measured import Measured, Part
 from grouplearn.plan.physical import PhysicalPlan
+from grouplearn.plan.rounds import rounds_of_epoch
 
 
 def explain_json(physical: PhysicalPlan, choice: Choice, measured: Measured | None = None) -> str:
@@ -103,6 +104,7 @@ def workload(physical: PhysicalPlan, workers: int) -> WorkSizes:
     most = max(passes, default=1) if typical is None else typical
     rows = physical.stats.rows
     first = configs[0]
+    sent = cost.gradient_bytes(bound.learner, configs, physical.width, physical.outputs)
     return WorkSizes(
         rows=rows,
         updates=tuple(bound.learner.cost.updates(first, n_rows, physical.stored) for n_rows in rows),
@@ -114,7 +116,8 @@ def workload(physical: PhysicalPlan, workers: int) -> WorkSizes:
         outputs=physical.outputs,
         row_bytes=physical.row_bytes,
         model_bytes=cost.state_bytes(bound.learner, configs, physical.width, physical.outputs) // max(1, len(configs)),
-        rounds=physical.epoch_rounds,
+        rounds=physical.epoch_rounds if bound.learner.access.in_rounds else rounds_of_epoch(physical, workers),
+        sent_bytes=sent // max(1, len(configs)) if bound.options.send == "gradient" else 0,
     )
 
 

@@ -287,11 +287,11 @@ class RayRun:
         if step.size > 1:
             self._gather(number, step)
             return
-        lost = [taken for taken in step.takes if taken not in self._made]
+        lost = [taken for taken in step.inputs if taken not in self._made]
         if lost:
             raise TrainingFailed(f"step {step.id} takes products of steps {lost}, which are not there any more")
         piece = step.piece if step.round is None else None  # the worker says what is new to it
-        takes = tuple(self._made[taken].taken(piece) for taken in step.takes)
+        takes = tuple(self._made[taken].taken(piece) for taken in step.inputs)
         self._send(number, Supplies(outline, takes), step.pieces)
 
     def _send(self, number: int, supplies: Supplies | None = None, pieces: int = 1) -> None:

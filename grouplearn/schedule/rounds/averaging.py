@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
-from grouplearn.schedule.messages import Blocks, Unit
+from grouplearn.schedule.messages import Blocks, Part, Unit
 from grouplearn.schedule.rounds import stages
 from grouplearn.schedule.rounds.rounds import Rounds
 from grouplearn.schedule.rounds.stages import Shares, Stage
 from grouplearn.schedule.sharded.assignment import Assignment, MakeCourse
-from grouplearn.schedule.sharded.partition import Item, blocks_of, cut_evenly, largest_first
+from grouplearn.schedule.sharded.partition import Item, blocks_of, cut_evenly, largest_first, rows_in
 from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.sharded_operator import ShardedOperator
 from grouplearn.schedule.sharded.unit_progress import Course, Sequential
@@ -22,10 +22,11 @@ from grouplearn.schedule.workload import Workload
 class Averaging(ShardedOperator):
     """Cuts the rows of every group into ``workload.averages.partitions`` runs of blocks, at most one for each block.
 
-    In a round all partitions train the same model, each on its rows, and the mean of what they made, weighted by their rows,
-    is the next one. Nothing goes through a driver: with ``scatter`` every place reduces one part of the parameters and takes
-    all parts, so that 2 m (k - 1) / k bytes reach each of k workers, m the bytes of a model. Models depend on the partitions,
-    never on who has them. Groups of one block, and groups that train side by side, stay whole.
+    In a round all partitions train the same model, each on its rows of an epoch or of some batches, and the mean of what they
+    made, weighted by their rows, is the next one; or they send gradients at it, by whose mean it takes one step. Nothing goes
+    through a driver: with ``scatter`` every place reduces one part of the parameters and takes all parts, so that
+    2 m (k - 1) / k bytes reach each of k workers, m the bytes of a model. Models depend on the partitions, never on who has
+    them. Groups of one block, and groups that train side by side, stay whole.
     Raises ValueError for learners that are not sequential.
     """
 
@@ -84,17 +85,42 @@ def _courses(shares: Mapping[int, Shares], workload: Workload) -> MakeCourse:
         if any(place < 0 for place in places):  # a whole group on its worker
             return Sequential(unit, places, workload.epochs, products, workload.evaluate_epochs)
         own = shares[unit.group]
-        return Rounds(unit, own, workload.epochs, products, partial(_round, own, workload, unit))
+        rounds = rounds_of_epoch(own.blocks, unit, workload)
+        make_round = partial(_round, own, workload, unit, rounds)
+        return Rounds(unit, own, workload.epochs, products, make_round, rounds)
 
     return course
 
 
-def _round(shares: Shares, workload: Workload, unit: Unit, epoch: int) -> list[Stage]:
-    """Return the stages of a round; the centre of trees and stars changes from round to round, and from unit to unit."""
-    reduction, judged = workload.averages.reduce, workload.evaluate_epochs
-    work = stages.work(shares, stages.pieces_of(reduction, len(shares)), light=judged)
-    reduced = stages.reduce(shares, reduction, unit.id + epoch)
-    if not judged:
+def rounds_of_epoch(partitions: Sequence[Blocks], unit: Unit, workload: Workload) -> int:
+    """Return in how many rounds an epoch goes: in each the partition of most batches goes through as many as were asked for.
+
+    A batch is of rows of one block, as many as the unit's configs say.
+    """
+    asked, rows = workload.averages.batches, workload.shared_rows_of(unit)
+    if not asked:
+        return 1
+    size = workload.batch_rows[unit.configs[0]]
+    full = -(-workload.block_rows // size)
+
+    def batches(blocks: Blocks) -> int:
+        last = rows_in(Blocks(blocks.last - 1, blocks.last), rows, workload.block_rows)
+        return (len(blocks) - 1) * full + -(-last // size)
+
+    return max(1, -(-max(map(batches, partitions)) // asked))
+
+
+def _round(shares: Shares, workload: Workload, unit: Unit, rounds: int, number: int) -> list[Stage]:
+    """Return the stages of a round.
+
+    The centre of trees and stars changes from round to round, unless it needs the model before, and from unit to unit.
+    """
+    averages, judged = workload.averages, workload.evaluate_epochs
+    stretch, turn = Part(number % rounds, rounds), unit.id + (0 if averages.from_before else number)
+    light = judged and stretch.number == 0
+    work = stages.work(shares, stages.pieces_of(averages.reduce, len(shares)), light, stretch)
+    reduced = stages.reduce(shares, averages, turn, stretch)
+    if not judged or stretch.number + 1 < rounds:
         return [work, *reduced]
-    centre = shares.places[(unit.id + epoch) % len(shares)]
+    centre = shares.places[turn % len(shares)]
     return [work, *reduced, stages.looks("judge", shares), Stage((stages.RoundTask("update", centre, pieces=2),))]

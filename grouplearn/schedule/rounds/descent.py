@@ -22,11 +22,12 @@ class Descent(Rounds):
     """
 
     def __init__(self, unit: Unit, shares: Shares, workload: Workload, products: Products) -> None:
-        super().__init__(unit, shares, workload.epochs, products, self._round)
-        self._expected, self._judged = workload.epoch_rounds, workload.evaluate_epochs
+        self._expected = workload.epoch_rounds
         self._parts = min(workload.round_parts, len(shares))
         self._complete = 0
         self._copies: tuple[int, ...] = ()
+        super().__init__(unit, shares, workload.epochs, products, self._stretch)
+        self._judged = workload.evaluate_epochs
 
     def begin(self) -> list[Ready]:
         """Return the first ready."""
@@ -40,7 +41,7 @@ class Descent(Rounds):
             self._model = (self._copies[0], *self._model[1:])
         return super().lost(lost_step)
 
-    def _round(self, epoch: int) -> list[Stage]:
+    def _stretch(self, epoch: int) -> list[Stage]:
         """Return the stages of a round; who reduces changes from round to round, and from unit to unit."""
         first = self.unit.id + epoch + self._complete
         places = [self._place(first + part) for part in range(self._parts)]
@@ -68,8 +69,8 @@ class Descent(Rounds):
                 self._model = (*self._model, *last.products)
                 self._complete += 1
                 ends, self._more = not self._more, True
-                return self._enter(self._end_of_epoch() if ends else self._round(self._epoch))
-        self._epoch += last.kind == "update"
+                return self._enter(self._end_of_epoch() if ends else self._stretch(self._round))
+        self._round += last.kind == "update"
         for stage in self._stages[:-1]:
             self._drop(stage)
         self._drop_model()
@@ -79,8 +80,8 @@ class Descent(Rounds):
     def _from_state(self) -> list[Ready]:
         """Go on from a state: to the first round of an epoch, or to the end."""
         self._model, self._complete = self._copies[:1], 0
-        if self._more and self._epoch < self._epochs:
-            return self._enter(self._round(self._epoch))
+        if self._more and self._round < self._epochs:
+            return self._enter(self._stretch(self._round))
         finish = Stage((RoundTask("finish", self._place(self.unit.id)),))
         return self._enter([stages.looks("evaluate", self._shares), finish])
 

@@ -19,8 +19,9 @@ class Rounds(Course):
     """Bulk synchronous rounds of stages; a stage begins when the one before is complete.
 
     The model is what the last stage of a round made: parts, together with what an update noted where every epoch is judged.
-    It is kept until the next one is there. When a worker is lost with products, what is needed of them is made again; where
-    that takes a part of the model that is gone, training begins again (durable runs: from what was kept on disk).
+    It is kept until the next one is there, and what was noted until the next update. An epoch is ``rounds`` rounds. When a
+    worker is lost with products, what is needed of them is made again; where that takes a part of the model that is gone,
+    training begins again (durable runs: from what was kept on disk).
 
     ``make_round`` returns the stages of a round, ``end`` those after the last: a look at all rows, and the result.
     """
@@ -32,27 +33,36 @@ class Rounds(Course):
         epochs: int,
         products: Products,
         make_round: Callable[[int], list[Stage]],
+        rounds: int = 1,
     ) -> None:
         self.unit, self.turn, self.over = unit, 0, False
-        self._shares, self._epochs, self._products, self._make_round = shares, epochs, products, make_round
+        self._shares, self._products, self._make_round = shares, products, make_round
+        self._epochs, self._rounds = epochs, rounds
+        self._judged = any(stage.kind == "update" for stage in make_round(rounds - 1))
         self._model: tuple[int, ...] = ()
+        self._noted: tuple[int, ...] = ()
         self._stages: list[Stage] = []
-        self._at, self._epoch, self._more = 0, 0, True
-        self._inputs: dict[int, tuple[int, ...]] = {}
+        self._at, self._round, self._more = 0, 0, True
+        self._inputs: dict[tuple[int, int | None], tuple[int, ...]] = {}
 
     def begin(self) -> list[Ready]:
         """Return the first ready."""
-        self._model, self._epoch, self._more = (), 0, True
+        self._model, self._noted, self._round, self._more = (), (), 0, True
         return self._enter([Stage((RoundTask("init", self._shares.places[self.unit.id % len(self._shares)]),))])
 
     def takes(self, ready: Ready) -> tuple[int, ...]:
         """Return the steps whose products a task takes; the same tuple for all tasks of a stage that take the same."""
         stage, number = self._stages[ready.stage], ready.number
-        inputs = stage.tasks[number].inputs
-        key = ready.stage if inputs is None else -1 - number
+        task = stage.tasks[number]
+        key = ready.stage, (None if task.inputs is None else number)
         if key not in self._inputs:
-            self._inputs[key] = self._taken(ready.stage, inputs)
+            self._inputs[key] = self._taken(ready.stage, task.inputs)
         return self._inputs[key]
+
+    def before(self, ready: Ready) -> tuple[int, ...]:
+        """Return the step that made a task's part of the model before: the first of all is in one piece."""
+        from_before = self._stages[ready.stage].tasks[ready.number].from_before
+        return (self._model[min(ready.number, len(self._model) - 1)],) if from_before else ()
 
     def started(self, ready: Ready, step: Step) -> None:
         """A task that this course returned begins as ``step``."""
@@ -129,23 +139,21 @@ class Rounds(Course):
             self.end()
             return []
         if last.kind == "init":
-            return self._next(last.products)
+            return self._next(last.products, last.products if self._judged else ())
         parts = next(stage for stage in reversed(self._stages) if stage.kind == "reduce")
-        model = parts.products if last is parts else (*parts.products, *last.products)
-        self._epoch += 1
-        return self._next(model)
+        self._round += 1
+        if last is parts:
+            return self._next(parts.products, self._noted)
+        return self._next((*parts.products, *last.products), last.products)
 
-    def _next(self, model: tuple[int, ...]) -> list[Ready]:
+    def _next(self, model: tuple[int, ...], noted: tuple[int, ...]) -> list[Ready]:
         """Go on from a new model: to the next round, or to the end."""
-        for step in self._model:
+        made = (step for stage in self._stages for step in stage.made.values())
+        for step in sorted({*self._model, *self._noted, *made} - {*model, *noted}):
             self._products.drop(step)
-        for stage in self._stages:
-            for step in stage.made.values():
-                if step not in model:
-                    self._products.drop(step)
-        self._model = model
-        if self._more and self._epoch < self._epochs:
-            return self._enter(self._make_round(self._epoch))
+        self._model, self._noted = model, noted
+        if self._more and self._round < self._epochs * self._rounds:
+            return self._enter(self._make_round(self._round))
         finish = RoundTask("finish", self._shares.places[self.unit.id % len(self._shares)])
         return self._enter([stages.looks("evaluate", self._shares), Stage((finish,))])
 
@@ -159,12 +167,13 @@ class Rounds(Course):
             self.turn,
             task.place,
             task.kind,
-            self._epoch,
+            self._round // self._rounds,
             task.blocks,
             task.kind not in ("work", "evaluate"),
             partition=task.partition,
             piece=task.piece,
             pieces=task.pieces,
+            stretch=task.stretch,
             stage=self._at,
             number=number,
         )
@@ -177,7 +186,7 @@ class Rounds(Course):
             case "work" | "evaluate":
                 return self._model
             case "update":  # what the update before noted, or the first state, comes last
-                return (*self._stages[at - 2].products, *self._stages[at - 1].products, self._model[-1])
+                return (*self._stages[at - 2].products, *self._stages[at - 1].products, *self._noted)
             case "finish":
                 return (*self._model, *self._stages[at - 1].products)
         made = self._stages[at - 1].products if inputs is None else self._stages[at - 1].made
@@ -192,12 +201,17 @@ class Rounds(Course):
             self._stages[at - 2].want(range(len(self._stages[at - 2].tasks)))
 
     def _misses_model(self) -> bool:
-        needed = any(stage.todo and stage.kind in (*_FROM_THE_MODEL, "update", "finish") for stage in self._stages)
-        return needed and any(step not in self._products for step in self._model)
+        """Whether something is gone of the model, or of what was noted, that is needed to go on."""
+        takes_model = any(stage.todo and self._takes_model(stage) for stage in self._stages)
+        needed = (*(self._model if takes_model else ()), *(self._noted if self._stages[-1].kind != "finish" else ()))
+        return any(step not in self._products for step in needed)
 
     def _begin_again(self) -> list[Ready]:
         self._drop_all()
         return self.begin()
+
+    def _takes_model(self, stage: Stage) -> bool:
+        return stage.kind in (*_FROM_THE_MODEL, "finish") or stage.tasks[0].from_before
 
     def _drop(self, stage: Stage) -> None:
         for step in stage.made.values():
@@ -205,7 +219,7 @@ class Rounds(Course):
 
     def _drop_all(self) -> None:
         self._drop_stages()
-        for step in self._model:
+        for step in (*self._model, *self._noted):
             self._products.drop(step)
 
     def _drop_stages(self) -> None:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from grouplearn.schedule.messages import Blocks, Part, StepKind
-from grouplearn.schedule.workload import Reduction
+from grouplearn.schedule.averages import Averages, Reduction
+from grouplearn.schedule.messages import EPOCH, Blocks, Part, StepKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,10 @@ class Shares:
 
 @dataclass(frozen=True, slots=True)
 class RoundTask:
-    """A step of a stage. ``inputs`` are the tasks of the stage before whose products it takes, None for all of them."""
+    """A step of a stage. ``inputs`` are the tasks of the stage before whose products it takes, None for all of them.
+
+    ``from_before``: it takes its part of the model that the round began with, too.
+    """
 
     kind: StepKind
     place: int
@@ -32,6 +35,8 @@ class RoundTask:
     partition: Part | None = None
     piece: Part | None = None
     pieces: int = 1
+    stretch: Part = EPOCH
+    from_before: bool = False
 
 
 @dataclass
@@ -72,12 +77,13 @@ class Stage:
         return range(len(before.tasks)) if inputs is None else inputs
 
 
-def work(shares: Shares, pieces: int, light: bool) -> Stage:
-    """Every partition's pass; ``light``: of what an update made it takes the first piece, without models that were kept."""
+def work(shares: Shares, pieces: int, light: bool, stretch: Part = EPOCH) -> Stage:
+    """Every partition's pass, or some batches of it; ``light``: of what an update made it takes the first piece, without
+    models that were kept."""
     count = len(shares)
     piece = Part(0, 2) if light else None
     tasks = (
-        RoundTask("work", place, blocks, None, Part(number, count), piece, pieces)
+        RoundTask("work", place, blocks, None, Part(number, count), piece, pieces, stretch)
         for number, (place, blocks) in enumerate(zip(shares.places, shares.blocks, strict=True))
     )
     return Stage(tuple(tasks))
@@ -103,19 +109,24 @@ def neighbours(count: int) -> Sequence[tuple[int, ...]]:
     return tuple(tuple(range(first, min(count, first + size))) for first in range(0, count, size))
 
 
-def reduce(shares: Shares, reduction: Reduction, centre: int) -> list[Stage]:
+def reduce(shares: Shares, averages: Averages, centre: int, stretch: Part = EPOCH) -> list[Stage]:
     """Return the stages that make a model of those of all partitions.
 
     Scatter: the place of partition j takes piece j of all. Star: the place of partition ``centre`` takes all of all. Tree: a
     place of each run of neighbours takes theirs, and the centre what these make.
     """
     count, middle = len(shares), shares.places[centre % len(shares)]
-    match reduction:
+
+    def made(place: int, piece: Part | None) -> RoundTask:
+        return RoundTask("reduce", place, piece=piece, stretch=stretch, from_before=averages.from_before)
+
+    match averages.reduce:
         case "scatter":
-            parts = (RoundTask("reduce", shares.places[part], piece=Part(part, count)) for part in range(count))
-            return [Stage(tuple(parts))]
+            return [Stage(tuple(made(shares.places[part], Part(part, count)) for part in range(count)))]
         case "star":
-            return [Stage((RoundTask("reduce", middle),))]
+            return [Stage((made(middle, None),))]
         case "tree":
-            runs = (RoundTask("combine", shares.places[run[0]], inputs=run) for run in neighbours(count))
-            return [Stage(tuple(runs)), Stage((RoundTask("reduce", middle),))]
+            runs = (
+                RoundTask("combine", shares.places[run[0]], inputs=run, stretch=stretch) for run in neighbours(count)
+            )
+            return [Stage(tuple(runs)), Stage((made(middle, None),))]

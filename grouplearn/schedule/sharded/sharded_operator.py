@@ -197,13 +197,17 @@ class ShardedOperator:
             ready.epoch,
             ready.blocks,
             takes,
-            cost=self._workload.cost(unit, ready.kind, ready.blocks, ready.round),
+            cost=self._workload.cost(unit, ready.kind, ready.blocks, ready.round) / ready.stretch.of,
             partition=ready.partition,
             piece=ready.piece,
             pieces=ready.pieces,
             round=ready.round,
+            stretch=ready.stretch,
+            averages=self._workload.averages,
+            before=course.before(ready),
         )
         self._products.take(takes)
+        self._products.take(step.before)
         course.started(ready, step)
         if ready.blocks is not None and ready.place >= 0:
             self._out += self._crew.load(worker, unit.group, self._jobs.shards[unit.group][ready.place])
@@ -250,6 +254,7 @@ class ShardedOperator:
         unit = running.step.unit
         del self._running[worker]
         self._products.give_back(running.step.takes)
+        self._products.give_back(running.step.before)
         self._busy[unit.group] -= 1
         self._beside[unit.id] -= 1
         if self._jobs.isolate_groups or (

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from grouplearn.schedule.invariants import require
-from grouplearn.schedule.messages import Blocks, EpochRound, Part, Step, StepKind, Unit
+from grouplearn.schedule.messages import EPOCH, Blocks, EpochRound, Part, Step, StepKind, Unit
 from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.sums import Pass
 from grouplearn.schedule.visiting import visits
@@ -17,8 +17,8 @@ from grouplearn.schedule.visiting import visits
 class Ready:
     """A step that may begin at a place; void once its course has taken another turn.
 
-    ``urgent``: others wait for what it makes. ``alone``: no other step of the unit may run beside it. ``partition``, ``piece``
-    ``pieces`` and ``round`` are those of its step; courses of rounds know it by its ``stage`` and its ``number`` in there.
+    ``urgent``: others wait for what it makes. ``alone``: no other step of the unit may run beside it. ``partition``, ``piece``,
+    ``pieces``, ``stretch`` and ``round`` are those of its step; courses of rounds know it by its ``stage`` and its ``number``.
     """
 
     course: Course
@@ -32,6 +32,7 @@ class Ready:
     partition: Part | None = None
     piece: Part | None = None
     pieces: int = 1
+    stretch: Part = EPOCH
     stage: int = 0
     number: int = 0
     round: EpochRound | None = None
@@ -79,6 +80,10 @@ class Course(ABC):
     @abstractmethod
     def takes(self, ready: Ready) -> tuple[int, ...]:
         """Return the steps whose products a task takes if it begins now, the state first."""
+
+    def before(self, ready: Ready) -> tuple[int, ...]:  # noqa: ARG002
+        """Return the step whose product a task takes besides those that all tasks of its stage take."""
+        return ()
 
     @abstractmethod
     def started(self, ready: Ready, step: Step) -> None:

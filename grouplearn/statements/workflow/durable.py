@@ -38,9 +38,10 @@ from grouplearn.failures import Failure
 from grouplearn.learners import registry
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.metrics.sums import every_metric
+from grouplearn.schedule.averages import Averages
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.operators import OPERATORS
-from grouplearn.schedule.workload import Averages, Hops, Workload
+from grouplearn.schedule.workload import Hops, Workload
 from grouplearn.search.procedures import PROCEDURES, SearchPlan
 from grouplearn.search.space import Choices, Range
 from grouplearn.sqltext import folded

@@ -141,7 +141,7 @@ def _work_could(manifest: Manifest) -> bool:
     return (
         fits
         and _takes(workers=work.workers, epochs=work.epochs, replicas=work.hops.replicas, seed=work.hops.seed)
-        and _takes(partitions=work.averages.partitions, reduce=work.averages.reduce)
+        and _averages_could(manifest, known)
         and work.rows == rows
         and work.training_rows in ((), rows)
         and max(work.block_rows, work.epoch_rounds, work.round_parts) <= _MOST
@@ -149,6 +149,22 @@ def _work_could(manifest: Manifest) -> bool:
         and (manifest.within is None or manifest.within > 0)
         and all(0 <= each <= _MOST_BYTES for each in (manifest.stored, manifest.outputs))
         and _visits_could(manifest)
+    )
+
+
+def _averages_could(manifest: Manifest, known: Learner | None) -> bool:
+    """Return whether models may be averaged as a run says, and its batches have rows."""
+    averages = manifest.workload.averages
+    taken = _takes(
+        partitions=averages.partitions, reduce=averages.reduce, send=averages.send, sync=averages.batches or "epoch",
+        outer_momentum=averages.momentum, combine=averages.combine,
+    )  # fmt: skip
+    usual = averages.batches == 0 and not averages.from_before
+    return (
+        taken
+        and (averages.send, averages.combine) != ("gradient", "add")
+        and (usual or known is None or known.in_batches)
+        and all(1 <= rows <= _MOST for rows in manifest.workload.batch_rows)
     )
 
 

@@ -29,6 +29,7 @@ from grouplearn.plan.hopping_packs import check_exact, planned_for
 from grouplearn.plan.miniature import Miniature, miniature
 from grouplearn.plan.physical import PhysicalPlan, plan
 from grouplearn.plan.replaying import repeated
+from grouplearn.plan.rounds import by_rounds
 from grouplearn.runtime.simulated import Costs, Exchange, Timeline, simulate
 from grouplearn.schedule.messages import Blocks, Step
 from grouplearn.schedule.operators import operator
@@ -78,7 +79,8 @@ def _candidates(
     small = miniature(physical, workers)
 
     def candidate(name: str) -> Candidate:
-        its = small if name != "mop" else miniature(planned_for(physical, name, workers), workers)
+        own = by_rounds(planned_for(physical, name, workers), name, workers)
+        its = small if own is physical else miniature(own, workers)
         return _candidate(its, name, workers, cancelled)
 
     if every or first not in names or len(names) == 1:
@@ -147,9 +149,10 @@ def costs_of(small: Miniature) -> Costs:
     width, outputs = physical.width, physical.outputs
 
     @functools.cache
-    def of_pack(numbers: tuple[int, ...]) -> tuple[int, int]:
+    def of_pack(numbers: tuple[int, ...]) -> tuple[int, ...]:
         configs = tuple(physical.bound.configs[number] for number in numbers)
-        return cost.state_bytes(learner, configs, width, outputs), cost.sums_bytes(learner, configs, width, outputs)
+        kinds = (cost.state_bytes, cost.sums_bytes, cost.gradient_bytes)
+        return tuple(n_bytes(learner, configs, width, outputs) for n_bytes in kinds)
 
     def share(group: int, blocks: Blocks) -> float:
         rows = sizes[group]
@@ -188,6 +191,7 @@ def costs_of(small: Miniature) -> Costs:
         groups=small.tasks_of,
         state_bytes=lambda unit: float(of_pack(unit.configs)[0]),
         sums_bytes=lambda unit: float(of_pack(unit.configs)[1]),
+        gradient_bytes=lambda unit: float(of_pack(unit.configs)[2]),
         exchange=exchange,
         overhead=overhead,
         bandwidth=machine.network,
@@ -242,12 +246,12 @@ def _extrapolated(half: Timeline, timeline: Timeline, small: Miniature) -> tuple
 
 def schedule_of(physical: PhysicalPlan, choice: Choice) -> tuple[Bar, ...]:
     """Return the simulated schedule of the chosen operator, for a chart."""
-    timeline = _simulated(
-        Miniature(physical, physical.epochs, len(physical.units)),
-        choice.operator,
-        choice.simulated,
-        physical.load_seconds,
-    )
+    rounds = by_rounds(physical, choice.operator, choice.simulated)
+    whole = Miniature(physical, physical.epochs, len(physical.units))
+    if rounds is not physical:  # the first of many
+        whole = miniature(rounds, choice.simulated)
+        whole = whole.shortened(whole.epochs)
+    timeline = _simulated(whole, choice.operator, choice.simulated, physical.load_seconds)
     return tuple(
         Bar(
             interval.worker,

@@ -9,20 +9,22 @@ import numpy as np
 from grouplearn.data import shard
 from grouplearn.data.dataset import Group, has_label
 from grouplearn.interrupting import watched
+from grouplearn.learners.contract.ways import batch_rows
 from grouplearn.schedule.workload import Workload
 from grouplearn.train.job import Job
 from grouplearn.train.rows.sampled import share_of
 
 
 def with_training_rows(workload: Workload, job: Job) -> Workload:
-    """Return the workload with the rows that train, of groups of several blocks; sums need to know of all rows alone."""
+    """Return the workload with the rows that train, of groups of several blocks, and those of batches; sums need to know of all
+    rows alone."""
     if not workload.in_gangs or max(workload.workers, workload.averages.partitions) < 2:
         return workload
     rows = list(workload.rows)
     for group in watched(job.groups):
         if group.n_rows > workload.block_rows:
             rows[group.id] = _training_rows(job, group)
-    return replace(workload, training_rows=tuple(rows))
+    return replace(workload, training_rows=tuple(rows), batch_rows=batch_rows(job.trainer, job.configs))
 
 
 def _training_rows(job: Job, group: Group) -> int:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
 
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Totals
-from grouplearn.kernels import networks
-from grouplearn.kernels.algebra import logarithm, product
+from grouplearn.kernels.algebra import logarithm
 from grouplearn.kernels.linear import stochastic_gradient as kernel
 from grouplearn.learners.contract.access import PASSES, AccessPattern
 from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value, solver_named
@@ -22,10 +19,11 @@ from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import Link, Problem, Task
 from grouplearn.learners.contract.state import Artifact, State, Tensors, has_tensors_of
-from grouplearn.learners.contract.ways import AveragingLearner
+from grouplearn.learners.contract.ways import BatchesLearner, Piece, Visit
 from grouplearn.learners.linear import linear_model
 from grouplearn.learners.linear.cost import SGD
 from grouplearn.learners.linear.linear_learner import LinearLearner
+from grouplearn.learners.linear.stochastic_gradient import rows
 from grouplearn.learners.linear.stochastic_gradient import state as sgd_state
 
 LEARNING_RATE = Hyperparameter(
@@ -73,7 +71,7 @@ _PATIENCE = 5
 _CURVATURE = {"squared": 1.0, "logistic": 0.25, "softmax": 0.5, "hinge": 1.0, "squared_hinge": 2.0}
 
 
-class SgdLearner(LinearLearner, AveragingLearner):
+class SgdLearner(LinearLearner, BatchesLearner):
     """Stochastic gradient descent for the linear learner ``of``, whose objective and models it shares.
 
     An epoch visits every row once, block by block, each in a shuffled order of its own that depends on (seed, epoch, number of
@@ -83,9 +81,9 @@ class SgdLearner(LinearLearner, AveragingLearner):
 
     After t steps η = η₀ (constant), η₀/√(1 + t) or η₀/(1 + γ·t) with γ = η₀·l2/Σwᵢ (Bottou 2012), without l2 or a mean of
     steps at least such that η is halved in the first epoch; η₀ is ``learning_rate`` by the curvature of the loss and the mean
-    of ‖x‖² + 1, longer rows counting more, in the block that is seen first (``_steepness``). l2 shrinks one number per config,
-    l1 is the cumulative penalty of Tsuruoka, Tsujii & Ananiadou (2009), within an epoch, in kernels that touch the columns of
-    a row and no other. A model's bits depend on no other config and on no processor.
+    of ‖x‖² + 1, longer rows counting more, in the block that is seen first (``rows.steepness``). l2 shrinks one number per
+    config, l1 is the cumulative penalty of Tsuruoka, Tsujii & Ananiadou (2009), within an epoch, in kernels that touch the
+    columns of a row and no other. A model's bits depend on no other config and on no processor.
 
     The state is that of ``sgd_state``: ``unscaled``, ``paid``, ``beyond`` (c, k, d) and others of ``kernel.Models``;
     ``objective``, ``visited`` and ``seen`` sum losses, rows and their weights in the ``epoch``, ``rate`` is one over curvature
@@ -94,6 +92,7 @@ class SgdLearner(LinearLearner, AveragingLearner):
 
     solver: ClassVar[str] = "sgd"
     averaged: ClassVar[tuple[str, ...]] = sgd_state.WIDE
+    parameters: ClassVar[tuple[str, ...]] = ("unscaled", "intercept")
     of: ClassVar[Learner]
     l2: ClassVar[Hyperparameter] = linear_model.GLM_L2
     default_epochs: ClassVar[int | None] = 50
@@ -140,7 +139,17 @@ class SgdLearner(LinearLearner, AveragingLearner):
 
         A group's blocks may be passed in several calls. Raises Diverged when the group has no rows, or nothing to learn from.
         """
-        whole = shard.totals
+        return self.train_batches(problem, configs, state, shard, Visit(epoch, 0, shard.n_rows, begins=False))
+
+    def batch_rows(self, config: Config) -> int:
+        """Return ``batch_size``."""
+        return int(_number(config, BATCH_SIZE))
+
+    def train_batches(
+        self, problem: Problem, configs: Sequence[Config], state: State, block: Shard, visit: Visit
+    ) -> State:
+        """Return the state after some batches of a block, or of several all batches; as ``train``."""
+        shard, whole = block, block.totals
         if not whole.n_rows:
             raise Diverged("there are no training rows")
         active = np.flatnonzero(~state.done).tolist()
@@ -148,16 +157,20 @@ class SgdLearner(LinearLearner, AveragingLearner):
             return state
         self.check_labels(shard.y, shard.weight)
         picked = [configs[index] for index in active]
-        blocks = _blocks(problem, picked[0], shard, epoch)
+        blocks = rows.blocks_of(problem, self.batch_rows(picked[0]), shard, visit)
         tensors = sgd_state.chosen(state.tensors, active)
-        tensors = self._penalised(picked, _epoch_begun(tensors, epoch), whole)
+        tensors = self._penalised(picked, _epoch_begun(tensors, visit), whole)
         if not tensors["rate"].all():
-            tensors = self._begun(problem, picked, tensors, _steepness(blocks[0]), whole)
+            tensors = self._begun(problem, picked, tensors, rows.steepness(blocks[0]), whole)
         models = kernel.descend(sgd_state.models_of(tensors), self._descent(problem, picked, tensors, whole), blocks)
-        tensors |= {**sgd_state.tensors_of(models), "visited": tensors["visited"] + shard.n_rows}
-        for block in blocks:
-            tensors["seen"] = tensors["seen"] + block.weight.sum() * block.weighed
-        return _ended(State(sgd_state.updated(state, active, tensors), state.done), configs, active, whole)
+        tensors |= {
+            **sgd_state.tensors_of(models),
+            "visited": tensors["visited"] + sum(len(each.order) for each in blocks),
+        }
+        for each in blocks:
+            tensors["seen"] = tensors["seen"] + rows.seen(each)
+        after = State(sgd_state.updated(state, active, tensors), state.done)
+        return _ended(after, configs, active, whole, _objectives(after.tensors))
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
         """Return the predicted means or probabilities, shape (n, n_configs, n_outputs)."""
@@ -187,40 +200,59 @@ class SgdLearner(LinearLearner, AveragingLearner):
         """Return the state of which these are all parts, in order."""
         return sgd_state.of_parts(parts, done)
 
-    def gradient(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard) -> Tensors:
-        """Return what a shard sends where gradients are sent: sums over its rows at the models of the state as they are.
+    def gradient(
+        self, problem: Problem, configs: Sequence[Config], state: State, block: Shard, visit: Visit
+    ) -> dict[str, npt.NDArray[Any]]:
+        """Return sums over the rows visited at the models as they are.
 
-        ``gradient`` (c, k, d), ``by_intercept`` and ``losses`` (c, k), ``rows``, ``weight``, Σ w̃ᵢ, and ``square``, Σ w̃ᵢ‖xᵢ‖².
-        Sums of several shards are added tensor by tensor, and part by part of ``gradient``.
+        ``gradient`` (c, k, d), ``by_intercept`` (c, k), ``losses`` (c,) with penalties, ``rows``, ``weight``, Σ w̃ᵢ, and
+        ``square``, Σ w̃ᵢ‖xᵢ‖² (1,).
         """
-        whole = shard.totals
-        self.check_labels(shard.y, shard.weight)
-        blocks = _blocks(problem, configs[0], shard, 0)
-        tensors = self._begun(problem, configs, state.tensors, 1.0, whole)
-        descent = self._descent(problem, configs, self._penalised(configs, tensors, whole), whole)
-        gradient, by_intercept, losses = kernel.gradients(sgd_state.models_of(tensors), descent, blocks)
-        square = sum(kernel.mean_square(block) * len(block.y) for block in blocks)
-        weight = sum(float(block.weight.sum() * block.weighed) for block in blocks)
-        rows = {"rows": np.array(float(shard.n_rows)), "square": np.array(float(square)), "weight": np.array(weight)}
-        return {"gradient": gradient, "by_intercept": by_intercept, "losses": losses, **rows}
+        whole = block.totals
+        self.check_labels(block.y, block.weight)
+        visited = rows.blocks_of(problem, self.batch_rows(configs[0]), block, visit)
+        tensors = self._penalised(configs, self._begun(problem, configs, state.tensors, 1.0, whole), whole)
+        models = sgd_state.models_of(tensors)
+        gradient, by_intercept, losses = kernel.gradients(
+            models, self._descent(problem, configs, tensors, whole), visited
+        )
+        square = sum(kernel.mean_square(each) * len(each.order) for each in visited)
+        weight = sum(rows.seen(each) for each in visited)
+        return {
+            "gradient": gradient,
+            "by_intercept": by_intercept,
+            "losses": _added(losses) + weight * _penalties(tensors),
+            "rows": np.array([float(sum(len(each.order) for each in visited))]),
+            "square": np.array([float(square)]),
+            "weight": np.array([weight]),
+        }
 
-    def stepped(self, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors, whole: Totals) -> State:
-        """Return the state after one step by the mean gradient of ``sums``; configs that are done stay as they are."""
+    def stepped(
+        self,
+        problem: Problem,
+        configs: Sequence[Config],
+        state: State,
+        sums: Tensors,
+        whole: Totals,
+        piece: Piece,
+    ) -> State:
+        """Return a piece of the state after one step by the mean gradient: all columns take it, each by itself."""
+        del piece
         active = np.flatnonzero(~state.done).tolist()
         if not active:
             return state
-        picked, rows = [configs[index] for index in active], float(sums["rows"])
+        picked, count = [configs[index] for index in active], float(sums["rows"][0])
         tensors = self._penalised(picked, sgd_state.chosen(state.tensors, active), whole)
-        tensors = self._begun(problem, picked, tensors, float(sums["square"]) / rows + 1.0, whole)
-        tensors |= {"objective": sums["losses"][active], "visited": np.full(len(active), rows)}
-        tensors["seen"] = np.full(len(active), float(sums["weight"]))
+        tensors = self._begun(problem, picked, tensors, float(sums["square"][0]) / count + 1.0, whole)
+        tensors |= {"visited": np.full(len(active), count), "seen": np.full(len(active), float(sums["weight"][0]))}
         descent = self._descent(problem, picked, tensors, whole)
         slower = 1.0 + descent.decay * tensors["step"]
         rate = descent.rate / np.where(descent.rooted > 0, np.sqrt(slower), slower)
-        by_weights, by_intercept = sums["gradient"][active] / rows, sums["by_intercept"][active] / rows
+        by_weights, by_intercept = sums["gradient"][active] / count, sums["by_intercept"][active] / count
         wanted = descent.with_intercept[:, None]
         after = sgd_state.stepped(State(tensors, state.done[active]), rate, by_weights, by_intercept * wanted)
-        return _ended(State(sgd_state.updated(state, active, after.tensors), state.done), configs, active, whole)
+        found = State(sgd_state.updated(state, active, after.tensors), state.done)
+        return _ended(found, configs, active, whole, sums["losses"] / sums["weight"])
 
     # --- what is as of the learner itself ---------------------------------------------------------------------------
 
@@ -249,7 +281,7 @@ class SgdLearner(LinearLearner, AveragingLearner):
     ) -> sgd_state.Arrays:
         """Return the tensors with the length of steps, and the first intercept, of configs that have not begun.
 
-        ``steepness`` is what ‖x‖² + 1 is of a row: its mean where all rows make a step together, else see ``_steepness``.
+        ``steepness`` is what ‖x‖² + 1 is of a row: its mean where all rows make a step together, else see ``rows.steepness``.
         """
         fresh, loss = tensors["rate"] == 0, self.loss(problem, configs[0])
         curvature = _CURVATURE.get(loss, max(1.0, whole.label_mean + 2.0 * whole.label_scale))
@@ -285,40 +317,18 @@ class SgdLearner(LinearLearner, AveragingLearner):
         )
 
 
-def _steepness(block: kernel.Rows) -> float:
-    """Return Σ lᵢ² / Σ lᵢ of the rows of a block, ``lᵢ = w̃ᵢ·(‖xᵢ‖² + 1)``: the mean of l as a step sees it that is made by a row.
-
-    Steps of up to twice its inverse keep the squares of what is left from growing, however much rows differ in length: a mean
-    of l would do so only where all are alike (Bach & Moulines 2013, section 2.2).
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        long = (_squares(block.x) + 1.0) * block.weight * block.weighed
-        return float(product(long[None], long[:, None])[0, 0] / product(np.ones((1, len(long))), long[:, None])[0, 0])
-
-
-def _squares(x: Matrix) -> FloatArray:
-    """Return ‖x‖² of each row (n,), summed in the order of columns, of dense and sparse rows alike."""
-    if isinstance(x, scipy.sparse.csr_matrix):
-        squares: FloatArray = x.astype(np.float64).power(2) @ np.ones(x.shape[1])
-        return squares
-    squares = np.zeros(len(x))
-    for column in range(x.shape[1]):
-        squares += np.square(x[:, column], dtype=np.float64)
-    return squares
-
-
-def _epoch_begun(tensors: sgd_state.Arrays, epoch: int) -> sgd_state.Arrays:
-    """Return the tensors with nothing summed of an epoch that begins, and what is owed to l1 paid or forgiven.
+def _epoch_begun(tensors: sgd_state.Arrays, visit: Visit) -> sgd_state.Arrays:
+    """Return the tensors with nothing summed of an epoch or a round that begins, and what is owed to l1 paid or forgiven.
 
     Otherwise weights that were 0 while steps were long would owe more than short steps can ever pay.
     """
-    begins = tensors["epoch"] != epoch
+    begins = (tensors["epoch"] != visit.epoch) | visit.begins
     tensors = {
         **tensors,
         "objective": np.where(begins[:, None], 0.0, tensors["objective"]),
         "visited": np.where(begins, 0.0, tensors["visited"]),
         "seen": np.where(begins, 0.0, tensors["seen"]),
-        "epoch": np.full_like(tensors["epoch"], epoch),
+        "epoch": np.full_like(tensors["epoch"], visit.epoch),
     }
     if "paid" in tensors and begins.any():
         paid = kernel.settled(tensors["unscaled"], tensors["paid"], tensors["due"])
@@ -339,18 +349,6 @@ def _averages(config: Config) -> bool:
     return _number(config, linear_model.L1) == 0 if asked is None else bool(asked)
 
 
-def _blocks(problem: Problem, config: Config, shard: Shard, epoch: int) -> list[kernel.Rows]:
-    """Return the rows of each block that has any, in the order of an epoch."""
-    whole, batch_size = shard.totals, int(_number(config, BATCH_SIZE))
-    blocks = []
-    for number, (start, stop) in enumerate(itertools.pairwise(shard.bounds), start=shard.first):
-        if stop > start:
-            order = networks.visiting_order(problem.seed, epoch, stop - start, number)
-            parts = (shard.x[start:stop], shard.y[start:stop], shard.weight[start:stop])
-            blocks.append(kernel.Rows(*parts, order, batch_size, whole.n_rows / whole.weight))
-    return blocks
-
-
 def _first_intercept(loss: kernel.Loss, problem: Problem, whole: Totals) -> float:
     """Return the score that predicts the mean label, 0 of more classes than two and of margins."""
     mean = whole.label_mean
@@ -361,24 +359,37 @@ def _first_intercept(loss: kernel.Loss, problem: Problem, whole: Totals) -> floa
     return of_means.get(loss, float(logarithm(np.array(max(mean, 1e-6)))) if loss == "poisson" else 0.0)
 
 
-def _objectives(tensors: sgd_state.Arrays) -> FloatArray:
-    """Return the objective of each config by its rows' weight (c,), NaN where it is not finite."""
-    data = tensors["objective"][:, 0]
-    for output in range(1, tensors["objective"].shape[1]):
-        data = data + tensors["objective"][:, output]
+def _added(by_output: FloatArray) -> FloatArray:
+    """Return the sums (c,) over outputs (c, k), in their order."""
+    total: FloatArray = by_output[:, 0]
+    for output in range(1, by_output.shape[1]):
+        total = total + by_output[:, output]
+    return total
+
+
+def _penalties(tensors: sgd_state.Arrays) -> FloatArray:
+    """Return the penalties (c,) of a row."""
     absolute, square = kernel.norms(sgd_state.models_of(tensors))
+    penalties: FloatArray = tensors["l1"] * absolute + 0.5 * tensors["l2"] * square
+    return penalties
+
+
+def _objectives(tensors: sgd_state.Arrays) -> FloatArray:
+    """Return the objective of each config by its rows' weight (c,)."""
     with np.errstate(all="ignore"):
-        loss = data / tensors["seen"] + tensors["l1"] * absolute + 0.5 * tensors["l2"] * square
-    return np.where(np.isfinite(loss), loss, np.nan)
+        return _added(tensors["objective"]) / tensors["seen"] + _penalties(tensors)
 
 
-def _ended(state: State, configs: Sequence[Config], active: Sequence[int], whole: Totals) -> State:
+def _ended(
+    state: State, configs: Sequence[Config], active: Sequence[int], whole: Totals, objectives: FloatArray
+) -> State:
     """Return the state with configs done whose losses are not finite or, at the end of an epoch, stay where they are."""
     tensors, done = dict(state.tensors), state.done.copy()
     trained = np.zeros_like(done)
     trained[list(active)] = True
-    sound = np.isfinite(tensors["objective"]).all(axis=1) & np.isfinite(tensors["intercept"]).all(axis=1)
-    loss, best = _objectives(tensors) * whole.weight, tensors["best"]
+    finite = np.isfinite(objectives)
+    sound = finite & np.isfinite(tensors["objective"]).all(axis=1) & np.isfinite(tensors["intercept"]).all(axis=1)
+    loss, best = np.where(finite, objectives, np.nan) * whole.weight, tensors["best"]
     tolerance = linear_model.column(configs, TOLERANCE)
     tensors["loss"] = np.where(trained, np.where(sound, loss, np.nan), tensors["loss"])
     ends = trained & sound & (tensors["visited"] >= whole.n_rows)

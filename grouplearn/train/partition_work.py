@@ -1,0 +1,128 @@
+"""What one partition does in a round: a pass over its rows, some batches of them, or the sums of their gradients."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data.shard import Shard
+from grouplearn.learners.contract import averaging
+from grouplearn.learners.contract.state import State, Tensors
+from grouplearn.learners.contract.ways import AveragingLearner, BatchesLearner, Piece, Visit
+from grouplearn.schedule.messages import Step
+from grouplearn.train.fit import blocks_visited
+from grouplearn.train.pack import Pack, Training
+
+#: What is cut of the sums that partitions hand over.
+_CUT = ("gradient",)
+
+
+@dataclass
+class TrainedModel:
+    """The model after a partition's rows of a round."""
+
+    learner: AveragingLearner
+    state: State
+    weight: float
+
+    @property
+    def done(self) -> npt.NDArray[np.bool_]:
+        """Which configs need no further epoch."""
+        return self.state.done
+
+    def piece(self, piece: Piece) -> Tensors:
+        """Return a part of the state."""
+        return self.learner.part(self.state, *piece)
+
+
+@dataclass
+class GradientSums:
+    """The sums of a partition's gradients in a round; every piece has what is not cut."""
+
+    sums: Mapping[str, npt.NDArray[Any]]
+    weight: float
+    done: npt.NDArray[np.bool_]
+
+    def piece(self, piece: Piece) -> Tensors:
+        """Return a part of the sums."""
+        return every_piece(self.sums, _CUT, piece)
+
+
+#: What a partition hands over: of which rows' weight, which configs are done, and its pieces.
+Work = TrainedModel | GradientSums
+
+
+def trained(pack: Pack, training: Training, step: Step) -> TrainedModel:
+    """Return the model after the partition's rows of a round, from the model that all partitions have.
+
+    Where models are added, each partition goes 1/K of the way of its steps, K the number of partitions (``averaging.slower``).
+    """
+    learner, rows = cast(AveragingLearner, pack.learner), pack.prepared.train.read()
+    if step.averages.combine == "add" and step.partition is not None:
+        slower = (averaging.slower(config, pack.learner, step.partition.of) for config in pack.configs)
+        pack = replace(pack, configs=tuple(slower))
+    if not step.averages.batches:
+        state = blocks_visited(pack, learner, training, rows) if rows.n_rows else training.state
+        return TrainedModel(learner, state, float(rows.weight.sum()))
+    state, weight = training.state, 0.0
+    for block, visit in _visits(pack, rows, training.epochs, step):
+        pack.check()
+        state = cast(BatchesLearner, learner).train_batches(pack.prepared.problem, pack.configs, state, block, visit)
+        weight += _weight(block, visit)
+    return TrainedModel(learner, state, weight)
+
+
+def gradients(pack: Pack, training: Training, step: Step) -> GradientSums:
+    """Return the sums of gradients over the partition's rows of a round, at the model that all partitions have."""
+    learner, rows = cast(BatchesLearner, pack.learner), pack.prepared.train.read()
+    found, weight = [], 0.0
+    for block, visit in _visits(pack, rows, training.epochs, step):
+        pack.check()
+        found.append(learner.gradient(pack.prepared.problem, pack.configs, training.state, block, visit))
+        weight += _weight(block, visit)
+    return GradientSums(added(found), weight, training.state.done)
+
+
+def added(sums: Sequence[Tensors]) -> dict[str, npt.NDArray[Any]]:
+    """Return the sums of sums, tensor by tensor, in their order."""
+    total = dict(sums[0]) if sums else {}
+    for each in sums[1:]:
+        total = {name: total[name] + each[name] for name in total}
+    return total
+
+
+def every_piece(tensors: Tensors, names: Sequence[str], piece: Piece) -> dict[str, npt.NDArray[Any]]:
+    """Return a part of tensors of which some are cut, and all the others."""
+    kept = {name: tensor for name, tensor in tensors.items() if name not in names}
+    return {**kept, **averaging.cut(tensors, names, *piece)}
+
+
+def _visits(pack: Pack, rows: Shard, epoch: int, step: Step) -> Iterator[tuple[Shard, Visit]]:
+    """Yield the blocks of a partition with what a round visits of them: of all B batches those from B·r/R to B·(r + 1)/R.
+
+    So all partitions are through with an epoch at the same time, whichever has more rows.
+    """
+    size = cast(BatchesLearner, pack.learner).batch_rows(pack.configs[0])
+    bounds = rows.bounds
+    counts = [-(-(stop - start) // size) for start, stop in itertools.pairwise(bounds)]
+    number, of = step.stretch.number, step.stretch.of
+    first, last = (sum(counts) * each // of for each in (number, number + 1))
+    before, begins = 0, True
+    for place, count in enumerate(counts):
+        start, stop = max(first - before, 0), min(last - before, count)
+        if start < stop:
+            block = rows.first + place
+            whole = rows if len(counts) == 1 else rows.part(block, block + 1)
+            yield whole, Visit(epoch, start * size, min(whole.n_rows, stop * size), begins)
+            begins = False
+        before += count
+
+
+def _weight(block: Shard, visit: Visit) -> float:
+    """Return the weight of rows that are visited, as if all rows of their block weighed the same."""
+    return float(block.weight.sum()) * ((visit.stop - visit.start) / block.n_rows)
