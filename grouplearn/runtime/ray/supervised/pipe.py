@@ -18,6 +18,7 @@ from grouplearn.data.lists import Lists
 from grouplearn.learners.contract.problem import Task
 from grouplearn.runtime.ray.network import LearnerCode
 from grouplearn.runtime.ray.settings import Cluster
+from grouplearn.schedule.averages import Averages
 from grouplearn.schedule.messages import (
     Discard,
     EpochRound,
@@ -159,7 +160,7 @@ class Idle:
 #: Results as workers write them; trials of a search carry their states.
 WRITTEN_KINDS = (*RESULT_KINDS, Carried)
 KINDS = (
-    *WRITTEN_KINDS, Absent, Begin, Broken, Cluster, Connected, Dataset, DatasetFiles, Discard, EpochRound, Finish,
+    *WRITTEN_KINDS, Absent, Averages, Begin, Broken, Cluster, Connected, Dataset, DatasetFiles, Discard, EpochRound, Finish,
     GroupTable, Idle, Job, Joined, LearnerCode, Lists, Load, Lost, News, Orders, Part, Release, Run, RunStep, Step,
     StepAnswer, StepEnded, Stop, Task, UnitEnded,
 )  # fmt: skip
