@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from grouplearn.learners.contract.access import BOOSTING, PASSES, ROUNDS, SUMS, AccessName, AccessPattern
+from grouplearn.schedule import closed_forms
+from grouplearn.schedule.closed_forms import ClosedForm
 from grouplearn.schedule.messages import Operator, Unit
 from grouplearn.schedule.mop.hopper import Mop
 from grouplearn.schedule.rounds.averaging import Averaging
@@ -40,7 +42,7 @@ class Declaration:
 
     ``models_depend_on`` says on what, where they are its own. ``whole``: it runs a unit as a whole, and so visits the blocks of
     a group in an order that nothing else in a round changes. ``steady``: so does one that does not, and on any number of workers.
-    ``divides`` the rows of every group among workers.
+    ``divides`` the rows of every group among workers. Without a ``closed_form`` of what it costs, it is simulated only.
     """
 
     make: Callable[[Iterable[Unit], Workload], Operator]
@@ -49,6 +51,7 @@ class Declaration:
     whole: bool = False
     divides: bool = False
     steady: bool = False
+    closed_form: ClosedForm | None = None
 
     def how(self, access: AccessPattern) -> Runs:
         """Return how it runs learners of an access pattern."""
@@ -72,8 +75,12 @@ _NO_ROUNDS = Runs((), "only what trains one block of columns after the other goe
 _STAYS_WHOLE = Runs((), "each of its rounds takes what the one before made of all rows of a group, on one worker")
 OPERATORS: Mapping[str, Declaration] = MappingProxyType(
     {
-        GroupTaskParallel.name: Declaration(lambda units, _: GroupTaskParallel(units), whole=True),
-        ModelTaskParallel.name: Declaration(lambda units, _: ModelTaskParallel(units), whole=True),
+        GroupTaskParallel.name: Declaration(
+            lambda units, _: GroupTaskParallel(units), whole=True, closed_form=closed_forms.group_task_parallel
+        ),
+        ModelTaskParallel.name: Declaration(
+            lambda units, _: ModelTaskParallel(units), whole=True, closed_form=closed_forms.model_task_parallel
+        ),
         Gap.name: Declaration(
             Gap,
             {
@@ -82,6 +89,7 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
                 ),
                 ROUNDS.name: _STAYS_WHOLE,
             },
+            closed_form=closed_forms.gap,
         ),
         Mop.name: Declaration(
             Mop,
@@ -104,15 +112,18 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
             models_depend_on="the number of partitions",
             divides=True,
             steady=True,
+            closed_form=closed_forms.averaging,
         ),
         CoordinateDescent.name: Declaration(
             CoordinateDescent,
             {access.name: _NO_ROUNDS for access in (SUMS, PASSES, BOOSTING)},
+            closed_form=closed_forms.coordinate_descent,
         ),
         DataParallel.name: Declaration(
             DataParallel,
             _of_gangs("its workers are processes that talk to each other in every batch or tree"),
             divides=True,
+            closed_form=closed_forms.data_parallel,
         ),
         Switching.name: Declaration(
             Switching, _of_gangs("it ends in data parallelism, whose workers are processes"), divides=True

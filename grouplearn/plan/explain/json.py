@@ -10,11 +10,12 @@ from typing import Any
 from grouplearn.kernels.build import builds
 from grouplearn.plan.choose import Candidate, Choice
 from grouplearn.plan.cost import durations as cost
-from grouplearn.plan.cost.analytical import CLOSED_FORMS, WorkSizes
 from grouplearn.plan.explain import facts as explain
 from grouplearn.plan.explain.measured import Measured, Part
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.plan.rounds import rounds_of_epoch
+from grouplearn.schedule.closed_forms import WorkSizes
+from grouplearn.schedule.operators import OPERATORS
 
 
 def explain_json(physical: PhysicalPlan, choice: Choice, measured: Measured | None = None) -> str:
@@ -87,7 +88,7 @@ def _operator(candidate: Candidate, physical: PhysicalPlan, choice: Choice) -> d
 
 def _closed_form(candidate: Candidate, physical: PhysicalPlan, workers: int) -> dict[str, float] | None:
     """Return kingpin's parts of the operator's time, summed over workers, and their total; None without a closed form."""
-    form = CLOSED_FORMS.get(candidate.operator)
+    form = OPERATORS[candidate.operator].closed_form
     if form is None:
         return None
     known = physical.rates.of(physical.bound.learner.way)

@@ -8,12 +8,40 @@ reading from memory has weight 0, as the measured f_grad reads its rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from types import MappingProxyType
+from typing import Protocol
 
 from grouplearn.learners.contract.cost import Coefficients
-from grouplearn.plan.cost.coefficients import Machine
+
+
+class Speeds(Protocol):
+    """What is known of the machines."""
+
+    @property
+    def memory(self) -> float:
+        """Bytes per second from memory."""
+        ...
+
+    @property
+    def disk(self) -> float:
+        """Bytes per second from disk."""
+        ...
+
+    @property
+    def network(self) -> float:
+        """Bytes per second between workers."""
+        ...
+
+    @property
+    def latency(self) -> float:
+        """Seconds of a message."""
+        ...
+
+    @property
+    def exchange(self) -> float:
+        """Seconds of a round of a gang."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +106,10 @@ class Parts:
         return (by.compute * self.compute + io + by.network * self.network) / workers + by.idle * self.idle
 
 
-def group_task_parallel(work: WorkSizes, learner: Coefficients, machine: Machine) -> Parts:
+ClosedForm = Callable[[WorkSizes, Coefficients, Speeds], Parts]
+
+
+def group_task_parallel(work: WorkSizes, learner: Coefficients, machine: Speeds) -> Parts:
     """``comp = h [s f_grad(n) + Σ (s f_update η_i + f_step steps_i)]``, ``memory = f_mem(s h n)``, ``network = f_net(n)``,
     ``idle = (1 - 1/p) [f_net(n_max) + comp of the largest group]``.
     """
@@ -86,7 +117,7 @@ def group_task_parallel(work: WorkSizes, learner: Coefficients, machine: Machine
     return Parts(_compute(work, learner), _memory(work, machine), 0.0, _fetch(work, machine, work.n), idle)
 
 
-def model_task_parallel(work: WorkSizes, learner: Coefficients, machine: Machine) -> Parts:
+def model_task_parallel(work: WorkSizes, learner: Coefficients, machine: Speeds) -> Parts:
     """As task parallelism over groups, but a task is one config: ``disk = f_disk(max(0, s - p) n)``, ``network = f_net(p n)``,
     ``idle = (1 - 1/p) [f_disk(n_max) + comp of one config of the largest group]``.
 
@@ -102,7 +133,7 @@ def model_task_parallel(work: WorkSizes, learner: Coefficients, machine: Machine
     return Parts(compute, _memory(work, machine), disk, network, idle)
 
 
-def data_parallel(work: WorkSizes, learner: Coefficients, machine: Machine) -> Parts:
+def data_parallel(work: WorkSizes, learner: Coefficients, machine: Speeds) -> Parts:
     """Compute and memory as over groups; every update is a ring all-reduce: ``network = f_net(n) + s h Σ steps_i 2 m (p - 1)``
     bytes, ``idle = s h Σ steps_i [2 (p - 1) latency + exchange]``: linear in configs, passes, batches and groups (kingpin 3.3).
 
@@ -115,7 +146,7 @@ def data_parallel(work: WorkSizes, learner: Coefficients, machine: Machine) -> P
     return Parts(_compute(work, learner), _memory(work, machine), 0.0, network, idle)
 
 
-def gap(work: WorkSizes, learner: Coefficients, machine: Machine) -> Parts:
+def gap(work: WorkSizes, learner: Coefficients, machine: Speeds) -> Parts:
     """Compute and memory as over groups; ``network = f_net(n) + s h m p`` bytes, ``idle = h latency`` (kingpin 4.6).
 
     On one worker no group is split, and nothing is sent or waited for.
@@ -127,7 +158,7 @@ def gap(work: WorkSizes, learner: Coefficients, machine: Machine) -> Parts:
     return Parts(_compute(work, learner), _memory(work, machine), 0.0, network, idle)
 
 
-def averaging(work: WorkSizes, learner: Coefficients, machine: Machine) -> Parts:
+def averaging(work: WorkSizes, learner: Coefficients, machine: Speeds) -> Parts:
     """Compute and memory as over groups; a round of a group moves what is sent, and each model, to every worker but for its own
     share: ``network = f_net(n) + s h g r (m' + m) (p - 1)`` bytes, ``idle = h g r 2 latency``: two barriers, one of the parts and
     one of the whole (Zhang et al. 2019, IV-B). A pass has r rounds, and there are as many partitions as workers; m' is m where
@@ -140,7 +171,7 @@ def averaging(work: WorkSizes, learner: Coefficients, machine: Machine) -> Parts
     return Parts(_compute(work, learner), _memory(work, machine), 0.0, network, 2 * rounds * machine.latency)
 
 
-def coordinate_descent(work: WorkSizes, learner: Coefficients, machine: Machine) -> Parts:
+def coordinate_descent(work: WorkSizes, learner: Coefficients, machine: Speeds) -> Parts:
     """Compute and memory as over groups; in a pass each block of columns is reduced and goes to every worker, so that a pass
     moves as many bytes as one of averaging: ``network = f_net(n) + s h 2 m (p - 1)``, ``idle = h rounds 2 latency``: two
     barriers a round (Rendle et al. 2016, 4.3). On one worker no group is split, and nothing is sent or waited for.
@@ -153,19 +184,6 @@ def coordinate_descent(work: WorkSizes, learner: Coefficients, machine: Machine)
     )
 
 
-#: Operators that have a closed form. Switching changes between two of them while it runs, and is simulated only.
-CLOSED_FORMS: Mapping[str, Callable[[WorkSizes, Coefficients, Machine], Parts]] = MappingProxyType(
-    {
-        "group_task_parallel": group_task_parallel,
-        "model_task_parallel": model_task_parallel,
-        "data_parallel": data_parallel,
-        "gap": gap,
-        "averaging": averaging,
-        "coordinate_descent": coordinate_descent,
-    }
-)
-
-
 def _compute(work: WorkSizes, learner: Coefficients) -> float:
     """Cost_Comp of one pack per group; its f_update is in two, per config and per pack."""
     gradient = work.configs * learner.per_row(work.width) * work.n * work.outputs
@@ -173,16 +191,16 @@ def _compute(work: WorkSizes, learner: Coefficients) -> float:
     return learner.correction * work.passes * (gradient + updates)
 
 
-def _memory(work: WorkSizes, machine: Machine) -> float:
+def _memory(work: WorkSizes, machine: Speeds) -> float:
     """``f_mem(s h n)``."""
     return work.configs * work.passes * work.n * work.row_bytes / machine.memory
 
 
-def _fetch(work: WorkSizes, machine: Machine, n_rows: int) -> float:
+def _fetch(work: WorkSizes, machine: Speeds, n_rows: int) -> float:
     return n_rows * work.row_bytes / machine.network
 
 
-def _read(work: WorkSizes, machine: Machine, n_rows: int) -> float:
+def _read(work: WorkSizes, machine: Speeds, n_rows: int) -> float:
     return n_rows * work.row_bytes / machine.disk
 
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grouplearn.plan.cost.analytical import (
-    CLOSED_FORMS,
+from grouplearn.plan.cost.coefficients import Coefficients, Machine
+from grouplearn.runtime.simulated import simulate
+from grouplearn.schedule.closed_forms import (
     Parts,
     Weights,
     WorkSizes,
@@ -17,11 +18,11 @@ from grouplearn.plan.cost.analytical import (
     group_task_parallel,
     model_task_parallel,
 )
-from grouplearn.plan.cost.coefficients import Coefficients, Machine
-from grouplearn.runtime.simulated import simulate
 from grouplearn.schedule.messages import Unit
+from grouplearn.schedule.operators import OPERATORS
 from grouplearn.schedule.task_parallel import GroupTaskParallel
 
+FORMS = {name: declared.closed_form for name, declared in OPERATORS.items() if declared.closed_form is not None}
 #: One second per row, pass and config, and per update; a byte takes a second on any way.
 LEARNER = Coefficients(gradient=0.5, row=0.0, update=1.0, step=0.0, read=0.0, config=0.0, group=0.0)
 MACHINE = Machine(memory=1.0, disk=1.0, network=1.0, latency=1.0, exchange=0.5)
@@ -72,14 +73,14 @@ def test_packs_take_their_steps_once() -> None:
     assert model_task_parallel(WORK, stepping, MACHINE).compute == 2 * 3 * (10 + 2)
 
 
-@pytest.mark.parametrize("name", sorted(CLOSED_FORMS))
+@pytest.mark.parametrize("name", sorted(FORMS))
 def test_one_worker_waits_for_nobody(name: str) -> None:
-    alone = CLOSED_FORMS[name](replace(WORK, workers=1), LEARNER, replace(MACHINE, disk=1e30))
+    alone = FORMS[name](replace(WORK, workers=1), LEARNER, replace(MACHINE, disk=1e30))
     assert (alone.idle, alone.network) == (0.0, 10.0)
     assert alone.total(1) == 72.0 + 10.0
 
 
-@pytest.mark.parametrize("name", sorted(CLOSED_FORMS))
+@pytest.mark.parametrize("name", sorted(FORMS))
 @given(
     rows=st.lists(st.integers(1, 10_000), min_size=1, max_size=8),
     configs=st.integers(1, 20),
@@ -89,7 +90,7 @@ def test_one_worker_waits_for_nobody(name: str) -> None:
 def test_more_rows_configs_and_passes_never_take_less(
     name: str, rows: list[int], configs: int, passes: int, workers: int
 ) -> None:
-    form, machine = CLOSED_FORMS[name], Machine()
+    form, machine = FORMS[name], Machine()
     ones = (1,) * len(rows)
     work = WorkSizes(tuple(rows), ones, ones, configs, passes, workers, 4, 1, 48, 400)
     total = form(work, LEARNER, machine).total(workers)
