@@ -166,6 +166,8 @@ def test_models_of_earlier_versions_read_what_is_there_now(con: grouplearn.Conne
     con.execute(TRAIN.format("p.m", "x", "t"))
     con.execute("ALTER TABLE p.grouplearn.models DROP COLUMN search_path")
     con.execute("DROP TABLE p.grouplearn.factors")
+    for column in ("places", "nonzeros"):
+        con.execute(f"ALTER TABLE p.grouplearn.artifacts DROP COLUMN {column}")
     con.execute("UPDATE p.grouplearn.schema_version SET version = 3")
     con.execute("USE other; UPDATE other.t SET y = 2 WHERE y IS NULL")
     con.execute("RETRY FAILED MODEL p.m")
