@@ -257,10 +257,12 @@ def each_weight(definition: ModelDefinition, model: str, catalog: str | None, *,
         " ON g.model = a.model AND g.group_id = a.group_id,"
         f" unnest(range(1, len(a.intercept) + 1)) AS o(output) WHERE a.model = '{model}'::UUID AND g.model = '{model}'::UUID"
     )
-    return " UNION ALL ".join(
+    each = [
         f"SELECT a.group_id, a.config, o.output, {feature}, unnest({weights}) AS weight {source}"
         for feature, weights in parts
-    )
+    ]
+    # A column of a wide item is there for all outputs where one of them has a weight.
+    return " UNION ALL ".join([each[0], *(f"FROM ({wide}) WHERE weight <> 0" for wide in each[1:])])
 
 
 def _joined_with(weights: str, model: str, catalog: str | None) -> str:

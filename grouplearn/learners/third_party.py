@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from grouplearn.learners.contract.averaging import LEARNING_RATE
 from grouplearn.learners.contract.config import SOLVER, Hyperparameter, solver_named
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.hyperparameter_values import resolve
@@ -113,8 +112,6 @@ def _problems(learner: Learner) -> Iterator[str]:
         isinstance(parameters, tuple) and parameters and all(isinstance(n, str) for n in parameters)
     ):
         yield f"the tensors of its state that a model predicts with are a tuple of names, got {parameters!r}"
-    if learner.in_batches and all(each.name != LEARNING_RATE for each in learner.hyperparameters):
-        yield f"a learner whose batches can be visited has the hyperparameter {LEARNING_RATE}"
     if not isinstance(learner.cost, Cost):
         yield f"its cost is a Cost, got {learner.cost!r}"
     if not (learner.requires is None or isinstance(learner.requires, Requirement)):

@@ -100,7 +100,6 @@ class PhysicalPlan:
                 options.send,
                 averaging.batches(options.sync),
                 options.outer_momentum,
-                options.combine,
             ),
             split_seconds=self._split_seconds,
             split_row_seconds=self.kept_row_seconds,

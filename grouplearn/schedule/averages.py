@@ -11,9 +11,6 @@ REDUCTIONS: tuple[Reduction, ...] = ("scatter", "tree", "star")
 #: What partitions hand over (Zhang et al. 2019, algorithm 2).
 Sent = Literal["model", "gradient"]
 SENT: tuple[Sent, ...] = ("model", "gradient")
-#: What becomes of what they hand over (Ma et al. 2015).
-Combination = Literal["mean", "add"]
-COMBINATIONS: tuple[Combination, ...] = ("mean", "add")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +20,7 @@ class Averages:
 
     Partitions ``send`` the model after their pass, or the gradient at the model that all have. In a round the partition of most
     rows goes through so many ``batches`` and the others through as large a share of theirs; 0: through an epoch. With Δ what the
-    mean moved a parameter by, times the partitions where their models are added (``combine``), the next one is w + v with
-    ``v ← momentum·v + Δ``.
+    mean moved a parameter by, the next one is w + v with ``v ← momentum·v + Δ``.
     """
 
     partitions: int = 1
@@ -32,9 +28,8 @@ class Averages:
     send: Sent = "model"
     batches: int = 0
     momentum: float = 0.0
-    combine: Combination = "mean"
 
     @property
     def from_before(self) -> bool:
         """Whether the next model is made of the one before, and not of what partitions hand over alone."""
-        return self.send == "gradient" or self.momentum > 0 or self.combine == "add"
+        return self.send == "gradient" or self.momentum > 0

@@ -34,8 +34,7 @@ class ModelPart:
     ``weight`` is that of the rows that it saw, 0 where there are none; where these send gradients, ``tensors`` are sums. ``done``
     says which configs are. The first part has the metric's sums of held-out rows, ``judged``. ``head`` is how far training has
     come without its tensors: before the pass in the first part of the first partition, after it in that of the next model.
-    ``velocity`` is by how much the last round moved the model, by parameter, where there is outer momentum. ``models`` counts
-    those that were combined.
+    ``velocity`` is by how much the last round moved the model, by parameter, where there is outer momentum.
     """
 
     tensors: Tensors
@@ -45,7 +44,6 @@ class ModelPart:
     judged: BlockSums[MetricSums] = field(default_factory=BlockSums)
     head: Training | None = None
     combined: bool = False
-    models: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,16 +181,15 @@ def _losses(pack: Pack, state: State, head: Training | None) -> FloatArray:
 
 
 def _combined(pack: Pack, parts: Sequence[ModelPart], step: Step) -> ModelPart:
-    """Return the mean of the same part of several models, or the sum; those that saw no rows do not count."""
+    """Return the mean of the same part of several models, or the sum of gradients; those that saw no rows do not count."""
     judged: BlockSums[MetricSums] = BlockSums()
     for part in parts:
         judged = judged.merged(part.judged, metrics.merge)
     head = next((part.head for part in parts if part.head is not None), None)
     seen = [part for part in parts if part.weight > 0]
-    models = sum(part.models for part in parts)
     if len(seen) < 2:
         only = seen[0] if seen else parts[0]
-        return replace(only, judged=judged, head=head, combined=True, models=models)
+        return replace(only, judged=judged, head=head, combined=True)
     weights, tensors = [part.weight for part in seen], [part.tensors for part in seen]
     done = [part.done for part in seen if part.done is not None]
     return ModelPart(
@@ -202,12 +199,14 @@ def _combined(pack: Pack, parts: Sequence[ModelPart], step: Step) -> ModelPart:
         judged=judged,
         head=head,
         combined=True,
-        models=models,
     )
 
 
 def _moved(pack: Pack, before: ModelPart, found: ModelPart, step: Step) -> ModelPart:
-    """Return a part of the next model from the one ``before``: one step by gradients, added, with momentum."""
+    """Return a part of the next model from the one ``before``: one step by gradients, with momentum.
+
+    Where a learner sets a parameter before its first step, momentum counts from there.
+    """
     learner, done = cast(BatchesLearner, pack.learner), cast(npt.NDArray[np.bool_], found.done)
     tensors = found.tensors
     if step.averages.send == "gradient":
@@ -215,15 +214,15 @@ def _moved(pack: Pack, before: ModelPart, found: ModelPart, step: Step) -> Model
         if found.weight > 0:
             state = learner.stepped(pack.prepared.problem, pack.configs, state, tensors, whole, _piece(step))
         tensors, done = state.tensors, state.done
-    times = found.models if step.averages.combine == "add" else 1
-    if times == 1 and not step.averages.momentum:
+    if not step.averages.momentum:
         return replace(found, tensors=tensors, done=done)
+    start = learner.started(pack.prepared.problem, pack.configs, before.tensors, pack.prepared.train.totals)
     moved, velocity = dict(tensors), {}
     for name in learner.parameters:
         if name in tensors:
-            push = averaging.Push(times, step.averages.momentum, before.velocity.get(name))
-            moved[name], velocity[name] = averaging.pushed(before.tensors[name], tensors[name], push, done)
-    return replace(found, tensors=moved, done=done, velocity=velocity if step.averages.momentum else {})
+            push = averaging.Push(step.averages.momentum, before.velocity.get(name))
+            moved[name], velocity[name] = averaging.pushed(start[name], tensors[name], push, done)
+    return replace(found, tensors=moved, done=done, velocity=velocity)
 
 
 def _part_of(pack: Pack, before: Any, step: Step) -> ModelPart:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -58,14 +58,8 @@ Work = TrainedModel | GradientSums
 
 
 def trained(pack: Pack, training: Training, step: Step) -> TrainedModel:
-    """Return the model after the partition's rows of a round, from the model that all partitions have.
-
-    Where models are added, each partition goes 1/K of the way of its steps, K the number of partitions (``averaging.slower``).
-    """
+    """Return the model after the partition's rows of a round, from the model that all partitions have."""
     learner, rows = cast(AveragingLearner, pack.learner), pack.prepared.train.read()
-    if step.averages.combine == "add" and step.partition is not None:
-        slower = (averaging.slower(config, pack.learner, step.partition.of) for config in pack.configs)
-        pack = replace(pack, configs=tuple(slower))
     if not step.averages.batches:
         state = blocks_visited(pack, learner, training, rows) if rows.n_rows else training.state
         return TrainedModel(learner, state, float(rows.weight.sum()))

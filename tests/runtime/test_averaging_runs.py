@@ -68,8 +68,7 @@ FORMS = {
     "gradients of batches": Averages(3, send="gradient", batches=6),
     "momentum": Averages(3, momentum=0.5),
     "gradients with momentum": Averages(3, send="gradient", batches=3, momentum=0.9),
-    "added": Averages(3, combine="add"),
-    "added with momentum": Averages(3, combine="add", batches=4, momentum=0.3),
+    "momentum of batches": Averages(3, batches=4, momentum=0.3),
 }
 REDUCTIONS: tuple[Reduction, ...] = ("scatter", "tree", "star")
 
@@ -195,19 +194,16 @@ def serial_round(
             problem, pack.configs, State(dict(before), state.done), total, pack.prepared.train.totals, Piece(0, 1)
         )
     else:
-        times = len(shares) if averages.combine == "add" else 1
-        configs = [{**config, "learning_rate": config["learning_rate"] / times} for config in pack.configs]  # type: ignore[operator]
         made = [state] * len(shares)
         for partition, share in enumerate(shares):
             for each in share:
-                made[partition] = learner.train_batches(problem, configs, made[partition], *each)
+                made[partition] = learner.train_batches(problem, pack.configs, made[partition], *each)
         tensors = mean(learner, [learner.part(each, 0, 1) for each in made], weights)
         after = State(dict(tensors), np.any([each.done for each in made], axis=0))
-    if averages.momentum or averages.combine == "add":
+    if averages.momentum:
+        before = learner.started(problem, pack.configs, before, pack.prepared.train.totals)
         for name in learner.parameters:
-            move = (len(shares) if averages.combine == "add" else 1) * (
-                after.tensors[name].astype(float) - before[name]
-            )
+            move = after.tensors[name].astype(float) - before[name]
             move = move + averages.momentum * velocity.get(name, 0.0)
             stays = (after.tensors[name] == 0) | after.done.reshape(-1, *[1] * (move.ndim - 1))
             velocity[name] = np.where(stays, 0.0, move)
@@ -254,7 +250,7 @@ def test_every_form_of_rounds_depends_on_partitions_and_on_no_worker(
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize(("patience", "folds"), [(1, 0), (None, 2)])
-@pytest.mark.parametrize("form", ["gradients of batches", "added with momentum"])
+@pytest.mark.parametrize("form", ["gradients of batches", "momentum of batches"])
 def test_rounds_are_judged_after_epochs(form: str, patience: int | None, folds: int, reduction: Reduction) -> None:
     job = a_job("mlp", Task.BINARY, patience, folds, 3)
     assert models(run_as(job, 2, replace(FORMS[form], reduce=reduction))) == expected_of(
@@ -578,7 +574,7 @@ def test_workers_lost_in_every_kind_of_step_cost_time_and_no_bit(
         *((kind, "tree", 2) for kind in ("work", "combine", "reduce", "judge", "update")),
     ],
 )
-@pytest.mark.parametrize("form", ["gradients of batches", "added with momentum"])
+@pytest.mark.parametrize("form", ["gradients of batches", "momentum of batches"])
 def test_workers_lost_in_every_kind_of_step_of_many_rounds_cost_no_bit(
     form: str, kind: str, reduction: Reduction, patience: int | None, kept: bool
 ) -> None:

@@ -147,7 +147,7 @@ SPLIT = {
     ),
     "averaged by batches": (
         f"mlp PREDICT y {FEATURES} VALIDATE SAMPLE 10%",
-        "epochs = 5, operator = 'averaging', sync = 3, outer_momentum = 0.5, combine = 'add'",
+        "epochs = 5, operator = 'averaging', sync = 3, outer_momentum = 0.5",
     ),
     "gradients": (
         f"logistic_regression PREDICT y {FEATURES} VALIDATE SAMPLE 10%",

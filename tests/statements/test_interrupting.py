@@ -13,6 +13,7 @@ from helpers.thorough import THOROUGH
 import grouplearn
 from grouplearn import interrupting
 from grouplearn.errors import Cancelled
+from grouplearn.failures import StatementInterrupted
 from grouplearn.parser.parse import parse
 
 GROUPS, EVERY = 50, 10
@@ -132,7 +133,7 @@ def test_work_that_knows_nothing_of_interrupts_is_left(monkeypatch: pytest.Monke
             over.append(True)
 
     ear = Ear()
-    with interrupting.heard(lambda: ear() or sum(ear.asked.values()) > 3), pytest.raises(Cancelled):
+    with interrupting.heard(lambda: ear() or sum(ear.asked.values()) > 3), pytest.raises(StatementInterrupted):
         interrupting.apart(endless, 1 << 20)
     deadline = time.monotonic() + 10
     while not over and time.monotonic() < deadline:
@@ -160,6 +161,9 @@ def test_a_long_list_of_values_is_left_while_it_is_parsed(monkeypatch: pytest.Mo
         parse(text)
     for last in (len(looked) // 4, len(looked) // 2, len(looked) - 1):  # cut into statements, or already into clauses
         asked: list[None] = []
-        with interrupting.heard(lambda: bool(asked.append(None)) or len(asked) > last), pytest.raises(Cancelled):  # noqa: B023
+        with (
+            interrupting.heard(lambda: bool(asked.append(None)) or len(asked) > last),
+            pytest.raises(StatementInterrupted),
+        ):
             parse(text)
     assert len(looked) > 15

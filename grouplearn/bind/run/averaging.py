@@ -14,13 +14,12 @@ from grouplearn.messages import did_you_mean
 from grouplearn.parser.statements import Option
 
 #: The options that only operator averaging has.
-OWN = ("partitions", "reduce", "send", "sync", "outer_momentum", "combine")
+OWN = ("partitions", "reduce", "send", "sync", "outer_momentum")
 #: Those that not every learner takes that can be averaged, with what it takes in any case, and others.
 IN_BATCHES: Mapping[str, tuple[Any, Any]] = {
     "send": ("model", "gradient"),
     "sync": ("epoch", "batch"),
     "outer_momentum": (0.0, 0.9),
-    "combine": ("mean", "add"),
 }
 #: Most batches between two means.
 _MOST = 2**31 - 1
@@ -50,8 +49,7 @@ def momentum(value: Any) -> float:
 
 
 def settle(checker: SqlChecker, learner: Learner, options: tuple[Option, ...], run: Mapping[str, Any]) -> None:
-    """Raise for options of averaging in a statement that another operator runs, for what the learner cannot do, and for models
-    that are to be added where gradients are sent."""
+    """Raise for options of averaging in a statement that another operator runs, and for what the learner cannot do."""
     given = {option.name.value.casefold(): option for option in options}
     operator = run.get("operator", "auto")
     own = next((name for name in OWN if name in given), None)
@@ -63,6 +61,3 @@ def settle(checker: SqlChecker, learner: Learner, options: tuple[Option, ...], r
         if name in given and run[name] != usual and not learner.in_batches:
             message = f"{name} must be {sqltext.shown(usual)}: {learner.name} does not say what its batches do"
             raise checker.error(message, given[name].value.span)
-    if run.get("send") == "gradient" and run.get("combine") == "add":
-        message = "combine = 'add' is of models, and gradients are sent"
-        raise checker.error(message, given["combine"].name.span, "Their mean is that of all rows: leave combine out.")

@@ -25,7 +25,7 @@ from grouplearn.learners.contract.problem import TASKS
 from grouplearn.messages import did_you_mean
 from grouplearn.parser.statements import Name, Option, Sql
 from grouplearn.schedule import operators
-from grouplearn.schedule.averages import COMBINATIONS, REDUCTIONS, SENT, Combination, Reduction, Sent
+from grouplearn.schedule.averages import REDUCTIONS, SENT, Reduction, Sent
 from grouplearn.schedule.workload import SCHEDULERS, Scheduler
 from grouplearn.search.space import MAX_CONFIGS
 
@@ -54,7 +54,6 @@ class RunOptions:
     send: Sent = "model"
     sync: str | int = "epoch"
     outer_momentum: float = 0.0
-    combine: Combination = "mean"
     trials: int | None = None
     reduction_factor: int = 3
     min_epochs: int = 1
@@ -108,7 +107,7 @@ def _whole(low: int, high: int = _MOST) -> Callable[[Any], int]:
 
 def _price(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not 0 <= value < math.inf:
-        raise ValueError(f"must be a price per hour of one worker's machine, at least 0, got {value!r}")
+        raise ValueError(f"must be a price per hour of one worker's machine, at least 0, got {sqltext.shown(value)}")
     return float(value)
 
 
@@ -179,11 +178,6 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
     "outer_momentum": RunOption(
         "operator averaging: share of a round's move of the model that it makes once more in the next, below 1; 0 unless said",
         averaging.momentum,
-    ),
-    "combine": RunOption(
-        "operator averaging: whether the next model is the 'mean' of those of partitions, or what all changed is put together "
-        "('add'), with steps that are as much shorter",
-        _one_of(*COMBINATIONS),
     ),
     "reduce": RunOption(
         "operator averaging: who takes the mean: 'scatter' (each worker of its part), 'tree' or 'star'",

@@ -97,7 +97,7 @@ class MultiHot(Listed):
 
     def entries_sql(self, item: Item, entries: str) -> str:  # noqa: ARG002
         """Return each element of a row once, told apart whatever the collation of the session."""
-        each = f"SELECT number, group_id, unnest(entries) AS element FROM ({entries})"
+        each = f"SELECT number, group_id, unnest(CAST(entries AS VARCHAR[])) AS element FROM ({entries})"
         return (
             "SELECT DISTINCT number, group_id, (element) COLLATE POSIX AS value, CAST(1 AS DOUBLE) AS amount"
             f" FROM ({each}) WHERE element IS NOT NULL"

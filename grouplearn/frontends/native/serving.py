@@ -15,7 +15,17 @@ import pyarrow as pa
 
 from grouplearn import versions
 from grouplearn.catalog.asking import Settings
-from grouplearn.errors import AccessRefused, BindError, Cancelled, Error, NotSupportedError, ParseError
+from grouplearn.errors import (
+    AccessRefused,
+    BindError,
+    Cancelled,
+    Error,
+    NotSupportedError,
+    ParseError,
+    as_database_errors,
+    of,
+)
+from grouplearn.failures import Failure
 from grouplearn.frontends.native.arrow_frames import batch_of, packed_batch, packed_schema
 from grouplearn.frontends.native.arrow_frames import described as described_rows
 from grouplearn.frontends.native.frames import PROTOCOL, Body, Channel, Kind, blob, text
@@ -136,7 +146,7 @@ class Line:
         lines, start, stop, line = body.number(), body.number(), body.number(), body.blob()
         before, within = (len(str(line[:place], "utf-8")) + lines for place in (start, stop))
         written = "\n" * lines + str(line, "utf-8")
-        with heard(self._stopped.is_set):
+        with as_database_errors(), heard(self._stopped.is_set):
             statement = parse_piece(written, before, within)
         _check_may_write(statement, allowed=bool(body.number()))
         values = _values(body)
@@ -199,7 +209,7 @@ _KIND = re.compile(r"(\w+(?: \w+){0,3}) Error: ")
 
 def described(error: BaseException) -> tuple[str, str]:
     """Return DuckDB's name for the kind of an error, and the text that the user sees after it."""
-    kind, message = _kind_and_message(error)
+    kind, message = _kind_and_message(of(error) if isinstance(error, Failure) else error)
     return kind, visible_lines(message)
 
 

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.learners.contract.config import Config
-from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.state import Tensors
 
 
@@ -62,26 +60,10 @@ def mean_of(
     return {**parts[0], **means}
 
 
-#: The hyperparameter that the steps of a learner are proportional to.
-LEARNING_RATE = "learning_rate"
-
-
-def slower(config: Config, learner: Learner, partitions: int) -> Config:
-    """Return a config whose steps are as short as K partitions ask for whose changes are added.
-
-    CoCoA+ adds (γ = 1) what partitions change where each has a local problem of σ' = γ·K times the curvature, and takes the mean
-    (γ = 1/K) of those of σ' = 1 (Ma et al. 2015, section 3). K times the curvature is a step of a K-th.
-    """
-    usual = next(each.default for each in learner.hyperparameters if each.name == LEARNING_RATE)
-    rate: Any = config.get(LEARNING_RATE, usual)
-    return {**config, LEARNING_RATE: rate / partitions}
-
-
 @dataclass(frozen=True, slots=True)
 class Push:
-    """How far a mean moves a model: ``times`` as far, and ``momentum`` times the ``velocity`` of the round before (None: 0)."""
+    """What moves a model besides the mean: ``momentum`` times the ``velocity`` of the round before (None: 0)."""
 
-    times: int
     momentum: float
     velocity: npt.NDArray[Any] | None
 
@@ -89,14 +71,14 @@ class Push:
 def pushed(
     before: npt.NDArray[Any], mean: npt.NDArray[Any], push: Push, done: npt.NDArray[np.bool_]
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return ``w + v`` and ``v = momentum·velocity + times·(mean - w)`` of a parameter w (c, ...), in double precision.
+    """Return ``w + v`` and ``v = momentum·velocity + (mean - w)`` of a parameter w (c, ...), in double precision.
 
     Polyak (1964), with the step of a round in place of a gradient's, as Chen & Huo (2016) and Wang et al. (2020) do. A config
     that is done stays where it is, and what is 0 in the mean is 0: l1 wants it to be.
     """
     start = before.astype(np.float64)
     with np.errstate(all="ignore"):
-        velocity = push.times * (mean.astype(np.float64) - start)
+        velocity = mean.astype(np.float64) - start
         if push.velocity is not None:
             velocity = velocity + push.momentum * push.velocity
         rests = done.reshape(-1, *[1] * (before.ndim - 1)) | (mean == 0)

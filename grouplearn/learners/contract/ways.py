@@ -199,8 +199,7 @@ class Piece(NamedTuple):
 class BatchesLearner(AveragingLearner, Protocol):
     """Can stop after any batch to be averaged, and hand over gradients in place of models.
 
-    A batch is of ``batch_rows`` rows of one block, the same for all configs of a pack. ``learning_rate`` is a hyperparameter
-    that steps are proportional to.
+    A batch is of ``batch_rows`` rows of one block, the same for all configs of a pack.
     """
 
     in_batches: ClassVar[bool] = True
@@ -228,6 +227,11 @@ class BatchesLearner(AveragingLearner, Protocol):
         ``gradient`` (..., p) is cut along its last axis as parameters are, ``rows`` (1,) how many there are.
         """
         ...
+
+    def started(self, problem: Problem, configs: Sequence[Config], tensors: Tensors, whole: Totals) -> Tensors:
+        """Return a part of a state as its first step begins from it: with what the learner sets by the labels, once."""
+        del problem, configs, whole
+        return tensors
 
     def stepped(
         self,

@@ -34,6 +34,7 @@ _PRECISIONS = ("single", "double")
 _STEPPED = ("parameters", "first_moment", "second_moment", "step", "objective")
 
 _SKLEARN = "scikit-learn MLPClassifier"
+_BATCH = "rows per step; a batch ends where a block of 16,384 rows does"
 _TORCH = "torch.optim, torch.nn"
 
 
@@ -73,7 +74,7 @@ class Mlp(BatchesLearner, DataParallelLearner):
         Hyperparameter("momentum", "float", 0.0, "momentum of sgd; adam has its own", _TORCH, low=0.0, high=1.0),
         Hyperparameter("l1", "float", 0.0, "weight of the penalty l1·‖w‖₁", "Tibshirani 1996", low=0.0),
         Hyperparameter("l2", "float", 0.0, "weight of the penalty ½·l2·‖w‖²", "Hoerl & Kennard 1970", low=0.0),
-        Hyperparameter("batch_size", "int", 32, "rows per step", _TORCH, low=1, high=1 << 31),
+        Hyperparameter("batch_size", "int", 32, _BATCH, _TORCH, low=1, high=1 << 31),
         Hyperparameter("precision", "str", "single", "of the numbers in training; double is slower", _TORCH, choices=_PRECISIONS),
     )  # fmt: skip
     default_epochs: ClassVar[int | None] = 10

@@ -25,6 +25,8 @@ def list_entries(definition: ModelDefinition, item: Item, column: Any, places: P
 
     What makes lists of a row comes with the model: it may give anything.
     """
+    if pa.types.is_null(column.type):  # NULL of no type, as `{words: NULL}` has it: no entries
+        return np.zeros(len(column), np.int64), np.empty(0, np.int32), np.empty(0) if item.kind == "entries" else None
     try:
         counts, flat = list_columns.lengths(column), list_columns.elements(column)
         if item.kind == "categories":

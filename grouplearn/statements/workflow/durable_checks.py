@@ -157,12 +157,11 @@ def _averages_could(manifest: Manifest, known: Learner | None) -> bool:
     averages = manifest.workload.averages
     taken = _takes(
         partitions=averages.partitions, reduce=averages.reduce, send=averages.send, sync=averages.batches or "epoch",
-        outer_momentum=averages.momentum, combine=averages.combine,
+        outer_momentum=averages.momentum,
     )  # fmt: skip
     usual = averages.batches == 0 and not averages.from_before
     return (
         taken
-        and (averages.send, averages.combine) != ("gradient", "add")
         and (usual or known is None or known.in_batches)
         and all(1 <= rows <= _MOST for rows in manifest.workload.batch_rows)
     )

@@ -16,8 +16,9 @@ namespace {
 
 /// The radius of a column is no less than this share of what moves its largest row by 1.
 constexpr double LEAST_RADIUS = 1.0 / 64;
-/// Of an epoch's gain, as a multiple of the tolerance: where more was gained, the ratio of two gains says little of the rest.
-constexpr double MOST_GAIN = 100;
+/// Of an epoch's gain, as a multiple of the tolerance: where more was gained, the ratio of two gains says little of the rest. Where
+/// columns say much the same, great gains are followed by ten thousands that are small and hardly change.
+constexpr double MOST_GAIN = 0.01;
 /// The objective counts as no less than this share of the first one: where it goes to 0, shares of it say nothing.
 constexpr double LEAST_OBJECTIVE = 1e-6;
 /// A gain that is rounding.

@@ -31,7 +31,7 @@ LEARNING_RATE = Hyperparameter(
     "float",
     0.5,
     "length of the first steps, as a share of one over the curvature of the loss times the mean square length of a row, "
-    "longer rows counting more",
+    "longer rows counting more (of all rows, each counting once, where operator averaging sends gradients)",
     "Bottou 2012, section 5.1",
     low=0.0,
     open_low=True,
@@ -45,7 +45,15 @@ SCHEDULE = Hyperparameter(
     "Bottou 2012, section 5.1",
     choices=kernel.SCHEDULES,
 )
-BATCH_SIZE = Hyperparameter("batch_size", "int", 1, "rows per step", "Bottou 2012, section 4.1", low=1, high=1 << 31)
+BATCH_SIZE = Hyperparameter(
+    "batch_size",
+    "int",
+    1,
+    "rows per step; a batch ends where a block of 16,384 rows does",
+    "Bottou 2012, section 4.1",
+    low=1,
+    high=1 << 31,
+)
 AVERAGE = Hyperparameter(
     "average",
     "bool",
@@ -276,6 +284,14 @@ class SgdLearner(LinearLearner, BatchesLearner):
         by_row = {name: linear_model.column(configs, each) / whole.weight for name, each in penalties.items()}
         return {**tensors, **by_row}
 
+    def started(self, problem: Problem, configs: Sequence[Config], tensors: Tensors, whole: Totals) -> Tensors:
+        """Return a part of a state, of configs that have not begun with the intercept that predicts the mean label."""
+        if "rate" not in tensors:
+            return tensors
+        fresh = (tensors["rate"] == 0) & (linear_model.column(configs, linear_model.FIT_INTERCEPT) > 0)
+        first = _first_intercept(self.loss(problem, configs[0]), problem, whole)
+        return {**tensors, "intercept": np.where(fresh[:, None], first, tensors["intercept"])}
+
     def _begun(
         self, problem: Problem, configs: Sequence[Config], tensors: sgd_state.Arrays, steepness: float, whole: Totals
     ) -> sgd_state.Arrays:
@@ -284,17 +300,12 @@ class SgdLearner(LinearLearner, BatchesLearner):
         ``steepness`` is what ‖x‖² + 1 is of a row: its mean where all rows make a step together, else see ``rows.steepness``.
         """
         fresh, loss = tensors["rate"] == 0, self.loss(problem, configs[0])
+        started = self.started(problem, configs, tensors, whole)
         curvature = _CURVATURE.get(loss, max(1.0, whole.label_mean + 2.0 * whole.label_scale))
         rate = 1.0 / (curvature * steepness)
         if not rate > 0:
             raise Diverged("the squares of the features overflow; hint: bring them to one scale, as zscore(...) does")
-        wanted = fresh & (linear_model.column(configs, linear_model.FIT_INTERCEPT) > 0)
-        first = _first_intercept(loss, problem, whole)
-        return {
-            **tensors,
-            "rate": np.where(fresh, rate, tensors["rate"]),
-            "intercept": np.where(wanted[:, None], first, tensors["intercept"]),
-        }
+        return {**started, "rate": np.where(fresh, rate, tensors["rate"])}
 
     def _descent(
         self, problem: Problem, configs: Sequence[Config], tensors: sgd_state.Arrays, whole: Totals
