@@ -162,7 +162,7 @@ def test_a_long_list_of_values_is_left_while_it_is_parsed(monkeypatch: pytest.Mo
     for last in (len(looked) // 4, len(looked) // 2, len(looked) - 1):  # cut into statements, or already into clauses
         asked: list[None] = []
         with (
-            interrupting.heard(lambda: bool(asked.append(None)) or len(asked) > last),
+            interrupting.heard(lambda: bool(asked.append(None)) or len(asked) > last),  # noqa: B023
             pytest.raises(StatementInterrupted),
         ):
             parse(text)
