@@ -165,8 +165,12 @@ class Scorer:
         except duckdb.CatalogException as error:
             why = str(error).splitlines()[0].removeprefix("Catalog Error: ")
             raise data_error(f'model "{model}" cannot read these rows: {why}{_ELSEWHERE}') from None
-        except duckdb.ConversionException as error:
-            why = str(error).splitlines()[0].removeprefix("Conversion Error: ")
+        except (duckdb.ConversionException, duckdb.InvalidInputException) as error:
+            # A thread of DuckDB 1 that is late says that a pending query failed, and then why.
+            _, converting, told = str(error).partition("Conversion Error: ")
+            if not converting:
+                raise
+            why = told.splitlines()[0]
             why = unreadable(cursor, source, features(self.definition)) or why
             raise data_error(f'model "{model}" cannot read these rows: {why}') from None
         finally:
