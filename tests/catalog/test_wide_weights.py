@@ -433,3 +433,18 @@ def test_a_group_that_does_not_fit_fails_and_the_others_train(monkeypatch: pytes
         assert done == ("done", None)
         assert failed[0] == "failed"
         assert failed[1].endswith("columns, and there are 50 MB; hint: WITH (solver = 'coordinate_descent')")
+
+
+def test_weights_that_are_zero_for_one_class_are_not_shown() -> None:
+    with grouplearn.connect(progress=False) as con:
+        con.execute(
+            "CREATE TABLE t AS SELECT ['w' || i % 7] AS words, 'c' || if(i % 7 < 3, i % 7, hash(i) % 3) AS y"
+            " FROM range(400) AS r(i)"
+        )
+        con.execute(
+            "TRAIN MODEL m USING linear_svm PREDICT y FEATURES (hash(words, 5000)) FROM t"
+            " WITH (l1 = 4, solver = 'coordinate_descent')"
+        )
+        shown = con.execute("SELECT weight FROM m_weights WHERE feature <> '(intercept)'").fetchall()
+        assert 0 < len(shown) < 21
+        assert (0.0,) not in shown

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import scipy.sparse
 from sklearn.linear_model import Lasso, LogisticRegression
@@ -443,3 +444,19 @@ def test_columns_that_say_the_same_do_not_end_training_before_it_is_done(learner
             reached.append((loss, con.execute("SELECT converged FROM m").fetchall()[0][0]))
     (least, _), (found, converged) = reached
     assert found == pytest.approx(least, rel=1e-6) or not converged
+
+
+def test_columns_that_say_nearly_the_same_do_not_end_training_far_from_the_best() -> None:
+    """Two columns that differ by 1e-4: after some epochs of great gains each gains little, for a hundred thousand epochs."""
+    random = np.random.default_rng(5)
+    x = random.normal(size=500)
+    nearly = x + 1e-4 * random.normal(size=500)
+    y = random.random(500) < 1 / (1 + np.exp(-(x + (x - nearly) * 1e4)))
+    with grouplearn.connect(progress=False) as con:
+        rows = pa.table({"x": x, "nearly": nearly, "y": y})
+        con.register("rows", rows)
+        con.execute(
+            "TRAIN MODEL m USING logistic_regression PREDICT y FEATURES (x, nearly) FROM rows"
+            " WITH (solver = 'coordinate_descent', l1 = 1e-3, l2 = 0, epochs = 50)"
+        )
+        assert con.execute("SELECT epochs, converged FROM m").fetchall() == [(50, False)]

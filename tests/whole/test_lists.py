@@ -272,3 +272,21 @@ def test_workers_of_ray_have_the_same_models_of_lists() -> None:
                 ).fetchall()
                 found.append(con.execute(MODELS).fetchall())
             assert found[0] == found[1]
+
+
+def test_a_null_of_no_type_is_an_empty_list() -> None:
+    items = ITEMS.format(buckets=5000)
+    with connected() as con:
+        con.execute(
+            f"TRAIN MODEL m USING logistic_regression PREDICT yes FEATURES {items} FROM t GROUP BY g"
+        ).fetchall()
+        nothing = "SELECT 0 AS g, 0.5 AS u, NULL AS tags, NULL AS idx, NULL AS val, true AS yes"
+        empty = nothing.replace("NULL AS tags", "[]::VARCHAR[] AS tags").replace("NULL AS idx", "[]::INTEGER[] AS idx")
+        empty = empty.replace("NULL AS val", "[]::FLOAT[] AS val")
+        found = []
+        for row in (nothing, empty):
+            found.append(con.execute(f"WITH p AS ({row}) SELECT probability FROM m_predict(p)").fetchall())
+            found.append(con.execute(f"SELECT predict_probability('m', p) FROM ({row}) AS p").fetchall())
+            found.append(con.execute(f"SELECT n_skipped FROM (EVALUATE MODEL m ON ({row}) AS p)").fetchall())
+        assert found[:3] == found[3:]
+        assert found[0][0] == pytest.approx(found[1][0])
