@@ -34,8 +34,8 @@ TOLERANCE = Hyperparameter(
     "tolerance",
     "float",
     1e-8,
-    "training ends when all further epochs would, as the last two tell, lower the objective by less than this share of it, and the "
-    "last did by less than a hundredth of that",
+    "training ends when all further epochs would, as the last two tell, lower the objective by less than this share of it, and "
+    "the last did by less than a hundredth of that",
     "Wright 2015, Coordinate descent algorithms, section 2",
     low=0.0,
     open_low=True,
