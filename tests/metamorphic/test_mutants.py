@@ -25,6 +25,7 @@ from grouplearn.learners.answers.number import Number
 from grouplearn.prediction import evaluation
 from grouplearn.prediction.forms import items as predict_items
 from grouplearn.prediction.forms import layers as predict_layers
+from grouplearn.prediction.forms import linear as predict_linear
 from grouplearn.prediction.forms import macro as predict_macro
 from grouplearn.prediction.forms import routed as predict_sql
 from grouplearn.prediction.forms import trees as predict_trees
@@ -166,7 +167,7 @@ def a_leaf_in_sql_is_not_that_of_the_text(patch: pytest.MonkeyPatch) -> None:
 
 @found_by("predictions_keep_the_order_of_rows", "linear_regression", "logistic_regression", "gbdt", "mlp")
 def predictions_come_as_the_join_gives_them(patch: pytest.MonkeyPatch) -> None:
-    for place in (predict_sql, predict_layers, predict_trees):
+    for place in (predict_linear, predict_layers, predict_trees):
         patch.setattr(place, "linked", predict_sql._linked)
 
 
