@@ -244,5 +244,6 @@ def test_rows_that_cannot_be_read() -> None:
     rows = rows_of("squared")
     with pytest.raises(ValueError, match=r"90 labels, features \(90, 11\) of 12 columns"):
         kernel.descend(models_of(5, 1, columns=12), descent_of("squared"), [rows])
-    with pytest.raises(ValueError, match="90 labels"):
-        kernel.descend(models_of(5, 1), descent_of("squared"), [replace(rows, order=rows.order[:3])])
+    for order in ([0, 90], [-1]):
+        with pytest.raises(ValueError, match=r"rows -?\d+ to -?\d+ of 90"):
+            kernel.descend(models_of(5, 1), descent_of("squared"), [replace(rows, order=np.array(order))])

@@ -16,6 +16,7 @@ import pytest
 from markupsafe import Markup
 
 import grouplearn
+from grouplearn.failures import WrongData
 from grouplearn.sqltext import identifier, literal, string
 
 PAYLOAD = "'; DROP TABLE t; SELECT '1"
@@ -98,9 +99,9 @@ def test_what_is_missing_is_null(value: Any) -> None:
 
 
 def test_the_rest_has_no_form() -> None:
-    with pytest.raises(grouplearn.DataError, match="a parameter of type object has no SQL form"):
+    with pytest.raises(WrongData, match="a parameter of type object has no SQL form"):
         literal(object())
-    with pytest.raises(grouplearn.DataError, match="an integer of 16,610 bits is too large; DuckDB's have 128"):
+    with pytest.raises(WrongData, match="an integer of 16,610 bits is too large; DuckDB's have 128"):
         literal(10**5000)
     assert "DROP" not in literal(hostile(uuid.UUID, "6ba7b810-9dad-11d1-80b4-00c04fd430c8"))
 

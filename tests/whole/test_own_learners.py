@@ -98,7 +98,7 @@ def test_every_operator_that_can_run_it_does(con: grouplearn.Connection, median:
     runs = {name: compatibility.runtimes(name, median) for name in OPERATORS}
     assert runs == {
         "group_task_parallel": ("local", "ray"), "model_task_parallel": ("local", "ray"), "gap": ("local", "ray"),
-        "mop": ("local", "ray"), "averaging": (), "data_parallel": (), "switching": (),
+        "mop": ("local", "ray"), "averaging": (), "coordinate_descent": (), "data_parallel": (), "switching": (),
     }  # fmt: skip
     whole = trained(con, "operator = 'group_task_parallel', workers = 1")
     where = medians(con)

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import duckdb
 
-from grouplearn.errors import InterfaceError, NotSupportedError, ParseError, ProgrammingError, not_installed
+from grouplearn.errors import (
+    InterfaceError,
+    NotSupportedError,
+    ParseError,
+    ProgrammingError,
+    as_database_errors,
+    not_installed,
+)
 from grouplearn.frontends.python.interrupts import as_keyboard_interrupt, interruptible, told_what_is_stored
 from grouplearn.frontends.python.scope import Scope, frames_registered
 from grouplearn.frontends.python.zoned import needs_pytz, rows_of
@@ -126,6 +133,7 @@ def connect(
     return wrap(native, progress=progress)
 
 
+@as_database_errors()
 def wrap(
     connection: duckdb.DuckDBPyConnection, *, progress: Progress | Literal["auto", False] | None = "auto"
 ) -> Connection:
@@ -344,6 +352,7 @@ class Connection:
     def __repr__(self) -> str:
         return f"<grouplearn.Connection over {self._duckdb!r}>"
 
+    @as_database_errors()
     def _run(self, query: Any, parameters: Any, scope: Scope) -> None:
         query = sendable(query)
         self._foresee(query)

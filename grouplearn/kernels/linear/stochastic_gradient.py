@@ -237,6 +237,8 @@ def _rows(rows: Rows, columns: int) -> tuple[_Rows, Sequence[Any]]:
     n = len(rows.y)
     if rows.x.shape != (n, columns) or rows.weight.shape != (n,) or rows.order.ndim != 1:
         raise ValueError(f"{n} labels, features {rows.x.shape} of {columns} columns, weights {rows.weight.shape}")
+    if rows.order.size and not 0 <= rows.order.min() <= rows.order.max() < n:
+        raise ValueError(f"rows {rows.order.min()} to {rows.order.max()} of {n}")
     if isinstance(rows.x, np.ndarray):
         arrays = [features(rows.x)]
         parts = [*single_or_double(arrays[0]), *[None] * 3]
