@@ -18,7 +18,6 @@ from helpers.ray_watch import eventually
 from helpers.runtime_jobs import Watcher, job, models, units
 
 import grouplearn
-from grouplearn.failures import TrainingFailed
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.ray.runtime import RayRuntime
 from grouplearn.runtime.ray.settings import Cluster
@@ -120,7 +119,7 @@ def test_a_session_says_where(head: tuple[str, int]) -> None:
 def refused(con: Any, address: str, model: str = "m") -> str:
     con.execute(f"SET grouplearn_address = '{address}'")
     began = time.monotonic()
-    with pytest.raises(TrainingFailed) as error:
+    with pytest.raises(grouplearn.TrainingError) as error:
         con.execute(TRAIN.format(model).replace("FROM t", "FROM (SELECT *, error('a row was read') AS e FROM t)"))
     assert time.monotonic() - began < 40
     return str(error.value)
