@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from grouplearn.data.dataset import DatasetFiles, Group
 from grouplearn.learners.contract.state import Artifact
+from grouplearn.runtime.ray.network import LearnerCode
 from grouplearn.runtime.ray.rows import bare
 from grouplearn.runtime.ray.settings import Cluster
 from grouplearn.runtime.ray.supervised.pipe import Begin, Joined, Lost, News, Orders, Pipe, PipeClosed, Stop
@@ -50,7 +51,7 @@ def test_what_is_sent_arrives_as_it_was(ends: tuple[Pipe, Pipe, socket.socket]) 
             GroupTable.of(said.groups),
             files,
             True,
-            b"code",
+            LearnerCode(b"code"),
             2,
             5,
             1.5,
@@ -64,7 +65,12 @@ def test_what_is_sent_arrives_as_it_was(ends: tuple[Pipe, Pipe, socket.socket]) 
         here.send(message)
     *received, begin = [there.receive(1.0) for _ in messages]
     assert received == messages[:-1]
-    assert (begin.rows, begin.code, begin.cluster, begin.made) == (files, b"code", Cluster("auto", 3.0), {1: 0})
+    assert (begin.rows, begin.code, begin.cluster, begin.made) == (
+        files,
+        LearnerCode(b"code"),
+        Cluster("auto", 3.0),
+        {1: 0},
+    )
     assert begin.groups.groups() == said.groups
     assert begin.job.dataset.n_rows == 0
 
