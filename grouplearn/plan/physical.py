@@ -117,19 +117,20 @@ class PhysicalPlan:
     @property
     def epoch_rounds(self) -> int:
         """Rounds of an epoch, as far as the items say."""
-        return self.bound.learner.cost.epoch_rounds(self.bound.configs, self._blocks)
+        return self.bound.learner.cost.epoch_rounds(self.bound.configs, self.feature_blocks())
 
-    @property
-    def _blocks(self) -> list[FeatureBlock]:
-        return [
-            FeatureBlock(item.stored.item.name, encoder_of(item.stored.item).width(item.stored.item, categories), pure)
-            for item, categories in zip(self.bound.items, self.stats.categories, strict=True)
-            for pure in [encoder_of(item.stored.item).pure]
-        ]
+    def feature_blocks(self, groups: int = 1) -> list[FeatureBlock]:
+        """Return the columns of each item that some group has at least, where so many groups share all distinct values."""
+        blocks = []
+        for entry, categories in zip(self.bound.items, self.stats.categories, strict=True):
+            item, encoder = entry.stored.item, encoder_of(entry.stored.item)
+            width = encoder.width(item, math.ceil(categories / groups))
+            blocks.append(FeatureBlock(item.name, width, encoder.pure or width <= 1))
+        return blocks
 
     def _round_parts(self, workers: int) -> int:
         """Return in how many parts at most the sums of a round are worth reducing."""
-        widest = max((block.width for block in self._blocks), default=0)
+        widest = max((block.width for block in self.feature_blocks()), default=0)
         n_bytes = 2 * cost.VALUE_BYTES * widest * self.outputs * min(MAX_PACK, len(self.bound.configs))
         return max(1, min(workers, n_bytes // PART_BYTES))
 

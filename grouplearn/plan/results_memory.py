@@ -12,7 +12,6 @@ from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.extract.group_counts import GROUP_BYTES, limit_of
 from grouplearn.interrupting import watched
 from grouplearn.learners import registry
-from grouplearn.learners.contract.problem import FeatureBlock
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.physical import PhysicalPlan
 
@@ -37,23 +36,15 @@ def _model_bytes(physical: PhysicalPlan) -> int:
     learner, configs = physical.bound.learner, physical.bound.configs
     if learner.form == "linear":
         wide = sum(
-            block.width for block, item in zip(_blocks(physical), physical.bound.items, strict=True) if _is_wide(item)
+            block.width
+            for block, item in zip(physical.feature_blocks(), physical.bound.items, strict=True)
+            if _is_wide(item)
         )
         rows = physical.stats.n_rows * len(physical.bound.sets) / max(1, len(physical.stats.groups))
         width = physical.width - wide + min(wide, math.ceil(physical.stored * rows))
         return cost.VALUE_BYTES * physical.outputs * (width + 1)
     size = cost.state_bytes(learner, configs, physical.width, physical.outputs) // max(1, len(configs))
     return int(learner.cost.resident * size)
-
-
-def _blocks(physical: PhysicalPlan, groups: int = 1) -> list[FeatureBlock]:
-    """Return the columns of each item that some group has at least, where so many groups share all distinct values."""
-    blocks = []
-    for entry, categories in zip(physical.bound.items, physical.stats.categories, strict=True):
-        item, encoder = entry.stored.item, encoder_of(entry.stored.item)
-        width = encoder.width(item, math.ceil(categories / groups))
-        blocks.append(FeatureBlock(item.name, width, encoder.pure or width <= 1))
-    return blocks
 
 
 def _is_wide(item: BoundItem) -> bool:
@@ -64,7 +55,7 @@ def _refuse_wide(checker: SqlChecker, physical: PhysicalPlan) -> None:
     """Raise BindError where the numbers of one model in training do not fit into memory: another solver may take fewer."""
     learner, limit = physical.bound.learner, limit_of(physical.bound)
     of_level = Counter(group.level for group in watched(physical.stats.groups))
-    blocks = _blocks(physical, min(of_level.values(), default=1))
+    blocks = physical.feature_blocks(min(of_level.values(), default=1))
     for config in physical.bound.configs if learner.form == "linear" else ():
         needed = cost.VALUE_BYTES * learner.cost.most_values(config, blocks, physical.outputs)
         if needed <= limit:
