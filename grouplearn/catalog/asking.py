@@ -5,6 +5,7 @@ It is all that opening a connection needs of predictions: what makes them is loa
 
 from __future__ import annotations
 
+import re
 import uuid
 import weakref
 from dataclasses import dataclass, field
@@ -28,6 +29,10 @@ PREDICTION = (
 #: What tells a connection's transactions apart. Their ids do, too, but the function for them is volatile: with it DuckDB
 #: predicts once for each field that is asked for, and refuses windows that are ordered by a prediction.
 TRANSACTION = "system.main.epoch_us(system.main.transaction_timestamp())"
+_MAY_MAKE_MACROS = re.compile(
+    r"(?:\b(?:macro|function|attach|detach|copy|import|load|commit|rollback|abort|execute|pragma|call)|(?:^|;)\s*end)\b",
+    re.IGNORECASE,
+)
 #: Types whose values would not arrive as they are through Arrow.
 INEXACT_TYPES = ("BIT", "TIME WITH TIME ZONE", "HUGEINT", "UHUGEINT")
 
@@ -49,6 +54,8 @@ class Asking:
     sessions: Sessions = field(default_factory=Sessions)
     settings: Settings = field(default_factory=Settings)
     predictor: Predictor | None = None
+    #: Whether it is of a database in memory that we have opened, on which nothing has run that may have changed what names mean.
+    is_new: bool = False
 
 
 _known: weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, Asking] = weakref.WeakKeyDictionary()
@@ -77,11 +84,17 @@ def asking_of_token(token: str) -> Asking:
     return asking
 
 
-def look_again() -> None:
-    """Let every connection look anew at what its models name: it may see what another has made. See ``Predictor.look_again``."""
+def may_make_macros(text: str) -> bool:
+    """Return whether SQL may have made a macro, or brought back one that was dropped."""
+    return _MAY_MAKE_MACROS.search(text) is not None
+
+
+def look_again(text: str) -> None:
+    """Let every connection look anew at what its models name, as SQL has run: it may see what another has made."""
     for asking in list(_known.values()):
+        asking.is_new = asking.is_new and not may_make_macros(text)
         if asking.predictor is not None:
-            asking.predictor.look_again()
+            asking.predictor.look_again(text)
 
 
 def release(connection: duckdb.DuckDBPyConnection) -> None:

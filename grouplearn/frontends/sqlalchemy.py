@@ -187,7 +187,7 @@ class Dialect(duckdb_engine.Dialect):  # type: ignore[misc]  # duckdb-engine has
 def _refuse_hidden(connection: Any) -> None:
     """Raise NotTrusted where a macro of a file would run in place of a function in what describes its tables."""
     native = connection.connection.dbapi_connection.native
-    predictor_for(native).guard.refuse_hidden(native, again=False)
+    predictor_for(native).guard.refuse_hidden(native)
 
 
 def sql_type(name: str) -> types.TypeEngine[Any]:

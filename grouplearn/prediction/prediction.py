@@ -116,16 +116,16 @@ class Predictor:
         """Let a model be no more in the transaction that dropped it."""
         self._note(_Uncommitted(transaction, catalog, model, None, None))
 
-    def look_again(self) -> None:
-        """Find models anew, and what their expressions name: a database or a macro may be another one."""
+    def look_again(self, text: str) -> None:
+        """Find models anew, and what their expressions name: as SQL has run, a database or a macro may be another one."""
         with self._lock:
-            self.names_changed()
+            self.names_changed(text)
             self._found = _Found()
 
-    def names_changed(self) -> None:
+    def names_changed(self, text: str | None = None) -> None:
         """Look anew at what expressions name, also within a statement, which goes on with the models that it has found."""
         with self._lock:
-            self.guard.forget()
+            self.guard.forget(text)
             self._looked = None
 
     def _note(self, entry: _Uncommitted) -> None:
@@ -205,7 +205,7 @@ class Predictor:
     def _scorer(self, cursor: duckdb.DuckDBPyConnection, caller: Caller, reference: str) -> Scorer:
         if self._looked != caller or not caller.is_known:
             here = attachments_of(cursor)
-            self.guard.refuse_hidden(cursor, here, again=False)
+            self.guard.refuse_hidden(cursor, here)
             self.guard.note(here, caller)
             self._looked = caller
         if self._found.transaction != caller.transaction:

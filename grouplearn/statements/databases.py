@@ -83,7 +83,7 @@ class Databases:
         catalog, schema = self._named(name, checker, gone)
         here = self.attachments()
         if catalog != here.database or schema not in ("main", here.schema):
-            self._guard.refuse_hidden_in(self._connection, catalog, schema)
+            self._guard.refuse_hidden_in(self._connection, catalog, schema, here)
         return catalog, self._lost(catalog, schema, name) if gone else schema
 
     def _lost(self, catalog: str, schema: str, name: QualifiedName) -> str:
@@ -159,7 +159,7 @@ class Databases:
             if not (gone or usual or sqltext.folded(schema) in map(sqltext.folded, self._schemas(catalog))):
                 continue
             if catalog != here.database or schema not in ("main", here.schema):
-                self._guard.refuse_hidden_in(self._connection, catalog, schema)
+                self._guard.refuse_hidden_in(self._connection, catalog, schema, here)
             yield catalog, schema
 
     @contextmanager
@@ -206,7 +206,7 @@ class Databases:
         """
         own, ends = not self.in_transaction(), time.monotonic() + _PATIENCE_SECONDS
         # Another connection may have attached another file since the statement began.
-        self._guard.refuse_hidden(self._connection, again=False)
+        self._guard.refuse_hidden(self._connection)
         if own and catalog not in self._made:
             self._repeated(lambda: ensure_schema(self._connection, catalog), ends, span, checker)
             self._made.add(catalog)

@@ -87,14 +87,13 @@ class Session:
         from grouplearn.errors import OutOfMemory, as_database_errors
         from grouplearn.interrupting import heard
         from grouplearn.parser.clauses.binding import bind_parameters
-        from grouplearn.parser.statements import Nested, SetOption, TrainModel
+        from grouplearn.parser.statements import Nested, SetOption
         from grouplearn.statements.workflow.finishing import tidy
 
         try:
             with as_database_errors(), heard(self._cancelled.is_set), rare_collections(), self._databases.statement():
                 if not isinstance(statement, SetOption):
-                    here, again = self._databases.attachments(), not isinstance(statement, TrainModel)
-                    self._guard.refuse_hidden(self._connection, here, again=again)
+                    self._guard.refuse_hidden(self._connection, self._databases.attachments())
                 tidy(self._connection)
                 if "getvariable" in text.casefold():
                     self.expect_variables()
@@ -151,7 +150,7 @@ class Session:
     def notice(self, text: str) -> None:
         """Take note of SQL that has run on the connection and may have changed what names mean, temporary macros among them."""
         functions.notice(self._connection, text)
-        look_again()
+        look_again(text)
 
     def expect_variables(self, text: str = "") -> None:
         """Let ``predict`` know the variables of the connection, and those that SQL is about to set on it."""

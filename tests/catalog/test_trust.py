@@ -15,7 +15,7 @@ import pytest
 from strangers import FEATURE, TRAIN, refusal
 
 import grouplearn
-from grouplearn.catalog.checks import attached, fragments
+from grouplearn.catalog.checks import attached, fragments, trust
 from grouplearn.errors import Error, NotTrusted
 from grouplearn.frontends.notebook.model_table import find_model, relation_html
 from grouplearn.frontends.python.dbapi import wrap
@@ -105,9 +105,9 @@ def test_predict_looks_before_it_evaluates(con: grouplearn.Connection) -> None:
 
 def test_predict_asks_for_trust_again_when_it_is_taken_back(con: grouplearn.Connection) -> None:
     con.native.execute(FEATURE, ["(SELECT max(length(content)) FROM read_text('/etc/hostname'))"])
-    for trust in (None, True, False, True, False):
-        con.execute("RESET grouplearn_trust" if trust is None else f"SET grouplearn_trust = {trust}")
-        if trust:
+    for trusts in (None, True, False, True, False):
+        con.execute("RESET grouplearn_trust" if trusts is None else f"SET grouplearn_trust = {trusts}")
+        if trusts:
             assert con.execute("SELECT predict('m', t).value FROM t").fetchall()
         else:
             with pytest.raises(duckdb.Error, match="calls read_text"):
@@ -423,3 +423,59 @@ def test_what_a_notebook_shows_is_the_model_that_the_query_reads(con: grouplearn
         assert found is not None
         assert (found.location.catalog, found.location.schema) == (catalog, schema)
         assert "grouplearn-table" in (relation_html(relation) or "")
+
+
+@pytest.fixture
+def listings(monkeypatch: pytest.MonkeyPatch) -> list[set[tuple[str, str]]]:
+    """Return where macros have been looked for, each time that functions were listed."""
+    found, refuse = [], trust.Guard._refuse_macros
+
+    def listed(guard: trust.Guard, con: duckdb.DuckDBPyConnection, places: set[tuple[str, str]]) -> None:
+        found.append(places)
+        refuse(guard, con, places)
+
+    monkeypatch.setattr(trust.Guard, "_refuse_macros", listed)
+    return found
+
+
+def test_functions_are_listed_where_a_macro_may_be_there_that_was_not(
+    tmp_path: Path, listings: list[set[tuple[str, str]]]
+) -> None:
+    """It takes ten times as long as a small query does."""
+    table = "CREATE OR REPLACE TABLE {}t AS SELECT i % 2 AS g, i AS x, i AS y FROM range(60) AS r(i)"
+    statements = (TRAIN.format("m", "x"), "EVALUATE MODEL m ON t", "SHOW MODELS", "SELECT predict('m', t) FROM t")
+    with grouplearn.connect(progress=None) as con:
+        for own in (con, con.cursor()):
+            own.execute(table.format(""))
+            for statement in statements:
+                own.execute(statement.replace("TRAIN", "TRAIN OR REPLACE")).fetchall()
+        assert not listings
+        con.execute("CREATE MACRO own(a) AS a")
+        con.execute("EVALUATE MODEL m ON t").fetchall()
+        con.execute("SHOW MODELS").fetchall()
+        assert len(listings) == 1
+        con.cursor().execute("CREATE MACRO lower(a) AS error('lower ran')")
+        assert "hides DuckDB's own" in refusal(con, "EVALUATE MODEL m ON t")
+    listings.clear()
+    with grouplearn.connect(tmp_path / "b.duckdb", progress=None) as con:
+        con.execute(table.format(""))
+        for statement in statements:
+            con.execute(statement).fetchall()
+        assert len(listings) == 1
+        con.execute("CREATE SCHEMA s;" + table.format("s."))
+        for name in ("n", "o"):
+            con.execute(TRAIN.format(f"s.{name}", "x"))
+        con.execute("EVALUATE MODEL s.n ON t").fetchall()
+        assert listings[1:] == [{("b", "main"), ("b", "grouplearn"), ("b", "s")}]
+
+
+def test_a_file_that_a_database_in_memory_attaches_is_looked_at(tmp_path: Path) -> None:
+    with duckdb.connect(tmp_path / "a.duckdb") as other:
+        other.execute("CREATE MACRO lower(a) AS error('lower ran'); CREATE TABLE t AS SELECT 1 AS g, 2 AS x, 3 AS y")
+    for attach in (
+        f"ATTACH '{tmp_path}/a.duckdb' AS a; USE a",
+        f"ATTACH '{tmp_path}/a.duckdb' AS a; COPY FROM DATABASE a TO memory",
+    ):
+        with grouplearn.connect(progress=None) as con:
+            con.execute(attach)
+            assert "hides DuckDB's own" in refusal(con, TRAIN.format("m", "x"))

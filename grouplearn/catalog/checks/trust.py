@@ -13,7 +13,7 @@ from typing import Any
 
 import duckdb
 
-from grouplearn.catalog.asking import asking_for
+from grouplearn.catalog.asking import asking_for, may_make_macros
 from grouplearn.catalog.checks import calls, fragments, search_path
 from grouplearn.catalog.checks.attached import Attachments, attachments_of
 from grouplearn.catalog.checks.fragments import Fragment
@@ -44,7 +44,8 @@ class Guard:
 
     def __init__(self) -> None:
         self.settings: Mapping[str, Any] = {}
-        self._clear: Hashable = None
+        #: Where no macro was found, by what names mean, and the database and schema that were looked at alone.
+        self._clear: set[Hashable] = set()
         self._names: tuple[Hashable, Hashable] = (None, None)
         self._admitted: weakref.WeakKeyDictionary[Any, _Admission] = weakref.WeakKeyDictionary()
 
@@ -53,35 +54,47 @@ class Guard:
         """Whether ``SET grouplearn_trust = true`` holds."""
         return bool(self.settings.get("trust"))
 
-    def refuse_hidden(
-        self, con: duckdb.DuckDBPyConnection, attachments: Attachments | None = None, *, again: bool = True
-    ) -> None:
+    def refuse_hidden(self, con: duckdb.DuckDBPyConnection, attachments: Attachments | None = None) -> None:
         """Raise NotTrusted where a macro of a file hides a function of DuckDB's; ``attachments`` are the connection's now.
 
-        Only SQL that runs on this connection can make one after a file was attached: unless ``again``, what was found before
-        is taken to be so where the same databases are attached and names are looked for in the same places.
+        Only SQL that runs on this connection can make one after a file was attached, and ``forget`` is told of that: what was
+        found before is so where the same databases are attached and names are looked for in the same places. To list all
+        functions takes DuckDB as long as a small query does ten times.
         """
         if self.trusting:
             return
         now = attachments or attachments_of(con)
-        if not again and now.meaning == self._clear:
-            return
-        self._refuse_macros(con, set(search_path.here(now)))
-        self._clear = now.meaning
+        if now.meaning not in self._clear:
+            if not self._is_new(con, now):
+                self._refuse_macros(con, set(search_path.here(now)))
+            self._clear.add(now.meaning)
 
-    def refuse_hidden_in(self, con: duckdb.DuckDBPyConnection, catalog: str, schema: str) -> None:
+    def refuse_hidden_in(
+        self, con: duckdb.DuckDBPyConnection, catalog: str, schema: str, attachments: Attachments
+    ) -> None:
         """As ``refuse_hidden``, about a database that models are stored in: there DuckDB binds our views and macros."""
-        if not self.trusting:
-            self._refuse_macros(con, {(folded(catalog), folded(place)) for place in ("main", SCHEMA, schema)})
+        place = attachments.meaning, folded(catalog), folded(schema)
+        if self.trusting or place in self._clear:
+            return
+        if not self._is_new(con, attachments):
+            self._refuse_macros(con, {(folded(catalog), folded(name)) for name in ("main", SCHEMA, schema)})
+        self._clear.add(place)
+
+    @staticmethod
+    def _is_new(con: duckdb.DuckDBPyConnection, now: Attachments) -> bool:
+        """Return whether we have opened the database, in memory, and no macro can have been made in it."""
+        return asking_for(con).is_new and all(each.path is None for each in now.users)
 
     def _refuse_macros(self, con: duckdb.DuckDBPyConnection, places: set[tuple[str, str]]) -> None:
         found = [row for row in con.execute(_MACROS).fetchall() if row[0] != "temp" and row[3].endswith("macro")]
         if found:  # what there is to hide is asked each time: a client may register functions of its own
             _refuse_hiding(found, places, frozenset(folded(name) for (name,) in con.execute(_OWN).fetchall()))
 
-    def forget(self) -> None:
-        """Look for macros anew, and at what expressions name: there may be another one, or names mean something else."""
-        self._clear, self._names = None, (None, None)
+    def forget(self, text: str | None = None) -> None:
+        """Look anew at what expressions name, and for macros, unless SQL that has run, ``text``, cannot have made any."""
+        if text is None or may_make_macros(text):
+            self._clear.clear()
+        self._names = None, None
         self._admitted.clear()
 
     def admit(self, con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> None:

@@ -83,7 +83,7 @@ def find_model(connection: duckdb.DuckDBPyConnection, statement: str, columns: S
     if not (present & _FACTS or any(_METRIC.fullmatch(name) for name in present)):
         return None
     with contextlib.suppress(Error, duckdb.Error):  # a transaction that has failed, models of another version
-        predictor_for(connection).guard.refuse_hidden(connection, again=False)
+        predictor_for(connection).guard.refuse_hidden(connection)
         for catalog, model in _named(connection, statement):
             stored = load_by_id(connection, catalog, model)
             if stored is not None:

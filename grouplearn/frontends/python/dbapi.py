@@ -122,6 +122,8 @@ def connect(
     ``progress`` is ``'auto'`` (a live bar where somebody can see it), ``None`` or ``False`` (none), or a
     :class:`~grouplearn.train.job.Progress` of your own.
     """
+    from grouplearn.catalog.asking import asking_for
+
     chosen = {} if storage_version is None else {"storage_compatibility_version": storage_version}
     path = os.fspath(database)
     wrong = _NO_PATH.search(path) if isinstance(path, str) else None
@@ -130,6 +132,7 @@ def connect(
             f'a path of a database cannot have the character "{visible(wrong[0])}": "{visible(path)}"'
         )
     native = duckdb.connect(path, read_only=read_only, config={**(config or {}), **chosen})
+    asking_for(native).is_new = path in ("", ":memory:")
     return wrap(native, progress=progress)
 
 
@@ -239,7 +242,11 @@ class Connection:
 
     def cursor(self) -> Connection:
         """Return a second connection to the same database, with its own transaction."""
-        return Connection(self._duckdb.cursor(), self._session_factory)
+        from grouplearn.catalog.asking import asking_for
+
+        native = self._duckdb.cursor()
+        asking_for(native).is_new = asking_for(self._duckdb).is_new
+        return Connection(native, self._session_factory)
 
     def duplicate(self) -> Connection:
         """Like :meth:`cursor`."""

@@ -144,7 +144,7 @@ class Model:
 
     def _relation(self, suffix: str) -> duckdb.DuckDBPyRelation:
         """Return what the view shows as we make it; the one of a file may be another, which whoever made the file wrote."""
-        predictor_for(self._connection).guard.refuse_hidden(self._connection, again=False)
+        predictor_for(self._connection).guard.refuse_hidden(self._connection)
         query = store.view_query(self._connection, self._stored, suffix)
         relation: duckdb.DuckDBPyRelation = self._connection.sql(query, alias=self.name + suffix)
         return relation
