@@ -22,7 +22,7 @@ from grouplearn.failures import NotMeasured
 from grouplearn.learners.contract.cost import UNKNOWN, Coefficients
 from grouplearn.plan.choose import Choice
 from grouplearn.plan.cost.coefficients import Machine, Rates, default, of_runs
-from grouplearn.plan.explain.measured import Measured, asked_for
+from grouplearn.plan.explain.measured import Measured, UnitRan, asked_for
 from grouplearn.plan.physical import PhysicalPlan
 
 _VERSION = 1
@@ -73,15 +73,15 @@ def store_correction(name: str, factor: float) -> None:
     _write(document)
 
 
-def note_run(physical: PhysicalPlan, choice: Choice, seconds: Mapping[int, float], outside: Outside) -> None:
-    """Keep the correction that a run asks for, by the seconds of its units, beside those of the latest runs.
+def note_run(physical: PhysicalPlan, choice: Choice, units: Mapping[int, UnitRan], outside: Outside) -> None:
+    """Keep the correction that a run asks for, by how its units ran, beside those of the latest runs.
 
     Where nothing can be kept, nothing is: the model is stored. What another process keeps at the same time may be lost, and
     with it an estimate that is a little better. No model depends on estimates: they say what runs where and when.
     """
     if os.environ.get("GROUPLEARN_CALIBRATE_RUNS") == "off":
         return
-    factor, name = asked_for(physical, choice, seconds), physical.bound.learner.way
+    factor, name = asked_for(physical, choice, units), physical.bound.learner.way
     if factor is None or closed(outside) is not None:
         return
     with suppress(NotMeasured):

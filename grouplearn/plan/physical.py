@@ -164,6 +164,17 @@ class PhysicalPlan:
             of_cells = self.cell_seconds(rows, cut_evenly(blocks_of(rows, self.block_rows), self.workers)[0])
         return passes * self.epoch_rounds * (2 * self.step_seconds + of_cells)
 
+    def seconds_of(self, unit: Unit, epochs: float | None = None) -> float:
+        """Return the estimated seconds of a unit, with so many epochs of a trial where learners decide that themselves."""
+        way = self.bound.learner.way
+        known = self.rates.of(way)
+        if not epochs or known.typical_epochs is None:
+            return unit.cost
+        rates = Rates({way: replace(known, typical_epochs=math.ceil(epochs))}, self.rates.machine)
+        configs, groups = [self.bound.configs[config] for config in unit.configs], (unit.group, *unit.others)
+        rows, learner = sum(self.stats.rows[group] for group in groups), self.bound.learner
+        return cost.unit_seconds(learner, configs, rows, self.stored, self.epochs, self.outputs, len(groups), rates)
+
     def cell_seconds(self, rows: int, blocks: Blocks) -> float:
         """Return the estimated time that a round takes for the cells in some blocks of so many rows, besides its arithmetic: in
         process for all that there are, as one thread at a time calls a kernel."""

@@ -32,7 +32,7 @@ from grouplearn.plan.calibration import keep_correction
 from grouplearn.plan.choose import Choice
 from grouplearn.plan.explain.html import explain_html
 from grouplearn.plan.explain.json import explain_json
-from grouplearn.plan.explain.measured import Measured, Ran, compare
+from grouplearn.plan.explain.measured import Measured, Ran, UnitRan, compare
 from grouplearn.plan.explain.text import explain_text
 from grouplearn.plan.physical import PhysicalPlan, definition
 from grouplearn.plan.results_memory import refuse_excess
@@ -70,13 +70,13 @@ class _Read:
 
 @dataclass(frozen=True, slots=True)
 class _Trained:
-    """A model just trained and stored: how it was planned, its identity, and how long each unit took."""
+    """A model just trained and stored: how it was planned, its identity, and how each unit ran."""
 
     physical: PhysicalPlan
     choice: Choice
     definition: ModelDefinition
     model: str
-    seconds: Mapping[int, float]
+    units: Mapping[int, UnitRan]
 
 
 def train(statement: TrainModel, checker: SqlChecker, at: StatementContext) -> str:
@@ -85,7 +85,7 @@ def train(statement: TrainModel, checker: SqlChecker, at: StatementContext) -> s
     if trained is None:
         return _nothing_trained(statement)
     with _stored(statement, at):
-        calibration.note_run(trained.physical, trained.choice, trained.seconds, checker.outside)
+        calibration.note_run(trained.physical, trained.choice, trained.units, checker.outside)
     bound = trained.physical.bound
     validated = bound.holdout.kind != "none"
     return views.best_sql(at.connection, trained.definition, trained.model, bound.catalog, validated=validated)
@@ -163,8 +163,8 @@ class _Training:
         model = self._store(stored, outcome, place, directory)
         if model is None:
             return None
-        seconds = {result.unit.id: result.busy for result in outcome.units}
-        return _Trained(physical, choice, stored, model, seconds)
+        ran = {result.unit.id: UnitRan(result.busy, result.epochs) for result in outcome.units}
+        return _Trained(physical, choice, stored, model, ran)
 
     def _store(
         self, stored: ModelDefinition, outcome: RunOutcome, place: _Place, directory: RunDirectory
@@ -255,7 +255,8 @@ def _analyze(statement: ExplainTrain, checker: SqlChecker, at: StatementContext)
     query = f"SELECT unit, worker, started, ended, loaded + fetched, kind FROM {units} WHERE model = ?::UUID"
     ran = [Ran(*row) for row in at.databases.rows(query, [trained.model])]
     with _stored(statement.train, at):
-        measured = compare(physical, trained.choice, ran, physical.rates.of(way))
+        epochs = {unit: each.epochs for unit, each in trained.units.items()}
+        measured = compare(physical, trained.choice, ran, physical.rates.of(way), epochs)
         kept = keep_correction(way, measured, checker.outside)
         return _explained(statement, physical, trained.choice, kept, at)
 

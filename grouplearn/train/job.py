@@ -214,6 +214,12 @@ class UnitResult:
         return sum(step.ended - step.started for step in self.steps)
 
     @property
+    def epochs(self) -> float:
+        """Epochs that a trial had, the mean of all; 0 where none had any."""
+        made = self.pack.epochs if self.pack is not None else [trial.epochs for trial in self.trials]
+        return float(np.mean(made)) if len(made) else 0.0
+
+    @property
     def failed(self) -> int:
         """Number of trials without a model."""
         if self.pack is not None:

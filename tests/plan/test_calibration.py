@@ -21,7 +21,7 @@ from grouplearn.plan.choose import choose
 from grouplearn.plan.cost import pilot
 from grouplearn.plan.cost.coefficients import Machine, Rates, corrected, default
 from grouplearn.plan.explain import measured
-from grouplearn.plan.explain.measured import asked_for
+from grouplearn.plan.explain.measured import UnitRan, asked_for
 from grouplearn.plan.physical import plan
 from grouplearn.runtime import calibrate
 from grouplearn.runtime.calibrate import Sample, fitted
@@ -207,12 +207,30 @@ def test_runs_ask_for_what_they_took() -> None:
         stops = planned(plain, TRAIN.replace("linear_regression", "gbdt") + " WITHIN 1 HOUR", workers=1)
     choice = choose(physical, [candidate("group_task_parallel", 1.0, units=400, loads=0)], False)
     assert max(unit.cost for unit in physical.units) < 0.1
-    took = {unit.id: 3 * unit.cost for unit in physical.units}
+    took = {unit.id: UnitRan(3 * unit.cost, 100) for unit in physical.units}
     assert asked_for(physical, choice, took) == pytest.approx(3)
-    assert asked_for(physical, choice, took | {0: 100.0}) == pytest.approx(3)  # one was disturbed
+    assert asked_for(physical, choice, took | {0: UnitRan(100.0, 100)}) == pytest.approx(3)  # one was disturbed
     assert asked_for(physical, choice, {unit: took[unit] for unit in range(300)}) == pytest.approx(3)  # some are lost
     assert asked_for(physical, choice, {}) is None
     assert asked_for(stops, choice, took) is None
+
+
+def test_epochs_that_rows_ask_for_are_no_correction() -> None:
+    """Of a learner that decides itself when it ends: others would be planned as if they took as many."""
+    with duckdb.connect() as plain:
+        plain.execute("CREATE TABLE t AS SELECT i % 4 AS g, i AS x, i % 3 = 0 AS y FROM range(2000000) AS r(i)")
+        physical = planned(plain, TRAIN.replace("linear_regression", "logistic_regression"), workers=1)
+    choice = choose(physical, [candidate("group_task_parallel", 1.0, units=4, loads=0)], False)
+    known = default("logistic_regression")
+    assert known.typical_epochs is not None
+    assert [physical.seconds_of(unit, known.typical_epochs) for unit in physical.units] == pytest.approx(
+        [physical.seconds_of(unit) for unit in physical.units], rel=1e-12
+    )
+    for factor, epochs in ((1.0, 90), (3.0, 90), (1.0, 2)):
+        took = {unit.id: UnitRan(factor * physical.seconds_of(unit, epochs), epochs) for unit in physical.units}
+        assert asked_for(physical, choice, took) == pytest.approx(factor)
+    longer = physical.seconds_of(physical.units[0], 90) / physical.units[0].cost
+    assert 5 < longer < 9
 
 
 @pytest.mark.usefixtures("runs_count")

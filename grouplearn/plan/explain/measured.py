@@ -33,6 +33,14 @@ class Ran:
 
 
 @dataclass(frozen=True, slots=True)
+class UnitRan:
+    """Seconds that workers were busy with a unit, and the epochs of a trial, the mean of its trials."""
+
+    seconds: float
+    epochs: float
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """One side of the comparison: seconds of makespan and per unit (median, worst, all), idle share, workers, units, bytes
     of rows and products that workers took."""
@@ -59,8 +67,12 @@ class Measured:
     bars: tuple[Bar, ...]
 
 
-def compare(physical: PhysicalPlan, choice: Choice, rows: Iterable[Ran], before: Coefficients) -> Measured:
+def compare(
+    physical: PhysicalPlan, choice: Choice, rows: Iterable[Ran], before: Coefficients, epochs: Mapping[int, float]
+) -> Measured:
     """Return estimate beside measurement; ``rows`` has a unit once for each of its groups, or for each of its steps.
+
+    The correction is by the ``epochs`` of a trial of each unit, see ``asked_for``.
 
     A worker is idle when it runs no unit between the first unit's start and the last one's end.
     """
@@ -71,7 +83,8 @@ def compare(physical: PhysicalPlan, choice: Choice, rows: Iterable[Ran], before:
     seconds: dict[int, float] = {}
     for row in (each for each in ran if each.kind != LOST):
         seconds[row.unit] = seconds.get(row.unit, 0.0) + row.ended - row.started
-    pairs = [(estimates[unit], took) for unit, took in sorted(seconds.items()) if unit in estimates]
+    made = _estimates(physical, choice, epochs)
+    pairs = [(made[unit], took) for unit, took in sorted(seconds.items()) if unit in made]
     after, ratio = corrected(before, pairs), pilot_ratio(pairs)
     bars = tuple(_bar(physical, row) for row in ran)
     verdict = _verdict(physical.bound.learner.way, ratio, len(pairs))
@@ -81,18 +94,20 @@ def compare(physical: PhysicalPlan, choice: Choice, rows: Iterable[Ran], before:
     return Measured(estimated, measured, after, ratio, verdict, bars)
 
 
-def asked_for(physical: PhysicalPlan, choice: Choice, seconds: Mapping[int, float]) -> float | None:
+def asked_for(physical: PhysicalPlan, choice: Choice, ran: Mapping[int, UnitRan]) -> float | None:
     """Return the correction that a run asks for, by the seconds of its units; None where it says nothing about estimates.
 
-    Short units count together. A run that ended early, or trained other units than were planned, says nothing.
+    It is a correction of seconds, and not of how many epochs learners typically need: that depends on the rows, and one model
+    that took a hundred times as many would have all others planned as if they did. Short units count together. A run that ended
+    early, or trained other units than were planned, says nothing.
     """
     options = physical.bound.options
     if physical.bound.search is not None or options.within is not None or options.early_stopping is not None:
         return None
     pairs: list[tuple[float, float]] = []
     estimated = measured = 0.0
-    for unit, estimate in _estimates(physical, choice).items():
-        estimated, measured = estimated + estimate, measured + seconds.get(unit, math.nan)
+    for unit, estimate in _estimates(physical, choice, {unit: each.epochs for unit, each in ran.items()}).items():
+        estimated, measured = estimated + estimate, measured + (ran[unit].seconds if unit in ran else math.nan)
         if estimated >= PILOT_SECONDS:
             pairs.append((estimated, measured))
             estimated = measured = 0.0
@@ -117,10 +132,13 @@ def comparison(measured: Measured) -> list[tuple[str, str, str]]:
     return [(name, estimate, seen) for name, (estimate, seen) in rows]
 
 
-def _estimates(physical: PhysicalPlan, choice: Choice) -> dict[int, float]:
-    """Return the estimated seconds of each unit, with its share of the loads."""
-    per_unit = choice.chosen.loads / max(1, choice.chosen.units)
-    return {unit.id: unit.cost + per_unit * physical.load_seconds(unit.group) for unit in physical.units}
+def _estimates(physical: PhysicalPlan, choice: Choice, epochs: Mapping[int, float] | None = None) -> dict[int, float]:
+    """Return the estimated seconds of each unit, with its share of the loads; of those in ``epochs`` with so many of a trial."""
+    per_unit, made = choice.chosen.loads / max(1, choice.chosen.units), epochs or {}
+    return {
+        unit.id: physical.seconds_of(unit, made.get(unit.id)) + per_unit * physical.load_seconds(unit.group)
+        for unit in physical.units
+    }
 
 
 def _part(makespan: float, idle: float, workers: int, seconds: Mapping[int, float]) -> Part:
