@@ -248,6 +248,10 @@ class FeatureBinder:
                 raise self._checker.error(message, option.name.span, did_you_mean(name, allowed))
             if name in ("impute", "method"):
                 self._refuse_column(option.value)
+            if name in ("buckets", "columns") and (column := first_column(self._checker, option.value)) is not None:
+                message = f'{name} must be a whole number from 1 to {MAX_WIDE}, and "{column}" is a column'
+                hint = f"{call} takes one column and a number; write an item for each column."
+                raise self._checker.error(message, option.value.span, hint if call == "hash" else None)
             value = self._checker.constant(option.value)
             values[name] = self._checked(name, value, option.value.span)
         return values

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pytest
 from helpers.dying_runs import answer, dies, units_trained
@@ -290,3 +291,25 @@ def test_a_null_of_no_type_is_an_empty_list() -> None:
             found.append(con.execute(f"SELECT n_skipped FROM (EVALUATE MODEL m ON ({row}) AS p)").fetchall())
         assert found[:3] == found[3:]
         assert found[0][0] == pytest.approx(found[1][0])
+
+
+@pytest.mark.parametrize("ask", ["FROM m_predict(r)", "SELECT predict('m', r) FROM r", "EVALUATE MODEL m ON (FROM r)"])
+def test_indices_of_other_types_are_taken_and_fractions_are_none(ask: str) -> None:
+    """A cast would round them to the index of another column."""
+    with connected() as con:
+        model(con, "USING linear_regression PREDICT y FEATURES (sparse(idx, val, 12) AS s) FROM t GROUP BY g")
+        before = con.execute(ask.replace(" r", " t").replace("(r)", "(t)").replace(", r)", ", t)")).fetchall()
+        con.execute("CREATE VIEW r AS SELECT g, id, y, idx::DOUBLE[] AS idx, val FROM t")
+        after = con.execute(ask).fetchall()
+        assert [row[-1] for row in after] == [row[-1] for row in before]
+        for wrong in ("[1.6, 3]", "['nan'::DOUBLE, 3]", "[1, 1e300]", "[-1.0, 3]"):
+            con.execute(f"CREATE OR REPLACE VIEW r AS SELECT g, id, y, {wrong}::DOUBLE[] AS idx, val FROM t")
+            with pytest.raises(duckdb.Error, match=r"an index that is not from 1 to 12|NULL (or NaN )?in a list"):
+                con.execute(ask).fetchall()
+
+
+def test_a_number_of_columns_is_no_column() -> None:
+    with connected() as con, pytest.raises(duckdb.Error) as error:
+        con.execute("TRAIN MODEL m USING linear_regression PREDICT y FEATURES (hash(tags, id)) FROM t")
+    assert 'buckets must be a whole number from 1 to 1073741824, and "id" is a column' in str(error.value)
+    assert "hash takes one column and a number" in str(error.value)

@@ -157,13 +157,20 @@ class Sparse(Listed):
         return "sparse takes two lists, of whole numbers and of numbers: sparse(indices, values, 1000)."
 
     def reading(self, column: SqlColumn, item: Item) -> Reading:  # noqa: ARG002
-        """Return one list of both; where one of them is shorter it has NULLs."""
-        around = (
-            "list_transform(list_zip(CAST((\n",
-            "\n) AS BIGINT[]), CAST((\n",
-            f"\n) AS DOUBLE[])), lambda entry: {{'{INDEX}': entry[1], '{VALUE}': entry[2]}})",
-        )
-        return Reading(around, around)
+        """Return one list of both; where one of them is shorter it has NULLs.
+
+        Other rows than those of training may have fractions: 0 is no index, either, and a cast would round.
+        """
+
+        def around(kind: str, index: str) -> Around:
+            return (
+                "list_transform(list_zip(CAST((\n",
+                f"\n) AS {kind}[]), CAST((\n",
+                f"\n) AS DOUBLE[])), lambda entry: {{'{INDEX}': {index}, '{VALUE}': entry[2]}})",
+            )
+
+        whole = "CASE WHEN entry[1] = floor(entry[1]) OR entry[1] IS NULL THEN try_cast(entry[1] AS BIGINT) ELSE 0 END"
+        return Reading(around("BIGINT", "entry[1]"), around("DOUBLE", whole))
 
     def keeps_single(self, item: Item) -> bool:  # noqa: ARG002
         """Return that it does not: values are doubles."""
