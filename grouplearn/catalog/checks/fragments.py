@@ -30,9 +30,11 @@ Node = dict[str, Any]
 #: Where a fragment stands in what we make of it (in parentheses, before a line break), and where it would end too early.
 _WITHIN, _ALONE = "SELECT ({}\n)", "SELECT {}\n"
 _TYPE = "SELECT CAST(NULL AS {}) AS checked"
-#: What nothing can be wrong with: the name of a column, quoted or not, as it is or as a number.
+#: What nothing can be wrong with: the name of a column, quoted or not, as it is, as a number or as text.
 _NAME = re.compile(
-    r'(?P<cast>CAST\(\(\n)?(?:(?P<word>[A-Za-z_]\w*)|"(?P<quoted>(?:[^"\0]|"")+)")(?(cast)\n\) AS DOUBLE\))', re.ASCII
+    r'(?P<cast>CAST\(\(\n)?(?:(?P<word>[A-Za-z_]\w*)|"(?P<quoted>(?:[^"\0]|"")+)")'
+    r"(?(cast)\n\) AS (?P<kind>DOUBLE|VARCHAR)\))",
+    re.ASCII,
 )
 #: A token of JSON.
 _TOKEN = re.compile(r'[{}\[\],:]|"(?:[^"\\]|\\.)*"|[^\s{}\[\],:"]+')
@@ -285,6 +287,7 @@ def _expression(document: Node) -> Node | None:
 
 
 def _is_name(text: str) -> bool:
+    """Return whether a text is the name of a column, or a cast of one, and so calls nothing that anybody could have made."""
     found = _NAME.fullmatch(text)
     return found is not None and (found["word"] is None or found["word"].lower() not in _keywords())
 
@@ -292,7 +295,7 @@ def _is_name(text: str) -> bool:
 def column_name(text: str) -> str | None:
     """Return the name of the column that a fragment is, as it is or as a number; None for any other expression."""
     found = _NAME.fullmatch(text) if _is_name(text) else None
-    if found is None:
+    if found is None or found["kind"] == "VARCHAR":
         return None
     return found["word"] or found["quoted"].replace('""', '"')
 
