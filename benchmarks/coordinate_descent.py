@@ -155,18 +155,30 @@ SETS = {
 }
 
 
+#: Ways through the columns: an item at a time, in order or as chosen, or all at once.
+COURSES = {
+    "items": {"blocks": "items"},
+    "greedy": {"blocks": "items", "selection": "greedy"},
+    "one": {"blocks": "one"},
+}
+
+
 def passes(part: float) -> Iterator[dict[str, Any]]:
-    """Passes until the objective is near its minimum, with each item a block and with one block of all columns."""
+    """Passes until the objective is near its minimum: each item a block, in order or as chosen, and one block of all columns."""
     for (name, (listed, intercept, penalties)), loss in itertools.product(SETS.items(), LOSSES):
         data = generated(round(20_000 * part), 8, 200, listed)
         for penalty in penalties:
             config = {**PENALTIES[penalty], "fit_intercept": intercept, "tolerance": LITTLE}
-            trained = [descended(data, loss, {**config, "blocks": blocks}, MOST) for blocks in ("items", "one")]
+            trained = [descended(data, loss, {**config, **course}, MOST) for course in COURSES.values()]
             least = min(minimum(data, loss, config), *(float(each.curve.min()) for each in trained))
             taken = [first_near(each.curve, least) for each in trained]
-            yield {"set": name, "loss": loss, "penalty": penalty, "minimum": least, "items": taken[0], "one": taken[1]}
+            counts = dict(zip(COURSES, taken, strict=True))
+            yield {"set": name, "loss": loss, "penalty": penalty, "minimum": least, **counts}
             shown = [str(count or f"> {len(each.curve)}") for count, each in zip(taken, trained, strict=True)]
-            print(f"{name:24} {loss:9}{penalty}   by items {shown[0]:>6}, one block {shown[1]:>6} passes", flush=True)
+            print(
+                f"{name:24} {loss:9}{penalty}   by items {shown[0]:>6}, as chosen {shown[1]:>6}, one block {shown[2]:>6} passes",
+                flush=True,
+            )
 
 
 def first_near(curve: np.ndarray, least: float) -> int | None:

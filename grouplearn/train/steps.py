@@ -169,7 +169,7 @@ class StepLog:
     def add(self, answer: StepAnswer) -> UnitResult | None:
         """Note a step that ended; return the unit's result if this step was the first to make one."""
         unit = answer.step.unit
-        if answer.step.stretch.of > 1:
+        if answer.step.stretch.of > 1 or answer.step.round is not None:
             self._note_round(answer)
         else:
             self._records[unit.id].append(answer.record)

@@ -170,18 +170,28 @@ def test_a_survey_counts_columns_and_items() -> None:
         assert found["items"][2].tolist() == [each.sum() for each in odd]
 
 
+def unknown(configs: int, done: np.ndarray | None = None) -> kernel.Progress:
+    gone = np.zeros(configs, bool) if done is None else done
+    return kernel.Progress(*(np.full(configs, np.nan) for _ in range(3)), gone, np.zeros(configs))
+
+
+def in_order(one: kernel.Group) -> kernel.Order:
+    return kernel.Order(np.arange(one.cut.n_blocks, dtype=np.int64))
+
+
 @pytest.mark.parametrize("l1", [0.0, 0.4])
 @pytest.mark.parametrize("radius", [np.inf, 0.2])
 def test_a_column_goes_to_the_minimum_within_its_radius(l1: float, radius: float) -> None:
     one = group("logistic", 3, 1, l1)
     random = np.random.default_rng(8)
-    slope, bend, start = random.normal(size=(3, 4)), random.uniform(0.1, 3, (3, 4)), random.normal(size=(3, 4))
+    slope, bend, start = random.normal(size=(3, 4)), random.uniform(0.1, 3, (3, 4)), random.normal(size=(3, 5))
     sums = np.zeros((4, 1, 1, 2, 8))
     sums[:, 0, 0, 0, :3], sums[:, 0, 0, 1, :3] = slope.T, bend.T
     weights = one.shape.in_lanes(start[:, None])
-    radii = np.full(weights.shape, radius)
-    one.reduce(sums, 1, weights, radii, one.lanes_of_done(np.array([False, False, True])))
-    found, reach = one.shape.out_of_lanes(weights)[:, 0], one.shape.out_of_lanes(radii)[:, 0]
+    radii = np.full(weights[:-1].shape, radius)
+    progress = unknown(3, np.array([False, False, True]))
+    step, after = one.solve(1, sums, weights, radii, (progress, in_order(one)))
+    found, reach, moved = (one.shape.out_of_lanes(each)[:, 0] for each in (weights, radii, step))
     each = np.linspace(0.5, 2.0, 3)
     for model in range(2):
         grid = np.linspace(-1, 1, 400_001) * (radius if radius < np.inf else 20)
@@ -190,40 +200,169 @@ def test_a_column_goes_to_the_minimum_within_its_radius(l1: float, radius: float
             cost = slope[model, j] * grid + 0.5 * bend[model, j] * grid**2
             cost = cost + l1 * each[model] * np.abs(new) + 0.15 * each[model] * new**2
             assert found[model, j] == pytest.approx(new[cost.argmin()], abs=2e-4)
-            moved = abs(found[model, j] - start[model, j])
-            assert reach[model, j] == pytest.approx(max(2 * moved, 0.5 * radius if radius < np.inf else 0, 1 / 64))
+            assert moved[model, j] == found[model, j] - start[model, j]
+            own = abs(moved[model, j])
+            assert reach[model, j] == pytest.approx(max(2 * own, 0.5 * radius if radius < np.inf else 0, 1 / 64))
+        if l1 == 0:  # what pulls is the slope of the objective where the columns were, whatever the radius
+            slopes = slope[model] + 0.3 * each[model] * start[model, :4]
+            assert after.pull[model] == pytest.approx((slopes**2).sum(), rel=1e-12)
     np.testing.assert_array_equal(found[2], start[2])  # it is done
+    assert (moved[2], after.pull[2]) == (pytest.approx(0), 0)
+    np.testing.assert_array_equal(found[:, 4], start[:, 4])  # no block in which every row has one entry, no intercept
 
 
-@pytest.mark.parametrize(("l1", "l2"), [(0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (0.3, 1.0), (5.0, 0.1)])
-def test_a_complete_block_is_shifted_to_where_it_costs_least(l1: float, l2: float) -> None:
+def of_columns(
+    v: float, columns: np.ndarray, l1: float, l2: float, radius: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Weights, moves of rows and least costs of columns (slope, bend, weight) where the level of all rows moves by v."""
+    slope, bend, weight = columns
+    pull = bend * (weight - v) - slope
+    u = np.clip(np.sign(pull) * np.maximum(0, np.abs(pull) - l1) / (bend + l2) - weight + v, -radius, radius)
+    new = weight + u - v
+    return new, u, slope * u + 0.5 * bend * u**2 + l1 * np.abs(new) + 0.5 * l2 * new**2
+
+
+@pytest.mark.parametrize("radius", [np.inf, 0.3])
+@pytest.mark.parametrize(("l1", "l2"), [(0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (0.3, 1.0), (5.0, 0.1), (0.01, 1e-6)])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_complete_block_and_the_intercept_go_to_the_best_of_both(
+    seed: int, l1: float, l2: float, radius: float
+) -> None:
+    """Against the costs of its columns at many levels; every row has one entry in one of nine columns, none in the tenth."""
+    random = np.random.default_rng(seed)
+    slope, bend = 3 * random.normal(size=10), random.uniform(0.1, 9, 10)
+    start = random.normal(size=10) * (random.random(10) < 0.7)
+    slope[4], bend[4], start[4] = 0, 0, 0
+    unit = np.array([1.0, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1])
+    cut = kernel.Blocks(np.array([0, 10], np.int64), np.array([kernel.CODES], np.int64), np.zeros(10))
+    there = np.flatnonzero(unit[:10])
+
+    def solved(configs: int) -> dict[str, np.ndarray]:
+        penalties = kernel.Penalties(*(np.full(configs, each) for each in (l1, l2, 1.0)))
+        one = kernel.Group(kernel.Shape("logistic", configs, 1), cut, np.array([1]), unit, True, penalties)
+        weights = one.shape.in_lanes(np.tile(np.append(start, 0.5), (configs, 1, 1)))
+        sums = np.zeros((10, 1, 1, 2, one.shape.lanes))
+        sums[:, 0, 0, 0, :configs], sums[:, 0, 0, 1, :configs] = slope[:, None], bend[:, None]
+        radii = np.full(weights[:-1].shape, radius)
+        step, after = one.solve(0, sums, weights, radii, (unknown(configs), in_order(one)))
+        found = {"weights": one.shape.out_of_lanes(weights)[0, 0], "step": one.shape.out_of_lanes(step)[0, 0]}
+        return {**found, "pull": after.pull[:1]}
+
+    found = in_every_build(lambda: solved(1))
+    assert all(found[name].tobytes() == each.tobytes() for name, each in solved(3).items())
+    weights, v = found["weights"][:10], found["weights"][10] - 0.5
+    columns = np.stack([slope, bend, start])[:, there]
+    new, u, costs = of_columns(v, columns, l1, l2, radius)
+    np.testing.assert_allclose(weights[there], new, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found["step"][there], u, rtol=1e-9, atol=1e-12)
+    assert weights[4] == 0
+    least = min(of_columns(level, columns, l1, l2, radius)[2].sum() for level in v + np.linspace(-4, 4, 20_001))
+    assert costs.sum() <= least + 1e-9
+    if l1 == l2 == 0:
+        assert v == 0  # nothing is to be gained
+
+
+@pytest.mark.parametrize("l2", [0.0, 1.0])
+def test_without_an_intercept_complete_blocks_are_shifted_against_each_other(l2: float) -> None:
     random = np.random.default_rng(2)
-    cut = kernel.Blocks(np.array([0, 6], np.int64), np.array([kernel.CODES], np.int64), np.zeros(6))
-    unit = np.array([1.0, 1, 1, 1, 0, 1, 1])  # the fifth is in no row
-    penalties = kernel.Penalties(np.array([l1]), np.array([l2]), np.ones(1))
-    one = kernel.Group(kernel.Shape("squares", 1, 1), cut, np.array([1]), unit, True, penalties)
-    before = random.normal(size=(1, 1, 7)) + 1.0
-    before[0, 0, 4] = 0.0
-    weights = one.shape.in_lanes(before)
-    one.shift(weights, np.zeros(1))
-    after = one.shape.out_of_lanes(weights)[0, 0]
-    moved = after[6] - before[0, 0, 6]
-    there = np.array([0, 1, 2, 3, 5])
-    np.testing.assert_allclose(after[there], before[0, 0, there] - moved, rtol=1e-14, atol=1e-15)
-    assert after[4] == 0
+    first = np.array([0, 3, 8, 10, 12], np.int64)  # the third block is not complete
+    complete, unit = np.array([1, 1, 0, 1]), np.ones(13)
+    unit[5] = 0  # a column that is in no row
+    cut = kernel.Blocks(first, np.full(4, kernel.CODES, np.int64), np.zeros(12))
+    before = random.normal(size=(1, 1, 13)) + np.repeat([1.0, 2, 3, -4, 0], [3, 5, 2, 2, 1])
+    before[0, 0, 5] = 0
 
-    def cost(c: np.ndarray) -> np.ndarray:
-        values = before[0, 0, there][:, None] - c
-        return l1 * np.abs(values).sum(axis=0) + 0.5 * l2 * (values**2).sum(axis=0)
+    def shifted(intercept: bool) -> dict[str, np.ndarray]:
+        penalties = kernel.Penalties(np.zeros(1), np.full(1, l2), np.ones(1))
+        one = kernel.Group(kernel.Shape("squares", 1, 1), cut, complete, unit, intercept, penalties)
+        weights = one.shape.in_lanes(before)
+        one.shift(weights, np.zeros(1))
+        return {"weights": one.shape.out_of_lanes(weights)}
 
-    assert cost(np.array([moved]))[0] <= cost(np.linspace(-5, 5, 100_001)).min() + 1e-7
+    np.testing.assert_array_equal(shifted(True)["weights"], before)  # which the intercept's level has done
+    after = in_every_build(lambda: shifted(False))["weights"][0, 0]
+    if l2 == 0:
+        np.testing.assert_array_equal(after, before[0, 0])
+        return
+    member = np.stack([(np.arange(13) >= first[b]) & (np.arange(13) < first[b + 1]) & (unit > 0) for b in (0, 1, 3)])
+    moves = np.array([[1, -1, 0], [0, 1, -1.0]]) @ member  # what changes no prediction
+    best, *_ = np.linalg.lstsq(moves.T, before[0, 0], rcond=None)
+    np.testing.assert_allclose(after, before[0, 0] - best @ moves, rtol=1e-12, atol=1e-14)
 
 
-def test_weights_that_are_zero_stay_so_where_that_costs_least() -> None:
-    cut = kernel.Blocks(np.array([0, 6], np.int64), np.array([kernel.CODES], np.int64), np.zeros(6))
+def test_weights_of_classes_that_are_zero_stay_so_where_that_costs_least() -> None:
+    cut = kernel.Blocks(np.array([0, 1], np.int64), np.array([kernel.ONE_COLUMN], np.int64), np.zeros(1))
     penalties = kernel.Penalties(np.array([1.0]), np.array([0.1]), np.ones(1))
-    one = kernel.Group(kernel.Shape("squares", 1, 1), cut, np.array([1]), np.ones(7), True, penalties)
-    before = np.array([0.0, 0.0, 0.7, 0.0, -0.2, 1.0, 0.0])[None, None]
+    one = kernel.Group(kernel.Shape("softmax", 1, 6), cut, np.array([0]), np.ones(2), True, penalties)
+    before = np.array([[0.0, 0.0, 0.7, 0.0, -0.2, 1.0], [0.3] * 6]).T[None]
     weights = one.shape.in_lanes(before)
     one.shift(weights, np.zeros(1))
     np.testing.assert_array_equal(one.shape.out_of_lanes(weights), before)
+    before[0, :, 0] += [0.5, 0.6, 0, 0, 0, 0]
+    weights = one.shape.in_lanes(before)
+    one.shift(weights, np.zeros(1))
+    after, c = one.shape.out_of_lanes(weights)[0, :, 0], np.linspace(-2, 2, 40_001)[:, None]
+    costs = np.abs(before[0, :, 0] - c).sum(axis=1) + 0.05 * ((before[0, :, 0] - c) ** 2).sum(axis=1)
+    assert np.abs(after).sum() + 0.05 * (after**2).sum() <= costs.min() + 1e-7
+
+
+class Chosen:
+    """Which block is next, by plain Python: means of gains in which the last counts half, for each round that a block waits."""
+
+    def __init__(self, blocks: int) -> None:
+        self.gain, self.waits = [math.inf] * blocks, [0] * blocks
+        self.begin(False)
+
+    def best(self, without: int | None) -> int:
+        def expected(block: int) -> tuple[float, int, int]:
+            waits = self.waits[block]
+            late = waits > 4 * len(self.waits)
+            return (math.inf if late else self.gain[block] * (waits + 1), waits, -block)
+
+        return max((block for block in range(len(self.waits)) if block != without), key=expected)
+
+    def begin(self, all_: bool) -> None:
+        count = len(self.waits)
+        everything = all_ or math.inf in self.gain
+        self.order = list(range(count)) if everything else [-1] * count
+        for place in range(0 if everything else 2):
+            self.order[place] = self.best(self.order[0] if place else None)
+
+    def after(self, place: int, gained: float) -> None:
+        own = self.order[place]
+        self.waits = [0 if block == own else waits + 1 for block, waits in enumerate(self.waits)]
+        self.gain[own] = 0.5 * (self.gain[own] + gained) if self.gain[own] < math.inf else gained
+        if place + 2 < len(self.order) and self.order[place + 2] < 0:
+            self.order[place + 2] = self.best(self.order[place + 1])
+
+
+def test_blocks_are_chosen_by_what_they_gained_a_round_ahead() -> None:
+    """By slopes drawn at random, of which a column's gain follows; some blocks gain nothing and wait until it is their turn."""
+    blocks, scale = 7, np.array([1.0, 5.0, 0.0, 0.1, 3.0, 1e-9, 2.0])
+    cut = kernel.Blocks(np.arange(blocks + 1), np.full(blocks, kernel.ONE_COLUMN, np.int64), np.zeros(blocks))
+    penalties = kernel.Penalties(np.zeros(1), np.ones(1), np.full(1, 1e-9))
+    one = kernel.Group(kernel.Shape("squares", 1, 1), cut, np.zeros(blocks), np.ones(blocks + 1), False, penalties)
+
+    def orders() -> dict[str, np.ndarray]:
+        random = np.random.default_rng(1)
+        order = kernel.Order(np.arange(blocks), np.full(blocks, np.inf), np.zeros(blocks, np.int64))
+        plain, progress = Chosen(blocks), kernel.Progress(*(np.full(1, each) for each in (9.0, 9.0, 1.0, False, 0.0)))
+        visited = []
+        for _ in range(40):
+            for place in range(blocks):
+                assert order.block.tolist() == plain.order
+                block = int(order.block[place])
+                slope = scale[block] * random.normal()
+                visited.append(block)
+                sums = np.array([slope, 1.0]).reshape(1, 1, 1, 2, 1)
+                _, progress = one.solve(place, sums, np.zeros((2, 1, 1, 1)), None, (progress, order))
+                plain.after(place, slope**2 / 4)
+            sums = np.array([progress.loss[0] * 0.9, 0, 0]).reshape(1, 1, 1, 3, 1)
+            progress = one.close(sums, np.zeros((blocks + 1, 1, 1, 1)), None, (progress, order))
+            plain.begin(False)
+        return {"visited": np.array(visited)}
+
+    visited = in_every_build(orders)["visited"]
+    counts = np.bincount(visited, minlength=blocks)
+    assert counts[1] > 2 * counts[3]
+    assert counts[2] >= 280 / (4 * blocks + blocks)

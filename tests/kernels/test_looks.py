@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -311,7 +311,7 @@ def begun_wide(plan: clustering.Plan, centroids: np.ndarray) -> clustering.Tenso
 
 def descending(call: str) -> Callable[[], object]:
     """Coordinate descent on three blocks: numbers, codes, a list; ``wide`` ones of many columns."""
-    wide = call in ("reduce", "shift", "close")
+    wide = call in ("solve", "shift", "close")
     n, own, configs = (64, 60_000, 8) if wide else (40_000, 50, 8)
     x = np.zeros((n, 1 + own + 50), np.float32)
     x[:, 0] = numbers(n)
@@ -329,18 +329,22 @@ def descending(call: str) -> Callable[[], object]:
         return lambda: coordinate_descent.Cell(x, ones, ones, cut, shape)
     each = np.linspace(0.1, 1, configs)
     penalties = coordinate_descent.Penalties(each, each, np.full(configs, 1e-9))
-    group = coordinate_descent.Group(shape, cut, np.array([0, 1, 0]), np.ones(x.shape[1] + 1), True, penalties)
+    about_columns = cut, np.array([0, 1, 0]), np.ones(x.shape[1] + 1)
+    group = coordinate_descent.Group(shape, *about_columns, True, penalties)
+    free = coordinate_descent.Group(shape, *about_columns, False, replace(penalties, l1=np.zeros(configs)))
     cell = coordinate_descent.Cell(x, np.arange(n) % 2.0, ones, cut, shape)
     weights = shape.in_lanes(np.tile(numbers(x.shape[1] + 1), (configs, 1, 1)))
     radius, done = np.full(weights.shape, 1.0), group.lanes_of_done(np.zeros(configs, bool))
-    unknown = coordinate_descent.Progress(*(np.full(configs, np.nan) for _ in range(2)), np.ones(configs), done[:8] > 0)
+    unknown = coordinate_descent.Progress(*(np.full(configs, np.nan) for _ in range(3)), done[0] > 0, np.zeros(configs))
+    about = unknown, coordinate_descent.Order(np.arange(3))
+    of_block = np.concatenate([weights[1 : 1 + own], weights[-1:]])
     calls: dict[str, Callable[[], object]] = {
         "pass": lambda: group.pass_over(cell, (1, weights[1 : 1 + own]), 2, radius[1 + own : -1], done),
         "measure": lambda: group.measure(cell, weights, radius[-1:], done),
-        "reduce": lambda: group.reduce(np.ones((own, 1, 1, 2, 8)), 1, weights[1 : 1 + own], radius[1 : 1 + own], done),
-        "shift": lambda: group.shift(weights.copy(), done),
-        "close": lambda: group.close(np.ones((1, 1, 1, 3, 8)), weights.copy(), radius, unknown),
-        "descend": lambda: group.descend([cell], weights.copy(), weights.copy(), radius.copy(), unknown, 2),
+        "solve": lambda: group.solve(1, np.ones((own, 1, 1, 2, 8)), of_block.copy(), radius[1 : 1 + own].copy(), about),
+        "shift": lambda: free.shift(weights.copy(), done),
+        "close": lambda: group.close(np.ones((1, 1, 1, 3, 8)), weights.copy(), radius, about),
+        "descend": lambda: group.descend([cell], weights.copy(), weights.copy(), radius.copy(), about, 2),
     }
     return calls[call]
 
@@ -415,7 +419,7 @@ CALLS = {
     "rows by block": Call("coordinate_entries coordinate_cut", lambda: descending("cut"), 8),
     "round of a block": Call("coordinate_pass", lambda: descending("pass"), 3),
     "end of an epoch": Call("coordinate_measure", lambda: descending("measure"), 4),
-    "new weights": Call("coordinate_reduce", lambda: descending("reduce"), 4),
+    "new weights": Call("coordinate_solve", lambda: descending("solve"), 4),
     "shifted weights": Call("coordinate_shift", lambda: descending("shift"), 1),
     "objective": Call("coordinate_close", lambda: descending("close"), 0),
     "coordinate descent": Call("coordinate_descend", lambda: descending("descend"), 15),

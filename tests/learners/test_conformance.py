@@ -22,8 +22,8 @@ from grouplearn.learners.metrics.sums import default_metric, finish, measure
 
 
 def named(way: str) -> Learner:
-    """Return the way of a learner that is called so."""
-    found = registry.by_way(way)
+    """Return the way of a learner that is called so; after a comma comes what is special in its grid."""
+    found = registry.by_way(way.partition(",")[0])
     assert found is not None
     return found
 
@@ -40,6 +40,11 @@ GRIDS: dict[str, Sequence[dict[str, Any]]] = {
     "poisson_regression": [{"l2": 1.0}, {"l1": 2.0, "l2": 0.0}, {"l1": 0.5, "l2": 0.1}],
     **{
         f"{name} by coordinate_descent": [{"l2": 1.0}, {"l1": 2.0, "l2": 0.0}, {"l1": 0.5, "l2": 0.1}]
+        for name in LINEAR
+    },
+    **{
+        # Each config chooses for itself, so that only equal ones are packed.
+        f"{name} by coordinate_descent, greedy": [{"l1": 0.5, "l2": 0.1, "selection": "greedy"}] * 2
         for name in LINEAR
     },
     **{
@@ -66,8 +71,9 @@ GRIDS: dict[str, Sequence[dict[str, Any]]] = {
     "own_network": [{"width": 6}, {"width": 6, "learning_rate": 0.01}, {"width": 6, "l2": 2.0}],
 }
 WAYS = [way.way for way in registry.every_way()]
+SPECIAL = [name for name in GRIDS if "," in name]
 PAIRS = [
-    *((name, task) for name in WAYS for task in sorted(named(name).tasks, key=lambda task: task.value)),
+    *((name, task) for name in (*WAYS, *SPECIAL) for task in sorted(named(name).tasks, key=lambda task: task.value)),
     *(("own_network", task) for task in sorted(LABELLED, key=lambda task: task.value)),
 ]
 
@@ -87,9 +93,9 @@ def registered() -> Iterator[None]:
     grouplearn.unregister("own_network")
 
 
-def configs_of(learner: Learner) -> list[Config]:
-    base = {parameter.name: parameter.default for parameter in learner.hyperparameters}
-    return [{**base, **changes} for changes in GRIDS[learner.way]]
+def configs_of(name: str) -> list[Config]:
+    base = {parameter.name: parameter.default for parameter in named(name).hyperparameters}
+    return [{**base, **changes} for changes in GRIDS[name]]
 
 
 def data(task: Task) -> tuple[Problem, Shard]:
@@ -161,28 +167,28 @@ def scores(learner: Learner, problem: Problem, configs: Sequence[Config], state:
 
 
 def test_every_learner_has_a_grid() -> None:
-    assert set(GRIDS) == {*WAYS, "own_network"}
+    assert set(GRIDS) == {*WAYS, *SPECIAL, "own_network"}
 
 
 @pytest.mark.parametrize(("name", "task"), PAIRS)
 def test_same_seed_gives_the_same_bytes(name: str, task: Task) -> None:
     learner, (problem, rows) = named(name), data(task)
-    first, second = (trained(learner, problem, configs_of(learner), rows).to_bytes() for _ in range(2))
+    first, second = (trained(learner, problem, configs_of(name), rows).to_bytes() for _ in range(2))
     assert first == second
 
 
 @pytest.mark.parametrize(("name", "task"), PAIRS)
 def test_state_survives_bytes_at_every_epoch(name: str, task: Task) -> None:
     learner, (problem, rows) = named(name), data(task)
-    straight = trained(learner, problem, configs_of(learner), rows)
-    resumed = trained(learner, problem, configs_of(learner), rows, through_bytes=True)
+    straight = trained(learner, problem, configs_of(name), rows)
+    resumed = trained(learner, problem, configs_of(name), rows, through_bytes=True)
     assert straight.to_bytes() == resumed.to_bytes()
 
 
 @pytest.mark.parametrize(("name", "task"), PAIRS)
 def test_a_pack_of_n_equals_n_packs_of_one(name: str, task: Task) -> None:
     learner, (problem, rows) = named(name), data(task)
-    configs = configs_of(learner)
+    configs = configs_of(name)
     together = scores(learner, problem, configs, trained(learner, problem, configs, rows), rows)
     for number, config in enumerate(configs):
         alone = scores(learner, problem, [config], trained(learner, problem, [config], rows), rows)
@@ -192,7 +198,7 @@ def test_a_pack_of_n_equals_n_packs_of_one(name: str, task: Task) -> None:
 @pytest.mark.parametrize(("name", "task"), PAIRS)
 def test_a_finished_model_scores_as_its_state_does(name: str, task: Task) -> None:
     learner, (problem, rows) = named(name), data(task)
-    configs = configs_of(learner)
+    configs = configs_of(name)
     state = trained(learner, problem, configs, rows)
     live = scores(learner, problem, configs, state, rows)
     assert live.shape[:2] == (rows.n_rows, len(configs))
@@ -207,7 +213,7 @@ def test_a_finished_model_scores_as_its_state_does(name: str, task: Task) -> Non
 @pytest.mark.parametrize(("name", "task"), PAIRS)
 def test_it_learns_something(name: str, task: Task) -> None:
     learner, (problem, rows) = named(name), data(task)
-    configs = configs_of(learner)[1:2]
+    configs = configs_of(name)[1:2]
     problem = replace(problem, epochs=30)
     found = scores(learner, problem, configs, trained(learner, problem, configs, rows), rows)[:, 0]
     if not task.has_label:

@@ -15,6 +15,7 @@ from sklearn.linear_model import Lasso, LogisticRegression
 
 import grouplearn
 from grouplearn.data.shard import Shard, Stack
+from grouplearn.kernels.linear import coordinate_descent as kernel
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Diverged
@@ -37,6 +38,7 @@ KINDS: dict[str, tuple[CoordinateDescentLearner, Task, int]] = {
     "svm": (SVM, Task.BINARY, 2),
     "svm of classes": (SVM, Task.MULTICLASS, 3),
 }
+GREEDY: Config = {"selection": "greedy"}
 CONFIGS: list[Config] = [{"l2": 1.0}, {"l1": 2.0, "l2": 0.0}, {"l1": 0.5, "l2": 0.1}]
 #: Two numbers, a category, a list of up to three of 80, an array of three.
 ITEMS = (("a", 1), ("b", 1), ("k", 6), ("tags", 80), ("v", 3))
@@ -181,6 +183,111 @@ def test_it_reaches_the_minimum_and_never_rises(kind: str, sparse: bool) -> None
         assert state.to_bytes() == trained(kind, shard)[0].to_bytes()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_chosen_blocks_reach_the_minimum_and_never_rise(kind: str) -> None:
+    shard = mixed(kind)
+    expected = best(kind, shard, CONFIGS)
+    for config, least in zip(CONFIGS, expected, strict=True):
+        state, curve = trained(kind, shard, [{**config, **GREEDY}])
+        assert state.done.all()
+        assert state.tensors["loss"][0] <= least * (1 + 1e-6)
+        assert (np.diff(curve[:, 0]) <= 1e-12 * curve[0, 0]).all()
+
+
+def test_blocks_are_chosen_by_how_much_the_objective_fell() -> None:
+    """Of least squares in blocks of which rows have one entry, what a round is expected to gain is what it gains."""
+    shard, config = mixed("least squares"), {"l1": 0.5, "l2": 0.1, **GREEDY}
+    problem = problem_of("least squares", items=ITEMS)
+    rounds = whole(problem, LINEAR, [config])
+    cells = cells_of(rounds, shard)
+    state = rounds.prepared(LINEAR.init(problem, [config]), cells)
+    state = rounds.after_epoch(state, cells)
+    looked = 0
+    for _ in range(3):
+        while not LINEAR.next_round(problem, [config], state).ends_epoch:
+            number = int(state.tensors["round"][0])
+            block = int(state.tensors["order"][0, number])
+            after = rounds.after_round(state, cells)
+            fell = value_of(shard, config, state) - value_of(shard, config, after)
+            # Before the first the intercept made its step, too, and of lists rows have several entries.
+            if number and state.tensors["form"][0, block] < kernel.RAGGED:
+                noted = 0.5 * (state.tensors["gains"][0, block] + fell)
+                assert after.tensors["gains"][0, block] == pytest.approx(noted, rel=1e-6, abs=1e-9)
+                looked += 1
+            state = after
+        state = rounds.after_round(state, cells)
+    assert looked >= 9
+
+
+def value_of(shard: Shard, config: Config, state: State) -> float:
+    """The objective between two rounds, at the weights as they are."""
+    weights, level = state.tensors["weights"][0, :, :-1], state.tensors["weights"][0, :, -1]
+    return objective("least squares", shard, config, weights, level - weights @ state.tensors["mean"][0])
+
+
+@pytest.mark.parametrize("l1", [0.0, 20.0])
+def test_chosen_blocks_take_fewer_epochs_where_some_are_hard(l1: float) -> None:
+    random = np.random.default_rng(3)
+    hard = random.normal(size=(2000, 8)) + 3 * random.normal(size=(2000, 1))
+    x = np.concatenate([hard, random.normal(size=(2000, 52))], axis=1)
+    shard = Shard(x, x[:, :20] @ random.normal(size=20) + random.normal(size=2000), np.ones(2000))
+    items = tuple((f"x{j}", 1) for j in range(60))
+    config = {"l1": l1, "l2": 1.0 - (l1 > 0)}
+    cyclic, greedy = (trained("least squares", shard, [{**config, **each}], items) for each in ({}, GREEDY))
+    assert cyclic[0].done.all()
+    assert greedy[0].done.all()
+    np.testing.assert_allclose(greedy[0].tensors["loss"], cyclic[0].tensors["loss"], rtol=2e-8)
+    assert len(greedy[1]) < len(cyclic[1]) / 2
+
+
+def test_each_config_chooses_for_itself() -> None:
+    configs: list[Config] = [{"l2": 1.0, **GREEDY}, {"l2": 2.0, **GREEDY}, {"l2": 1.0}, {"l2": 2.0}]
+    keys = [LOGISTIC.pack_key(config) for config in configs]
+    assert len(set(keys)) == 3
+    assert keys[2] == keys[3]
+
+
+def categories(kind: str, count: int, values: int, n: int = 3000) -> tuple[Shard, Any]:
+    """One-hot items of which every row has one value each, and their names and widths."""
+    random = np.random.default_rng(5)
+    codes = (values * random.random((n, count)) ** 2).astype(int) + values * np.arange(count)
+    x = scipy.sparse.csr_matrix((np.ones(codes.size), codes.ravel(), np.arange(n + 1) * count), (n, values * count))
+    score = x @ random.normal(size=values * count) / count**0.5
+    return Shard(x, labels(kind, score, random), np.ones(n)), tuple((f"k{number}", values) for number in range(count))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"l2": 1.0}, {"l1": 2.0, "l2": 0.0}, {"l1": 1.0, "l2": 0.5}, {"l2": 1.0, "fit_intercept": False}],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", ["least squares", "logistic", "softmax", "poisson", "svm"])
+def test_what_categories_have_in_common_costs_few_epochs(kind: str, config: Config) -> None:
+    """The weights of every item may go up where another's, or the intercept, go down: one after the other took hundreds."""
+    shard, items = categories(kind, 5, 30)
+    state, curve = trained(kind, shard, [config], items)
+    assert state.done.all()
+    # Of a softmax with l1 the weights of its classes have something in common, too, which goes as before.
+    assert len(curve) <= (100 if kind == "softmax" and config.get("l1") else 20)
+    if config["l2"] and (kind != "softmax" or "l1" not in config):  # which takes the usual way a minute
+        assert state.tensors["loss"][0] <= best(kind, shard, [config])[0] * (1 + 1e-7)
+
+
+@pytest.mark.parametrize("selection", ["cyclic", "greedy"])
+@pytest.mark.parametrize("l2", [0.01, 0.1, 1.0, 10.0])
+@pytest.mark.parametrize("kind", ["least squares", "poisson", "logistic"])
+def test_who_says_that_it_is_done_is_at_the_minimum(kind: str, l2: float, selection: str) -> None:
+    """A column and its double: their difference is worth 1e-4, and gains of some 1e-12 an epoch lead there."""
+    i = np.arange(300)
+    x = (i * 7919 % 101) / 10.0
+    y = np.round(10 * x + i % 11 * 3.0 + i * 13 % 7)
+    shard = Shard(np.stack([x, 2 * x], axis=1), (y > 60) * 1.0 if kind == "logistic" else y, np.ones(300))
+    config = {"l2": l2, "selection": selection}
+    state, _ = trained(kind, shard, [config], (("a", 1), ("b", 1)), 300)
+    least = best(kind, shard, [config])[0]
+    assert not state.done[0] or state.tensors["loss"][0] <= least * (1 + 1.01e-8)
+
+
 @pytest.mark.parametrize("kind", ["least squares", "logistic", "poisson"])
 def test_all_columns_at_once_reach_the_same_minimum_later(kind: str) -> None:
     """Sibyl's way: one round an epoch, in which rows have many entries, and columns are of all sizes."""
@@ -214,23 +321,25 @@ def cut(shard: Shard, length: int = 10) -> Shard:
     return replace(shard, cuts=tuple(sorted([*cuts, cuts[3]])))
 
 
+@pytest.mark.parametrize("selection", ["cyclic", "greedy"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_rounds_have_the_bits_of_whole_epochs_whatever_is_lost_on_the_way(kind: str) -> None:
+def test_rounds_have_the_bits_of_whole_epochs_whatever_is_lost_on_the_way(kind: str, selection: str) -> None:
     """Over 24 cells: parts of columns, states through bytes, memories that are lost, work that is done twice."""
     learner, shard = KINDS[kind][0], cut(mixed(kind))
+    configs = CONFIGS if selection == "cyclic" else [{**CONFIGS[2], **GREEDY}]
     problem = problem_of(kind, epochs=6)
-    rounds = whole(problem, learner, CONFIGS)
+    rounds = whole(problem, learner, configs)
     cells = cells_of(rounds, shard)
     assert len(cells) == 24
-    expected, _ = trained(kind, shard, epochs=6)
+    expected, _ = trained(kind, shard, configs, epochs=6)
     random = np.random.default_rng(3)
-    state, ended = learner.init(problem, CONFIGS), 0
+    state, ended = learner.init(problem, configs), 0
     while ended < 6 and not state.done.all():
-        ended += learner.next_round(problem, CONFIGS, state).ends_epoch
+        ended += learner.next_round(problem, configs, state).ends_epoch
         for place in random.integers(0, 24, 3):  # a worker dies: what it remembered is gone
             rows = cells[place][0]
-            cells[place] = rows, learner.remember(problem, CONFIGS, state, rows)
-        learner.work(problem, CONFIGS, state, *cells[5])  # and another is slow: its work was done elsewhere, too
+            cells[place] = rows, learner.remember(problem, configs, state, rows)
+        learner.work(problem, configs, state, *cells[5])  # and another is slow: its work was done elsewhere, too
         state = rounds.after_round(State.from_bytes(state.to_bytes()), cells, int(random.integers(1, 5)))
     assert state.to_bytes() == expected.to_bytes()
 
@@ -260,22 +369,29 @@ def test_an_interrupted_round_leaves_nothing_behind() -> None:
         assert LOGISTIC.descend(problem, CONFIGS, state, cells, 5).state.to_bytes() == expected
 
 
+@pytest.mark.parametrize("selection", ["cyclic", "greedy"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_state_from_a_file_is_gone_on_from_and_no_other(kind: str) -> None:
+def test_a_state_from_a_file_is_gone_on_from_and_no_other(kind: str, selection: str) -> None:
     learner, problem = KINDS[kind][0], problem_of(kind)
-    begun = learner.init(problem, CONFIGS)
-    state, _ = trained(kind, mixed(kind), epochs=3)
+    configs = CONFIGS if selection == "cyclic" else [{**CONFIGS[0], **GREEDY}]
+    begun = learner.init(problem, configs)
+    state, _ = trained(kind, mixed(kind), configs, epochs=3)
     again = State.from_bytes(state.to_bytes())
-    assert learner.resumes(problem, CONFIGS, begun)
-    assert learner.resumes(problem, CONFIGS, again)
-    assert not learner.resumes(problem, CONFIGS[:1], again)
+    assert learner.resumes(problem, configs, begun)
+    assert learner.resumes(problem, configs, again)
+    other = [{**config, **GREEDY} for config in CONFIGS] if selection == "cyclic" else CONFIGS[:1]
+    assert not learner.resumes(problem, other, again)
+    assert not learner.resumes(problem, [*configs, *configs], again)
     for name, tensor in again.tensors.items():
         for changed in (tensor[..., :0], tensor.astype(np.float16), tensor[None], np.zeros((), tensor.dtype)):
-            assert not learner.resumes(problem, CONFIGS, State({**again.tensors, name: changed}, again.done)), name
-    for name, value in (("first", 7), ("first", -1), ("form", 9), ("round", 1), ("round", 10**6)):
+            assert not learner.resumes(problem, configs, State({**again.tensors, name: changed}, again.done)), name
+    wrong = [("first", -1, 7), ("first", -1, -1), ("form", -1, 9), ("round", -1, 1), ("round", -1, 10**6)]
+    if selection == "greedy":
+        wrong += [("order", 0, -1), ("order", 3, 99), ("gains", 2, np.nan), ("gains", 2, -1), ("waits", 1, -1)]
+    for name, place, value in wrong:
         changed = again.tensors[name].copy()
-        changed[..., -1] = value
-        assert not learner.resumes(problem, CONFIGS, State({**again.tensors, name: changed}, again.done)), (name, value)
+        changed[..., place] = value
+        assert not learner.resumes(problem, configs, State({**again.tensors, name: changed}, again.done)), (name, value)
 
 
 def test_configs_go_on_in_other_packs() -> None:

@@ -31,7 +31,7 @@ from grouplearn.train.job import Job, UnitResult
 from grouplearn.train.results.checkpoints import Timer
 from grouplearn.train.rows.counted import with_training_rows
 from grouplearn.train.rows.prepare import prepare
-from grouplearn.train.steps import StepAnswer, taken_of
+from grouplearn.train.steps import StepAnswer, StepLog, taken_of
 from grouplearn.train.unit import train_unit
 
 __all__ = ["small_blocks"]
@@ -49,12 +49,14 @@ CASES = {
     "logistic, patience": ("logistic_regression", Task.BINARY, 1, 0),
     "softmax, patience": ("logistic_regression", Task.MULTICLASS, 2, 0),
     "svm": ("linear_svm", Task.MULTICLASS, None, 0),
+    "greedy": ("logistic_regression", Task.BINARY, None, 0),
 }
 
 
 def a_job(case: str = "logistic", epochs: int = 8, **options: Any) -> Job:
     name, task, patience, folds = CASES[case]
-    configs = tuple({**BY_COORDINATES, **config} for config in CONFIGS)
+    chosen = {"selection": "greedy"} if case == "greedy" else {}
+    configs = tuple({**BY_COORDINATES, **config, **chosen} for config in CONFIGS)
     metric = {"linear_svm": "accuracy"}.get(name, "rmse" if task is Task.REGRESSION else "log_loss")
     made = split_job(name, task, configs, epochs=epochs, patience=patience, folds=folds, metric=metric, **options)
     if name == "poisson_regression":
@@ -64,7 +66,8 @@ def a_job(case: str = "logistic", epochs: int = 8, **options: Any) -> Job:
 
 
 def units_of(job: Job, groups: Sequence[int] = (1,)) -> list[Unit]:
-    places = itertools.product(groups, range(-1, job.folds), ((0, 1), (2,)))
+    packs = ((0,), (1,), (2,)) if "selection" in job.configs[0] else ((0, 1), (2,))
+    places = itertools.product(groups, range(-1, job.folds), packs)
     return [Unit(number, group, pack, fold, 1.0) for number, (group, fold, pack) in enumerate(places)]
 
 
@@ -136,6 +139,27 @@ def test_groups_of_different_sizes_beside_each_other() -> None:
             assert models(results) == whole(job, (0, 1, 2))
 
 
+@pytest.fixture
+def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record of each step, in place of one of all that a worker did of a kind in an epoch."""
+
+    def note(self: StepLog, answer: StepAnswer) -> None:
+        self._records[answer.step.unit.id].append(answer.record)
+
+    monkeypatch.setattr(StepLog, "_note_round", note)
+
+
+def test_steps_are_noted_by_worker_kind_and_epoch() -> None:
+    """However many rounds an epoch has."""
+    for result in run(a_job(epochs=3), 4):
+        noted = [(step.kind, step.worker, step.epoch) for step in result.steps if step.kind in ("work", "reduce")]
+        assert len(noted) == len(set(noted))
+        assert {each for each in noted if each[0] == "work"} == {
+            ("work", worker, epoch) for worker in range(4) for epoch in range(3)
+        }
+
+
+@pytest.mark.usefixtures("every_step")
 def test_blocks_are_worked_on_once_a_round_and_a_round_has_two_barriers() -> None:
     job = a_job(epochs=3)
     blocks = prepare(job, job.groups[1]).n_blocks
@@ -154,6 +178,7 @@ def test_blocks_are_worked_on_once_a_round_and_a_round_has_two_barriers() -> Non
             assert kinds.count("update") == 2
 
 
+@pytest.mark.usefixtures("every_step")
 def test_a_state_moves_to_nobody_who_took_part(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of what an update makes, workers take the news and not the state, and of parts those of the last round alone."""
     asked: list[tuple[int, Part | None]] = []
@@ -243,7 +268,7 @@ KINDS = ("init", "work", "reduce", "judge", "update", "evaluate", "finish")
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("case", ["logistic", "softmax, patience"])
+@pytest.mark.parametrize("case", ["logistic", "softmax, patience", "greedy"])
 def test_workers_lost_in_every_kind_of_step_cost_time_and_no_bit(
     case: str, kind: str, kept: bool, before: bool
 ) -> None:

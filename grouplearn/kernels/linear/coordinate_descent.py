@@ -191,15 +191,39 @@ class Penalties:
 
 
 class Progress(NamedTuple):
-    """Per config (C,): the objective, that before the first epoch, the last epoch's gain, and whether it is done.
+    """Per config (C,): the objective, that before the first epoch, the last epoch's gain, whether it is done, and the sum of the
+    squares of what pulled at columns in this epoch.
 
-    The gain is below 0 where little was to come after that epoch: a second such epoch ends training.
+    The gain is below 0 where little may be to come after that epoch.
     """
 
     loss: FloatArray
     start: FloatArray
     gain: FloatArray
     done: npt.NDArray[np.bool_]
+    pull: FloatArray
+
+
+class Order(NamedTuple):
+    """The block of each round of an epoch (B,), -1 where it is not known yet.
+
+    Where blocks are chosen by what they gained: the mean of what each did, and for how many rounds it was not chosen (B,).
+    """
+
+    block: Numbers
+    gain: FloatArray | None = None
+    waits: Numbers | None = None
+
+    @property
+    def places(self) -> tuple[int | None, ...]:
+        """Where they lie."""
+        return tuple(None if each is None else address(each) for each in self)
+
+    def copy(self) -> Order:
+        """Return one that a kernel may change."""
+        if self.gain is None or self.waits is None:
+            return Order(self.block.copy())
+        return Order(self.block.copy(), self.gain.copy(), self.waits.copy())
 
 
 class Group:
@@ -216,12 +240,11 @@ class Group:
         penalties: Penalties,
     ) -> None:
         self.shape, self.cut, self.unit = shape, cut, unit
-        self.keeps_radius = shape.loss != "squares"
         self._kept = [np.ascontiguousarray(cut.first), np.ascontiguousarray(complete, np.int64), unit]
         self._kept += [shape.of_models(each) for each in (penalties.l1, penalties.l2, penalties.tolerance)]
         self._places = np.array([address(each) for each in self._kept], np.int64)
         numbers = [_LOSSES.index(shape.loss), shape.outputs, shape.groups, shape.lanes, cut.n_blocks, 1]
-        self._numbers = np.array([*numbers, int(fit_intercept), int(self.keeps_radius)], np.int64)
+        self._numbers = np.array([*numbers, int(fit_intercept)], np.int64)
 
     def _call(self, symbol: str, kinds: str, *given: Any, returns: Any = None) -> Any:
         """Call a kernel that is told of the group first; ``kinds`` says of each argument whether it is a number (n) or an
@@ -264,22 +287,39 @@ class Group:
         self._call("coordinate_measure", "naaaaaa", *given)
         return sums
 
-    def reduce(
-        self, sums: FloatArray, first: int, weights: FloatArray, radius: FloatArray | None, done: FloatArray
-    ) -> None:
-        """Give the columns from ``first`` on, to which ``sums`` belong, new weights and radii in place (columns, groups, K,
-        lanes)."""
-        unit = np.ascontiguousarray(self.unit[first : first + len(sums)])
-        self._call("coordinate_reduce", "naaaaa", len(sums), np.ascontiguousarray(sums), unit, done, weights, radius)
+    def solve(
+        self,
+        round_: int,
+        sums: FloatArray,
+        weights: FloatArray,
+        radius: FloatArray | None,
+        about: tuple[Progress, Order],
+    ) -> tuple[FloatArray, Progress]:
+        """Give the columns of a round's block, to which ``sums`` belong, and the intercept, last among the ``weights`` (columns +
+        1, groups, K, lanes), new values, and the columns new radii, in place; the order goes on in place, too.
+
+        Returns how far rows with a 1 in each column move (columns, groups, K, lanes), and the models' progress.
+        """
+        progress, order = about
+        step, numbers = np.empty_like(weights[:-1]), self._lanes_of(progress)
+        given = (np.ascontiguousarray(sums), weights[:-1], weights[-1:], radius, numbers, step)
+        self._call("coordinate_solve", "naaaaaa" + "aaa", round_, *given, *order.places)
+        return step, self._progress_of(numbers)
 
     def shift(self, weights: FloatArray, done: FloatArray) -> None:
-        """Shift the weights of complete blocks, and the intercept the other way, to where they cost least, in place."""
+        """Shift weights, by which no prediction changes, to where they cost least, in place: those of all classes of a softmax,
+        and those of complete blocks where there is no intercept."""
         self._call("coordinate_shift", "aa", done, weights)
 
-    def close(self, sums: FloatArray, weights: FloatArray, radius: FloatArray | None, progress: Progress) -> Progress:
-        """Return what models have come to after an epoch, from the sums of ``measure``; the intercept makes its step in place."""
+    def close(
+        self, sums: FloatArray, weights: FloatArray, radius: FloatArray | None, about: tuple[Progress, Order]
+    ) -> Progress:
+        """Return what models have come to after an epoch, from the sums of ``measure``; the intercept makes its step in place,
+        and the order becomes that of the next."""
+        progress, order = about
         numbers = self._lanes_of(progress)
-        self._call("coordinate_close", "aaaa", np.ascontiguousarray(sums), numbers, weights, radius)
+        given = (np.ascontiguousarray(sums), numbers, weights, radius)
+        self._call("coordinate_close", "aaaa" + "aaa", *given, *order.places)
         return self._progress_of(numbers)
 
     def descend(
@@ -288,12 +328,13 @@ class Group:
         weights: FloatArray,
         before: FloatArray,
         radius: FloatArray | None,
-        progress: Progress,
+        about: tuple[Progress, Order],
         most: int,
     ) -> tuple[Progress, FloatArray, Numbers]:
-        """Go through whole epochs until all models are done, ``most`` at most, changing weights, their values ``before`` and
-        radii in place; return what models have come to, the objective after each epoch (epochs, C), and how many each took
-        (C,)."""
+        """Go through whole epochs until all models are done, ``most`` at most, changing weights, their values ``before``, radii
+        and the order in place; return what models have come to, the objective after each epoch (epochs, C), and how many each
+        took (C,)."""
+        progress, order = about
         numbers = self._numbers.copy()
         numbers[5] = len(cells)
         counts = np.array([cell.n_rows for cell in cells], np.int64)
@@ -303,9 +344,13 @@ class Group:
         begun = int(not np.isnan(progress.start).any())
         passes = np.zeros(curve.shape[1], np.int64)
         arrays = [None if each is None else address(each) for each in (weights, before, radius, reached, curve, passes)]
-        kinds = (*[_POINTER] * 5, _COUNT, _COUNT, *[_POINTER] * 6)
+        kinds = (*[_POINTER] * 5, _COUNT, _COUNT, *[_POINTER] * 9)
         epochs = function("coordinate_descend", *kinds, returns=_COUNT)(
-            *(address(each) for each in (numbers, self._places, counts, rows, blocks)), begun, most, *arrays
+            *(address(each) for each in (numbers, self._places, counts, rows, blocks)),
+            begun,
+            most,
+            *arrays,
+            *order.places,
         )
         configs = self.shape.configs
         return self._progress_of(reached), curve[:epochs, :configs], passes[:configs]
@@ -315,9 +360,9 @@ class Group:
         return self.shape.of_models(done, 1.0)
 
     def _lanes_of(self, progress: Progress) -> FloatArray:
-        spare = (0.0, 0.0, 0.0, 1.0)
+        spare = (0.0, 0.0, 0.0, 1.0, 0.0)
         return np.stack([self.shape.of_models(each, other) for each, other in zip(progress, spare, strict=True)])
 
     def _progress_of(self, numbers: FloatArray) -> Progress:
-        loss, start, gain, done = (each[: self.shape.configs].copy() for each in numbers)
-        return Progress(loss, start, gain, done != 0)
+        loss, start, gain, done, pull = (each[: self.shape.configs].copy() for each in numbers)
+        return Progress(loss, start, gain, done != 0, pull)

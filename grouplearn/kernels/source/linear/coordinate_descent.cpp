@@ -5,17 +5,13 @@
 // where `bend` is no less than what the loss bends there. So the objective never rises, and no step is taken back. Of squares in
 // a block whose rows have one entry each that is the exact minimum (equations 3 to 5). At an epoch's end predictions are made
 // anew from the weights, so that they follow from these alone.
-#include "linear/coordinate_descent_rows.hpp"
+#include "linear/coordinate_descent_blocks.hpp"
 #include "lanes/entry.hpp"
 #include "rows/features.hpp"
-#include <algorithm>
-#include <vector>
 
 namespace grouplearn::coordinate_descent {
 namespace {
 
-/// The radius of a column is no less than this share of what moves its largest row by 1.
-constexpr double LEAST_RADIUS = 1.0 / 64;
 /// Of an epoch's gain, as a multiple of the tolerance: where more was gained, the ratio of two gains says little of the rest. Where
 /// columns say much the same, great gains are followed by ten thousands that are small and hardly change.
 constexpr double MOST_GAIN = 0.01;
@@ -23,166 +19,79 @@ constexpr double MOST_GAIN = 0.01;
 constexpr double LEAST_OBJECTIVE = 1e-6;
 /// A gain that is rounding.
 constexpr double NO_GAIN = 1e-15;
+/// A gain that has a sign.
+constexpr double NEARLY_NOTHING = 1e-300;
 
-/// What is told per model, (groups, lanes).
-struct Penalties {
-    const double *l1, *l2, *tolerance;
-};
+double larger_of(double one, double other) { return one > other ? one : other; }
 
-/// How far the models of the lanes are, (groups, lanes) each; `done` is 1 where a model stays as it is.
-struct Progress {
-    double *loss, *start, *gain, *done;
-};
-
-struct Group {
-    Shape shape;
-    int64_t n_blocks, n_cells;
-    const int64_t *first;     // (n_blocks + 1): the first column of each block, and the number of columns
-    const int64_t *complete;  // (n_blocks): every row has one entry in it, which is 1
-    const double *unit;       // (columns + 1): 1/max|x|, 0 for a column of zeros; 1 for the intercept
-    bool fit_intercept, keeps_radius;
-    Penalties penalties;
-};
-
-/// The new weights and radii of some columns, in place, from `sums` (column, group, output, 2, lanes).
-void reduce(const Group &group, int64_t columns, const double *sums, const double *unit, bool penalised, const double *done,
-            double *weights, double *radius) {
+/// Σ loss + l1·‖w‖₁ + ½·l2·‖w‖² of a model, from the `sums` of ``measure``.
+double objective_of(const Group &group, int64_t model, const double *sums, const double *weights) {
     const Shape &shape = group.shape;
-    Looks looks;
-    for (int64_t j = 0; j < columns && !looks.stop(4 * shape.column()); j++)
-        for (int64_t g = 0; g < shape.groups; g++)
-            for (int64_t k = 0; k < shape.outputs; k++) {
-                int64_t at = j * shape.column() + shape.at(g, k);
-                const double *slope = sums + 2 * at, *bend = slope + shape.lanes;
-                for (int64_t lane = 0; lane < shape.lanes; lane++) {
-                    int64_t model = g * shape.lanes + lane;
-                    double &weight = weights[at + lane];
-                    if (done[model] != 0 || unit[j] == 0) continue;
-                    double l1 = penalised ? group.penalties.l1[model] : 0, l2 = penalised ? group.penalties.l2[model] : 0;
-                    double total = bend[lane] + l2, pull = bend[lane] * weight - slope[lane], step = 0;
-                    if (total > 0 && total < INFINITY) {
-                        double beyond = pull > l1 ? pull - l1 : pull < -l1 ? pull + l1 : pull == pull ? 0 : pull;
-                        step = l1 > 0 ? beyond / total - weight : -(slope[lane] + l2 * weight) / total;
-                    } else if (slope[lane] != slope[lane] || total != total) {
-                        step = NAN;
-                    }
-                    if (group.keeps_radius) {
-                        double &most = radius[at + lane];
-                        step = step > most ? most : step < -most ? -most : step;
-                        double next = most < INFINITY ? 0.5 * most : 0, twice = 2 * __builtin_fabs(step);
-                        next = twice > next ? twice : next;
-                        most = next > LEAST_RADIUS * unit[j] ? next : LEAST_RADIUS * unit[j];
-                    }
-                    // A weight that goes to 0 is 0.
-                    weight = step == -weight ? 0 : weight + step;
-                }
-            }
-}
-
-/// The c that minimises Σ l1·|v − c| + ½·l2·(v − c)² over sorted `values`.
-double centre(const std::vector<double> &values, double l1, double l2) {
-    int64_t n = (int64_t)values.size(), below = 0, zeros = 0;
-    double total = 0;
-    for (double v : values) total += v, below += v < 0, zeros += v == 0;
-    if (l1 == 0) return total / (double)n;
-    // At 0 already: no weight that is 0 is given up for rounding.
-    if (__builtin_fabs(l1 * (double)(n - zeros - 2 * below) + l2 * total) <= l1 * (double)zeros) return 0;
-    for (int64_t i = 0; i <= n; i++) { // i values are below c
-        double low = i ? values[i - 1] : -INFINITY, high = i < n ? values[i] : INFINITY;
-        double slope = l1 * (double)(n - 2 * i) + l2 * total; // less l2·n·c: above 0 where c is to be greater
-        double c = l2 > 0 ? slope / (l2 * (double)n) : slope > 0 ? INFINITY : low;
-        if (c <= low) return low;
-        if (c <= high && c < INFINITY) return c;
-    }
-    return 0;
-}
-
-/// Moves weights that may all change by one number, which changes no prediction, to where they cost least; returns that number.
-double settle(std::vector<double *> &weights, std::vector<double> &values, double l1, double l2) {
-    values.clear();
-    for (const double *weight : weights) {
-        if (!(__builtin_fabs(*weight) < INFINITY)) return 0;
-        values.push_back(*weight);
-    }
-    if (values.empty()) return 0;
-    if (l1 > 0) std::sort(values.begin(), values.end());
-    double c = centre(values, l1, l2);
-    if (c == 0) return 0;
-    for (double *weight : weights) *weight -= c;
-    return c;
-}
-
-/// What costs less and changes no prediction: the weights of all classes of a softmax at a column by the same number; those of a
-/// block in which every row has one entry, 1, and the intercept the other way.
-void shift(const Group &group, double *weights, const double *done) {
-    const Shape &shape = group.shape;
-    int64_t apart = shape.column(), columns = group.first[group.n_blocks];
-    std::vector<double *> moving;
-    std::vector<double> values;
-    for (int64_t model = 0; model < shape.groups * shape.lanes; model++) {
-        if (done[model] != 0) continue;
-        double l1 = group.penalties.l1[model], l2 = group.penalties.l2[model];
-        int64_t g = model / shape.lanes, lane = model % shape.lanes;
-        for (int64_t j = 0; j < columns && shape.loss == Loss::softmax; j++) {
-            if (stop(shape.outputs)) return;
-            moving.clear();
-            for (int64_t k = 0; k < shape.outputs; k++) moving.push_back(weights + j * apart + shape.at(g, k) + lane);
-            settle(moving, values, l1, l2);
+    int64_t g = model / shape.lanes, lane = model % shape.lanes, columns = group.first[group.n_blocks];
+    double objective = 0;
+    for (int64_t k = 0; k < shape.outputs; k++) {
+        double sizes = 0, squares = 0;
+        for (int64_t j = 0; j < columns; j++) {
+            double weight = weights[j * shape.column() + shape.at(g, k) + lane];
+            sizes += __builtin_fabs(weight), squares += weight * weight;
         }
-        for (int64_t b = 0; b < group.n_blocks && group.fit_intercept; b++) {
-            if (!group.complete[b]) continue;
-            for (int64_t k = 0; k < shape.outputs; k++) {
-                int64_t at = shape.at(g, k) + lane;
-                if (stop(group.first[b + 1] - group.first[b])) return;
-                moving.clear();
-                for (int64_t j = group.first[b]; j < group.first[b + 1]; j++)
-                    if (group.unit[j] > 0) moving.push_back(weights + j * apart + at);
-                weights[columns * apart + at] += settle(moving, values, l1, l2);
-            }
-        }
+        double penalty = group.penalties.l1[model] * sizes + 0.5 * group.penalties.l2[model] * squares;
+        objective += sums[3 * shape.at(g, k) + lane] + penalty;
     }
+    return objective;
 }
 
-/// What an epoch has come to, from the `sums` of ``measure``; then the intercept's step, for models that go on.
-void close(const Group &group, const double *sums, double *weights, double *radius, const Progress &progress) {
-    const Shape &shape = group.shape;
-    int64_t apart = shape.column(), columns = group.first[group.n_blocks];
-    for (int64_t g = 0; g < shape.groups; g++)
-        for (int64_t lane = 0; lane < shape.lanes; lane++) {
-            int64_t model = g * shape.lanes + lane;
-            if (progress.done[model] != 0 || stop(columns * shape.outputs / 4)) continue;
-            double l1 = group.penalties.l1[model], l2 = group.penalties.l2[model], objective = 0;
-            for (int64_t k = 0; k < shape.outputs; k++) {
-                double sizes = 0, squares = 0;
-                for (int64_t j = 0; j < columns; j++) {
-                    double weight = weights[j * apart + shape.at(g, k) + lane];
-                    sizes += __builtin_fabs(weight), squares += weight * weight;
-                }
-                objective += sums[3 * shape.at(g, k) + lane] + l1 * sizes + 0.5 * l2 * squares;
-            }
-            double before = progress.loss[model], gain = before - objective;
-            // Below 0 where little was to come after the last epoch already. That is asked twice: where columns say much the same,
-            // an epoch of great gains is followed by thousands of small ones, and the first of these says that they end.
-            bool again = progress.gain[model] < 0;
-            double last = __builtin_fabs(progress.gain[model]);
-            bool first = progress.start[model] != progress.start[model];
-            if (first) progress.start[model] = objective;
-            progress.loss[model] = objective, progress.gain[model] = first ? INFINITY : __builtin_fabs(gain);
-            if (first || !(__builtin_fabs(objective) < INFINITY)) continue;
-            double scale = LEAST_OBJECTIVE * progress.start[model];
-            scale = objective > scale ? objective : scale;
-            double enough = group.penalties.tolerance[model] * scale, share = gain / last;
-            share = share < 0.9999 ? share : 0.9999; // the gains to come, were each this share of the one before
-            bool little = last < INFINITY && gain <= MOST_GAIN * enough && gain * share <= enough * (1 - share);
-            if (little) progress.gain[model] = -progress.gain[model];
-            progress.done[model] = gain <= NO_GAIN * scale || (little && again) ? 1 : 0;
-        }
+/// Whether an epoch of such a `gain`, after one of the gain `last`, leaves less than `enough` to come, were each gain to come
+/// the same share of the one before.
+bool leaves_little(double gain, double last, double enough) {
+    double share = gain / last;
+    share = share < 0.9999 ? share : 0.9999;
+    return last < INFINITY && gain <= MOST_GAIN * enough && gain * share <= enough * (1 - share);
+}
+
+/// What the intercept's own step would gain.
+double of_intercept(const Group &group, int64_t model, const double *sums) {
+    double gain = 0;
+    for (int64_t k = 0; k < group.shape.outputs && group.fit_intercept; k++) {
+        const double *own = sums + 3 * group.shape.at(model / group.shape.lanes, k) + model % group.shape.lanes;
+        double slope = own[group.shape.lanes], bend = own[2 * group.shape.lanes];
+        gain += bend > 0 ? 0.5 * slope * slope / bend : 0;
+    }
+    return gain;
+}
+
+/// What an epoch has come to, from the `sums` of ``measure``; then the intercept's step, for models that go on. In an epoch that
+/// does not have all blocks nobody is done; where blocks are chosen, all have a round in the next one if the end may be near.
+///
+/// With l2 the objective is at most Σ slope²/(2·l2) above the least (it is as convex as its penalty), slopes being what pulled at
+/// columns in this epoch. Gains do not say that: where columns say the same, they are soon too small to be seen, and go on for
+/// a million epochs. Without l2 there is no such bound, and little must be left twice on end: an epoch of great gains may be
+/// followed by thousands of small ones, and the first of these says that they end.
+void close(const Group &group, const double *sums, double *weights, double *radius, const Progress &progress, Order order) {
+    bool all = order.has_all(), near = false;
+    int64_t apart = group.shape.column(), columns = group.first[group.n_blocks];
+    for (int64_t model = 0; model < group.models(); model++) {
+        if (progress.done[model] != 0 || stop(columns * group.shape.outputs / 4)) continue;
+        double objective = objective_of(group, model, sums, weights), gain = progress.loss[model] - objective;
+        double last = __builtin_fabs(progress.gain[model]), l2 = group.penalties.l2[model], pull = progress.pull[model];
+        bool again = progress.gain[model] < 0, first = progress.start[model] != progress.start[model];
+        if (first) progress.start[model] = objective;
+        progress.loss[model] = objective, progress.gain[model] = first ? INFINITY : __builtin_fabs(gain);
+        progress.pull[model] = 0;
+        if (first || !(__builtin_fabs(objective) < INFINITY)) continue;
+        double scale = LEAST_OBJECTIVE * progress.start[model];
+        scale = objective > scale ? objective : scale;
+        double enough = group.penalties.tolerance[model] * scale;
+        bool none = gain <= NO_GAIN * scale, little = leaves_little(gain, last, enough), ends = none || (little && again);
+        if (l2 > 0) ends = pull / (2 * l2) + of_intercept(group, model, sums) <= enough;
+        progress.done[model] = ends && all ? 1 : 0;
+        if (!none && !little && !ends) continue;
+        progress.gain[model] = -larger_of(progress.gain[model], NEARLY_NOTHING); // below 0 where the end may be near
+        near |= progress.done[model] == 0;
+    }
+    if (order.chooses()) order.begin(near);
     if (!group.fit_intercept) return;
-    std::vector<double> of_intercept((size_t)(2 * apart));
-    for (int64_t at = 0; at < apart; at += shape.lanes)
-        memcpy(&of_intercept[2 * at], sums + 3 * at + shape.lanes, (size_t)(2 * shape.lanes) * sizeof(double));
-    double *own = radius ? radius + columns * apart : nullptr;
-    reduce(group, 1, of_intercept.data(), group.unit + columns, false, progress.done, weights + columns * apart, own);
+    move_intercept(group, sums, weights + columns * apart, radius ? radius + columns * apart : nullptr, progress);
 }
 
 bool all_done(const Shape &shape, int64_t group, const double *done) {
@@ -267,32 +176,31 @@ constexpr Block INTERCEPT{nullptr, nullptr, nullptr};
 class Descent {
   public:
     Descent(const Group &group, const Rows *cells, const Block *blocks, double *weights, double *before, double *radius,
-            Progress progress)
+            Progress progress, Order order)
         : group(group), shape(group.shape), cells(cells), blocks(blocks), weights(weights), before(before), radius(radius),
-          progress(progress), tile(group.shape.outputs) {}
+          progress(progress), order(order), tile(group.shape.outputs) {}
 
     void epoch() {
-        int64_t apart = shape.column(), columns = group.first[group.n_blocks], last = columns;
-        const Block *moved = nullptr; // the block that has moved last; its first column is `last`
-        std::vector<double> step((size_t)apart);
-        for (int64_t i = 0; i < apart; i++) step[i] = weights[columns * apart + i] - before[columns * apart + i];
-        for (int64_t b = 0; b < group.n_blocks; b++) {
-            int64_t first = group.first[b], width = group.first[b + 1] - first;
-            Cells sums(2 * width * apart);
+        int64_t apart = shape.column(), level = group.first[group.n_blocks] * apart;
+        std::vector<double> step((size_t)apart), gained((size_t)group.models());
+        for (int64_t i = 0; i < apart; i++) step[i] = weights[level + i] - before[level + i];
+        int64_t moved = -1; // the block that has moved last, by `step`; -1 for the intercept
+        for (int64_t round = 0; round < group.n_blocks; round++) {
+            int64_t b = order.block[round], first = group.first[b] * apart;
+            Cells sums(2 * group.width(b) * apart);
             for (int64_t c = 0; c < group.n_cells && !stopped(); c++) {
                 double *of_cell = sums.next();
-                moved = b ? blocks + c * group.n_blocks + b - 1 : &INTERCEPT;
-                const double *reach = radius ? radius + first * apart : nullptr;
-                const Block *now = blocks + c * group.n_blocks + b;
-                pass_groups(shape, cells[c], progress.done, moved, step.data(), now, reach, group.unit + first, of_cell, tile);
+                const Block *own = blocks + c * group.n_blocks, *last = moved < 0 ? &INTERCEPT : own + moved;
+                pass_groups(shape, cells[c], progress.done, last, step.data(), own + b, radius ? radius + first : nullptr,
+                            group.unit + group.first[b], of_cell, tile);
                 sums.add(of_cell);
             }
             if (stopped()) return;
-            reduce(group, width, sums.total(), group.unit + first, true, progress.done, weights + first * apart,
-                   radius ? radius + first * apart : nullptr);
-            step.resize((size_t)(width * apart));
-            last = first * apart;
-            for (int64_t i = 0; i < width * apart; i++) step[i] = weights[last + i] - before[last + i];
+            step.resize((size_t)(group.width(b) * apart));
+            solve(group, b, sums.total(), weights + first, weights + level, radius ? radius + first : nullptr, progress,
+                  step.data(), gained.data());
+            if (order.chooses()) order.after(round, *std::max_element(gained.begin(), gained.end()));
+            moved = b;
         }
         shift(group, weights, progress.done);
         finish();
@@ -309,7 +217,7 @@ class Descent {
         }
         if (stopped()) return;
         memcpy(before, weights, (size_t)((group.first[group.n_blocks] + 1) * apart) * sizeof(double));
-        close(group, sums.total(), weights, radius, progress);
+        close(group, sums.total(), weights, radius, progress, order);
     }
 
   private:
@@ -319,15 +227,16 @@ class Descent {
     const Block *blocks;
     double *weights, *before, *radius;
     Progress progress;
+    Order order;
     Tile tile;
 };
 
-/// A group from numbers and places, in the order of ``_Plan`` in the kernels' Python.
+/// A group from numbers and places, in the order of ``Group`` in the kernels' Python.
 Group group_of(const int64_t *n, const void *const *at) {
     Shape shape{(Loss)n[0], n[1], n[2], n[3]};
     Penalties penalties{(const double *)at[3], (const double *)at[4], (const double *)at[5]};
     const int64_t *first = (const int64_t *)at[0], *complete = (const int64_t *)at[1];
-    return {shape, n[4], n[5], first, complete, (const double *)at[2], n[6] != 0, n[7] != 0, penalties};
+    return {shape, n[4], n[5], first, complete, (const double *)at[2], n[6] != 0, penalties};
 }
 
 Rows rows_of(int64_t count, const void *const *at) {
@@ -336,7 +245,7 @@ Rows rows_of(int64_t count, const void *const *at) {
 
 Progress progress_of(double *numbers, const Shape &shape) {
     int64_t models = shape.groups * shape.lanes;
-    return {numbers, numbers + models, numbers + 2 * models, numbers + 3 * models};
+    return {numbers, numbers + models, numbers + 2 * models, numbers + 3 * models, numbers + 4 * models};
 }
 
 /// The entries of a row, dense or CSR.
@@ -449,10 +358,16 @@ GROUPLEARN_ENTRY void coordinate_measure(const int64_t *numbers, const void *con
     measure_groups(group, rows_of(n, rows), (const Block *)blocks, weights, radius, done, sums, tile);
 }
 
-GROUPLEARN_ENTRY void coordinate_reduce(const int64_t *numbers, const void *const *places, int64_t columns, const double *sums,
-                                        const double *unit, const double *done, double *weights, double *radius) {
+/// What becomes of the block of a round: see ``solve``, and the rounds to come: see ``Order``, whose last two may be none.
+GROUPLEARN_ENTRY void coordinate_solve(const int64_t *numbers, const void *const *places, int64_t round, const double *sums,
+                                       double *weights, double *level, double *radius, double *progress, double *step,
+                                       int64_t *order, double *gain, int64_t *waits) {
     Arithmetic arithmetic;
-    reduce(group_of(numbers, places), columns, sums, unit, true, done, weights, radius);
+    Group group = group_of(numbers, places);
+    std::vector<double> gained((size_t)group.models());
+    solve(group, order[round], sums, weights, level, radius, progress_of(progress, group.shape), step, gained.data());
+    Order rounds{order, gain, waits, group.n_blocks};
+    if (rounds.chooses()) rounds.after(round, *std::max_element(gained.begin(), gained.end()));
 }
 
 GROUPLEARN_ENTRY void coordinate_shift(const int64_t *numbers, const void *const *places, const double *done, double *weights) {
@@ -461,10 +376,10 @@ GROUPLEARN_ENTRY void coordinate_shift(const int64_t *numbers, const void *const
 }
 
 GROUPLEARN_ENTRY void coordinate_close(const int64_t *numbers, const void *const *places, const double *sums, double *progress,
-                                       double *weights, double *radius) {
+                                       double *weights, double *radius, int64_t *order, double *gain, int64_t *waits) {
     Arithmetic arithmetic;
     Group group = group_of(numbers, places);
-    close(group, sums, weights, radius, progress_of(progress, group.shape));
+    close(group, sums, weights, radius, progress_of(progress, group.shape), {order, gain, waits, group.n_blocks});
 }
 
 /// Epochs until all models are done, `most` at most; returns how many. `count` (cells), `rows` (cells, 3), `blocks` (cells,
@@ -473,13 +388,14 @@ GROUPLEARN_ENTRY void coordinate_close(const int64_t *numbers, const void *const
 GROUPLEARN_ENTRY int64_t coordinate_descend(const int64_t *numbers, const void *const *places, const int64_t *count,
                                             const void *const *rows, const void *const *blocks, int64_t begun, int64_t most,
                                             double *weights, double *before, double *radius, double *progress, double *curve,
-                                            int64_t *passes) {
+                                            int64_t *passes, int64_t *order, double *gain, int64_t *waits) {
     Arithmetic arithmetic;
     Group group = group_of(numbers, places);
     std::vector<Rows> cells;
     for (int64_t c = 0; c < group.n_cells; c++) cells.push_back(rows_of(count[c], rows + 3 * c));
     Progress reached = progress_of(progress, group.shape);
-    Descent descent(group, cells.data(), (const Block *)blocks, weights, before, radius, reached);
+    Order rounds{order, gain, waits, group.n_blocks};
+    Descent descent(group, cells.data(), (const Block *)blocks, weights, before, radius, reached, rounds);
     if (!begun) descent.finish();
     int64_t models = group.shape.groups * group.shape.lanes, epochs = 0;
     for (; epochs < most && !stopped(); epochs++) {

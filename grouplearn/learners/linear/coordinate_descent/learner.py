@@ -15,9 +15,12 @@ from grouplearn.learners.contract.state import Artifact, State, Tensors
 from grouplearn.learners.contract.ways import Descended, Round, RoundsLearner
 from grouplearn.learners.linear import linear_model
 from grouplearn.learners.linear.coordinate_descent import rounds as coordinates
+from grouplearn.learners.linear.coordinate_descent import soundness
 from grouplearn.learners.linear.cost import COORDINATES
 from grouplearn.learners.linear.linear_learner import LinearLearner
 
+#: What configs of a pack have in common.
+_SHAPED_BY = (coordinates.BLOCKS, linear_model.FIT_INTERCEPT, coordinates.SELECTION)
 SOLVER = solver_named("coordinate_descent", "Rendle, Fetterly, Shekita & Su 2016")
 
 
@@ -35,6 +38,7 @@ class CoordinateDescentLearner(LinearLearner, RoundsLearner):
         linear_model.GLM_L2,
         coordinates.TOLERANCE,
         coordinates.BLOCKS,
+        coordinates.SELECTION,
         linear_model.FIT_INTERCEPT,
     )
     default_epochs: ClassVar[int | None] = 1000
@@ -58,8 +62,14 @@ class CoordinateDescentLearner(LinearLearner, RoundsLearner):
         del y, weight
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:
-        """Return (blocks, fit_intercept): these set the shape of the state."""
-        return tuple(config.get(each.name, each.default) for each in (coordinates.BLOCKS, linear_model.FIT_INTERCEPT))
+        """Return (blocks, fit_intercept, selection): these set the shape of the state.
+
+        Where blocks are chosen by what they gained, each config chooses for itself: the key is all of it.
+        """
+        key = tuple(config.get(each.name, each.default) for each in _SHAPED_BY)
+        if not coordinates.chooses([config]):
+            return key
+        return (*key, *(config.get(each.name, each.default) for each in self.hyperparameters))
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
         """Return zero weights and an unknown loss."""
@@ -67,7 +77,7 @@ class CoordinateDescentLearner(LinearLearner, RoundsLearner):
 
     def resumes(self, problem: Problem, configs: Sequence[Config], state: State) -> bool:
         """Return whether the tensors are those of such weights, and of blocks of such columns."""
-        return coordinates.is_sound(state, self.init(problem, configs), problem.n_features)
+        return soundness.is_sound(state, self.init(problem, configs), configs, problem.n_features)
 
     def next_round(self, problem: Problem, configs: Sequence[Config], state: State) -> Round:
         """Return how many columns the next round has, and whether it ends an epoch."""
@@ -98,10 +108,9 @@ class CoordinateDescentLearner(LinearLearner, RoundsLearner):
     def reduce(
         self, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors, first: int, last: int
     ) -> Tensors:
-        """Return the new weights of some columns of the round's block."""
-        if not coordinates.is_surveyed(state):
-            return sums
-        return coordinates.reduce(self._group(problem, configs, state), state, sums, first, last)
+        """Return the sums as they are: of the columns of a block together follow its weights, and which block is next."""
+        del problem, configs, state, first, last
+        return sums
 
     def take(self, problem: Problem, configs: Sequence[Config], state: State, parts: Sequence[Tensors]) -> State:
         """Return the state after the round; raises Diverged after the survey where sums overflow."""

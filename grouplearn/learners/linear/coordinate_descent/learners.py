@@ -36,6 +36,7 @@ class LinearRegressionByCoordinates(CoordinateDescentLearner):
         linear_regression.L2,
         coordinates.TOLERANCE,
         coordinates.BLOCKS,
+        coordinates.SELECTION,
         linear_model.FIT_INTERCEPT,
     )
 

@@ -9,12 +9,13 @@ are centred where there is an intercept, as in glmnet; a one-hot block that says
 
 A state has, per config, ``weights`` (C, K, d + 1), the intercept of the centred columns last, what they were when predictions
 were last made anew, ``before``, and how far each may move, ``radius``; ``round`` is -1 for the survey, then the number of the
-block, and the number of blocks for the end of an epoch.
+round, and the number of blocks for the end of an epoch. Blocks follow in their order, or as they are chosen, a round ahead.
+While an epoch is under way ``steps`` has how far each round moved rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,7 @@ from grouplearn.kernels.linear import coordinate_descent as kernel
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.contract.state import State, Tensors, has_tensors_of
+from grouplearn.learners.contract.state import State, Tensors
 from grouplearn.learners.contract.ways import Descended, Round
 from grouplearn.learners.linear import linear_model
 from grouplearn.learners.linear.cost import SPLIT_UP_TO
@@ -34,18 +35,22 @@ TOLERANCE = Hyperparameter(
     "tolerance",
     "float",
     1e-8,
-    "training ends when all further epochs would, as the last two tell, lower the objective by less than this share of it, and "
-    "the last did by less than a hundredth of that",
+    "training ends when the objective is within this share of its minimum, as what pulls at the weights shows; without l2, when "
+    "all further epochs would, as the last two tell, lower it by less than this share, and the last did by less than a hundredth "
+    "of that",
     "Wright 2015, Coordinate descent algorithms, section 2",
     low=0.0,
     open_low=True,
 )
 #: A column whose values differ by less than this share of the largest is one value and its rounding.
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)
-_SURVEY = -1
+#: The number of the round before the first block.
+SURVEY = -1
 #: Tensors that all configs share; the latter are there after the survey.
-_AFTER_SURVEY = ("first", "form", "complete", "unit", "mean")
-_OF_ALL = ("epoch", "round", *_AFTER_SURVEY)
+AFTER_SURVEY = ("first", "form", "complete", "unit", "mean")
+#: Of these those that are there where blocks are chosen by what they gained.
+OF_CHOICE = ("order", "gains", "waits")
+OF_ALL = ("epoch", "round", *AFTER_SURVEY, *OF_CHOICE)
 
 BLOCKS = Hyperparameter(
     "blocks",
@@ -55,6 +60,15 @@ BLOCKS = Hyperparameter(
     "which takes many more epochs of one exchange each, as in Sibyl",
     "Rendle, Fetterly, Shekita & Su 2016, section 3.2.3",
     choices=("items", "one"),
+)
+SELECTION = Hyperparameter(
+    "selection",
+    "str",
+    "cyclic",
+    "which columns change next: those of the next item, or those from which most is expected ('greedy'), by what they gained "
+    "when they last changed, the more the longer ago; an epoch has as many changes either way",
+    "Rendle, Fetterly, Shekita & Su 2016, section 4.3",
+    choices=("cyclic", "greedy"),
 )
 
 
@@ -78,8 +92,9 @@ def init(problem: Problem, configs: Sequence[Config], loss: kernel.Loss) -> Stat
         "loss": np.full(n, np.nan),
         "start": np.full(n, np.nan),
         "gain": np.full(n, np.inf),
+        "pull": np.zeros(n),
         "epoch": np.zeros(1, np.int64),
-        "round": np.full(1, _SURVEY, np.int64),
+        "round": np.full(1, SURVEY, np.int64),
     }
     if loss != "squares":
         tensors["radius"] = np.full(shape, np.inf)
@@ -89,21 +104,37 @@ def init(problem: Problem, configs: Sequence[Config], loss: kernel.Loss) -> Stat
 def next_round(state: State) -> Round:
     """Return how many columns the next round has, and whether it ends an epoch; the first end is that of the start."""
     number = _number(state)
-    if number == _SURVEY:
+    if number == SURVEY:
         return Round(1, prepares=True)
     first = state.tensors["first"][0]
     if number == len(first) - 1:
         return Round(1, ends_epoch=not np.isnan(state.tensors["start"]).any())
-    return Round(int(first[number + 1] - first[number]))
+    block = order_of(state).block[number]
+    return Round(int(first[block + 1] - first[block]))
 
 
 def is_surveyed(state: State) -> bool:
     """Return whether the blocks are known."""
-    return _number(state) != _SURVEY
+    return _number(state) != SURVEY
 
 
 def _number(state: State) -> int:
     return int(state.tensors["round"][0])
+
+
+def order_of(state: State) -> kernel.Order:
+    """Return which block each round of the epoch is about, as a kernel may change it."""
+    tensors = state.tensors
+    if "order" not in tensors:
+        return kernel.Order(np.arange(tensors["form"].shape[-1], dtype=np.int64))
+    return kernel.Order(*(tensors[name][0] for name in OF_CHOICE)).copy()
+
+
+def _of_order(order: kernel.Order) -> Tensors:
+    """Return the tensors of an order in which blocks are chosen."""
+    if order.gain is None or order.waits is None:
+        return {}
+    return {"order": order.block[None], "gains": order.gain[None], "waits": order.waits[None]}
 
 
 def items_of(problem: Problem, configs: Sequence[Config]) -> list[int]:
@@ -158,8 +189,15 @@ def begin(
     varies = ~absent & ~flat & (largest > 0)
     unit = np.append(np.where(varies, 1.0 / np.where(varies, largest, 1.0), 0.0), 1.0)
     tensors = dict(state.tensors)
-    tensors |= {"first": first[None], "form": form[None], "complete": (complete & fit_intercept)[None].astype(np.int64)}
+    tensors |= {"first": first[None], "form": form[None], "complete": complete[None].astype(np.int64)}
     tensors |= {"unit": unit[None], "mean": mean[None], "round": np.full(1, len(form), np.int64)}
+    if chooses(configs):
+        blocks = np.arange(len(form), dtype=np.int64)
+        tensors |= {
+            "order": blocks[None],
+            "gains": np.full((1, len(form)), np.inf),
+            "waits": np.zeros_like(blocks)[None],
+        }
     weights = np.zeros_like(tensors["weights"])
     weights[:, :, -1] = level
     if loss == "poisson":  # whose second derivatives have no bound
@@ -210,41 +248,16 @@ def has_intercept(configs: Sequence[Config]) -> bool:
     return bool(linear_model.column(configs[:1], linear_model.FIT_INTERCEPT)[0])
 
 
+def chooses(configs: Sequence[Config]) -> bool:
+    """Return whether blocks are chosen by what they gained; then a pack has one config."""
+    return bool(configs[0].get(SELECTION.name, SELECTION.default) == "greedy")
+
+
 def models(state: State) -> tuple[FloatArray, FloatArray]:
     """Return weights (C, K, d) and intercepts (C, K) on the features as written, at the end of the last epoch."""
     weights, level = state.tensors["before"][:, :, :-1], state.tensors["before"][:, :, -1]
     mean = state.tensors.get("mean")
     return weights, level if mean is None else level - (weights * mean[0]).sum(axis=-1)
-
-
-def is_sound(state: State, begun: State, n_features: int) -> bool:
-    """Return whether a state that was read from a file is one between two epochs, of blocks that are columns of the group."""
-    found, n_configs = state.tensors, len(begun.done)
-    own = {name: each for name, each in begun.tensors.items() if name not in _OF_ALL}
-    if not has_tensors_of(state, State(own, begun.done)) or not _are_of_all(
-        found, {"epoch": (), "round": ()}, n_configs
-    ):
-        return False
-    if (found["round"] == _SURVEY).all():
-        return not any(name in found for name in _AFTER_SURVEY)
-    n_blocks = found["form"].shape[-1] if "form" in found and found["form"].ndim else 0
-    sizes = {"first": n_blocks + 1, "form": n_blocks, "complete": n_blocks, "unit": n_features + 1, "mean": n_features}
-    shapes = {name: (size,) for name, size in sizes.items()}
-    if not (found["round"] == 0).all() or not _are_of_all(found, shapes, n_configs):
-        return False
-    first, form = found["first"][0], found["form"][0]
-    width = np.diff(first)
-    covers = first[0] == 0 and first[-1] == n_features and (width > 0).all()
-    return bool(covers and np.isin(form, range(5)).all() and (width[form == kernel.ONE_COLUMN] == 1).all())
-
-
-def _are_of_all(found: Tensors, shapes: Mapping[str, tuple[int, ...]], n_configs: int) -> bool:
-    """Return whether tensors of such names have these shapes behind a first axis: of one row for all, or one for each config."""
-    for name, shape in shapes.items():
-        tensor, kind = found.get(name), np.float64 if name in ("unit", "mean") else np.int64
-        if tensor is None or tensor.dtype != kind or tensor.shape not in ((1, *shape), (n_configs, *shape)):
-            return False
-    return True
 
 
 def group_of(
@@ -263,10 +276,10 @@ def work(group: kernel.Group, state: State, shard: Shard, memory: Memory) -> Ten
     """Return a shard's sums in a round after the survey: those of a block, predictions moved by the block before; or, at the
     end of an epoch, those of losses, predictions made anew."""
     cell, tensors = _cell(group, shard, memory), state.tensors
-    number, epoch, last = _number(state), int(tensors["epoch"][0]), group.cut.n_blocks
+    number, epoch = _number(state), int(tensors["epoch"][0])
     done = group.lanes_of_done(state.done)
     reached, memory.ready = memory.ready, None  # who is interrupted leaves predictions of no round
-    if number == last:
+    if number == group.cut.n_blocks:
         sums = _measured(group, cell, state, "weights", done)
         memory.ready = (epoch + 1, -1)
         return {"sums": sums}
@@ -276,7 +289,8 @@ def work(group: kernel.Group, state: State, shard: Shard, memory: Memory) -> Ten
             group.pass_over(cell, _moved(group, state, moved), None, None, done)
         reached = (epoch, number - 1)
     moving = None if reached == (epoch, number) else _moved(group, state, number - 1)
-    sums = group.pass_over(cell, moving, number, _of_block(group, state, "radius", number), done)
+    block = int(order_of(state).block[number])
+    sums = group.pass_over(cell, moving, block, _of_block(group, state, "radius", block), done)
     memory.ready = (epoch, number)
     return {"sums": sums}
 
@@ -293,9 +307,9 @@ def _measured(group: kernel.Group, cell: kernel.Cell, state: State, name: str, d
 
 
 def _columns(group: kernel.Group, block: int) -> slice:
-    """Return the columns of a block; of the number after the last block, and of -1, the intercept."""
+    """Return the columns of a block; of the number after the last block the intercept."""
     first = group.cut.first
-    if block in (-1, group.cut.n_blocks):
+    if block == group.cut.n_blocks:
         return slice(int(first[-1]), int(first[-1]) + 1)
     return slice(int(first[block]), int(first[block + 1]))
 
@@ -305,50 +319,52 @@ def _of_block(group: kernel.Group, state: State, name: str, block: int) -> Float
     return None if values is None else group.shape.in_lanes(values[:, :, _columns(group, block)])
 
 
-def _moved(group: kernel.Group, state: State, block: int) -> tuple[int | None, FloatArray]:
-    """Return a block, None for the intercept, and how far it moved in this epoch."""
-    columns, tensors = _columns(group, block), state.tensors
-    step = tensors["weights"][:, :, columns] - tensors["before"][:, :, columns]
-    return (None if block < 0 else block), group.shape.in_lanes(step)
+def _moved(group: kernel.Group, state: State, number: int) -> tuple[int | None, FloatArray]:
+    """Return the block of a round of this epoch, None for the intercept before the first, and how far it moved rows."""
+    if number < 0:
+        return None, group.shape.in_lanes(_steps(state)[:, :, :1])
+    blocks = order_of(state).block[: number + 1]
+    ends = 1 + np.cumsum(np.diff(group.cut.first)[blocks])
+    first = 1 if number == 0 else int(ends[-2])
+    return int(blocks[-1]), group.shape.in_lanes(_steps(state)[:, :, first : int(ends[-1])])
 
 
-def reduce(group: kernel.Group, state: State, sums: Tensors, first: int, last: int) -> Tensors:
-    """Return new weights and radii of some columns of the round's block; the sums as they are at the end of an epoch."""
-    number = _number(state)
-    if number == group.cut.n_blocks:
-        return sums
-    start = int(group.cut.first[number])
-    columns = slice(start + first, start + last)
-    found: dict[str, FloatArray] = {}
-    for name in ("weights", "radius"):
-        if name in state.tensors:
-            found[name] = group.shape.in_lanes(state.tensors[name][:, :, columns])
-    done = group.lanes_of_done(state.done)
-    group.reduce(sums["sums"], start + first, found["weights"], found.get("radius"), done)
-    return found
+def _steps(state: State) -> FloatArray:
+    """Return how far rows moved in this epoch (C, K, columns): by the intercept first, then by each round's columns."""
+    tensors = state.tensors
+    return tensors["steps"] if "steps" in tensors else (tensors["weights"] - tensors["before"])[:, :, -1:]
 
 
 def take(group: kernel.Group, state: State, parts: Sequence[Tensors]) -> State:
-    """Return the state after a round from its parts."""
+    """Return the state after a round from the sums of its parts."""
     number = _number(state)
     if number == group.cut.n_blocks:
         return _closed(group, state, parts[0]["sums"])
-    tensors = {**state.tensors, "round": np.full(1, number + 1, np.int64)}
-    columns = _columns(group, number)
-    for name in parts[0]:
-        tensors[name] = tensors[name].copy()
-        tensors[name][:, :, columns] = group.shape.out_of_lanes(np.concatenate([part[name] for part in parts]))
+    order, sums = order_of(state), np.concatenate([part["sums"] for part in parts])
+    block = int(order.block[number])
+    columns = _columns(group, block)
+    own = np.append(np.arange(columns.start, columns.stop), group.cut.first[-1])
+    tensors = {**state.tensors, "weights": state.tensors["weights"].copy(), "round": np.full(1, number + 1, np.int64)}
+    weights, radius = group.shape.in_lanes(tensors["weights"][:, :, own]), _of_block(group, state, "radius", block)
+    step, progress = group.solve(number, sums, weights, radius, (_progress(state), order))
+    tensors["weights"][:, :, own] = group.shape.out_of_lanes(weights)
+    if radius is not None:
+        tensors["radius"] = tensors["radius"].copy()
+        tensors["radius"][:, :, columns] = group.shape.out_of_lanes(radius)
+    tensors["steps"] = np.concatenate([_steps(state), group.shape.out_of_lanes(step)], axis=2)
+    tensors["pull"] = progress.pull
     if number + 1 == group.cut.n_blocks:
-        weights = group.shape.in_lanes(tensors["weights"])
-        group.shift(weights, group.lanes_of_done(state.done))
-        tensors["weights"] = group.shape.out_of_lanes(weights)
-    return State(tensors, state.done)
+        moved = group.shape.in_lanes(tensors["weights"])
+        group.shift(moved, group.lanes_of_done(state.done))
+        tensors["weights"] = group.shape.out_of_lanes(moved)
+    return State({**tensors, **_of_order(order)}, state.done)
 
 
 def _closed(group: kernel.Group, state: State, sums: FloatArray) -> State:
-    lanes = _in_lanes(group, state)
-    progress = group.close(sums, lanes["weights"], lanes.get("radius"), _progress(state))
-    return _after(group, state, {**lanes, "before": group.shape.in_lanes(state.tensors["weights"])}, progress, 1)
+    lanes, order = _in_lanes(group, state), order_of(state)
+    progress = group.close(sums, lanes["weights"], lanes.get("radius"), (_progress(state), order))
+    lanes["before"] = group.shape.in_lanes(state.tensors["weights"])
+    return _after(group, state, lanes, (progress, order), 1)
 
 
 def _in_lanes(group: kernel.Group, state: State) -> dict[str, FloatArray]:
@@ -358,17 +374,23 @@ def _in_lanes(group: kernel.Group, state: State) -> dict[str, FloatArray]:
 
 def _progress(state: State) -> kernel.Progress:
     tensors = state.tensors
-    return kernel.Progress(tensors["loss"], tensors["start"], tensors["gain"], state.done)
+    return kernel.Progress(tensors["loss"], tensors["start"], tensors["gain"], state.done, tensors["pull"])
 
 
 def _after(
-    group: kernel.Group, state: State, lanes: dict[str, FloatArray], progress: kernel.Progress, epochs: int
+    group: kernel.Group,
+    state: State,
+    lanes: dict[str, FloatArray],
+    about: tuple[kernel.Progress, kernel.Order],
+    epochs: int,
 ) -> State:
     """Return the state before the first block, after so many ends of epochs."""
-    tensors = {**state.tensors, **{name: group.shape.out_of_lanes(values) for name, values in lanes.items()}}
-    tensors |= {"loss": progress.loss, "start": progress.start, "gain": progress.gain}
+    progress, order = about
+    tensors = {name: each for name, each in state.tensors.items() if name != "steps"}
+    tensors |= {name: group.shape.out_of_lanes(values) for name, values in lanes.items()}
+    tensors |= {name: each for name, each in progress._asdict().items() if name != "done"}
     tensors |= {"epoch": state.tensors["epoch"] + epochs, "round": np.zeros(1, np.int64)}
-    return State(tensors, progress.done)
+    return State({**tensors, **_of_order(order)}, progress.done)
 
 
 def descend(group: kernel.Group, state: State, cells: Sequence[tuple[Shard, Memory]], epochs: int) -> Descended:
@@ -382,9 +404,9 @@ def descend(group: kernel.Group, state: State, cells: Sequence[tuple[Shard, Memo
             _measured(group, cell, state, "before", group.lanes_of_done(state.done))
     lanes = _in_lanes(group, state)
     given = [memory.cell for _, memory in cells if memory.cell is not None]
-    arrays = (lanes["weights"], lanes["before"], lanes.get("radius"))
-    progress, curve, passes = group.descend(given, *arrays, _progress(state), epochs)
-    after = _after(group, state, lanes, progress, len(curve) + int(not begun))
+    arrays, order = (lanes["weights"], lanes["before"], lanes.get("radius")), order_of(state)
+    progress, curve, passes = group.descend(given, *arrays, (_progress(state), order), epochs)
+    after = _after(group, state, lanes, (progress, order), len(curve) + int(not begun))
     for _, memory in cells:
         memory.ready = (int(after.tensors["epoch"][0]), -1)
     return Descended(after, curve, passes)

@@ -1,0 +1,60 @@
+"""Whether a state of coordinate descent that was read from a file is one of a pack and a group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from grouplearn.kernels.linear import coordinate_descent as kernel
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.state import State, Tensors, has_tensors_of
+from grouplearn.learners.linear.coordinate_descent.rounds import (
+    AFTER_SURVEY,
+    OF_ALL,
+    OF_CHOICE,
+    SURVEY,
+    chooses,
+    order_of,
+)
+
+
+def is_sound(state: State, begun: State, configs: Sequence[Config], n_features: int) -> bool:
+    """Return whether a state that was read from a file is one between two epochs, of blocks that are columns of the group."""
+    found, n_configs = state.tensors, len(begun.done)
+    own = {name: each for name, each in begun.tensors.items() if name not in OF_ALL}
+    if not has_tensors_of(state, State(own, begun.done)) or not _are_of_all(
+        found, {"epoch": (), "round": ()}, n_configs
+    ):
+        return False
+    if (found["round"] == SURVEY).all():
+        return not any(name in found for name in (*AFTER_SURVEY, *OF_CHOICE))
+    n_blocks = found["form"].shape[-1] if "form" in found and found["form"].ndim else 0
+    sizes = {"first": n_blocks + 1, "form": n_blocks, "complete": n_blocks, "unit": n_features + 1, "mean": n_features}
+    sizes |= dict.fromkeys(OF_CHOICE, n_blocks) if chooses(configs) else {}
+    shapes = {name: (size,) for name, size in sizes.items()}
+    if not (found["round"] == 0).all() or not _are_of_all(found, shapes, n_configs):
+        return False
+    if chooses(configs) != ("order" in found) or not _is_order(order_of(state), n_blocks):
+        return False
+    first, form = found["first"][0], found["form"][0]
+    width = np.diff(first)
+    covers = first[0] == 0 and first[-1] == n_features and (width > 0).all()
+    return bool(covers and np.isin(form, range(5)).all() and (width[form == kernel.ONE_COLUMN] == 1).all())
+
+
+def _is_order(order: kernel.Order, n_blocks: int) -> bool:
+    """Return whether it is one of blocks that there are, of which the first two are known."""
+    there = ((order.block >= -1) & (order.block < n_blocks)).all() and (order.block[:2] >= 0).all()
+    if order.gain is None or order.waits is None:
+        return bool(there)
+    return bool(there and (order.gain >= 0).all() and (order.waits >= 0).all())
+
+
+def _are_of_all(found: Tensors, shapes: Mapping[str, tuple[int, ...]], n_configs: int) -> bool:
+    """Return whether tensors of such names have these shapes behind a first axis: of one row for all, or one for each config."""
+    for name, shape in shapes.items():
+        tensor, kind = found.get(name), np.float64 if name in ("unit", "mean", "gains") else np.int64
+        if tensor is None or tensor.dtype != kind or tensor.shape not in ((1, *shape), (n_configs, *shape)):
+            return False
+    return True
