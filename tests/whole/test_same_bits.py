@@ -38,7 +38,7 @@ for name, rows in {
     "descent": "USING logistic_regression PREDICT c FEATURES (z, hash(l, 3)) {} OVER GRID (l1 IN (0, 1.5), l2 IN (1, 3))"
         " WITH (solver = 'coordinate_descent')",
     "chosen": "USING logistic_regression PREDICT b FEATURES (z, onehot(c), multihot(l)) {} OVER GRID (l1 IN (0, 1), l2 IN (0, 1))"
-        " WITH (solver = 'coordinate_descent', selection = 'greedy', epochs = 60)",
+        " WITH (solver = 'coordinate_descent', selection = 'greedy', epochs = 6)",
     "steps": "USING poisson_regression PREDICT n FEATURES (zscore(x, z), multihot(l)) {} OVER GRID (l1 IN (0, 1), l2 IN (1, 3))"
         " WITH (solver = 'sgd', epochs = 3)",
     "means": "USING logistic_regression PREDICT b FEATURES (zscore(x, z), hash(l, 3)) {} OVER GRID (l2 IN (1, 3))"
