@@ -1,9 +1,11 @@
 import collections
 import functools
 import importlib.util
+import itertools
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -48,8 +50,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         items.sort(key=lambda item: (place.get(item.path.stem, len(place)), -tests[item.path], item.path))
 
 
+@pytest.fixture(scope="session")
+def calibrations(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Give a file that is not there to each test: a directory for each takes longer than many a test."""
+    folder = tmp_path_factory.mktemp("calibrations")
+    return (folder / f"{number}.json" for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def no_calibration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def no_calibration(calibrations: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test plans with the default coefficients, whatever was measured on the machine it runs on."""
-    monkeypatch.setenv("GROUPLEARN_CALIBRATION", str(tmp_path / "calibration.json"))
+    monkeypatch.setenv("GROUPLEARN_CALIBRATION", str(next(calibrations)))
     monkeypatch.setenv("GROUPLEARN_CALIBRATE_RUNS", "off")

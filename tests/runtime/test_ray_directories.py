@@ -84,25 +84,26 @@ def dense(problem, config):
     return nn.Sequential(nn.Linear(problem.n_features, {helper}.WIDTH), nn.Linear({helper}.WIDTH, problem.n_outputs))
 """
 PROMPT = """
-import grouplearn, net
-grouplearn.register("dense", net.dense)
+import grouplearn, by_module, by_package
+grouplearn.register("by_module", by_module.dense)
+grouplearn.register("by_package", by_package.dense)
 with grouplearn.connect(progress=False) as con:
     con.execute("CREATE TABLE t AS SELECT i % 2 AS g, i * 0.01 AS x, i * 0.02 AS y FROM range(80) AS r(i)")
-    found = con.execute(
-        "TRAIN MODEL m USING dense PREDICT y FEATURES (x) FROM t GROUP BY g WITH (executor = 'ray', workers = 1, epochs = 1)"
-    ).fetchall()
-    assert all("done" in row for row in found), found
+    for name in ("by_module", "by_package"):
+        found = con.execute(
+            f"TRAIN MODEL {name} USING {name} PREDICT y FEATURES (x) FROM t GROUP BY g"
+            " WITH (executor = 'ray', workers = 1, epochs = 1)"
+        ).fetchall()
+        assert all("done" in row for row in found), found
 """
 
 
-@pytest.mark.parametrize("layout", ["modules", "packages"])
-def test_networks_of_a_prompt_bring_what_they_imported_from_the_current_directory(tmp_path: Path, layout: str) -> None:
-    helper = "helper" if layout == "modules" else "helper.sizes"
-    folder = tmp_path if layout == "modules" else tmp_path / "helper"
-    folder.mkdir(exist_ok=True)
-    (folder / "__init__.py").touch()
-    (folder / f"{helper.rpartition('.')[2]}.py").write_text("WIDTH = 3\n")
-    (tmp_path / "net.py").write_text(NETWORK.format(helper=helper))
+def test_networks_of_a_prompt_bring_what_they_imported_from_the_current_directory(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "__init__.py").touch()
+    for name, helper in (("by_module", "helper"), ("by_package", "parts.sizes")):
+        (tmp_path / f"{helper.replace('.', '/')}.py").write_text("WIDTH = 3\n")
+        (tmp_path / f"{name}.py").write_text(NETWORK.format(helper=helper))
     run(tmp_path, "-c", PROMPT)
 
 
