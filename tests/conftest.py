@@ -34,7 +34,8 @@ LONGEST = (
     "names", "dbt", "magics", "same_model", "damaged", "hostile_runs", "mutants", "trust", "durable_inside", "faults",
     "durable_searches", "gang_members", "every_pair", "flights", "classes", "end_to_end", "kills", "wide", "prediction",
     "interrupting", "poisoned", "stock_shell", "plain_python", "searching", "model", "typed", "outside", "resources", "mlp",
-    "gbdt",
+    "gbdt", "averaging_runs", "coordinate_runs", "exports", "hostile_files", "ray_directories", "stored_rows", "same_bits",
+    "coordinate_ray", "averaging_ray", "mop_ray", "ray_address", "ray_neighbours", "traffic", "nested", "predicting", "marimo",
 )  # fmt: skip
 
 

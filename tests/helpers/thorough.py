@@ -23,20 +23,20 @@ def enough(thorough: int, few: int) -> int:
     return thorough if THOROUGH else few
 
 
-def covering(*dimensions: Iterable[Any], together: int = 2) -> list[tuple[Any, ...]]:
-    """Return cases in which any values of any so many dimensions meet at least once; or the whole product."""
-    cases = list(itertools.product(*dimensions))
-    return cases if THOROUGH else covering_of(cases, together)
+def every_other(cases: Iterable[T], first: int = 0) -> list[T]:
+    """Return every other case, or all; of a product whose last values are odd in number, each value occurs."""
+    return list(cases)[0 if THOROUGH else first :: 1 if THOROUGH else 2]
 
 
-def covering_of(cases: Sequence[tuple[Any, ...]], together: int = 2) -> list[tuple[Any, ...]]:
-    """Return some of the cases, in which any values that meet in so many places of a case meet at least once; or all.
+def covering(*dimensions: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """Return cases in which any two values of two dimensions meet, or the whole product.
 
-    Greedy: at each step the first of the cases that bring most that is new.
+    Greedy: each case is the first of those that bring together most that had not met.
     """
+    cases = list(itertools.product(*dimensions))
     if THOROUGH:
-        return list(cases)
-    meets = [frozenset(itertools.combinations(enumerate(map(repr, case)), together)) for case in cases]
+        return cases
+    meets = [frozenset(itertools.combinations(enumerate(map(repr, case)), 2)) for case in cases]
     missing, chosen = set().union(*meets), set()
     while missing:
         best = max(range(len(cases)), key=lambda number: len(meets[number] & missing))

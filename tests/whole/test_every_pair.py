@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from helpers.thorough import THOROUGH
+from helpers.thorough import every_other
 
 import grouplearn
 from grouplearn import sqltext
@@ -109,7 +109,7 @@ AVERAGED = [name for name, operator in LOCAL if operator == "averaging"]
 
 @pytest.mark.parametrize(
     ("name", "form"),
-    [pair for number, pair in enumerate(itertools.product(AVERAGED, FORMS)) if THOROUGH or number % 2 == 0],
+    every_other(itertools.product(AVERAGED, FORMS)),
 )
 def test_averaged_learners_take_every_form_of_rounds_or_say_why(
     con: grouplearn.Connection, name: str, form: str

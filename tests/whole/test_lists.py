@@ -10,7 +10,7 @@ import duckdb
 import numpy as np
 import pytest
 from helpers.dying_runs import answer, dies, units_trained
-from helpers.thorough import THOROUGH
+from helpers.thorough import every_other
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import MultiLabelBinarizer
 
@@ -54,7 +54,7 @@ ALIKE = {
 RESTS = ("", "VALIDATE SAMPLE 20%", "VALIDATE FOLDS 3 REFIT")
 
 
-@pytest.mark.parametrize(("item", "rest"), [*product(ALIKE, RESTS)][:: 1 if THOROUGH else 2])
+@pytest.mark.parametrize(("item", "rest"), every_other(product(ALIKE, RESTS)))
 def test_a_list_of_one_element_has_the_model_of_its_element_bit_for_bit(item: str, rest: str) -> None:
     with connected() as con:
         found = [

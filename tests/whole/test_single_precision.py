@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from helpers.dying_runs import dies
-from helpers.thorough import THOROUGH, some
+from helpers.thorough import THOROUGH, every_other, some
 from torch import nn
 
 import grouplearn
@@ -207,9 +207,7 @@ def usual(tables: Tables) -> Callable[[str], list[Any]]:
     return said_of
 
 
-@pytest.mark.parametrize(
-    ("name", "options"), [pair for number, pair in enumerate(product(FEW, SETTINGS)) if THOROUGH or number % 2 == 0]
-)
+@pytest.mark.parametrize(("name", "options"), every_other(product(FEW, SETTINGS)))
 def test_neither_files_nor_workers_matter(
     tables: Tables, usual: Callable[[str], list[Any]], name: str, options: str
 ) -> None:
