@@ -95,8 +95,9 @@ def expected(case: str, epochs: int = 8) -> Any:
     ("case", "workers"), [(case, workers) for at, case in enumerate(CASES) for workers in ((1, 4), (2, 8))[at % 2]]
 )
 def test_models_are_those_of_the_whole_group(case: str, workers: int) -> None:
-    results = run(a_job(case), workers)
-    assert models(results) == expected(case)
+    epochs = 8 if "patience" in case else 4
+    results = run(a_job(case, epochs), workers)
+    assert models(results) == expected(case, epochs)
     assert {trial.status for result in results for trial in result.trials} == {"done"}
     works = {step.worker for result in results for step in result.steps if step.kind == "work"}
     assert works == (set(range(workers)) if workers > 1 else set())
@@ -105,8 +106,9 @@ def test_models_are_those_of_the_whole_group(case: str, workers: int) -> None:
 @pytest.mark.parametrize("parts", [1, 3, 50])
 @pytest.mark.parametrize("exact", [True, False])
 def test_models_depend_neither_on_parts_nor_on_what_a_schedule_knows(parts: int, exact: bool) -> None:
-    assert models(run(a_job(), 3, parts, exact=exact)) == expected("logistic")
-    assert models(run(a_job(), 3, parts, exact=exact, epoch_rounds=1)) == expected("logistic")
+    job = a_job(epochs=4)
+    assert models(run(job, 3, parts, exact=exact)) == expected("logistic", 4)
+    assert models(run(job, 3, parts, exact=exact, epoch_rounds=1)) == expected("logistic", 4)
 
 
 def test_progress_is_told_once() -> None:
