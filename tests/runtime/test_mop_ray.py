@@ -84,7 +84,7 @@ def test_workers_that_are_killed_cost_time_and_the_log_still_tells_the_order(on_
 
 def test_the_bytes_of_hops_are_those_of_the_formula(on_ray: RayRuntime) -> None:
     """Table 2: k m p |S| + m |S|; the units' own log counts what workers fetched from each other."""
-    epochs = 15
+    epochs = 40
     job = a_job("mlp", Task.BINARY, epochs=epochs)
     # Beside states of this size the curve of an epoch, which travels with them, is nothing.
     job = replace(job, configs=tuple({**config, "hidden_layers": (64,)} for config in job.configs))

@@ -84,12 +84,11 @@ def dense(problem, config):
     return nn.Sequential(nn.Linear(problem.n_features, {helper}.WIDTH), nn.Linear({helper}.WIDTH, problem.n_outputs))
 """
 PROMPT = """
-import grouplearn, by_module, by_package
-grouplearn.register("by_module", by_module.dense)
-grouplearn.register("by_package", by_package.dense)
+import grouplearn
 with grouplearn.connect(progress=False) as con:
     con.execute("CREATE TABLE t AS SELECT i % 2 AS g, i * 0.01 AS x, i * 0.02 AS y FROM range(80) AS r(i)")
-    for name in ("by_module", "by_package"):
+    for name, network in NETWORKS.items():
+        grouplearn.register(name, network)
         found = con.execute(
             f"TRAIN MODEL {name} USING {name} PREDICT y FEATURES (x) FROM t GROUP BY g"
             " WITH (executor = 'ray', workers = 1, epochs = 1)"
@@ -104,7 +103,8 @@ def test_networks_of_a_prompt_bring_what_they_imported_from_the_current_director
     for name, helper in (("by_module", "helper"), ("by_package", "parts.sizes")):
         (tmp_path / f"{helper.replace('.', '/')}.py").write_text("WIDTH = 3\n")
         (tmp_path / f"{name}.py").write_text(NETWORK.format(helper=helper))
-    run(tmp_path, "-c", PROMPT)
+    given = "import by_module, by_package\nNETWORKS = {'by_module': by_module.dense, 'by_package': by_package.dense}\n"
+    run(tmp_path, "-c", given + PROMPT)
 
 
 def test_a_network_whose_modules_are_not_found_is_told_of_as_such() -> None:
@@ -125,9 +125,7 @@ def test_modules_beside_a_script_are_found_from_wherever_it_is_run(tmp_path: Pat
     (own / "late.py").write_text("WIDTH = 3\n")
     late = "def dense(problem, config):\n    import late\n    from torch import nn\n"
     late += "    return nn.Sequential(nn.Linear(problem.n_features, late.WIDTH), nn.Linear(late.WIDTH, problem.n_outputs))\n"
-    (own / "train.py").write_text(
-        late + PROMPT.replace("grouplearn, net\n", "grouplearn\n").replace("net.dense", "dense")
-    )
+    (own / "train.py").write_text(f"{late}NETWORKS = {{'dense': dense}}\n{PROMPT}")
     run(elsewhere, str(own / "train.py"))
 
 
