@@ -1,9 +1,11 @@
 import collections
 import functools
 import importlib.util
+import itertools
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,7 +34,8 @@ LONGEST = (
     "names", "dbt", "magics", "same_model", "damaged", "hostile_runs", "mutants", "trust", "durable_inside", "faults",
     "durable_searches", "gang_members", "every_pair", "flights", "classes", "end_to_end", "kills", "wide", "prediction",
     "interrupting", "poisoned", "stock_shell", "plain_python", "searching", "model", "typed", "outside", "resources", "mlp",
-    "gbdt",
+    "gbdt", "averaging_runs", "coordinate_runs", "exports", "hostile_files", "ray_directories", "stored_rows", "same_bits",
+    "coordinate_ray", "averaging_ray", "mop_ray", "ray_address", "ray_neighbours", "traffic", "nested", "predicting", "marimo",
 )  # fmt: skip
 
 
@@ -48,8 +51,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         items.sort(key=lambda item: (place.get(item.path.stem, len(place)), -tests[item.path], item.path))
 
 
+@pytest.fixture(scope="session")
+def calibrations(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Give a file that is not there to each test: a directory for each takes longer than many a test."""
+    folder = tmp_path_factory.mktemp("calibrations")
+    return (folder / f"{number}.json" for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def no_calibration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def no_calibration(calibrations: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test plans with the default coefficients, whatever was measured on the machine it runs on."""
-    monkeypatch.setenv("GROUPLEARN_CALIBRATION", str(tmp_path / "calibration.json"))
+    monkeypatch.setenv("GROUPLEARN_CALIBRATION", str(next(calibrations)))
     monkeypatch.setenv("GROUPLEARN_CALIBRATE_RUNS", "off")

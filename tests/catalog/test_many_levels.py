@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from helpers.thorough import some
 
 import grouplearn
 from grouplearn.prediction.forms import routed as predict_sql
@@ -41,7 +42,7 @@ def test_every_row_is_predicted_by_the_group_that_joins_find(
     with monkeypatch.context() as patch:
         patch.setattr(predict_sql, "_JOINED_LEVELS", 1000)
         trained(con, "joined", learner, fast)
-    for keys in ODD.values():
+    for keys in some([*ODD.values()], 3 if learner == "linear_regression" else 2):
         con.execute(f"CREATE OR REPLACE TABLE other AS SELECT i, x, y, {keys} FROM t")
         seen, expected = (
             con.execute(f"SELECT i, model_level, prediction FROM {name}_predict(other)").fetchall()

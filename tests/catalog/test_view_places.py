@@ -4,6 +4,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from helpers.thorough import THOROUGH
 from strangers import FEATURE, refusal
 
 import grouplearn
@@ -36,7 +37,14 @@ def told(con: grouplearn.Connection, place: str, made: str, feature: str) -> lis
     return [refusal(con, "EVALUATE MODEL a.main.m ON a.main.t"), str(refused.value)]
 
 
-@pytest.mark.parametrize("case", HIDING)
+@pytest.mark.parametrize(
+    ("case", "place"),
+    [
+        (case, place)
+        for number, case in enumerate(HIDING)
+        for place in (("default", "attached") if THOROUGH else (("default", "attached")[number % 2],))
+    ],
+)
 def test_no_macro_beside_a_view_hides_what_it_calls_unseen(
     strange: grouplearn.Connection, tmp_path: Path, place: str, case: str
 ) -> None:

@@ -2,13 +2,13 @@
 
 ROWS = """
     CREATE TABLE t AS SELECT
-      (i % 3)::INT AS g,
+      (i % 2)::INT AS g,
       CASE WHEN i % 11 = 0 THEN NULL ELSE chr(65 + (i * 7 % 4)::INT) || '''" ,' END AS "od d",
       CASE WHEN i % 13 = 0 THEN NULL WHEN i % 17 = 0 THEN 'nan'::DOUBLE ELSE ((i * 7919) % 1000) / 100.0 END AS x,
       ((i * 104729) % 777) / 77.0 - 3 AS z,
       CASE WHEN i % 23 <> 0 THEN (i * 31 % 14)::VARCHAR END AS cat,
       CASE WHEN i % 19 <> 0 THEN i * i % 1000 END AS w
-    FROM range(1200) AS r(i);
+    FROM range(640) AS r(i);
     ALTER TABLE t ADD COLUMN y DOUBLE;
     UPDATE t SET y = coalesce(nullif(x, 'nan'::DOUBLE), 2) * z / 3 + coalesce(hash(cat) % 5, 2) + g;
     ALTER TABLE t ADD COLUMN kind VARCHAR;

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.thorough import enough
 
 import grouplearn
 from grouplearn.exchange.parquet_bounds import Unbounded, read_table
@@ -273,8 +274,8 @@ def import_mutants(folder: Path, seed: int, count: int) -> None:
 def test_mutants_do_no_harm(exported: Path, tmp_path: Path) -> None:
     shutil.copytree(exported, tmp_path / "export")
     script = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path; import test_damaged_exports as t;"
-        " t.import_mutants(Path(sys.argv[2]), 6, 60)"
+        "import sys; sys.path[:0] = [sys.argv[1], sys.argv[1] + '/..']; from pathlib import Path;"
+        f" import test_damaged_exports as t; t.import_mutants(Path(sys.argv[2]), 6, {enough(60, 24)})"
     )
     command = [sys.executable, "-c", script, str(Path(__file__).parent), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 THOROUGH = "GROUPLEARN_THOROUGH" in os.environ
@@ -20,3 +21,25 @@ def some(cases: Sequence[T], most: int) -> Sequence[T]:
 def enough(thorough: int, few: int) -> int:
     """Return how many examples to try."""
     return thorough if THOROUGH else few
+
+
+def every_other(cases: Iterable[T], first: int = 0) -> list[T]:
+    """Return every other case, or all; of a product whose last values are odd in number, each value occurs."""
+    return list(cases)[0 if THOROUGH else first :: 1 if THOROUGH else 2]
+
+
+def covering(*dimensions: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """Return cases in which any two values of two dimensions meet, or the whole product.
+
+    Greedy: each case is the first of those that bring together most that had not met.
+    """
+    cases = list(itertools.product(*dimensions))
+    if THOROUGH:
+        return cases
+    meets = [frozenset(itertools.combinations(enumerate(map(repr, case)), 2)) for case in cases]
+    missing, chosen = set().union(*meets), set()
+    while missing:
+        best = max(range(len(cases)), key=lambda number: len(meets[number] & missing))
+        missing -= meets[best]
+        chosen.add(best)
+    return [cases[number] for number in sorted(chosen)]

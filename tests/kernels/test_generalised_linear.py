@@ -2,11 +2,13 @@
 
 import hashlib
 from dataclasses import astuple, replace
+from itertools import product
 
 import numpy as np
 import pytest
 import scipy.sparse
 import scipy.special
+from helpers.thorough import every_other
 
 from grouplearn.kernels import algebra
 from grouplearn.kernels.linear import generalised_linear as kernel
@@ -93,8 +95,10 @@ def test_a_model_is_the_same_alone_and_in_any_company(build: str, loss: kernel.L
             np.testing.assert_array_equal(getattr(alone, name)[0], getattr(together, name)[group, configs])
 
 
-@pytest.mark.parametrize("loss", [*LABELS])
-@pytest.mark.parametrize("configs", [[0], [2], [1, 5, 3], list(range(8)), list(range(9))])
+FEW = ([0], [2], [1, 5, 3], list(range(8)), list(range(9)))
+
+
+@pytest.mark.parametrize(("loss", "configs"), every_other(product(LABELS, FEW)))
 def test_groups_that_share_lanes_are_as_they_are_alone(build: str, loss: kernel.Loss, configs: list[int]) -> None:
     """Few configs leave lanes to other groups, among them one without rows, one of a single row, one of too many rows."""
     random = np.random.default_rng(len(configs))

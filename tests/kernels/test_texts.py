@@ -39,8 +39,9 @@ def test_numbers_of_texts(batches: list[list[str | None]], kind: pa.DataType, en
 @pytest.mark.parametrize("length", [1, 9, 3000])
 def test_tables_grow(build: str, length: int) -> None:
     random = np.random.default_rng(length)
-    texts = [f"{number:0{length}}" for number in random.integers(0, 3_000 if length < 3000 else 40, 9_000)]
-    check([pa.array(texts[first : first + 1_000]) for first in range(0, 9_000, 1_000)], Texts())
+    values, rows = (3_000, 9_000) if length < 3000 else (40, 1_800)
+    texts = [f"{number:0{length}}" for number in random.integers(0, values, rows)]
+    check([pa.array(texts[first : first + rows // 9]) for first in range(0, rows, rows // 9)], Texts())
 
 
 def test_a_text_longer_than_there_is_room() -> None:

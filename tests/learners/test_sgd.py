@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 import scipy.sparse
 import scipy.special
+from helpers.thorough import THOROUGH
 from sklearn.linear_model import SGDClassifier, SGDRegressor
 
 import grouplearn
@@ -140,7 +141,7 @@ def test_the_objective_comes_within_a_thousandth_of_the_least(case: str, sparse:
     penalties = [{"l2": 20.0}, {"l2": 5.0, "l1": 4.0}] if sparse else [{"l2": 1.0}, {"l2": 0.0, "l1": 3.0}]
     steps = ("bottou", 2.0) if sparse or case == "softmax" else ("inverse_sqrt", 2.0)
     schedule = dict(zip(("schedule", "learning_rate"), steps, strict=True))
-    for each in penalties:
+    for each in penalties if THOROUGH or not sparse else penalties[len(case) % 2 :][:1]:
         one = config(learner, **values, **each, **schedule, tolerance=0.0)
         state = train(learner, problem, [one], shard, epochs=300 if sparse else 150)
         reached, least = (

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 import pytest
+from helpers.thorough import some
 from hypothesis.errors import UnsatisfiedAssumption
 from random_statements import LEARNS, Statement
 from random_tables import Table
@@ -269,7 +270,7 @@ class Found(BaseException):
     """A rule is broken: no ``Exception``, of which Hypothesis would try the case again to tell of it."""
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", some([*MUTANTS], 8))
 def test_mutant_is_found(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     mutant = MUTANTS[name]
     check = RULES[mutant.rule].check

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from helpers.thorough import enough
 from hypothesis import given
 from hypothesis import strategies as st
 from random_statements import Statement, cases
@@ -36,4 +37,4 @@ def keeps(rule: Rule, learners: tuple[str, ...], folder: Path, examples: int, sh
 @pytest.mark.parametrize("name", RULES)
 def test_rule(name: str, tmp_path: Path) -> None:
     listed = RULES[name]
-    keeps(listed.check, listed.learners, tmp_path, wanted(listed.examples))
+    keeps(listed.check, listed.learners, tmp_path, wanted(enough(listed.examples, max(2, listed.examples // 2))))

@@ -8,7 +8,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import pytest
 from native_builds import GROUPLEARN, TABLE, TRAIN, built, cli, cli_versions, spelled
 
 from grouplearn.frontends.native import launch
+from grouplearn.sqltext import string
 
 
 @pytest.fixture(scope="session", params=cli_versions())
@@ -40,13 +42,21 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/nonexistent")
 
 
+@pytest.fixture(scope="session")
+def launched(shell: str) -> list[str]:
+    """What ``grouplearn duckdb`` replaces itself by: a python less to start; shells on terminals are started through it."""
+    load = f"LOAD {string(str(built(launch.version_of(shell))))}"
+    return [shell, "-unsigned", *launch._packaged_extensions(shell), "-cmd", load]
+
+
 @pytest.fixture
-def run(shell: str):
+def run(shell: str, launched: list[str]):
     """Run ``grouplearn duckdb ARGUMENTS`` to its end."""
 
     def run(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+        command = [GROUPLEARN, "duckdb"] if "--install" in arguments else launched
         return subprocess.run(
-            [GROUPLEARN, "duckdb", *arguments],
+            [*command, *arguments],
             input=stdin,
             capture_output=True,
             text=True,
@@ -77,10 +87,9 @@ def database(trained: Path, tmp_path: Path) -> str:
     return str(shutil.copy(trained, tmp_path))
 
 
-@pytest.fixture
-def typed(shell: str, monkeypatch: pytest.MonkeyPatch):
-    """Start ``grouplearn duckdb -csv ARGUMENTS`` on a terminal of its own."""
-    monkeypatch.setenv("GROUPLEARN_DUCKDB", shell)
+@contextmanager
+def typing(shell: str) -> Iterator[Callable[..., pexpect.spawn]]:
+    """Give what starts ``grouplearn duckdb -csv ARGUMENTS`` on a terminal of its own."""
     told = subprocess.run([shell, "-help"], capture_output=True, text=True, check=False)
     # Since 1.5.1 the shell asks the terminal for its colours, and waits for an answer that nobody gives here.
     colours = ["-dark-mode"] if "-dark-mode" in told.stdout + told.stderr else []
@@ -88,7 +97,9 @@ def typed(shell: str, monkeypatch: pytest.MonkeyPatch):
 
     def typed(*arguments: str) -> pexpect.spawn:
         options = ["duckdb", "-csv", *colours, *arguments]
-        child = pexpect.spawn(GROUPLEARN, options, encoding="utf-8", timeout=30, dimensions=(40, 160))
+        names = {"GROUPLEARN_DUCKDB": shell, "GROUPLEARN_PYTHON": sys.executable, "HOME": "/nonexistent"}
+        environment = {**os.environ, **names}
+        child = pexpect.spawn(GROUPLEARN, options, encoding="utf-8", timeout=30, dimensions=(40, 160), env=environment)
         child.delaybeforesend = None
         started.append(child)
         return child
@@ -99,6 +110,30 @@ def typed(shell: str, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.fixture
+def typed(shell: str):
+    """Start ``grouplearn duckdb -csv ARGUMENTS`` on a terminal of its own."""
+    with typing(shell) as started:
+        yield started
+
+
+@pytest.fixture
 def terminal(typed) -> pexpect.spawn:
     """A shell on a terminal, with a database in memory."""
     return typed()
+
+
+@pytest.fixture(scope="module")
+def lasting(shell: str) -> Iterator[pexpect.spawn]:
+    """A shell that a file's tests share, which leave it and its process as they were."""
+    with typing(shell) as started:
+        yield started()
+
+
+@pytest.fixture
+def place(lasting: pexpect.spawn) -> Iterator[pexpect.spawn]:
+    """The shared shell in an empty database of the test's own."""
+    lasting.send("ATTACH ':memory:' AS here; USE here; SELECT 'be' || 'gun';\r")
+    lasting.expect("begun")
+    yield lasting
+    lasting.send("USE memory; DETACH here; SELECT 'le' || 'ft';\r")
+    lasting.expect("left")

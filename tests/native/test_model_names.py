@@ -14,24 +14,18 @@ FINDS = (
 def test_a_model_is_found_as_its_view_is(run):
     """In schemas of the search path, and then in main of the default database, by statements and by predict."""
     train = TRAIN.replace("MODEL m", "MODEL shop.m").replace("FROM t", "FROM shop.t")
-    for path, model, found in (
-        ("memory", "m", False),
-        ("memory", "shop.m", True),
-        ("shop", "m", True),
-        ("shop.s", "m", True),
-        ("memory,shop", "m", True),
-    ):
-        for query in ["".join(FINDS)] if found else FINDS:
-            done = run(
-                "-csv",
-                "-noheader",
-                stdin=f"{PLACES}{train}\nSET search_path = '{path}';\n{query.replace('{}', model)}\n",
-            )
-            if found:
-                assert (done.returncode, done.stderr) == (0, ""), (path, query)
-            else:
-                assert 'unknown model "m"' in done.stderr or 'model "m" does not exist' in done.stderr
-                assert 'Did you mean "shop.m"?' in done.stderr
+    begin = f"{PLACES}{train}\n"
+    lost = run("-csv", "-noheader", stdin=begin + "\n".join(FINDS).replace("{}", "m"))
+    unknown = ('unknown model "m"', 'model "m" does not exist')
+    assert sum(lost.stderr.count(told) for told in unknown) == len(FINDS), lost.stderr
+    assert lost.stderr.count('Did you mean "shop.m"?') == len(FINDS), lost.stderr
+    places = (("memory", "shop.m"), ("shop", "m"), ("shop.s", "m"), ("memory,shop", "m"))
+    found = "".join(f"SET search_path = '{path}';\n" + "\n".join(FINDS).replace("{}", name) for path, name in places)
+    done = run("-csv", "-noheader", stdin=begin + found)
+    assert (done.returncode, done.stderr) == (0, "")
+    told = done.stdout.splitlines()[-3 * len(places) :]
+    assert {name.rpartition(".")[2] for name in told[::3]} == {"m"}
+    assert [*zip(told[1::3], told[2::3], strict=True)] == [("100", "300")] * len(places)
 
 
 def test_retry_reads_the_table_that_was_trained_on_or_says_where_it_is(run):

@@ -47,12 +47,12 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def test_typed_over_several_lines(terminal):
-    ask(terminal, TABLE, "")
+def test_typed_over_several_lines(place):
+    ask(place, TABLE, "")
     for line in TRAIN.replace(" FROM", "\nFROM").split("\n"):
-        terminal.send(line + "\r")
-    terminal.expect("0,100,")
-    ask(terminal, "SELECT 'all' || 'right';", "allright")
+        place.send(line + "\r")
+    place.expect("0,100,")
+    ask(place, "SELECT 'all' || 'right';", "allright")
 
 
 def test_ctrl_c_stops_training_and_leaves_the_shell_usable(terminal, shell):
@@ -81,22 +81,22 @@ def test_ctrl_c_while_the_process_starts_does_not_end_it(terminal):
     assert worker_of(terminal.pid) == worker
 
 
-def test_ctrl_c_when_the_process_does_not_listen(terminal):
+def test_ctrl_c_when_the_process_does_not_listen(place):
     """Not while it is waited for, and not while it is sent more than fits into a socket."""
-    ask(terminal, f"{TABLE} {TRAIN}", "0,100,")
-    worker = worker_of(terminal.pid)
+    ask(place, f"{TABLE} {TRAIN}", "0,100,")
+    worker = worker_of(place.pid)
     os.kill(worker, signal.SIGSTOP)
     for statement in (
         TRAIN.replace("MODEL m", "MODEL n"),
         "SELECT predict_value('m', {g: g, x: x, long: repeat('long', 2000)}) FROM t;",
     ):
-        terminal.send(statement + "\r")
-        time.sleep(1)
-        terminal.sendintr()
-        ask(terminal, "SELECT 'still' || 'here';", "stillhere")
+        place.send(statement + "\r")
+        time.sleep(0.5)
+        place.sendintr()
+        ask(place, "SELECT 'still' || 'here';", "stillhere")
     os.kill(worker, signal.SIGCONT)
-    ask(terminal, "SELECT count(predict_value('m', t)) || 'values' FROM t;", "300values")
-    assert worker_of(terminal.pid) == worker
+    ask(place, "SELECT count(predict_value('m', t)) || 'values' FROM t;", "300values")
+    assert worker_of(place.pid) == worker
 
 
 def test_a_killed_worker_is_an_error_and_the_next_statement_has_a_new_one(terminal):
@@ -105,7 +105,7 @@ def test_a_killed_worker_is_an_error_and_the_next_statement_has_a_new_one(termin
     first = worker_of(terminal.pid)
     for line in LONG.split("\n"):
         terminal.send(line + "\r")
-    time.sleep(2)
+    terminal.expect(r"epochs \d")  # it trains
     os.kill(first, signal.SIGKILL)
     terminal.expect("the grouplearn process ended")
     ask(terminal, "SELECT count(*) || 'rows' FROM m;", "3rows")
@@ -117,7 +117,7 @@ def test_a_killed_shell_leaves_no_worker(terminal):
     for line in LONG.split("\n"):
         terminal.send(line + "\r")
     assert wait_until(lambda: worker_of(terminal.pid) is not None)
-    time.sleep(2)
+    terminal.expect(r"epochs \d")  # it trains
     worker = worker_of(terminal.pid)
     os.kill(terminal.pid, signal.SIGKILL)
     assert wait_until(lambda: not is_running(worker))
@@ -136,38 +136,38 @@ def test_leaving_ends_the_worker_and_checkpoints(typed, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["a.duckdb"]
 
 
-def test_every_kind_of_statement(terminal, ours, tmp_path):
-    ask(terminal, TABLE, "")
-    ask(terminal, f"EXPLAIN {TRAIN}", "Logical plan")
-    ask(terminal, f"EXPLAIN ANALYZE {TRAIN}", "Measured")
-    ask(terminal, ours("SHOW MODELS;"), "m,y,3,linear_regression")
-    ask(terminal, ours("SHOW LEARNERS;"), "elastic_net|linear_regression")
-    ask(terminal, "DESCRIBE MODEL m;", "rmse")
-    ask(terminal, "EVALUATE MODEL m ON t;", "2,g,100,")
-    ask(terminal, "RETRY FAILED MODEL m;", "nothing was trained")
-    ask(terminal, f"EXPORT MODEL m TO '{tmp_path}/m';", "m is exported")
-    ask(terminal, "ALTER MODEL m RENAME TO n;", "model m is now n")
-    ask(terminal, f"IMPORT MODEL m FROM '{tmp_path}/m';", "m is imported")
-    ask(terminal, ours("SET grouplearn_workers = 1;") + ours("SHOW RUNS;"), "workers is 1")
-    ask(terminal, ours("RESET grouplearn_workers;"), "workers is reset")
-    ask(terminal, "RESUME MODEL n;", "no unfinished run")
-    ask(terminal, "DROP MODEL n; DROP MODEL IF EXISTS n;", "nothing was dropped")
+def test_every_kind_of_statement(place, ours, tmp_path):
+    ask(place, TABLE, "")
+    ask(place, f"EXPLAIN {TRAIN}", "Logical plan")
+    ask(place, f"EXPLAIN ANALYZE {TRAIN}", "Measured")
+    ask(place, ours("SHOW MODELS;"), "m,y,3,linear_regression")
+    ask(place, ours("SHOW LEARNERS;"), "elastic_net|linear_regression")
+    ask(place, "DESCRIBE MODEL m;", "rmse")
+    ask(place, "EVALUATE MODEL m ON t;", "2,g,100,")
+    ask(place, "RETRY FAILED MODEL m;", "nothing was trained")
+    ask(place, f"EXPORT MODEL m TO '{tmp_path}/m';", "m is exported")
+    ask(place, "ALTER MODEL m RENAME TO n;", "model m is now n")
+    ask(place, f"IMPORT MODEL m FROM '{tmp_path}/m';", "m is imported")
+    ask(place, ours("SET grouplearn_workers = 1;") + ours("SHOW RUNS;"), "workers is 1")
+    ask(place, ours("RESET grouplearn_workers;"), "workers is reset")
+    ask(place, "RESUME MODEL n;", "no unfinished run")
+    ask(place, "DROP MODEL n; DROP MODEL IF EXISTS n;", "nothing was dropped")
 
 
-def test_several_statements_on_one_line(terminal):
-    ask(terminal, f"{TABLE} {TRAIN} SELECT count(*) || 'models' FROM m; DROP MODEL m; SELECT 6 * 7;", "3models")
-    terminal.expect("model m is dropped")
-    terminal.expect("42")
+def test_several_statements_on_one_line(place):
+    ask(place, f"{TABLE} {TRAIN} SELECT count(*) || 'models' FROM m; DROP MODEL m; SELECT 6 * 7;", "3models")
+    place.expect("model m is dropped")
+    place.expect("42")
 
 
-def test_a_transaction(terminal):
-    ask(terminal, f"{TABLE} BEGIN; CREATE TEMP TABLE mine AS FROM t LIMIT 30;", "")
-    ask(terminal, TRAIN.replace("FROM t", "FROM mine"), "0,10,")
-    ask(terminal, "SELECT count(*) || 'rows' FROM m_predict(mine);", "30rows")
-    ask(terminal, "SELECT count(predict_value('m', mine)) || 'values' FROM mine;", "30values")
-    ask(terminal, "ROLLBACK; SELECT count(*) || 'left' FROM duckdb_views() WHERE view_name = 'm';", "0left")
-    ask(terminal, f"BEGIN; {TRAIN} COMMIT;", "0,100,")
-    ask(terminal, "SELECT count(*) || 'kept' FROM m;", "3kept")
+def test_a_transaction(place):
+    ask(place, f"{TABLE} BEGIN; CREATE TEMP TABLE mine AS FROM t LIMIT 30;", "")
+    ask(place, TRAIN.replace("FROM t", "FROM mine"), "0,10,")
+    ask(place, "SELECT count(*) || 'rows' FROM m_predict(mine);", "30rows")
+    ask(place, "SELECT count(predict_value('m', mine)) || 'values' FROM mine;", "30values")
+    ask(place, "ROLLBACK; SELECT count(*) || 'views' FROM duckdb_views() WHERE view_name = 'm';", "0views")
+    ask(place, f"BEGIN; {TRAIN} COMMIT;", "0,100,")
+    ask(place, "SELECT count(*) || 'kept' FROM m;", "3kept")
 
 
 def test_search_path_and_attached_databases(terminal, ours, tmp_path):
@@ -176,20 +176,21 @@ def test_search_path_and_attached_databases(terminal, ours, tmp_path):
     ask(terminal, "USE memory; " + ours("SHOW MODELS;"), ",other,s,")
 
 
-def test_errors_point_at_the_word(terminal):
-    ask(terminal, TABLE, "")
-    ask(terminal, "TRAIN MODEL m USING linear_regresion PREDICT y FROM t;", "unknown learner")
-    terminal.expect(r"\^{16}")
-    ask(terminal, "SELECT 'next' || 'one';", "nextone")
+def test_errors_point_at_the_word(place):
+    ask(place, TABLE, "")
+    ask(place, "TRAIN MODEL m USING linear_regresion PREDICT y FROM t;", "unknown learner")
+    place.expect(r"\^{16}")
+    ask(place, "SELECT 'next' || 'one';", "nextone")
 
 
-def test_dot_commands(terminal, tmp_path):
+def test_dot_commands(place, tmp_path):
     script = tmp_path / "script.sql"
     script.write_text(f"{TABLE}\n{TRAIN}\n{COUNT}")
-    ask(terminal, f".read {script}", "0,100,")
-    ask(terminal, ".mode json", "")
-    ask(terminal, "SELECT g, n_rows FROM m WHERE g = 1;", r'\{"g":1,\s*"n_rows":100\}')
-    ask(terminal, TRAIN.replace("TRAIN", "TRAIN OR REPLACE"), r'"n_rows":100')
+    ask(place, f".read {script}", "0,100,")
+    ask(place, ".mode json", "")
+    ask(place, "SELECT g, n_rows FROM m WHERE g = 1;", r'\{"g":1,\s*"n_rows":100\}')
+    ask(place, TRAIN.replace("TRAIN", "TRAIN OR REPLACE"), r'"n_rows":100')
+    ask(place, ".mode csv", "")
 
 
 def test_read_only(typed, ours, database):

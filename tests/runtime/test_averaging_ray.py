@@ -45,14 +45,14 @@ class Killer(Watcher):
 
     def epochs_done(self, unit: Unit, epochs: int) -> None:
         super().epochs_done(unit, epochs)
-        if len(self.killed) < 2 and self.epochs > 30 * (len(self.killed) + 1):
+        if len(self.killed) < 2 and self.epochs > 15 * (len(self.killed) + 1):
             self.killed.append(max(workers_below()))
             os.kill(self.killed[-1], signal.SIGKILL)
 
 
 @pytest.mark.parametrize(("patience", "reduce"), [(None, "scatter"), (2, "tree")])
 def test_workers_that_are_killed_cost_no_bit(on_ray: RayRuntime, patience: int | None, reduce: str) -> None:
-    job, killer = a_job("mlp", Task.REGRESSION, patience, epochs=40), Killer()
+    job, killer = a_job("mlp", Task.REGRESSION, patience, epochs=20), Killer()
     results = ran(on_ray, job, Averages(3, reduce), killer)  # type: ignore[arg-type]
     assert killer.killed
     assert models(results) == models(run(job, 3, 3))

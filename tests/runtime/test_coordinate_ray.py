@@ -43,14 +43,14 @@ class Killer(Watcher):
 
     def epochs_done(self, unit: Unit, epochs: int) -> None:
         super().epochs_done(unit, epochs)
-        if len(self.killed) < 2 and self.epochs > 9 * (len(self.killed) + 1):
+        if len(self.killed) < 2 and self.epochs > 6 * (len(self.killed) + 1):
             self.killed.append(max(workers_below()))
             os.kill(self.killed[-1], signal.SIGKILL)
 
 
 @pytest.mark.parametrize("case", ["logistic", "softmax, patience"])
 def test_workers_that_are_killed_cost_no_bit(on_ray: RayRuntime, case: str) -> None:
-    job, killer = a_job(case, epochs=30), Killer()
+    job, killer = a_job(case, epochs=15), Killer()
     results = ran(on_ray, job, killer)
     assert killer.killed
     assert models(results) == whole(job)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.runtime_jobs import Watcher, models
+from helpers.thorough import covering
 from test_averaging_runs import Losing
 from test_steps import BLOCK, small_blocks, split_job
 
@@ -22,7 +23,7 @@ from grouplearn.data.dataset import Group
 from grouplearn.failures import StatementInterrupted
 from grouplearn.learners.contract.problem import Task
 from grouplearn.runtime.local import LocalRuntime
-from grouplearn.runtime.worker import Watch, outline_or_failed
+from grouplearn.runtime.worker import Watch
 from grouplearn.schedule.messages import Instruction, Part, RunStep, Step, Unit
 from grouplearn.schedule.rounds.coordinate_descent import CoordinateDescent
 from grouplearn.schedule.workload import Workload
@@ -89,15 +90,17 @@ def whole(job: Job, groups: Sequence[int] = (1,)) -> Any:
 
 
 @functools.cache
-def expected(case: str) -> Any:
-    return whole(a_job(case))
+def expected(case: str, epochs: int = 8) -> Any:
+    return whole(a_job(case, epochs))
 
 
-@pytest.mark.parametrize("workers", [1, 2, 4, 8])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "workers"), [(case, workers) for at, case in enumerate(CASES) for workers in ((1, 4), (2, 8))[at % 2]]
+)
 def test_models_are_those_of_the_whole_group(case: str, workers: int) -> None:
-    results = run(a_job(case), workers)
-    assert models(results) == expected(case)
+    epochs = 8 if "patience" in case else 4
+    results = run(a_job(case, epochs), workers)
+    assert models(results) == expected(case, epochs)
     assert {trial.status for result in results for trial in result.trials} == {"done"}
     works = {step.worker for result in results for step in result.steps if step.kind == "work"}
     assert works == (set(range(workers)) if workers > 1 else set())
@@ -106,8 +109,9 @@ def test_models_are_those_of_the_whole_group(case: str, workers: int) -> None:
 @pytest.mark.parametrize("parts", [1, 3, 50])
 @pytest.mark.parametrize("exact", [True, False])
 def test_models_depend_neither_on_parts_nor_on_what_a_schedule_knows(parts: int, exact: bool) -> None:
-    assert models(run(a_job(), 3, parts, exact=exact)) == expected("logistic")
-    assert models(run(a_job(), 3, parts, exact=exact, epoch_rounds=1)) == expected("logistic")
+    job = a_job(epochs=4)
+    assert models(run(job, 3, parts, exact=exact)) == expected("logistic", 4)
+    assert models(run(job, 3, parts, exact=exact, epoch_rounds=1)) == expected("logistic", 4)
 
 
 def test_progress_is_told_once() -> None:
@@ -131,12 +135,13 @@ def test_groups_of_different_sizes_beside_each_other() -> None:
     job = a_job(
         groups=(Group(0, 0, ("a",), ((0, 40),)), Group(1, 0, ("b",), ((40, 560),)), Group(2, 0, ("c",), ((560, 700),)))
     )
+    every = whole(job, (0, 1, 2))
     units = [replace(unit, cost=float(cost)) for cost in (1, 9) for unit in units_of(job, (0, 1, 2))]
-    for costly in (units[: len(units) // 2], units[len(units) // 2 :]):
-        for workers in (1, 2, 3, 5):
+    for costly, numbers in ((units[: len(units) // 2], (1, 5)), (units[len(units) // 2 :], (2, 3))):
+        for workers in numbers:
             machine = CoordinateDescent(costly, workload(job, workers))
             results = LocalRuntime().run(job, machine, workers, Watcher(), lambda: False)
-            assert models(results) == whole(job, (0, 1, 2))
+            assert models(results) == every
 
 
 @pytest.fixture
@@ -253,7 +258,7 @@ class LosingRounds(Losing):
             return super().answer(worker, step, takes)
         watch = Watch(worker, 0.0, lambda _: None, lambda: False)
         one = Takes(lambda number, piece: (taken_of(takes[number], piece), 0))
-        answer = self.benches[worker].step(step, outline_or_failed(self.job, step.unit), one, 0, watch)
+        answer = self.benches[worker].step(step, self.outlined(step.unit.group, step.unit.fold), one, 0, watch)
         assert not answer.failed, answer.result
         if answer.product is not None:
             self.made[step.id] = (worker, answer.product)
@@ -265,21 +270,21 @@ class LosingRounds(Losing):
 KINDS = ("init", "work", "reduce", "judge", "update", "evaluate", "finish")
 
 
-@pytest.mark.parametrize("before", [True, False])
-@pytest.mark.parametrize("kept", [True, False])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("case", ["logistic", "softmax, patience", "greedy"])
+@pytest.mark.parametrize(
+    ("kind", "kept", "before", "case"),
+    covering(KINDS, (True, False), (True, False), ("logistic", "softmax, patience", "greedy")),
+)
 def test_workers_lost_in_every_kind_of_step_cost_time_and_no_bit(
     case: str, kind: str, kept: bool, before: bool
 ) -> None:
-    job = a_job(case)
+    job = a_job(case, epochs=4)
     losing = LosingRounds(job, CoordinateDescent(units_of(job), workload(job, 3)), kind, kept, before)
     results = losing.run(3)
     assert losing.lost == 2
-    assert models(results) == expected(case)
+    assert models(results) == expected(case, 4)
 
 
-@pytest.mark.parametrize("when", range(0, 60, 7))
+@pytest.mark.parametrize("when", range(0, 60, 14))
 def test_a_worker_lost_at_any_time_costs_an_epoch_at_most(when: int) -> None:
     """What it made is gone; a state is there, for two workers make each."""
     job = a_job()

@@ -84,26 +84,27 @@ def dense(problem, config):
     return nn.Sequential(nn.Linear(problem.n_features, {helper}.WIDTH), nn.Linear({helper}.WIDTH, problem.n_outputs))
 """
 PROMPT = """
-import grouplearn, net
-grouplearn.register("dense", net.dense)
+import grouplearn
 with grouplearn.connect(progress=False) as con:
     con.execute("CREATE TABLE t AS SELECT i % 2 AS g, i * 0.01 AS x, i * 0.02 AS y FROM range(80) AS r(i)")
-    found = con.execute(
-        "TRAIN MODEL m USING dense PREDICT y FEATURES (x) FROM t GROUP BY g WITH (executor = 'ray', workers = 1, epochs = 1)"
-    ).fetchall()
-    assert all("done" in row for row in found), found
+    for name, network in NETWORKS.items():
+        grouplearn.register(name, network)
+        found = con.execute(
+            f"TRAIN MODEL {name} USING {name} PREDICT y FEATURES (x) FROM t GROUP BY g"
+            " WITH (executor = 'ray', workers = 1, epochs = 1)"
+        ).fetchall()
+        assert all("done" in row for row in found), found
 """
 
 
-@pytest.mark.parametrize("layout", ["modules", "packages"])
-def test_networks_of_a_prompt_bring_what_they_imported_from_the_current_directory(tmp_path: Path, layout: str) -> None:
-    helper = "helper" if layout == "modules" else "helper.sizes"
-    folder = tmp_path if layout == "modules" else tmp_path / "helper"
-    folder.mkdir(exist_ok=True)
-    (folder / "__init__.py").touch()
-    (folder / f"{helper.rpartition('.')[2]}.py").write_text("WIDTH = 3\n")
-    (tmp_path / "net.py").write_text(NETWORK.format(helper=helper))
-    run(tmp_path, "-c", PROMPT)
+def test_networks_of_a_prompt_bring_what_they_imported_from_the_current_directory(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "__init__.py").touch()
+    for name, helper in (("by_module", "helper"), ("by_package", "parts.sizes")):
+        (tmp_path / f"{helper.replace('.', '/')}.py").write_text("WIDTH = 3\n")
+        (tmp_path / f"{name}.py").write_text(NETWORK.format(helper=helper))
+    given = "import by_module, by_package\nNETWORKS = {'by_module': by_module.dense, 'by_package': by_package.dense}\n"
+    run(tmp_path, "-c", given + PROMPT)
 
 
 def test_a_network_whose_modules_are_not_found_is_told_of_as_such() -> None:
@@ -124,9 +125,7 @@ def test_modules_beside_a_script_are_found_from_wherever_it_is_run(tmp_path: Pat
     (own / "late.py").write_text("WIDTH = 3\n")
     late = "def dense(problem, config):\n    import late\n    from torch import nn\n"
     late += "    return nn.Sequential(nn.Linear(problem.n_features, late.WIDTH), nn.Linear(late.WIDTH, problem.n_outputs))\n"
-    (own / "train.py").write_text(
-        late + PROMPT.replace("grouplearn, net\n", "grouplearn\n").replace("net.dense", "dense")
-    )
+    (own / "train.py").write_text(f"{late}NETWORKS = {{'dense': dense}}\n{PROMPT}")
     run(elsewhere, str(own / "train.py"))
 
 

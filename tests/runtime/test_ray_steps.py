@@ -16,6 +16,7 @@ from helpers.promptness import STOPS_WITHIN_SECONDS
 from helpers.ray_watch import workers_below
 from helpers.runtime_jobs import Watcher, job, models
 from helpers.scripted import Scripted, runs
+from helpers.thorough import THOROUGH
 from test_steps import BLOCK, CASES, OWN, assert_same, n_blocks, plan, small_blocks, split_job, whole
 
 from grouplearn.data.dataset import ARRAYS
@@ -46,18 +47,12 @@ def never() -> bool:
     return False
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        "linear, folds",
-        "binary, patience",
-        "multinomial",
-        "mlp, binary, patience",
-        "mlp, regression",
-        "network, binary, patience",
-        "network, masks",
-    ],
-)
+#: One of each way in which steps follow each other, and with ``make thorough`` others of them.
+SPLIT = ("linear, folds", "binary, patience", "mlp, binary, patience", "network, masks")
+MORE = ("multinomial", "mlp, regression", "network, binary, patience")
+
+
+@pytest.mark.parametrize("case", SPLIT + MORE if THOROUGH else SPLIT)
 def test_split_between_actors_is_whole_bit_by_bit(on_ray: RayRuntime, case: str) -> None:
     a_job = CASES[case]
     units = plan(a_job)

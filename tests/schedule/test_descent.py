@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from helpers.schedule_cluster import Cluster, Product, Rules, play
+from helpers.thorough import enough
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -153,19 +154,19 @@ def checked(case: Case, cluster: Descenders) -> None:
         assert found == f"{cluster.epochs(unit)} epochs" or (found == "whole" and not cluster.split(unit))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=enough(300, 60), deadline=None)
 @given(case=cases())
 def test_every_round_is_complete(case: Case) -> None:
     checked(case, case.played())
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=enough(500, 100), deadline=None)
 @given(case=cases(), losses=st.integers(1, 8), kept=st.sampled_from([0.0, 0.5, 1.0]))
 def test_every_round_is_complete_whoever_is_lost_or_joins(case: Case, losses: int, kept: float) -> None:
     checked(case, case.played(losses, kept))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=enough(150, 30), deadline=None)
 @given(case=cases(), losses=st.integers(1, 6))
 def test_where_products_are_kept_no_step_is_run_twice_but_what_was_in_flight(case: Case, losses: int) -> None:
     cluster = case.played(losses, kept=1.0)
@@ -178,13 +179,13 @@ def test_where_products_are_kept_no_step_is_run_twice_but_what_was_in_flight(cas
     assert len(keys) - len(set(keys)) <= losses
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=enough(75, 15), deadline=None)
 @given(case=cases(), losses=st.integers(0, 4))
 def test_equal_events_give_equal_instructions(case: Case, losses: int) -> None:
     assert case.played(losses).log == case.played(losses).log
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=enough(75, 15), deadline=None)
 @given(case=cases(), bad=st.sets(st.integers(0, 12)), when=st.integers(0, 12), losses=st.integers(0, 2))
 def test_a_unit_that_breaks_is_given_up_and_the_rest_goes_on(case: Case, bad: set[int], when: int, losses: int) -> None:
     cluster = case.played(losses, breaks=lambda step: step.unit.id in bad and step.id % 13 >= when)

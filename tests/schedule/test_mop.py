@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 from helpers.schedule_cluster import Cluster, Rules, State, play
+from helpers.thorough import enough
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -92,32 +93,32 @@ def trained(case: Case, cluster: Cluster) -> dict[int, tuple[tuple[int, int], ..
 # loaded, or a product is taken that does not exist; it runs what has begun to its end unless its worker is lost.
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=enough(500, 100), deadline=None)
 @given(case=cases())
 def test_the_four_invariants(case: Case) -> None:
     trained(case, case.played())
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=enough(500, 100), deadline=None)
 @given(case=cases(), losses=st.integers(1, 8))
 def test_the_four_invariants_whoever_is_lost_or_joins(case: Case, losses: int) -> None:
     trained(case, case.played(losses))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=enough(25, 10), deadline=None)
 @given(case=cases(("exact",)), losses=st.integers(0, 3))
 def test_the_exact_plan_can_be_followed_too(case: Case, losses: int) -> None:
     small = replace(case, units=case.units[:4], workload=replace(case.workload, workers=min(3, case.workload.workers)))
     trained(small, small.played(losses))
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=enough(75, 15), deadline=None)
 @given(case=cases(), losses=st.integers(0, 4))
 def test_equal_events_give_equal_instructions(case: Case, losses: int) -> None:
     assert case.played(losses).log == case.played(losses).log
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=enough(75, 15), deadline=None)
 @given(case=cases(), bad=st.sets(st.integers(0, 12)), when=st.integers(0, 12), losses=st.integers(0, 2))
 def test_a_unit_that_breaks_is_given_up_and_the_rest_goes_on(case: Case, bad: set[int], when: int, losses: int) -> None:
     cluster = case.played(losses, breaks=lambda step: step.unit.id in bad and step.id % 13 >= when)
@@ -136,7 +137,7 @@ def recorded(cluster: Cluster) -> dict[int, dict[int, tuple[Blocks, ...]]]:
     return {unit: {epoch: tuple(runs) for epoch, runs in epochs.items()} for unit, epochs in found.items()}
 
 
-@settings(max_examples=125, deadline=None)
+@settings(max_examples=enough(125, 25), deadline=None)
 @given(case=cases(), workers=st.integers(1, 6), losses=st.integers(0, 3), again=st.integers(0, 3))
 def test_recorded_visits_are_repeated_on_any_number_of_workers(
     case: Case, workers: int, losses: int, again: int
@@ -151,7 +152,7 @@ def test_recorded_visits_are_repeated_on_any_number_of_workers(
         assert after.get(unit.id, alone) == before.get(unit.id, alone)
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=enough(75, 15), deadline=None)
 @given(
     costs=st.lists(st.floats(0.1, 9), min_size=1, max_size=12),
     workers=st.integers(2, 6),

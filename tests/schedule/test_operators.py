@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 from helpers.schedule_cluster import Cluster, Rules, State, play
+from helpers.thorough import enough
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -104,7 +105,7 @@ def models(case: Case, cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("name", IN_ORDER)
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=enough(75, 15), deadline=None)
 @given(case=cases())
 def test_every_model_is_what_one_worker_would_make(name: str, case: Case) -> None:
     rules = case.rules(
@@ -115,7 +116,7 @@ def test_every_model_is_what_one_worker_would_make(name: str, case: Case) -> Non
 
 
 @pytest.mark.parametrize("name", IN_ORDER)
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=enough(75, 15), deadline=None)
 @given(case=cases(), losses=st.integers(1, 6))
 def test_every_model_is_the_same_whoever_is_lost(name: str, case: Case, losses: int) -> None:
     cluster = Cluster(operator(name, case.units, case.workload), case.rules())
@@ -123,7 +124,7 @@ def test_every_model_is_the_same_whoever_is_lost(name: str, case: Case, losses: 
 
 
 @pytest.mark.parametrize("name", IN_ORDER)
-@settings(max_examples=37, deadline=None)
+@settings(max_examples=enough(37, 10), deadline=None)
 @given(case=cases(), losses=st.integers(1, 6))
 def test_where_products_are_kept_no_step_is_run_twice_but_what_was_in_flight(
     name: str, case: Case, losses: int
@@ -152,7 +153,7 @@ def test_where_products_are_kept_no_step_is_run_twice_but_what_was_in_flight(
 
 
 @pytest.mark.parametrize("name", IN_ORDER)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=enough(15, 10), deadline=None)
 @given(case=cases(), losses=st.integers(0, 4))
 def test_equal_events_give_equal_instructions(name: str, case: Case, losses: int) -> None:
     logs = [
@@ -165,7 +166,7 @@ def test_equal_events_give_equal_instructions(name: str, case: Case, losses: int
 
 
 @pytest.mark.parametrize("name", PLACED)
-@settings(max_examples=37, deadline=None)
+@settings(max_examples=enough(37, 10), deadline=None)
 @given(case=cases(), bad=st.sets(st.integers(0, 12)), when=st.integers(0, 12), losses=st.integers(0, 2))
 def test_a_unit_that_breaks_is_given_up_and_the_rest_goes_on(
     name: str, case: Case, bad: set[int], when: int, losses: int
@@ -178,7 +179,7 @@ def test_a_unit_that_breaks_is_given_up_and_the_rest_goes_on(
     assert not any(cluster.loaded.values())
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=enough(50, 10), deadline=None)
 @given(case=cases())
 def test_no_row_is_copied_without_stealing(case: Case) -> None:
     cluster = Cluster(Gap(case.units, case.workload, steal=False), case.rules(shared_rows=False))
@@ -187,7 +188,7 @@ def test_no_row_is_copied_without_stealing(case: Case) -> None:
     assert len(shards) == cluster.loads, "rows were loaded again"
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=enough(50, 10), deadline=None)
 @given(case=cases())
 def test_only_split_groups_communicate(case: Case) -> None:
     cluster = play(Cluster(operator("gap", case.units, case.workload), case.rules()), case.seed, case.workload.workers)
@@ -199,7 +200,7 @@ def test_only_split_groups_communicate(case: Case) -> None:
         assert not any(isinstance(each, RunStep) for each in cluster.log)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=enough(50, 10), deadline=None)
 @given(case=cases("algebraic"))
 def test_without_losses_nothing_is_done_twice(case: Case) -> None:
     for name in PLACED:
@@ -212,7 +213,7 @@ def test_without_losses_nothing_is_done_twice(case: Case) -> None:
         assert [step.id for step in steps] == list(range(len(steps)))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=enough(25, 10), deadline=None)
 @given(case=cases("algebraic"))
 def test_data_parallel_is_eager_and_does_one_pack_at_a_time(case: Case) -> None:
     machine = operator("data_parallel", case.units, case.workload)

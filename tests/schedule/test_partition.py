@@ -5,6 +5,7 @@ from collections import Counter
 from fractions import Fraction
 
 import pytest
+from helpers.thorough import enough
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -53,7 +54,7 @@ def every_block_once(placement: Partition, items: list[Item]) -> None:
         assert number or whole[item.id], "an empty item must be somewhere too"
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=enough(250, 50), deadline=None)
 @given(rows=st.lists(ROWS, max_size=40), workers=st.integers(1, 30), relaxed=st.booleans())
 @example(rows=[], workers=3, relaxed=False)
 @example(rows=[0], workers=3, relaxed=False)
@@ -77,7 +78,7 @@ def test_wrap_around_meets_the_makespan_of_equation_2(rows: list[int], workers: 
         assert abs(filled - min(number * capacity, sum(rows))) <= Fraction(BLOCK, 2)
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=enough(75, 15), deadline=None)
 @given(rows=st.lists(ROWS, max_size=40), workers=st.integers(1, 30))
 def test_wrap_around_puts_an_item_on_neighbours_and_keeps_the_order(rows: list[int], workers: int) -> None:
     placement = wrap_around(items_of(rows), workers, BLOCK)
@@ -90,7 +91,7 @@ def test_wrap_around_puts_an_item_on_neighbours_and_keeps_the_order(rows: list[i
     assert all(len(shards) <= 3 for shards in placement.shards().values())
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=enough(75, 15), deadline=None)
 @given(sizes=st.lists(st.tuples(ROWS, st.booleans()), max_size=30), workers=st.integers(1, 12), relaxed=st.booleans())
 def test_items_that_must_stay_together_do(sizes: list[tuple[int, bool]], workers: int, relaxed: bool) -> None:
     items = [Item(number, rows, splittable) for number, (rows, splittable) in enumerate(sizes)]
@@ -101,7 +102,7 @@ def test_items_that_must_stay_together_do(sizes: list[tuple[int, bool]], workers
     every_block_once(constrained_wrap_around(items, workers, BLOCK), items)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=enough(250, 50), deadline=None)
 @given(rows=st.lists(ROWS, max_size=40), workers=st.integers(1, 30))
 @example(rows=[900, *[1] * 100], workers=8)
 @example(rows=[5000], workers=30)
@@ -151,7 +152,9 @@ def test_a_hundred_thousand_groups(dominant: bool) -> None:
     if dominant:
         rows[5] = 9 * sum(rows)
     items = items_of(rows)
-    for placement in (wrap_around(items, 1024, 16_384, True), constrained_wrap_around(items, 1024, 16_384)):
+    for placement in (
+        (constrained_wrap_around(items, 1024, 16_384),) if dominant else (wrap_around(items, 1024, 16_384, True),)
+    ):
         assert sum(len(placed) for placed in placement.workers) >= len(items)
 
 

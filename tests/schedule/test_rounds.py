@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from helpers.schedule_cluster import Cluster, Product, Rules, play
+from helpers.thorough import enough
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -191,19 +192,19 @@ def checked(case: Case, cluster: Averagers) -> None:
             assert found == f"{cluster.epochs(unit)} epochs"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=enough(300, 60), deadline=None)
 @given(case=cases())
 def test_every_round_is_complete(case: Case) -> None:
     checked(case, case.played())
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=enough(500, 100), deadline=None)
 @given(case=cases(), losses=st.integers(1, 8), kept=st.sampled_from([0.0, 0.5, 1.0]))
 def test_every_round_is_complete_whoever_is_lost_or_joins(case: Case, losses: int, kept: float) -> None:
     checked(case, case.played(losses, kept))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=enough(150, 30), deadline=None)
 @given(case=cases(), losses=st.integers(1, 6))
 def test_where_products_are_kept_no_step_is_run_twice_but_what_was_in_flight(case: Case, losses: int) -> None:
     cluster = case.played(losses, kept=1.0)
@@ -215,13 +216,13 @@ def test_where_products_are_kept_no_step_is_run_twice_but_what_was_in_flight(cas
     assert len(keys) - len(set(keys)) <= losses
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=enough(75, 15), deadline=None)
 @given(case=cases(), losses=st.integers(0, 4))
 def test_equal_events_give_equal_instructions(case: Case, losses: int) -> None:
     assert case.played(losses).log == case.played(losses).log
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=enough(75, 15), deadline=None)
 @given(case=cases(), bad=st.sets(st.integers(0, 12)), when=st.integers(0, 12), losses=st.integers(0, 2))
 def test_a_unit_that_breaks_is_given_up_and_the_rest_goes_on(case: Case, bad: set[int], when: int, losses: int) -> None:
     cluster = case.played(losses, breaks=lambda step: step.unit.id in bad and step.id % 13 >= when)
@@ -325,10 +326,10 @@ def test_bytes_of_a_round_on_the_simulated_runtime(reduction: Any, most: float) 
 
 
 @pytest.mark.parametrize("averages", [Averages(1000), Averages(1000, momentum=0.9)])
-def test_a_thousand_workers_and_twenty_rounds(averages: Averages) -> None:
-    work = Workload("sequential", (1_000_000,), 1000, 20, 1000, averages=averages)
-    operator = Averaging([Unit(0, 0, (0,), cost=20_000.0)], work)
+def test_a_thousand_workers_and_eight_rounds(averages: Averages) -> None:
+    work = Workload("sequential", (1_000_000,), 1000, 8, 1000, averages=averages)
+    operator = Averaging([Unit(0, 0, (0,), cost=8_000.0)], work)
     costs = Costs(state_bytes=lambda _: 8e6, bandwidth=1e9, latency=1e-4)
     timeline = simulate(operator, 1000, lambda _: 1.0, costs=costs)
-    alone = 20_000.0 / 20.0 / 1000
-    assert 20 * alone < timeline.makespan < 30 * alone
+    alone = 8_000.0 / 8.0 / 1000
+    assert 8 * alone < timeline.makespan < 12 * alone

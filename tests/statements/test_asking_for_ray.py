@@ -8,6 +8,7 @@ from typing import Any
 import duckdb
 import pytest
 from helpers.dying_runs import answer, dies
+from helpers.thorough import some
 
 from grouplearn.errors import BindError
 from grouplearn.runtime.local import LocalRuntime
@@ -50,8 +51,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("asks", ASKS)
-@pytest.mark.parametrize("verb", ["RESUME", "RETRY FAILED"])
+@pytest.mark.parametrize(
+    ("verb", "asks"), [("RESUME", asks) for asks in ASKS] + [("RETRY FAILED", asks) for asks in some([*ASKS], 4)]
+)
 def test_who_asks(path: Path, started: list[str], monkeypatch: pytest.MonkeyPatch, verb: str, asks: str) -> None:
     settings, options, place = ASKS[asks]
     statement = TRAIN.format("linear_regression", "executor = 'ray', durable = true")

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 from helpers.dying_runs import Died, answer, answers_and_forgets, dies, units_trained
 from helpers.promptness import STOPS_WITHIN_SECONDS
-from helpers.thorough import some
+from helpers.thorough import THOROUGH, some
 
 import grouplearn
 from grouplearn.data.files.run_directory import runs_of
@@ -66,7 +66,7 @@ def test_a_search_that_died_decides_as_if_it_had_not(
     statement = TRAIN.format(SEARCHES[kind])
     answer(path, statement)
     expected, every = everything(path), sorted(trained)
-    for deaths in some(range(1, len(every)), 3)[1:]:
+    for deaths in some(range(1, len(every)), 3)[1 : None if THOROUGH or kind == "pbt" else 2]:
         trained.clear()
         dies(path, monkeypatch, statement, deaths)
         assert len(answer(path, "RESUME MODEL m WITH (workers = 1)")) == GROUPS
@@ -81,7 +81,7 @@ def test_a_search_dies_again_and_again(path: Path, trained: list[int], monkeypat
     expected, every = everything(path), sorted(trained)
     trained.clear()
     monkeypatch.setattr(ledger, "COMPACT_BYTES", 0)
-    for deaths in range(1, len(every)):
+    for deaths in some(range(1, len(every)), 6):
         dies(path, monkeypatch, statement if deaths == 1 else "RESUME MODEL m", deaths)
     answer(path, "RESUME MODEL m")
     assert sorted(trained) == every
@@ -184,13 +184,13 @@ def test_a_wish_that_no_barrier_heard_is_heard_after_the_death(path: Path, monke
 
 def test_a_run_with_little_time_goes_on_for_what_is_left(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Decisions that were made stay; what is left of the time is trained; the model table can be used."""
-    search = f"PBT ({SPACE}) WITHIN 5 SECONDS WITH (epochs = 100000, interval = 2, trials = 5"
+    search = f"PBT ({SPACE}) WITHIN 3 SECONDS WITH (epochs = 100000, interval = 2, trials = 5"
     dies(path, monkeypatch, TRAIN.format(search), 15)
     (run,) = durable.runs(str(path))
     before = Ledger(run.path).results
     assert len(answer(path, "RESUME MODEL m")) == GROUPS
     ((seconds,),) = answer(path, "SELECT seconds FROM grouplearn.models")
-    assert seconds < 5 + STOPS_WITHIN_SECONDS
+    assert seconds < 3 + STOPS_WITHIN_SECONDS
     units = answer(path, "SELECT unit, configs FROM grouplearn.units ORDER BY unit")
     assert units[: len(before)] == [
         (each.unit.id, list(each.unit.configs)) for each in sorted(before, key=lambda r: r.unit.id)

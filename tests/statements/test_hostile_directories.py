@@ -286,7 +286,7 @@ def test_a_calibration_does_not_write_through_a_link_and_does_not_wait_for_a_pip
     con: grouplearn.Connection, tmp_path: Path
 ) -> None:
     (tmp_path / "precious").write_text("precious")
-    path = tmp_path / "calibration.json"  # where the tests have it
+    path = Path(os.environ["GROUPLEARN_CALIBRATION"])
     path.symlink_to(tmp_path / "precious")
     with pytest.raises(grouplearn.Error, match=r"the calibration in .* cannot be used: .*it is a link"):
         con.execute(TRAIN)

@@ -30,9 +30,9 @@ from grouplearn.train.results import checkpoints as states
 from grouplearn.train.results import ledger
 
 #: Seconds after which a statement is interrupted, and within which it ends then.
-PATIENCE, GRACE = 4.0, 8.0
+PATIENCE, GRACE = 2.0, 8.0
 #: Places of a file in which something is put where not all are tried.
-CASES = enough(12, 4)
+CASES = enough(12, 3)
 TRAIN = (
     "TRAIN MODEL m USING {} PREDICT {} FEATURES ({}) FROM t GROUP BY g {} WITH (durable = true, executor = 'local', {})"
 )

@@ -29,7 +29,7 @@ from grouplearn.train.rows.prepare import FINAL, prepare
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
-BLOCK, COLUMNS, SIZES = 1024, 32, (40 * 1024 + 300, 700, 500)
+BLOCK, COLUMNS, SIZES = 1024, 32, (20 * 1024 + 300, 700, 500)
 BLOCK_BYTES = 8 * BLOCK * COLUMNS
 
 
@@ -125,13 +125,13 @@ def test_a_block_at_a_time_is_in_memory_and_models_are_the_same(
 
     monkeypatch.setattr(fit, "_learner_sums", spied)
     assert models(run(files, name, workers)) == expected
-    # Of 40 blocks: what the workers look at, and pages that the kernel mapped around them.
+    # Of 20 blocks: what the workers look at, and pages that the kernel mapped around them.
     assert max(most) < 6 * BLOCK_BYTES
     assert resident_bytes() == 0
 
 
 #: Few rows place the bins, so that there is something to leave in files.
-TREES: dict[str, Any] = {"bin_construct_sample_cnt": 3000, "num_iterations": 6, "min_data_in_leaf": 5}
+TREES: dict[str, Any] = {"bin_construct_sample_cnt": 3000, "num_iterations": 4, "min_data_in_leaf": 5}
 OTHERS: dict[str, dict[str, Any]] = {
     "other bins": {"max_bin": 31},
     "bagging": {"bagging_fraction": 0.5, "bagging_freq": 1},
@@ -181,8 +181,8 @@ def test_trees_are_those_of_rows_in_memory(
 
     monkeypatch.setattr(gbdt_data, "call", spied)
     assert runtime_jobs.models(run(files, "group_task_parallel", 1)) == expected
-    # The largest group and that of all rows have 41 and 42 blocks, of which some pieces are held out.
-    assert len(most) > 80
+    # The largest group and that of all rows have 21 and 22 blocks, of which some pieces are held out.
+    assert len(most) > 40
     assert max(most) < 6 * BLOCK_BYTES
     assert resident_bytes() == 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import duckdb
 import numpy as np
 import pytest
 from helpers.dying_runs import answer, dies, units_trained
+from helpers.thorough import every_other
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import MultiLabelBinarizer
 
@@ -43,21 +45,21 @@ def model(con: Any, statement: str, name: str = "m") -> dict[str, list[tuple[Any
     }
 
 
-@pytest.mark.parametrize(
-    ("item", "listed"),
-    [
-        ("onehot(one)", "multihot([one])"),
-        ("onehot(id % 3)", "multihot([(id % 3)::BIGINT])"),
-        ("hash(one, 5)", "hash([one], 5)"),
-        ("hash(one, 3000)", "hash([one], 3000)"),
-    ],
-)
-@pytest.mark.parametrize("rest", ["", "VALIDATE SAMPLE 20%", "VALIDATE FOLDS 3 REFIT"])
-def test_a_list_of_one_element_has_the_model_of_its_element_bit_for_bit(item: str, listed: str, rest: str) -> None:
+ALIKE = {
+    "onehot(one)": "multihot([one])",
+    "onehot(id % 3)": "multihot([(id % 3)::BIGINT])",
+    "hash(one, 5)": "hash([one], 5)",
+    "hash(one, 3000)": "hash([one], 3000)",
+}
+RESTS = ("", "VALIDATE SAMPLE 20%", "VALIDATE FOLDS 3 REFIT")
+
+
+@pytest.mark.parametrize(("item", "rest"), every_other(product(ALIKE, RESTS)))
+def test_a_list_of_one_element_has_the_model_of_its_element_bit_for_bit(item: str, rest: str) -> None:
     with connected() as con:
         found = [
             model(con, f"USING logistic_regression PREDICT yes FEATURES (u, {each} AS f) FROM t GROUP BY g {rest}")
-            for each in (item, listed)
+            for each in (item, ALIKE[item])
         ]
     assert found[0]["weights"]
     assert found[0] == found[1]

@@ -59,6 +59,7 @@ for name, rows in {
     print(name, said.hexdigest())
 """
 PLAIN: dict[str, str] = {}
+OTHERS = [build for build in builds.available() if build != builds.name()] or [builds.name()]
 NEHALEM = {
     "OPENBLAS_CORETYPE": "Nehalem",
     "ATEN_CPU_CAPABILITY": "default",
@@ -85,10 +86,7 @@ def here() -> str:
     return models(builds.name(), PLAIN)
 
 
-def test_libraries_that_choose_for_another_processor_change_nothing(here: str) -> None:
-    assert models(builds.name(), NEHALEM) == here
-
-
-@pytest.mark.parametrize("build", [build for build in builds.available() if build != builds.name()])
-def test_every_build_makes_the_same_models(here: str, build: str) -> None:
-    assert models(build, PLAIN) == here
+@pytest.mark.parametrize("build", OTHERS)
+def test_neither_builds_nor_libraries_that_choose_for_another_processor_change_a_bit(here: str, build: str) -> None:
+    """Libraries choose otherwise beside the build that is least like this one: a process less."""
+    assert models(build, NEHALEM if build == OTHERS[-1] else PLAIN) == here

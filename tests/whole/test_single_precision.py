@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from helpers.dying_runs import dies
+from helpers.thorough import THOROUGH, every_other, some
 from torch import nn
 
 import grouplearn
@@ -57,6 +59,7 @@ STATEMENTS = {
     "arrays and nets": "USING mlp PREDICT p FEATURES (v, zscore(a)) {} WITH (epochs = 1)",
     "own net": "USING own_net PREDICT y FEATURES (a, b, s, t) {} WITH (epochs = 1)",
 }
+SETTINGS = ("memory_limit = '1MB'", "operator = 'gap', workers = 2", "workers = 2")
 #: The cases of a few statements that other settings repeat: one of each way in which rows are read.
 FEW = ("ridge", "logistic", "softmax", "indicators", "wide", "gbdt", "net", "arrays")
 
@@ -166,8 +169,9 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("extreme", [False, True], ids=["ordinary", "extreme"])
-@pytest.mark.parametrize("name", STATEMENTS)
+@pytest.mark.parametrize(
+    ("name", "extreme"), [*((name, True) for name in STATEMENTS), *((name, False) for name in some([*STATEMENTS], 8))]
+)
 def test_floats_make_the_models_of_the_same_doubles(
     tables: Tables, name: str, extreme: bool, widths: list[tuple[str, str]]
 ) -> None:
@@ -203,8 +207,7 @@ def usual(tables: Tables) -> Callable[[str], list[Any]]:
     return said_of
 
 
-@pytest.mark.parametrize("name", FEW)
-@pytest.mark.parametrize("options", ["memory_limit = '1MB'", "operator = 'gap', workers = 2", "workers = 2"])
+@pytest.mark.parametrize(("name", "options"), every_other(product(FEW, SETTINGS)))
 def test_neither_files_nor_workers_matter(
     tables: Tables, usual: Callable[[str], list[Any]], name: str, options: str
 ) -> None:
@@ -215,8 +218,9 @@ def test_neither_files_nor_workers_matter(
     assert trained(tables(9, True), more, "narrow") == expected
 
 
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize(
+    ("name", "seed"), [(name, seed) for at, name in enumerate(FEW) for seed in range(2) if THOROUGH or seed == at % 2]
+)
 def test_random_tables(name: str, seed: int) -> None:
     """Groups of few rows, side by side and level by level."""
     random = np.random.default_rng(seed)
@@ -227,13 +231,14 @@ def test_random_tables(name: str, seed: int) -> None:
         assert narrow == wide
 
 
-@pytest.mark.parametrize("name", FEW)
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("name", FEW if THOROUGH else ("ridge", "wide", "gbdt", "net", "arrays"))
 def test_a_durable_run_goes_on_with_floats(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     statement = STATEMENTS[name]
     more = with_options(statement, "durable = true, workers = 1")
     path = tmp_path / "d.duckdb"
     with grouplearn.connect(path, progress=False) as con:
-        create(con, 3, extreme=True)
+        create(con, 3, extreme=True, sizes=FEWER)
         expected = trained(con, statement, "wide")
         con.execute("DROP MODEL m").fetchall()
     dies(path, monkeypatch, f"TRAIN MODEL m {more.format('FROM narrow GROUP BY g')}", 1)
@@ -244,7 +249,7 @@ def test_a_durable_run_goes_on_with_floats(name: str, tmp_path: Path, monkeypatc
 
 def test_floats_on_ray() -> None:
     with grouplearn.connect(progress=False) as con:
-        create(con, 4, extreme=True)
+        create(con, 4, extreme=True, sizes=FEWER)
         for name in ("ridge", "logistic", "gbdt"):
             statement = STATEMENTS[name]
             more = with_options(statement, "executor = 'ray', workers = 2")
