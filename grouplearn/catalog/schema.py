@@ -23,7 +23,7 @@ from grouplearn.errors import NotSupportedHere, OtherVersion
 from grouplearn.sqltext import folded, identifier, qualified
 
 #: The version of the tables that this code reads and writes; a database has its own in ``grouplearn.schema_version``.
-VERSION = 6
+VERSION = 7
 #: The oldest version that is read as it is, and brought up to ``VERSION`` when a model is written.
 OLDEST = 1
 TABLES = (
@@ -37,6 +37,7 @@ SINCE = {
     },
     "trials": {"converged": 3},
     "artifacts": {"places": 6, "nonzeros": 6},
+    "units": {"pushes": 7},
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from grouplearn.bind.run import compatibility as legality
 from grouplearn.data.memory import memory_limit
 from grouplearn.interrupting import watched
 from grouplearn.plan.physical import RAY_REPAYS_SECONDS, RAY_REPAYS_WITHIN, PhysicalPlan
-from grouplearn.plan.rounds import descent_facts, round_facts
+from grouplearn.plan.rounds import BY_PARTITIONS, descent_facts, round_facts
 from grouplearn.schedule.operators import OPERATORS
 
 _AS_ASKED = "as asked"
@@ -143,8 +143,8 @@ def choose(
 def _asked(physical: PhysicalPlan, candidates: Sequence[Candidate], executor: str) -> tuple[Candidate, str]:
     """Return the operator that is asked for; of packs too few to hop (cerebro 5.7) say so, and what takes less time."""
     asked = next(each for each in candidates if each.operator == physical.bound.options.operator)
-    if asked.operator == "averaging":
-        return asked, f"{_AS_ASKED}; {round_facts(physical, physical.workers).words}"
+    if asked.operator in BY_PARTITIONS:
+        return asked, f"{_AS_ASKED}; {round_facts(physical, physical.workers, asked.operator).words}"
     if asked.operator == "coordinate_descent":
         return asked, f"{_AS_ASKED}; {descent_facts(physical, physical.workers).words}"
     if asked.operator != "mop" or asked.units >= physical.workers or physical.recorded is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -33,7 +33,7 @@ from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.cost.coefficients import Rates
 from grouplearn.plan.units import Alike, Units, alike
 from grouplearn.schedule.averages import Averages
-from grouplearn.schedule.messages import Blocks, Unit
+from grouplearn.schedule.messages import Blocks, Push, Unit
 from grouplearn.schedule.rounds.cells import cell_length
 from grouplearn.schedule.sharded.partition import blocks_of, cut_evenly
 from grouplearn.schedule.workload import Hops, Visits, Workload
@@ -61,7 +61,8 @@ RAY_REPAYS_WITHIN = 30.0
 
 @dataclass(frozen=True, slots=True)
 class PhysicalPlan:
-    """What will run: the label's task, epochs, the units, and the number of workers; ``recorded`` visits are repeated.
+    """What will run: the label's task, epochs, the units, and the number of workers; ``recorded`` visits
+    or, by unit, ``pushes`` are repeated.
 
     ``unused`` rows are counted for EXPLAIN alone.
 
@@ -79,12 +80,13 @@ class PhysicalPlan:
     units: Sequence[Unit]
     rates: Rates = field(default_factory=Rates)
     recorded: Visits | None = None
+    pushes: Mapping[int, tuple[Push, ...]] = field(default_factory=dict)
     unused: Unused = field(default_factory=Unused)
 
     def workload(self, workers: int, chosen: int | None = None) -> Workload:
         """Return what operators need to know of the work on so many workers at a time, where ``chosen`` are said to be there."""
         options = self.bound.options
-        others = options.operator != "averaging"
+        others = options.operator not in averaging.OWN["partitions"]
         partitions = options.partitions or (workers if others or chosen is None else chosen)
         return Workload(
             access=self.bound.learner.access.name,
@@ -100,7 +102,9 @@ class PhysicalPlan:
                 options.send,
                 averaging.batches(options.sync),
                 options.outer_momentum,
+                options.staleness,
             ),
+            pushes={} if chosen is None else self.pushes,  # what is only simulated may be a part of the work
             split_seconds=self._split_seconds,
             split_row_seconds=self.kept_row_seconds,
             epoch_rounds=self.epoch_rounds,

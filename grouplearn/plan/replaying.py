@@ -1,9 +1,9 @@
-"""WITH (replay = 'm'): the visits of an earlier run, checked against the statement that repeats them."""
+"""WITH (replay = 'm'): the visits or pushes of an earlier run, checked against the statement that repeats them."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from grouplearn.bind.bound import BoundTrain
@@ -11,7 +11,9 @@ from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.learners.contract.config import Config
 from grouplearn.messages import Span
 from grouplearn.plan.physical import PhysicalPlan
-from grouplearn.schedule.messages import Unit
+from grouplearn.schedule.messages import Push, Unit
+from grouplearn.schedule.rounds.averaging import rounds_of_epoch
+from grouplearn.schedule.sharded.partition import blocks_of, cut_evenly
 from grouplearn.schedule.workload import Visits
 
 #: Unit, group, configs and fold.
@@ -20,7 +22,8 @@ Trained = tuple[int, int, tuple[int, ...], int]
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """A run as the catalog has it: what made it what it is, the rows of its groups, its units, and the visits of its models."""
+    """A run as the catalog has it: what made it what it is, the rows of its groups, its units, and the visits of its
+    models or what was pushed to them."""
 
     name: str
     operator: str
@@ -30,14 +33,17 @@ class Earlier:
     rows: tuple[int, ...]
     units: frozenset[Trained]
     visits: Visits
+    pushes: Mapping[int, tuple[Push, ...]]
 
 
 def check_same(checker: SqlChecker, bound: BoundTrain, earlier: Earlier) -> None:
     """Raise unless the statement trains what the earlier run trained, as far as is known before rows are read."""
-    name = f'model "{earlier.name}"'
+    name, operator = f'model "{earlier.name}"', bound.options.operator
     problem = None
-    if earlier.operator != "mop":
+    if earlier.operator not in ("mop", "parameter_server"):
         problem = f"{name} was trained by operator {earlier.operator}, which has no schedule to repeat"
+    elif earlier.operator != operator:
+        problem = f"{name} was trained by operator {earlier.operator}, and this statement is run by operator {operator}"
     elif earlier.learner != bound.learner.name:
         problem = f"{name} is a model of {earlier.learner}, and this one is of {bound.learner.name}"
     elif earlier.seed != bound.options.seed:
@@ -54,7 +60,49 @@ def repeated(checker: SqlChecker, physical: PhysicalPlan, earlier: Earlier) -> P
     if units is None or physical.stats.rows != earlier.rows:
         message = f'model "{earlier.name}" was trained on other rows: its groups are not those of this statement'
         raise checker.error(message, replay_span(physical.bound), "A run is repeated on the rows that it had.")
-    return replace(physical, units=units, recorded=earlier.visits)
+    if earlier.operator == "mop":
+        return replace(physical, units=units, recorded=earlier.visits)
+    return _with_pushes(checker, replace(physical, units=units), earlier)
+
+
+def could_be(pushes: Sequence[Push]) -> bool:
+    """Return whether pushes can have been applied in this order: each began after its partition's own before it."""
+    last: dict[int, int] = {}
+    for number, push in enumerate(pushes):
+        if push.partition < 0 or not last.get(push.partition, -1) < push.seen <= number:
+            return False
+        last[push.partition] = number
+    return True
+
+
+def _with_pushes(checker: SqlChecker, physical: PhysicalPlan, earlier: Earlier) -> PhysicalPlan:
+    """Return the plan that repeats pushes, in as many partitions; raise where they are none of this statement."""
+    name, options = f'model "{earlier.name}"', physical.bound.options
+    count = max((push.partition + 1 for pushes in earlier.pushes.values() for push in pushes), default=1)
+    partitions = options.partitions or count
+    plan = replace(
+        physical, pushes=earlier.pushes, bound=replace(physical.bound, options=replace(options, partitions=partitions))
+    )
+    problem = None
+    if not earlier.pushes and options.staleness:
+        problem = (
+            f"{name} has no order of pushes: it has no group of two partitions, or went on from what was kept on disk"
+        )
+    elif not all(could_be(pushes) for pushes in earlier.pushes.values()):
+        problem = f"the pushes of {name} cannot have been in that order"
+    elif not all(_fits(plan, unit, earlier.pushes.get(unit.id, ())) for unit in plan.units):
+        problem = f"{name} was trained in other partitions, or in more epochs or rounds of them"
+    if problem:
+        raise checker.error(problem, replay_span(physical.bound), "A run is repeated by the statement that it was.")
+    return plan
+
+
+def _fits(physical: PhysicalPlan, unit: Unit, pushes: Sequence[Push]) -> bool:
+    """Return whether a unit has these partitions, each in so many rounds."""
+    work, counts = physical.workload(physical.workers), Counter(push.partition for push in pushes)
+    cuts = cut_evenly(blocks_of(work.shared_rows_of(unit), work.block_rows), work.averages.partitions)
+    most = work.epochs * rounds_of_epoch(cuts, unit, work) if counts else 0
+    return all(partition < len(cuts) and count <= most for partition, count in counts.items())
 
 
 def _units_of(physical: PhysicalPlan, earlier: Earlier) -> tuple[Unit, ...] | None:

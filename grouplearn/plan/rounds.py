@@ -1,4 +1,4 @@
-"""What rounds of averaging and of coordinate descent are, in numbers: how many, and what moves in each."""
+"""What rounds of averaging, of a parameter server and of coordinate descent are, in numbers: how many, what moves in each."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.rounds import averaging
 from grouplearn.schedule.rounds.averaging import Averaging
+from grouplearn.schedule.rounds.parameter_server import ParameterServer
 from grouplearn.schedule.rounds.stages import neighbours
 from grouplearn.schedule.sharded.partition import blocks_of, cut_evenly
 
+#: Operators that cut a group's rows into partitions.
+BY_PARTITIONS = (Averaging.name, ParameterServer.name)
 #: What all wait for in a round, by who takes the mean; where every epoch is judged, two more.
 _BARRIERS = {"scatter": 2, "star": 2, "tree": 3}
 _JUDGED = 2
@@ -22,12 +25,14 @@ _JUDGED = 2
 @dataclass(frozen=True, slots=True)
 class RoundFacts:
     """The rounds of the largest group: most partitions, rounds at most, barriers in each, and bytes of a pack's models that
-    reach or leave the worker that moves most in one, each partition on a worker of its own."""
+    reach or leave the worker that moves most in one, each partition on a worker of its own; with a ``staleness`` there are no
+    barriers, and rounds are each partition's."""
 
     partitions: int
     rounds: int
     barriers: int
     busiest_bytes: float
+    staleness: int = 0
 
     @property
     def words(self) -> str:
@@ -36,12 +41,15 @@ class RoundFacts:
             return "no group has rows for two partitions"
         rounds, barriers = counted(self.rounds, "round"), counted(self.barriers, "barrier")
         moved = amount_of_bytes(round(self.busiest_bytes))
-        return f"up to {self.partitions} partitions, {rounds} of {barriers}, {moved} a round on the busiest worker"
+        how = f"{rounds} of {barriers}"
+        if self.staleness:
+            how = f"{rounds} each, none more than {self.staleness} ahead of another"
+        return f"up to {self.partitions} partitions, {how}, {moved} a round on the busiest worker"
 
 
 def by_rounds(physical: PhysicalPlan, operator: str, workers: int) -> PhysicalPlan:
-    """Return the plan as one whose epochs are the rounds of averaging, all of which cost the same: of these few are simulated."""
-    rounds = rounds_of_epoch(physical, workers) if operator == Averaging.name else 1
+    """Return the plan as one whose epochs are rounds of partitions, all of which cost the same: of these few are simulated."""
+    rounds = rounds_of_epoch(physical, workers) if operator in BY_PARTITIONS else 1
     if rounds == 1:
         return physical
     options = replace(physical.bound.options, sync="epoch")
@@ -51,7 +59,7 @@ def by_rounds(physical: PhysicalPlan, operator: str, workers: int) -> PhysicalPl
 def rounds_of_epoch(physical: PhysicalPlan, workers: int) -> int:
     """Return in how many rounds an epoch of the largest group goes; 1 unless another operator may run it."""
     rows = physical.stats.rows
-    if physical.bound.options.operator != Averaging.name or not physical.units:
+    if physical.bound.options.operator not in BY_PARTITIONS or not physical.units:
         return 1
     largest = max(range(len(rows)), key=rows.__getitem__)
     cuts = cut_evenly(blocks_of(rows[largest], physical.block_rows), physical.workload(workers).averages.partitions)
@@ -59,7 +67,7 @@ def rounds_of_epoch(physical: PhysicalPlan, workers: int) -> int:
     return averaging.rounds_of_epoch(cuts, unit, physical.workload(workers)) if len(cuts) > 1 else 1
 
 
-def round_facts(physical: PhysicalPlan, workers: int) -> RoundFacts:
+def round_facts(physical: PhysicalPlan, workers: int, operator: str = Averaging.name) -> RoundFacts:
     """Return what the rounds of a plan are: m + g bytes times (k - 1) / k for each of k partitions, or times k - 1 for a star's
     centre, m the bytes of the largest pack's models and g those of what is sent, models or gradients (Zhang et al. 2019, IV-B).
     """
@@ -73,7 +81,8 @@ def round_facts(physical: PhysicalPlan, workers: int) -> RoundFacts:
     judged = physical.bound.options.early_stopping is not None
     barriers = _BARRIERS[averages.reduce] + (_JUDGED if judged else 0)
     rounds = physical.epochs * rounds_of_epoch(physical, workers)
-    return RoundFacts(count, rounds, barriers, size * others[averages.reduce])
+    stale = averages.staleness if operator == ParameterServer.name else 0
+    return RoundFacts(count, rounds, barriers, size * others[averages.reduce], stale)
 
 
 def _moved(physical: PhysicalPlan, configs: tuple[Config, ...]) -> int:

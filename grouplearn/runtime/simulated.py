@@ -28,7 +28,7 @@ from grouplearn.schedule.messages import (
 )
 
 #: Steps whose product is a state, or a part of one; what other steps make are sums, or the unit's result, which is not kept.
-STATES: frozenset[StepKind] = frozenset({"init", "update", "train", "work", "combine", "reduce"})
+STATES: frozenset[StepKind] = frozenset({"init", "update", "train", "work", "combine", "reduce", "push"})
 _MANY = 64  # products that a step takes, from which on their bytes are summed once for all steps that take the same
 SUMS: frozenset[StepKind] = frozenset({"accumulate", "evaluate", "judge"})
 
@@ -97,7 +97,7 @@ class Costs:
         if step.kind in ("work", "combine") and step.averages.send == "gradient":
             return self.gradient_bytes(step.unit)
         if step.kind in STATES:
-            parts = step.piece.of if step.kind == "reduce" and step.piece else 1
+            parts = step.piece.of if step.kind in ("reduce", "push") and step.piece else 1
             size = self.state_bytes(step.unit)
             if step.kind == "reduce" and step.averages.momentum:  # a velocity is as large as a gradient
                 size += self.gradient_bytes(step.unit)

@@ -19,6 +19,7 @@ from grouplearn.train.fit import fit_together
 from grouplearn.train.gather import train_gathered
 from grouplearn.train.job import GroupFacts, Job, StepRecord, UnitResult
 from grouplearn.train.pack import Pack, Training, kernels_hear
+from grouplearn.train.pushing import whole_order
 from grouplearn.train.results.checkpoints import Checkpointer, Timer
 from grouplearn.train.results.evaluation import evaluate
 from grouplearn.train.rows.chosen import count
@@ -221,7 +222,7 @@ class Worker:
                         return StepAnswer(step, unrecorded, product, more=goes_on(pack, product))
                     takes = rounds.finished()
                 if step.kind == "finish":
-                    result = UnitResult(unit, finish(pack, unit, takes), decided.facts)
+                    result = UnitResult(unit, finish(pack, unit, takes), decided.facts, pushes=whole_order(step, takes))
                     return StepAnswer(step, unrecorded, result=result, more=False)
                 product = make(pack, step, takes)
                 if isinstance(product, Training) and step.kind != "init" and goes_on(pack, product):

@@ -21,6 +21,9 @@ class Averages:
     Partitions ``send`` the model after their pass, or the gradient at the model that all have. In a round the partition of most
     rows goes through so many ``batches`` and the others through as large a share of theirs; 0: through an epoch. With Δ what the
     mean moved a parameter by, the next one is w + v with ``v ← momentum·v + Δ``.
+
+    With a ``staleness`` partitions do not wait for a mean: each pushes its changes, and goes on unless it is more rounds than
+    that ahead of the slowest.
     """
 
     partitions: int = 1
@@ -28,6 +31,7 @@ class Averages:
     send: Sent = "model"
     batches: int = 0
     momentum: float = 0.0
+    staleness: int = 0
 
     @property
     def from_before(self) -> bool:

@@ -49,7 +49,8 @@ class WorkSizes:
     """What is to be trained, by group: ``rows`` n_i, ``updates`` η_i of a config and ``steps`` of a pack in one pass.
 
     ``width`` is values per row, ``row_bytes`` and ``model_bytes`` (m) are bytes. ``rounds`` are those of a pass where the learner
-    goes by them, or of averaging, in which ``sent_bytes`` of a model are handed over, or (0) the model.
+    goes by them, or of averaging, in which ``sent_bytes`` of a model are handed over, or (0) the model; ``staleness`` is how many
+    of these a worker may be ahead of others.
     """
 
     rows: tuple[int, ...]
@@ -64,6 +65,7 @@ class WorkSizes:
     model_bytes: int
     rounds: int = 1
     sent_bytes: int = 0
+    staleness: int = 0
 
     @property
     def n(self) -> int:
@@ -169,6 +171,14 @@ def averaging(work: WorkSizes, learner: Coefficients, machine: Speeds) -> Parts:
     models = work.configs * rounds * both * (work.workers - 1)
     network = _fetch(work, machine, work.n) + models / machine.network
     return Parts(_compute(work, learner), _memory(work, machine), 0.0, network, 2 * rounds * machine.latency)
+
+
+def parameter_server(work: WorkSizes, learner: Coefficients, machine: Speeds) -> Parts:
+    """As averaging with both of its barriers passed once in s + 1 rounds, s the staleness: a worker pulls a model in every round,
+    and pushes as much, ``network = f_net(n) + s' h g r 2 m (p - 1)``, ``idle = h g r 2 latency / (s + 1)`` for s' configs.
+    """
+    whole = averaging(replace(work, sent_bytes=0), learner, machine)
+    return replace(whole, idle=whole.idle / (work.staleness + 1))
 
 
 def coordinate_descent(work: WorkSizes, learner: Coefficients, machine: Speeds) -> Parts:

@@ -20,6 +20,8 @@ from grouplearn.schedule.averages import Averages
 #: ``combine``     (rounds, tree) takes what some partitions made; makes their mean, or their sum.
 #: ``reduce``      (rounds) takes one piece of what all partitions made, and where the next model is made from it this part of
 #:                 the one before; makes that part of the next model.
+#: ``push``        (parameter server) takes one piece of what some partitions pushed and this part of the model; makes that part
+#:                 of the model with their changes.
 #: ``judge``       (rounds, when every epoch is evaluated) takes the parts; makes the metric's sums of its held-out rows; an
 #:                 ``update`` takes all of them.
 #:
@@ -39,6 +41,7 @@ StepKind = Literal[
     "work",
     "combine",
     "reduce",
+    "push",
     "judge",
     "evaluate",
     "finish",
@@ -106,6 +109,14 @@ EPOCH = Part(0, 1)
 
 
 @dataclass(frozen=True, slots=True)
+class Push:
+    """What a ``partition`` changed of a model that had ``seen`` so many pushes."""
+
+    partition: int
+    seen: int
+
+
+@dataclass(frozen=True, slots=True)
 class EpochRound:
     """Where a step stands in an epoch of a learner in rounds: ``number`` are complete since the state that it takes first, of
     about ``of``; from each it takes ``parts`` products, in order."""
@@ -128,6 +139,7 @@ class Step:
     ``round`` is there where workers keep what they have taken: they fetch no more than what is new to them.
     ``stretch`` is the part of its batches of the epoch that it goes through, ``averages`` says what becomes of them. ``before``
     is the step that made its part of the model before, where it takes that last; a thousand steps have their ``takes`` in common.
+    ``pushes`` are those that made the model that it finishes, in their order.
     """
 
     id: int
@@ -146,6 +158,7 @@ class Step:
     stretch: Part = EPOCH
     averages: Averages = field(default_factory=Averages)
     before: tuple[int, ...] = ()
+    pushes: tuple[Push, ...] = ()
 
     @property
     def new_from(self) -> int:

@@ -13,6 +13,7 @@ from grouplearn.schedule.messages import Operator, Unit
 from grouplearn.schedule.mop.hopper import Mop
 from grouplearn.schedule.rounds.averaging import Averaging
 from grouplearn.schedule.rounds.coordinate_descent import CoordinateDescent
+from grouplearn.schedule.rounds.parameter_server import ParameterServer
 from grouplearn.schedule.sharded.data_parallel import DataParallel
 from grouplearn.schedule.sharded.gap import Gap
 from grouplearn.schedule.sharded.switching import Switching
@@ -70,6 +71,9 @@ def _of_gangs(reason: str) -> Mapping[AccessName, Runs]:
 _NEVER_AVERAGED = Runs(
     (), "only models that are trained batch by batch can learn apart from each other and be averaged"
 )
+_AVERAGED: Mapping[AccessName, Runs] = {access.name: _NEVER_AVERAGED for access in (SUMS, BOOSTING, ROUNDS)} | {
+    PASSES.name: Runs(own_models=True, means=True)
+}
 _NEVER_HOPS = Runs((), "only what trains batch by batch can go from worker to worker between batches")
 _NO_ROUNDS = Runs((), "only what trains one block of columns after the other goes by such rounds")
 _STAYS_WHOLE = Runs((), "each of its rounds takes what the one before made of all rows of a group, on one worker")
@@ -103,16 +107,18 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
         ),
         Averaging.name: Declaration(
             Averaging,
-            {
-                SUMS.name: _NEVER_AVERAGED,
-                BOOSTING.name: _NEVER_AVERAGED,
-                ROUNDS.name: _NEVER_AVERAGED,
-                PASSES.name: Runs(own_models=True, means=True),
-            },
+            _AVERAGED,
             models_depend_on="the number of partitions",
             divides=True,
             steady=True,
             closed_form=closed_forms.averaging,
+        ),
+        ParameterServer.name: Declaration(
+            ParameterServer,
+            _AVERAGED,
+            models_depend_on="the number of partitions and the order of their pushes",
+            divides=True,
+            closed_form=closed_forms.parameter_server,
         ),
         CoordinateDescent.name: Declaration(
             CoordinateDescent,

@@ -8,7 +8,7 @@ from typing import Literal
 
 from grouplearn.learners.contract.access import AccessName
 from grouplearn.schedule.averages import Averages
-from grouplearn.schedule.messages import Blocks, EpochRound, StepKind, Unit
+from grouplearn.schedule.messages import Blocks, EpochRound, Push, StepKind, Unit
 from grouplearn.schedule.sharded.partition import blocks_of, rows_in
 
 #: The blocks of each visit in order, by unit and epoch.
@@ -39,7 +39,8 @@ class Workload:
 
     ``group_isolation`` (sequential): no two workers are busy with one group at the same time (kingpin 4.2, invariant 4);
     without it, the packs of a group may be on different shards at the same time. ``evaluate_epochs`` (sequential): metrics
-    after every epoch, for early stopping. ``hops`` is for operator mop, ``averages`` for averaging.
+    after every epoch, for early stopping. ``hops`` is for operator mop, ``averages`` for averaging and, with ``pushes`` to repeat
+    by unit, in order, for parameter_server.
     ``split_seconds`` (algebraic) is what a unit that goes by steps costs each worker that has rows of it, besides its share of
     the work, and ``split_row_seconds`` what each of these rows and configs adds. ``training_rows``, where they are known, are
     the rows by group number that train in any fold: what the members of a gang share, and partitions. ``batch_rows`` are those
@@ -58,6 +59,7 @@ class Workload:
     evaluate_epochs: bool = False
     hops: Hops = Hops()
     averages: Averages = field(default_factory=Averages)
+    pushes: Mapping[int, tuple[Push, ...]] = field(default_factory=dict)
     split_seconds: float = 0.0
     split_row_seconds: float = 0.0
     training_rows: tuple[int, ...] = ()

@@ -132,7 +132,9 @@ def update(pack: Pack, takes: Sequence[Any]) -> Pieces:
     noted = cast(Training, last.pieces[-1] if isinstance(last, Pieces) else last)
     done = noted.state.done | _either(first.done, noted.state.done)
     state = _joined(pack, parts, done)
-    ended = end_epoch(pack, replace(noted, state=state), _active(noted), _losses(pack, state, first.head))
+    ended = end_epoch(
+        pack, replace(noted, state=state), _active(noted), _mean_losses(pack.learner.losses(state), first.head)
+    )
     judged: BlockSums[MetricSums] = BlockSums()
     for sums in _of_kind(takes, EpochSums):
         judged = judged.merged(sums.metric, metrics.merge)
@@ -155,7 +157,11 @@ def _ended(pack: Pack, part: ModelPart, ends: bool) -> Training:
     ``ends`` with it the losses."""
     before = cast(Training, part.head)
     settled = settle(pack, before, waited_values(pack, before, part.judged))
-    after = _in_epoch(pack, part, settled, _trained(before))
+    return round_ended(pack, _in_epoch(pack, part, settled, _trained(before)), ends)
+
+
+def round_ended(pack: Pack, after: Training, ends: bool) -> Training:
+    """Return the head after a round of which it has noted the losses, and after the epoch where this ``ends`` with it."""
     if not ends:
         return after
     over = replace(after, visited=0, active=(), losses=None)
@@ -165,14 +171,18 @@ def _ended(pack: Pack, part: ModelPart, ends: bool) -> Training:
 def _in_epoch(pack: Pack, part: ModelPart, before: Training, active: tuple[int, ...] | None = None) -> Training:
     """Return the head after a round of an epoch that is under way."""
     done = before.state.done | _either(part.done, before.state.done)
-    losses = _losses(pack, State(dict(part.tensors), done), before)
-    active = _trained(before) if active is None else active
+    losses = pack.learner.losses(State(dict(part.tensors), done))
+    return in_epoch(before, losses, done, _trained(before) if active is None else active)
+
+
+def in_epoch(before: Training, losses: FloatArray, done: npt.NDArray[np.bool_], active: tuple[int, ...]) -> Training:
+    """Return the head after a round of these losses, in which the configs ``active`` trained."""
+    losses = _mean_losses(losses, before)
     return replace(before, state=State({}, done), visited=before.visited + 1, active=active, losses=losses)
 
 
-def _losses(pack: Pack, state: State, head: Training | None) -> FloatArray:
+def _mean_losses(losses: FloatArray, head: Training | None) -> FloatArray:
     """Return the mean of the losses of the rounds of an epoch so far, all of which have about as many rows."""
-    losses = pack.learner.losses(state)
     if head is None or head.losses is None:
         return losses
     with np.errstate(all="ignore"):

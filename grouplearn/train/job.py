@@ -18,7 +18,7 @@ from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.metrics.sums import metrics_for
-from grouplearn.schedule.messages import Blocks, Operator, StepKind, Unit
+from grouplearn.schedule.messages import Blocks, Operator, Push, StepKind, Unit
 
 if TYPE_CHECKING:
     from grouplearn.train.results.packed import Packed
@@ -187,7 +187,7 @@ class UnitResult:
     A unit of several groups has its results in ``pack`` and no trials of its own. One of a
     split group has the record of its ``steps`` in the order in which they ended; ``worker`` is that of the last. ``loaded``
     are the bytes of rows that workers loaded for the unit (rows that stay loaded count for the first one). ``lost`` is what
-    was begun for it and had to be run again.
+    was begun for it and had to be run again. ``pushes`` made its models, in this order, where partitions push.
     """
 
     unit: Unit
@@ -200,6 +200,7 @@ class UnitResult:
     steps: tuple[StepRecord, ...] = ()
     loaded: int = 0
     lost: tuple[LostWork, ...] = ()
+    pushes: tuple[Push, ...] = ()
 
     @property
     def fetched(self) -> int:

@@ -24,11 +24,12 @@ _CUT = ("gradient",)
 
 @dataclass
 class TrainedModel:
-    """The model after a partition's rows of a round."""
+    """The model after a partition's rows of a round: of ``rows`` those visited have this ``weight``."""
 
     learner: AveragingLearner
     state: State
     weight: float
+    rows: Shard
 
     @property
     def done(self) -> npt.NDArray[np.bool_]:
@@ -62,13 +63,13 @@ def trained(pack: Pack, training: Training, step: Step) -> TrainedModel:
     learner, rows = cast(AveragingLearner, pack.learner), pack.prepared.train.read()
     if not step.averages.batches:
         state = blocks_visited(pack, learner, training, rows) if rows.n_rows else training.state
-        return TrainedModel(learner, state, float(rows.weight.sum()))
+        return TrainedModel(learner, state, float(rows.weight.sum()), rows)
     state, weight = training.state, 0.0
     for block, visit in _visits(pack, rows, training.epochs, step):
         pack.check()
         state = cast(BatchesLearner, learner).train_batches(pack.prepared.problem, pack.configs, state, block, visit)
         weight += _weight(block, visit)
-    return TrainedModel(learner, state, weight)
+    return TrainedModel(learner, state, weight, rows)
 
 
 def gradients(pack: Pack, training: Training, step: Step) -> GradientSums:

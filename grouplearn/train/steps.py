@@ -11,18 +11,19 @@ from grouplearn.learners.contract.state import Tensors
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.metrics.sums import MetricSums
 from grouplearn.schedule.messages import Blocks, Part, Step, StepDone, Unit
-from grouplearn.train import averaging
+from grouplearn.train import averaging, pushing
 from grouplearn.train.averaging import ModelPart, Pieces
 from grouplearn.train.block_sums import BlockSums
 from grouplearn.train.descent import EpochEnd, RoundPart
 from grouplearn.train.fit import accumulate, merge_sums, update, visit
 from grouplearn.train.job import StepRecord, TrialResult, UnitResult
 from grouplearn.train.pack import EpochSums, Pack, Training, begin, has_more, judge_blocks, settle, waited_values
+from grouplearn.train.pushing import PushPart
 from grouplearn.train.results.evaluation import Evaluation, conclude, evaluate
 from grouplearn.train.rows.prepare import FINAL
 
 #: What a step makes for others to take.
-Product = Training | EpochSums | Evaluation | ModelPart | Pieces | RoundPart | EpochEnd
+Product = Training | EpochSums | Evaluation | ModelPart | Pieces | PushPart | RoundPart | EpochEnd
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,10 @@ def make(pack: Pack, step: Step, takes: Sequence[Product]) -> Product:
     match step.kind:
         case "init":
             return begin(pack)
+        case "work" if step.averages.staleness:
+            return pushing.work(pack, takes, step)
+        case "push":
+            return pushing.push(pack, takes, step)
         case "work":
             return averaging.work(pack, takes, step)
         case "combine":
@@ -130,6 +135,9 @@ def product_bytes(product: Product) -> int:
             return _tensor_bytes(product.tensors) + _metric_bytes(product.judged) + head
         case RoundPart():
             return _tensor_bytes(product.tensors)
+        case PushPart():
+            judged = 0 if product.note is None else _metric_bytes(product.note.judged)
+            return _tensor_bytes(product.tensors) + judged
         case EpochEnd():
             return sum(_tensor_bytes(each) for each in product.parts)
         case Pieces():
@@ -169,7 +177,7 @@ class StepLog:
     def add(self, answer: StepAnswer) -> UnitResult | None:
         """Note a step that ended; return the unit's result if this step was the first to make one."""
         unit = answer.step.unit
-        if answer.step.stretch.of > 1 or answer.step.round is not None:
+        if answer.step.stretch.of > 1 or answer.step.round is not None or answer.step.kind == "push":
             self._note_round(answer)
         else:
             self._records[unit.id].append(answer.record)

@@ -8,7 +8,7 @@ from typing import Any
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.parser.statements import Option
 
-#: The options that only operator mop has.
+#: The options that only operator mop has; a run of operator parameter_server can be repeated, too.
 _OWN = ("scheduler", "replicas", "replay")
 
 
@@ -20,7 +20,8 @@ def settle(checker: SqlChecker, options: tuple[Option, ...], run: dict[str, Any]
     if "replay" in given and "scheduler" in given:
         message = "scheduler and replay contradict each other: replay repeats a schedule that there is"
         raise checker.error(message, given["scheduler"].name.span, "Leave out one of them.")
-    own = next((name for name in _OWN if name in given), None)
+    repeats = ("replay",) if run.get("operator", "auto") == "parameter_server" else ()
+    own = next((name for name in _OWN if name in given and name not in repeats), None)
     if own is not None and run.get("operator", "auto") != "mop":
         message = f"{own} is an option of operator mop, and this statement is run by {_operator(run)}"
         raise checker.error(message, given[own].name.span, "Add operator = 'mop'.")

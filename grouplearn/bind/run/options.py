@@ -54,6 +54,7 @@ class RunOptions:
     send: Sent = "model"
     sync: str | int = "epoch"
     outer_momentum: float = 0.0
+    staleness: int = 1
     trials: int | None = None
     reduction_factor: int = 3
     min_epochs: int = 1
@@ -162,9 +163,12 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
     "operator": RunOption("how the work is divided among workers, see Operators", _one_of(*OPERATORS), setting=True),
     "scheduler": RunOption("operator mop: who decides which networks go to which worker next", _one_of(*SCHEDULERS)),
     "replicas": RunOption("operator mop: how many workers hold the same part of a group's rows", _whole(1)),
-    "replay": RunOption("operator mop: model whose run is repeated, in the same order of rows", _model_name),
+    "replay": RunOption(
+        "operators mop and parameter_server: model whose run is repeated, in the same order of rows or of pushes",
+        _model_name,
+    ),
     "partitions": RunOption(
-        "operator averaging: parts of a group's rows that train side by side; as many as workers unless said",
+        "operators averaging and parameter_server: parts of a group's rows that train side by side; unless said one a worker",
         _whole(1, _MOST_WORKERS),
     ),
     "send": RunOption(
@@ -172,7 +176,7 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
         _one_of(*SENT),
     ),
     "sync": RunOption(
-        "operator averaging: when they do: after every 'epoch', every 'batch', or so many batches",
+        "operators averaging and parameter_server: when they do: after every 'epoch', every 'batch', or so many batches",
         averaging.synchronised,
     ),
     "outer_momentum": RunOption(
@@ -182,6 +186,10 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
     "reduce": RunOption(
         "operator averaging: who takes the mean: 'scatter' (each worker of its part), 'tree' or 'star'",
         _one_of(*REDUCTIONS),
+    ),
+    "staleness": RunOption(
+        "operator parameter_server: how many times more than the slowest a partition may have pushed; 1 unless said, 0: all wait",
+        _whole(0),
     ),
     "trials": RunOption("configurations tried, where OVER does not list them all", _whole(1, MAX_CONFIGS)),
     "reduction_factor": RunOption("HYPERBAND and ASHA: of each round one trial in this many goes on", _whole(2)),

@@ -1,9 +1,10 @@
-"""A run read back: which unit visited which blocks, in order."""
+"""A run read back: which unit visited which blocks, in order, or which partitions pushed."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import Any
 
 import duckdb
 
@@ -16,7 +17,7 @@ from grouplearn.catalog.schema import table
 from grouplearn.errors import Error
 from grouplearn.messages import Span
 from grouplearn.plan.replaying import Earlier, check_same, replay_span
-from grouplearn.schedule.messages import Blocks
+from grouplearn.schedule.messages import Blocks, Push
 from grouplearn.schedule.workload import Visits
 
 #: Names of models that an error lists.
@@ -47,7 +48,7 @@ def unknown_model(con: duckdb.DuckDBPyConnection, checker: SqlChecker, name: str
 def earlier(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Earlier:
     """Return what is known of the run that made a stored model."""
 
-    def rows(columns: str, name: str, rest: str = "") -> list[tuple[int, ...]]:
+    def rows(columns: str, name: str, rest: str = "") -> list[tuple[Any, ...]]:
         source = table(model.location.catalog, name)
         return con.execute(f"SELECT {columns} FROM {source} WHERE model = '{model.id}'::UUID {rest}").fetchall()
 
@@ -55,6 +56,9 @@ def earlier(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Earlier:
     definition = model.definition
     ((operator,),) = rows("operator", "models")
     units = rows("DISTINCT unit, group_id, configs, coalesce(fold, -1)", "units")
+    applied = []
+    if operator == "parameter_server":
+        applied = rows("unit, pushes", "units", "AND pushes IS NOT NULL")
     trains = rows("unit, epoch, first_block, last_block", "units", "AND kind = 'train' ORDER BY rowid ASC")
     return Earlier(
         name=definition.name,
@@ -63,8 +67,9 @@ def earlier(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Earlier:
         seed=definition.seed,
         configs=definition.configs,
         rows=tuple(n_rows for (n_rows,) in rows("n_rows", "groups", "ORDER BY group_id ASC")),
-        units=frozenset((unit, group, tuple(configs), fold) for unit, group, configs, fold in units),  # type: ignore[arg-type]
+        units=frozenset((unit, group, tuple(configs), fold) for unit, group, configs, fold in units),
         visits=visits(trains),
+        pushes={unit: tuple(Push(**push) for push in pushes) for unit, pushes in applied},
     )
 
 

@@ -35,6 +35,7 @@ def units(outcome: RunOutcome) -> Any:
         ended=pa.float64(),
         loaded=pa.int64(),
         fetched=pa.int64(),
+        pushes=pa.list_(pa.struct({"partition": pa.int32(), "seen": pa.int32()})),
     )
     return pa.concat_tables([by_step, _whole_units(whole, by_step.schema)])
 
@@ -59,8 +60,8 @@ def _whole_units(results: Sequence[UnitResult], schema: Any) -> Any:
     columns["kind"] = pa.array(["unit"]).take(pa.array(np.zeros(first.size, np.int8)))
     columns["loaded"] = pa.array(np.where(first, columns["loaded"].to_numpy(), 0), pa.int64())
     columns["fetched"] = pa.array(np.zeros(first.size, np.int64))
-    for name in ("epoch", "first_block", "last_block"):
-        columns[name] = pa.nulls(first.size, pa.int32())
+    for name in ("epoch", "first_block", "last_block", "pushes"):
+        columns[name] = pa.nulls(first.size, schema.field(name).type)
     return pa.table(columns).select(schema.names)
 
 
@@ -70,7 +71,7 @@ def _rows_of(result: UnitResult) -> Iterator[tuple[Any, ...]]:
     for lost in result.lost:
         blocks = (None, None) if lost.blocks is None else (lost.blocks.first, lost.blocks.last)
         epoch = None if lost.epoch is None else lost.epoch + 1
-        yield (*head, LOST, epoch, *blocks, lost.worker, lost.started, lost.ended, 0, 0)
+        yield (*head, LOST, epoch, *blocks, lost.worker, lost.started, lost.ended, 0, 0, None)
     yield from _step_rows(result) if result.steps else _unit_rows(result)
 
 
@@ -79,7 +80,7 @@ def _unit_rows(result: UnitResult) -> Iterator[tuple[Any, ...]]:
     ran = (result.worker, result.started, result.ended)
     for group in result.unit.groups:
         loaded = result.loaded if group == result.unit.group else 0
-        yield (*_unit_head(result.unit, group), "unit", None, None, None, *ran, loaded, 0)
+        yield (*_unit_head(result.unit, group), "unit", None, None, None, *ran, loaded, 0, None)
 
 
 def _step_rows(result: UnitResult) -> Iterator[tuple[Any, ...]]:
@@ -87,7 +88,9 @@ def _step_rows(result: UnitResult) -> Iterator[tuple[Any, ...]]:
     for step in result.steps:
         blocks = (None, None) if step.blocks is None else (step.blocks.first, step.blocks.last)
         ran = (step.worker, step.started, step.ended)
-        yield (*head, step.kind, step.epoch + 1, *blocks, *ran, step.loaded, step.fetched)
+        pushed = [{"partition": push.partition, "seen": push.seen} for push in result.pushes]
+        pushes = pushed or None if step.kind == "finish" else None
+        yield (*head, step.kind, step.epoch + 1, *blocks, *ran, step.loaded, step.fetched, pushes)
 
 
 def _unit_head(unit: Unit, group: int) -> tuple[Any, ...]:

@@ -16,6 +16,9 @@ import numpy.typing as npt
 
 from grouplearn.learners.contract.state import Tensors
 
+#: As a share of a number, what is left of it by rounding when it is taken away in many shares.
+_CANCELLED = 2.0**-40
+
 
 def cut(tensors: Tensors, names: Iterable[str], number: int, of: int) -> dict[str, npt.NDArray[Any]]:
     """Return the part ``number`` of ``of`` of some tensors (..., p): their columns p·number/of to p·(number + 1)/of, copied.
@@ -58,6 +61,45 @@ def mean_of(
     """Return the means of some tensors, as far as the parts have them; all others are those of the first part."""
     means = {name: mean([part[name] for part in parts], weights) for name in names if name in parts[0]}
     return {**parts[0], **means}
+
+
+def changed(before: Tensors, after: Tensors, summed: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
+    """Return the same part of what a partition pushes: ``after - before`` of tensors that are ``summed``, all others after."""
+    with np.errstate(all="ignore"):
+        return {name: tensor - before[name] if name in summed else tensor for name, tensor in after.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What becomes of the tensors of a push: the changes of ``summed`` ones add up, of other ``averaged`` ones its share is
+    mixed in, and all others are as it has them."""
+
+    summed: Sequence[str]
+    averaged: Sequence[str]
+
+
+def with_push(part: Tensors, push: Tensors, share: float, names: Names) -> dict[str, npt.NDArray[Any]]:
+    """Return a part of the model with a push: ``w + share·Δ`` of what is summed, ``(1 - share)·u + share·u'`` of what is averaged
+    besides, in double precision, as the tensors' type (Ho et al. 2013: servers add up what workers push).
+
+    A share is that of the partition's rows in the group's, so that the pushes that began from one model are the mean of theirs:
+    added up whole, as many steps as there are partitions are made at once, which diverges from a few on. Running means, of
+    squares too, stay such when a share is mixed in, however old a push is; their changes would add up to less than nothing.
+    What cancels but for rounding is 0: l1 wants it to be.
+    """
+    found = dict(push)
+    with np.errstate(all="ignore"):
+        for name, tensor in part.items():
+            if name not in names.summed and name not in names.averaged:
+                continue
+            start, moved = tensor.astype(np.float64), push[name].astype(np.float64)
+            if name in names.summed:
+                after = start + share * moved
+                after = np.where(np.abs(after) <= _CANCELLED * np.abs(start), 0.0, after)
+            else:
+                after = start + share * (moved - start)
+            found[name] = after.astype(tensor.dtype)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

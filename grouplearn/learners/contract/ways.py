@@ -175,6 +175,10 @@ class AveragingLearner(SequentialLearner, Protocol):
         """Return the state of which these are all parts, in order."""
         return State(averaging.join(parts, self.averaged), done)
 
+    def summed(self) -> tuple[str, ...]:
+        """Return the tensors of which partitions push changes that add up (``averaging.with_push``): here all averaged ones."""
+        return self.averaged
+
 
 class Visit(NamedTuple):
     """Rows of one block in an ``epoch``: those at the places ``start`` to ``stop`` (half-open) of the order that it has there.
@@ -205,6 +209,10 @@ class BatchesLearner(AveragingLearner, Protocol):
     in_batches: ClassVar[bool] = True
     #: The tensors of the state that are what a model predicts with: the steps of averaging move these.
     parameters: ClassVar[tuple[str, ...]]
+
+    def summed(self) -> tuple[str, ...]:
+        """Return the tensors of which partitions push changes that add up: the parameters, and not what an optimizer keeps."""
+        return self.parameters
 
     def batch_rows(self, config: Config) -> int:
         """Return the rows of a step."""

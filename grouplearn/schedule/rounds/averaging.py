@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
+from grouplearn.schedule.averages import Averages
 from grouplearn.schedule.messages import Blocks, Part, Unit
 from grouplearn.schedule.rounds import stages
 from grouplearn.schedule.rounds.rounds import Rounds
@@ -35,6 +37,7 @@ class Averaging(ShardedOperator):
     def __init__(self, units: Iterable[Unit], workload: Workload) -> None:
         if workload.access != "sequential":
             raise ValueError(f"only models of sequential learners are averaged, not of {workload.access} ones")
+        workload = replace(workload, averages=self._averages(workload))
         tasks = tasks_by_group(units)
         shares = {
             group: cut
@@ -45,8 +48,24 @@ class Averaging(ShardedOperator):
         placed = {group: _placed(cut) for group, cut in shares.items()}
         whole = _whole({group: task for group, task in tasks.items() if group not in shares}, workload)
         # Everybody waits for the last in every round: not even a small group's training may come between.
-        jobs = Assignment(whole, split, placed, _courses(shares, workload), steal=True, by_epochs_from=1)
+        jobs = Assignment(whole, split, placed, _courses(shares, workload, self._split), steal=True, by_epochs_from=1)
         super().__init__(workload, jobs)
+
+    @staticmethod
+    def _averages(workload: Workload) -> Averages:
+        """Return what of the options of rounds is this operator's."""
+        return replace(workload.averages, staleness=0)
+
+    @staticmethod
+    def _split(unit: Unit, shares: Shares, workload: Workload, products: Products) -> Course:
+        """Return the course of a unit whose rows are cut."""
+        rounds = rounds_of_epoch(shares.blocks, unit, workload)
+        make_round = partial(_round, shares, workload, unit, rounds)
+        return Rounds(unit, shares, workload.epochs, products, make_round, rounds)
+
+
+#: Makes the course of a unit whose rows are cut.
+SplitCourse = Callable[[Unit, Shares, Workload, Products], Course]
 
 
 def _shares(task: GroupTask, workload: Workload, turn: int) -> Shares | None:
@@ -80,14 +99,11 @@ def _whole(tasks: Mapping[int, GroupTask], workload: Workload) -> list[list[Grou
     return [[tasks[item] for item, _ in mine] for mine in placed.workers]
 
 
-def _courses(shares: Mapping[int, Shares], workload: Workload) -> MakeCourse:
+def _courses(shares: Mapping[int, Shares], workload: Workload, split: SplitCourse) -> MakeCourse:
     def course(unit: Unit, places: Mapping[int, Blocks], products: Products) -> Course:
         if any(place < 0 for place in places):  # a whole group on its worker
             return Sequential(unit, places, workload.epochs, products, workload.evaluate_epochs)
-        own = shares[unit.group]
-        rounds = rounds_of_epoch(own.blocks, unit, workload)
-        make_round = partial(_round, own, workload, unit, rounds)
-        return Rounds(unit, own, workload.epochs, products, make_round, rounds)
+        return split(unit, shares[unit.group], workload, products)
 
     return course
 

@@ -205,6 +205,7 @@ class ShardedOperator:
             stretch=ready.stretch,
             averages=self._workload.averages,
             before=course.before(ready),
+            pushes=course.pushes(ready),
         )
         self._products.take(takes)
         self._products.take(step.before)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from grouplearn.schedule.invariants import require
-from grouplearn.schedule.messages import EPOCH, Blocks, EpochRound, Part, Step, StepKind, Unit
+from grouplearn.schedule.messages import EPOCH, Blocks, EpochRound, Part, Push, Step, StepKind, Unit
 from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.sums import Pass
 from grouplearn.schedule.visiting import visits
@@ -83,6 +83,10 @@ class Course(ABC):
 
     def before(self, ready: Ready) -> tuple[int, ...]:  # noqa: ARG002
         """Return the step whose product a task takes besides those that all tasks of its stage take."""
+        return ()
+
+    def pushes(self, ready: Ready) -> tuple[Push, ...]:  # noqa: ARG002
+        """Return the pushes that made the model of which a task makes the result, where partitions push."""
         return ()
 
     @abstractmethod

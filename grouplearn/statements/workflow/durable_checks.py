@@ -19,6 +19,7 @@ from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.hyperparameter_values import are_declared
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.plan.replaying import could_be
 from grouplearn.schedule.messages import Unit
 from grouplearn.search.procedures import PROCEDURES, SearchPlan
 from grouplearn.search.space import Choices, Dimension
@@ -157,13 +158,14 @@ def _averages_could(manifest: Manifest, known: Learner | None) -> bool:
     averages = manifest.workload.averages
     taken = _takes(
         partitions=averages.partitions, reduce=averages.reduce, send=averages.send, sync=averages.batches or "epoch",
-        outer_momentum=averages.momentum,
+        outer_momentum=averages.momentum, staleness=averages.staleness,
     )  # fmt: skip
     usual = averages.batches == 0 and not averages.from_before
     return (
         taken
         and (usual or known is None or known.in_batches)
         and all(1 <= rows <= _MOST for rows in manifest.workload.batch_rows)
+        and all(could_be(pushes) for pushes in manifest.workload.pushes.values())
     )
 
 

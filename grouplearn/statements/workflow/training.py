@@ -130,7 +130,8 @@ def resumed(manifest: Manifest, job: Job, scheduled: Scheduled, ledger: Ledger) 
 def run(work: Work, attendance: Attendance) -> RunOutcome:
     """Carry the work out and merge what came back; raises StatementInterrupted when ``attendance.cancelled()`` became true."""
     job, ledger, watching = work.job, attendance.ledger, attendance.progress or _Silent()
-    job = job if ledger is None else replace(job, states=str(ledger.directory))
+    if ledger is not None and not work.scheduled.workload.pushes:  # pushes are repeated from the first model on
+        job = replace(job, states=str(ledger.directory))
     watching.started(work.summary)
     started = time.perf_counter()
     try:

@@ -26,7 +26,7 @@ from grouplearn.data.ragged import Ragged
 from grouplearn.failures import TrainingFailed
 from grouplearn.interrupting import watched
 from grouplearn.learners.contract.state import Artifact
-from grouplearn.schedule.messages import Blocks, Unit
+from grouplearn.schedule.messages import Blocks, Push, Unit
 from grouplearn.train.job import Carried, CurvePoint, GroupFacts, LostWork, StepRecord, TrialResult, UnitResult
 from grouplearn.train.results.packed import Curves, Models, Packed
 
@@ -36,8 +36,8 @@ FLUSH_SECONDS = 1.0
 COMPACT_BYTES = 1 << 22
 #: The kinds of values that results are made of.
 RESULT_KINDS = (
-    Artifact, Blocks, Carried, Curves, CurvePoint, FittedItem, GroupFacts, Item, LostWork, Models, Packed, Ragged,
-    StepRecord, TrialResult, Unit, UnitResult,
+    Artifact, Blocks, Carried, Curves, CurvePoint, FittedItem, GroupFacts, Item, LostWork, Models, Packed, Push,
+    Ragged, StepRecord, TrialResult, Unit, UnitResult,
 )  # fmt: skip
 
 _DIGEST = 32

@@ -204,6 +204,10 @@ class SgdLearner(LinearLearner, BatchesLearner):
         """Return the mean of the same part of several models, each weighted with the rows that it saw (MLlib*)."""
         return sgd_state.mean_of(parts, weights)
 
+    def summed(self) -> tuple[str, ...]:
+        """Return the weights, the sums over steps and how many there were: with those of all partitions, all add up."""
+        return sgd_state.SUMMED
+
     def of_parts(self, parts: Sequence[Tensors], done: npt.NDArray[np.bool_]) -> State:
         """Return the state of which these are all parts, in order."""
         return sgd_state.of_parts(parts, done)

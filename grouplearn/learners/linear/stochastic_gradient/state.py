@@ -19,6 +19,8 @@ Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 #: Tensors (c, k, d) that are there where they are needed.
 WIDE = ("unscaled", "paid", "beyond")
 _CHANGING = (*WIDE, "scale", "due", "total", "counted", "intercept", "intercept_sum", "step", "objective")
+#: Tensors whose changes add up where partitions push them.
+SUMMED = (*WIDE, "intercept", "intercept_sum", "counted", "step")
 #: Numbers that a mean of states has the mean of.
 _MEANS = (
     *("rate", "step", "visited", "seen", "counted", "objective", "intercept", "intercept_sum", "best", "stalled"),

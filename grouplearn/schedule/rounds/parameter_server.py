@@ -1,0 +1,35 @@
+"""A parameter server with bounded staleness: partitions push their changes, and wait for nobody who is not far behind."""
+
+from __future__ import annotations
+
+from grouplearn.schedule.averages import Averages
+from grouplearn.schedule.messages import Unit
+from grouplearn.schedule.rounds.averaging import Averaging, rounds_of_epoch
+from grouplearn.schedule.rounds.pushes import Pushing
+from grouplearn.schedule.rounds.stages import Shares
+from grouplearn.schedule.sharded.products import Products
+from grouplearn.schedule.sharded.unit_progress import Course
+from grouplearn.schedule.workload import Workload
+
+
+class ParameterServer(Averaging):
+    """Cuts the rows of every group as averaging does; each partition goes on from the model that is there when it has pushed.
+
+    With ``workload.averages.staleness`` = 0, or epochs to evaluate, everybody waits for everybody in every round, and what all
+    push together is the mean: those are averaging's rounds, with its models to the bit. Otherwise the models depend on the order
+    of pushes as well. Raises ValueError for learners that are not sequential.
+    """
+
+    name = "parameter_server"
+
+    @staticmethod
+    def _averages(workload: Workload) -> Averages:
+        own = workload.averages
+        staleness = 0 if workload.evaluate_epochs else own.staleness
+        return Averages(own.partitions, batches=own.batches, staleness=staleness)
+
+    @staticmethod
+    def _split(unit: Unit, shares: Shares, workload: Workload, products: Products) -> Course:
+        if not workload.averages.staleness:
+            return Averaging._split(unit, shares, workload, products)
+        return Pushing(unit, shares, workload, products, rounds_of_epoch(shares.blocks, unit, workload))

@@ -1,0 +1,169 @@
+"""Steps of a parameter server: what one partition pushes, and a part of the model with what some partitions pushed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data.shard import FloatArray
+from grouplearn.learners.contract import averaging as contract
+from grouplearn.learners.contract.averaging import Names
+from grouplearn.learners.contract.state import State, Tensors
+from grouplearn.learners.contract.ways import AveragingLearner, BatchesLearner, Piece
+from grouplearn.learners.metrics import sums as metrics
+from grouplearn.learners.metrics.sums import MetricSums
+from grouplearn.schedule.messages import Part, Push, Step
+from grouplearn.train import averaging, partition_work
+from grouplearn.train.averaging import ModelPart, Pieces
+from grouplearn.train.block_sums import BlockSums
+from grouplearn.train.pack import Pack, Training, has_more, judge_blocks, settle, waited_values
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a partition says of its ``clock``, from 0 on: of ``weight`` rows the ``losses``, which configs are ``done``, and what
+    the model that it pulled makes of its held-out rows, where an epoch begins."""
+
+    clock: int
+    of: int
+    losses: FloatArray
+    weight: float
+    done: npt.NDArray[np.bool_]
+    judged: BlockSums[MetricSums] = field(default_factory=BlockSums)
+
+
+@dataclass(frozen=True, slots=True)
+class PushPart:
+    """A part of what a partition pushes, which counts by its ``share``; the first has its note."""
+
+    tensors: Tensors
+    share: float
+    note: Note | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServedPart(ModelPart):
+    """A part of the model that partitions pull and push to; ``begun``: epochs before the first clock.
+
+    The first part's ``head`` is how far all partitions have come; ``notes`` are of clocks that some have not pushed yet.
+    """
+
+    begun: int = 0
+    notes: tuple[Note, ...] = ()
+
+
+def work(pack: Pack, takes: Sequence[Any], step: Step) -> Pieces:
+    """Return what a partition pushes after its rows of a clock, in pieces: by how much it changed the model that it pulled.
+
+    The first partition has the model kept with which it begins an epoch; what had been pushed of that epoch is pushed once more
+    by who goes on from it. Clocks beyond the last epoch, of training that began from what was kept, change nothing.
+    """
+    pulled, begun = averaging.model(pack, takes), _begun(takes[0])
+    partition, epoch = cast(Part, step.partition), begun + step.epoch
+    if partition.number == 0 and step.stretch.number == 0 and pulled.epochs > begun:
+        reached = replace(pulled, visited=0, active=(), losses=None)
+        pack.keep(lambda: reached)
+    pack.check()
+    begins = step.stretch.number == 0 and (step.epoch > 0 or bool(pulled.waiting))
+    judged: BlockSums[MetricSums] = judge_blocks(pack, _all_wait(pack, pulled)) if begins else BlockSums()
+    before = _started(pack, pulled.state) if isinstance(takes[0], Training) else pulled.state
+    if epoch >= pack.prepared.problem.epochs:
+        return Pieces((PushPart({}, 0.0),) * step.pieces)
+    made = partition_work.trained(pack, replace(pulled, epochs=epoch, state=before), step)
+    share = float(made.rows.weight.sum()) / pack.prepared.train.totals.weight
+    clock = step.epoch * step.stretch.of + step.stretch.number
+    note = Note(clock, partition.of, pack.learner.losses(made.state), made.weight, made.done, judged)
+    learner, pieces = _learner(pack), [Piece(number, step.pieces) for number in range(step.pieces)]
+    pushes = [
+        PushPart(contract.changed(learner.part(before, *piece), made.piece(piece), learner.summed()), share)
+        for piece in pieces
+    ]
+    pushes[0] = replace(pushes[0], note=note)
+    return Pieces(tuple(pushes))
+
+
+def push(pack: Pack, takes: Sequence[Any], step: Step) -> ServedPart:
+    """Return a part of the model with what some partitions pushed, one after the other in their order.
+
+    The first part says how far all have come: an epoch ends with the last partition's push of it.
+    """
+    *pushes, before = takes
+    part = before if isinstance(before, ServedPart) else _first(pack, before, cast(Part, step.piece))
+    learner, tensors = _learner(pack), part.tensors
+    names = Names(learner.summed(), learner.averaged)
+    for each in pushes:
+        if each.share > 0:
+            tensors = contract.with_push(tensors, each.tensors, each.share, names)
+    part = replace(part, tensors=tensors)
+    if part.head is None:
+        return part
+    return _noted(pack, part, [each.note for each in pushes if each.note is not None], step.stretch.of)
+
+
+def whole_order(step: Step, takes: Sequence[Any]) -> tuple[Push, ...]:
+    """Return all pushes that made the model that a step finishes; none where it went on from what an earlier run had kept."""
+    return () if any(isinstance(each, ServedPart) and each.begun for each in takes) else step.pushes
+
+
+def _noted(pack: Pack, part: ServedPart, new: Sequence[Note], rounds: int) -> ServedPart:
+    """Return the first part with what pushes say: clocks that all partitions have pushed are over, in their order."""
+    head, notes = cast(Training, part.head), [*part.notes, *new]
+    while head.visited or has_more(pack, head):
+        clock = (head.epochs - part.begun) * rounds + head.visited
+        found = [note for note in notes if note.clock == clock]
+        if not found or len(found) < found[0].of:
+            break
+        notes = [note for note in notes if note.clock != clock]
+        head = _clock_over(pack, head, found, rounds)
+    return replace(part, head=head, notes=tuple(notes))
+
+
+def _clock_over(pack: Pack, head: Training, notes: Sequence[Note], rounds: int) -> Training:
+    """Return how far all have come after a clock: curves have the mean loss of its pushes, and held-out rows say of the epoch
+    before what each partition's say of the model that it pulled then."""
+    active = head.active if head.visited else tuple(np.flatnonzero(~head.state.done).tolist())
+    if head.waiting:
+        judged: BlockSums[MetricSums] = BlockSums()
+        for note in notes:
+            judged = judged.merged(note.judged, metrics.merge)
+        values = waited_values(pack, _all_wait(pack, head), judged)
+        head = settle(pack, head, [values[index] for index in head.waiting])
+    seen = [note for note in notes if note.weight > 0]
+    done = np.any([head.state.done, *(note.done for note in seen)], axis=0)
+    with np.errstate(all="ignore"):
+        losses = np.average([note.losses for note in seen], axis=0, weights=[note.weight for note in seen])
+    return averaging.round_ended(pack, averaging.in_epoch(head, losses, done, active), ends=head.visited + 1 == rounds)
+
+
+def _all_wait(pack: Pack, training: Training) -> Training:
+    """Return the training as one whose configs all wait for the metric: who of them does, only the slowest partition can say."""
+    return replace(training, waiting=tuple(range(len(pack.configs))))
+
+
+def _first(pack: Pack, first: Training, piece: Part) -> ServedPart:
+    """Return a part of the first model of all."""
+    state, head = _started(pack, first.state), replace(first, state=State({}, first.state.done))
+    tensors = _learner(pack).part(state, piece.number, piece.of)
+    return ServedPart(tensors, head=head if piece.number == 0 else None, begun=first.epochs)
+
+
+def _started(pack: Pack, state: State) -> State:
+    """Return the first model with what a learner sets by the labels, once: it is no partition's change."""
+    if not pack.learner.in_batches:
+        return state
+    learner, prepared = cast(BatchesLearner, pack.learner), pack.prepared
+    return State(
+        dict(learner.started(prepared.problem, pack.configs, state.tensors, prepared.train.totals)), state.done
+    )
+
+
+def _begun(first: Any) -> int:
+    return first.epochs if isinstance(first, Training) else cast(ServedPart, first).begun
+
+
+def _learner(pack: Pack) -> AveragingLearner:
+    return cast(AveragingLearner, pack.learner)
