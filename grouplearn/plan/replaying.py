@@ -85,9 +85,9 @@ def _with_pushes(checker: SqlChecker, physical: PhysicalPlan, earlier: Earlier) 
     )
     problem = None
     if not earlier.pushes and options.staleness:
-        problem = (
-            f"{name} has no order of pushes: it has no group of two partitions, or went on from what was kept on disk"
-        )
+        problem = f"{name} has no order of pushes: staleness = 0, no group of two partitions, or a run that went on from disk"
+    elif earlier.pushes and not options.staleness:
+        problem = f"{name} was trained with a staleness, and this statement has staleness = 0"
     elif not all(could_be(pushes) for pushes in earlier.pushes.values()):
         problem = f"the pushes of {name} cannot have been in that order"
     elif not all(_fits(plan, unit, earlier.pushes.get(unit.id, ())) for unit in plan.units):

@@ -64,7 +64,8 @@ class Costs:
     ``share`` is the part of a group's rows that lies in some of its blocks, ``row_bytes`` the bytes of all its rows;
     ``state_bytes``, ``gradient_bytes`` and ``sums_bytes`` are those of a unit's pack. ``overhead`` is what a step takes besides
     its share of the unit's work (seconds). Moving n bytes takes ``latency`` + n / ``bandwidth`` seconds (bytes per second). Of a
-    group's rows a worker holds at most ``most_rows_held`` bytes at a time. ``groups`` is how many groups one stands for.
+    group's rows a worker holds at most ``most_rows_held`` bytes at a time. ``groups`` is how many groups one stands for. ``pace``
+    is how many times longer a worker works on a step than the schedule thinks: one that straggles has more than 1.
     """
 
     share: Callable[[int, Blocks], float] = lambda _group, _blocks: 1.0
@@ -76,6 +77,7 @@ class Costs:
     overhead: Callable[[Step], float] = lambda _step: 0.0
     most_rows_held: Callable[[int], float] = lambda _group: math.inf
     groups: Callable[[int], int] = lambda _group: 1
+    pace: Callable[[int, Step], float] = lambda _worker, _step: 1.0
     bandwidth: float = math.inf
     latency: float = 0.0
     exchange_latency: float = 0.0
@@ -224,7 +226,7 @@ class _Timer:
             return
         moved = self._moved(worker, step)
         fetching = self._costs.seconds(sum(moved), 1.0 if moved else 0.0)
-        seconds = fetching + step.cost + self._costs.overhead(step)
+        seconds = fetching + step.cost * self._costs.pace(worker, step) + self._costs.overhead(step)
         self.network_bytes += sum(moved)
         self._begin(worker, step, self._start(worker), seconds, step.kind, step.epoch, sum(moved))
 

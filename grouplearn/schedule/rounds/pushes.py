@@ -89,9 +89,8 @@ class Pushing(Course):
         require(not ready.void and not self.over, f"step {step.id} of unit {self.unit.id} comes too late")
         if ready.kind == "work":
             ahead = self._clock[ready.number] - min(self._clock)
-            require(
-                ahead <= self._staleness, f"partition {ready.number} of unit {self.unit.id} is {ahead} clocks ahead"
-            )
+            may = self._repeating or ahead <= self._staleness  # who repeats a run keeps to the staleness that it had
+            require(may, f"partition {ready.number} of unit {self.unit.id} is {ahead} clocks ahead")
             del self._todo[ready.number]
             self._working[step.id] = Push(ready.number, len(self._order))
             return
