@@ -17,6 +17,7 @@ from grouplearn.schedule.closed_forms import (
     gap,
     group_task_parallel,
     model_task_parallel,
+    parameter_server,
 )
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.operators import OPERATORS
@@ -65,6 +66,13 @@ def test_averaging_by_hand() -> None:
     often = averaging(replace(WORK, rounds=7, sent_bytes=3), LEARNER, MACHINE)
     assert often == Parts(compute=72.0, memory=60.0, disk=0.0, network=10.0 + 7 * 12 * (5 + 3), idle=56.0)
     assert averaging(replace(WORK, rounds=7, workers=1), LEARNER, MACHINE).idle == 0.0
+
+
+def test_a_parameter_server_waits_less_the_more_stale_it_may_be() -> None:
+    mean = averaging(replace(WORK, rounds=7), LEARNER, MACHINE)
+    for staleness, idle in ((0, 56.0), (1, 28.0), (3, 14.0)):
+        found = parameter_server(replace(WORK, rounds=7, sent_bytes=3, staleness=staleness), LEARNER, MACHINE)
+        assert found == replace(mean, idle=idle), "models are pushed, whatever averaging is to send"
 
 
 def test_packs_take_their_steps_once() -> None:

@@ -37,8 +37,8 @@ from grouplearn.schedule.task_parallel import GroupTask
 from grouplearn.schedule.workload import Workload
 
 BLOCK = 10
-#: What others promise is in test_mop.py, test_rounds.py and test_descent.py: the order of their visits is not that of one worker.
-IN_ORDER = [name for name in OPERATORS if name not in ("mop", "averaging", "coordinate_descent")]
+#: What others promise is in test_mop.py, test_rounds.py, test_pushes.py and test_descent.py: their order is not one worker's.
+IN_ORDER = [name for name in OPERATORS if name not in ("mop", "averaging", "parameter_server", "coordinate_descent")]
 PLACED = ["gap", "data_parallel", "switching"]
 ACCESS: list[AccessName] = ["algebraic", "sequential", "sampling"]
 
@@ -457,6 +457,7 @@ def test_the_operators_in_the_order_in_which_they_are_shown() -> None:
         "gap",
         "mop",
         "averaging",
+        "parameter_server",
         "coordinate_descent",
         "data_parallel",
         "switching",

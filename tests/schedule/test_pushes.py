@@ -40,7 +40,7 @@ class Servers(Cluster):
     def work(self, worker: int, step: Step, taken: tuple[Any, ...]) -> bool:
         if self.partitions(step.unit) < 2:  # a whole group that goes by epochs
             return super().work(worker, step, taken)
-        unit, stop, rounds = step.unit, self.rules.stops(step.unit, step.epoch), self.rounds
+        unit, rounds = step.unit, self.rounds
         parts, more = min(self.partitions(unit), MOST_PARTS), True
         match step.kind:
             case "init":
@@ -74,7 +74,6 @@ class Servers(Cluster):
                 self.orders[unit.id] = step.pushes
                 self.close(unit, "done")
                 return True
-        del stop
         assert step.id not in self.products
         self.products[step.id] = Product(worker, made)  # type: ignore[arg-type]
         return more
@@ -151,7 +150,10 @@ def checked(case: Case, cluster: Servers) -> None:
     for unit in case.units:
         if cluster.partitions(unit) < 2:
             continue
-        clocks, epochs = cluster.clocks(cluster.orders[unit.id], unit), min(case.workload.epochs, case.stop + unit.id % 2 + 1)
+        clocks, epochs = (
+            cluster.clocks(cluster.orders[unit.id], unit),
+            min(case.workload.epochs, case.stop + unit.id % 2 + 1),
+        )
         assert min(clocks) == epochs
         assert max(clocks) <= min(case.workload.epochs, epochs + cluster.staleness)
 
@@ -170,7 +172,9 @@ def test_everything_is_pushed_once_whoever_is_lost_or_joins(case: Case, losses: 
 
 @settings(max_examples=200, deadline=None)
 @given(case=cases(), losses=st.integers(0, 6), workers=st.integers(1, 7), seed=st.integers(0, 99), kept=st.floats(0, 1))
-def test_a_recorded_order_is_repeated_on_any_workers(case: Case, losses: int, workers: int, seed: int, kept: float) -> None:
+def test_a_recorded_order_is_repeated_on_any_workers(
+    case: Case, losses: int, workers: int, seed: int, kept: float
+) -> None:
     orders = case.played().orders
     again = replace(case, workload=replace(case.workload, workers=workers, pushes=orders), seed=seed)
     assert again.played(losses, kept).orders == orders
@@ -182,7 +186,15 @@ def test_where_products_are_kept_no_step_is_run_twice_but_what_was_in_flight(cas
     cluster = case.played(losses, kept=1.0)
     steps = [each.step for each in cluster.log if isinstance(each, RunStep)]
     keys = [
-        (step.unit.id, step.kind, step.partition, step.piece, step.epoch, step.blocks, step.takes if step.kind == "push" else ())
+        (
+            step.unit.id,
+            step.kind,
+            step.partition,
+            step.piece,
+            step.epoch,
+            step.blocks,
+            step.takes if step.kind == "push" else (),
+        )
         for step in steps
     ]
     assert len(keys) - len(set(keys)) <= losses
@@ -256,7 +268,9 @@ def straggling(staleness: int, slow: Any, workers: int = 8, epochs: int = 40) ->
 
 def test_one_slow_worker_after_the_other_costs_less_with_a_staleness() -> None:
     """In every clock another worker is slow: all wait for it where nobody may go on, and later ones make up for it otherwise."""
-    spans = {stale: straggling(stale, lambda worker, epoch: (worker * 5 + epoch) % 8 == 0).makespan for stale in (0, 2, 4)}
+    spans = {
+        stale: straggling(stale, lambda worker, epoch: (worker * 5 + epoch) % 8 == 0).makespan for stale in (0, 2, 4)
+    }
     assert spans[0] > 3 * 40, "three seconds a clock"
     assert spans[2] < 0.75 * spans[0]
     assert spans[4] < spans[2]
@@ -274,19 +288,22 @@ def test_a_worker_that_is_always_slow_is_what_all_wait_for_in_the_end() -> None:
     assert 0.9 * spans[0] < spans[2] < spans[0]
 
 
-def test_a_push_moves_about_one_model_however_many_workers_there_are() -> None:
+def test_a_push_moves_two_models_at_most_however_many_workers_there_are() -> None:
     """Who pushes takes the parts that others have pushed to, and goes on from what it has made of them."""
     for workers in (4, 8):
         found = straggling(2, lambda worker, epoch: (worker * 3 + epoch) % 5 == 0, workers)
         clocks = workers * 40
-        assert 0.5 < found.network_bytes / 1e5 / clocks < 2.1
+        assert 1.0 < found.network_bytes / 1e5 / clocks < 2.0
 
 
 def test_a_thousand_workers_and_twenty_clocks() -> None:
     work = Workload("sequential", (1_000_000,), 1000, 20, 1000, averages=Averages(1000, staleness=2))
     operator = ParameterServer([Unit(0, 0, (0,), cost=20_000.0)], work)
     costs = Costs(
-        state_bytes=lambda _: 8e6, bandwidth=1.25e9, latency=1e-4, pace=lambda worker, step: 1 + (worker + step.epoch) % 7 / 10
+        state_bytes=lambda _: 8e6,
+        bandwidth=1.25e9,
+        latency=1e-4,
+        pace=lambda worker, step: 1 + (worker + step.epoch) % 7 / 10,
     )
     timeline = simulate(operator, 1000, lambda _: 0.0, costs=costs)
     assert sum(each.kind == "work" for each in timeline.intervals) == 20_000
