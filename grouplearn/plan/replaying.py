@@ -85,7 +85,9 @@ def _with_pushes(checker: SqlChecker, physical: PhysicalPlan, earlier: Earlier) 
     )
     problem = None
     if not earlier.pushes and options.staleness:
-        problem = f"{name} has no order of pushes: staleness = 0, no group of two partitions, or a run that went on from disk"
+        problem = (
+            f"{name} has no order of pushes: staleness = 0, no group of two partitions, or a run that went on from disk"
+        )
     elif earlier.pushes and not options.staleness:
         problem = f"{name} was trained with a staleness, and this statement has staleness = 0"
     elif not all(could_be(pushes) for pushes in earlier.pushes.values()):

@@ -13,6 +13,7 @@ import pytest
 from helpers.dying_runs import Died, answer, answers_and_forgets
 from helpers.thorough import THOROUGH
 
+import grouplearn
 from grouplearn.data import shard
 from grouplearn.data.files.run_directory import runs_of
 from grouplearn.plan import physical
@@ -133,6 +134,10 @@ SPLIT = {
     "early": (f"mlp {GROUPED}", "epochs = 4, operator = 'gap', early_stopping = 2"),
     "linear": (f"logistic_regression PREDICT y {FEATURES} OVER GRID (l1 IN (1, 2))", "epochs = 8, operator = 'gap'"),
     "averaging": (f"mlp PREDICT y {FEATURES} VALIDATE SAMPLE 10%", "epochs = 5, operator = 'averaging'"),
+    "waiting": (
+        f"mlp PREDICT y {FEATURES} VALIDATE SAMPLE 10%",
+        "epochs = 5, operator = 'parameter_server', staleness = 0, sync = 3",
+    ),
     "coordinates": (
         f"logistic_regression PREDICT y {FEATURES} OVER GRID (l1 IN (1, 2)) VALIDATE SAMPLE 10%",
         "epochs = 8, operator = 'coordinate_descent'",
@@ -187,6 +192,29 @@ def test_a_hopping_pack_goes_on_inside(path: Path, monkeypatch: pytest.MonkeyPat
     answer(path, "RESUME MODEL m")
     assert answer(path, "SELECT status, epochs FROM m") == [("done", 5)]
     assert answer(path, "SELECT count(*), max(epoch) FROM m_curves") == [(5, 5)]
+
+
+def test_partitions_that_push_go_on_inside(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was pushed before the death is of the model, so that its order is not known as a whole, and is not repeated."""
+    learner = f"mlp PREDICT y {FEATURES} VALIDATE SAMPLE 10%"
+    statement = TRAIN.format(learner, "epochs = 6, operator = 'parameter_server', staleness = 1")
+    statement = statement.replace("workers = 1", "workers = 2")
+    dies(path, monkeypatch, statement, 2)
+    answer(path, "RESUME MODEL m")
+    assert answer(path, "SELECT status, epochs FROM m") == [("done", 6)]
+    assert answer(path, "SELECT count(*), max(epoch), count(valid_log_loss) FROM m_curves") == [(6, 6, 6)]
+    assert answer(path, "SELECT count(pushes), max(epoch) < 6 FROM grouplearn.units WHERE kind <> 'evaluate'") == [
+        (0, True)
+    ]
+    again = statement.replace("TRAIN MODEL m", "TRAIN MODEL r").replace("staleness = 1", "replay = 'm'")
+    with pytest.raises(grouplearn.Error, match='model "m" has no order of pushes'):
+        answer(path, again)
+    answer(path, statement.replace("TRAIN MODEL", "TRAIN OR REPLACE MODEL"))
+    assert answer(path, "SELECT max(len(pushes)) FROM grouplearn.units") == [(12,)]
+    dies(path, monkeypatch, again, 2)
+    answer(path, "RESUME MODEL r")  # what is repeated begins with the first push
+    hashes = "SELECT count(DISTINCT sha256), count(*) FROM grouplearn.artifacts"
+    assert answer(path, hashes) == [(1, 2)]
 
 
 @pytest.mark.parametrize(
