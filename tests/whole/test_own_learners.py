@@ -22,7 +22,7 @@ from grouplearn.learners import registry, third_party
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.state import Artifact, State
-from grouplearn.learners.contract.ways import AlgebraicLearner
+from grouplearn.learners.contract.ways import AlgebraicLearner, AveragingLearner
 from grouplearn.schedule.operators import OPERATORS
 
 TABLE = (
@@ -98,7 +98,8 @@ def test_every_operator_that_can_run_it_does(con: grouplearn.Connection, median:
     runs = {name: compatibility.runtimes(name, median) for name in OPERATORS}
     assert runs == {
         "group_task_parallel": ("local", "ray"), "model_task_parallel": ("local", "ray"), "gap": ("local", "ray"),
-        "mop": ("local", "ray"), "averaging": (), "coordinate_descent": (), "data_parallel": (), "switching": (),
+        "mop": ("local", "ray"), "averaging": (), "parameter_server": (), "coordinate_descent": (), "data_parallel": (),
+        "switching": (),
     }  # fmt: skip
     whole = trained(con, "operator = 'group_task_parallel', workers = 1")
     where = medians(con)
@@ -109,6 +110,26 @@ def test_every_operator_that_can_run_it_does(con: grouplearn.Connection, median:
             np.testing.assert_allclose(medians(con), where, atol=6)
         else:
             assert found == whole
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_one_that_can_be_averaged_is_averaged_and_pushed(con: grouplearn.Connection, module: Any) -> None:
+    """It says which tensors are averaged, and no more: changes of these add up."""
+    own = type("Averaged", (module.MedianSgd, AveragingLearner), {"name": "averaged_median", "averaged": ("median",)})
+    grouplearn.register_learner(own)
+    try:
+        for options in ("operator = 'averaging'", *(f"operator = 'parameter_server', staleness = {s}" for s in (0, 2))):
+            statement = TRAIN.format(options=f"{options}, workers = 2, partitions = 4, epochs = 30")
+            con.execute(statement.replace("TRAIN", "TRAIN OR REPLACE").replace("median_sgd", "averaged_median"))
+            assert con.execute("SELECT DISTINCT status FROM m").fetchall() == [("done",)]
+            whole = [
+                con.execute(f"SELECT median(minutes) FROM visits WHERE shop = {shop}").fetchone() for shop in (0, 1, 2)
+            ]
+            np.testing.assert_allclose(medians(con), [found[0] for found in whole if found], atol=8)
+        pushes = con.execute("SELECT max(len(pushes)) FROM grouplearn.units").fetchall()
+        assert pushes == [(4 * 30,)]
+    finally:
+        grouplearn.unregister("averaged_median")
 
 
 @pytest.mark.parametrize("operator", ["data_parallel", "switching"])
