@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from grouplearn.bind.bound import BoundTrain
 from grouplearn.bind.sql.checker import SqlChecker
@@ -84,7 +85,7 @@ def _with_pushes(checker: SqlChecker, physical: PhysicalPlan, earlier: Earlier) 
         physical, pushes=earlier.pushes, bound=replace(physical.bound, options=replace(options, partitions=partitions))
     )
     problem = None
-    if not earlier.pushes and options.staleness:
+    if not any(earlier.pushes.values()) and options.staleness:
         problem = (
             f"{name} has no order of pushes: staleness = 0, no group of two partitions, or a run that went on from disk"
         )
@@ -132,7 +133,10 @@ def replay_span(bound: BoundTrain) -> Span:
 
 
 def _alike(ours: tuple[Config, ...], theirs: tuple[Config, ...]) -> bool:
+    def text(value: Any) -> str:
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
     def shown(configs: tuple[Config, ...]) -> list[Mapping[str, str]]:
-        return [{name: str(value) for name, value in config.items()} for config in configs]
+        return [{name: text(value) for name, value in config.items()} for config in configs]
 
     return shown(ours) == shown(theirs)

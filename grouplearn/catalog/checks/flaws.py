@@ -180,10 +180,6 @@ def _units(_: ModelDefinition) -> Flaws:
         "a unit has no configurations": _every("list_count(configs) = len(configs)"),
         "a step is of no epoch": _every("kind IS NOT NULL AND (epoch IS NULL OR epoch >= 1)"),
         "a step of training is of no blocks": _every(f"kind <> 'train' OR (epoch IS NOT NULL AND ({blocks}))"),
-        "a push is of no partition, or of a model that came later": _every(
-            "pushes IS NULL OR NOT list_contains(list_transform(pushes, lambda push, place:"
-            " coalesce(push.partition < 0 OR push.seen < 0 OR push.seen >= place, true)), true)"
-        ),
         "a unit has no time": _every("isfinite(started) AND isfinite(ended)"),
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import duckdb
@@ -13,7 +13,7 @@ from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog import naming
 from grouplearn.catalog.checks.flaws import refuse_flaws
 from grouplearn.catalog.models import StoredModel, load_definition
-from grouplearn.catalog.schema import table
+from grouplearn.catalog.schema import selected, table, version_of
 from grouplearn.errors import Error
 from grouplearn.messages import Span
 from grouplearn.plan.replaying import Earlier, check_same, replay_span
@@ -56,9 +56,8 @@ def earlier(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Earlier:
     definition = model.definition
     ((operator,),) = rows("operator", "models")
     units = rows("DISTINCT unit, group_id, configs, coalesce(fold, -1)", "units")
-    applied = []
-    if operator == "parameter_server":
-        applied = rows("unit, pushes", "units", "AND pushes IS NOT NULL")
+    columns = selected("unit, pushes", "units", version_of(con, model.location.catalog))
+    applied = rows(columns, "units", "AND pushes IS NOT NULL") if "NULL" not in columns else []
     trains = rows("unit, epoch, first_block, last_block", "units", "AND kind = 'train' ORDER BY rowid ASC")
     return Earlier(
         name=definition.name,
@@ -69,8 +68,14 @@ def earlier(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Earlier:
         rows=tuple(n_rows for (n_rows,) in rows("n_rows", "groups", "ORDER BY group_id ASC")),
         units=frozenset((unit, group, tuple(configs), fold) for unit, group, configs, fold in units),
         visits=visits(trains),
-        pushes={unit: tuple(Push(**push) for push in pushes) for unit, pushes in applied},
+        pushes={unit: tuple(map(_push, pushes)) for unit, pushes in applied},
     )
+
+
+def _push(row: Mapping[str, int | None] | None) -> Push:
+    """Return a push as the table has it; one that is NULL is of no partition."""
+    partition, seen = (None, None) if row is None else row.values()
+    return Push(-1, -1) if partition is None or seen is None else Push(partition, seen)
 
 
 def visits(trains: Iterable[tuple[int, ...]]) -> Visits:

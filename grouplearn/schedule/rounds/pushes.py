@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -44,7 +45,7 @@ class Pushing(Course):
         self._rounds, self._clocks = rounds, workload.epochs * rounds
         self._parts = min(len(shares), MOST_PARTS)
         self._repeats = workload.pushes.get(unit.id, ())
-        self._begins_from = _pulls(self._repeats)
+        self._begins_from, self._pulled = _pulls(self._repeats), sorted({push.seen for push in self._repeats})
         fits = all(each < len(shares) and len(pulls) <= self._clocks for each, pulls in self._begins_from.items())
         require(fits, f"the pushes to repeat are not of the partitions that unit {unit.id} has")
         self._model: tuple[int, ...] = ()
@@ -164,16 +165,17 @@ class Pushing(Course):
         busy = {push.partition for push in self._working.values()} | {*self._todo}
         busy |= {each.push.partition for each in (*self._waiting, *self._applied)}
         free = [partition for partition in range(len(self._shares)) if partition not in busy]
-        begins = [partition for partition in free if self._may_work(partition)]
+        slowest = min(self._clock)
+        begins = [partition for partition in free if self._may_work(partition, slowest)]
         self._todo.update(dict.fromkeys(begins))
         return [*self._begin_apply(place), *map(self._work, begins)]
 
-    def _may_work(self, partition: int) -> bool:
+    def _may_work(self, partition: int, slowest: int) -> bool:
         clock = self._clock[partition]
         if self._repeating:
             pulls = self._begins_from.get(partition, [])
             return clock < len(pulls) and pulls[clock] == len(self._order)
-        return clock < self._clocks and clock - min(self._clock) <= self._staleness
+        return clock < self._clocks and clock - slowest <= self._staleness
 
     @property
     def _repeating(self) -> bool:
@@ -206,7 +208,8 @@ class Pushing(Course):
         if self._todo:
             return []
         first, waiting = len(self._order), {each.push.partition: each for each in self._waiting}
-        last = min((push.seen for push in self._repeats[first:] if push.seen > first), default=len(self._repeats))
+        at = bisect_right(self._pulled, first)
+        last = self._pulled[at] if at < len(self._pulled) else len(self._repeats)
         found: list[_Worked] = []
         for push in self._repeats[first:last]:
             if push.partition not in waiting:
