@@ -197,6 +197,8 @@ def test_what_all_push_to_0_is_0() -> None:
     for share in shares:
         found = with_push(found, change, float(share), Names(("w",), ("w",)))
     assert not found["w"].any()
+    endless = with_push({"w": np.array([np.inf])}, {"w": np.array([1.0])}, 0.5, Names(("w",), ("w",)))
+    assert endless["w"].item() == np.inf, "what has diverged does not look sound again"
     assert found["loss"].tolist() == [1.0, 1.0]
 
 

@@ -95,7 +95,8 @@ def with_push(part: Tensors, push: Tensors, share: float, names: Names) -> dict[
             start, moved = tensor.astype(np.float64), push[name].astype(np.float64)
             if name in names.summed:
                 after = start + share * moved
-                after = np.where(np.abs(after) <= _CANCELLED * np.abs(start), 0.0, after)
+                cancels = np.isfinite(start) & (np.abs(after) <= _CANCELLED * np.abs(start))
+                after = np.where(cancels, 0.0, after)
             else:
                 after = start + share * (moved - start)
             found[name] = after.astype(tensor.dtype)
