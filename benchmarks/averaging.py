@@ -7,6 +7,7 @@ in training that really happens, in this process: what a round of operator avera
 the simulated runtime, for the rows and columns that the sets have in the paper. Each system has the best learning rate of a few.
 
     python benchmarks/averaging.py [--part 0.25] [--only avazu flights] [--skip-large]
+    python benchmarks/averaging.py --staleness 0 1 2 4     # seconds of a clock of a parameter server: simulated, without training
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from grouplearn.runtime.simulated import Costs, simulate
 from grouplearn.schedule.averages import Averages
 from grouplearn.schedule.messages import Step, Unit
 from grouplearn.schedule.rounds.averaging import Averaging
+from grouplearn.schedule.rounds.parameter_server import ParameterServer
 from grouplearn.schedule.rounds.stages import neighbours
 from grouplearn.schedule.workload import Workload
 
@@ -218,17 +220,20 @@ def steps_to(found: Sequence[Curve], goal: float) -> int | None:
 # --- seconds: the operator's schedule on the simulated runtime -------------------------------------------------------------
 
 
-def simulated(data: Data, system: System, workers: int, bandwidth: float, uneven: float) -> dict[str, float]:
+def simulated(
+    real: tuple[int, int, float], system: System, workers: int, bandwidth: float, uneven: float, staleness: int = 0
+) -> dict[str, float]:
     """Return the seconds of a step, its bytes in all, and those that reach or leave the worker that moves most.
 
     ``uneven`` is the deviation of the logarithm of how long a partition's pass takes (stragglers).
     """
-    n_rows, n_columns, values = data.real
+    n_rows, n_columns, values = real
     share = 1.0 if system.every == 0 else 0.01
     known = SGD.coefficients
     seconds = n_rows * share * (known.gradient * values + known.row)
     size = 8.0 * n_columns
-    averages = Averages(workers, system.reduce, system.send)
+    averages = Averages(workers, system.reduce, system.send, staleness=staleness)
+    make = ParameterServer if staleness else Averaging
 
     def run(rounds: int) -> tuple[float, float]:
         work = Workload("sequential", (workers,), workers, rounds, 1, averages=averages)
@@ -237,7 +242,7 @@ def simulated(data: Data, system: System, workers: int, bandwidth: float, uneven
             state_bytes=lambda _: size, gradient_bytes=lambda _: size, bandwidth=bandwidth, latency=1e-3,
             overhead=lambda step: _late(step, uneven),
         )  # fmt: skip
-        found = simulate(Averaging([unit], work), workers, lambda _: 0.0, costs=costs)
+        found = simulate(make([unit], work), workers, lambda _: 0.0, costs=costs)
         return found.makespan, found.network_bytes
 
     (early, before), (late, after) = run(4), run(24)
@@ -271,7 +276,7 @@ def compared(data: Data, l2: float, workers: int, gigabits: float, uneven: float
     rows = []
     for system in chosen:
         found = steps_to(trained[system.name], goal)
-        moved = simulated(data, system, workers, gigabits * GIGABIT, uneven)
+        moved = simulated(data.real, system, workers, gigabits * GIGABIT, uneven)
         taken = None if found is None else found * moved["seconds"]
         row = {"set": data.name, "l2": l2, "workers": workers, "gigabits": gigabits, "system": system.name}
         most = {"steps": found, "seconds": taken, "most_steps": system.steps}
@@ -286,12 +291,30 @@ def compared(data: Data, l2: float, workers: int, gigabits: float, uneven: float
     return rows
 
 
+def clocks(names: list[str], staleness: list[int]) -> None:
+    """Print the seconds of an epoch of MLlib*'s passes as a parameter server has them, by staleness (Petuum with SSP)."""
+    (system,) = (each for each in systems(0.0) if each.name == "MLlib*")
+    for name in (each for each in names if each in SETS):
+        for workers, gigabits in ((8, 1.0), (32, 10.0)):
+            spans = [
+                simulated(SETS[name], system, workers, gigabits * GIGABIT, 0.4, each)["seconds"] for each in staleness
+            ]
+            shown = ", ".join(f"{each}: {span:.3g} s" for each, span in zip(staleness, spans, strict=True))
+            print(f"{name:8} {workers:4} workers {gigabits:3g} Gbps  {shown}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--part", type=float, default=1.0, help="share of the rows and columns of sets at 1/400")
     parser.add_argument("--only", nargs="+", choices=[*SETS, "flights"], default=[*SETS, "flights"])
     parser.add_argument("--skip-large", action="store_true", help="leave out 32, 64 and 128 workers")
+    parser.add_argument(
+        "--staleness", nargs="+", type=int, help="only this: a clock of a parameter server, by staleness"
+    )
     arguments = parser.parse_args()
+    if arguments.staleness:
+        clocks(arguments.only, arguments.staleness)
+        return
     results: list[Any] = []
     for name in arguments.only:
         data = flights(arguments.part) if name == "flights" else generated(name, arguments.part)
