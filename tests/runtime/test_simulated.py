@@ -139,7 +139,7 @@ def test_memory_is_rows_and_products_until_they_go() -> None:
 
 
 #: Operators that run every access pattern.
-IN_ORDER = [name for name in OPERATORS if name not in ("mop", "averaging", "coordinate_descent")]
+IN_ORDER = [name for name in OPERATORS if name not in ("mop", "averaging", "parameter_server", "coordinate_descent")]
 SHARES = [0.26, *(0.74 / math.fsum(1 / each for each in range(1, 18)) / each for each in range(1, 18))]
 
 
@@ -154,7 +154,7 @@ def test_gap_beats_what_loads_again_what_is_skewed_and_what_waits(access: Access
         for pack in range(12)
     ]
     seconds = {}
-    for name in [*IN_ORDER, *(("mop", "averaging") if access == "sequential" else ())]:
+    for name in [*IN_ORDER, *(("mop", "averaging", "parameter_server") if access == "sequential" else ())]:
         timeline = simulate(
             operator_of(name, units, work),
             8,
