@@ -227,7 +227,8 @@ class Pushing(Course):
         self._order += [each.push for each in self._applied]
         self._model, self._applied, self._apply = stage.products, (), None
         self._more = self._goes_on
-        if self._more and min(self._clock) < self._clocks:
+        # What ended the earlier run may have been applied together with pushes that came after it.
+        if self._repeating or (self._more and min(self._clock) < self._clocks):
             return self._go_on(place)
         return self._look()
 
