@@ -226,7 +226,7 @@ class Pushing(Course):
             self._products.drop(step)
         self._order += [each.push for each in self._applied]
         self._model, self._applied, self._apply = stage.products, (), None
-        self._more = self._goes_on
+        self._more = self._more and self._goes_on
         # What ended the earlier run may have been applied together with pushes that came after it.
         if self._repeating or (self._more and min(self._clock) < self._clocks):
             return self._go_on(place)
