@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from helpers.schedule_cluster import Cluster, Product, Rules, play
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from grouplearn.runtime.simulated import Costs, Timeline, simulate
@@ -170,7 +170,17 @@ def test_everything_is_pushed_once_whoever_is_lost_or_joins(case: Case, losses: 
     checked(case, case.played(losses, kept))
 
 
+#: The push that ends the training of unit 0 is applied together with one that comes after it.
+ENDS_EARLY = Case(
+    Workload("sequential", (60, 0), 6, 3, BLOCK, averages=Averages(6, staleness=1)),
+    (*(Unit(number, 0, (number,), 0) for number in (0, 1)), Unit(2, 1, (2,), 0)),
+    seed=5902,
+    stop=1,
+)
+
+
 @settings(max_examples=200, deadline=None)
+@example(case=ENDS_EARLY, losses=0, workers=2, seed=1, kept=0.0)
 @given(case=cases(), losses=st.integers(0, 6), workers=st.integers(1, 7), seed=st.integers(0, 99), kept=st.floats(0, 1))
 def test_a_recorded_order_is_repeated_on_any_workers(
     case: Case, losses: int, workers: int, seed: int, kept: float
