@@ -11,6 +11,7 @@ import duckdb
 import pytest
 
 import grouplearn
+from grouplearn.catalog.schema import SINCE, columns_lacking
 from grouplearn.errors import BindError, DataError
 from grouplearn.train.results.ledger import Ledger
 
@@ -164,10 +165,10 @@ def test_a_database_that_is_gone_is_asked_for(con: grouplearn.Connection) -> Non
 def test_models_of_earlier_versions_read_what_is_there_now(con: grouplearn.Connection) -> None:
     con.execute("USE shop")
     con.execute(TRAIN.format("p.m", "x", "t"))
-    con.execute("ALTER TABLE p.grouplearn.models DROP COLUMN search_path")
     con.execute("DROP TABLE p.grouplearn.factors")
-    for column in ("places", "nonzeros"):
-        con.execute(f"ALTER TABLE p.grouplearn.artifacts DROP COLUMN {column}")
+    for table in SINCE:
+        for column in columns_lacking(table, 3):
+            con.execute(f"ALTER TABLE p.grouplearn.{table} DROP COLUMN {column}")
     con.execute("UPDATE p.grouplearn.schema_version SET version = 3")
     con.execute("USE other; UPDATE other.t SET y = 2 WHERE y IS NULL")
     con.execute("RETRY FAILED MODEL p.m")
