@@ -37,6 +37,8 @@ _UNSET = '"NULL"'
 _SETS = re.compile(r'\bVARIABLE\s+("(?:[^"]|"")+"|\w+)', re.IGNORECASE)
 _NAME = r'(?:TABLE\s+)?(?:IF\s+(?:NOT\s+)?EXISTS\s+)?(?:[\w"]+\s*\.\s*)*"?(\w+)"?'
 _CREATES = re.compile(rf"\s*CREATE\s+(?:OR\s+REPLACE\s+)?TEMP(?:ORARY)?\s+(?:MACRO|FUNCTION)\s+{_NAME}", re.IGNORECASE)
+_UNDONE, _KEPT = (re.compile(rf"\s*(?:{words})\b", re.IGNORECASE) for words in ("ROLLBACK|ABORT", "COMMIT|END"))
+_TRANSACTION = "SELECT system.main.txid_current()"
 _DROPS = re.compile(rf"\s*DROP\s+(?:MACRO|FUNCTION)\s+{_NAME}", re.IGNORECASE)
 #: Sessions remembered at a time: those of statements that run, each known by its content.
 _REMEMBERED = 64
@@ -74,6 +76,8 @@ class Sessions:
     def __init__(self) -> None:
         self._known: OrderedDict[int, SessionState] = OrderedDict()
         self._macros: dict[str, str] = {}
+        #: What they were when the transaction began that has changed them, and is not over.
+        self._before: dict[str, str] | None = None
         self._variables: dict[str, str] = {}
         self._lock = threading.Lock()
 
@@ -112,9 +116,26 @@ class Sessions:
         """Remember what a text that has run creates of temporary macros: DuckDB does not tell their defaults."""
         for statement in connection.extract_statements(text):
             if created := _CREATES.match(statement.query):
+                self._begin_change(connection)
                 self._macros[created[1].casefold()] = statement.query
             elif dropped := _DROPS.match(statement.query):
+                self._begin_change(connection)
                 self._macros.pop(dropped[1].casefold(), None)
+            elif _UNDONE.match(statement.query):
+                self._macros, self._before = self._macros if self._before is None else self._before, None
+            elif _KEPT.match(statement.query):
+                self._before = None
+
+    def _begin_change(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Remember the macros as they are, once in a transaction, which ROLLBACK brings back; outside of one, none."""
+        try:
+            first, second = (connection.execute(_TRANSACTION).fetchall() for _ in range(2))  # outside, each is one
+        except duckdb.TransactionException:  # one that an error aborted
+            first = second = []
+        if first != second:
+            self._before = None
+        elif self._before is None:
+            self._before = dict(self._macros)
 
     def apply(self, number: int | None, cursor: duckdb.DuckDBPyConnection) -> None:
         """Let a cursor read expressions as the session of that number does; None: it does so already."""

@@ -205,7 +205,7 @@ class Predictor:
     def _scorer(self, cursor: duckdb.DuckDBPyConnection, caller: Caller, reference: str) -> Scorer:
         if self._looked != caller or not caller.is_known:
             here = attachments_of(cursor)
-            self.guard.refuse_hidden(cursor, here)
+            self.guard.refuse_hidden(cursor, here, of=self._connection())
             self.guard.note(here, caller)
             self._looked = caller
         if self._found.transaction != caller.transaction:

@@ -6,7 +6,7 @@ import hashlib
 import re
 import shutil
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -461,12 +461,12 @@ def test_functions_are_listed_where_a_macro_may_be_there_that_was_not(
         con.execute(table.format(""))
         for statement in statements:
             con.execute(statement).fetchall()
-        assert len(listings) == 1
+        assert len(listings) == 2  # once by the connection, once by the cursor of predict
         con.execute("CREATE SCHEMA s;" + table.format("s."))
         for name in ("n", "o"):
             con.execute(TRAIN.format(f"s.{name}", "x"))
         con.execute("EVALUATE MODEL s.n ON t").fetchall()
-        assert listings[1:] == [{("b", "main"), ("b", "grouplearn"), ("b", "s")}]
+        assert listings[2:] == [{("b", "main"), ("b", "grouplearn"), ("b", "s")}]
 
 
 def test_a_file_that_a_database_in_memory_attaches_is_looked_at(tmp_path: Path) -> None:
@@ -479,3 +479,52 @@ def test_a_file_that_a_database_in_memory_attaches_is_looked_at(tmp_path: Path) 
         with grouplearn.connect(progress=None) as con:
             con.execute(attach)
             assert "hides DuckDB's own" in refusal(con, TRAIN.format("m", "x"))
+
+
+MODEL = "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t GROUP BY lower(g) AS g VALIDATE NONE"
+
+
+@pytest.fixture
+def letters() -> Iterator[grouplearn.Connection]:
+    """Groups by a function of a text, and a model of them."""
+    with grouplearn.connect(progress=None) as connection:
+        connection.execute(
+            "CREATE TABLE t AS SELECT ['A', 'b'][1 + i % 2] AS g, i AS x, 2 * i AS y FROM range(60) AS r(i)"
+        )
+        connection.execute(MODEL)
+        yield connection
+
+
+def predicted(con: grouplearn.Connection) -> list[Any]:
+    """Return of how many rows the macro and ``predict_value`` know the group."""
+    asked = ("SELECT count(prediction) FROM m_predict(t)", "SELECT count(predict_value('m', t)) FROM t")
+    return [con.execute(each).fetchall()[0][0] for each in asked]
+
+
+@pytest.mark.parametrize("undo", ["ROLLBACK", "rollback()", "error"])
+@pytest.mark.parametrize("before", [False, True])
+def test_temporary_macros_are_taken_back_with_their_transaction(
+    letters: grouplearn.Connection, undo: str, before: bool
+) -> None:
+    if before:
+        letters.execute("CREATE TEMP MACRO lower(s) AS 'none'")
+    letters.execute("BEGIN")
+    letters.execute("DROP MACRO lower; " if before else "CREATE TEMP MACRO lower(s) AS upper(s)")
+    assert predicted(letters) == ([60, 60] if before else [0, 0])
+    if undo == "error":
+        with pytest.raises(duckdb.Error):
+            letters.execute("SELECT nothing")
+    letters.rollback() if undo == "rollback()" else letters.execute("ROLLBACK")
+    assert predicted(letters) == ([0, 0] if before else [60, 60])
+    letters.execute("BEGIN; CREATE OR REPLACE TEMP MACRO lower(s) AS 'b'; COMMIT; BEGIN; ROLLBACK")
+    assert predicted(letters) == [60, 60]
+
+
+def test_what_predict_sees_of_macros_is_not_what_statements_see(letters: grouplearn.Connection) -> None:
+    letters.execute("BEGIN; CREATE MACRO lower(s) AS 'zz'")
+    assert letters.execute("SELECT count(predict_value('m', t)) FROM t").fetchall() == [(60,)]
+    assert "hides DuckDB's own" in refusal(letters, MODEL.replace("MODEL m", "MODEL n"))
+    letters.execute("ROLLBACK; CREATE MACRO lower(s) AS 'zz'; BEGIN; DROP MACRO lower")
+    assert letters.execute("EVALUATE MODEL m ON t").fetchall()
+    with pytest.raises(duckdb.Error, match="hides DuckDB's own"):
+        letters.execute("SELECT count(predict_value('m', t)) FROM t").fetchall()

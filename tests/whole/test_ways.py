@@ -215,3 +215,29 @@ def test_every_built_in_way_has_its_learners_name_tasks_and_form() -> None:
             )
             assert registry.by_way(each.way) is not None
             assert registry.way(name, [{"solver": each.solver}]).way == each.way
+
+
+def test_that_nothing_is_left_to_gain_is_said_where_it_is_known() -> None:
+    """Of coordinate descent with l2; never of a model of an earlier epoch than the last."""
+    train = (
+        "TRAIN OR REPLACE MODEL m USING logistic_regression PREDICT k FEATURES (x, x2) FROM r VALIDATE {} WITH ("
+        "solver = 'coordinate_descent', l2 = {}, epochs = {}{})"
+    )
+    with grouplearn.connect(progress=None) as con:
+        con.execute(
+            "CREATE TABLE r AS SELECT sin(i) AS x, cos(7 * i) AS x2, sin(i) + 2 * cos(i * i) > 0.1 AS k,"
+            " i % 3 = 0 AS v FROM range(600) AS r(i)"
+        )
+
+        def converged(rows: str, l2: float, epochs: int, more: str = "") -> bool | None:
+            con.execute(train.format(rows, l2, epochs, more)).fetchall()
+            found: bool | None = con.execute("SELECT converged FROM m").fetchall()[0][0]
+            return found
+
+        assert converged("NONE", 1.0, 1000) is True
+        assert converged("NONE", 1.0, 1) is False
+        assert converged("NONE", 0.0, 1000) is None
+        assert converged("NONE", 0.0, 1) is False
+        assert converged("WHERE v", 1.0, 1000, ", early_stopping = 1") in (True, None)
+        trial = con.execute("SELECT converged, epochs, (SELECT max(epoch) FROM m_curves) FROM m").fetchall()[0]
+        assert trial[0] is (None if trial[1] < trial[2] else True)

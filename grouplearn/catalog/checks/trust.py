@@ -54,20 +54,27 @@ class Guard:
         """Whether ``SET grouplearn_trust = true`` holds."""
         return bool(self.settings.get("trust"))
 
-    def refuse_hidden(self, con: duckdb.DuckDBPyConnection, attachments: Attachments | None = None) -> None:
+    def refuse_hidden(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        attachments: Attachments | None = None,
+        of: duckdb.DuckDBPyConnection | None = None,
+    ) -> None:
         """Raise NotTrusted where a macro of a file hides a function of DuckDB's; ``attachments`` are the connection's now.
 
         Only SQL that runs on this connection can make one after a file was attached, and ``forget`` is told of that: what was
         found before is so where the same databases are attached and names are looked for in the same places. To list all
-        functions takes DuckDB as long as a small query does ten times.
+        functions takes DuckDB as long as a small query does ten times. ``con`` may be a cursor ``of`` the connection, which sees
+        what is committed alone: what one of the two has found says nothing of the other.
         """
         if self.trusting:
             return
         now = attachments or attachments_of(con)
-        if now.meaning not in self._clear:
-            if not self._is_new(con, now):
+        place = of is not None, now.meaning
+        if place not in self._clear:
+            if not self._is_new(of or con, now):
                 self._refuse_macros(con, set(search_path.here(now)))
-            self._clear.add(now.meaning)
+            self._clear.add(place)
 
     def refuse_hidden_in(
         self, con: duckdb.DuckDBPyConnection, catalog: str, schema: str, attachments: Attachments

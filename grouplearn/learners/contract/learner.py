@@ -156,6 +156,11 @@ class Learner(Protocol):
         del config
         return None
 
+    def knows_its_end(self, config: Config) -> bool:
+        """Return whether training that ends by itself has nothing left to gain, and does not only guess so."""
+        del config
+        return True
+
     def judged_by(self, config: Config, task: Task) -> str | None:
         """Return the metric of the loss of a config, None where there is none."""
         del config

@@ -82,13 +82,22 @@ def conclude(
     for index, (number, fit) in enumerate(zip(numbers, settled.fits, strict=True)):
         model, place = models[index], places.get(alike[index])
         measured, after = ({} if place is None else _column(finished, place) for finished in (train, valid))
-        converged = bool(training.state.done[index]) if pack.learner.access.converges else None
+        converged = _converged(pack, training, index, fit.epochs)
         trial = TrialResult(
             number, "done", None, fit.epochs, seconds / len(numbers), measured, after, converged=converged
         )
         trial = _trial(pack, fit, model, trial, keep_model)
         trials.append(_as_far_as_it_came(pack, settled, index, trial))
     return tuple(trials)
+
+
+def _converged(pack: Pack, training: Training, index: int, epochs: int) -> bool | None:
+    """Return whether a config ended because nothing was left to gain; None where that cannot be known, as of a model of an
+    earlier epoch, which early stopping kept."""
+    learner, config = pack.learner, pack.configs[index]
+    if not learner.access.converges or (pack.patience is not None and epochs < training.epochs):
+        return None
+    return (True if learner.knows_its_end(config) else None) if training.state.done[index] else False
 
 
 def _as_far_as_it_came(pack: Pack, training: Training, index: int, trial: TrialResult) -> TrialResult:

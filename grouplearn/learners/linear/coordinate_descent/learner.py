@@ -61,6 +61,10 @@ class CoordinateDescentLearner(LinearLearner, RoundsLearner):
         """Raise ValueError, with a reason a user understands, for labels (...,) that the loss cannot have."""
         del y, weight
 
+    def knows_its_end(self, config: Config) -> bool:
+        """Return whether there is l2, with which slopes bound what is left; gains alone may be small for thousands of epochs."""
+        return bool(config.get("l2", {each.name: each.default for each in self.hyperparameters}["l2"]))
+
     def pack_key(self, config: Config) -> tuple[Value, ...]:
         """Return (blocks, fit_intercept, selection): these set the shape of the state.
 
