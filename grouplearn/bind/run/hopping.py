@@ -23,8 +23,10 @@ def settle(checker: SqlChecker, options: tuple[Option, ...], run: dict[str, Any]
     repeats = ("replay",) if run.get("operator", "auto") == "parameter_server" else ()
     own = next((name for name in _OWN if name in given and name not in repeats), None)
     if own is not None and run.get("operator", "auto") != "mop":
-        message = f"{own} is an option of operator mop, and this statement is run by {_operator(run)}"
-        raise checker.error(message, given[own].name.span, "Add operator = 'mop'.")
+        takes = "operators mop and parameter_server" if own == "replay" else "operator mop"
+        message = f"{own} is an option of {takes}, and this statement is run by {_operator(run)}"
+        hint = "Name the operator of the run that is repeated." if own == "replay" else "Add operator = 'mop'."
+        raise checker.error(message, given[own].name.span, hint)
 
 
 def _operator(run: Mapping[str, Any]) -> str:
