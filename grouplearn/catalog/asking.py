@@ -29,6 +29,7 @@ PREDICTION = (
 #: What tells a connection's transactions apart. Their ids do, too, but the function for them is volatile: with it DuckDB
 #: predicts once for each field that is asked for, and refuses windows that are ordered by a prediction.
 TRANSACTION = "system.main.epoch_us(system.main.transaction_timestamp())"
+#: Of what may change what names mean, a table or a view that is made, changed or dropped makes no macro.
 _MAY_MAKE_MACROS = re.compile(
     r"(?:\b(?:macro|function|attach|detach|copy|import|load|commit|rollback|abort|execute|pragma|call)|(?:^|;)\s*end)\b",
     re.IGNORECASE,

@@ -37,9 +37,10 @@ _UNSET = '"NULL"'
 _SETS = re.compile(r'\bVARIABLE\s+("(?:[^"]|"")+"|\w+)', re.IGNORECASE)
 _NAME = r'(?:TABLE\s+)?(?:IF\s+(?:NOT\s+)?EXISTS\s+)?(?:[\w"]+\s*\.\s*)*"?(\w+)"?'
 _CREATES = re.compile(rf"\s*CREATE\s+(?:OR\s+REPLACE\s+)?TEMP(?:ORARY)?\s+(?:MACRO|FUNCTION)\s+{_NAME}", re.IGNORECASE)
-_UNDONE, _KEPT = (re.compile(rf"\s*(?:{words})\b", re.IGNORECASE) for words in ("ROLLBACK|ABORT", "COMMIT|END"))
-_TRANSACTION = "SELECT system.main.txid_current()"
 _DROPS = re.compile(rf"\s*DROP\s+(?:MACRO|FUNCTION)\s+{_NAME}", re.IGNORECASE)
+#: What begins or ends a transaction.
+_CONTROLS = re.compile(r"\s*(?:(?P<begun>BEGIN|START)|(?P<undone>ROLLBACK|ABORT)|COMMIT|END)\b", re.IGNORECASE)
+_TRANSACTION = "SELECT system.main.txid_current()"
 #: Sessions remembered at a time: those of statements that run, each known by its content.
 _REMEMBERED = 64
 
@@ -114,28 +115,20 @@ class Sessions:
 
     def notice(self, connection: duckdb.DuckDBPyConnection, text: str) -> None:
         """Remember what a text that has run creates of temporary macros: DuckDB does not tell their defaults."""
-        for statement in connection.extract_statements(text):
-            if created := _CREATES.match(statement.query):
-                self._begin_change(connection)
-                self._macros[created[1].casefold()] = statement.query
-            elif dropped := _DROPS.match(statement.query):
-                self._begin_change(connection)
+        queries = [statement.query for statement in connection.extract_statements(text)]
+        for number, query in enumerate(queries):
+            created, dropped = _CREATES.match(query), _DROPS.match(query)
+            if created or dropped:
+                inside = _was_inside(connection, queries[number + 1 :])
+                self._before = (dict(self._macros) if self._before is None else self._before) if inside else None
+            if created:
+                self._macros[created[1].casefold()] = query
+            elif dropped:
                 self._macros.pop(dropped[1].casefold(), None)
-            elif _UNDONE.match(statement.query):
-                self._macros, self._before = self._macros if self._before is None else self._before, None
-            elif _KEPT.match(statement.query):
+            elif control := _CONTROLS.match(query):
+                if control["undone"] and self._before is not None:
+                    self._macros = self._before
                 self._before = None
-
-    def _begin_change(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Remember the macros as they are, once in a transaction, which ROLLBACK brings back; outside of one, none."""
-        try:
-            first, second = (connection.execute(_TRANSACTION).fetchall() for _ in range(2))  # outside, each is one
-        except duckdb.TransactionException:  # one that an error aborted
-            first = second = []
-        if first != second:
-            self._before = None
-        elif self._before is None:
-            self._before = dict(self._macros)
 
     def apply(self, number: int | None, cursor: duckdb.DuckDBPyConnection) -> None:
         """Let a cursor read expressions as the session of that number does; None: it does so already."""
@@ -148,6 +141,18 @@ class Sessions:
         for macro in tuple(self._macros.values()):
             cursor.execute(macro)
         state.apply(cursor)
+
+
+def _was_inside(connection: duckdb.DuckDBPyConnection, after: list[str]) -> bool:
+    """Return whether a statement ran in a transaction that lasted, by those ``after`` it in the same text, or as it is now."""
+    control = next(filter(None, map(_CONTROLS.match, after)), None)
+    if control is not None:
+        return control["begun"] is None
+    try:
+        first, second = (connection.execute(_TRANSACTION).fetchall() for _ in range(2))  # outside, each is one
+    except duckdb.TransactionException:  # it is one that an error has aborted
+        return True
+    return bool(first == second)
 
 
 def _state(settings: Any, variables: Any) -> SessionState:

@@ -516,6 +516,11 @@ def test_temporary_macros_are_taken_back_with_their_transaction(
             letters.execute("SELECT nothing")
     letters.rollback() if undo == "rollback()" else letters.execute("ROLLBACK")
     assert predicted(letters) == ([0, 0] if before else [60, 60])
+    letters.execute("BEGIN; CREATE OR REPLACE TEMP MACRO lower(s) AS 'none'; ROLLBACK")
+    assert predicted(letters) == ([0, 0] if before else [60, 60])
+    letters.execute("CREATE OR REPLACE TEMP MACRO lower(s) AS 'b'; BEGIN")
+    letters.execute("ROLLBACK")
+    assert predicted(letters) == [60, 60]
     letters.execute("BEGIN; CREATE OR REPLACE TEMP MACRO lower(s) AS 'b'; COMMIT; BEGIN; ROLLBACK")
     assert predicted(letters) == [60, 60]
 

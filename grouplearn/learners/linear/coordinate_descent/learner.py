@@ -63,7 +63,7 @@ class CoordinateDescentLearner(LinearLearner, RoundsLearner):
 
     def knows_its_end(self, config: Config) -> bool:
         """Return whether there is l2, with which slopes bound what is left; gains alone may be small for thousands of epochs."""
-        return bool(config.get("l2", {each.name: each.default for each in self.hyperparameters}["l2"]))
+        return bool(config.get(self.l2.name, self.l2.default))
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:
         """Return (blocks, fit_intercept, selection): these set the shape of the state.
