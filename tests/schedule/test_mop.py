@@ -5,6 +5,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 
 import pytest
+from helpers.schedule_cases import rules_of, units_of
 from helpers.schedule_cluster import Cluster, Rules, State, play
 from helpers.thorough import enough
 from hypothesis import given, settings
@@ -29,14 +30,7 @@ class Case:
     stop: int
 
     def rules(self, **more: object) -> Rules:
-        rules = Rules(
-            blocks=self.workload.blocks_of,
-            epochs=self.workload.epochs,
-            sequential=True,
-            stops=lambda unit, epoch: epoch >= self.stop + unit.id % 2,
-            evaluate_epochs=self.workload.evaluate_epochs,
-        )
-        return replace(rules, **more)
+        return rules_of(self.workload, self.stop, **more)
 
     def epochs(self, unit: Unit) -> int:
         return min(self.workload.epochs, self.stop + unit.id % 2 + 1)
@@ -50,11 +44,7 @@ class Case:
 def cases(draw: st.DrawFn, schedulers: tuple[str, ...] = ("randomized", "vector")) -> Case:
     groups = draw(st.lists(st.sampled_from([0, 1, 9, 11, 25, 60, 200, 400]), min_size=1, max_size=4))
     packs = draw(st.lists(st.integers(0, 4), min_size=len(groups), max_size=len(groups)))
-    homes = [group for group, number in enumerate(packs) for _ in range(number)]
-    units = tuple(
-        Unit(number, group, (number,), draw(st.integers(-1, 0)), draw(st.sampled_from([0.0, 1.0, 5.0])))
-        for number, group in enumerate(homes)
-    )
+    units = units_of(draw, packs)
     if draw(st.booleans()):
         groups, others = [*groups, 3], (len(groups),)
         units = tuple(replace(unit, others=others) if unit.group == 0 else unit for unit in units)

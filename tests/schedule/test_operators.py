@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 import pytest
+from helpers.schedule_cases import rules_of, units_of
 from helpers.schedule_cluster import Cluster, Rules, State, play
 from helpers.thorough import enough
 from hypothesis import given, settings
@@ -51,15 +52,7 @@ class Case:
     stop: int
 
     def rules(self, **more: object) -> Rules:
-        workload = self.workload
-        rules = Rules(
-            blocks=lambda unit: workload.blocks_of(unit),
-            epochs=workload.epochs,
-            sequential=workload.access == "sequential",
-            stops=lambda unit, epoch: epoch >= self.stop + unit.id % 2,
-            evaluate_epochs=workload.evaluate_epochs,
-        )
-        return replace(rules, **more)
+        return rules_of(self.workload, self.stop, **more)
 
     def epochs(self, unit: Unit) -> int:
         return min(self.workload.epochs, self.stop + unit.id % 2 + 1)
@@ -70,14 +63,10 @@ def cases(draw: st.DrawFn, access: AccessName | None = None) -> Case:
     groups = draw(st.lists(st.sampled_from([0, 1, 9, 10, 11, 25, 60, 200]), min_size=1, max_size=6))
     packs = draw(st.lists(st.integers(0, 3), min_size=len(groups), max_size=len(groups)))
     beside = draw(st.booleans())
-    homes = [group for group, number in enumerate(packs) for _ in range(number)]
     rows, others = [*groups], ()
     if beside:
         rows, others = [*groups, 3, 4], (len(groups), len(groups) + 1)
-    units = tuple(
-        Unit(number, group, (number,), draw(st.integers(-1, 1)), draw(st.sampled_from([0.0, 1.0, 5.0])))
-        for number, group in enumerate(homes)
-    )
+    units = units_of(draw, packs, folds=2)
     units = tuple(replace(unit, others=others) if unit.group == 0 else unit for unit in units)
     workload = Workload(
         access or draw(st.sampled_from(ACCESS)),

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from helpers.schedule_cluster import Cluster, Product, Rules, play
+from helpers.schedule_cases import rules_of, units_of
+from helpers.schedule_cluster import Cluster, Product, play
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -116,13 +117,7 @@ class Case:
     stop: int
 
     def played(self, losses: int = 0, kept: float = 0.5, **more: Any) -> Servers:
-        rules = Rules(
-            blocks=self.workload.blocks_of,
-            epochs=self.workload.epochs,
-            stops=lambda unit, epoch: epoch >= self.stop + unit.id % 2,
-            sequential=True,
-        )
-        cluster = Servers(ParameterServer(self.units, self.workload), replace(rules, **more))
+        cluster = Servers(ParameterServer(self.units, self.workload), rules_of(self.workload, self.stop, **more))
         play(cluster, self.seed, self.workload.workers, losses, kept)
         return cluster
 
@@ -131,11 +126,7 @@ class Case:
 def cases(draw: st.DrawFn) -> Case:
     groups = draw(st.lists(st.sampled_from([0, 9, 25, 60, 200]), min_size=1, max_size=3))
     packs = draw(st.lists(st.integers(0, 3), min_size=len(groups), max_size=len(groups)))
-    homes = [group for group, number in enumerate(packs) for _ in range(number)]
-    units = tuple(
-        Unit(number, group, (number,), draw(st.integers(-1, 0)), draw(st.sampled_from([0.0, 1.0, 5.0])))
-        for number, group in enumerate(homes)
-    )
+    units = units_of(draw, packs)
     averages = Averages(draw(st.integers(1, 9)), staleness=draw(st.integers(1, 3)))
     workers, epochs = draw(st.integers(1, 6)), draw(st.integers(1, 5))
     workload = Workload("sequential", tuple(groups), workers, epochs, BLOCK, averages=averages)

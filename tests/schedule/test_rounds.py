@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from helpers.schedule_cluster import Cluster, Product, Rules, play
+from helpers.schedule_cases import rules_of, units_of
+from helpers.schedule_cluster import Cluster, Product, play
 from helpers.thorough import enough
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -139,14 +140,7 @@ class Case:
     stop: int
 
     def played(self, losses: int = 0, kept: float = 0.5, **more: Any) -> Averagers:
-        rules = Rules(
-            blocks=self.workload.blocks_of,
-            epochs=self.workload.epochs,
-            stops=lambda unit, epoch: epoch >= self.stop + unit.id % 2,
-            evaluate_epochs=self.workload.evaluate_epochs,
-            sequential=True,
-        )
-        cluster = Averagers(Averaging(self.units, self.workload), replace(rules, **more))
+        cluster = Averagers(Averaging(self.units, self.workload), rules_of(self.workload, self.stop, **more))
         play(cluster, self.seed, self.workload.workers, losses, kept)
         return cluster
 
@@ -155,11 +149,7 @@ class Case:
 def cases(draw: st.DrawFn) -> Case:
     groups = draw(st.lists(st.sampled_from([0, 1, 9, 11, 25, 60, 200]), min_size=1, max_size=4))
     packs = draw(st.lists(st.integers(0, 3), min_size=len(groups), max_size=len(groups)))
-    homes = [group for group, number in enumerate(packs) for _ in range(number)]
-    units = tuple(
-        Unit(number, group, (number,), draw(st.integers(-1, 0)), draw(st.sampled_from([0.0, 1.0, 5.0])))
-        for number, group in enumerate(homes)
-    )
+    units = units_of(draw, packs)
     workload = Workload(
         "sequential",
         tuple(groups),
