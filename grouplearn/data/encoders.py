@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
 
 from grouplearn.data.dataset import Dataset, FeatureArray, Item, RowNumbers
 from grouplearn.data.encoding.columns import Columns, Piece
@@ -129,6 +128,8 @@ def _write(x: FeatureArray, replays: Sequence[Replay], starts: Sequence[int], co
 
 def _sparse(pieces: Sequence[Piece], starts: Sequence[int]) -> Matrix:
     """Return the pieces side by side: of each row those of the first item, then those of the second, and so on."""
+    import scipy.sparse  # takes a while to import, and only sparse rows need it
+
     parts = [piece.nonzeros() for piece in pieces]
     indptr = np.concatenate([[0], np.cumsum(sum(counts for counts, _, _ in parts))])
     column, value = np.empty(indptr[-1], np.int64), np.empty(indptr[-1])

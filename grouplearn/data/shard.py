@@ -7,15 +7,17 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
+
+if TYPE_CHECKING:  # it takes a while to import, and only sparse rows need it
+    import scipy.sparse
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 FeatureArray: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
-Matrix: TypeAlias = FeatureArray | scipy.sparse.csr_matrix
+Matrix: TypeAlias = "FeatureArray | scipy.sparse.csr_matrix"
 RowNumbers: TypeAlias = npt.NDArray[np.int64]
 
 #: Rows per block. Blocks are cut from a group's training rows, so they depend on the data alone, never on workers.

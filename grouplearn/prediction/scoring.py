@@ -13,7 +13,6 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import scipy.sparse
 
 from grouplearn.catalog.checks.unreadable import features, unreadable
 from grouplearn.catalog.models import StoredModel
@@ -218,8 +217,8 @@ def _runs(group: Codes) -> list[tuple[int, npt.NDArray[np.int64]]]:
     return list(zip(numbers.tolist(), np.split(order, first[1:]), strict=True))
 
 
-def _finite_rows(x: Any) -> npt.NDArray[np.int64]:
-    if scipy.sparse.issparse(x):
+def _finite_rows(x: Matrix) -> npt.NDArray[np.int64]:
+    if not isinstance(x, np.ndarray):
         bad = np.zeros(x.shape[0], dtype=bool)
         bad[np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))[~np.isfinite(x.data)]] = True
         return np.flatnonzero(~bad)

@@ -94,7 +94,7 @@ class Session:
             with as_database_errors(), heard(self._cancelled.is_set), rare_collections(), self._databases.statement():
                 if not isinstance(statement, SetOption):
                     self._guard.refuse_hidden(self._connection, self._databases.attachments())
-                tidy(self._connection)
+                tidy(self._connection, self._databases.attachments)
                 if "getvariable" in text.casefold():
                     self.expect_variables()
                 bound, checker = bind_parameters(statement, parameters), SqlChecker(self._connection, text)
@@ -142,10 +142,11 @@ class Session:
     def settle(self) -> None:
         """Remove what durable runs have left in a transaction that has been committed since."""
         if self._left:
+            from grouplearn.catalog.checks.attached import attachments_of
             from grouplearn.statements.workflow.finishing import tidy
 
             with self._connection.cursor() as other:
-                tidy(other)
+                tidy(other, lambda: attachments_of(other))
 
     def notice(self, text: str) -> None:
         """Take note of SQL that has run on the connection and may have changed what names mean, temporary macros among them."""

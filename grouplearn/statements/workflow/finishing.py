@@ -5,12 +5,14 @@ A TRAIN inside the user's transaction may be undone, and then the directory is a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import duckdb
 
 from grouplearn.bind.sql.outside import Outside
+from grouplearn.catalog.checks.attached import Attachments
 from grouplearn.catalog.schema import has_schema, table
 from grouplearn.data.files.own_files import NotOwn
 from grouplearn.data.files.run_directory import MANIFEST, RunDirectory, durable_runs, identity_of, runs_of
@@ -24,15 +26,16 @@ def finish(directory: RunDirectory, databases: Databases) -> None:
         directory.remove()
 
 
-def tidy(connection: duckdb.DuckDBPyConnection) -> None:
+def tidy(connection: duckdb.DuckDBPyConnection, attachments: Callable[[], Attachments]) -> None:
     """Remove the directories of runs whose models are committed in one of the attached databases."""
     outside = Outside(connection)
     with suppress(duckdb.Error):  # in a transaction that an error aborted nothing can be asked
-        query = "SELECT database_name, path FROM system.main.duckdb_databases() WHERE path IS NOT NULL AND NOT readonly"
-        for catalog, file in connection.execute(query).fetchall():
-            runs = _finished(runs_of(file))
-            if runs and outside.refusal(runs_of(file)) is None:
-                _tidy(connection, catalog, runs)
+        for each in attachments().attached:
+            if each.path is None or each.read_only:
+                continue
+            runs = _finished(runs_of(each.path))
+            if runs and outside.refusal(runs_of(each.path)) is None:
+                _tidy(connection, each.name, runs)
 
 
 def _finished(parent: Path) -> list[Path]:

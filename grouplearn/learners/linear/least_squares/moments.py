@@ -6,9 +6,10 @@ beside its spread keeps its digits.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
 
 from grouplearn.data.shard import FloatArray, Matrix, Stack
 from grouplearn.kernels.linear import moments as kernels
@@ -30,7 +31,7 @@ def block_moments(x: Matrix, targets: FloatArray, weight: FloatArray, gram: bool
     ``total`` Σw, ``mean`` (d,), ``target_mean`` (t,), ``square`` Σw(x−x̄)² (d,), ``cross`` Σw(x−x̄)(t−t̄)' (d, t),
     ``target_gram`` (t, t) and, if ``gram``, ``gram`` Σw(x−x̄)(x−x̄)' (d, d).
     """
-    if not scipy.sparse.issparse(x):
+    if isinstance(x, np.ndarray):
         found = kernels.of_rows(x, targets, weight, np.array([0, len(weight)]), gram=gram)
         return {name: np.asarray(value[0]) for name, value in found.items()}
     of_targets = kernels.of_rows(np.empty((len(weight), 0)), targets, weight, np.array([0, len(weight)]), gram=False)
@@ -47,7 +48,7 @@ def block_moments(x: Matrix, targets: FloatArray, weight: FloatArray, gram: bool
 
 
 def _sparse_moments(
-    x: scipy.sparse.csr_matrix, mean: FloatArray, weight: FloatArray, targets: FloatArray, gram: bool
+    x: Any, mean: FloatArray, weight: FloatArray, targets: FloatArray, gram: bool
 ) -> dict[str, FloatArray]:
     """Columns stored in every row are centred in place of their values; the zeros of the others stay implicit."""
     stored = np.bincount(x.indices, minlength=x.shape[1])
@@ -63,10 +64,8 @@ def _sparse_moments(
     cross = np.asarray(shifted.T @ targets)
     if not gram:
         return {"cross": cross, "square": squares}
-    root = np.sqrt(weight)
-    scaled = scipy.sparse.csr_matrix(
-        (shifted.data * np.repeat(root, np.diff(x.indptr)), shifted.indices, shifted.indptr), shape=x.shape
-    )
+    scaled = shifted.copy()
+    scaled.data = shifted.data * np.repeat(np.sqrt(weight), np.diff(x.indptr))
     product = (scaled.T @ scaled).toarray() - weight.sum() * np.outer(remaining, remaining)
     np.fill_diagonal(product, squares)
     return {"cross": cross, "square": squares, "gram": product}

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.learners.contract.state import Tensors
@@ -26,7 +25,7 @@ def of_block(x: Any, y: FloatArray, weight: FloatArray) -> Tensors:
     everywhere = np.bincount(x.indices, minlength=x.shape[1]) == x.shape[0]
     shift = np.where(everywhere, sums["mean"], 0.0)
     shifted, root = x.data - shift[x.indices], np.repeat(np.sqrt(weight), np.diff(x.indptr))
-    scaled = scipy.sparse.csr_matrix((shifted * root, x.indices, x.indptr), shape=x.shape)
+    scaled = _matrix((shifted * root, x.indices, x.indptr), x.shape)
     left = np.bincount(x.indices, shifted * root * root, minlength=x.shape[1]) / sums["total"]
     beyond = np.where(everywhere, left, sums["mean"])
     return {**sums, "shift": shift, "beyond": beyond, **_stored(scaled.T @ scaled)}
@@ -55,7 +54,7 @@ def about_zero(sums: Tensors) -> Tensors:
 def products(sums: Tensors) -> Any:
     """Return P as a sparse matrix."""
     size = sums["shift"].size
-    return scipy.sparse.csr_matrix(tuple(sums[name] for name in _PARTS), shape=(size, size))
+    return _matrix(tuple(sums[name] for name in _PARTS), (size, size))
 
 
 def dense(sums: Tensors) -> Tensors:
@@ -72,8 +71,8 @@ def _about(sums: Tensors, shift: FloatArray) -> Any:
     change = sums["shift"] - shift
     if not change.any():
         return products(sums)
-    step = scipy.sparse.csr_matrix(change[:, None])
-    mixed = step @ scipy.sparse.csr_matrix((sums["total"] * (sums["beyond"] + 0.5 * change))[None, :])
+    step = _matrix(change[:, None])
+    mixed = step @ _matrix((sums["total"] * (sums["beyond"] + 0.5 * change))[None, :])
     return products(sums) + mixed + mixed.T
 
 
@@ -81,3 +80,10 @@ def _stored(product: Any) -> Tensors:
     rows = product.tocsr()
     rows.sort_indices()
     return dict(zip(_PARTS, (rows.data, rows.indices, rows.indptr), strict=True))
+
+
+def _matrix(values: Any, shape: tuple[int, int] | None = None) -> Any:
+    """Return a matrix in compressed rows of what scipy makes one of."""
+    import scipy.sparse  # takes a while to import, and only sparse rows need it
+
+    return scipy.sparse.csr_matrix(values, shape=shape)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-import scipy.sparse
 
 from grouplearn.data.shard import FloatArray, Matrix, Shard
 from grouplearn.kernels import networks
@@ -45,7 +44,7 @@ def steepness(block: kernel.Rows) -> float:
 
 def _squares(x: Matrix) -> FloatArray:
     """Return ‖x‖² of each row (n,), summed in the order of columns, of dense and sparse rows alike."""
-    if isinstance(x, scipy.sparse.csr_matrix):
+    if not isinstance(x, np.ndarray):
         squares: FloatArray = x.astype(np.float64).power(2) @ np.ones(x.shape[1])
         return squares
     squares = np.zeros(len(x))

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
 
 from grouplearn.data.memory import give_back
 from grouplearn.data.shard import FloatArray, Matrix, RowNumbers, Shard, StoredShard
@@ -109,6 +108,8 @@ def _columns(parts: Iterator[Matrix], n_rows: int) -> list[tuple[npt.NDArray[np.
     """Return of each column the values that are no zeros, and their rows; the parts have ``n_rows`` rows together."""
     first = next(parts)
     if not isinstance(first, np.ndarray):
+        import scipy.sparse  # takes a while to import, and only sparse rows need it
+
         by_column = scipy.sparse.vstack([first, *parts]).tocsc()
         by_column.sort_indices()
         bounds = zip(by_column.indptr[:-1].tolist(), by_column.indptr[1:].tolist(), strict=True)

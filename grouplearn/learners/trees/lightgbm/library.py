@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
 
 from grouplearn.data.shard import Matrix
 from grouplearn.learners.contract.state import FloatArray
@@ -99,7 +98,7 @@ class MatrixArguments:
 
     def __init__(self, x: Matrix) -> None:
         self.n_rows = x.shape[0]
-        if isinstance(x, scipy.sparse.csr_matrix):
+        if not isinstance(x, np.ndarray):
             self.kind, indices = "CSR", x.indices.astype(np.int32, copy=False)
             self._held: tuple[Any, ...] = (x.indptr, indices, x.data)
             numbers = (address(x.data), type_of(x.data), len(x.indptr), len(x.data), x.shape[1])
