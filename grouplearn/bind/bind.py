@@ -63,7 +63,7 @@ def bind(
 
 def bind_learner(checker: SqlChecker, name: Name) -> Learner:
     """Return the learner of that name."""
-    if name.value.casefold() not in registry.names():
+    if not registry.is_known(name.value.casefold()):
         message = f'unknown learner "{name.value}"\nLearners: {", ".join(registry.names())}'
         raise checker.error(message, name.span, _learner_meant(name.value))
     return registry.learner(name.value.casefold())

@@ -46,7 +46,7 @@ def of_another(learner: Learner, name: str) -> str | None:
 
 
 def _all(learner: Learner) -> tuple[Learner, ...]:
-    return registry.ways(registry.learner(learner.name)) if learner.name in registry.names() else (learner,)
+    return registry.ways(registry.learner(learner.name)) if registry.is_known(learner.name) else (learner,)
 
 
 def _named(checker: SqlChecker, ways: tuple[Learner, ...], option: Option) -> Learner:

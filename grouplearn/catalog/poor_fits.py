@@ -23,7 +23,7 @@ _FAR = 2
 
 def poor_fits(definition: ModelDefinition) -> list[tuple[str, str]]:
     """Return when, as SQL over ``trials``, and what, as SQL, is said of a group's best trial."""
-    known = definition.learner in registry.names()
+    known = registry.is_known(definition.learner)
     learner = registry.way(definition.learner, definition.configs) if known else None
     found: dict[str, list[int]] = {}
     for number, config in enumerate(definition.configs):

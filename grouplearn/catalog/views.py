@@ -193,7 +193,7 @@ def _suspect(definition: ModelDefinition, validated: bool) -> str:
 def _notes(definition: ModelDefinition, model: str, catalog: str, validated: bool) -> str:
     """Return the query of what is to be heeded in each group: trials that did not converge, a best one unjudged or poor."""
     place = definition.metrics.index(definition.metric) + 1
-    known = definition.learner in registry.names()
+    known = registry.is_known(definition.learner)
     if known and registry.way(definition.learner, definition.configs).default_epochs is None:
         text, values = "%d of %d trials have not converged: raise l1 or tolerance", ""
     else:

@@ -71,6 +71,11 @@ def names() -> tuple[str, ...]:
     return (*LEARNERS, *_others())
 
 
+def is_known(name: str) -> bool:
+    """Return whether there is a learner of that name; installed packages are not looked at for a built-in one."""
+    return name in LEARNERS or name in _others()
+
+
 def _others() -> Mapping[str, Learner]:
     """Return the learners that are not built in; one registered in this process comes before one that is installed."""
     global _installed
@@ -89,12 +94,12 @@ def _others() -> Mapping[str, Learner]:
 
 def form(name: str) -> Form:
     """Return the form of a learner's models, "own" where nobody knows the learner."""
-    return learner(name).form if name in names() else "own"
+    return learner(name).form if is_known(name) else "own"
 
 
 def has_linear_leaves(name: str, configs: Sequence[Config]) -> bool:
     """Return whether a learner's models may be trees whose leaves are linear models."""
-    return name in names() and any(map(learner(name).linear_leaves, configs))
+    return is_known(name) and any(map(learner(name).linear_leaves, configs))
 
 
 def links(name: str, configs: Sequence[Config], task: Task) -> frozenset[Link]:
@@ -146,7 +151,7 @@ def every_way() -> tuple[Learner, ...]:
 def by_way(way: str) -> Learner | None:
     """Return the learner that is called so with its solver, as ``Learner.way`` is; None for none."""
     name = way.split(" ", 1)[0]
-    found = ways(learner(name)) if name in names() else ()
+    found = ways(learner(name)) if is_known(name) else ()
     return next((each for each in found if each.way == way), None)
 
 

@@ -243,7 +243,7 @@ def resume(statement: ResumeModel, checker: SqlChecker, at: StatementContext, *,
 
 
 def _refuse_unknown(learner: str, statement: ResumeModel, checker: SqlChecker) -> None:
-    if learner not in registry.names():
+    if not registry.is_known(learner):
         hint = f"{registry.how_to_register(learner)} as before, and resume then."
         raise checker.error(f"the run trains the learner {learner}, which is not registered", statement.name.span, hint)
 

@@ -59,7 +59,7 @@ def retry(statement: RetryFailed, model: StoredModel, checker: SqlChecker, at: S
 
 def _given(statement: RetryFailed, model: StoredModel, checker: SqlChecker) -> dict[str, Any]:
     learner = model.definition.learner
-    if learner not in registry.names():
+    if not registry.is_known(learner):
         hint = f"{registry.how_to_register(learner)} as before."
         raise checker.error(
             f"the model is of the learner {learner}, which is not registered", statement.name.span, hint

@@ -193,7 +193,7 @@ class _Training:
         statement = self._statement
         place = self._at.connection, catalog, schema, statement.name.name
         learner = statement.learner.value.casefold()
-        suffixes = views.suffixes_of(registry.learner(learner).tasks) if learner in registry.names() else views.COMMON
+        suffixes = views.suffixes_of(registry.learner(learner).tasks) if registry.is_known(learner) else views.COMMON
         conflict = store.exists(*place, suffixes=suffixes)
         if conflict is not None and conflict.is_model and statement.replace:
             conflict = None if store.seems_untouched(*place) else store.exists(*place, replace=True, suffixes=suffixes)

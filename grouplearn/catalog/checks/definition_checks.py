@@ -74,7 +74,7 @@ def check_definition(catalog: str, columns: str, row: Sequence[Any]) -> None:
     names = [part.strip().removesuffix("::VARCHAR") for part in columns.split(",")]
     values = dict(zip(names, row, strict=True))
     check_values(catalog, values)
-    if values["linear"] and values["learner"] not in registry.names():
+    if values["linear"] and not registry.is_known(values["learner"]):
         said = f"the learner is {shown(values['learner'])}, which is not registered in this process"
         how = f"if there is one, {registry.how_to_register(values['learner'])} comes first"
         raise damaged(catalog, values["model_name"], "models", f"{said}; {how}")
@@ -109,7 +109,7 @@ class _Checks:
             fits = isinstance(value, str) if has_label else value is None
             self._need(fits, f"{name} is {shown(value)}, and task is {self._row['task']}")
         learner, linear = self._row["learner"], self._row["linear"]
-        possible = learner not in registry.names() or registry.form(learner) == "linear"
+        possible = not registry.is_known(learner) or registry.form(learner) == "linear"
         fits = isinstance(linear, bool) and (possible or not linear)
         self._need(fits, f"linear is {shown(linear)}, and the learner is {shown(learner)}")
         self._need(_integer(self._row["seed"]), f"seed is {shown(self._row['seed'])}, not a whole number")

@@ -87,7 +87,7 @@ def is_finite(fitted: FittedItem) -> bool:
 
 def _configs_could(job: Job) -> bool:
     """Return whether each configuration is one that OVER and WITH take; of a network that is not registered nobody knows."""
-    if job.learner not in registry.names():
+    if not registry.is_known(job.learner):
         return True
     learner, of_classes = registry.way(job.learner, job.configs), job.task.has_classes
     known = {id(config): config for config in job.configs}.values()
@@ -133,7 +133,7 @@ def _work_could(manifest: Manifest) -> bool:
     work, job = manifest.workload, manifest.job
     rows = tuple(group.n_rows for group in sorted(job.groups, key=lambda each: each.id))
     seconds = (work.split_seconds, work.split_row_seconds, manifest.within or 0.0)
-    known = registry.way(job.learner, job.configs) if job.learner in registry.names() else None
+    known = registry.way(job.learner, job.configs) if registry.is_known(job.learner) else None
     fits = known is None or (
         work.access == known.access.name
         and legality.runtimes(manifest.operator, known) != ()
@@ -189,7 +189,7 @@ def _search_could(job: Job, search: SearchPlan) -> bool:
     )  # fmt: skip
     if not taken or search.method not in PROCEDURES or search.least > search.budget:
         return False
-    if job.learner not in registry.names():
+    if not registry.is_known(job.learner):
         return True
     learner = registry.way(job.learner, job.configs)
     unique = len(set(search.searched)) == len(search.searched) > 0
