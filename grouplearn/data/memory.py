@@ -86,12 +86,18 @@ def _physical() -> int:
 
 def _container_limits() -> list[int]:
     """Return the limits of the process's control groups; a group without one says ``max`` or a huge number."""
-    limits, groups = [_physical()], _groups_of_process()
+    limits = [_physical()]
     for controller, name in _LIMIT_FILES:
-        for group in {"", groups.get(controller, "").strip("/")}:
+        for group in control_groups(controller):
             with suppress(OSError, ValueError):
-                limits.append(int((_CGROUPS / controller / group / name).read_text()))
+                limits.append(int((group / name).read_text()))
     return limits
+
+
+def control_groups(controller: str) -> list[Path]:
+    """Return the directories of the control groups that limit the process, of a controller or (``""``) of the second version."""
+    own = _groups_of_process().get(controller, "").strip("/")
+    return [_CGROUPS / controller / group for group in sorted({"", own})]
 
 
 def _groups_of_process() -> dict[str, str]:

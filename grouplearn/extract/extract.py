@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
-import os
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -27,6 +26,7 @@ from grouplearn.data.dataset import Dataset, DatasetFiles, Group, Item
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.data.memory import memory_limit, rows_stay_in_memory
+from grouplearn.data.processors import processors
 from grouplearn.extract.batches import batches
 from grouplearn.extract.group_counts import GroupCount, group_counts
 from grouplearn.extract.holdout import hold_out
@@ -39,7 +39,6 @@ from grouplearn.parser.statements import Sql
 
 #: What orders the rows of a group: the same for one seed and one content, whatever thread reads a row.
 ROW_HASH = "hash({seed}, {content})"
-_CORES = os.cpu_count() or 1
 
 
 @dataclass(frozen=True)  # no slots: ``rows`` is kept
@@ -176,7 +175,7 @@ def extract(
     files = None if fits_in_memory(bound, stats, limit) else directory
     rows = SortedRows(layout, stats.n_rows, files.array if files else _array, in_order=files is not None)
     query = _extract_query(bound, in_order=files is not None)
-    threads = min(bound.options.workers or _CORES, _CORES)
+    threads = min(bound.options.workers or processors(), processors())
 
     def take(batch: pa.RecordBatch) -> None:
         rows.take(batch)

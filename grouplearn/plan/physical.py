@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
@@ -19,6 +18,7 @@ from grouplearn.bind.run import averaging
 from grouplearn.data.arrays import block_rows
 from grouplearn.data.encoders import DENSE_COLUMNS, keeps_single, needs_no_fit
 from grouplearn.data.encoding.registry import encoder_of, widened
+from grouplearn.data.processors import processors
 from grouplearn.data.shard import BLOCK_ROWS
 from grouplearn.extract.extract import Statistics
 from grouplearn.extract.unused import Unused
@@ -244,7 +244,7 @@ def plan(bound: BoundTrain, stats: Statistics, rates: Rates | None = None) -> Ph
         metric=bound.metric or default_metric(task),
         epochs=epochs,
         width=width,
-        workers=bound.options.workers or os.cpu_count() or 1,
+        workers=bound.options.workers or processors(),
         units=_units(bound, stats, task, packs, epochs, width, gather_small_groups(bound, stats, task, width), rates),
         rates=rates,
     )

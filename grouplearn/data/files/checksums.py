@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grouplearn.data.files.own_files import own_file
+from grouplearn.data.processors import processors
 
 #: Bytes of a file that have a checksum of their own.
 CHUNK = 1 << 22
-_CORES = os.cpu_count() or 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def check(directory: Path, files: Sequence[FileSums], go_on: Callable[[], None])
 
 
 def _sums(path: Path, n_bytes: int, go_on: Callable[[], None]) -> tuple[int, ...]:
-    with own_file(path, "rb") as file, ThreadPoolExecutor(_CORES, "grouplearn-checksums") as pool:
+    with own_file(path, "rb") as file, ThreadPoolExecutor(processors(), "grouplearn-checksums") as pool:
 
         def one(start: int) -> int:
             go_on()

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from grouplearn.data.processors import processors
 from grouplearn.failures import TrainingFailed
 
 #: Rows and products are files, so the object store of a private cluster holds results on their way back, and little else.
@@ -94,7 +95,7 @@ def start_private(directory: str) -> Connection:
     try:
         ray.init(
             address="local",
-            num_cpus=os.cpu_count(),
+            num_cpus=processors(),
             object_store_memory=STORE_BYTES,
             include_dashboard=False,
             configure_logging=False,
