@@ -28,6 +28,7 @@ class Fields:
 
     def fits(self, value: Any, hint: Any) -> bool:
         """Return whether a value is of a type."""
+        hint = meant(hint)
         if hint is Any or hint is None or value is None:
             return hint is Any or _takes_none(hint) if value is None else hint is Any
         if not isinstance(value, tuple | dict):
@@ -53,12 +54,22 @@ class Fields:
         return len(value) == len(arguments) and all(map(self.fits, value, arguments))
 
 
+@functools.cache  # each alias has one object that is meant, by whose identity values are known to fit
+def meant(hint: Any) -> Any:
+    """Return what an alias stands for that a ``type`` statement names, as NDArray is one since numpy 2.5; others as they are."""
+    origin = typing.get_origin(hint)
+    if (value := getattr(origin, "__value__", None)) is not None:
+        return value[typing.get_args(hint)]
+    return getattr(hint, "__value__", hint)
+
+
 def _hints(kind: type, kinds: Mapping[str, type]) -> dict[str, Any]:
     return {**typing.get_type_hints(kind, localns=dict(kinds))} if dataclasses.is_dataclass(kind) else {}
 
 
 @functools.lru_cache(maxsize=1024)
 def _takes_none(hint: Any) -> bool:
+    hint = meant(hint)
     return hint is type(None) or any(map(_takes_none, _alternatives(hint)))
 
 
@@ -68,6 +79,7 @@ def _alternatives(hint: Any) -> tuple[Any, ...]:
 
 def _plain_fits(value: Any, hint: Any) -> bool:
     """Return whether a value that holds no others, or is an object of a kind whose own fields were looked at, fits."""
+    hint = meant(hint)
     if alternatives := _alternatives(hint):
         return any(_plain_fits(value, each) for each in alternatives)
     origin = typing.get_origin(hint)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import enum
 import json
 import math
+import sys
+import typing
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, make_dataclass
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -158,7 +160,11 @@ def test_fields_of_other_types_are_refused(values: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        '{"tuple": ' * 5000 + "1" + "}" * 5000,
+        '{"tuple": [' * 5000 + "1" + "]}" * 5000,
+        '{"tuple": {"tuple": [1]}}',
+        '{"tuple": "ab"}',
+        '{"map": ["ab"]}',
+        '{"map": "ab"}',
         '{"again": 0}',
         '{"again": "x"}',
         '{"array": [1]}',
@@ -201,3 +207,20 @@ def test_few_bytes_do_not_make_much_work(values: list[Any], why: str) -> None:
     data = bytes(safetensors.numpy.save({"0": np.zeros(1)}, metadata={"value": header}))
     with pytest.raises(NotPlain, match=why):
         from_bytes(data, KINDS)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="aliases of their own came with Python 3.12")
+def test_fields_of_an_alias_are_held_against_what_it_stands_for() -> None:
+    """As numpy's NDArray is one from version 2.5."""
+    number = TypeVar("number", bound=np.generic)
+    alias = getattr(typing, "TypeAliasType")  # noqa: B009 - of later versions
+    array = alias("array", np.ndarray[tuple[int, ...], np.dtype[number]], type_params=(number,))
+    name = alias("name", str | None)
+    fields = [("numbers", array[np.int64] | None), ("parts", tuple[array[np.float64], ...]), ("name", name)]
+    kind = make_dataclass("Aliased", fields, frozen=True)
+    value = kind(np.arange(3), (np.ones(2),), "a")
+    assert repr(from_bytes(to_bytes(value), (kind,))) == repr(value)
+    assert from_bytes(to_bytes(kind(None, (), None)), (kind,)) == kind(None, (), None)
+    for wrong in (kind(np.ones(3), (), "a"), kind(None, (np.arange(2),), "a"), kind(None, (), 1)):
+        with pytest.raises(NotPlain, match="Aliased has no such"):
+            from_bytes(to_bytes(wrong), (kind,))

@@ -131,9 +131,9 @@ class _Reader:
             case "bytes":
                 return self._tensors[content].tobytes()
             case "tuple":
-                return tuple(self.value(each) for each in content)
+                return tuple(self.value(each) for each in _list(content))
             case "map":
-                return {_key(self.value(key)): self.value(each) for key, each in content}
+                return {_key(self.value(key)): self.value(each) for key, each in map(_list, _list(content))}
         kind = self._kinds[what]
         if issubclass(kind, enum.Enum):
             return kind(content)
@@ -142,6 +142,13 @@ class _Reader:
         if misfit is not None:
             raise TypeError(f"{what} has no such {misfit}")
         return kind(**values)
+
+
+def _list(content: Any) -> list[Any]:
+    """Return what is a list; of a text or an object its letters or names would be gone through."""
+    if not isinstance(content, list):
+        raise ValueError(f"a {type(content).__name__} is in the place of a list")
+    return content
 
 
 def _key(value: Any) -> Any:
