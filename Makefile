@@ -49,7 +49,7 @@ contracts: $(STAMP)  ## imports go downward only
 unit: $(STAMP)  ## the tests, two files at a time
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-thorough: $(STAMP)  ## the tests with every case of those of which `make test` tries some, as each trains models (nightly)
+thorough: $(STAMP)  ## the tests with every case, of which `make test` tries some where each trains models or starts a cluster (nightly)
 	GROUPLEARN_THOROUGH=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 lowest:  ## the tests with the oldest versions that pyproject.toml allows, in an environment of their own

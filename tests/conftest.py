@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from helpers.thorough import left_out
 from hypothesis import settings
 
 # A shell that runs tests in the background has them, and all that they start, ignore Ctrl-C, which some of them press.
@@ -44,7 +45,10 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.loadscopereorder = False  # which puts the files of few tests last, many of which are the longest
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    without = set(left_out(items))
+    config.hook.pytest_deselected(items=[*without])
+    items[:] = [each for each in items if each not in without]
     if "PYTEST_XDIST_WORKER" in os.environ:
         place = {f"test_{name}": at for at, name in enumerate(LONGEST)}
         tests = collections.Counter(item.path for item in items)

@@ -142,6 +142,7 @@ TOLD = {
 }  # fmt: skip
 
 
+@pytest.mark.examples(4)
 @pytest.mark.parametrize("name", TOLD)
 def test_what_is_damaged_is_named(broken: Path, tmp_path: Path, name: str) -> None:
     damage, statement, told = TOLD[name]
@@ -181,6 +182,7 @@ def test_a_text_that_is_not_utf8_is_named(broken: Path, tmp_path: Path, kind: st
                 con.execute(statement).fetchall()
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("known", KNOWN, ids=lambda known: f"{known[0]}.{known[1]}")
 def test_a_damaged_model_is_dropped_and_replaced(broken: Path, known: tuple[str, str, str]) -> None:
     assert damaging.damage(broken, *known)

@@ -260,6 +260,7 @@ def test_what_is_too_long_is_refused(con: grouplearn.Connection, monkeypatch: py
     )
 
 
+@pytest.mark.thorough
 def test_long_sums_are_read_as_far_as_duckdb_reads_them(con: grouplearn.Connection) -> None:
     for text in ("+".join(["x"] * 900), "+".join(["x"] * 400) + "+ length('{[\\\"]}, :')"):
         con.native.execute(FEATURE, [text])
@@ -297,6 +298,7 @@ TOO_MUCH = {
 }
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize("text", TOO_MUCH, ids=range(len(TOO_MUCH)))
 def test_what_is_too_much_for_a_parser_is_not_parsed(con: grouplearn.Connection, text: str) -> None:
     con.native.execute(FEATURE, [text])
@@ -344,6 +346,7 @@ def test_json_is_read_the_same_at_any_depth() -> None:
     assert fragments._read_deep(text) == json.loads(text)
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize("schema", ["apart", "sales.eu", "ev,il", 'ev"il', " x", '"q"', 'x"."y', "Ä B"])
 def test_names_are_looked_for_in_the_current_schema_whatever_its_name(
     con: grouplearn.Connection, elsewhere, schema: str
@@ -409,6 +412,7 @@ STRANGE = {
 }
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize(
     ("column", "kind"),
     [pair for number, pair in enumerate(product(TYPED, STRANGE)) if THOROUGH or number % 3 == 0 or pair[1] == "INET"],

@@ -113,6 +113,7 @@ def test_a_transaction_that_a_call_names_makes_the_sessions_own_forget_nothing(c
         value(con, f"predict('n', {ROW}).value")
 
 
+@pytest.mark.examples(6)
 @pytest.mark.parametrize(
     ("call", "told"),
     [

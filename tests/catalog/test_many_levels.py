@@ -33,6 +33,7 @@ def trained(con: grouplearn.Connection, name: str, learner: str, rest: str = "")
     ).fetchall()
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("learner", ["linear_regression", "gbdt", "mlp"])
 def test_every_row_is_predicted_by_the_group_that_joins_find(
     con: grouplearn.Connection, monkeypatch: pytest.MonkeyPatch, learner: str

@@ -51,6 +51,7 @@ def con(path):
 READ = [("table", 1), *((source, 8) for source in SOURCES), ("table", 2)]
 
 
+@pytest.mark.examples(4)
 @pytest.mark.parametrize(
     ("model", "source", "threads"),
     [

@@ -240,6 +240,7 @@ def test_an_expression_is_looked_at_again_where_names_mean_something_else(
 HIDDEN_READER = "CREATE VIEW reader AS SELECT size AS z FROM read_text('/etc/hostname')"
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize("whose", ["own", "cursor", "connection", "native"])
 @pytest.mark.parametrize(
     "change",

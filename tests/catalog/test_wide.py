@@ -33,6 +33,7 @@ def con() -> Iterator[grouplearn.Connection]:
         yield connection
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize(
     ("name", "statement"),
     [
@@ -122,6 +123,7 @@ _EITHER_FORM = {
 }
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize(
     ("name", "more"), [*((name, 1) for name in _EITHER_FORM), *((name, 0) for name in some([*_EITHER_FORM], 4))]
 )

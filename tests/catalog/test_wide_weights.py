@@ -85,6 +85,7 @@ def same(left: list[tuple[Any, ...]], right: list[tuple[Any, ...]]) -> None:
 SOLVERS = ("l2 = 1", "l2 = 1, solver = 'coordinate_descent', epochs = 4", "l2 = 1, solver = 'sgd', epochs = 2")
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize(("label", "options"), every_other(product(TASKS, SOLVERS)))
 def test_every_road_has_the_same_predictions(
     con: grouplearn.Connection, tmp_path: Path, label: str, options: str
@@ -170,6 +171,7 @@ NARROW = (
 WIDE = ["wide_hash", "wide_hash", "wide_sparse", "wide_multihot", "wide_onehot"]
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize(("label", "options"), every_other(product(TASKS, SOLVERS), 1))
 def test_both_forms_have_the_same_bits_where_all_columns_are_set(
     monkeypatch: pytest.MonkeyPatch, label: str, options: str

@@ -41,6 +41,7 @@ def export(con: grouplearn.Connection, name: str, path: Path, kind: str) -> dict
 # --- native --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("name", STORED)
 def test_native_round_trip_is_bitwise(con: grouplearn.Connection, name: str, tmp_path: Path) -> None:
     export(con, name, tmp_path / "out", "native")
@@ -343,6 +344,7 @@ def inputs(con: grouplearn.Connection, index: dict[str, Any]) -> dict[int, dict[
     }
 
 
+@pytest.mark.examples(4)
 @pytest.mark.parametrize("name", MODELS)
 def test_onnx_predicts_the_same(con: grouplearn.Connection, name: str, tmp_path: Path) -> None:
     index = export(con, name, tmp_path / "out", "onnx")
@@ -409,6 +411,7 @@ def test_safetensors_hold_the_tensors_and_say_what_they_are(
         assert first.shape[1] == len(group["features"])
 
 
+@pytest.mark.examples(4)
 @pytest.mark.parametrize("name", STORED)
 def test_sql_script_runs_in_plain_duckdb(con: grouplearn.Connection, name: str, tmp_path: Path) -> None:
     export(con, name, tmp_path / "out", "sql")

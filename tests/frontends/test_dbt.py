@@ -71,6 +71,7 @@ def test_a_dbt_project_trains(environment: dict[str, str], tmp_path: Path) -> No
     check_tables(tmp_path / "shop.duckdb")
 
 
+@pytest.mark.thorough
 def test_what_had_the_name_stays_where_training_fails(environment: dict[str, str], tmp_path: Path) -> None:
     good = FILES["models/demand.sql"]
     bad = good.replace("PREDICT units", "PREDICT nothere")

@@ -121,6 +121,7 @@ def _displayed(con: grouplearn.Connection, query: str) -> None:
         relation.fetchall()
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize("run", [_fetched, _fetched_later, _displayed])
 @pytest.mark.parametrize(
     "query", ["EVALUATE MODEL trees ON big", "EVALUATE MODEL line ON big", "SELECT predict('trees', big) AS p FROM big"]

@@ -202,6 +202,7 @@ def wait_for(port: int) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.thorough
 def test_interrupting_a_cell_stops_train_and_the_session_goes_on(port: int) -> None:
     wait_for(port)
 

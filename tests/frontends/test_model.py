@@ -261,6 +261,7 @@ KINDS = {
 }
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_models_of_every_kind_are_shown_and_reported(kind: str) -> None:
     with grouplearn.connect(progress=None) as con:

@@ -193,6 +193,7 @@ def test_mapped_classes_work(engine: sa.Engine) -> None:
         assert session.scalars(sa.select(Sale.place).order_by(Sale.number)).all() == ["north", "south"]
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sa.__version__.startswith("2.0"), reason="this is SQLAlchemy 2.0")
 def test_all_of_this_on_sqlalchemy_2_0() -> None:
     from helpers.overlay import overlay

@@ -80,6 +80,7 @@ STATEMENTS = [
 ]
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("mode", ["-duckbox", "-box", "-line", "-markdown"])
 def test_what_people_read_has_nothing_that_a_terminal_obeys(database: Path, mode: str) -> None:
     for statement in STATEMENTS:

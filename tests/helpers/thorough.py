@@ -1,11 +1,18 @@
-"""How much is tried where every case trains models: some of it each time, all of it with ``GROUPLEARN_THOROUGH=1``."""
+"""How much is tried where every case trains models: some of it each time, all of it with ``GROUPLEARN_THOROUGH=1``.
+
+A test that is marked ``thorough`` is left out else: it starts a cluster, a shell or a process for a second example of what
+another test shows. Of the cases of one that is marked ``examples(n)`` n are tried.
+"""
 
 from __future__ import annotations
 
+import collections
 import itertools
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
+
+import pytest
 
 T = TypeVar("T")
 THOROUGH = "GROUPLEARN_THOROUGH" in os.environ
@@ -15,6 +22,8 @@ def some(cases: Sequence[T], most: int) -> Sequence[T]:
     """Return at most so many cases, the first and the last among them and others at even distances; or all."""
     if THOROUGH or len(cases) <= most:
         return cases
+    if most == 1:
+        return cases[:1]
     return [cases[round(place * (len(cases) - 1) / (most - 1))] for place in range(most)]
 
 
@@ -43,3 +52,20 @@ def covering(*dimensions: Iterable[Any]) -> list[tuple[Any, ...]]:
         missing -= meets[best]
         chosen.add(best)
     return [cases[number] for number in sorted(chosen)]
+
+
+def left_out(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests that are not tried, by their marks."""
+    if THOROUGH:
+        return []
+    cases: dict[tuple[str, str], list[pytest.Item]] = collections.defaultdict(list)
+    for item in items:
+        cases[str(item.path), getattr(item, "originalname", item.name)].append(item)
+    return [each for together in cases.values() for each in together if each not in _tried(together)]
+
+
+def _tried(cases: Sequence[pytest.Item]) -> Sequence[pytest.Item]:
+    """Return those of a test's cases that are tried: a case may be marked by itself."""
+    quick = [each for each in cases if each.get_closest_marker("thorough") is None]
+    examples = cases[0].get_closest_marker("examples")
+    return some(quick, examples.args[0]) if examples else quick

@@ -222,6 +222,7 @@ def of_columns(
     return new, u, slope * u + 0.5 * bend * u**2 + l1 * np.abs(new) + 0.5 * l2 * new**2
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("radius", [np.inf, 0.3])
 @pytest.mark.parametrize(("l1", "l2"), [(0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (0.3, 1.0), (5.0, 0.1), (0.01, 1e-6)])
 @pytest.mark.parametrize("seed", range(4))

@@ -98,6 +98,7 @@ def test_a_model_is_the_same_alone_and_in_any_company(build: str, loss: kernel.L
 FEW = ([0], [2], [1, 5, 3], list(range(8)), list(range(9)))
 
 
+@pytest.mark.examples(7)
 @pytest.mark.parametrize(("loss", "configs"), every_other(product(LABELS, FEW)))
 def test_groups_that_share_lanes_are_as_they_are_alone(build: str, loss: kernel.Loss, configs: list[int]) -> None:
     """Few configs leave lanes to other groups, among them one without rows, one of a single row, one of too many rows."""

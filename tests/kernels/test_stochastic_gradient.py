@@ -108,6 +108,7 @@ def plain(descent: Descent, c: int, w: np.ndarray, rows: Rows) -> dict[str, np.n
     }
 
 
+@pytest.mark.examples(17)
 @pytest.mark.parametrize("batch_size", [1, 7, 1000])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_every_config_is_that_of_a_loop_which_penalises_every_weight_in_every_step(

@@ -36,6 +36,7 @@ def test_numbers_of_texts(batches: list[list[str | None]], kind: pa.DataType, en
     check(columns, Texts())
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("length", [1, 9, 3000])
 def test_tables_grow(build: str, length: int) -> None:
     random = np.random.default_rng(length)

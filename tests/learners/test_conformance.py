@@ -235,6 +235,7 @@ def test_hyperparameters_are_documented_and_their_defaults_allowed(name: str) ->
             assert hyperparameter_values.resolve(parameter, parameter.default) == parameter.default
 
 
+@pytest.mark.examples(6)
 @pytest.mark.parametrize("name", [*WAYS, "own_network"])
 def test_a_group_without_a_category_has_a_model_of_a_constant_or_says_why_not(name: str) -> None:
     learner = named(name)

@@ -165,6 +165,7 @@ def test_iterates_are_those_of_descent_one_column_after_the_other(l1: float, l2:
         np.testing.assert_allclose(model.tensors["intercept"][0], intercept, rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.examples(4)
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_reaches_the_minimum_and_never_rises(kind: str, sparse: bool) -> None:
@@ -321,6 +322,7 @@ def cut(shard: Shard, length: int = 10) -> Shard:
     return replace(shard, cuts=tuple(sorted([*cuts, cuts[3]])))
 
 
+@pytest.mark.examples(5)
 @pytest.mark.parametrize("selection", ["cyclic", "greedy"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_rounds_have_the_bits_of_whole_epochs_whatever_is_lost_on_the_way(kind: str, selection: str) -> None:

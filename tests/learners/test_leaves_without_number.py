@@ -12,6 +12,7 @@ from grouplearn.learners.contract.state import State
 from grouplearn.learners.trees.gbdt import Gbdt
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize("label", ["a % 4 + a", "a % 2 > 0", "'c' || a % 3"])
 @pytest.mark.parametrize(
     ("learner", "options"),

@@ -174,6 +174,7 @@ VARIANTS = {
 }
 
 
+@pytest.mark.examples(10)
 @pytest.mark.parametrize("task", sorted(LABELLED, key=str))
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_config_of_a_pack_equals_a_plain_torch_loop(task, variant):

@@ -112,6 +112,7 @@ ADAM = {"optimizer": "adam", "learning_rate": 0.02, "momentum": 0.0, "l1": 0.0, 
 SGD = {"optimizer": "sgd", "learning_rate": 0.1, "momentum": 0.9, "l1": 0.3, "l2": 0.0}
 
 
+@pytest.mark.examples(15)
 @pytest.mark.parametrize("task", sorted(LABELLED, key=str))
 @pytest.mark.parametrize("config", [ADAM, SGD], ids=["adam", "sgd"])
 @pytest.mark.parametrize(("make", "length"), [(dense, 1), (convolutional, 1), (convolutional, 12)])

@@ -132,6 +132,7 @@ def model(learner: SgdLearner, problem: Problem, configs: Sequence[Config], stat
     return tensors["weights"], tensors["intercept"]
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 def test_the_objective_comes_within_a_thousandth_of_the_least(case: str, sparse: bool) -> None:

@@ -270,6 +270,7 @@ class Found(BaseException):
     """A rule is broken: no ``Exception``, of which Hypothesis would try the case again to tell of it."""
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("name", some([*MUTANTS], 8))
 def test_mutant_is_found(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     mutant = MUTANTS[name]

@@ -24,6 +24,7 @@ GRIDS = {"linear_regression": "l2 IN (2)", "logistic_regression": EXACTLY, "pois
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("learner", TOLERANCE)
 def test_each_group_is_what_a_reference_makes_of_it(learner: str, tmp_path: Path) -> None:
     @trying(wanted(5))

@@ -243,6 +243,7 @@ def trap(tmp_path: Path) -> Path:
     return tmp_path / "trap"
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize(
     "environment",
     [

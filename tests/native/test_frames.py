@@ -63,6 +63,7 @@ def walker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return program
 
 
+@pytest.mark.thorough
 def test_the_extension_reads_no_further_than_a_message(walker: Path) -> None:
     seed = any_seed()
     done = subprocess.run([walker, str(seed), "30000"], input=corpus(), capture_output=True, timeout=300, check=False)

@@ -1,5 +1,6 @@
 """Names of models and tables in the stock shell mean what they mean in Python."""
 
+import pytest
 from native_builds import TRAIN
 
 TABLES = "CREATE TABLE shop.t AS SELECT (i % 3)::INTEGER AS g, i * 0.5 AS x, i * 1.5 + 1 AS y FROM range(300) AS r(i);"
@@ -11,6 +12,7 @@ FINDS = (
 )
 
 
+@pytest.mark.thorough
 def test_a_model_is_found_as_its_view_is(run):
     """In schemas of the search path, and then in main of the default database, by statements and by predict."""
     train = TRAIN.replace("MODEL m", "MODEL shop.m").replace("FROM t", "FROM shop.t")

@@ -42,6 +42,7 @@ def test_scripts_give_what_they_give_on_our_own_connection() -> None:
     run_scripts(VERSION, dict(os.environ), some(0, 13))
 
 
+@pytest.mark.thorough
 def test_scripts_in_duckdb_1() -> None:
     run_scripts(DUCKDB_1, overlay(f"duckdb-{DUCKDB_1}", f"duckdb=={DUCKDB_1}"), some(2, 27))
 

@@ -3,6 +3,7 @@
 import importlib.metadata
 
 import duckdb
+import pytest
 from native_builds import TABLE, TRAIN, built
 
 AGAIN = TRAIN.replace("TRAIN", "TRAIN OR REPLACE").replace("PREDICT y", "PREDICT y + 100 AS y")
@@ -38,6 +39,7 @@ def test_a_row_is_predicted_once_for_all_that_is_asked_of_it() -> None:
             assert len(connection.execute(query).fetchall()) == (298 if "WHERE" in query else 300)
 
 
+@pytest.mark.thorough
 def test_a_prepared_prediction_of_constants_is_the_new_models(run):
     asked = "EXECUTE q;"
     done = run(

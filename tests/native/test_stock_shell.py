@@ -88,6 +88,7 @@ def test_every_kind_of_statement(run, ours):
     assert last_line(done.stdout) == "model n does not exist; nothing was dropped"
 
 
+@pytest.mark.thorough
 def test_rollback_undoes_and_commit_keeps(run, ours, tmp_path):
     database = str(tmp_path / "a.duckdb")
     done = run(
@@ -168,6 +169,7 @@ def test_our_errors_have_carets(run):
     assert done.stdout.split() == ["next"] * 3
 
 
+@pytest.mark.thorough
 def test_names_that_a_terminal_would_obey_are_escaped_in_our_errors_and_plans(run):
     name = "k\x1b]0;x\x07\x1b[2J\r\x9b\u202e$"
     quoted = f'"{name}"'
@@ -294,6 +296,7 @@ def test_numbers_have_all_their_digits(run, ours):
     assert shown["best"] == min(row["rmse"] for row in stored) != round(shown["best"], 8)
 
 
+@pytest.mark.thorough
 def test_a_damaged_model_is_told_and_dropped(run, ours, database):
     for column, value, told in (
         ("models.task", "'x'", "in table a.grouplearn.models, task is 'x'"),

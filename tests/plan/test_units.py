@@ -61,6 +61,7 @@ def test_units_are_a_sequence_of_what_is_alike(connection: duckdb.DuckDBPyConnec
         ]
 
 
+@pytest.mark.examples(4)
 @pytest.mark.parametrize("what", [each for each in STATEMENTS if each != "nothing"])
 @pytest.mark.parametrize("executor", ["local", "ray"])
 def test_planning_makes_no_object_per_group(

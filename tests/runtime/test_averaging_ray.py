@@ -50,6 +50,7 @@ class Killer(Watcher):
             os.kill(self.killed[-1], signal.SIGKILL)
 
 
+@pytest.mark.examples(1)
 @pytest.mark.parametrize(("patience", "reduce"), [(None, "scatter"), (2, "tree")])
 def test_workers_that_are_killed_cost_no_bit(on_ray: RayRuntime, patience: int | None, reduce: str) -> None:
     job, killer = a_job("mlp", Task.REGRESSION, patience, epochs=20), Killer()

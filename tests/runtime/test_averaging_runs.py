@@ -214,6 +214,7 @@ def serial_round(
     return after
 
 
+@pytest.mark.examples(4)
 @pytest.mark.parametrize(("name", "task", "patience", "folds"), CASES)
 def test_models_are_those_of_a_serial_run_of_the_partitions(
     name: str, task: Task, patience: int | None, folds: int
@@ -232,6 +233,7 @@ def expected_of(way: str, form: str, patience: int | None = None, folds: int = 0
     return models(tuple(serial_rounds(job, unit, FORMS[form]) for unit in units_of(job)))
 
 
+@pytest.mark.examples(5)
 @pytest.mark.parametrize(
     ("form", "way"),
     [
@@ -248,6 +250,7 @@ def test_every_form_of_rounds_is_that_of_a_serial_run(form: str, way: str) -> No
     assert models(results) == expected_of(way, form)
 
 
+@pytest.mark.examples(13)
 @pytest.mark.parametrize(("workers", "reduction"), [(1, "tree"), (4, "star"), (8, "scatter"), (4, "tree")])
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_rounds_depends_on_partitions_and_on_no_worker(
@@ -566,6 +569,7 @@ LOST_OF_MANY = [
 ]
 
 
+@pytest.mark.examples(10)
 @pytest.mark.parametrize(("lost", "kept", "before"), covering(LOST, (True, False), (True, False)))
 def test_workers_lost_in_every_kind_of_step_cost_time_and_no_bit(
     lost: tuple[str, Reduction, int | None], kept: bool, before: bool
@@ -579,6 +583,7 @@ def test_workers_lost_in_every_kind_of_step_cost_time_and_no_bit(
     assert models(results) == expected(5, patience)
 
 
+@pytest.mark.examples(9)
 @pytest.mark.parametrize(
     ("form", "lost", "kept"), covering(["gradients of batches", "momentum of batches"], LOST_OF_MANY, (True, False))
 )

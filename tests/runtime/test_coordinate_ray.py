@@ -48,6 +48,7 @@ class Killer(Watcher):
             os.kill(self.killed[-1], signal.SIGKILL)
 
 
+@pytest.mark.examples(1)
 @pytest.mark.parametrize("case", ["logistic", "softmax, patience"])
 def test_workers_that_are_killed_cost_no_bit(on_ray: RayRuntime, case: str) -> None:
     job, killer = a_job(case, epochs=15), Killer()

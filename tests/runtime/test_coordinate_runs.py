@@ -94,6 +94,7 @@ def expected(case: str, epochs: int = 8) -> Any:
     return whole(a_job(case, epochs))
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize(
     ("case", "workers"), [(case, workers) for at, case in enumerate(CASES) for workers in ((1, 4), (2, 8))[at % 2]]
 )
@@ -106,6 +107,7 @@ def test_models_are_those_of_the_whole_group(case: str, workers: int) -> None:
     assert works == (set(range(workers)) if workers > 1 else set())
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("parts", [1, 3, 50])
 @pytest.mark.parametrize("exact", [True, False])
 def test_models_depend_neither_on_parts_nor_on_what_a_schedule_knows(parts: int, exact: bool) -> None:
@@ -270,6 +272,7 @@ class LosingRounds(Losing):
 KINDS = ("init", "work", "reduce", "judge", "update", "evaluate", "finish")
 
 
+@pytest.mark.examples(4)
 @pytest.mark.parametrize(
     ("kind", "kept", "before", "case"),
     covering(KINDS, (True, False), (True, False), ("logistic", "softmax, patience", "greedy")),

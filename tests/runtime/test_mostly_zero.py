@@ -62,6 +62,7 @@ def trained(label: str, category: str, rest: str = "", where: str = "true") -> d
         }
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize(
     ("label", "category", "rest"),
     [

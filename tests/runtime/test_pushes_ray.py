@@ -45,6 +45,7 @@ def test_an_order_is_repeated_here_and_there(on_ray: RayRuntime, averages: Avera
         assert models(again) == models(results)
 
 
+@pytest.mark.thorough
 def test_workers_that_are_killed_leave_an_order_that_makes_the_model(on_ray: RayRuntime) -> None:
     job, killer = a_job("mlp", Task.REGRESSION, epochs=40), Killer()
     results = ran(on_ray, job, STALE, watcher=killer)

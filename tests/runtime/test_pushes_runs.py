@@ -117,6 +117,7 @@ def all_in_order(job: Job, averages: Averages, results: Sequence[UnitResult]) ->
     return tuple(in_order(job, result.unit, averages, result.pushes) for result in results)
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize("folds", [0, 2])
 @pytest.mark.parametrize("batches", [0, 5])
 @pytest.mark.parametrize(("way", "task"), WAYS)
@@ -142,6 +143,7 @@ def same(ours: Sequence[UnitResult], theirs: Sequence[UnitResult]) -> bool:
     return bool(models(tuple(without[0])) == models(tuple(without[1])))
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize("workers", [1, 2, 4])
 @pytest.mark.parametrize("averages", [Averages(5, staleness=3), Averages(4, batches=6, staleness=1)])
 @pytest.mark.parametrize("way", ["mlp", "logistic_regression by sgd"])
@@ -153,6 +155,7 @@ def test_a_recorded_order_makes_the_same_bits_on_any_workers(way: str, averages:
     assert models(again) == models(first)
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize(("patience", "folds"), [(None, 0), (1, 0), (None, 2)])
 @pytest.mark.parametrize("batches", [0, 5])
 @pytest.mark.parametrize(("way", "task"), WAYS)
@@ -225,6 +228,7 @@ def test_nobody_is_more_clocks_ahead_than_the_staleness() -> None:
             assert clocks == [6] * 5
 
 
+@pytest.mark.examples(4)
 @pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize("kind", ["init", "work", "push", "evaluate", "finish"])

@@ -91,6 +91,7 @@ def command(process: int) -> bytes:
     return b""
 
 
+@pytest.mark.thorough
 def test_more_workers_than_cores_train_on_those_there_are(
     head: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,6 +104,7 @@ def test_more_workers_than_cores_train_on_those_there_are(
     there.shutdown()
 
 
+@pytest.mark.thorough
 def test_a_session_says_where(head: tuple[str, int]) -> None:
     address, session = head
     with grouplearn.connect(progress=False) as con:

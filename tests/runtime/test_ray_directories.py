@@ -58,6 +58,7 @@ def run(place: Path, *command: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.thorough
 def test_modules_of_the_current_directory_are_not_run(place: Path, tmp_path: Path) -> None:
     script = tmp_path / "elsewhere" / "train.py"
     script.parent.mkdir()
@@ -68,6 +69,7 @@ def test_modules_of_the_current_directory_are_not_run(place: Path, tmp_path: Pat
     assert not (tmp_path / "marks").exists(), (tmp_path / "marks").read_text()
 
 
+@pytest.mark.thorough
 def test_a_prompt_whose_own_path_has_the_current_directory_does_not_hand_it_over(place: Path, tmp_path: Path) -> None:
     for name in set(PLANTED) - set(RAYS):  # what this process imports itself
         (place / f"{name}.py").unlink()
@@ -97,6 +99,7 @@ with grouplearn.connect(progress=False) as con:
 """
 
 
+@pytest.mark.thorough
 def test_networks_of_a_prompt_bring_what_they_imported_from_the_current_directory(tmp_path: Path) -> None:
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "__init__.py").touch()

@@ -112,6 +112,7 @@ VICTIMS: dict[str, Callable[[], int]] = {
 }
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("repeat", range(REPEATS))
 @pytest.mark.parametrize("victim", VICTIMS)
 def test_whoever_dies_the_models_are_those_of_an_undisturbed_run(
@@ -162,6 +163,7 @@ def test_a_hung_worker_is_found_and_replaced(on_ray: RayRuntime) -> None:
     assert eventually(lambda: watcher.killed not in workers_below())
 
 
+@pytest.mark.thorough
 def test_a_hung_driver_is_found_and_replaced(on_ray: RayRuntime) -> None:
     a_job, some_units = long_job(), units(long_job(), per_config=True)
     expected = models(LocalRuntime().run(a_job, ModelTaskParallel(some_units), 1, Watcher(), never))
@@ -173,6 +175,7 @@ def test_a_hung_driver_is_found_and_replaced(on_ray: RayRuntime) -> None:
     assert not of_session(watcher.killed)
 
 
+@pytest.mark.thorough
 def test_a_control_process_that_dies_while_ray_starts(on_ray: RayRuntime) -> None:
     """Another child starts another one at once, instead of after the half minute that Ray waits."""
     on_ray.shutdown()
@@ -277,6 +280,7 @@ def test_products_and_rows_go_through_the_store_where_workers_see_no_files(
     on_ray.shutdown()
 
 
+@pytest.mark.thorough
 def test_two_runs_at_once_do_not_disturb_each_other(on_ray: RayRuntime) -> None:
     jobs = [job(groups=2, epochs=5), job("mlp", ({"learning_rate": 0.1},), groups=2, epochs=5)]
     expected = [models(LocalRuntime().run(each, ModelTaskParallel(units(each)), 1, Watcher(), never)) for each in jobs]

@@ -76,6 +76,7 @@ def as_nobody(command: str, **names: object) -> subprocess.CompletedProcess[str]
     )
 
 
+@pytest.mark.examples(2)
 @needs_root
 @pytest.mark.parametrize(
     "command",

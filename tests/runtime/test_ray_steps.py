@@ -52,6 +52,7 @@ SPLIT = ("linear, folds", "binary, patience", "mlp, binary, patience", "network,
 MORE = ("multinomial", "mlp, regression", "network, binary, patience")
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("case", SPLIT + MORE if THOROUGH else SPLIT)
 def test_split_between_actors_is_whole_bit_by_bit(on_ray: RayRuntime, case: str) -> None:
     a_job = CASES[case]
@@ -155,6 +156,7 @@ def test_a_gang_that_loses_a_member_forms_again_at_its_size(on_ray: RayRuntime) 
     assert {len(step.blocks) for step in result.steps if step.blocks} == {n_blocks(a_job) // 2}
 
 
+@pytest.mark.thorough
 def test_a_lightgbm_gang_that_loses_a_member_is_started_again(on_ray: RayRuntime) -> None:
     configs = ({"num_iterations": 3000, "min_data_in_leaf": 2},)
     a_job = split_job("gbdt", Task.BINARY, configs, metric="log_loss")

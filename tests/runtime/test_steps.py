@@ -165,6 +165,7 @@ def assert_same(ours: list[UnitResult], theirs: list[UnitResult]) -> None:
     assert models(tuple(ours)) == models(tuple(theirs))
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize(
     ("case", "n_parts"),
     [

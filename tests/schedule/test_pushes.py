@@ -297,6 +297,7 @@ def test_a_push_moves_two_models_at_most_however_many_workers_there_are() -> Non
         assert 1.0 < found.network_bytes / 1e5 / clocks < 2.0
 
 
+@pytest.mark.thorough
 def test_a_thousand_workers_and_twenty_clocks() -> None:
     work = Workload("sequential", (1_000_000,), 1000, 20, 1000, averages=Averages(1000, staleness=2))
     operator = ParameterServer([Unit(0, 0, (0,), cost=20_000.0)], work)

@@ -51,6 +51,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize(
     ("verb", "asks"), [("RESUME", asks) for asks in ASKS] + [("RETRY FAILED", asks) for asks in some([*ASKS], 4)]
 )

@@ -84,6 +84,7 @@ def undisturbed(path: Path, statement: str) -> list[Any]:
     return models
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("kind", STATEMENTS)
 @pytest.mark.usefixtures("prompt_ledger")
 def test_a_run_that_died_is_resumed_with_the_same_models(

@@ -46,6 +46,7 @@ COMMITS: dict[str, Callable[[grouplearn.Connection], Any]] = {
 }
 
 
+@pytest.mark.examples(4)
 @pytest.mark.parametrize("commit", COMMITS)
 def test_the_directory_goes_when_the_model_is_committed(con: grouplearn.Connection, path: Path, commit: str) -> None:
     con.begin()

@@ -106,6 +106,7 @@ def dies(path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, after: int
             answer(path, statement)
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("kind", STATEMENTS)
 def test_a_unit_goes_on_inside(path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     statement = TRAIN.format(*STATEMENTS[kind])
@@ -161,6 +162,7 @@ SPLIT = {
 }
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("kind", SPLIT)
 def test_a_group_that_is_split_goes_on_inside(path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Its blocks are on two workers, and what its steps reach is kept after epochs."""

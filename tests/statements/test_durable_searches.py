@@ -59,6 +59,7 @@ def everything(path: Path) -> list[Any]:
     )
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("kind", SEARCHES)
 def test_a_search_that_died_decides_as_if_it_had_not(
     path: Path, trained: list[int], monkeypatch: pytest.MonkeyPatch, kind: str

@@ -243,6 +243,7 @@ except Exception as error:
 """
 
 
+@pytest.mark.thorough
 def test_a_process_with_little_memory(path: Path) -> None:
     """Whatever the limit, the process ends by itself and says so, and the run goes on with more."""
     statement = (

@@ -184,10 +184,12 @@ def tried(died: Path, tmp_path: Path, file: str, monkeypatch: pytest.MonkeyPatch
     assert list((tmp_path / "here").iterdir()) == []
 
 
+@pytest.mark.examples(3)
 def test_a_manifest_that_says_anything(died: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried(died, tmp_path, "manifest", monkeypatch)
 
 
+@pytest.mark.examples(2)
 def test_a_segment_that_says_anything(died: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried(died, tmp_path, "units-000001.segment", monkeypatch)
 
@@ -223,6 +225,7 @@ def run(died: Path, tmp_path: Path) -> Path:
     return found
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize("died", ["asha"], indirect=True)
 @pytest.mark.parametrize("kind", KINDS)
 def test_files_of_a_run_that_are_something_else(run: Path, kind: str) -> None:

@@ -22,6 +22,7 @@ def con() -> Iterator[grouplearn.Connection]:
         yield connection
 
 
+@pytest.mark.examples(9)
 @pytest.mark.parametrize("kind", ["AS x + 1", "AS TABLE SELECT x"])
 @pytest.mark.parametrize(
     ("macro", "name"),

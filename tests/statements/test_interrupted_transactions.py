@@ -90,6 +90,7 @@ def is_free(native: duckdb.DuckDBPyConnection) -> bool:
     return first != second
 
 
+@pytest.mark.examples(5)
 @pytest.mark.parametrize("error", CTRL_C)
 @pytest.mark.parametrize("when", ["before", "after", "aborted"])
 def test_of_begin(
@@ -109,6 +110,7 @@ def test_of_begin(
     assert identity(con) != before
 
 
+@pytest.mark.examples(4)
 @pytest.mark.parametrize("error", CTRL_C)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("skipped", [0, 1])

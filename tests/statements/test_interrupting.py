@@ -80,6 +80,7 @@ def listening(con: grouplearn.Connection, ear: Callable[[], bool], monkeypatch: 
         monkeypatch.setattr(f"grouplearn.{place}.heard", lambda _, *message: heard(ear, *message))
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("statement", STATEMENTS)
 def test_every_loop_over_groups_looks_and_stops(
     con: grouplearn.Connection, statement: str, monkeypatch: pytest.MonkeyPatch

@@ -35,6 +35,7 @@ def fetched(con: grouplearn.Connection, statement: str) -> list[Any]:
     return con.execute(statement).fetchall()
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_the_model_is_that_of_all_rows_and_the_metrics_are_those_of_the_search(learner: str) -> None:
     target, name, values, options = LEARNERS[learner]

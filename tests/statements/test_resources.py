@@ -81,6 +81,7 @@ WORKS = {
 }
 
 
+@pytest.mark.thorough
 def test_refused_or_done_in_little_memory() -> None:
     """In one process, whose greatest memory so far hides only what is less than what an earlier statement took."""
 

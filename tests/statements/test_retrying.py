@@ -63,6 +63,7 @@ def rows(con: grouplearn.Connection, statement: str) -> list[Any]:
     return con.execute(statement).fetchall()
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("kind", STATEMENTS)
 def test_retried_trials_are_those_of_a_fresh_train(con: grouplearn.Connection, kind: str) -> None:
     train = f"TRAIN OR REPLACE MODEL m USING {STATEMENTS[kind]} {FAILS}"

@@ -77,6 +77,7 @@ def test_each_group_keeps_its_own_best_of_a_rung(con: grouplearn.Connection) -> 
     assert lost == [(0,)]
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize(
     ("search", "scope"),
     [

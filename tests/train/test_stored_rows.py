@@ -102,6 +102,7 @@ def models(results: Sequence[UnitResult]) -> list[Any]:
     ]
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("task", [Task.REGRESSION, Task.BINARY])
 @pytest.mark.parametrize(("name", "workers"), [("group_task_parallel", 1), ("gap", 2)])
 def test_a_block_at_a_time_is_in_memory_and_models_are_the_same(
@@ -156,6 +157,7 @@ def of_trees(task: Task, other: str, metric: str, wide: bool) -> Job:
     )
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize(
     ("task", "metric", "other", "wide"),
     [

@@ -71,6 +71,7 @@ def assert_close(left: list[tuple[Any, ...]], right: list[tuple[Any, ...]], tole
                 assert a == b, (one, other)
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("rest", HOLDOUTS)
 @pytest.mark.parametrize("learner", STATEMENTS)
 def test_a_group_of_two_classes_is_what_it_is_alone(con: grouplearn.Connection, learner: str, rest: str) -> None:
@@ -108,6 +109,7 @@ FROM r
 ALWAYS, MORE = ["log_loss", "accuracy", "f1"], ["auc", "precision", "recall", "balanced_accuracy", "pr_auc", "brier"]
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize("metric", MORE)
 @pytest.mark.parametrize("learner", ["logistic_regression", "gbdt"])
 def test_evaluate_says_what_the_model_table_says(con: grouplearn.Connection, learner: str, metric: str) -> None:

@@ -31,6 +31,7 @@ SMALL = {"gbdt": "num_iterations = 4, min_data_in_leaf = 5", "mlp": "epochs = 2,
 PAIRS = [(name, task) for name in registry.names() for task in LABELS if task in registry.learner(name).tasks]
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize(("name", "task"), PAIRS)
 def test_macro_and_function_and_evaluation_agree(con: grouplearn.Connection, name: str, task: Task) -> None:
     options = f"WITH ({SMALL[name]})" if name in SMALL else ""
@@ -86,6 +87,7 @@ def test_a_plain_duckdb_process_predicts_with_fallback(tmp_path: Path) -> None:
 HOSTILE = ['a"b', "a'b", "a;DROP TABLE points;--", "line\nbreak", "🙂 ü", "select", "  ", "x" * 65_536]
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
 def test_any_text_is_a_model_name_and_a_group_value(con: grouplearn.Connection, name: str) -> None:
     quoted = '"' + name.replace('"', '""') + '"'

@@ -130,6 +130,7 @@ def test_averaged_learners_take_every_form_of_rounds_or_say_why(
     assert "rounds of " in plan["reasons"]["operator"]
 
 
+@pytest.mark.examples(20)
 @pytest.mark.parametrize(("name", "operator"), every_other(LEGAL))
 def test_a_legal_pair_runs_on_the_simulated_runtime(con: grouplearn.Connection, name: str, operator: str) -> None:
     text = statement(WAYS[name], operator)

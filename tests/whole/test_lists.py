@@ -54,6 +54,7 @@ ALIKE = {
 RESTS = ("", "VALIDATE SAMPLE 20%", "VALIDATE FOLDS 3 REFIT")
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize(("item", "rest"), every_other(product(ALIKE, RESTS)))
 def test_a_list_of_one_element_has_the_model_of_its_element_bit_for_bit(item: str, rest: str) -> None:
     with connected() as con:
@@ -83,6 +84,7 @@ def test_the_order_of_rows_is_nothing() -> None:
         assert model(con, statement.format("t")) == model(con, statement.format("shuffled"))
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("buckets", [6, 700])
 @pytest.mark.parametrize(
     ("learner", "label", "shown"),
@@ -263,6 +265,7 @@ def test_a_run_over_lists_that_died_is_resumed_with_the_same_models(
     assert len(trained) == 2
 
 
+@pytest.mark.thorough
 def test_workers_of_ray_have_the_same_models_of_lists() -> None:
     items = ITEMS.format(buckets=64)
     with connected() as con:

@@ -84,6 +84,7 @@ def test_retry_where_all_names_mean_the_same(con: grouplearn.Connection) -> None
     assert status(con, "p.m") == DONE
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize(
     ("made", "features", "source", "name"),
     [
@@ -311,6 +312,7 @@ def slope_of(con: grouplearn.Connection, model: str, slope: int | None) -> int |
     return found[0]
 
 
+@pytest.mark.examples(4)
 @pytest.mark.parametrize(
     ("path", "model", "slope"),
     [

@@ -148,6 +148,7 @@ def test_whole_numbers_are_classes_where_the_statement_says_so(pictures: grouple
     assert pictures.execute("SELECT classes FROM grouplearn.models").fetchall() == [(["-3", "-2", "-1", "0"],)]
 
 
+@pytest.mark.thorough
 def test_the_same_model_in_process_and_on_ray_whole_and_split(con: grouplearn.Connection) -> None:
     cityscapes.pictures(con, "pictures", 300, size=32, cities=1)
     con.execute("UPDATE pictures SET city = hash(image) % 3")

@@ -168,6 +168,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(place, name, SMALL_BLOCK)
 
 
+@pytest.mark.examples(2)
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize(
     ("name", "extreme"), [*((name, True) for name in STATEMENTS), *((name, False) for name in some([*STATEMENTS], 8))]
@@ -207,6 +208,7 @@ def usual(tables: Tables) -> Callable[[str], list[Any]]:
     return said_of
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize(("name", "options"), every_other(product(FEW, SETTINGS)))
 def test_neither_files_nor_workers_matter(
     tables: Tables, usual: Callable[[str], list[Any]], name: str, options: str
@@ -218,6 +220,7 @@ def test_neither_files_nor_workers_matter(
     assert trained(tables(9, True), more, "narrow") == expected
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize(
     ("name", "seed"), [(name, seed) for at, name in enumerate(FEW) for seed in range(2) if THOROUGH or seed == at % 2]
 )
@@ -231,6 +234,7 @@ def test_random_tables(name: str, seed: int) -> None:
         assert narrow == wide
 
 
+@pytest.mark.examples(2)
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("name", FEW if THOROUGH else ("ridge", "wide", "gbdt", "net", "arrays"))
 def test_a_durable_run_goes_on_with_floats(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,6 +251,7 @@ def test_a_durable_run_goes_on_with_floats(name: str, tmp_path: Path, monkeypatc
         assert said(con) == expected
 
 
+@pytest.mark.thorough
 def test_floats_on_ray() -> None:
     with grouplearn.connect(progress=False) as con:
         create(con, 4, extreme=True, sizes=FEWER)
