@@ -25,7 +25,8 @@ from grouplearn.plan.cost.coefficients import Machine, Rates, default, of_runs
 from grouplearn.plan.explain.measured import Measured, UnitRan, asked_for
 from grouplearn.plan.physical import PhysicalPlan
 
-_VERSION = 1
+#: Coefficients of an earlier version are those of another model of costs: they are measured anew.
+_VERSION = 2
 #: As many of the latest runs of a learner are looked at.
 MOST_RUNS = 8
 
@@ -137,7 +138,9 @@ def _empty() -> dict[str, Any]:
 
 
 def _checked(document: Any) -> dict[str, Any]:
-    """Return the document if every number in it can be planned with."""
+    """Return the document if every number in it can be planned with, an empty one for one of an earlier version."""
+    if document["version"] in range(1, _VERSION):
+        return _empty()
     if document["version"] != _VERSION:
         raise ValueError(f"version {document['version']}, not {_VERSION}")
     replace(Machine(), **document["machine"])

@@ -142,7 +142,7 @@ class PhysicalPlan:
     def step_seconds(self) -> float:
         """Estimated time that a step of a unit takes besides its arithmetic."""
         machine = self.rates.machine
-        return machine.ray_unit if self.bound.options.executor == "ray" else machine.local_unit
+        return machine.ray_unit if self.bound.options.executor == "ray" else machine.local_step
 
     @property
     def round_seconds(self) -> float:

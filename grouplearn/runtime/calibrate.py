@@ -182,7 +182,6 @@ def measure_machine() -> Machine:
         disk=_disk_bandwidth(),
         network=network,
         latency=latency,
-        local_unit=_thread_seconds(),
     )
 
 
@@ -248,26 +247,6 @@ def _echo(server: socket.socket) -> None:
                 return
             left -= received
         other.sendall(b"x")
-
-
-def _thread_seconds() -> float:
-    """Return what handing a unit to a thread and hearing of it costs: two switches between threads."""
-    there, back = threading.Semaphore(0), threading.Semaphore(0)
-
-    def answer() -> None:
-        for _ in range(_ROUND_TRIPS):
-            there.acquire()
-            back.release()
-
-    thread = threading.Thread(target=answer, daemon=True)
-    thread.start()
-    began = time.perf_counter()
-    for _ in range(_ROUND_TRIPS):
-        there.release()
-        back.acquire()
-    seconds = (time.perf_counter() - began) / _ROUND_TRIPS
-    thread.join()
-    return seconds
 
 
 def _least(work: Callable[[], object], times: int = 3, clock: Callable[[], float] = time.perf_counter) -> float:

@@ -65,13 +65,13 @@ def test_the_file_is_in_the_cache_of_the_user(monkeypatch: pytest.MonkeyPatch, t
         "not json",
         "[]",
         "{}",
-        json.dumps({"version": 2, "machine": {}, "learners": {}}),
-        json.dumps({"version": 1, "machine": {"warp": 1.0}, "learners": {}}),
-        json.dumps({"version": 1, "machine": {"network": 0}, "learners": {}}),
-        json.dumps({"version": 1, "machine": {}, "learners": {"mlp": {"correction": -1}}}),
-        json.dumps({"version": 1, "machine": {}, "learners": {"mlp": {"row": "fast"}}}),
-        json.dumps({"version": 1, "machine": {}, "learners": {"mlp": {"runs": [0]}}}),
-        json.dumps({"version": 1, "machine": {}, "learners": {"mlp": {"runs": 3}}}),
+        json.dumps({"version": 3, "machine": {}, "learners": {}}),
+        json.dumps({"version": 2, "machine": {"warp": 1.0}, "learners": {}}),
+        json.dumps({"version": 2, "machine": {"network": 0}, "learners": {}}),
+        json.dumps({"version": 2, "machine": {}, "learners": {"mlp": {"correction": -1}}}),
+        json.dumps({"version": 2, "machine": {}, "learners": {"mlp": {"row": "fast"}}}),
+        json.dumps({"version": 2, "machine": {}, "learners": {"mlp": {"runs": [0]}}}),
+        json.dumps({"version": 2, "machine": {}, "learners": {"mlp": {"runs": 3}}}),
         "[" * 100_000,
         b"\xff\xfe{",
     ],
@@ -83,6 +83,14 @@ def test_a_file_that_is_not_ours_is_refused_with_a_way_out(text: str | bytes) ->
         calibration.load()
     with grouplearn.connect(progress=False) as con:
         assert con.execute("RESET CALIBRATION").fetchall() == [("calibration is reset",)]
+
+
+def test_what_was_measured_for_another_model_of_costs_is_measured_anew() -> None:
+    old = {"version": 1, "machine": {"local_unit": 1e-5}, "learners": {"mlp": {"correction": 10.0, "runs": [10.0]}}}
+    calibration.path().write_text(json.dumps(old))
+    assert calibration.load() == Rates()
+    calibration.store_correction("gbdt", 1.5)
+    assert [*json.loads(calibration.path().read_text())["learners"]] == ["gbdt"]
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 100), st.floats(0.001, 1000)), min_size=3, max_size=30))

@@ -23,8 +23,9 @@ class Machine:
 
     ``load`` is seconds per load of a group and ``encode`` per value of it. The workers of a gang wait for each other in every
     round: ``exchange`` is that of a leaf's histograms (2 workers took 0.08 ms on 20,000 rows, 0.35 to 0.5 on 200,000),
-    ``descend`` that of a batch's gradients (torch's own work included, 1.2 to 1.4 ms; the all-reduce alone 0.23). These two,
-    ``ray_start`` and ``ray_unit`` are not measured by CALIBRATE, which starts no cluster.
+    ``descend`` that of a batch's gradients (torch's own work included, 1.2 to 1.4 ms; the all-reduce alone 0.23). ``local_step``
+    is a step of a unit that workers share, in process, besides its arithmetic (1.0 to 1.4 ms in rounds of averaging). These
+    three, ``ray_start`` and ``ray_unit`` are not measured by CALIBRATE, which starts no cluster.
     """
 
     load: float = 7e-4
@@ -35,7 +36,7 @@ class Machine:
     latency: float = 1e-5
     exchange: float = 4e-4
     descend: float = 1.3e-3
-    local_unit: float = 2e-5
+    local_step: float = 1e-3
     ray_unit: float = 3.5e-3
     ray_start: float = 3.0
 
@@ -58,7 +59,7 @@ UNITS: Mapping[str, str] = MappingProxyType(
         "latency": "s per message",
         "exchange": "s per round",
         "descend": "s per batch",
-        "local_unit": "s per unit",
+        "local_step": "s per step of a unit",
         "ray_unit": "s per unit",
         "ray_start": "s",
     }
