@@ -41,7 +41,7 @@ ACCELERATION = Hyperparameter(
     "acceleration",
     "str",
     "leaps",
-    "whether every few epochs, from the fourth, end with a leap to where the weights have been going, as far as the objective "
+    "whether every fifth epoch, from the eighth, ends with a leap to where the weights have been going, as far as the objective "
     "falls ('leaps'); 'none' is descent alone",
     "Bertrand & Massias 2021, Anderson acceleration of coordinate descent",
     choices=("leaps", "none"),
