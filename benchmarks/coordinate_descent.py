@@ -155,16 +155,17 @@ SETS = {
 }
 
 
-#: Ways through the columns: an item at a time, in order or as chosen, or all at once.
+#: Ways through the columns: an item at a time, in order, without leaps or as chosen, or all at once.
 COURSES = {
     "items": {"blocks": "items"},
+    "alone": {"blocks": "items", "acceleration": "none"},
     "greedy": {"blocks": "items", "selection": "greedy"},
     "one": {"blocks": "one"},
 }
 
 
 def passes(part: float) -> Iterator[dict[str, Any]]:
-    """Passes until the objective is near its minimum: each item a block, in order or as chosen, and one block of all columns."""
+    """Passes until the objective is near its minimum: each item a block, in order, by descent alone or as chosen; one block."""
     for (name, (listed, intercept, penalties)), loss in itertools.product(SETS.items(), LOSSES):
         data = generated(round(20_000 * part), 8, 200, listed)
         for penalty in penalties:
@@ -176,7 +177,8 @@ def passes(part: float) -> Iterator[dict[str, Any]]:
             yield {"set": name, "loss": loss, "penalty": penalty, "minimum": least, **counts}
             shown = [str(count or f"> {len(each.curve)}") for count, each in zip(taken, trained, strict=True)]
             print(
-                f"{name:24} {loss:9}{penalty}   by items {shown[0]:>6}, as chosen {shown[1]:>6}, one block {shown[2]:>6} passes",
+                f"{name:24} {loss:9}{penalty}   by items {shown[0]:>5}, without leaps {shown[1]:>5}, as chosen {shown[2]:>5}, "
+                f"one block {shown[3]:>6} passes",
                 flush=True,
             )
 
@@ -212,10 +214,13 @@ def iterates(part: float) -> Iterator[dict[str, Any]]:
     single = tuple(FeatureBlock(f"number {number}", 1) for number in range(20))
     of_one = Data(numbers, {"squares": numbers @ chance.normal(size=20) + chance.normal(size=rows)}, single)
     of_many = generated(rows, 4, 30)
+    of_many = of_many._replace(
+        x=scipy.sparse.diags_array(np.arange(rows) >= 5, dtype=float) @ of_many.x
+    )  # none is complete
     for name, data in (("20 numbers", of_one), ("4 items of 30 values", of_many)):
         dense = data.x if isinstance(data.x, np.ndarray) else data.x.toarray()
         for l1, l2 in ((0.0, 1.0), (20.0, 0.0)):
-            config = {"l1": l1, "l2": l2, "tolerance": NEVER, "fit_intercept": False}
+            config = {"l1": l1, "l2": l2, "tolerance": NEVER, "fit_intercept": False, "acceleration": "none"}
             plain = dense_descent(dense, data.y["squares"], l1, l2)
             worst, compared = 0.0, 0
             for weights, epochs in zip(plain, range(1, 31), strict=False):

@@ -359,7 +359,7 @@ def test_blocks_are_chosen_by_what_they_gained_a_round_ahead() -> None:
                 _, progress = one.solve(place, sums, np.zeros((2, 1, 1, 1)), None, (progress, order))
                 plain.after(place, slope**2 / 4)
             sums = np.array([progress.loss[0] * 0.9, 0, 0]).reshape(1, 1, 1, 3, 1)
-            progress = one.close(sums, np.zeros((blocks + 1, 1, 1, 1)), None, (progress, order))
+            _, progress = one.close(sums, np.zeros((blocks + 1, 1, 1, 1)), None, (progress, order))
             plain.begin(False)
         return {"visited": np.array(visited)}
 
@@ -367,3 +367,72 @@ def test_blocks_are_chosen_by_what_they_gained_a_round_ahead() -> None:
     counts = np.bincount(visited, minlength=blocks)
     assert counts[1] > 2 * counts[3]
     assert counts[2] >= 280 / (4 * blocks + blocks)
+
+
+def plain_leap(path: np.ndarray, now: np.ndarray, l1: float) -> np.ndarray:
+    """Where the weights (K, d) after moves lead: the mean after each, weighed so that the sum of the moves is least."""
+    size = np.append(1 / UNIT, 1.0)
+    moves = np.diff(np.concatenate([path, now[None]]), axis=0)
+    scaled = (moves * size).reshape(len(moves), -1)
+    products = scaled @ scaled.T
+    share = np.linalg.solve(products / np.trace(products) + 1e-14 * np.eye(len(moves)), np.ones(len(moves)))
+    after = np.concatenate([path[1:], now[None]])
+    leap = np.tensordot(share / share.sum(), after, 1) - now
+    return np.where((l1 > 0) & (now == 0), 0, leap)
+
+
+@pytest.mark.parametrize("l1", [0.0, 0.1])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_leap_goes_where_moves_lead_as_far_as_the_objective_falls(loss: kernel.Loss, l1: float) -> None:
+    outputs = LOSSES[loss]
+    given, y, weight = rows(loss, outputs)
+    now, radius = weights_of(9, outputs, 1), np.abs(weights_of(9, outputs, 4))
+    now[:, :, 3] = 0
+    path = np.stack([now + 0.02 * weights_of(9, outputs, seed) for seed in range(10, 10 + kernel.MOVES)])
+    path[:, 2] = now[2]  # one that made no moves
+
+    def leapt(configs: int) -> dict[str, np.ndarray]:
+        one = group(loss, configs, outputs, l1)
+        cell = kernel.Cell(given, y, weight, one.cut, one.shape)
+        shape, done = one.shape, one.lanes_of_done(np.arange(configs) == 4)
+        lanes = None if loss == "squares" else shape.in_lanes(radius[:configs])
+        level = None if lanes is None else lanes[12:]
+        here = shape.in_lanes(now[:configs])
+        leap = one.leap(np.stack([shape.in_lanes(each[:configs]) for each in path]), here, done)
+        sums = one.measure(cell, here, level, done, leap)
+        many = kernel.Progress(
+            *(np.full(configs, each) for each in (1e9, 1e9, 1.0)), np.arange(configs) == 4, np.ones(configs)
+        )
+        before, after = one.close(sums, here, lanes, (many, in_order(one)), leap)
+        found = {"leap": leap, "before": before, "weights": here, "loss": after.loss}
+        found["alone"] = one.measure(cell, before, level, done)
+        found["points"] = sums
+        return {name: each[..., 0] if configs == 1 else each for name, each in found.items()}
+
+    found = in_every_build(lambda: leapt(9))
+    alone = in_every_build(lambda: leapt(1))
+    shape = group(loss, 9, outputs, l1).shape
+    assert (
+        alone["before"].tobytes()
+        == np.ascontiguousarray(found["before"][:, 0, :, 0]).reshape(alone["before"].shape).tobytes()
+    )
+    leaps, before = shape.out_of_lanes(found["leap"]), shape.out_of_lanes(found["before"])
+    points = np.array([0, 1 / 4, 1 / 2, 1, 2, 8, 32, 256])
+    chosen = []
+    for model in range(9):
+        if model == 4:  # it is done
+            np.testing.assert_array_equal(before[model], now[model])
+            continue
+        expected = np.zeros_like(now[2]) if model == 2 else plain_leap(path[:, model], now[model], l1)
+        np.testing.assert_allclose(leaps[model], expected, rtol=1e-6, atol=1e-9)
+        each = np.linspace(0.5, 2.0, 9)[model]
+        objectives = []
+        for point in points:
+            at = now[model] + point * leaps[model]
+            lost = reference(loss, outputs, at, None if loss == "squares" else radius[model], 0)[1][:, 0].sum()
+            objectives.append(lost + l1 * each * np.abs(at[:, :12]).sum() + 0.15 * each * (at[:, :12] ** 2).sum())
+        best = int(np.nanargmin(objectives))
+        np.testing.assert_allclose(before[model], now[model] + points[best] * leaps[model], rtol=1e-12, atol=1e-12)
+        assert found["loss"][model] == pytest.approx(objectives[best], rel=1e-9)
+        chosen.append(best)
+    assert any(chosen)

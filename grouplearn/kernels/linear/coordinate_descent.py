@@ -136,7 +136,7 @@ def _block(form: int, entries: int, n_rows: int, padded: int) -> tuple[npt.NDArr
     if form == ONE_COLUMN:
         return None, None, np.zeros(padded)
     if form in (CODES, CODES_WITH_VALUES):
-        return None, np.full(n_rows, -1, np.int32), None if form == CODES else np.zeros(n_rows)
+        return None, np.full(padded, -1, np.int32), None if form == CODES else np.zeros(padded)
     values = None if form == RAGGED else np.empty(entries)
     return np.empty(n_rows + 1, np.int64), np.empty(entries, np.int32), values
 
@@ -192,9 +192,9 @@ class Penalties:
 
 class Progress(NamedTuple):
     """Per config (C,): the objective, that before the first epoch, the last epoch's gain, whether it is done, and the sum of the
-    squares of what pulled at columns in this epoch.
+    squares of what pulled at columns in this epoch, without l2 the most of it.
 
-    The gain is below 0 where little may be to come after that epoch.
+    The gain is below 0 where little may be to come after that epoch. Of what is done ``pull`` is 0 where that is known.
     """
 
     loss: FloatArray
@@ -226,9 +226,19 @@ class Order(NamedTuple):
         return Order(self.block.copy(), self.gain.copy(), self.waits.copy())
 
 
+#: A leap follows from so many moves, and the weights before each of them, of which the first are those after epoch ``FIRST``; so
+#: many points of it are looked at.
+MOVES, FIRST, POINTS = 5, 3, 8
+
+
+def kept_before(epoch: int) -> int:
+    """Return how many weights are kept when an epoch begins to end, the start being 0; with ``MOVES`` it ends with a leap."""
+    return 0 if epoch <= FIRST else 1 + (epoch - FIRST - 1) % MOVES
+
+
 class Group:
     """What rounds of one group have in common; ``complete`` says in which blocks every row has one entry, 1; ``unit`` (d + 1,) is
-    1/max|x|, 0 for a column of zeros, 1 for the intercept."""
+    1/max|x|, 0 for a column of zeros, 1 for the intercept; ``leaps``: every few epochs end with a leap."""
 
     def __init__(
         self,
@@ -238,13 +248,14 @@ class Group:
         unit: FloatArray,
         fit_intercept: bool,
         penalties: Penalties,
+        leaps: bool = False,
     ) -> None:
-        self.shape, self.cut, self.unit = shape, cut, unit
+        self.shape, self.cut, self.unit, self.leaps = shape, cut, unit, leaps
         self._kept = [np.ascontiguousarray(cut.first), np.ascontiguousarray(complete, np.int64), unit]
         self._kept += [shape.of_models(each) for each in (penalties.l1, penalties.l2, penalties.tolerance)]
         self._places = np.array([address(each) for each in self._kept], np.int64)
         numbers = [_LOSSES.index(shape.loss), shape.outputs, shape.groups, shape.lanes, cut.n_blocks, 1]
-        self._numbers = np.array([*numbers, int(fit_intercept)], np.int64)
+        self._numbers = np.array([*numbers, int(fit_intercept), int(leaps)], np.int64)
 
     def _call(self, symbol: str, kinds: str, *given: Any, returns: Any = None) -> Any:
         """Call a kernel that is told of the group first; ``kinds`` says of each argument whether it is a number (n) or an
@@ -278,13 +289,23 @@ class Group:
         self._call("coordinate_pass", "naanana" + "aa", *given, sums)
         return sums
 
-    def measure(self, cell: Cell, weights: FloatArray, radius: FloatArray | None, done: FloatArray) -> FloatArray:
+    def measure(
+        self,
+        cell: Cell,
+        weights: FloatArray,
+        radius: FloatArray | None,
+        done: FloatArray,
+        leap: FloatArray | None = None,
+    ) -> FloatArray:
         """Make a cell's predictions anew from ``weights`` (d + 1, groups, K, lanes), the intercept last, and return the sums (1,
-        groups, K, 3, lanes) of losses, and of their derivatives by the intercept, whose ``radius`` is given."""
+        groups, K, 3, lanes) of losses, and of their derivatives by the intercept, whose ``radius`` is given.
+
+        With a ``leap`` of the weights the sums (``POINTS``, ...) are those at its points, of which the first is the weights.
+        """
         shape = self.shape
-        sums = np.zeros((1, shape.groups, shape.outputs, 3, shape.lanes))
-        given = (cell.n_rows, cell.places, cell.blocks, weights, radius, done, sums)
-        self._call("coordinate_measure", "naaaaaa", *given)
+        sums = np.zeros((1 if leap is None else POINTS, shape.groups, shape.outputs, 3, shape.lanes))
+        given = (cell.n_rows, cell.places, cell.blocks, weights, leap, radius, done, sums)
+        self._call("coordinate_measure", "naaaaaaa", *given)
         return sums
 
     def solve(
@@ -311,49 +332,59 @@ class Group:
         and those of complete blocks where there is no intercept."""
         self._call("coordinate_shift", "aa", done, weights)
 
+    def leap(self, path: FloatArray, weights: FloatArray, done: FloatArray) -> FloatArray:
+        """Return where models would leap to from ``weights`` (d + 1, groups, K, lanes) after an epoch, less these; ``path``
+        (``MOVES``, d + 1, groups, K, lanes) are the weights after the epochs before."""
+        found = np.empty_like(weights)
+        self._call("coordinate_leap", "aaaa", path, weights, done, found)
+        return found
+
     def close(
-        self, sums: FloatArray, weights: FloatArray, radius: FloatArray | None, about: tuple[Progress, Order]
-    ) -> Progress:
-        """Return what models have come to after an epoch, from the sums of ``measure``; the intercept makes its step in place,
-        and the order becomes that of the next."""
+        self,
+        sums: FloatArray,
+        weights: FloatArray,
+        radius: FloatArray | None,
+        about: tuple[Progress, Order],
+        leap: FloatArray | None = None,
+    ) -> tuple[FloatArray, Progress]:
+        """Return the weights after an epoch, and what models have come to, from the sums of ``measure``; then the intercept
+        makes its step in place, and the order becomes that of the next."""
         progress, order = about
-        numbers = self._lanes_of(progress)
-        given = (np.ascontiguousarray(sums), numbers, weights, radius)
-        self._call("coordinate_close", "aaaa" + "aaa", *given, *order.places)
-        return self._progress_of(numbers)
+        before, numbers = np.empty_like(weights), self._lanes_of(progress)
+        given = (np.ascontiguousarray(sums), numbers, weights, before, radius, leap)
+        self._call("coordinate_close", "aaaaaa" + "aaa", *given, *order.places)
+        return before, self._progress_of(numbers)
 
     def descend(
         self,
         cells: Sequence[Cell],
-        weights: FloatArray,
-        before: FloatArray,
-        radius: FloatArray | None,
+        arrays: tuple[FloatArray, FloatArray, FloatArray | None, FloatArray | None],
         about: tuple[Progress, Order],
-        most: int,
+        epochs: tuple[int, int],
     ) -> tuple[Progress, FloatArray, Numbers]:
-        """Go through whole epochs until all models are done, ``most`` at most, changing weights, their values ``before``, radii
-        and the order in place; return what models have come to, the objective after each epoch (epochs, C), and how many each
+        """Go through whole epochs until all models are done, from the one of a number, 0 before the end of the start, at most so
+        many, ``epochs``, changing in place the ``arrays``, which are weights, their values before, radii and the path, and the
+        order; return what models have come to, the objective after each epoch (epochs, C), and how many each
         took (C,)."""
-        progress, order = about
+        (progress, order), (number, most) = about, epochs
         numbers = self._numbers.copy()
         numbers[5] = len(cells)
         counts = np.array([cell.n_rows for cell in cells], np.int64)
         rows = np.stack([cell.places for cell in cells])
         blocks = np.stack([cell.blocks for cell in cells])
         reached, curve = self._lanes_of(progress), np.empty((most, self.shape.groups * self.shape.lanes))
-        begun = int(not np.isnan(progress.start).any())
         passes = np.zeros(curve.shape[1], np.int64)
-        arrays = [None if each is None else address(each) for each in (weights, before, radius, reached, curve, passes)]
-        kinds = (*[_POINTER] * 5, _COUNT, _COUNT, *[_POINTER] * 9)
-        epochs = function("coordinate_descend", *kinds, returns=_COUNT)(
+        given = [None if each is None else address(each) for each in (*arrays, reached, curve, passes)]
+        kinds = (*[_POINTER] * 5, _COUNT, _COUNT, *[_POINTER] * 10)
+        taken = function("coordinate_descend", *kinds, returns=_COUNT)(
             *(address(each) for each in (numbers, self._places, counts, rows, blocks)),
-            begun,
+            number,
             most,
-            *arrays,
+            *given,
             *order.places,
         )
         configs = self.shape.configs
-        return self._progress_of(reached), curve[:epochs, :configs], passes[:configs]
+        return self._progress_of(reached), curve[:taken, :configs], passes[:configs]
 
     def lanes_of_done(self, done: npt.NDArray[np.bool_]) -> FloatArray:
         """Return which models are done, as the kernels take it; lanes to spare are."""

@@ -156,9 +156,14 @@ class Learner(Protocol):
         del config
         return None
 
-    def knows_its_end(self, config: Config) -> bool:
-        """Return whether training that ends by itself has nothing left to gain, and does not only guess so."""
-        del config
+    def explained(self, configs: Sequence[Config]) -> list[str]:
+        """Return what EXPLAIN is to say of how configs train, a line each."""
+        del configs
+        return []
+
+    def knows_its_end(self, state: State, index: int) -> bool:
+        """Return whether config ``index``, whose training ended by itself, has nothing left to gain, and that is no guess."""
+        del state, index
         return True
 
     def judged_by(self, config: Config, task: Task) -> str | None:

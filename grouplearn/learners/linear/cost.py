@@ -81,6 +81,13 @@ class CoordinateCost(Cost):
         """Return three numbers per weight."""
         return 3 * outputs * (width + 1) + 3
 
+    def most_values(self, config: Config, blocks: Sequence[FeatureBlock], outputs: int) -> int:
+        """Return what there is with leaps, too: what each weight was after the last five epochs, and where it goes."""
+        weights = outputs * (1 + sum(block.width for block in blocks))
+        return super().most_values(config, blocks, outputs) + (
+            0 if config.get("acceleration") == "none" else 6 * weights
+        )
+
 
 class SgdCost(BatchCost):
     """The cost of stochastic gradient descent, a row at a time unless the config says otherwise."""

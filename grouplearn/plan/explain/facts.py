@@ -121,11 +121,16 @@ def packs(physical: PhysicalPlan) -> list[tuple[int, ...]]:
     return list(dict.fromkeys(unit.configs for tasks in physical.alike for unit in tasks.first))
 
 
-def trials(physical: PhysicalPlan) -> str:
-    """Return the trials, and how they are packed."""
+def trials(physical: PhysicalPlan) -> list[str]:
+    """Return the trials, and how they are packed; what their learner says of them."""
+    bound = physical.bound
+    if not physical.stats.groups:
+        return [f"none: no group for {counted(len(bound.configs), 'configuration')}"]
+    return [_packed_trials(physical), *bound.learner.explained(bound.configs)]
+
+
+def _packed_trials(physical: PhysicalPlan) -> str:
     groups, configs = len(physical.stats.groups), len(physical.bound.configs)
-    if not groups:
-        return f"none: no group for {counted(configs, 'configuration')}"
     distinct = packs(physical)
     sizes = sorted({len(pack) for pack in distinct}, reverse=True)
     size = f"of {sizes[0]}" if len(sizes) == 1 else f"of {sizes[-1]} to {sizes[0]}"

@@ -48,7 +48,7 @@ def explain_html(physical: PhysicalPlan, choice: Choice, bars: Sequence[Bar], me
         "<h4>Groups</h4>",
         _lines(explain.skew(physical)),
         "<h4>Trials</h4>",
-        _lines([explain.trials(physical)]),
+        _lines(explain.trials(physical)),
         "<h4>Logical plan</h4>",
         _lines(explain.logical_plan(physical).lines()),
         "<h4>Physical plan</h4>",

@@ -19,7 +19,7 @@ def explain_text(physical: PhysicalPlan, choice: Choice, measured: Measured | No
         *_section("Logical plan", explain.logical_plan(physical).lines()),
         *_section("Physical plan", explain.physical_plan(physical, choice).lines()),
         *_section("Groups", explain.skew(physical)),
-        *_section("Trials", [explain.trials(physical)]),
+        *_section("Trials", explain.trials(physical)),
         *_section(simulated, aligned(explain.operator_table(physical, choice))),
         *_section("Choice", explain.choices(physical, choice)),
         *([] if measured is None else _section("Measured", _measured(measured))),

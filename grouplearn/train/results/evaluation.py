@@ -94,10 +94,10 @@ def conclude(
 def _converged(pack: Pack, training: Training, index: int, epochs: int) -> bool | None:
     """Return whether a config ended because nothing was left to gain; None where that cannot be known, as of a model of an
     earlier epoch, which early stopping kept."""
-    learner, config = pack.learner, pack.configs[index]
+    learner, state = pack.learner, training.state
     if not learner.access.converges or (pack.patience is not None and epochs < training.epochs):
         return None
-    return (True if learner.knows_its_end(config) else None) if training.state.done[index] else False
+    return (True if learner.knows_its_end(state, index) else None) if state.done[index] else False
 
 
 def _as_far_as_it_came(pack: Pack, training: Training, index: int, trial: TrialResult) -> TrialResult:

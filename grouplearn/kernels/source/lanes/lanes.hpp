@@ -44,6 +44,13 @@ template <class V> inline V &operator+=(V &a, V b) { return a = a + b; }
 template <class V> inline V &operator-=(V &a, V b) { return a = a - b; }
 template <class V> inline V &operator*=(V &a, V b) { return a = a * b; }
 
+/// The numbers at eight places; 0 where a place is below 0.
+inline D gathered(const double *from, const int32_t *at) {
+    double lane[8];
+    for (int i = 0; i < 8; i++) lane[i] = at[i] < 0 ? 0 : from[at[i]];
+    return load(lane);
+}
+
 /// The sum over lanes, halves first: lane i and lane i + n/2, and so on.
 template <class V> inline typename Lanes<V>::Number sum(V a) {
     typename Lanes<V>::Number lane[Lanes<V>::count];

@@ -5,94 +5,13 @@
 // where `bend` is no less than what the loss bends there. So the objective never rises, and no step is taken back. Of squares in
 // a block whose rows have one entry each that is the exact minimum (equations 3 to 5). At an epoch's end predictions are made
 // anew from the weights, so that they follow from these alone.
-#include "linear/coordinate_descent_blocks.hpp"
+#include "linear/coordinate_descent_ends.hpp"
 #include "lanes/entry.hpp"
 #include "rows/features.hpp"
+#include <memory>
 
 namespace grouplearn::coordinate_descent {
 namespace {
-
-/// Of an epoch's gain, as a multiple of the tolerance: where more was gained, the ratio of two gains says little of the rest. Where
-/// columns say much the same, great gains are followed by ten thousands that are small and hardly change.
-constexpr double MOST_GAIN = 0.01;
-/// The objective counts as no less than this share of the first one: where it goes to 0, shares of it say nothing.
-constexpr double LEAST_OBJECTIVE = 1e-6;
-/// A gain that is rounding.
-constexpr double NO_GAIN = 1e-15;
-/// A gain that has a sign.
-constexpr double NEARLY_NOTHING = 1e-300;
-
-double larger_of(double one, double other) { return one > other ? one : other; }
-
-/// Σ loss + l1·‖w‖₁ + ½·l2·‖w‖² of a model, from the `sums` of ``measure``.
-double objective_of(const Group &group, int64_t model, const double *sums, const double *weights) {
-    const Shape &shape = group.shape;
-    int64_t g = model / shape.lanes, lane = model % shape.lanes, columns = group.first[group.n_blocks];
-    double objective = 0;
-    for (int64_t k = 0; k < shape.outputs; k++) {
-        double sizes = 0, squares = 0;
-        for (int64_t j = 0; j < columns; j++) {
-            double weight = weights[j * shape.column() + shape.at(g, k) + lane];
-            sizes += __builtin_fabs(weight), squares += weight * weight;
-        }
-        double penalty = group.penalties.l1[model] * sizes + 0.5 * group.penalties.l2[model] * squares;
-        objective += sums[3 * shape.at(g, k) + lane] + penalty;
-    }
-    return objective;
-}
-
-/// Whether an epoch of such a `gain`, after one of the gain `last`, leaves less than `enough` to come, were each gain to come
-/// the same share of the one before.
-bool leaves_little(double gain, double last, double enough) {
-    double share = gain / last;
-    share = share < 0.9999 ? share : 0.9999;
-    return last < INFINITY && gain <= MOST_GAIN * enough && gain * share <= enough * (1 - share);
-}
-
-/// What the intercept's own step would gain.
-double of_intercept(const Group &group, int64_t model, const double *sums) {
-    double gain = 0;
-    for (int64_t k = 0; k < group.shape.outputs && group.fit_intercept; k++) {
-        const double *own = sums + 3 * group.shape.at(model / group.shape.lanes, k) + model % group.shape.lanes;
-        double slope = own[group.shape.lanes], bend = own[2 * group.shape.lanes];
-        gain += bend > 0 ? 0.5 * slope * slope / bend : 0;
-    }
-    return gain;
-}
-
-/// What an epoch has come to, from the `sums` of ``measure``; then the intercept's step, for models that go on. In an epoch that
-/// does not have all blocks nobody is done; where blocks are chosen, all have a round in the next one if the end may be near.
-///
-/// With l2 the objective is at most Σ slope²/(2·l2) above the least (it is as convex as its penalty), slopes being what pulled at
-/// columns in this epoch. Gains do not say that: where columns say the same, they are soon too small to be seen, and go on for
-/// a million epochs. Without l2 there is no such bound, and little must be left twice on end: an epoch of great gains may be
-/// followed by thousands of small ones, and the first of these says that they end.
-void close(const Group &group, const double *sums, double *weights, double *radius, const Progress &progress, Order order) {
-    bool all = order.has_all(), near = false;
-    int64_t apart = group.shape.column(), columns = group.first[group.n_blocks];
-    for (int64_t model = 0; model < group.models(); model++) {
-        if (progress.done[model] != 0 || stop(columns * group.shape.outputs / 4)) continue;
-        double objective = objective_of(group, model, sums, weights), gain = progress.loss[model] - objective;
-        double last = __builtin_fabs(progress.gain[model]), l2 = group.penalties.l2[model], pull = progress.pull[model];
-        bool again = progress.gain[model] < 0, first = progress.start[model] != progress.start[model];
-        if (first) progress.start[model] = objective;
-        progress.loss[model] = objective, progress.gain[model] = first ? INFINITY : __builtin_fabs(gain);
-        progress.pull[model] = 0;
-        if (first || !(__builtin_fabs(objective) < INFINITY)) continue;
-        double scale = LEAST_OBJECTIVE * progress.start[model];
-        scale = objective > scale ? objective : scale;
-        double enough = group.penalties.tolerance[model] * scale;
-        bool none = gain <= NO_GAIN * scale, little = leaves_little(gain, last, enough), ends = none || (little && again);
-        if (l2 > 0) ends = pull / (2 * l2) + of_intercept(group, model, sums) <= enough;
-        progress.done[model] = ends && all ? 1 : 0;
-        if (!none && !little && !ends) continue;
-        progress.gain[model] = -larger_of(progress.gain[model], NEARLY_NOTHING); // below 0 where the end may be near
-        near |= progress.done[model] == 0;
-    }
-    if (order.chooses()) order.begin(near);
-    if (!group.fit_intercept) return;
-    move_intercept(group, sums, weights + columns * apart, radius ? radius + columns * apart : nullptr, progress);
-}
 
 bool all_done(const Shape &shape, int64_t group, const double *done) {
     for (int64_t lane = 0; lane < shape.lanes; lane++)
@@ -160,13 +79,15 @@ void pass_groups(const Shape &shape, const Rows &rows, const double *done, const
     }
 }
 
-void measure_groups(const Group &group, const Rows &rows, const Block *blocks, const double *weights, const double *radius,
-                    const double *done, double *sums, Tile &tile) {
+/// See ``measure``; with a `leap` at all its points.
+void measure_groups(const Group &group, const Rows &rows, const Block *blocks, const double *weights, const double *leap,
+                    const double *radius, const double *done, double *sums, Tile &tile) {
     const Shape &shape = group.shape;
+    Line line{weights, leap, POINTS, leap ? N_POINTS : 1};
     for (int64_t g = 0; g < shape.groups; g++) {
         if (done && all_done(shape, g, done)) continue;
-        if (shape.lanes == 1) measure<1>(shape, rows, g, blocks, group.first, group.n_blocks, weights, radius, sums, tile);
-        else measure<8>(shape, rows, g, blocks, group.first, group.n_blocks, weights, radius, sums, tile);
+        if (shape.lanes == 1) measure<1>(shape, rows, g, blocks, group.first, group.n_blocks, line, radius, sums, tile);
+        else measure<8>(shape, rows, g, blocks, group.first, group.n_blocks, line, radius, sums, tile);
     }
 }
 
@@ -175,10 +96,12 @@ constexpr Block INTERCEPT{nullptr, nullptr, nullptr};
 /// Whole epochs of a group whose rows are all here; see ``descend`` in the kernels' Python.
 class Descent {
   public:
+    /// `path` (MOVES, columns + 1, groups, outputs, lanes) has the weights after each epoch since the last leap; `number` is that
+    /// of the epoch to come, 0 for the end of the start.
     Descent(const Group &group, const Rows *cells, const Block *blocks, double *weights, double *before, double *radius,
-            Progress progress, Order order)
+            double *path, int64_t number, Progress progress, Order order)
         : group(group), shape(group.shape), cells(cells), blocks(blocks), weights(weights), before(before), radius(radius),
-          progress(progress), order(order), tile(group.shape.outputs) {}
+          path(path), number(number), progress(progress), order(order), tile(group.shape.outputs) {}
 
     void epoch() {
         int64_t apart = shape.column(), level = group.first[group.n_blocks] * apart;
@@ -207,17 +130,15 @@ class Descent {
     }
 
     void finish() {
-        int64_t apart = shape.column();
-        Cells sums(3 * apart);
-        const double *own = radius ? radius + group.first[group.n_blocks] * apart : nullptr;
-        for (int64_t c = 0; c < group.n_cells && !stopped(); c++) {
-            double *of_cell = sums.next();
-            measure_groups(group, cells[c], blocks + c * group.n_blocks, weights, own, progress.done, of_cell, tile);
-            sums.add(of_cell);
-        }
-        if (stopped()) return;
-        memcpy(before, weights, (size_t)((group.first[group.n_blocks] + 1) * apart) * sizeof(double));
-        close(group, sums.total(), weights, radius, progress, order);
+        int64_t kept = kept_before(number), size = (group.first[group.n_blocks] + 1) * shape.column();
+        bool leap = leaps(group, number);
+        if (leap) ahead.resize((size_t)size), find_leap(group, path, weights, progress.done, ahead.data());
+        double *sums = measured(weights, leap ? ahead.data() : nullptr);
+        if (!sums) return;
+        close(group, sums, weights, before, radius, leap ? ahead.data() : nullptr, progress, order);
+        if (leap && !measured(before, nullptr)) return; // predictions where models have leapt
+        if (group.leaps && number >= FIRST) memcpy(path + (leap ? 0 : kept) * size, before, (size_t)size * sizeof(double));
+        number++;
     }
 
   private:
@@ -225,10 +146,25 @@ class Descent {
     Shape shape;
     const Rows *cells;
     const Block *blocks;
-    double *weights, *before, *radius;
+    double *weights, *before, *radius, *path;
+    int64_t number;
     Progress progress;
     Order order;
     Tile tile;
+    std::vector<double> ahead;
+    std::unique_ptr<Cells> totals;
+
+    /// The sums of ``measure`` over all cells, NULL where that was stopped; they are there until the next.
+    double *measured(const double *at, const double *leap) {
+        totals = std::make_unique<Cells>(3 * shape.column() * (leap ? N_POINTS : 1));
+        const double *own = radius ? radius + group.first[group.n_blocks] * shape.column() : nullptr;
+        for (int64_t c = 0; c < group.n_cells && !stopped(); c++) {
+            double *of_cell = totals->next();
+            measure_groups(group, cells[c], blocks + c * group.n_blocks, at, leap, own, progress.done, of_cell, tile);
+            totals->add(of_cell);
+        }
+        return stopped() ? nullptr : totals->total();
+    }
 };
 
 /// A group from numbers and places, in the order of ``Group`` in the kernels' Python.
@@ -236,7 +172,7 @@ Group group_of(const int64_t *n, const void *const *at) {
     Shape shape{(Loss)n[0], n[1], n[2], n[3]};
     Penalties penalties{(const double *)at[3], (const double *)at[4], (const double *)at[5]};
     const int64_t *first = (const int64_t *)at[0], *complete = (const int64_t *)at[1];
-    return {shape, n[4], n[5], first, complete, (const double *)at[2], n[6] != 0, penalties};
+    return {shape, n[4], n[5], first, complete, (const double *)at[2], n[6] != 0, n[7] != 0, penalties};
 }
 
 Rows rows_of(int64_t count, const void *const *at) {
@@ -348,14 +284,14 @@ GROUPLEARN_ENTRY void coordinate_pass(const int64_t *numbers, const void *const 
     pass_groups(group.shape, rows_of(n, rows), done, before, step, now, radius, group.unit + (now ? first : 0), sums, tile);
 }
 
-/// The end of an epoch of a cell: see ``measure``.
+/// The end of an epoch of a cell: see ``measure``; with a `leap` at all its points.
 GROUPLEARN_ENTRY void coordinate_measure(const int64_t *numbers, const void *const *places, int64_t n, const void *const *rows,
-                                         const void *const *blocks, const double *weights, const double *radius,
-                                         const double *done, double *sums) {
+                                         const void *const *blocks, const double *weights, const double *leap,
+                                         const double *radius, const double *done, double *sums) {
     Arithmetic arithmetic;
     Group group = group_of(numbers, places);
     Tile tile(group.shape.outputs);
-    measure_groups(group, rows_of(n, rows), (const Block *)blocks, weights, radius, done, sums, tile);
+    measure_groups(group, rows_of(n, rows), (const Block *)blocks, weights, leap, radius, done, sums, tile);
 }
 
 /// What becomes of the block of a round: see ``solve``, and the rounds to come: see ``Order``, whose last two may be none.
@@ -375,28 +311,38 @@ GROUPLEARN_ENTRY void coordinate_shift(const int64_t *numbers, const void *const
     shift(group_of(numbers, places), weights, done);
 }
 
+/// Where models leap to after an epoch, if it ends with a leap: see ``Path``.
+GROUPLEARN_ENTRY void coordinate_leap(const int64_t *numbers, const void *const *places, const double *path, const double *weights,
+                                      const double *done, double *leap) {
+    Arithmetic arithmetic;
+    find_leap(group_of(numbers, places), path, weights, done, leap);
+}
+
 GROUPLEARN_ENTRY void coordinate_close(const int64_t *numbers, const void *const *places, const double *sums, double *progress,
-                                       double *weights, double *radius, int64_t *order, double *gain, int64_t *waits) {
+                                       double *weights, double *before, double *radius, const double *leap, int64_t *order,
+                                       double *gain, int64_t *waits) {
     Arithmetic arithmetic;
     Group group = group_of(numbers, places);
-    close(group, sums, weights, radius, progress_of(progress, group.shape), {order, gain, waits, group.n_blocks});
+    Order rounds{order, gain, waits, group.n_blocks};
+    close(group, sums, weights, before, radius, leap, progress_of(progress, group.shape), rounds);
 }
 
 /// Epochs until all models are done, `most` at most; returns how many. `count` (cells), `rows` (cells, 3), `blocks` (cells,
-/// blocks, 3); `curve` (most, models) has the objective after each, `passes` (models) how many of them a model took. `begun` is 0
-/// where no epoch has ended yet, not even that of the start.
+/// blocks, 3); `curve` (most, models) has the objective after each, `passes` (models) how many of them a model took. `number` is
+/// that of the next epoch, 0 where not even the start has ended; `path` has room for MOVES times the weights.
 GROUPLEARN_ENTRY int64_t coordinate_descend(const int64_t *numbers, const void *const *places, const int64_t *count,
-                                            const void *const *rows, const void *const *blocks, int64_t begun, int64_t most,
-                                            double *weights, double *before, double *radius, double *progress, double *curve,
-                                            int64_t *passes, int64_t *order, double *gain, int64_t *waits) {
+                                            const void *const *rows, const void *const *blocks, int64_t number, int64_t most,
+                                            double *weights, double *before, double *radius, double *path, double *progress,
+                                            double *curve, int64_t *passes, int64_t *order, double *gain, int64_t *waits) {
     Arithmetic arithmetic;
     Group group = group_of(numbers, places);
     std::vector<Rows> cells;
     for (int64_t c = 0; c < group.n_cells; c++) cells.push_back(rows_of(count[c], rows + 3 * c));
     Progress reached = progress_of(progress, group.shape);
     Order rounds{order, gain, waits, group.n_blocks};
-    Descent descent(group, cells.data(), (const Block *)blocks, weights, before, radius, reached, rounds);
-    if (!begun) descent.finish();
+    Descent descent(group, cells.data(), (const Block *)blocks, weights, before, radius, path, number, reached,
+                    rounds);
+    if (!number) descent.finish();
     int64_t models = group.shape.groups * group.shape.lanes, epochs = 0;
     for (; epochs < most && !stopped(); epochs++) {
         bool all = true;

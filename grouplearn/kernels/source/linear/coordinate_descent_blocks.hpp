@@ -22,7 +22,7 @@ struct Penalties {
 };
 
 /// How far the models of the lanes are, (groups, lanes) each; `done` is 1 where a model stays as it is, `pull` the sum of squares
-/// of what pulled at columns when they were moved in this epoch: slopes of the objective where there is no l1.
+/// of what pulled at columns when they were moved in this epoch (slopes of the objective where there is no l1), or the most of it.
 struct Progress {
     double *loss, *start, *gain, *done, *pull;
 };
@@ -33,7 +33,7 @@ struct Group {
     const int64_t *first;     // (n_blocks + 1): the first column of each block, and the number of columns
     const int64_t *complete;  // (n_blocks): every row has one entry in it, which is 1
     const double *unit;       // (columns + 1): 1/max|x|, 0 for a column of zeros; 1 for the intercept
-    bool fit_intercept;
+    bool fit_intercept, leaps;
     Penalties penalties;
 
     int64_t width(int64_t block) const { return first[block + 1] - first[block]; }
@@ -63,6 +63,12 @@ struct Column {
         return u;
     }
 };
+
+/// What pulled at columns, with one more: the sum of squares; without l2 the most.
+inline double with_pull(double pulls, double pull, double l2) {
+    double most = __builtin_fabs(pull);
+    return l2 > 0 ? pulls + pull * pull : most > pulls || most != most ? most : pulls;
+}
 
 /// How far the rows of a column may move next, which have moved by u: twice as far, or half of what they might.
 inline double next_radius(double most, double u, double unit) {
@@ -194,7 +200,7 @@ void solve(const Group &group, int64_t block, const double *sums, double *weight
                 double u = column.move(v, most, weights[own], pull, falls);
                 if (radius) radius[own] = next_radius(most, u, unit[j]);
                 step[own] = (weights[own] - before) + v;
-                progress.pull[model] += pull * pull, gained[model] += falls;
+                progress.pull[model] = with_pull(progress.pull[model], pull, column.l2), gained[model] += falls;
             }
 }
 

@@ -27,6 +27,8 @@ struct Block {
 /// A block whose form is known where it is compiled.
 template <bool with_starts, bool with_columns, bool with_values> struct Cut : Block {
     static constexpr bool scaled = with_starts && with_values;
+    /// Rows have one entry at most, of which the value is 1.
+    static constexpr bool codes = !with_starts && with_columns && !with_values;
 
     explicit Cut(const Block &block) : Block(block) {}
 
@@ -187,6 +189,8 @@ inline void move(const Cut &block, int64_t row, int count, const double *step, i
         D by = all(*step);
         return store(score, block.value ? fma(load(block.value + row), by, load(score)) : load(score) + by);
     }
+    if constexpr (Cut::codes && vectors == 1)
+        if (apart == 1) return store(score, load(score) + gathered(step, block.column + row));
     for (int i = 0; i < count; i++)
         block.entries(row + i, [&](int64_t column, double value) {
             const double *by = step + column * apart;
@@ -213,6 +217,11 @@ template <int vectors> inline void sum_of_rows(const double *parts, double *to) 
 template <int vectors, class Cut>
 inline void reach_of_rows(const Cut &block, int64_t row, int count, const double *radius, int64_t apart, const double *unit,
                           const Shape &shape, double *extent, Tile &tile) {
+    if constexpr (Cut::codes && vectors == 1)
+        if (apart == 1) {
+            if (radius) store(tile.reach, gathered(radius, block.column + row));
+            return;
+        }
     for (int i = 0; i < TILE; i++) extent[i] = 0;
     for (int i = 0; i < count; i++)
         block.entries(row + i, [&](int64_t column, double value) {
@@ -246,6 +255,15 @@ inline void add_entries(const Cut &block, int64_t row, int count, const double *
     int64_t lanes = shape.lanes, apart = 2 * shape.column();
     for (int64_t k = 0; k < shape.outputs; k++) {
         const double *slope = tile.slope + k * 64, *bend = tile.bend + k * 64;
+        if constexpr (Cut::codes && vectors == 1) {
+            for (int i = 0; i < count; i++) {
+                int64_t column = block.column[row + i];
+                if (column < 0) continue;
+                double *first = sums + column * apart + 2 * shape.at(group, k);
+                first[0] += slope[i], first[1] += bend[i];
+            }
+            continue;
+        }
         if (block.one_column()) {
             double *first = parts + k * 128, *second = first + 64;
             for (int v = 0; v < vectors; v++) {
@@ -307,44 +325,70 @@ void pass(const Shape &shape, const Rows &rows, int64_t group, const Block *befo
             sum_of_rows<vectors>(parts + k * 128 + which * 64, sums + 2 * shape.at(group, k) + which * shape.lanes);
 }
 
-/// Predictions made anew from `weights`, whose last column is the intercept, and the sums (group, output, 3, lanes) there: of
-/// losses, and of first and second derivatives by the intercept within `radius` of it, if any.
+/// A line of weights: those of its first point, by which `direction` each other one is further, if any, and by how much.
+struct Line {
+    const double *weights, *direction, *points;
+    int64_t n_points;
+};
+
+/// The scores of a tile's rows at some weights, whose last column is the intercept.
+template <int vectors>
+inline void score(const Block *blocks, const int64_t *first, int64_t n_blocks, const double *weights, int64_t apart, int64_t at,
+                  int64_t row, int count, double *scores) {
+    const double *level = weights + first[n_blocks] * apart;
+    for (int v = 0; v < vectors; v++) store(scores + v * 8, vectors == 8 ? load(level + at) : all(level[at]));
+    for (int64_t b = 0; b < n_blocks; b++)
+        as_cut(blocks[b], [&](const auto &cut) { move<vectors>(cut, row, count, weights + first[b] * apart + at, apart, scores); });
+}
+
+/// Predictions made anew from the weights of a line's first point, and at each of its points the sums (points, group, output, 3,
+/// lanes): of losses, and of first and second derivatives by the intercept within `radius` of it, if any.
 template <int vectors>
 void measure(const Shape &shape, const Rows &rows, int64_t group, const Block *blocks, const int64_t *first, int64_t n_blocks,
-             const double *weights, const double *radius, double *sums, Tile &tile) {
-    int64_t apart = shape.column(), padded = rows.padded();
-    const double *level = weights + first[n_blocks] * apart;
-    Numbers parts(shape.outputs * 192);
+             const Line &line, const double *radius, double *sums, Tile &tile) {
+    int64_t apart = shape.column(), padded = rows.padded(), each = shape.outputs * 192, n_points = line.n_points;
+    int64_t of_line = line.direction ? shape.outputs * 64 : 0;
+    Numbers parts(n_points * each), ahead(of_line), here(of_line);
+    for (int64_t k = 0; k < shape.outputs; k++)
+        for (int v = 0; v < vectors; v++) {
+            int64_t at = shape.at(group, k);
+            D reach = !radius ? all((double)INFINITY) : vectors == 8 ? load(radius + at) : all(radius[at]);
+            store(tile.reach + k * 64 + v * 8, reach);
+        }
     Looks looks;
-    for (int64_t row = 0; row < rows.count && !looks.stop(shape.outputs * (40 + n_blocks) * vectors); row += TILE) {
+    int64_t work = shape.outputs * (40 * n_points + (line.direction ? 2 : 1) * n_blocks) * vectors;
+    for (int64_t row = 0; row < rows.count && !looks.stop(work); row += TILE) {
         int count = (int)(rows.count - row < TILE ? rows.count - row : TILE);
         for (int64_t k = 0; k < shape.outputs; k++) {
             int64_t at = shape.at(group, k);
-            double *score = tile.score + k * 64;
-            for (int v = 0; v < vectors; v++) {
-                store(score + v * 8, vectors == 8 ? load(level + at) : all(level[at]));
-                D reach = !radius ? all((double)INFINITY) : vectors == 8 ? load(radius + at) : all(radius[at]);
-                store(tile.reach + k * 64 + v * 8, reach);
-            }
-            for (int64_t b = 0; b < n_blocks; b++)
-                as_cut(blocks[b], [&](const auto &cut) {
-                    move<vectors>(cut, row, count, weights + first[b] * apart + at, apart, score);
-                });
-            memcpy(rows.predictions + (at * padded + row * shape.lanes), score, sizeof(double) * 8 * vectors);
+            score<vectors>(blocks, first, n_blocks, line.weights, apart, at, row, count, tile.score + k * 64);
+            memcpy(rows.predictions + (at * padded + row * shape.lanes), tile.score + k * 64, sizeof(double) * 8 * vectors);
+            if (!line.direction) continue;
+            memcpy(here + k * 64, tile.score + k * 64, sizeof(double) * 8 * vectors);
+            score<vectors>(blocks, first, n_blocks, line.direction, apart, at, row, count, ahead + k * 64);
         }
-        evaluate<vectors>(shape, rows.label + row, rows.weight + row, true, tile);
-        for (int64_t k = 0; k < shape.outputs; k++)
-            for (int v = 0; v < vectors; v++) {
-                const double *of[3] = {tile.loss, tile.slope, tile.bend};
-                for (int which = 0; which < 3; which++) {
-                    double *part = parts + k * 192 + which * 64 + v * 8;
-                    store(part, load(part) + load(of[which] + k * 64 + v * 8));
+        for (int64_t point = 0; point < n_points; point++) {
+            for (int64_t k = 0; k < shape.outputs && point; k++)
+                for (int v = 0; v < vectors; v++) {
+                    int64_t at = k * 64 + v * 8;
+                    store(tile.score + at, fma(all(line.points[point]), load(ahead + at), load(here + at)));
                 }
-            }
+            evaluate<vectors>(shape, rows.label + row, rows.weight + row, true, tile);
+            for (int64_t k = 0; k < shape.outputs; k++)
+                for (int v = 0; v < vectors; v++) {
+                    const double *of[3] = {tile.loss, tile.slope, tile.bend};
+                    for (int which = 0; which < 3; which++) {
+                        double *part = parts + point * each + k * 192 + which * 64 + v * 8;
+                        store(part, load(part) + load(of[which] + k * 64 + v * 8));
+                    }
+                }
+        }
     }
-    for (int64_t k = 0; k < shape.outputs; k++)
-        for (int which = 0; which < 3; which++)
-            sum_of_rows<vectors>(parts + k * 192 + which * 64, sums + 3 * shape.at(group, k) + which * shape.lanes);
+    for (int64_t point = 0; point < n_points; point++)
+        for (int64_t k = 0; k < shape.outputs; k++)
+            for (int which = 0; which < 3; which++)
+                sum_of_rows<vectors>(parts + point * each + k * 192 + which * 64,
+                                     sums + 3 * (point * apart + shape.at(group, k)) + which * shape.lanes);
 }
 
 } // namespace grouplearn::coordinate_descent

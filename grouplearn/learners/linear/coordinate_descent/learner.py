@@ -14,13 +14,13 @@ from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.state import Artifact, State, Tensors
 from grouplearn.learners.contract.ways import Descended, Round, RoundsLearner
 from grouplearn.learners.linear import linear_model
+from grouplearn.learners.linear.coordinate_descent import options, soundness
 from grouplearn.learners.linear.coordinate_descent import rounds as coordinates
-from grouplearn.learners.linear.coordinate_descent import soundness
 from grouplearn.learners.linear.cost import COORDINATES
 from grouplearn.learners.linear.linear_learner import LinearLearner
 
 #: What configs of a pack have in common.
-_SHAPED_BY = (coordinates.BLOCKS, linear_model.FIT_INTERCEPT, coordinates.SELECTION)
+_SHAPED_BY = (options.BLOCKS, linear_model.FIT_INTERCEPT, options.SELECTION, options.ACCELERATION)
 SOLVER = solver_named("coordinate_descent", "Rendle, Fetterly, Shekita & Su 2016")
 
 
@@ -36,9 +36,10 @@ class CoordinateDescentLearner(LinearLearner, RoundsLearner):
         SOLVER,
         linear_model.L1,
         linear_model.GLM_L2,
-        coordinates.TOLERANCE,
-        coordinates.BLOCKS,
-        coordinates.SELECTION,
+        options.TOLERANCE,
+        options.BLOCKS,
+        options.SELECTION,
+        options.ACCELERATION,
         linear_model.FIT_INTERCEPT,
     )
     default_epochs: ClassVar[int | None] = 1000
@@ -61,17 +62,30 @@ class CoordinateDescentLearner(LinearLearner, RoundsLearner):
         """Raise ValueError, with a reason a user understands, for labels (...,) that the loss cannot have."""
         del y, weight
 
-    def knows_its_end(self, config: Config) -> bool:
-        """Return whether there is l2, with which slopes bound what is left; gains alone may be small for thousands of epochs."""
-        return bool(config.get(self.l2.name, self.l2.default))
+    def explained(self, configs: Sequence[Config]) -> list[str]:
+        """Return how many configs choose which item is next."""
+        choosing = sum(options.chooses([config]) for config in configs)
+        if not choosing:
+            return []
+        of = (
+            ""
+            if choosing == len(configs) == 1
+            else f" in {choosing} of {len(configs)} configurations, each a pack of its own"
+        )
+        return [f"selection = 'greedy'{of}: next is the item from which most is expected, by what it gained"]
+
+    def knows_its_end(self, state: State, index: int) -> bool:
+        """Return whether what pulls at weights says so, for which there must be a penalty; gains may be small for thousands of
+        epochs."""
+        return coordinates.knows_its_end(state, index)
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:
-        """Return (blocks, fit_intercept, selection): these set the shape of the state.
+        """Return (blocks, fit_intercept, selection, acceleration): these set the shape of the state.
 
         Where blocks are chosen by what they gained, each config chooses for itself: the key is all of it.
         """
         key = tuple(config.get(each.name, each.default) for each in _SHAPED_BY)
-        if not coordinates.chooses([config]):
+        if not options.chooses([config]):
             return key
         return (*key, *(config.get(each.name, each.default) for each in self.hyperparameters))
 
@@ -120,7 +134,7 @@ class CoordinateDescentLearner(LinearLearner, RoundsLearner):
         """Return the state after the round; raises Diverged after the survey where sums overflow."""
         if coordinates.is_surveyed(state):
             return coordinates.take(self._group(problem, configs, state), state, parts)
-        with_intercept = coordinates.has_intercept(configs)
+        with_intercept = options.has_intercept(configs)
         level = self.level(problem, parts[0]["target_mean"], with_intercept)
         return coordinates.begin(problem, configs, state, parts[0], level, self.loss_of(problem))
 

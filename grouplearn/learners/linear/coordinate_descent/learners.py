@@ -14,7 +14,7 @@ from grouplearn.kernels.linear.coordinate_descent import Loss
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.linear import glm, linear_model, linear_regression, linear_svm
-from grouplearn.learners.linear.coordinate_descent import rounds as coordinates
+from grouplearn.learners.linear.coordinate_descent import options
 from grouplearn.learners.linear.coordinate_descent.learner import SOLVER, CoordinateDescentLearner
 from grouplearn.learners.linear.linear_regression import LinearRegression
 from grouplearn.learners.linear.linear_svm import LinearSvm
@@ -34,9 +34,10 @@ class LinearRegressionByCoordinates(CoordinateDescentLearner):
         SOLVER,
         linear_model.L1,
         linear_regression.L2,
-        coordinates.TOLERANCE,
-        coordinates.BLOCKS,
-        coordinates.SELECTION,
+        options.TOLERANCE,
+        options.BLOCKS,
+        options.SELECTION,
+        options.ACCELERATION,
         linear_model.FIT_INTERCEPT,
     )
 

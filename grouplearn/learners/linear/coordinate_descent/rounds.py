@@ -8,9 +8,10 @@ all columns may move at once and the objective never rises; there is no line sea
 are centred where there is an intercept, as in glmnet; a one-hot block that says something of every row is shifted against it.
 
 A state has, per config, ``weights`` (C, K, d + 1), the intercept of the centred columns last, what they were when predictions
-were last made anew, ``before``, and how far each may move, ``radius``; ``round`` is -1 for the survey, then the number of the
-round, and the number of blocks for the end of an epoch. Blocks follow in their order, or as they are chosen, a round ahead.
-While an epoch is under way ``steps`` has how far each round moved rows.
+were last made anew, ``before``, and how far each may move, ``radius``; after the first epochs ``path`` (C, epochs, K, d + 1),
+what they were after each since the last leap; ``round`` is -1 for the survey, then the number of the round, and the number of
+blocks for the end of an epoch. Blocks follow in their order, or as they are chosen, a round ahead.
+While an epoch is under way ``steps`` has how far each round moved rows, and before its end ``leap`` where to it leaps.
 """
 
 from __future__ import annotations
@@ -28,20 +29,10 @@ from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.state import State, Tensors
 from grouplearn.learners.contract.ways import Descended, Round
 from grouplearn.learners.linear import linear_model
+from grouplearn.learners.linear.coordinate_descent.options import BLOCKS, TOLERANCE, chooses, has_intercept, leaps
 from grouplearn.learners.linear.cost import SPLIT_UP_TO
 from grouplearn.learners.linear.least_squares import moments
 
-TOLERANCE = Hyperparameter(
-    "tolerance",
-    "float",
-    1e-8,
-    "training ends when the objective is within this share of its minimum, as what pulls at the weights shows; without l2, when "
-    "all further epochs would, as the last two tell, lower it by less than this share, and the last did by less than a hundredth "
-    "of that",
-    "Wright 2015, Coordinate descent algorithms, section 2",
-    low=0.0,
-    open_low=True,
-)
 #: A column whose values differ by less than this share of the largest is one value and its rounding.
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)
 #: The number of the round before the first block.
@@ -51,25 +42,6 @@ AFTER_SURVEY = ("first", "form", "complete", "unit", "mean")
 #: Of these those that are there where blocks are chosen by what they gained.
 OF_CHOICE = ("order", "gains", "waits")
 OF_ALL = ("epoch", "round", *AFTER_SURVEY, *OF_CHOICE)
-
-BLOCKS = Hyperparameter(
-    "blocks",
-    "str",
-    "items",
-    "which columns change together, with one exchange between workers: those of an item of FEATURES, or all of them ('one'), "
-    "which takes many more epochs of one exchange each, as in Sibyl",
-    "Rendle, Fetterly, Shekita & Su 2016, section 3.2.3",
-    choices=("items", "one"),
-)
-SELECTION = Hyperparameter(
-    "selection",
-    "str",
-    "cyclic",
-    "which columns change next: those of the next item, or those from which most is expected ('greedy'), by what they gained "
-    "when they last changed, the more the longer ago; an epoch has as many changes either way",
-    "Rendle, Fetterly, Shekita & Su 2016, section 4.3",
-    choices=("cyclic", "greedy"),
-)
 
 
 class Memory:
@@ -108,7 +80,8 @@ def next_round(state: State) -> Round:
         return Round(1, prepares=True)
     first = state.tensors["first"][0]
     if number == len(first) - 1:
-        return Round(1, ends_epoch=not np.isnan(state.tensors["start"]).any())
+        points = kernel.POINTS if "leap" in state.tensors else 1
+        return Round(points, ends_epoch=not np.isnan(state.tensors["start"]).any())
     block = order_of(state).block[number]
     return Round(int(first[block + 1] - first[block]))
 
@@ -243,14 +216,9 @@ def _require_finite(sums: Tensors) -> None:
         raise Diverged(f"the squares of feature column {first + 1} overflow; scale it, with zscore for example", first)
 
 
-def has_intercept(configs: Sequence[Config]) -> bool:
-    """Return whether the models of a pack have an intercept."""
-    return bool(linear_model.column(configs[:1], linear_model.FIT_INTERCEPT)[0])
-
-
-def chooses(configs: Sequence[Config]) -> bool:
-    """Return whether blocks are chosen by what they gained; then a pack has one config."""
-    return bool(configs[0].get(SELECTION.name, SELECTION.default) == "greedy")
+def knows_its_end(state: State, index: int) -> bool:
+    """Return whether a config is done because it is known to be near the minimum."""
+    return bool(state.done[index] and state.tensors["pull"][index] == 0)
 
 
 def models(state: State) -> tuple[FloatArray, FloatArray]:
@@ -269,7 +237,7 @@ def group_of(
     penalties = kernel.Penalties(*(linear_model.column(configs, each) for each in (linear_model.L1, l2, TOLERANCE)))
     shape = kernel.Shape(loss, len(configs), problem.n_outputs)
     unit = np.ascontiguousarray(tensors["unit"][0])
-    return kernel.Group(shape, cut, tensors["complete"][0], unit, has_intercept(configs), penalties)
+    return kernel.Group(shape, cut, tensors["complete"][0], unit, has_intercept(configs), penalties, leaps(configs))
 
 
 def work(group: kernel.Group, state: State, shard: Shard, memory: Memory) -> Tensors:
@@ -280,8 +248,9 @@ def work(group: kernel.Group, state: State, shard: Shard, memory: Memory) -> Ten
     done = group.lanes_of_done(state.done)
     reached, memory.ready = memory.ready, None  # who is interrupted leaves predictions of no round
     if number == group.cut.n_blocks:
-        sums = _measured(group, cell, state, "weights", done)
-        memory.ready = (epoch + 1, -1)
+        leap = None if "leap" not in tensors else group.shape.in_lanes(tensors["leap"])
+        sums = _measured(group, cell, state, "weights", done, leap)
+        memory.ready = (epoch + 1, -1) if leap is None else None
         return {"sums": sums}
     if reached not in ((epoch, number), (epoch, number - 1)):
         _measured(group, cell, state, "before", group.lanes_of_done(np.zeros_like(state.done)))
@@ -301,9 +270,11 @@ def _cell(group: kernel.Group, shard: Shard, memory: Memory) -> kernel.Cell:
     return memory.cell
 
 
-def _measured(group: kernel.Group, cell: kernel.Cell, state: State, name: str, done: FloatArray) -> FloatArray:
+def _measured(
+    group: kernel.Group, cell: kernel.Cell, state: State, name: str, done: FloatArray, leap: FloatArray | None = None
+) -> FloatArray:
     weights = group.shape.in_lanes(state.tensors[name])
-    return group.measure(cell, weights, _of_block(group, state, "radius", group.cut.n_blocks), done)
+    return group.measure(cell, weights, _of_block(group, state, "radius", group.cut.n_blocks), done, leap)
 
 
 def _columns(group: kernel.Group, block: int) -> slice:
@@ -338,9 +309,9 @@ def _steps(state: State) -> FloatArray:
 def take(group: kernel.Group, state: State, parts: Sequence[Tensors]) -> State:
     """Return the state after a round from the sums of its parts."""
     number = _number(state)
-    if number == group.cut.n_blocks:
-        return _closed(group, state, parts[0]["sums"])
     order, sums = order_of(state), np.concatenate([part["sums"] for part in parts])
+    if number == group.cut.n_blocks:
+        return _closed(group, state, sums)
     block = int(order.block[number])
     columns = _columns(group, block)
     own = np.append(np.arange(columns.start, columns.stop), group.cut.first[-1])
@@ -354,21 +325,35 @@ def take(group: kernel.Group, state: State, parts: Sequence[Tensors]) -> State:
     tensors["steps"] = np.concatenate([_steps(state), group.shape.out_of_lanes(step)], axis=2)
     tensors["pull"] = progress.pull
     if number + 1 == group.cut.n_blocks:
-        moved = group.shape.in_lanes(tensors["weights"])
-        group.shift(moved, group.lanes_of_done(state.done))
+        moved, done = group.shape.in_lanes(tensors["weights"]), group.lanes_of_done(state.done)
+        group.shift(moved, done)
         tensors["weights"] = group.shape.out_of_lanes(moved)
+        if group.leaps and kernel.kept_before(int(tensors["epoch"][0])) == kernel.MOVES:
+            tensors["leap"] = group.shape.out_of_lanes(group.leap(_path(group, state), moved, done))
     return State({**tensors, **_of_order(order)}, state.done)
 
 
 def _closed(group: kernel.Group, state: State, sums: FloatArray) -> State:
     lanes, order = _in_lanes(group, state), order_of(state)
-    progress = group.close(sums, lanes["weights"], lanes.get("radius"), (_progress(state), order))
-    lanes["before"] = group.shape.in_lanes(state.tensors["weights"])
-    return _after(group, state, lanes, (progress, order), 1)
+    path, leap = _path(group, state), lanes.pop("leap", None)
+    lanes["before"], progress = group.close(
+        sums, lanes["weights"], lanes.get("radius"), (_progress(state), order), leap
+    )
+    path[kernel.kept_before(int(state.tensors["epoch"][0])) % kernel.MOVES] = lanes["before"]
+    return _after(group, state, {**lanes, "path": path}, (progress, order), 1)
+
+
+def _path(group: kernel.Group, state: State) -> FloatArray:
+    """Return the weights after the epochs since the last leap in lanes, with room for as many as a leap needs."""
+    shape, kept = group.shape, state.tensors.get("path")
+    path = np.empty((kernel.MOVES if group.leaps else 1, len(group.unit), shape.groups, shape.outputs, shape.lanes))
+    for number in range(0 if kept is None else kept.shape[1]):
+        path[number] = shape.in_lanes(state.tensors["path"][:, number])
+    return path
 
 
 def _in_lanes(group: kernel.Group, state: State) -> dict[str, FloatArray]:
-    names = ("weights", "before", "radius")
+    names = ("weights", "before", "radius", "leap")
     return {name: group.shape.in_lanes(state.tensors[name]) for name in names if name in state.tensors}
 
 
@@ -386,10 +371,14 @@ def _after(
 ) -> State:
     """Return the state before the first block, after so many ends of epochs."""
     progress, order = about
-    tensors = {name: each for name, each in state.tensors.items() if name != "steps"}
+    epoch, path = state.tensors["epoch"] + epochs, lanes.pop("path")
+    kept = kernel.kept_before(int(epoch[0])) if group.leaps else 0
+    tensors = {name: each for name, each in state.tensors.items() if name not in ("steps", "leap", "path")}
     tensors |= {name: group.shape.out_of_lanes(values) for name, values in lanes.items()}
     tensors |= {name: each for name, each in progress._asdict().items() if name != "done"}
-    tensors |= {"epoch": state.tensors["epoch"] + epochs, "round": np.zeros(1, np.int64)}
+    tensors |= {"epoch": epoch, "round": np.zeros(1, np.int64)}
+    if kept:
+        tensors["path"] = np.stack([group.shape.out_of_lanes(each) for each in path[:kept]], axis=1)
     return State({**tensors, **_of_order(order)}, progress.done)
 
 
@@ -404,8 +393,10 @@ def descend(group: kernel.Group, state: State, cells: Sequence[tuple[Shard, Memo
             _measured(group, cell, state, "before", group.lanes_of_done(state.done))
     lanes = _in_lanes(group, state)
     given = [memory.cell for _, memory in cells if memory.cell is not None]
-    arrays, order = (lanes["weights"], lanes["before"], lanes.get("radius")), order_of(state)
-    progress, curve, passes = group.descend(given, *arrays, (_progress(state), order), epochs)
+    lanes["path"] = _path(group, state)
+    arrays, order = (lanes["weights"], lanes["before"], lanes.get("radius"), lanes["path"]), order_of(state)
+    about = _progress(state), order
+    progress, curve, passes = group.descend(given, arrays, about, (epoch if begun else 0, epochs))
     after = _after(group, state, lanes, (progress, order), len(curve) + int(not begun))
     for _, memory in cells:
         memory.ready = (int(after.tensors["epoch"][0]), -1)

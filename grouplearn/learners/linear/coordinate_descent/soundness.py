@@ -9,12 +9,12 @@ import numpy as np
 from grouplearn.kernels.linear import coordinate_descent as kernel
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.state import State, Tensors, has_tensors_of
+from grouplearn.learners.linear.coordinate_descent.options import chooses, leaps
 from grouplearn.learners.linear.coordinate_descent.rounds import (
     AFTER_SURVEY,
     OF_ALL,
     OF_CHOICE,
     SURVEY,
-    chooses,
     order_of,
 )
 
@@ -23,6 +23,10 @@ def is_sound(state: State, begun: State, configs: Sequence[Config], n_features: 
     """Return whether a state that was read from a file is one between two epochs, of blocks that are columns of the group."""
     found, n_configs = state.tensors, len(begun.done)
     own = {name: each for name, each in begun.tensors.items() if name not in OF_ALL}
+    epoch = found.get("epoch")
+    kept = kernel.kept_before(int(epoch.flat[0])) if leaps(configs) and epoch is not None and epoch.size else 0
+    if kept:
+        own["path"] = np.stack([begun.tensors["weights"]] * kept, axis=1)
     if not has_tensors_of(state, State(own, begun.done)) or not _are_of_all(
         found, {"epoch": (), "round": ()}, n_configs
     ):

@@ -1,0 +1,63 @@
+"""The hyperparameters of coordinate descent, and what the configs of a pack have in common by them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from grouplearn.learners.contract.config import Config, Hyperparameter
+from grouplearn.learners.linear import linear_model
+
+TOLERANCE = Hyperparameter(
+    "tolerance",
+    "float",
+    1e-8,
+    "training ends when the objective is within this share of its minimum, as what pulls at the weights shows; with l1 and no "
+    "l2, when no weight is pulled at by more than the square root of this share of l1; without penalties, when all further "
+    "epochs would, as the last two tell, lower the objective by less than this share, and the last did by less than a "
+    "hundredth of that",
+    "Wright 2015, Coordinate descent algorithms, section 2",
+    low=0.0,
+    open_low=True,
+)
+BLOCKS = Hyperparameter(
+    "blocks",
+    "str",
+    "items",
+    "which columns change together, with one exchange between workers: those of an item of FEATURES, or all of them ('one'), "
+    "which takes many more epochs of one exchange each, as in Sibyl",
+    "Rendle, Fetterly, Shekita & Su 2016, section 3.2.3",
+    choices=("items", "one"),
+)
+SELECTION = Hyperparameter(
+    "selection",
+    "str",
+    "cyclic",
+    "which columns change next: those of the next item, or those from which most is expected ('greedy'), by what they gained "
+    "when they last changed, the more the longer ago; an epoch has as many changes either way",
+    "Rendle, Fetterly, Shekita & Su 2016, section 4.3",
+    choices=("cyclic", "greedy"),
+)
+ACCELERATION = Hyperparameter(
+    "acceleration",
+    "str",
+    "leaps",
+    "whether every fifth epoch, from the eighth, ends with a leap to where the weights have been going, as far as the objective "
+    "falls ('leaps'); 'none' is descent alone",
+    "Bertrand & Massias 2021, Anderson acceleration of coordinate descent",
+    choices=("leaps", "none"),
+)
+
+
+def has_intercept(configs: Sequence[Config]) -> bool:
+    """Return whether the models of a pack have an intercept."""
+    return bool(linear_model.column(configs[:1], linear_model.FIT_INTERCEPT)[0])
+
+
+def chooses(configs: Sequence[Config]) -> bool:
+    """Return whether blocks are chosen by what they gained; then a pack has one config."""
+    return bool(configs[0].get(SELECTION.name, SELECTION.default) == "greedy")
+
+
+def leaps(configs: Sequence[Config]) -> bool:
+    """Return whether every few epochs of a pack end with a leap."""
+    return bool(configs[0].get(ACCELERATION.name, ACCELERATION.default) == "leaps")
