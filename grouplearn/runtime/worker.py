@@ -240,7 +240,7 @@ class Worker:
     def _keeper(self, unit: Unit) -> Checkpointer:
         """Return who keeps what the steps of a unit reach; each worker has a clock of its own for it."""
         clock = self._clocks.setdefault(unit.id, Timer())
-        return Checkpointer.of(self._job.states, unit, unit.configs, clock=clock)
+        return Checkpointer.of(self._job.training.states, unit, unit.configs, clock=clock)
 
     def join(self, step: Step, decided: Outline, gang: Gang, watch: Watch) -> StepAnswer:
         """Train a unit as one member of a gang; the product is what the member's rows say of the finished models.

@@ -48,13 +48,21 @@ def a_job(name: str, task: Task, patience: int | None = None, folds: int = 0, ep
 
 def units_of(job: Job) -> list[Unit]:
     packs = [(number,) for number in range(len(job.configs))]
-    each = [(fold, pack) for fold in range(-1, job.folds) for pack in packs]
+    each = [(fold, pack) for fold in range(-1, job.rules.folds) for pack in packs]
     return [Unit(number, 1, pack, fold, cost=1.0) for number, (fold, pack) in enumerate(each)]
 
 
 def workload(job: Job, workers: int, hops: Hops) -> Workload:
     rows = tuple(group.n_rows for group in job.groups)
-    return Workload("sequential", rows, workers, job.epochs, BLOCK, evaluate_epochs=job.patience is not None, hops=hops)
+    return Workload(
+        "sequential",
+        rows,
+        workers,
+        job.training.epochs,
+        BLOCK,
+        evaluate_epochs=job.training.patience is not None,
+        hops=hops,
+    )
 
 
 def run(job: Job, workers: int, hops: Hops | None = None) -> tuple[UnitResult, ...]:

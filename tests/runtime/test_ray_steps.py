@@ -7,14 +7,13 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from helpers.promptness import STOPS_WITHIN_SECONDS
 from helpers.ray_watch import workers_below
-from helpers.runtime_jobs import Watcher, job, models
+from helpers.runtime_jobs import Watcher, changed, job, models
 from helpers.scripted import Scripted, runs
 from helpers.thorough import THOROUGH
 from test_steps import BLOCK, CASES, OWN, assert_same, n_blocks, plan, small_blocks, split_job, whole
@@ -124,7 +123,7 @@ class Killer(Watcher):
 
 @pytest.mark.parametrize("case", ["binary, patience", "mlp, regression"])
 def test_a_worker_killed_between_steps_is_replaced_and_the_bits_stay(on_ray: RayRuntime, case: str) -> None:
-    a_job = replace(CASES[case], epochs=40, patience=None)
+    a_job = changed(CASES[case], epochs=40, patience=None)
     units = [Unit(0, 1, (0, 1)), Unit(1, 1, (1, 2)), Unit(2, 1, (2,))]
     scripted, killer = Scripted(a_job, units, runs(n_blocks(a_job), 2)), Killer()
     results = list(on_ray.run(a_job, scripted, 2, killer, never))
@@ -147,7 +146,7 @@ def test_a_gang_that_loses_a_member_is_started_again(on_ray: RayRuntime) -> None
 def test_a_gang_that_loses_a_member_forms_again_at_its_size(on_ray: RayRuntime) -> None:
     a_job = split_job("mlp", Task.BINARY, ({"batch_size": 4},), epochs=12)
     rows = tuple(group.n_rows for group in a_job.groups)
-    machine = DataParallel([Unit(1, 1, (0,))], Workload("sequential", rows, 2, a_job.epochs, BLOCK))
+    machine = DataParallel([Unit(1, 1, (0,))], Workload("sequential", rows, 2, a_job.training.epochs, BLOCK))
     killer = Killer()
     (result,) = on_ray.run(a_job, machine, 2, killer, never)
     assert killer.killed
@@ -191,7 +190,7 @@ def test_members_of_a_gang_that_are_done_take_other_units(on_ray: RayRuntime) ->
 
 
 def test_a_unit_that_kills_its_workers_is_given_up(on_ray: RayRuntime) -> None:
-    a_job = replace(CASES["mlp, regression"], epochs=4000)
+    a_job = changed(CASES["mlp, regression"], epochs=4000)
     scripted = Scripted(a_job, [Unit(0, 1, (0,))], runs(n_blocks(a_job), 2))
     stop = threading.Event()
 
@@ -288,7 +287,7 @@ def test_fetched_rows_are_those_of_the_dataset(monkeypatch: pytest.MonkeyPatch) 
 def test_cancelling_a_split_group_stops_in_time(on_ray: RayRuntime) -> None:
     from grouplearn.failures import StatementInterrupted
 
-    a_job = replace(CASES["mlp, regression"], epochs=100_000)
+    a_job = changed(CASES["mlp, regression"], epochs=100_000)
     scripted = Scripted(a_job, [Unit(0, 1, (0,))], runs(n_blocks(a_job), 2))
     asked = time.monotonic() + 3
     with pytest.raises(StatementInterrupted):

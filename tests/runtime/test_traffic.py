@@ -25,7 +25,7 @@ from grouplearn.schedule.mop.hopper import Mop
 from grouplearn.schedule.operators import operator
 from grouplearn.schedule.sharded.data_parallel import DataParallel
 from grouplearn.schedule.workload import Hops, Workload
-from grouplearn.train.job import Job, UnitResult
+from grouplearn.train.job import Job, Target, TrainingLimits, UnitResult
 from grouplearn.train.rows.sources import dataset_bytes
 
 __all__ = ["small_blocks"]
@@ -78,13 +78,12 @@ def many_columns(n_blocks: int, configs: tuple[dict[str, Any], ...], columns: in
     data = dataset(x, y.astype(float), classes=("false", "true"))
     return Job(
         "logistic_regression",
-        Task.BINARY,
         configs,
         items,
         groups=(group,),
         dataset=data,
-        metric="log_loss",
-        epochs=EPOCHS,
+        target=Target(Task.BINARY, "log_loss"),
+        training=TrainingLimits(epochs=EPOCHS),
     )
 
 

@@ -21,6 +21,7 @@ import duckdb
 import numpy as np
 import pytest
 from helpers.dying_runs import answer, dies, units_trained
+from helpers.runtime_jobs import changed
 from helpers.thorough import some
 
 import grouplearn
@@ -515,8 +516,8 @@ HARMS: list[tuple[Any, str]] = [
     (saying(lambda manifest: replace(manifest, operator="nonsense")), "damaged"),
     (saying(lambda manifest: replace(manifest, executor="nonsense")), "damaged"),
     (saying(lambda manifest: replace(manifest, job=replace(manifest.job, learner="../other"))), "damaged"),
-    (saying(lambda manifest: replace(manifest, job=replace(manifest.job, metric="zz"))), "damaged"),
-    (saying(lambda manifest: replace(manifest, job=replace(manifest.job, metrics=("zz",)))), "damaged"),
+    (saying(lambda manifest: replace(manifest, job=changed(manifest.job, metric="zz"))), "damaged"),
+    (saying(lambda manifest: replace(manifest, job=changed(manifest.job, metrics=("zz",)))), "damaged"),
     (defining(metric="zz"), "damaged"),
     (defining(metric="zz", metrics=("zz",)), "damaged"),
     (defining(missing_group=None), "of another version"),

@@ -50,7 +50,7 @@ def in_memory(task: Task) -> Job:
     items = tuple(Item(f"x{c}", "numeric", c, "zscore" if c == 5 else "none") for c in range(COLUMNS))
     job = runtime_jobs.one_group(data, task, items=items, epochs=4, configs=({"l2": 0.1}, {"l2": 5.0}))
     balanced = "balanced" if task is Task.BINARY else None
-    return replace(job, groups=(*groups, Group(3, 1, (None,), ((0, n_rows),))), class_weight=balanced)
+    return runtime_jobs.changed(job, groups=(*groups, Group(3, 1, (None,), ((0, n_rows),))), class_weight=balanced)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def resident_bytes(file: str = "numeric.npy") -> int:
 def run(job: Job, name: str, workers: int) -> tuple[UnitResult, ...]:
     units = [Unit(number, group.id, (0, 1), FINAL, 1.0) for number, group in enumerate(job.groups)]
     rows = tuple(group.n_rows for group in job.groups)
-    workload = Workload(job.trainer.access.name, rows, workers, job.epochs, BLOCK, False)
+    workload = Workload(job.trainer.access.name, rows, workers, job.training.epochs, BLOCK, False)
     return LocalRuntime().run(job, operator(name, units, workload), workers, runtime_jobs.Watcher(), lambda: False)
 
 
@@ -152,7 +152,7 @@ def of_trees(task: Task, other: str, metric: str, wide: bool) -> Job:
     items = (*job.items, Item("c", "category", 0, "onehot" if wide else "ordinal"))
     configs = (TREES, TREES | OTHERS[other])
     found = replace(data, codes=codes, dictionaries=(dictionary,))
-    return replace(
+    return runtime_jobs.changed(
         job, learner="gbdt", dataset=found, items=items, configs=configs, metric=metric, epochs=1, patience=2
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.runtime_jobs import dataset, job, models, one_group
+from helpers.runtime_jobs import changed, dataset, job, models, one_group
 
 from grouplearn.data import shard
 from grouplearn.learners import registry
@@ -107,8 +107,8 @@ def test_no_epoch_begins_when_time_is_up_and_cancelling_interrupts() -> None:
 
 
 def test_a_pack_goes_on_from_what_was_kept(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    a_job = replace(rows_of(judged=True), states=str(tmp_path))
-    straight = models((train(replace(a_job, states=None)),))
+    a_job = changed(rows_of(judged=True), states=str(tmp_path))
+    straight = models((train(changed(a_job, states=None)),))
     monkeypatch.setattr(Timer, "due", lambda _: True)
     kept: list[int] = []
     keep = Checkpointer.keep

@@ -242,10 +242,10 @@ def _has_known_words(manifest: Manifest) -> bool:
     """Return whether a manifest is of a model that could be stored, and its job is of that model."""
     job, definition, search = manifest.job, manifest.definition, manifest.search
     runs = manifest.operator in OPERATORS and manifest.executor in EXECUTORS
-    same = (job.learner, job.task, job.metric, job.items) == (
+    same = (job.learner, job.target.task, job.target.metric, job.items) == (
         definition.learner, definition.task, definition.metric, tuple(each.item for each in definition.items),
     )  # fmt: skip
-    measured = set(job.metrics) <= set(every_metric(definition.task))
+    measured = set(job.target.metrics) <= set(every_metric(definition.task))
     if not (runs and same and measured and (search is None or search.method in PROCEDURES)):
         return False
     try:

@@ -301,7 +301,7 @@ def _unseen(classes: FloatArray, valid: Rows) -> FloatArray:
 
 def _classes(job: Job, train: Rows) -> FloatArray:
     """Return the class numbers in the training rows, ascending; none for regression."""
-    if not job.task.has_classes:
+    if not job.target.task.has_classes:
         return np.empty(0)
     classes = np.unique(np.concatenate([np.unique(labels) for labels, _ in train.labelled()]))
     if classes.size == 1:
@@ -312,15 +312,15 @@ def _classes(job: Job, train: Rows) -> FloatArray:
 
 def _class_weights(job: Job, classes: FloatArray, train: Rows) -> FloatArray | None:
     """Return the factor of each class; 'balanced' is Σw / (k · Σw of the class), as in scikit-learn."""
-    if job.class_weight is None or not classes.size:
+    if job.rules.class_weight is None or not classes.size:
         return None
-    if job.class_weight == "balanced":
+    if job.rules.class_weight == "balanced":
         totals = np.zeros(classes.size)
         for labels, weight in train.labelled():
             totals += np.bincount(np.searchsorted(classes, labels), weights=weight, minlength=classes.size)
         balanced: FloatArray = totals.sum() / (classes.size * totals)
         return balanced
-    return np.array([job.class_weight.get(int(each), 1.0) for each in classes])
+    return np.array([job.rules.class_weight.get(int(each), 1.0) for each in classes])
 
 
 def problem_of(job: Job, group: Group, learner: Learner, facts: GroupFacts) -> Problem:
@@ -328,14 +328,14 @@ def problem_of(job: Job, group: Group, learner: Learner, facts: GroupFacts) -> P
     starts = np.cumsum([0, *(each.width for each in facts.fitted)])
     ordinal = [each.encoder.role == "place" for each in facts.fitted]
     n_classes = len(facts.classes)
-    among_more = job.task.scores_classes and n_classes == 2
+    among_more = job.target.task.scores_classes and n_classes == 2
     return Problem(
-        task=job.task.within_group if among_more else job.task,
+        task=job.target.task.within_group if among_more else job.target.task,
         n_features=facts.n_features,
         n_classes=n_classes,
-        seed=group_seed(job.seed, group),
-        epochs=1 if learner.default_epochs is None else job.epochs,
-        label_length=job.label_length,
+        seed=group_seed(job.training.seed, group),
+        epochs=1 if learner.default_epochs is None else job.training.epochs,
+        label_length=job.target.label_length,
         categorical=tuple(int(start) for start, is_ordinal in zip(starts, ordinal, strict=False) if is_ordinal),
         among_more=among_more,
         items=tuple(FeatureBlock(each.item.name, each.width, each.pure) for each in facts.fitted),
