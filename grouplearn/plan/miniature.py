@@ -60,7 +60,7 @@ class Miniature:
 def miniature(physical: PhysicalPlan, workers: int) -> Miniature:
     """Return a plan of which no more is simulated than says how long the whole takes."""
     physical = _of_typical_epochs(physical)
-    if physical.recorded is not None or physical.bound.options.scheduler == "exact":
+    if physical.recorded is not None or physical.bound.options.hopping.scheduler == "exact":
         return Miniature(physical, physical.epochs, len(physical.units))
     found = physical.alike
     split = [~tasks.whole & (tasks.rows > physical.block_rows) for tasks in found]

@@ -84,7 +84,7 @@ def is_durable(physical: PhysicalPlan, database: str | None, checker: SqlChecker
 
     ``closed``: why that directory may not be used.
     """
-    asked = physical.bound.options.durable
+    asked = physical.bound.options.placement.durable
     options = physical.bound.statement.options
     span = next((option.value.span for option in options if option.name.value.casefold() == "durable"), None)
     if asked and database is None:
@@ -140,7 +140,7 @@ def _manifest(
         replaces=physical.bound.statement.replace,
         replaced=beginning.replaced,
         validated=physical.bound.holdout.kind != "none",
-        within=physical.bound.options.within,
+        within=physical.bound.options.training.within,
         began=beginning.at,
         search=physical.bound.search,
         sums=(),

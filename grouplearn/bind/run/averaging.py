@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -12,6 +13,26 @@ from grouplearn.failures import WrongValue
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.messages import did_you_mean
 from grouplearn.parser.statements import Option
+from grouplearn.schedule.averages import Averages, Reduction, Sent
+
+
+@dataclass(frozen=True, slots=True)
+class AverageOptions:
+    """The options of both operators as a statement gives them."""
+
+    partitions: int | None = None
+    reduce: Reduction = "scatter"
+    send: Sent = "model"
+    sync: str | int = "epoch"
+    outer_momentum: float = 0.0
+    staleness: int = 1
+
+    def averages(self, partitions: int) -> Averages:
+        """Return how models are averaged, with so many partitions where the statement does not say how many."""
+        batches = self.sync if isinstance(self.sync, int) else 0
+        count = self.partitions or partitions
+        return Averages(count, self.reduce, self.send, batches, self.outer_momentum, self.staleness)
+
 
 _BOTH = ("averaging", "parameter_server")
 #: The options that only some operators have, with these.
@@ -38,11 +59,6 @@ def synchronised(value: Any) -> str | int:
         return "epoch" if said == "epoch" else 1
     hint = did_you_mean(value, ["epoch", "batch"]) if isinstance(value, str) else None
     raise WrongValue(f"must be 'epoch', 'batch' or a number of batches from 1 on, got {sqltext.shown(value)}", hint)
-
-
-def batches(sync: str | int) -> int:
-    """Return after how many batches models are averaged, 0: after an epoch."""
-    return sync if isinstance(sync, int) else 0
 
 
 def momentum(value: Any) -> float:

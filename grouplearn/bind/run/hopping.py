@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.parser.statements import Option
+from grouplearn.schedule.workload import Hops, Scheduler, Visits
+
+
+@dataclass(frozen=True, slots=True)
+class HopOptions:
+    """The options of operator mop as a statement gives them; ``replay`` is one of parameter_server, too."""
+
+    scheduler: Scheduler = "randomized"
+    replicas: int = 1
+    replay: str | None = None
+
+    def hops(self, seed: int, workers: int, recorded: Visits | None) -> Hops:
+        """Return how units hop among so many workers, with the visits that are repeated."""
+        return Hops(self.scheduler, seed, min(workers, self.replicas), recorded)
+
 
 #: The options that only operator mop has; a run of operator parameter_server can be repeated, too.
 _OWN = ("scheduler", "replicas", "replay")

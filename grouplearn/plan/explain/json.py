@@ -118,8 +118,8 @@ def workload(physical: PhysicalPlan, workers: int) -> WorkSizes:
         row_bytes=physical.row_bytes,
         model_bytes=cost.state_bytes(bound.learner, configs, physical.width, physical.outputs) // max(1, len(configs)),
         rounds=physical.epoch_rounds if bound.learner.access.in_rounds else rounds_of_epoch(physical, workers),
-        sent_bytes=sent // max(1, len(configs)) if bound.options.send == "gradient" else 0,
-        staleness=bound.options.staleness,
+        sent_bytes=sent // max(1, len(configs)) if bound.options.averaging.send == "gradient" else 0,
+        staleness=bound.options.averaging.staleness,
     )
 
 

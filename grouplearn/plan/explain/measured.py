@@ -102,7 +102,11 @@ def asked_for(physical: PhysicalPlan, choice: Choice, ran: Mapping[int, UnitRan]
     early, or trained other units than were planned, says nothing.
     """
     options = physical.bound.options
-    if physical.bound.search is not None or options.within is not None or options.early_stopping is not None:
+    if (
+        physical.bound.search is not None
+        or options.training.within is not None
+        or options.training.early_stopping is not None
+    ):
         return None
     pairs: list[tuple[float, float]] = []
     estimated = measured = 0.0

@@ -61,11 +61,11 @@ def job_of(
         target=Target(physical.task, physical.metric, max(1, physical.stats.label_length)),
         rules=RowRules(
             folds=bound.holdout.folds,
-            min_rows=bound.options.min_rows,
+            min_rows=bound.options.rows.min_rows,
             null_label=bound.statement.null_label or "skip",
             class_weight=_class_weights(bound, physical.stats, checker),
         ),
-        training=TrainingLimits(bound.options.seed, physical.epochs, bound.options.early_stopping),
+        training=TrainingLimits(bound.options.training.seed, physical.epochs, bound.options.training.early_stopping),
         own=None if bound.learner.name in registry.LEARNERS else bound.learner,
         fitted=fit_on_all_rows(items, dataset, bound.holdout.folds, bound.learner.handles_missing)
         if fitted is None
@@ -95,7 +95,7 @@ def begun(
     physical: PhysicalPlan, choice: Choice, job: Job, cancelled: Callable[[], bool], began: float | None = None
 ) -> Work:
     """Return the work of a plan by the chosen operator on the chosen runtime; WITHIN counts from ``began``, a ``time.time()``."""
-    within, searched = physical.bound.options.within, physical.bound.search
+    within, searched = physical.bound.options.training.within, physical.bound.search
     if within is not None:
         job = _until(job, (time.time() if began is None else began) + within)
     scheduled, summary = Scheduled.of(physical, choice), _summary(physical, choice, job)
@@ -155,7 +155,7 @@ def prepare(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> None:
     Raises TrainingFailed when a cluster does not answer, NotInstalled without Ray, StatementInterrupted.
     """
     executor, _ = choosing.executor(physical, importlib.util.find_spec("ray") is not None)
-    get_ready(executor, Cluster.of(physical.bound.options), cancelled)
+    get_ready(executor, Cluster.of(physical.bound.options.placement), cancelled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +331,7 @@ def fit_on_all_rows(
 
 def _class_weights(bound: BoundTrain, stats: Statistics, checker: SqlChecker) -> Any:
     """Return class weights by class number."""
-    given = bound.options.class_weight
+    given = bound.options.rows.class_weight
     if given is None or given == "balanced":
         return given
     span = next(
