@@ -37,8 +37,6 @@ from grouplearn.schedule.rounds.cells import cell_length
 from grouplearn.schedule.sharded.partition import blocks_of, cut_evenly
 from grouplearn.schedule.workload import Visits, Workload
 
-#: A group of at most this many rows is small: it is one block, which no operator splits, and trains in a batched solve.
-SMALL_ROWS = BLOCK_ROWS
 #: Most groups trained side by side in one unit, and most feature values of their padded rows.
 MAX_GATHERED, MAX_GATHERED_VALUES = 512, 1 << 21
 #: Most configs trained in one pack: bounds the memory of scores and of solver history.
@@ -180,7 +178,12 @@ class PhysicalPlan:
     @property
     def block_rows(self) -> int:
         """Rows of a block."""
-        return block_rows([item.stored.item for item in self.bound.items])
+        return block_rows([item.stored.item for item in self.bound.items], self.longest_block)
+
+    @property
+    def longest_block(self) -> int:
+        """Rows of a block where they are narrow. A group of no more is one block, which no operator splits."""
+        return BLOCK_ROWS
 
     def load_seconds(self, group: int) -> float:
         """Return the estimated time to make a group's rows ready on a worker."""
@@ -325,7 +328,7 @@ def gather_small_groups(bound: BoundTrain, stats: Statistics, task: Task, width:
     by_size: dict[int, list[int]] = {}
     large: list[tuple[int, ...]] = []
     for number, n_rows in enumerate(watched(stats.rows)):
-        if n_rows > SMALL_ROWS:
+        if n_rows > BLOCK_ROWS:
             large.append((number,))
         else:
             by_size.setdefault(n_rows.bit_length(), []).append(number)
@@ -388,7 +391,7 @@ def _units(
     placed = np.fromiter(itertools.chain.from_iterable(watched(gathered)), np.int64, int(members.sum()))
     starts = np.cumsum(members) - members
     n_rows = np.add.reduceat(sizes[placed], starts) if len(gathered) else sizes[:0]
-    stacked = (sizes[placed[starts]] <= SMALL_ROWS) & solved
+    stacked = (sizes[placed[starts]] <= BLOCK_ROWS) & solved
     # Of many thousand groups, many have the same number of rows.
     sizes_of = np.stack([n_rows, members], axis=1)
     distinct, which = apart(lambda: np.unique(sizes_of, axis=0, return_inverse=True), len(n_rows))

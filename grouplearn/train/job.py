@@ -12,7 +12,8 @@ import numpy as np
 
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoders import FittedItem
-from grouplearn.data.files.plain import inline
+from grouplearn.data.files.plain import IF_OTHER, inline
+from grouplearn.data.shard import BLOCK_ROWS
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
@@ -115,7 +116,7 @@ class Job:
     """Everything a worker needs to train any unit of one TRAIN: it never sees the database.
 
     ``fitted`` holds the items with ``scope = 'all'``, fitted before the run. ``own`` is the learner that the statement was
-    bound with where it is not built in.
+    bound with where it is not built in. A block of a group has ``block_rows`` rows, or fewer where they are wide.
     """
 
     learner: str
@@ -129,6 +130,7 @@ class Job:
     round: SearchRound = field(default_factory=SearchRound, metadata=inline(SearchRound))
     fitted: Mapping[int, FittedItem] = field(default_factory=dict)
     own: Learner | None = None
+    block_rows: int = field(default=BLOCK_ROWS, metadata=IF_OTHER)
 
     @property
     def trainer(self) -> Learner:

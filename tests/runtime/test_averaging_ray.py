@@ -10,7 +10,6 @@ import pytest
 from helpers.ray_watch import workers_below
 from helpers.runtime_jobs import Watcher, models
 from test_averaging_runs import a_job, received, run, units_of, wide_job, workload
-from test_steps import small_blocks
 
 from grouplearn.learners.contract.problem import Task
 from grouplearn.runtime.choose import runtime
@@ -19,8 +18,6 @@ from grouplearn.schedule.averages import Averages
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.rounds.averaging import Averaging
 from grouplearn.train.job import Job, UnitResult
-
-__all__ = ["small_blocks"]
 
 
 @pytest.fixture(scope="module")

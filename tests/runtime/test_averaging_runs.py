@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from helpers.runtime_jobs import Watcher, changed, models
 from helpers.thorough import THOROUGH, covering
-from test_steps import BLOCK, MLP, n_blocks, small_blocks, split_job
+from test_steps import BLOCK, MLP, n_blocks, split_job
 
 from grouplearn.data.shard import Shard
 from grouplearn.failures import StatementInterrupted
@@ -49,8 +49,6 @@ from grouplearn.train.rows.counted import with_training_rows
 from grouplearn.train.rows.prepare import prepare
 from grouplearn.train.steps import StepAnswer, taken_of
 from grouplearn.train.unit import pack_of
-
-__all__ = ["small_blocks"]
 
 AVERAGED = {way.way: way for name in registry.names() for way in registry.ways(registry.learner(name)) if way.averages}
 _SGD: dict[str, Any] = {"solver": "sgd", "batch_size": 4, "learning_rate": 0.5}

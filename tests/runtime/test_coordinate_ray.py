@@ -10,15 +10,12 @@ import pytest
 from helpers.ray_watch import workers_below
 from helpers.runtime_jobs import Watcher, models
 from test_coordinate_runs import CONFIGS, a_job, units_of, whole, workload
-from test_steps import small_blocks
 
 from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.ray.runtime import RayRuntime
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.rounds.coordinate_descent import CoordinateDescent
 from grouplearn.train.job import Job, UnitResult
-
-__all__ = ["small_blocks"]
 
 
 @pytest.fixture(scope="module")

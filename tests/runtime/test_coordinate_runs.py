@@ -17,7 +17,7 @@ import pytest
 from helpers.runtime_jobs import Watcher, changed, models
 from helpers.thorough import covering
 from test_averaging_runs import Losing
-from test_steps import BLOCK, small_blocks, split_job
+from test_steps import BLOCK, split_job
 
 from grouplearn.data.dataset import Group
 from grouplearn.failures import StatementInterrupted
@@ -34,8 +34,6 @@ from grouplearn.train.rows.counted import with_training_rows
 from grouplearn.train.rows.prepare import prepare
 from grouplearn.train.steps import StepAnswer, StepLog, taken_of
 from grouplearn.train.unit import train_unit
-
-__all__ = ["small_blocks"]
 
 BY_COORDINATES = {"solver": "coordinate_descent"}
 CONFIGS: tuple[dict[str, Any], ...] = ({"l2": 0.1}, {"l1": 2.0, "l2": 1.0}, {"l2": 10.0, "fit_intercept": False})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 
 import numpy as np
-import pytest
 from helpers.runtime_jobs import Watcher, changed, dataset
 from sklearn.datasets import load_digits
 
@@ -40,7 +39,9 @@ def digits() -> Job:
     items = tuple(Item(f"p{number}", "numeric", number) for number in range(64))
     groups = (Group(0, 0, (), ((0, len(labels)),)),)
     return Job(
-        "mlp", configs, items, groups, data, Target(Task.MULTICLASS, "accuracy"), training=TrainingLimits(epochs=6)
+        *("mlp", configs, items, groups, data, Target(Task.MULTICLASS, "accuracy")),
+        training=TrainingLimits(epochs=6),
+        block_rows=BLOCK,
     )
 
 
@@ -48,9 +49,8 @@ def accuracy(results: tuple[UnitResult, ...]) -> float:
     return max(trial.valid["accuracy"] for result in results for trial in result.trials)
 
 
-def test_the_metric_of_serial_sgd_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_metric_of_serial_sgd_is_reached() -> None:
     """The order of the visits is planned, so that the test does not depend on timing; noise: two standard errors."""
-    monkeypatch.setattr("grouplearn.data.shard.BLOCK_ROWS", BLOCK)
     job = digits()
     work = Workload("sequential", (job.dataset.n_rows,), WORKERS, job.training.epochs, BLOCK, hops=Hops("vector"))
     found: dict[str, list[float]] = {"serial": [], "mop": []}

@@ -11,7 +11,6 @@ import pytest
 from helpers.ray_watch import workers_below
 from helpers.runtime_jobs import Watcher, models
 from test_mop_runs import a_job, run, serial, units_of, workload
-from test_steps import small_blocks
 
 from grouplearn.catalog.rows.recorded import visits
 from grouplearn.learners.contract.problem import Task
@@ -21,8 +20,6 @@ from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.mop.hopper import Mop
 from grouplearn.schedule.workload import Hops, Visits
 from grouplearn.train.job import Job, UnitResult
-
-__all__ = ["small_blocks"]
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from helpers.runtime_jobs import Watcher, models
-from test_steps import BLOCK, n_blocks, small_blocks, split_job
+from test_steps import BLOCK, n_blocks, split_job
 
 from grouplearn.learners import registry
 from grouplearn.learners.contract.problem import Task
@@ -23,8 +23,6 @@ from grouplearn.train.pack import Pack, begin, has_more, judge_blocks, settle, w
 from grouplearn.train.results.evaluation import conclude, evaluate
 from grouplearn.train.rows.prepare import prepare
 from grouplearn.train.unit import pack_of
-
-__all__ = ["small_blocks"]
 
 SEQUENTIAL = [name for name in registry.names() if registry.learner(name).access.visits]
 CONFIGS: dict[str, tuple[dict[str, Any], ...]] = {

@@ -9,15 +9,12 @@ from helpers.runtime_jobs import Watcher, models
 from test_averaging_ray import Killer
 from test_averaging_runs import a_job
 from test_pushes_runs import Orders, all_in_order, orders_of, run, same, server
-from test_steps import small_blocks
 
 from grouplearn.learners.contract.problem import Task
 from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.ray.runtime import RayRuntime
 from grouplearn.schedule.averages import Averages
 from grouplearn.train.job import Job, UnitResult
-
-__all__ = ["small_blocks"]
 
 STALE = Averages(3, staleness=2)
 

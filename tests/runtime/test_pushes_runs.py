@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from helpers.runtime_jobs import Watcher, models
 from test_averaging_runs import AVERAGED, Losing, a_job, received, run_as, units_of, visits, wide_job, workload
-from test_steps import BLOCK, small_blocks
+from test_steps import BLOCK
 
 from grouplearn.failures import StatementInterrupted
 from grouplearn.learners.contract.averaging import Names, changed, with_push
@@ -33,8 +33,6 @@ from grouplearn.train.pack import begin, end_epoch, judge_blocks, settle, waited
 from grouplearn.train.results.evaluation import conclude, evaluate
 from grouplearn.train.rows.prepare import prepare
 from grouplearn.train.unit import pack_of
-
-__all__ = ["small_blocks"]
 
 WAYS = [(way, min(learner.tasks, key=lambda task: task.value)) for way, learner in AVERAGED.items()]
 Orders = dict[int, tuple[Push, ...]]

@@ -16,7 +16,7 @@ from helpers.ray_watch import workers_below
 from helpers.runtime_jobs import Watcher, changed, job, models
 from helpers.scripted import Scripted, runs
 from helpers.thorough import THOROUGH
-from test_steps import BLOCK, CASES, OWN, assert_same, n_blocks, plan, small_blocks, split_job, whole
+from test_steps import BLOCK, CASES, OWN, assert_same, n_blocks, plan, split_job, whole
 
 from grouplearn.data.dataset import ARRAYS
 from grouplearn.learners.contract.problem import Task
@@ -30,8 +30,6 @@ from grouplearn.schedule.task_parallel import GroupTaskParallel, ModelTaskParall
 from grouplearn.schedule.workload import Workload
 from grouplearn.train.rows.sources import dataset_bytes, pick
 from grouplearn.train.unit import train_unit
-
-__all__ = ["small_blocks"]
 
 
 @pytest.fixture(scope="module")

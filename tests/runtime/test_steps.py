@@ -29,11 +29,6 @@ from grouplearn.train.unit import train_unit
 ROWS, BLOCK = 700, 32
 
 
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grouplearn.data.shard.BLOCK_ROWS", BLOCK)
-
-
 def split_job(learner: str, task: Task, configs: tuple[dict[str, Any], ...], **options: Any) -> Job:
     """Two groups with missing values, a category and weights; the second is the one that is split."""
     rng = np.random.default_rng(5)
@@ -65,7 +60,12 @@ def split_job(learner: str, task: Task, configs: tuple[dict[str, Any], ...], **o
         "groups": (Group(0, 0, ("small",), ((0, 40),)), Group(1, 0, ("large",), ((40, 300), (320, ROWS)))),
     }
     return job_with(
-        learner=learner, task=task, configs=configs, items=items, dataset=data, **{"seed": 3, **defaults, **options}
+        learner=learner,
+        task=task,
+        configs=configs,
+        items=items,
+        dataset=data,
+        **{"seed": 3, "block_rows": BLOCK, **defaults, **options},
     )
 
 
@@ -207,8 +207,7 @@ def test_sparse_blocks_give_the_same_bits_too(case: str, monkeypatch: pytest.Mon
     assert_same(split(a_job, plan(a_job), 3), whole(a_job, plan(a_job)))
 
 
-def test_blocks_of_full_size_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grouplearn.data.shard.BLOCK_ROWS", 16_384)
+def test_blocks_of_full_size_give_the_same_bits() -> None:
     rng = np.random.default_rng(1)
     rows = 60_000
     x = rng.normal(size=(rows, 9))
@@ -216,7 +215,9 @@ def test_blocks_of_full_size_give_the_same_bits(monkeypatch: pytest.MonkeyPatch)
     y = x[:, 1] + x[:, 2] * x[:, 3] + rng.normal(size=rows) > 0
     data = dataset(x, y, split=rng.random(rows) < 0.1, classes=("a", "b"))
     a_job = replace(CASES["binary"], dataset=data, groups=(Group(0, 0, (), ()), Group(1, 0, ("all",), ((0, rows),))))
-    a_job = changed(a_job, items=tuple(Item(f"x{j}", "numeric", j, "zscore") for j in range(9)), epochs=3)
+    a_job = changed(
+        a_job, items=tuple(Item(f"x{j}", "numeric", j, "zscore") for j in range(9)), epochs=3, block_rows=16_384
+    )
     operator = Scripted(a_job, [Unit(0, 1, (0, 1, 2))], runs(4, 3))
     results = list(LocalRuntime().run(a_job, operator, operator.workers_needed, Watcher(), lambda: False))
     assert_same(results, whole(a_job, [Unit(0, 1, (0, 1, 2))]))

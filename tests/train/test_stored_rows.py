@@ -50,7 +50,9 @@ def in_memory(task: Task) -> Job:
     items = tuple(Item(f"x{c}", "numeric", c, "zscore" if c == 5 else "none") for c in range(COLUMNS))
     job = runtime_jobs.one_group(data, task, items=items, epochs=4, configs=({"l2": 0.1}, {"l2": 5.0}))
     balanced = "balanced" if task is Task.BINARY else None
-    return runtime_jobs.changed(job, groups=(*groups, Group(3, 1, (None,), ((0, n_rows),))), class_weight=balanced)
+    return runtime_jobs.changed(
+        job, groups=(*groups, Group(3, 1, (None,), ((0, n_rows),))), class_weight=balanced, block_rows=BLOCK
+    )
 
 
 @pytest.fixture
@@ -108,7 +110,6 @@ def models(results: Sequence[UnitResult]) -> list[Any]:
 def test_a_block_at_a_time_is_in_memory_and_models_are_the_same(
     directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, task: Task, name: str, workers: int
 ) -> None:
-    monkeypatch.setattr(shard, "BLOCK_ROWS", BLOCK)
     monkeypatch.setattr(shard, "SUMMED_ROWS", 2 * BLOCK)
     # One worker prepares a group, reading whole columns of rows, while the other is looked at.
     monkeypatch.setattr(dataset, "_COLUMN_ROWS", BLOCK)
@@ -169,7 +170,6 @@ def of_trees(task: Task, other: str, metric: str, wide: bool) -> Job:
 def test_trees_are_those_of_rows_in_memory(
     directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, task: Task, metric: str, other: str, wide: bool
 ) -> None:
-    monkeypatch.setattr(shard, "BLOCK_ROWS", BLOCK)
     monkeypatch.setattr(shard, "SUMMED_ROWS", 2 * BLOCK)
     job = of_trees(task, other, metric, wide)
     expected = runtime_jobs.models(run(job, "group_task_parallel", 1))

@@ -51,11 +51,9 @@ def test_cells_are_runs_of_blocks_by_their_number_alone(n_blocks: int) -> None:
 
 
 @pytest.mark.parametrize("block_rows", [shard.BLOCK_ROWS, 50, 3])
-def test_a_group_of_many_cells_has_curves_that_end_at_its_minimum(
-    block_rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shard, "BLOCK_ROWS", block_rows)
-    found, usual = train(rows_of()), train(replace(rows_of(), configs=({"l2": 1.0}, {"l1": 2.0})))
+def test_a_group_of_many_cells_has_curves_that_end_at_its_minimum(block_rows: int) -> None:
+    a_job = rows_of(block_rows=block_rows)
+    found, usual = train(a_job), train(replace(a_job, configs=({"l2": 1.0}, {"l1": 2.0})))
     for trial, other in zip(found.trials, usual.trials, strict=True):
         assert trial.status == "done"
         assert trial.epochs == len(trial.curve)
@@ -99,9 +97,7 @@ def test_a_pack_is_its_configs_and_one_that_breaks_fails_alone() -> None:
 
 
 def test_no_epoch_begins_when_time_is_up_and_cancelling_interrupts() -> None:
-    late = replace(rows_of(), deadline=0.0) if "deadline" in Job.__dataclass_fields__ else None
-    if late is not None:
-        assert {trial.status for trial in train(late).trials} == {"stopped"}
+    assert {trial.status for trial in train(rows_of(deadline=0.0)).trials} == {"stopped"}
     with pytest.raises(Interrupted):
         train(rows_of(), cancelled=lambda: True)
 

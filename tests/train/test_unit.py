@@ -211,13 +211,12 @@ def test_epochs_of_a_converged_config_are_not_run(descent: type[Descent], monkey
     assert [len(trial.curve) for trial in result.trials] == [first, second]
 
 
-def test_sums_are_merged_over_blocks_in_order(descent: type[Descent], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_are_merged_over_blocks_in_order(descent: type[Descent]) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(100, 2))
     a_job = one_group(dataset(x, x @ [1.0, -2.0]), learner="descent", configs=({"learning_rate": 0.005},), epochs=200)
     whole = train(a_job).trials[0]
-    monkeypatch.setattr("grouplearn.data.shard.BLOCK_ROWS", 7)
-    parts = train(a_job).trials[0]
+    parts = train(replace(a_job, block_rows=7)).trials[0]
     assert whole.artifact is not None
     assert parts.artifact is not None
     assert parts.artifact.tensors["weights"] == pytest.approx(whole.artifact.tensors["weights"], rel=1e-12)

@@ -24,8 +24,10 @@ from grouplearn.data.typed import Fields
 _LONGEST_KEY = 8
 #: Values that a stored value comes to when each ``again`` is counted as what it repeats: few bytes can say any number.
 _MOST_VALUES = 1 << 27
-#: What marks a field of a dataclass as ``inline``.
-_INLINE = "inline"
+#: What marks a field of a dataclass as ``inline``, or as one to be left out.
+INLINE, _IF_OTHER = "inline", "if other"
+#: The metadata of a field that is written only where it is not as usual.
+IF_OTHER = {_IF_OTHER: True}
 
 
 class NotPlain(TypeError):
@@ -34,7 +36,7 @@ class NotPlain(TypeError):
 
 def inline(part: type) -> dict[str, type]:
     """Return the metadata of a field that holds a dataclass whose own fields are written among those around it."""
-    return {_INLINE: part}
+    return {INLINE: part}
 
 
 def to_bytes(value: Any) -> bytes:
@@ -96,9 +98,9 @@ class _Writer:
     def _fields(self, value: Any) -> Iterator[tuple[str, Any]]:
         for field in dataclasses.fields(value):
             part = getattr(value, field.name)
-            if _INLINE in field.metadata:
+            if INLINE in field.metadata:
                 yield from self._fields(part)
-            else:
+            elif _IF_OTHER not in field.metadata or part != field.default:
                 yield field.name, self.plain(part)
 
     def _tensor(self, array: Any) -> str:
@@ -156,7 +158,7 @@ class _Reader:
     def _made(self, kind: type, values: dict[str, Any]) -> Any:
         """Return a dataclass with these values of its fields and of the parts that are written inline."""
         for field in dataclasses.fields(kind):
-            part = field.metadata.get(_INLINE)
+            part = field.metadata.get(INLINE)
             if part is not None:
                 names = [each.name for each in dataclasses.fields(part) if each.name in values]
                 values[field.name] = self._made(part, {name: values.pop(name) for name in names})

@@ -96,7 +96,7 @@ class RayRun:
         self._shelf = ProductStore(begin.scratch) if shared else None
         chunks = () if shared else stored(self._ray, begin.job, job.dataset)
         rows = Rows(begin.rows if shared else None, begin.in_memory, chunks)
-        errand = WorkerSetup(begin.job, begin.code, rows, self._shelf, begin.began, begin.block_rows)
+        errand = WorkerSetup(begin.job, begin.code, rows, self._shelf, begin.began)
         self._errand = self._ray.put(errand)
         self._outlines: dict[tuple[int, int], Any] = {}
         self._made = {step: Made(step, worker) for step, worker in begin.made.items()} if shared else {}

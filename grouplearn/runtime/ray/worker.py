@@ -12,7 +12,6 @@ from typing import Any
 
 import threadpoolctl
 
-from grouplearn.data import shard
 from grouplearn.data.files.plain import to_bytes
 from grouplearn.failures import TrainingFailed
 from grouplearn.learners.contract.control import Gang
@@ -37,8 +36,7 @@ Epochs = tuple[tuple[int, int], ...]
 class WorkerSetup:
     """A run, as its workers get to know it: the job, its rows, where products go (None: the store).
 
-    ``code`` is its learner where that is not built in. It began at ``time.time()`` = ``began``; rows are cut into blocks of
-    ``block_rows``.
+    ``code`` is its learner where that is not built in. It began at ``time.time()`` = ``began``.
     """
 
     job: Job
@@ -46,11 +44,9 @@ class WorkerSetup:
     rows: Rows
     shelf: ProductStore | None
     began: float
-    block_rows: int
 
     def taken_on(self) -> Job:
-        """Get this process ready, and return the job with its learner; raises TrainingFailed where that lacks something."""
-        shard.BLOCK_ROWS = self.block_rows
+        """Return the job with its learner; raises TrainingFailed where that lacks something."""
         try:
             own = None if self.code is None else self.code.loaded()
         except (ImportError, AttributeError) as error:

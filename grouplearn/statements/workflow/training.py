@@ -67,6 +67,7 @@ def job_of(
         ),
         training=TrainingLimits(bound.options.training.seed, physical.epochs, bound.options.training.early_stopping),
         own=None if bound.learner.name in registry.LEARNERS else bound.learner,
+        block_rows=physical.longest_block,
         fitted=fit_on_all_rows(items, dataset, bound.holdout.folds, bound.learner.handles_missing)
         if fitted is None
         else fitted,

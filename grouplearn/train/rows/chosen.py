@@ -14,7 +14,7 @@ from grouplearn.data.arrays import block_rows
 from grouplearn.data.dataset import Dataset, FloatArray, Group, has_label
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.memory import memory_limit
-from grouplearn.data.shard import Matrix, RowNumbers
+from grouplearn.data.shard import BLOCK_ROWS, Matrix, RowNumbers
 from grouplearn.kernels.algebra import finite_rows
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner
@@ -65,7 +65,9 @@ class ChosenRows:
         skipped = group.n_rows - int(train.size + valid.size)
         chosen = cls(learner, whole, held_out, fitted, dense_columns, skipped)
         share = share_of(job.round.share, group.n_rows)
-        return (chosen if share == 1 else chosen._sampled(job, group, share))._cut(block_rows(job.items))
+        return (chosen if share == 1 else chosen._sampled(job, group, share))._cut(
+            block_rows(job.items, job.block_rows)
+        )
 
     def _sampled(self, job: Job, group: Group, share: float) -> ChosenRows:
         """Return part of the training rows, of those that the learner can handle: no class may be lost."""
@@ -95,7 +97,7 @@ class ChosenRows:
         """Return the rows that ``encoded`` keeps, without their features, encoding few at a time."""
         if self.learner.handles_missing or not rows.numbers.size:
             return rows
-        runs = rows.runs(block_rows([each.item for each in self.fitted]))
+        runs = rows.runs(block_rows([each.item for each in self.fitted], BLOCK_ROWS))
         return rows.only(np.concatenate([_complete(self._encode(run, rows.dataset)) for run in runs]))
 
     def _encode(self, numbers: RowNumbers, data: Dataset) -> Matrix:

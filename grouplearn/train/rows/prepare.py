@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from grouplearn.data import encoders, shard
+from grouplearn.data import encoders
 from grouplearn.data.dataset import Dataset, FloatArray, Group
 from grouplearn.data.shard import Matrix, RowNumbers, Shard, StoredShard, Totals
 from grouplearn.learners.contract.learner import Learner
@@ -113,7 +113,7 @@ def prepare(job: Job, group: Group, fold: int = FINAL) -> Prepared:
     Which rows train: without folds those with split 0, and split 1 validates; with folds, fold k holds out the rows with
     split k, and ``FINAL`` trains on every row. Encoders with scope 'group' are fitted on the training rows alone.
 
-    The usable training rows are cut into blocks of ``BLOCK_ROWS``, the held-out rows into as many pieces. Rows with
+    The usable training rows are cut into blocks of ``job.block_rows``, the held-out rows into as many pieces. Rows with
     weight 0 and (unless ``null_label`` says otherwise) without a label are as if not there. Left out then (so that blocks
     may be shorter): rows with a missing or infinite feature value where the learner cannot handle one. All of them count in
     ``n_skipped``. Validation rows of a class that the training rows do not have are numbered after those that they have: no
@@ -130,7 +130,7 @@ def stays_stored(job: Job, group: Group) -> bool:
     """Whether the group's rows are read and encoded a block at a time in every pass: they are kept in files, are more than
     one block, and the learner wants sums of blocks, or bins them."""
     in_blocks = job.trainer.access.held != "rows"
-    return in_blocks and job.dataset.files is not None and group.n_rows > shard.BLOCK_ROWS
+    return in_blocks and job.dataset.files is not None and group.n_rows > job.block_rows
 
 
 def outline(job: Job, group: Group, fold: int = FINAL) -> Outline:

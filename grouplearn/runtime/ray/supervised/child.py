@@ -118,7 +118,7 @@ class Driver:
 
     def _carry_out(self, connection: Connection, begin: Begin) -> None:
         rows = Rows(begin.rows, begin.in_memory)
-        errand = WorkerSetup(begin.job, begin.code, rows, None, begin.began, begin.block_rows)
+        errand = WorkerSetup(begin.job, begin.code, rows, None, begin.began)
         job = replace(errand.taken_on(), dataset=rows.opened())
         actors, self._actors = self._actors, []
         run = RayRun(connection, begin, job, _User(self._pipe))
