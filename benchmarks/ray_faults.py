@@ -31,7 +31,7 @@ from grouplearn.runtime.ray.supervised.supervisor import CHILDREN
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.sharded.gap import Gap
 from grouplearn.schedule.workload import Workload
-from grouplearn.train.job import Job, Target, TrainingLimits, UnitResult
+from grouplearn.train.job import Job, TrainingLimits, TrainingTarget, UnitResult
 
 BLOCK = 16_384
 ROWS = (BLOCK, 6 * BLOCK)
@@ -54,7 +54,13 @@ def the_job() -> tuple[Job, list[Unit], Workload]:
     units = [Unit(3 * g + c, g, (c,), cost=1.0) for g in range(len(ROWS)) for c in range(3)]
     workload = Workload("sequential", ROWS, 2, EPOCHS, BLOCK)
     job = Job(
-        "mlp", configs, items, groups, data, Target(Task.REGRESSION, "rmse"), training=TrainingLimits(epochs=EPOCHS)
+        "mlp",
+        configs,
+        items,
+        groups,
+        data,
+        TrainingTarget(Task.REGRESSION, "rmse"),
+        training=TrainingLimits(epochs=EPOCHS),
     )
     return job, units, workload
 

@@ -31,7 +31,7 @@ from grouplearn.extract.batches import batches
 from grouplearn.extract.group_counts import GroupCount, group_counts
 from grouplearn.extract.holdout import hold_out
 from grouplearn.extract.list_counts import list_counts
-from grouplearn.extract.sorted_rows import EXACT, ROUNDED, Layout, SortedRows
+from grouplearn.extract.sorted_rows import EXACT, ROUNDED, BatchLayout, SortedRows
 from grouplearn.extract.split_hash import SplitHash
 from grouplearn.interrupting import watched
 from grouplearn.messages import did_you_mean
@@ -220,8 +220,8 @@ def _array(_: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[
     return np.empty(shape, dtype)
 
 
-def _layout(bound: BoundTrain, stats: Statistics) -> Layout:
-    return Layout(
+def _layout(bound: BoundTrain, stats: Statistics) -> BatchLayout:
+    return BatchLayout(
         n_keys=len(bound.keys),
         items=tuple(item.stored.item for item in arrays.sized(bound.items, stats.lengths)),
         label_length=stats.label_length,

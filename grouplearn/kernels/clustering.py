@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.kernels.library import WATCH, address, asking, features, function, single_or_double, watching
+from grouplearn.kernels.library import WATCH, Stopped, address, asking, features, function, single_or_double, watching
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 Counts: TypeAlias = npt.NDArray[np.int64]
@@ -31,10 +31,6 @@ MOVING, LAST_LOOK, CONVERGED, ENDED, FAILED = range(5)
 _STATE = ("centroids", "clusters", "inertia", "passes", "phase")
 _SUMS = ("clusters", "inertia", "far", "spread")
 _POINTER, _COUNT, _SEED = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint64
-
-
-class Stopped(Exception):
-    """The caller asked a kernel to stop."""
 
 
 class Config(NamedTuple):
@@ -285,7 +281,7 @@ def merged(left: Tensors, right: Tensors) -> Tensors:
     return {**sums, "far": np.where(later, right["far"], left["far"])}
 
 
-class Course(NamedTuple):
+class Convergence(NamedTuple):
     """How G groups came to their models: ``epochs`` (G, C) passes, which configs ``converged`` (G, C), and ``curve``
     (passes, G, C), the least inertia of a config's starts in each pass, NaN after its last."""
 
@@ -304,7 +300,7 @@ def solve(
     limits: tuple[int, int],
     report: Callable[[int], None],
     cancelled: Callable[[], bool],
-) -> tuple[Clusters, Course]:
+) -> tuple[Clusters, Convergence]:
     """Return the models of every config for the groups whose rows are ``start[g]`` to ``start[g + 1]`` of x (n, d).
 
     ``limits`` are the rows of a block, and the passes of a config at most. The first pass is one over the sample that seeds are
@@ -316,7 +312,7 @@ def solve(
     rows, weight = features(x), np.ascontiguousarray(weight, np.float64)
     start, seeds = np.ascontiguousarray(start, np.int64), np.ascontiguousarray(seeds, np.uint64)
     shape = groups, len(plan.configs)
-    course = Course(np.empty(shape, np.int64), np.empty(shape, np.bool_), np.empty((*shape, epochs)))
+    course = Convergence(np.empty(shape, np.int64), np.empty(shape, np.bool_), np.empty((*shape, epochs)))
 
     def look() -> None:
         if cancelled():

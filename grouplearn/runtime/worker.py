@@ -14,7 +14,7 @@ from grouplearn.data.shard import RowNumbers
 from grouplearn.learners.contract.control import Gang, Interrupted
 from grouplearn.schedule.messages import Blocks, Part, Step, Unit
 from grouplearn.schedule.sharded.partition import cut_evenly
-from grouplearn.train.descent import Reached, Rounds, Takes, cells_with_rows, own_blocks
+from grouplearn.train.descent import Reached, RoundStep, Takes, cells_with_rows, own_blocks
 from grouplearn.train.fit import fit_together
 from grouplearn.train.gather import train_gathered
 from grouplearn.train.job import GroupFacts, Job, StepRecord, UnitResult
@@ -233,9 +233,9 @@ class Worker:
         except Exception as error:
             return _broken_step(step, error, decided.facts)
 
-    def _rounds(self, pack: Pack, step: Step, takes: Takes, decided: Outline) -> Rounds:
+    def _rounds(self, pack: Pack, step: Step, takes: Takes, decided: Outline) -> RoundStep:
         reached = self._reached[step.unit.group].setdefault(step.unit.id, Reached())
-        return Rounds(pack, step, takes, reached, cells_with_rows(decided))
+        return RoundStep(pack, step, takes, reached, cells_with_rows(decided))
 
     def _keeper(self, unit: Unit) -> Checkpointer:
         """Return who keeps what the steps of a unit reach; each worker has a clock of its own for it."""

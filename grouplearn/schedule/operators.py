@@ -24,7 +24,7 @@ RUNTIMES = ("local", "ray")
 
 
 @dataclass(frozen=True, slots=True)
-class Runs:
+class RunRules:
     """How an operator runs learners of an access pattern: on which runtimes, none if it does not; ``reason`` finishes
     "because ...". In ``gangs``, several workers train one model. ``own_models`` are others than one worker's: they are made when
     they are asked for, never because a machine has more cores. With ``means``, models must be such as can be averaged.
@@ -47,36 +47,36 @@ class Declaration:
     """
 
     make: Callable[[Iterable[Unit], Workload], Operator]
-    runs: Mapping[AccessName, Runs] = field(default_factory=lambda: MappingProxyType({}))
+    runs: Mapping[AccessName, RunRules] = field(default_factory=lambda: MappingProxyType({}))
     models_depend_on: str = "the number of workers"
     whole: bool = False
     divides: bool = False
     steady: bool = False
     closed_form: ClosedForm | None = None
 
-    def how(self, access: AccessPattern) -> Runs:
+    def how(self, access: AccessPattern) -> RunRules:
         """Return how it runs learners of an access pattern."""
-        return self.runs.get(access.name, Runs())
+        return self.runs.get(access.name, RunRules())
 
 
-def _in_gangs(reason: str) -> Runs:
+def _in_gangs(reason: str) -> RunRules:
     """LightGBM's sums and a network's effective batches depend on how many workers there are."""
-    return Runs(("ray",), reason, gangs=True, own_models=True)
+    return RunRules(("ray",), reason, gangs=True, own_models=True)
 
 
-def _of_gangs(reason: str) -> Mapping[AccessName, Runs]:
+def _of_gangs(reason: str) -> Mapping[AccessName, RunRules]:
     return {access.name: _in_gangs(reason) for access in (PASSES, BOOSTING)} | {ROUNDS.name: _STAYS_WHOLE}
 
 
-_NEVER_AVERAGED = Runs(
+_NEVER_AVERAGED = RunRules(
     (), "only models that are trained batch by batch can learn apart from each other and be averaged"
 )
-_AVERAGED: Mapping[AccessName, Runs] = {access.name: _NEVER_AVERAGED for access in (SUMS, BOOSTING, ROUNDS)} | {
-    PASSES.name: Runs(own_models=True, means=True)
+_AVERAGED: Mapping[AccessName, RunRules] = {access.name: _NEVER_AVERAGED for access in (SUMS, BOOSTING, ROUNDS)} | {
+    PASSES.name: RunRules(own_models=True, means=True)
 }
-_NEVER_HOPS = Runs((), "only what trains batch by batch can go from worker to worker between batches")
-_NO_ROUNDS = Runs((), "only what trains one block of columns after the other goes by such rounds")
-_STAYS_WHOLE = Runs((), "each of its rounds takes what the one before made of all rows of a group, on one worker")
+_NEVER_HOPS = RunRules((), "only what trains batch by batch can go from worker to worker between batches")
+_NO_ROUNDS = RunRules((), "only what trains one block of columns after the other goes by such rounds")
+_STAYS_WHOLE = RunRules((), "each of its rounds takes what the one before made of all rows of a group, on one worker")
 OPERATORS: Mapping[str, Declaration] = MappingProxyType(
     {
         GroupTaskParallel.name: Declaration(
@@ -101,7 +101,7 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
                 SUMS.name: _NEVER_HOPS,
                 BOOSTING.name: _NEVER_HOPS,
                 ROUNDS.name: _NEVER_HOPS,
-                PASSES.name: Runs(own_models=True),
+                PASSES.name: RunRules(own_models=True),
             },
             models_depend_on="the order in which they see the rows",
         ),

@@ -82,7 +82,7 @@ class Reached:
 
 
 @dataclass(frozen=True, slots=True)
-class Rounds:
+class RoundStep:
     """A step of a pack that trains in rounds, on what the worker has ``reached``; ``cells`` are all of the group with rows."""
 
     pack: Pack

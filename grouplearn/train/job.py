@@ -45,7 +45,7 @@ class Carried:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TrainingTarget:
     """What is predicted, and the metrics of every trial: those in ``metrics``, or else the usual ones of the task.
 
     ``label_length`` is that of labels that are arrays. ``metric`` tells which trial is the best.
@@ -124,7 +124,7 @@ class Job:
     items: tuple[Item, ...]
     groups: tuple[Group, ...]
     dataset: Dataset
-    target: Target = field(metadata=inline(Target))
+    target: TrainingTarget = field(metadata=inline(TrainingTarget))
     rules: RowRules = field(default=RowRules(), metadata=inline(RowRules))
     training: TrainingLimits = field(default=TrainingLimits(), metadata=inline(TrainingLimits))
     round: SearchRound = field(default_factory=SearchRound, metadata=inline(SearchRound))

@@ -32,7 +32,7 @@ class Columns(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Rounds:
+class LocalRounds:
     """A pack's rounds in this process; ``check`` raises Interrupted when the run was cancelled."""
 
     learner: RoundsLearner

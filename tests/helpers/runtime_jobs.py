@@ -11,9 +11,9 @@ from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.problem import Task
 from grouplearn.schedule.messages import Unit
-from grouplearn.train.job import Job, RowRules, SearchRound, Target, TrainingLimits, UnitResult
+from grouplearn.train.job import Job, RowRules, SearchRound, TrainingLimits, TrainingTarget, UnitResult
 
-_PARTS = {"target": Target, "rules": RowRules, "training": TrainingLimits, "round": SearchRound}
+_PARTS = {"target": TrainingTarget, "rules": RowRules, "training": TrainingLimits, "round": SearchRound}
 
 
 class Watcher:

@@ -23,7 +23,7 @@ from grouplearn.learners.contract.problem import FeatureBlock, Problem, Task
 from grouplearn.learners.contract.state import State
 from grouplearn.learners.linear.coordinate_descent import learners as by_coordinates
 from grouplearn.learners.linear.coordinate_descent.learner import CoordinateDescentLearner
-from grouplearn.train.rounds import Cell, Rounds
+from grouplearn.train.rounds import Cell, LocalRounds
 
 LINEAR = by_coordinates.LinearRegressionByCoordinates()
 LOGISTIC = by_coordinates.LogisticRegressionByCoordinates()
@@ -71,11 +71,11 @@ def problem_of(kind: str, width: int = WIDTH, items: Any = ITEMS, epochs: int = 
     return Problem(task, width, classes, epochs=epochs, items=tuple(FeatureBlock(*item) for item in items))
 
 
-def whole(problem: Problem, learner: CoordinateDescentLearner, configs: Sequence[Config]) -> Rounds:
-    return Rounds(learner, problem, tuple(configs), lambda: None)
+def whole(problem: Problem, learner: CoordinateDescentLearner, configs: Sequence[Config]) -> LocalRounds:
+    return LocalRounds(learner, problem, tuple(configs), lambda: None)
 
 
-def cells_of(rounds: Rounds, shard: Shard) -> list[Cell]:
+def cells_of(rounds: LocalRounds, shard: Shard) -> list[Cell]:
     return rounds.cells(rounds.learner.init(rounds.problem, rounds.configs), shard)
 
 

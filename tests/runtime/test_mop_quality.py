@@ -15,7 +15,7 @@ from grouplearn.schedule.messages import Operator, Unit
 from grouplearn.schedule.mop.hopper import Mop
 from grouplearn.schedule.task_parallel import GroupTaskParallel
 from grouplearn.schedule.workload import Hops, Workload
-from grouplearn.train.job import Job, Target, TrainingLimits, UnitResult
+from grouplearn.train.job import Job, TrainingLimits, TrainingTarget, UnitResult
 
 BLOCK, WORKERS, SEEDS = 128, 4, range(3)
 UNITS = [Unit(number, 0, (number,), cost=1.0) for number in range(4)]
@@ -39,7 +39,7 @@ def digits() -> Job:
     items = tuple(Item(f"p{number}", "numeric", number) for number in range(64))
     groups = (Group(0, 0, (), ((0, len(labels)),)),)
     return Job(
-        *("mlp", configs, items, groups, data, Target(Task.MULTICLASS, "accuracy")),
+        *("mlp", configs, items, groups, data, TrainingTarget(Task.MULTICLASS, "accuracy")),
         training=TrainingLimits(epochs=6),
         block_rows=BLOCK,
     )

@@ -254,7 +254,7 @@ def test_products_and_rows_go_through_the_store_where_workers_see_no_files(
         arguments = command(*where)
         code = (
             "import sys; from grouplearn.runtime.ray import cluster, rows; from grouplearn.runtime.ray.supervised import child\n"
-            "cluster.Connection.sees = lambda *_: False\n"
+            "cluster.ClusterConnection.sees = lambda *_: False\n"
             "rows.CHUNK_BYTES = 2000\n"
             "child.main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])"
         )

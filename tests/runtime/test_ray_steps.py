@@ -22,7 +22,7 @@ from grouplearn.data.dataset import ARRAYS
 from grouplearn.learners.contract.problem import Task
 from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.ray import rows as ray_rows
-from grouplearn.runtime.ray.rows import Rows, bare, cut_rows, stored
+from grouplearn.runtime.ray.rows import JobRows, bare, cut_rows, stored
 from grouplearn.runtime.ray.runtime import RayRuntime
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.sharded.data_parallel import DataParallel
@@ -265,7 +265,7 @@ def test_fetched_rows_are_those_of_the_dataset(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(ray_rows, "CHUNK_BYTES", 2000)
     monkeypatch.setattr(ray_rows, "import_ray", lambda: store)
     a_job = CASES["linear, folds"]
-    job_there, source = Rows(None, True, stored(store, bare(a_job), a_job.dataset)).of(bare(a_job))
+    job_there, source = JobRows(None, True, stored(store, bare(a_job), a_job.dataset)).of(bare(a_job))
     assert len(store.kept) > 10
     numbers = np.random.default_rng(0).permutation(a_job.dataset.n_rows)[:50]
     for some in (np.sort(numbers), np.arange(a_job.dataset.n_rows)):

@@ -25,7 +25,7 @@ from grouplearn.schedule.mop.hopper import Mop
 from grouplearn.schedule.operators import operator
 from grouplearn.schedule.sharded.data_parallel import DataParallel
 from grouplearn.schedule.workload import Hops, Workload
-from grouplearn.train.job import Job, Target, TrainingLimits, UnitResult
+from grouplearn.train.job import Job, TrainingLimits, TrainingTarget, UnitResult
 from grouplearn.train.rows.sources import dataset_bytes
 
 P, EPOCHS = 10, 20
@@ -80,7 +80,7 @@ def many_columns(n_blocks: int, configs: tuple[dict[str, Any], ...], columns: in
         items,
         groups=(group,),
         dataset=data,
-        target=Target(Task.BINARY, "log_loss"),
+        target=TrainingTarget(Task.BINARY, "log_loss"),
         training=TrainingLimits(epochs=EPOCHS),
         block_rows=BLOCK,
     )

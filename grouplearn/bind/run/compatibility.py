@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.schedule.operators import OPERATORS, STEADY, Runs
+from grouplearn.schedule.operators import OPERATORS, STEADY, RunRules
 
 
 def changes_models(operator: str, learner: Learner) -> bool:
@@ -51,7 +51,7 @@ def remedy(operator: str, learner: Learner) -> str | None:
     return "WITH (executor = 'ray') starts other processes, and SET grouplearn_trust = true does what the file says."
 
 
-def _unlike(how: Runs, learner: Learner) -> str | None:
+def _unlike(how: RunRules, learner: Learner) -> str | None:
     """Return why a learner is not one of those of its access pattern that an operator runs; else None."""
     if how.gangs and not learner.in_gangs:
         return "several workers cannot train one model of it"
@@ -60,5 +60,5 @@ def _unlike(how: Runs, learner: Learner) -> str | None:
     return None
 
 
-def _how(operator: str, learner: Learner) -> Runs:
+def _how(operator: str, learner: Learner) -> RunRules:
     return OPERATORS[operator].how(learner.access)

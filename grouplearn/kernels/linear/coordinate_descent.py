@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.kernels.library import address, features, function, single_or_double
+from grouplearn.kernels.linear.generalised_linear import Penalties
 
 FloatArray = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
@@ -181,16 +182,7 @@ class Shape:
         return lanes
 
 
-@dataclass(frozen=True, slots=True)
-class Penalties:
-    """Per config l1, l2 and the share of the objective that ends training, each (C,)."""
-
-    l1: FloatArray
-    l2: FloatArray
-    tolerance: FloatArray
-
-
-class Progress(NamedTuple):
+class EpochProgress(NamedTuple):
     """Per config (C,): the objective, that before the first epoch, the last epoch's gain, whether it is done, and the sum of the
     squares of what pulled at columns in this epoch.
 
@@ -226,7 +218,7 @@ class Order(NamedTuple):
         return Order(self.block.copy(), self.gain.copy(), self.waits.copy())
 
 
-class Group:
+class GroupRounds:
     """What rounds of one group have in common; ``complete`` says in which blocks every row has one entry, 1; ``unit`` (d + 1,) is
     1/max|x|, 0 for a column of zeros, 1 for the intercept."""
 
@@ -293,8 +285,8 @@ class Group:
         sums: FloatArray,
         weights: FloatArray,
         radius: FloatArray | None,
-        about: tuple[Progress, Order],
-    ) -> tuple[FloatArray, Progress]:
+        about: tuple[EpochProgress, Order],
+    ) -> tuple[FloatArray, EpochProgress]:
         """Give the columns of a round's block, to which ``sums`` belong, and the intercept, last among the ``weights`` (columns +
         1, groups, K, lanes), new values, and the columns new radii, in place; the order goes on in place, too.
 
@@ -312,8 +304,8 @@ class Group:
         self._call("coordinate_shift", "aa", done, weights)
 
     def close(
-        self, sums: FloatArray, weights: FloatArray, radius: FloatArray | None, about: tuple[Progress, Order]
-    ) -> Progress:
+        self, sums: FloatArray, weights: FloatArray, radius: FloatArray | None, about: tuple[EpochProgress, Order]
+    ) -> EpochProgress:
         """Return what models have come to after an epoch, from the sums of ``measure``; the intercept makes its step in place,
         and the order becomes that of the next."""
         progress, order = about
@@ -328,9 +320,9 @@ class Group:
         weights: FloatArray,
         before: FloatArray,
         radius: FloatArray | None,
-        about: tuple[Progress, Order],
+        about: tuple[EpochProgress, Order],
         most: int,
-    ) -> tuple[Progress, FloatArray, Numbers]:
+    ) -> tuple[EpochProgress, FloatArray, Numbers]:
         """Go through whole epochs until all models are done, ``most`` at most, changing weights, their values ``before``, radii
         and the order in place; return what models have come to, the objective after each epoch (epochs, C), and how many each
         took (C,)."""
@@ -359,10 +351,10 @@ class Group:
         """Return which models are done, as the kernels take it; lanes to spare are."""
         return self.shape.of_models(done, 1.0)
 
-    def _lanes_of(self, progress: Progress) -> FloatArray:
+    def _lanes_of(self, progress: EpochProgress) -> FloatArray:
         spare = (0.0, 0.0, 0.0, 1.0, 0.0)
         return np.stack([self.shape.of_models(each, other) for each, other in zip(progress, spare, strict=True)])
 
-    def _progress_of(self, numbers: FloatArray) -> Progress:
+    def _progress_of(self, numbers: FloatArray) -> EpochProgress:
         loss, start, gain, done, pull = (each[: self.shape.configs].copy() for each in numbers)
-        return Progress(loss, start, gain, done != 0, pull)
+        return EpochProgress(loss, start, gain, done != 0, pull)

@@ -11,7 +11,7 @@ from grouplearn.kernels.build import builds
 from grouplearn.plan.choose import Candidate, Choice
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.explain import facts as explain
-from grouplearn.plan.explain.measured import Measured, Part
+from grouplearn.plan.explain.measured import Measured, Side
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.plan.rounds import rounds_of_epoch
 from grouplearn.schedule.closed_forms import WorkSizes
@@ -123,7 +123,7 @@ def workload(physical: PhysicalPlan, workers: int) -> WorkSizes:
     )
 
 
-def _part(part: Part) -> dict[str, float]:
+def _part(part: Side) -> dict[str, float]:
     return {
         "makespan_seconds": part.makespan,
         "idle_share": part.idle,

@@ -43,7 +43,7 @@ class Made:
         return replace(self, piece=piece, product=self.product[piece.number])
 
 
-class Gone(Exception):
+class ProductGone(Exception):
     """A product is not there any more."""
 
 
@@ -74,7 +74,7 @@ class ProductStore:
             with self._path(step).open("rb") as file:
                 pages = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
         except FileNotFoundError:
-            raise Gone(step) from None
+            raise ProductGone(step) from None
         (count,) = struct.unpack_from("<Q", pages)
         starts = struct.unpack_from(f"<{max(1, count)}Q", pages, 8)
         if not count or piece is not None:

@@ -17,8 +17,8 @@ from grouplearn.failures import TrainingFailed
 from grouplearn.learners.contract.control import Gang
 from grouplearn.runtime.ray.cluster import import_ray
 from grouplearn.runtime.ray.network import LearnerCode
-from grouplearn.runtime.ray.products import FETCH_SECONDS, Gone, Made, ProductStore
-from grouplearn.runtime.ray.rows import Rows
+from grouplearn.runtime.ray.products import FETCH_SECONDS, Made, ProductGone, ProductStore
+from grouplearn.runtime.ray.rows import JobRows
 from grouplearn.runtime.worker import LastTaken, NotFetched, Watch, Worker
 from grouplearn.schedule.messages import Instruction, Load, Part, Release, Run, RunStep, Step, Unit
 from grouplearn.train.averaging import Pieces
@@ -41,7 +41,7 @@ class WorkerSetup:
 
     job: Job
     code: LearnerCode | None
-    rows: Rows
+    rows: JobRows
     shelf: ProductStore | None
     began: float
 
@@ -178,7 +178,7 @@ class RayWorker:
         for made in takes:
             try:
                 products.append(self._fetch(made))
-            except (Gone, import_ray().exceptions.RayError):
+            except (ProductGone, import_ray().exceptions.RayError):
                 gone.append(made.worker)
         if gone:
             return Missing(step, tuple(gone))
@@ -189,7 +189,7 @@ class RayWorker:
     def _take_one(self, made: Made, piece: Part | None) -> tuple[Product, int]:
         try:
             product = taken_of(self._fetch(made), piece)
-        except (Gone, import_ray().exceptions.RayError):
+        except (ProductGone, import_ray().exceptions.RayError):
             raise NotFetched(made.worker) from None
         return product, product_bytes(product) if made.worker != self._worker else 0
 

@@ -13,7 +13,7 @@ from grouplearn.schedule.rounds import stages
 from grouplearn.schedule.rounds.rounds import Rounds
 from grouplearn.schedule.rounds.stages import Shares, Stage
 from grouplearn.schedule.sharded.assignment import Assignment, MakeCourse
-from grouplearn.schedule.sharded.partition import Item, blocks_of, cut_evenly, largest_first, rows_in
+from grouplearn.schedule.sharded.partition import GroupRows, blocks_of, cut_evenly, largest_first, rows_in
 from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.sharded_operator import ShardedOperator
 from grouplearn.schedule.sharded.unit_progress import Course, Sequential
@@ -94,7 +94,7 @@ def _placed(shares: Shares) -> Mapping[int, Blocks]:
 
 def _whole(tasks: Mapping[int, GroupTask], workload: Workload) -> list[list[GroupTask]]:
     """Return the tasks that stay whole, by the worker that begins with them."""
-    items = [Item(group, workload.rows_of(task.units[0]), splittable=False) for group, task in tasks.items()]
+    items = [GroupRows(group, workload.rows_of(task.units[0]), splittable=False) for group, task in tasks.items()]
     placed = largest_first(items, {group: task.cost for group, task in tasks.items()}, workload.workers)
     return [[tasks[item] for item, _ in mine] for mine in placed.workers]
 

@@ -42,7 +42,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Rounds:
+class SearchWork:
     """What a search needs to make its rounds: the plan of the search, who runs them where, and what units are estimated by.
 
     ``stored`` values are kept per row, a score has ``outputs``; estimates only order units, so they change no model.
@@ -54,7 +54,7 @@ class Rounds:
     outputs: int
 
 
-def search(rounds: Rounds, job: Job, progress: Progress, attendance: Attendance) -> Found:
+def search(rounds: SearchWork, job: Job, progress: Progress, attendance: Attendance) -> Found:
     """Train in rounds until every procedure is content or the job's deadline has passed; raises StatementInterrupted.
 
     ``progress`` is told how far it is. At each barrier the search hears what its control was told meanwhile. Procedures say
@@ -77,7 +77,7 @@ class _Wanted:
 class _Search:
     """The trials so far, and what the next round is made of."""
 
-    def __init__(self, rounds: Rounds, job: Job, progress: Progress, attendance: Attendance) -> None:
+    def __init__(self, rounds: SearchWork, job: Job, progress: Progress, attendance: Attendance) -> None:
         self._rounds, self._plan, self._job, self._cancelled = rounds, rounds.plan, job, attendance.cancelled
         self._progress, self._steering, self._ledger = progress, attendance.steering, attendance.ledger
         ledger = attendance.ledger

@@ -36,8 +36,8 @@ from grouplearn.statements.workflow import planning, refitting
 from grouplearn.statements.workflow.durable import Manifest
 from grouplearn.statements.workflow.scheduled import Attendance, Scheduled
 from grouplearn.statements.workflow.search_progress import later
-from grouplearn.statements.workflow.searching import Rounds, search
-from grouplearn.train.job import Job, Observer, RowRules, RunSummary, Target, TrainingLimits, UnitResult
+from grouplearn.statements.workflow.searching import SearchWork, search
+from grouplearn.train.job import Job, Observer, RowRules, RunSummary, TrainingLimits, TrainingTarget, UnitResult
 from grouplearn.train.results.ledger import Ledger, units_left
 from grouplearn.train.results.outcome import GroupOutcome, PackedOutcome, merge
 
@@ -58,7 +58,7 @@ def job_of(
         items=items,
         groups=groups,
         dataset=dataset,
-        target=Target(physical.task, physical.metric, max(1, physical.stats.label_length)),
+        target=TrainingTarget(physical.task, physical.metric, max(1, physical.stats.label_length)),
         rules=RowRules(
             folds=bound.holdout.folds,
             min_rows=bound.options.rows.min_rows,
@@ -87,7 +87,7 @@ class Work:
     units: tuple[Unit, ...]
     summary: RunSummary
     workers: int
-    rounds: Rounds | None = None
+    rounds: SearchWork | None = None
     refit: bool = False
     spent: float = 0.0
 
@@ -101,7 +101,7 @@ def begun(
         job = _until(job, (time.time() if began is None else began) + within)
     scheduled, summary = Scheduled.of(physical, choice), _summary(physical, choice, job)
     if searched is not None:
-        rounds = Rounds(searched, scheduled, physical.stored, physical.outputs)
+        rounds = SearchWork(searched, scheduled, physical.stored, physical.outputs)
         return Work(scheduled, job, (), summary, choice.workers, rounds)
     planning.plan_ahead(physical, choice.operator, scheduled.workload.workers, cancelled)
     return Work(scheduled, job, tuple(physical.units), summary, choice.workers, refit=physical.bound.refit)
@@ -117,7 +117,7 @@ def resumed(manifest: Manifest, job: Job, scheduled: Scheduled, ledger: Ledger) 
         job = _until(job, time.time() + max(0.0, manifest.within - ledger.seconds))
     rounds = None
     if manifest.search is not None:
-        rounds = Rounds(manifest.search, scheduled, manifest.stored, manifest.outputs)
+        rounds = SearchWork(manifest.search, scheduled, manifest.stored, manifest.outputs)
     return Work(
         scheduled,
         job,
