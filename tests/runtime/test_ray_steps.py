@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -30,14 +29,6 @@ from grouplearn.schedule.task_parallel import GroupTaskParallel, ModelTaskParall
 from grouplearn.schedule.workload import Workload
 from grouplearn.train.rows.sources import dataset_bytes, pick
 from grouplearn.train.unit import train_unit
-
-
-@pytest.fixture(scope="module")
-def on_ray() -> Iterator[RayRuntime]:
-    shared = runtime("ray")
-    assert isinstance(shared, RayRuntime)
-    yield shared
-    shared.shutdown()
 
 
 def never() -> bool:
