@@ -13,8 +13,7 @@ from grouplearn.learners.contract.config import Config
 from grouplearn.messages import Span
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.schedule.messages import Push, Unit
-from grouplearn.schedule.rounds.averaging import rounds_of_epoch
-from grouplearn.schedule.sharded.partition import blocks_of, cut_evenly
+from grouplearn.schedule.rounds.averaging import partitions_of, rounds_of_epoch
 from grouplearn.schedule.workload import Visits
 
 #: Unit, group, configs and fold.
@@ -105,7 +104,7 @@ def _with_pushes(checker: SqlChecker, physical: PhysicalPlan, earlier: Earlier) 
 def _fits(physical: PhysicalPlan, unit: Unit, pushes: Sequence[Push]) -> bool:
     """Return whether a unit has these partitions, each in so many rounds."""
     work, counts = physical.workload(physical.workers), Counter(push.partition for push in pushes)
-    cuts = cut_evenly(blocks_of(work.shared_rows_of(unit), work.block_rows), work.averages.partitions)
+    cuts = partitions_of(unit, work)
     most = work.epochs * rounds_of_epoch(cuts, unit, work) if counts else 0
     return all(partition < len(cuts) and count <= most for partition, count in counts.items())
 

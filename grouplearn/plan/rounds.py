@@ -13,7 +13,7 @@ from grouplearn.schedule.rounds import averaging
 from grouplearn.schedule.rounds.averaging import Averaging
 from grouplearn.schedule.rounds.parameter_server import ParameterServer
 from grouplearn.schedule.rounds.stages import neighbours
-from grouplearn.schedule.sharded.partition import blocks_of, cut_evenly
+from grouplearn.schedule.sharded.partition import blocks_of
 
 #: Operators that cut a group's rows into partitions.
 BY_PARTITIONS = (Averaging.name, ParameterServer.name)
@@ -62,9 +62,9 @@ def rounds_of_epoch(physical: PhysicalPlan, workers: int) -> int:
     if physical.bound.options.placement.operator not in BY_PARTITIONS or not physical.units:
         return 1
     largest = max(range(len(rows)), key=rows.__getitem__)
-    cuts = cut_evenly(blocks_of(rows[largest], physical.block_rows), physical.workload(workers).averages.partitions)
-    unit = Unit(0, largest, physical.units[0].configs)
-    return averaging.rounds_of_epoch(cuts, unit, physical.workload(workers)) if len(cuts) > 1 else 1
+    unit, work = Unit(0, largest, physical.units[0].configs), physical.workload(workers)
+    cuts = averaging.partitions_of(unit, work)
+    return averaging.rounds_of_epoch(cuts, unit, work) if len(cuts) > 1 else 1
 
 
 def round_facts(physical: PhysicalPlan, workers: int, operator: str = Averaging.name) -> RoundFacts:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from grouplearn.catalog.asking import Settings, asking_for, look_again
+from grouplearn.catalog.asking import Settings, asking_for, look_again, may_change_names
 from grouplearn.prediction import functions
 
 if TYPE_CHECKING:
@@ -95,9 +95,10 @@ class Session:
                 tidy(other, lambda: attachments_of(other))
 
     def notice(self, text: str) -> None:
-        """Take note of SQL that has run on the connection and may have changed what names mean, temporary macros among them."""
-        functions.notice(self._connection, text)
-        look_again(text)
+        """Take note of SQL that has run on the connection and may have changed what names mean, temporary macros too."""
+        if may_change_names(text):
+            functions.notice(self._connection, text)
+            look_again(text)
 
     def expect_variables(self, text: str = "") -> None:
         """Let ``predict`` know the variables of the connection, and those that SQL is about to set on it."""

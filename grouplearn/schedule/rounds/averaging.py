@@ -75,8 +75,7 @@ def _shares(task: GroupTask, workload: Workload, turn: int) -> Shares | None:
     worker comes first, so that groups do not all begin at the same one.
     """
     unit, workers = task.units[0], workload.workers
-    count = blocks_of(workload.shared_rows_of(unit), workload.block_rows)
-    cuts = cut_evenly(count, workload.averages.partitions)
+    cuts = partitions_of(unit, workload)
     if len(cuts) < 2 or unit.stays_whole:
         return None
     if len(cuts) >= workers:
@@ -106,6 +105,11 @@ def _courses(shares: Mapping[int, Shares], workload: Workload, split: SplitCours
         return split(unit, shares[unit.group], workload, products)
 
     return course
+
+
+def partitions_of(unit: Unit, workload: Workload) -> tuple[Blocks, ...]:
+    """Return the blocks of each partition of a unit's rows, none of which is empty."""
+    return cut_evenly(blocks_of(workload.shared_rows_of(unit), workload.block_rows), workload.averages.partitions)
 
 
 def rounds_of_epoch(partitions: Sequence[Blocks], unit: Unit, workload: Workload) -> int:
