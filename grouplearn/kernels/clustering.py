@@ -170,10 +170,6 @@ class Plan:
         values = rows[chosen].astype(np.float64)
         return {"low": low, "high": high, "values": values, "weights": weight[chosen], "draw": draw[:count]}
 
-    def merge_surveys(self, left: Tensors, right: Tensors) -> Tensors:
-        """Return the survey of the rows of both, those of ``left`` before the others."""
-        return merged_surveys(left, right, self.sampled)
-
     def begin(self, survey: Tensors, seed: int) -> Tensors:
         """Return the models of a group before their first pass.
 

@@ -54,14 +54,6 @@ class LocalRounds:
             state = self.after_round(state, cells)
         return state
 
-    def after_epoch(self, state: State, cells: Sequence[Cell], n_parts: int = 1) -> State:
-        """Return the state after one epoch, round by round, and after what comes before the first."""
-        ends = False
-        while not ends:
-            ends = self.learner.next_round(self.problem, self.configs, state).ends_epoch
-            state = self.after_round(state, cells, n_parts)
-        return state
-
     def after_round(self, state: State, cells: Sequence[Cell], n_parts: int = 1) -> State:
         """Return the state after one round, whose columns are reduced in so many parts."""
         learner, problem, configs = self.learner, self.problem, self.configs

@@ -10,10 +10,8 @@ import pytest
 from helpers.runtime_jobs import changed, dataset, job, models, one_group
 
 from grouplearn.data import shard
-from grouplearn.learners import registry
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.problem import Task
-from grouplearn.learners.linear.coordinate_descent.learners import WAYS
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.rounds.cells import MOST_CELLS, cells_of
 from grouplearn.train.job import Job, UnitResult
@@ -21,11 +19,6 @@ from grouplearn.train.results.checkpoints import Checkpointer, Timer
 from grouplearn.train.unit import train_unit
 
 SOLVER = {"solver": "coordinate_descent"}
-
-
-@pytest.fixture(autouse=True)
-def known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "FURTHER_WAYS", {**registry.FURTHER_WAYS, **WAYS})
 
 
 def train(a_job: Job, cancelled: Any = lambda: False) -> UnitResult:

@@ -84,16 +84,6 @@ def leave_one_out(folds: Tensors) -> Tensors:
     return kernels.without_each(folds)
 
 
-def stack_moments(x: FloatArray, targets: FloatArray, weight: FloatArray) -> Tensors:
-    """Return the moments of groups of equal length: x (G, n, d), targets (G, n, t), weight (G, n), 0 where padded.
-
-    As ``block_moments`` with ``gram``, each tensor with the group as its first axis.
-    """
-    start = np.arange(len(x) + 1) * x.shape[1]
-    rows = x.reshape(-1, x.shape[2]), targets.reshape(-1, targets.shape[2]), weight.reshape(-1)
-    return kernels.of_rows(*rows, start)
-
-
 def group_moments(stack: Stack, targets: FloatArray) -> Tensors:
     """Return the moments of every group of a stack, (G, ...), for targets (n, t)."""
     return kernels.of_rows(stack.x, targets, stack.weight, stack.start)
