@@ -1,4 +1,4 @@
-"""A plan as it is simulated: so few units and epochs that planning is a small part of what it plans."""
+"""A smaller plan that is simulated in place of the whole one, so that planning takes a small part of the time of training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rounds of averaging, of a parameter server and of coordinate descent are, in numbers: how many, what moves in each."""
+"""Rounds of averaging, of a parameter server and of coordinate descent in numbers: how many, and what moves in each."""
 
 from __future__ import annotations
 

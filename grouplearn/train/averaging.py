@@ -1,4 +1,4 @@
-"""Steps of rounds: what one partition hands over, the mean of a part of what all partitions do, and a model of all parts."""
+"""Steps of model averaging: a partition's model or gradient, the mean of one part over all partitions, a model of all parts."""
 
 from __future__ import annotations
 

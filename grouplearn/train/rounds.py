@@ -1,4 +1,4 @@
-"""Rounds over a whole group: work on every cell, sums merged, parts reduced and taken.
+"""Rounds over a whole group in this process: work on every cell, merge the sums, reduce them, take the result.
 
 A cell is a run of the group's blocks, cut by the number of blocks alone, so that sums over a cell, and over cells in the fixed
 tree of ``block_sums``, are the same whoever works on which of them.

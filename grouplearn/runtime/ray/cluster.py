@@ -1,4 +1,4 @@
-"""Ray, as its driver process has it: a private cluster on this machine, or one that somebody else runs."""
+"""The cluster that Ray's driver is connected to: a private one on this machine, or one that somebody else runs."""
 
 from __future__ import annotations
 

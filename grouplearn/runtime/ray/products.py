@@ -1,7 +1,7 @@
 """Where the products of steps lie between the worker that makes them and those that take them.
 
-On one machine, or where all see one directory, they are files: whoever dies, what was made is still there. Elsewhere they
-are objects of Ray's store, gone with the machine that has them.
+On one machine, or where all machines see one directory, they are files, which outlive the workers. Elsewhere they are objects
+of Ray's store, lost with the machine that has them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A run, as Ray's driver sees it: instructions become calls of actors, and what they answer becomes news."""
+"""A run, as Ray's driver sees it: instructions become calls of actors, and their answers become news."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs inside an actor of the Ray runtime: a bench, the rows it maps or fetches, the products it hands on."""
+"""What runs inside an actor of the Ray runtime: a worker, the rows that it maps or fetches, the products that it hands on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps of a round, stage by stage: what each takes of what earlier stages made, and what of it is still to do."""
+"""The steps of a round, stage by stage: which products of earlier stages each takes, and which are still to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results read from a ledger, held against the job that they are of: a segment that says something else is trained again."""
+"""Results read from a ledger, checked against their job: a segment that does not fit it is trained again."""
 
 from __future__ import annotations
 

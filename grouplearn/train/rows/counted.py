@@ -1,4 +1,4 @@
-"""How many rows of a group train: what a gang can share out, which may be far fewer than the group has."""
+"""How many rows of a group train: only these are shared by a gang, and they may be far fewer than the group has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ray's driver: a child of the user's process, so that nothing that befalls Ray befalls that one.
+"""Ray's driver: a child of the user's process, so that a crash of Ray does not take that one with it.
 
 ``python -m grouplearn.runtime.ray.supervised.child DESCRIPTOR DIRECTORY ADDRESS``: the socket to the user's process, a
 directory for Ray's files, and the address of a cluster (empty for a private one). It leads a session of its own. When the
