@@ -14,7 +14,6 @@ from grouplearn.bind import arrays
 from grouplearn.bind.bound import BoundTarget, BoundTrain
 from grouplearn.bind.definition import ModelDefinition
 from grouplearn.bind.features import all_fit_float
-from grouplearn.bind.run import averaging
 from grouplearn.data.arrays import block_rows
 from grouplearn.data.encoders import DENSE_COLUMNS, keeps_single, needs_no_fit
 from grouplearn.data.encoding.registry import encoder_of, widened
@@ -33,6 +32,7 @@ from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.cost.coefficients import Rates
 from grouplearn.plan.units import Alike, Units, alike
 from grouplearn.schedule.messages import Blocks, Push, Unit
+from grouplearn.schedule.operators import OWNERS
 from grouplearn.schedule.rounds.cells import cell_length
 from grouplearn.schedule.sharded.partition import blocks_of, cut_evenly
 from grouplearn.schedule.workload import Visits, Workload
@@ -83,7 +83,7 @@ class PhysicalPlan:
     def workload(self, workers: int, chosen: int | None = None) -> Workload:
         """Return what operators need to know of the work on so many workers at a time, where ``chosen`` are said to be there."""
         options = self.bound.options
-        others = options.placement.operator not in averaging.OWN["partitions"]
+        others = options.placement.operator not in OWNERS["partitions"]
         return Workload(
             access=self.bound.learner.access.name,
             rows=self.stats.rows,

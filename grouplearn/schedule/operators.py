@@ -43,7 +43,8 @@ class Declaration:
 
     ``models_depend_on`` says on what, where they are its own. ``whole``: it runs a unit as a whole, and so visits the blocks of
     a group in an order that nothing else in a round changes. ``steady``: so does one that does not, and on any number of workers.
-    ``divides`` the rows of every group among workers. Without a ``closed_form`` of what it costs, it is simulated only.
+    ``divides`` the rows of every group among workers. ``options`` are those of WITH that not all operators have.
+    Without a ``closed_form`` of what it costs, it is simulated only.
     """
 
     make: Callable[[Iterable[Unit], Workload], Operator]
@@ -53,6 +54,7 @@ class Declaration:
     divides: bool = False
     steady: bool = False
     closed_form: ClosedForm | None = None
+    options: tuple[str, ...] = ()
 
     def how(self, access: AccessPattern) -> RunRules:
         """Return how it runs learners of an access pattern."""
@@ -104,6 +106,7 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
                 PASSES.name: RunRules(own_models=True),
             },
             models_depend_on="the order in which they see the rows",
+            options=("scheduler", "replicas", "replay"),
         ),
         Averaging.name: Declaration(
             Averaging,
@@ -112,6 +115,7 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
             divides=True,
             steady=True,
             closed_form=closed_forms.averaging,
+            options=("partitions", "reduce", "send", "sync", "outer_momentum"),
         ),
         ParameterServer.name: Declaration(
             ParameterServer,
@@ -119,6 +123,7 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
             models_depend_on="the number of partitions and the order of their pushes",
             divides=True,
             closed_form=closed_forms.parameter_server,
+            options=("partitions", "sync", "staleness", "replay"),
         ),
         CoordinateDescent.name: Declaration(
             CoordinateDescent,
@@ -134,6 +139,14 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
         Switching.name: Declaration(
             Switching, _of_gangs("it ends in data parallelism, whose workers are processes"), divides=True
         ),
+    }
+)
+#: The options that only some operators have, with these.
+OWNERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        option: tuple(name for name, other in OPERATORS.items() if option in other.options)
+        for declared in OPERATORS.values()
+        for option in declared.options
     }
 )
 #: Operators that run a unit as a whole.

@@ -240,6 +240,7 @@ def bind_options(
             fixed[name] = bind_hyperparameter(checker, learner, option.name, option.value, also=WITH_OPTIONS)
     _refuse_epochs(checker, learner, options, run)
     hopping.settle(checker, options, run)
+    legality.refuse_options(checker, options, run)
     averaging.settle(checker, learner, options, run)
     run |= _enclosed(checker, options, run)
     _refuse_illegal(checker, learner, options, run)
