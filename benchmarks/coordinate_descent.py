@@ -45,7 +45,7 @@ from grouplearn.schedule.rounds.cells import cell_length
 from grouplearn.schedule.rounds.coordinate_descent import CoordinateDescent
 from grouplearn.schedule.sharded.partition import blocks_of
 from grouplearn.schedule.workload import Workload
-from grouplearn.train.rounds import Rounds
+from grouplearn.train.rounds import LocalRounds
 
 LOSSES: dict[str, tuple[CoordinateDescentLearner, Task, int]] = {
     "squares": (LinearRegressionByCoordinates(), Task.REGRESSION, 0),
@@ -110,7 +110,7 @@ def descended(data: Data, loss: str, config: dict[str, Any], epochs: int) -> Tra
     """Return what the way makes of a configuration."""
     learner, task, classes = LOSSES[loss]
     problem = Problem(task, data.x.shape[1], classes, epochs=epochs, items=data.items)
-    rounds = Rounds(learner, problem, (config,), lambda: None)
+    rounds = LocalRounds(learner, problem, (config,), lambda: None)
     begun = learner.init(problem, (config,))
     cells = rounds.cells(begun, data.shard(loss))
     state, curves, _ = learner.descend(problem, (config,), rounds.prepared(begun, cells), cells, epochs)

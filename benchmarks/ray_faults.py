@@ -30,9 +30,8 @@ from grouplearn.runtime.ray.supervised.processes import of_session
 from grouplearn.runtime.ray.supervised.supervisor import CHILDREN
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.sharded.gap import Gap
-from grouplearn.schedule.visiting import first_blocks
 from grouplearn.schedule.workload import Workload
-from grouplearn.train.job import Job, UnitResult
+from grouplearn.train.job import Job, TrainingLimits, TrainingTarget, UnitResult
 
 BLOCK = 16_384
 ROWS = (BLOCK, 6 * BLOCK)
@@ -54,8 +53,15 @@ def the_job() -> tuple[Job, list[Unit], Workload]:
     items = tuple(Item(f"x{column}", "numeric", column) for column in range(20))
     units = [Unit(3 * g + c, g, (c,), cost=1.0) for g in range(len(ROWS)) for c in range(3)]
     workload = Workload("sequential", ROWS, 2, EPOCHS, BLOCK)
-    first = first_blocks(units, workload.blocks_of)
-    job = Job("mlp", Task.REGRESSION, configs, items, groups, data, "rmse", epochs=EPOCHS, first_blocks=first)
+    job = Job(
+        "mlp",
+        configs,
+        items,
+        groups,
+        data,
+        TrainingTarget(Task.REGRESSION, "rmse"),
+        training=TrainingLimits(epochs=EPOCHS),
+    )
     return job, units, workload
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from grouplearn import sqltext
@@ -15,7 +14,7 @@ from grouplearn.bind.holdout import HoldoutBinder
 from grouplearn.bind.label import LabelBinder
 from grouplearn.bind.objectives import Bound
 from grouplearn.bind.refit import refits
-from grouplearn.bind.run.options import RunOptions, bind_options
+from grouplearn.bind.run.options import bind_options
 from grouplearn.bind.searching import SearchBinder, bind_within, searched
 from grouplearn.bind.sql import bounds as sql_bounds
 from grouplearn.bind.sql import types
@@ -95,8 +94,9 @@ class _Binder:
         options, fixed = bind_options(self._checker, self._learner, statement.options, self._settings)
         fixed |= ways.said(self._learner)
         implied = self._learner.classifies(fixed)
-        options = replace(options, within=bind_within(self._checker, statement.within))
-        read_ahead(self._checker, self._source, self._expressions(options))
+        options = options.changed({"within": bind_within(self._checker, statement.within)})
+        weight = [options.rows.weight] if options.rows.weight else []
+        read_ahead(self._checker, self._source, [*self._expressions(), *weight])
         self._refuse_query_sample()
         columns = self._checker.describe("SELECT *", *self._source)
         volatility = Volatility(self._checker)
@@ -105,21 +105,20 @@ class _Binder:
         self._folded = frozenset(sqltext.folded(column.name) for column in columns)
         self._replay = Replay(self._checker, self._source, columns)
         target = LabelBinder(
-            self._checker, statement, self._learner, self._source, self._replay, options.task, implied
+            self._checker, statement, self._learner, self._source, self._replay, options.rows.task, implied
         ).bind()
         label = [target.extract] if target else []
         keys = self._keys(target)
         self._having()
         rows = HoldoutBinder(self._checker, statement, self._source)
         holdout_given = rows.given()
-        volatility.refuse([*label, *(key.extract for key in keys), *([options.weight] if options.weight else [])])
+        volatility.refuse([*label, *(key.extract for key in keys), *weight])
         if isinstance(statement.validation, ValidateWhere):
             hint = "VALIDATE SAMPLE 20% draws rows at random, the same ones for one seed."
             volatility.refuse([statement.validation.predicate], hint)
-        items = self._items(columns, target, keys, options)
+        items = self._items(columns, target, [*label, *(key.extract for key in keys), *weight])
         volatility.refuse([item.source for item in items])
-        weighted = [options.weight] if options.weight else []
-        self._refuse_unstorable([*label, *weighted, *(key.extract for key in keys), *(item.source for item in items)])
+        self._refuse_unstorable([*label, *weight, *(key.extract for key in keys), *(item.source for item in items)])
         typed = [
             *([(target.type, target.extract)] if target else []),
             *((key.stored.type, key.extract) for key in keys),
@@ -130,16 +129,16 @@ class _Binder:
         if target:
             chosen.check_label(target)
         chosen.check_features(items)
-        chosen.check_operator(options.operator)
-        holdout = holdout_given or rows.unless_given(2 if search else len(configs), options.early_stopping)
-        self._check_weight(options)
+        chosen.check_operator(options.placement.operator)
+        holdout = holdout_given or rows.unless_given(2 if search else len(configs), options.training.early_stopping)
+        self._check_weight(options.rows.weight)
         refuse_windows(self._checker, [item.extract for item in items])
-        per_row = [*self._per_row(target, items, options), *(key.extract for key in keys)]
+        per_row = [*self._per_row(label, items, weight), *(key.extract for key in keys)]
         refuse_unnested(self._checker, per_row)
         refuse_aggregates(self._checker, self._source, per_row)
         if "rowid" not in self._folded:
             refuse_places(self._checker, per_row)
-        if options.early_stopping is not None:
+        if options.training.early_stopping is not None:
             rows.check_early_stopping(holdout, self._learner)
         refit = refits(self._checker, statement, holdout, options, search)
         self._refuse_idle_options(target)
@@ -153,7 +152,7 @@ class _Binder:
             source=self._source,
             columns=columns,
             target=target,
-            weight_sql=None if options.weight is None else self._replay.stored(options.weight),
+            weight_sql=None if options.rows.weight is None else self._replay.stored(options.rows.weight),
             keys=keys,
             sets=statement.group_by.sets if statement.group_by else ((),),
             items=items,
@@ -167,13 +166,13 @@ class _Binder:
             options=options,
         )
 
-    def _expressions(self, options: RunOptions) -> list[Sql]:
+    def _expressions(self) -> list[Sql]:
         """Return the expressions over the rows of FROM, whatever they are."""
         statement = self._statement
         found = [argument for feature in statement.features or () for argument in feature.arguments]
         found += [statement.target.expression] if statement.target else []
         found += statement.group_by.keys if statement.group_by else ()
-        return [*found, options.weight] if options.weight else found
+        return found
 
     def _refuse_unstorable(self, expressions: Sequence[Sql]) -> None:
         """Raise for what no other session would read: for DuckDB's own parser SQL ends at the character 0."""
@@ -256,13 +255,11 @@ class _Binder:
     # --- features --------------------------------------------------------------------------------------------------
 
     def _items(
-        self, columns: tuple[Column, ...], target: BoundTarget | None, keys: tuple[BoundKey, ...], options: RunOptions
+        self, columns: tuple[Column, ...], target: BoundTarget | None, taken: list[Sql]
     ) -> tuple[BoundItem, ...]:
-        taken = [*([target.extract] if target else []), *(key.extract for key in keys)]
+        """Return the features: the columns that the expressions ``taken`` and the holdout do not use are those by default."""
         if isinstance(self._statement.validation, ValidateWhere):
-            taken.append(self._statement.validation.predicate)
-        if options.weight:
-            taken.append(options.weight)
+            taken = [*taken, self._statement.validation.predicate]
         used = frozenset().union(*(columns_used(self._checker, fragment, self._folded) for fragment in taken))
         binder = FeatureBinder(
             self._checker, self._source, self._replay, self._learner, target.extract if target else None, used
@@ -275,20 +272,18 @@ class _Binder:
             raise self._checker.error("no column is left to be a feature", self._statement.source.span, hint)
         return binder.bind_columns(kept, self._statement.source.span)
 
-    def _per_row(self, target: BoundTarget | None, items: tuple[BoundItem, ...], options: RunOptions) -> list[Sql]:
+    def _per_row(self, label: list[Sql], items: tuple[BoundItem, ...], weight: list[Sql]) -> list[Sql]:
         """Return every expression that needs a value for each row."""
         validation = self._statement.validation
         split = [validation.predicate] if isinstance(validation, ValidateWhere) else []
-        weight = [options.weight] if options.weight else []
-        label = [target.extract] if target else []
         return [*label, *(item.extract for item in items), *split, *weight]
 
-    def _check_weight(self, options: RunOptions) -> None:
-        if options.weight is None:
+    def _check_weight(self, weight: Sql | None) -> None:
+        if weight is None:
             return
-        column = self._checker.describe("SELECT", options.weight, *self._source)[0]
+        column = self._checker.describe("SELECT", weight, *self._source)[0]
         if types.kind(column.type) != "numeric":
-            raise self._checker.error(f"weight must be a number, and this is {column.type}", options.weight.span)
+            raise self._checker.error(f"weight must be a number, and this is {column.type}", weight.span)
 
     # --- configurations --------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import Literal
 from grouplearn.bind.arrays import ArrayType
 from grouplearn.bind.definition import HyperparameterColumn, KeyColumn
 from grouplearn.bind.features import BoundItem
-from grouplearn.bind.run.options import RunOptions
+from grouplearn.bind.run.run_options import RunOptions
 from grouplearn.bind.sql.checker import Column
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grouplearn.bind.bound import Holdout
-from grouplearn.bind.run.options import RunOptions
+from grouplearn.bind.run.run_options import RunOptions
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.parser.statements import TrainModel
 from grouplearn.search.procedures import SearchPlan
@@ -30,14 +30,14 @@ def _reasons(
     if search is not None:
         message = f"REFIT goes with OVER GRID and OVER RANDOM, and not with OVER {search.method.upper()}"
         found.append((message, "Train the configuration that it finds by a statement of its own, on all rows."))
-    if options.early_stopping is not None:
+    if options.training.early_stopping is not None:
         message = "with early_stopping the rows held out decide when training ends, so REFIT cannot train on them"
         found.append((message, "Leave out early_stopping, or REFIT."))
-    if options.within is not None:
+    if options.training.within is not None:
         found.append(
             ("REFIT begins when a search is over, and WITHIN ends it at any time", "Leave out one of the two.")
         )
-    if options.replay is not None:
+    if options.hopping.replay is not None:
         found.append(("a run that is replayed has no REFIT", "Leave out REFIT, or replay."))
     if statement.keep is not None and (statement.keep.best is None or statement.keep.best.text.strip() != "1"):
         found.append(("REFIT keeps one model of each group: the one of all rows", "Leave out KEEP."))

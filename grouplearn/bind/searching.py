@@ -8,7 +8,8 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from grouplearn import sqltext
-from grouplearn.bind.run.options import RunOptions, check_parameter, defaults, resolved
+from grouplearn.bind.run.options import check_parameter, defaults, resolved
+from grouplearn.bind.run.run_options import RunOptions
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.interrupting import watched
 from grouplearn.learners.contract.config import Config
@@ -57,7 +58,7 @@ class SearchBinder:
     def __init__(self, checker: SqlChecker, learner: Learner, options: RunOptions) -> None:
         self._checker = checker
         self._learner = learner
-        self._options = options
+        self._training, self._search, self._operator = options.training, options.search, options.placement.operator
 
     def bind(
         self, statement: TrainModel, fixed: Mapping[str, Any]
@@ -81,8 +82,8 @@ class SearchBinder:
             plan = self._plan(statement, search, dimensions, base)
             configs = plan.first_configs()
         elif search.method == "random":
-            trials = self._options.trials or procedures.DEFAULT_TRIALS["random"]
-            configs = space.random(dimensions, base, trials, self._options.seed)
+            trials = self._search.trials or procedures.DEFAULT_TRIALS["random"]
+            configs = space.random(dimensions, base, trials, self._training.seed)
         else:
             listed = [entry for entry in dimensions if isinstance(entry, space.Choices)]
             self._refuse_excess(space.combinations(listed), search.span)
@@ -94,9 +95,9 @@ class SearchBinder:
     def _plan(
         self, statement: TrainModel, search: Search, dimensions: tuple[space.Dimension, ...], base: Config
     ) -> procedures.SearchPlan:
-        options, method = self._options, search.method
+        options, method = self._search, search.method
         self._check_procedure(statement, search)
-        epochs = options.epochs or self._learner.default_epochs or 1
+        epochs = self._training.epochs or self._learner.default_epochs or 1
         resource: Literal["epochs", "rows"] = "epochs"
         if method in ("hyperband", "asha") and self._learner.access.converges:
             self._refuse_min_epochs(statement, method)
@@ -115,7 +116,7 @@ class SearchBinder:
             base=base,
             trials=min(trials, whole) if method == "hyperband" else trials,
             budget=epochs,
-            seed=options.seed,
+            seed=self._training.seed,
             factor=options.reduction_factor,
             least=options.min_epochs,
             slots=options.parallel_trials,
@@ -140,7 +141,7 @@ class SearchBinder:
             check_installed()
         else:
             self._refuse_without_barriers(method, search.span)
-            if self._options.early_stopping is not None:
+            if self._training.early_stopping is not None:
                 message = f"early_stopping has no use under {method}, which itself stops the trials that lose"
                 raise self._checker.error(message, _span_of(statement, "early_stopping") or search.span)
             if isinstance(validation, ValidateFolds):
@@ -158,7 +159,7 @@ class SearchBinder:
             )
 
     def _refuse_operator(self, statement: TrainModel, search: Search) -> None:
-        operator = self._options.operator
+        operator = self._operator
         if operator in ("auto", *STEADY) or not self._learner.access.visits:
             return
         place = next((each.value.span for each in statement.options if each.name.value.casefold() == "operator"), None)

@@ -29,11 +29,12 @@ PREDICTION = (
 #: What tells a connection's transactions apart. Their ids do, too, but the function for them is volatile: with it DuckDB
 #: predicts once for each field that is asked for, and refuses windows that are ordered by a prediction.
 TRANSACTION = "system.main.epoch_us(system.main.transaction_timestamp())"
-#: Of what may change what names mean, a table or a view that is made, changed or dropped makes no macro.
-_MAY_MAKE_MACROS = re.compile(
-    r"(?:\b(?:macro|function|attach|detach|copy|import|load|commit|rollback|abort|execute|pragma|call)|(?:^|;)\s*end)\b",
-    re.IGNORECASE,
-)
+#: After these words, and those of an end of a transaction, a name may mean something else, or a macro or view is back that was
+#: dropped.
+_MAY = r"(?:\b(?:{}|attach|detach|copy|import|load|commit|rollback|abort|execute|pragma|call)|(?:^|;)\s*end)\b"
+_MAY_CHANGE_NAMES = re.compile(_MAY.format("create|alter|drop"), re.IGNORECASE)
+#: A table or a view that is made, changed or dropped makes no macro.
+_MAY_MAKE_MACROS = re.compile(_MAY.format("macro|function"), re.IGNORECASE)
 #: Types whose values would not arrive as they are through Arrow.
 INEXACT_TYPES = ("BIT", "TIME WITH TIME ZONE", "HUGEINT", "UHUGEINT")
 
@@ -83,6 +84,11 @@ def asking_of_token(token: str) -> Asking:
     if asking is None:
         raise data_error("predict was called on a connection that is closed")
     return asking
+
+
+def may_change_names(text: str) -> bool:
+    """Return whether SQL may have changed what names mean; ``predict`` needs to know temporary macros."""
+    return _MAY_CHANGE_NAMES.search(text) is not None
 
 
 def may_make_macros(text: str) -> bool:

@@ -117,7 +117,7 @@ class Importance:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailedTrials:
     """Why trials failed, how many and in how many groups, with (level, keys) of some."""
 
     reason: str
@@ -262,7 +262,7 @@ class Overview:
         found = self._rows(f"SELECT count(DISTINCT feature) FROM ({named})")
         return int(found[0][0])
 
-    def failures(self, limit: int, examples: int = 5) -> list[Failure]:
+    def failures(self, limit: int, examples: int = 5) -> list[FailedTrials]:
         """Return the reasons for which trials failed, the most frequent first."""
         rows = self._rows(
             "WITH failed AS (SELECT t.error, t.group_id, {'level': g.level, 'keys': g.keys} AS place FROM"
@@ -273,11 +273,11 @@ class Overview:
             f" FROM failed GROUP BY error ORDER BY n DESC, 1 ASC LIMIT {limit}"
         )
         return [
-            Failure(reason, trials, groups, tuple((entry["level"], tuple(entry["keys"])) for entry in found))
+            FailedTrials(reason, trials, groups, tuple((entry["level"], tuple(entry["keys"])) for entry in found))
             for reason, trials, groups, found in rows
         ]
 
-    def failed_pooled(self, limit: int) -> list[Failure]:
+    def failed_pooled(self, limit: int) -> list[FailedTrials]:
         """Return why groups that pool others have no model, those of most rows first, one :class:`Failure` each."""
         levels = self.stored.definition.sets
         pooled = [level for level, used in enumerate(levels) if not used or level > 0]
@@ -292,7 +292,7 @@ class Overview:
             if pooled
             else []
         )
-        return [Failure(reason, trials, 1, ((level, tuple(keys)),)) for reason, trials, level, keys in rows]
+        return [FailedTrials(reason, trials, 1, ((level, tuple(keys)),)) for reason, trials, level, keys in rows]
 
     def bars(self) -> list[Bar]:
         """Return the schedule as it ran; units of several small groups are one bar."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import duckdb
 
+from grouplearn.catalog.checks.attached import in_transaction
 from grouplearn.errors import data_error
 from grouplearn.sqltext import identifier, literal, shown
 
@@ -40,7 +41,6 @@ _CREATES = re.compile(rf"\s*CREATE\s+(?:OR\s+REPLACE\s+)?TEMP(?:ORARY)?\s+(?:MAC
 _DROPS = re.compile(rf"\s*DROP\s+(?:MACRO|FUNCTION)\s+{_NAME}", re.IGNORECASE)
 #: What begins or ends a transaction.
 _CONTROLS = re.compile(r"\s*(?:(?P<begun>BEGIN|START)|(?P<undone>ROLLBACK|ABORT)|COMMIT|END)\b", re.IGNORECASE)
-_TRANSACTION = "SELECT system.main.txid_current()"
 #: Sessions remembered at a time: those of statements that run, each known by its content.
 _REMEMBERED = 64
 
@@ -149,10 +149,9 @@ def _was_inside(connection: duckdb.DuckDBPyConnection, after: list[str]) -> bool
     if control is not None:
         return control["begun"] is None
     try:
-        first, second = (connection.execute(_TRANSACTION).fetchall() for _ in range(2))  # outside, each is one
+        return in_transaction(connection)
     except duckdb.TransactionException:  # it is one that an error has aborted
         return True
-    return bool(first == second)
 
 
 def _state(settings: Any, variables: Any) -> SessionState:

@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from grouplearn.data import shard
 from grouplearn.data.dataset import FloatArray, Item
 
 #: A block of rows with arrays has at most so many of their values (2 MiB), and at least so many rows: it is what is split.
@@ -71,7 +70,7 @@ def class_numbers(values: FloatArray, classes: Sequence[str]) -> FloatArray:
     return np.where(known[place] == values, place, np.nan).astype(np.float64)
 
 
-def block_rows(items: Sequence[Item]) -> int:
-    """Return the rows of a block: ``BLOCK_ROWS``, or fewer where they have long arrays."""
+def block_rows(items: Sequence[Item], most: int) -> int:
+    """Return the rows of a block: at ``most`` so many, and fewer where they have long arrays."""
     values = sum(item.buckets for item in items if item.kind == "array")
-    return min(shard.BLOCK_ROWS, max(_FEWEST_ROWS, BLOCK_VALUES // values)) if values else shard.BLOCK_ROWS
+    return min(most, max(_FEWEST_ROWS, BLOCK_VALUES // values)) if values else most

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.dataset import Dataset, FeatureArray, Item, RowNumbers
-from grouplearn.data.encoding.columns import Columns, Piece
+from grouplearn.data.encoding.columns import ColumnPiece, Columns
 from grouplearn.data.encoding.encoder import FittedItem, Replay
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.data.shard import Matrix
@@ -126,7 +126,7 @@ def _write(x: FeatureArray, replays: Sequence[Replay], starts: Sequence[int], co
         replay(columns).write(x[:, start:stop])
 
 
-def _sparse(pieces: Sequence[Piece], starts: Sequence[int]) -> Matrix:
+def _sparse(pieces: Sequence[ColumnPiece], starts: Sequence[int]) -> Matrix:
     """Return the pieces side by side: of each row those of the first item, then those of the second, and so on."""
     import scipy.sparse  # takes a while to import, and only sparse rows need it
 

@@ -20,7 +20,7 @@ INDEX = "index.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Best:
+class BestOfGroup:
     """What predicts one group, its number of rows, and the config of its best trial."""
 
     group: GroupModel
@@ -38,7 +38,7 @@ class Best:
         return f"group_{self.group.id}.{suffix}"
 
 
-def best_of(con: duckdb.DuckDBPyConnection, model: StoredModel) -> list[Best]:
+def best_of(con: duckdb.DuckDBPyConnection, model: StoredModel) -> list[BestOfGroup]:
     """Return the best trials of the groups that have one; raises CannotExchange when no group has."""
     query = (
         f"SELECT group_id, n_rows, best FROM {table(model.location.catalog, 'groups')}"
@@ -46,7 +46,7 @@ def best_of(con: duckdb.DuckDBPyConnection, model: StoredModel) -> list[Best]:
     )
     facts = {group: (n_rows, best) for group, n_rows, best in con.execute(query).fetchall()}
     configs = model.definition.configs
-    found = [Best(group, *facts[group.id], configs[facts[group.id][1]]) for group in load_groups(con, model)]
+    found = [BestOfGroup(group, *facts[group.id], configs[facts[group.id][1]]) for group in load_groups(con, model)]
     if not found:
         raise CannotExchange(
             f'every group of model "{model.definition.name}" has failed, so there is nothing to export'
@@ -54,7 +54,7 @@ def best_of(con: duckdb.DuckDBPyConnection, model: StoredModel) -> list[Best]:
     return found
 
 
-def index(model: StoredModel, every: Sequence[Best], suffix: str, **more: Any) -> Iterator[tuple[str, bytes]]:
+def index(model: StoredModel, every: Sequence[BestOfGroup], suffix: str, **more: Any) -> Iterator[tuple[str, bytes]]:
     """Yield the index: the model, the inputs, and for each group its key, its file, its hyperparameters and classes."""
     definition = model.definition
     levels = level_names(definition)

@@ -13,7 +13,7 @@ from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import VERSION
 from grouplearn.exchange import native, plain_files, sql_script
 from grouplearn.exchange.onnx import files as onnx_files
-from grouplearn.exchange.writing import Written, write
+from grouplearn.exchange.writing import WrittenExport, write
 from grouplearn.learners import registry
 
 Files = Iterator[tuple[str, bytes]]
@@ -47,7 +47,9 @@ def _no_graph(model: StoredModel) -> str | None:
     return "it predicts arrays" if definition.label_length else None
 
 
-def export(con: duckdb.DuckDBPyConnection, model: StoredModel, kind: str, path: Path, *, overwrite: bool) -> Written:
+def export(
+    con: duckdb.DuckDBPyConnection, model: StoredModel, kind: str, path: Path, *, overwrite: bool
+) -> WrittenExport:
     """Write the directory of a model in a format that it has; raises CannotExchange."""
     check(con, model.definition)
     facts: dict[str, Any] = {

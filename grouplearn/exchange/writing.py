@@ -27,7 +27,7 @@ _ANY_FILE, _OWN_FILE = 0o666, 0o600
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenExport:
     """What an export came to: its number of files, the manifest included, and their bytes."""
 
     files: int
@@ -47,7 +47,7 @@ class _Draft:
             write_whole(file, content)
 
 
-def write(path: Path, facts: dict[str, Any], files: Iterable[tuple[str, bytes]], *, overwrite: bool) -> Written:
+def write(path: Path, facts: dict[str, Any], files: Iterable[tuple[str, bytes]], *, overwrite: bool) -> WrittenExport:
     """Make directory ``path`` of the files (name, content) and a manifest of ``facts``; what was there stays until then.
 
     Raises CannotExchange when something is there that may not be replaced, and when the disk says no.
@@ -65,7 +65,7 @@ def write(path: Path, facts: dict[str, Any], files: Iterable[tuple[str, bytes]],
                 _take_place(draft, place, known, overwrite)
     except OSError as error:
         raise CannotExchange(f'directory "{path}" could not be written: {error.strerror}') from None
-    return Written(len(listed) + 1, sum(entry["bytes"] for entry in listed) + len(text))
+    return WrittenExport(len(listed) + 1, sum(entry["bytes"] for entry in listed) + len(text))
 
 
 def _entry(draft: _Draft, name: str, content: bytes) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from grouplearn.extract.batches import batches
 from grouplearn.extract.group_counts import GroupCount, group_counts
 from grouplearn.extract.holdout import hold_out
 from grouplearn.extract.list_counts import list_counts
-from grouplearn.extract.sorted_rows import EXACT, ROUNDED, Layout, SortedRows
+from grouplearn.extract.sorted_rows import EXACT, ROUNDED, BatchLayout, SortedRows
 from grouplearn.extract.split_hash import SplitHash
 from grouplearn.interrupting import watched
 from grouplearn.messages import did_you_mean
@@ -92,7 +92,7 @@ def refuse_nothing(checker: SqlChecker, bound: BoundTrain, groups: Sequence[Grou
 
 def _positive_last(checker: SqlChecker, bound: BoundTrain, classes: tuple[str, ...]) -> tuple[str, ...]:
     """Return the two classes with the positive one last, as the statement has it."""
-    chosen = bound.options.positive_class
+    chosen = bound.options.rows.positive_class
     if chosen is None:
         return classes
     span = next(
@@ -175,7 +175,7 @@ def extract(
     files = None if fits_in_memory(bound, stats, limit) else directory
     rows = SortedRows(layout, stats.n_rows, files.array if files else _array, in_order=files is not None)
     query = _extract_query(bound, in_order=files is not None)
-    threads = min(bound.options.workers or processors(), processors())
+    threads = min(bound.options.placement.workers or processors(), processors())
 
     def take(batch: pa.RecordBatch) -> None:
         rows.take(batch)
@@ -212,7 +212,7 @@ def extract(
 
 def fits_in_memory(bound: BoundTrain, stats: Statistics, limit: int | None = None) -> bool:
     """Return whether the rows are kept in memory, under the statement's memory limit unless ``limit`` is given."""
-    given = bound.options.memory_limit if limit is None else limit
+    given = bound.options.placement.memory_limit if limit is None else limit
     return rows_stay_in_memory(_layout(bound, stats).row_bytes * stats.n_rows, memory_limit(given))
 
 
@@ -220,13 +220,13 @@ def _array(_: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[
     return np.empty(shape, dtype)
 
 
-def _layout(bound: BoundTrain, stats: Statistics) -> Layout:
-    return Layout(
+def _layout(bound: BoundTrain, stats: Statistics) -> BatchLayout:
+    return BatchLayout(
         n_keys=len(bound.keys),
         items=tuple(item.stored.item for item in arrays.sized(bound.items, stats.lengths)),
         label_length=stats.label_length,
         classes=stats.classes if bound.target and bound.target.classification else None,
-        weighted=bound.options.weight is not None,
+        weighted=bound.options.rows.weight is not None,
         marked=bound.holdout.kind == "where",
         drawn=bound.holdout.drawn,
         single=all_fit_float(bound.items),
@@ -241,8 +241,8 @@ def _extract_query(bound: BoundTrain, in_order: bool) -> list[str | Sql]:
         *((f"x{number}", (item.extract,)) for number, item in enumerate(bound.items)),
         ("y", _label(bound.target)),
     ]
-    if bound.options.weight:
-        columns.append(("w", ("CAST((", bound.options.weight, ") AS DOUBLE)")))
+    if bound.options.rows.weight:
+        columns.append(("w", ("CAST((", bound.options.rows.weight, ") AS DOUBLE)")))
     if bound.holdout.predicate:
         columns.append(("v", ("coalesce(CAST((", bound.holdout.predicate, ") AS BOOLEAN), false)")))
     content = ", ".join(name for name, _ in columns)
@@ -259,7 +259,7 @@ def _extract_query(bound: BoundTrain, in_order: bool) -> list[str | Sql]:
     ]
     hashes = f"{_row_hash(bound, told_apart)} AS h"
     if given:
-        split = SplitHash.of(bound.columns, bound.options.seed)
+        split = SplitHash.of(bound.columns, bound.options.training.seed)
         hashes += f", {split.rounded} AS s, {split.exact} AS t"
     pieces: list[str | Sql] = [f"SELECT {every}, {hashes} FROM (SELECT{' *,' if given else ''}"]
     for number, (name, expression) in enumerate(columns):
@@ -274,15 +274,16 @@ def _extract_query(bound: BoundTrain, in_order: bool) -> list[str | Sql]:
 
 def _row_hash(bound: BoundTrain, content: Sequence[str]) -> str:
     """Return the hash of a row; lists of one element each count as their elements, so that ``[x]`` has the order of ``x``."""
-    whole = ROW_HASH.format(seed=bound.options.seed, content=", ".join(content))
+
+    def hashed(of: Sequence[str]) -> str:
+        return ROW_HASH.format(seed=bound.options.training.seed, content=", ".join(of))
+
     listed = {f"x{number}" for number, item in enumerate(bound.items) if item.stored.item.is_list}
     if not listed:
-        return whole
+        return hashed(content)
     alone = [f"{name}[1]" if name in listed else name for name in content]
     single = " AND ".join(f"len({name}) = 1" for name in sorted(listed))
-    return (
-        f"CASE WHEN {single} THEN {ROW_HASH.format(seed=bound.options.seed, content=', '.join(alone))} ELSE {whole} END"
-    )
+    return f"CASE WHEN {single} THEN {hashed(alone)} ELSE {hashed(content)} END"
 
 
 def _label(target: BoundTarget | None) -> tuple[str | Sql, ...]:

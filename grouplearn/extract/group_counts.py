@@ -92,7 +92,7 @@ def _grouping_mask(members: Sequence[int], n_keys: int) -> int:
 
 def limit_of(bound: BoundTrain) -> int:
     """Return the bytes that a plan and its results may take."""
-    return max(_ALWAYS, memory_limit(bound.options.memory_limit))
+    return max(_ALWAYS, memory_limit(bound.options.placement.memory_limit))
 
 
 def refuse_many_groups(checker: SqlChecker, bound: BoundTrain, groups: int) -> None:

@@ -40,7 +40,7 @@ class NewArray(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class BatchLayout:
     """What the columns of a batch are: keys ``k0, k1, ...``, items ``x0, x1, ...``, the label ``y``, the hash ``h``.
 
     ``classes`` are the texts that a class label takes (None: the label is a number). ``weighted``: there is a column
@@ -96,7 +96,7 @@ class SortedRows:
     ``in_order``: batches come sorted. After ``arrange``, ``leaves`` are the finest groups; ``finish`` ends it.
     """
 
-    def __init__(self, layout: Layout, n_rows: int, new: NewArray, in_order: bool) -> None:
+    def __init__(self, layout: BatchLayout, n_rows: int, new: NewArray, in_order: bool) -> None:
         self._layout, self._room, self._sorted = layout, n_rows, in_order
         self._waiting: list[pa.RecordBatch] = []
         self.numeric: FeatureArray = new("numeric", (n_rows, layout.n_numeric), layout.numeric_type)

@@ -27,7 +27,7 @@ def unused(checker: SqlChecker, bound: BoundTrain) -> Unused:
     skips = (bound.statement.null_label or "skip") == "skip"
     floating, weighted = (
         bound.target is not None and types.is_floating(bound.target.type),
-        bound.options.weight is not None,
+        bound.options.rows.weight is not None,
     )
     missing = [f"x{n} IS NULL{_infinite(n, item)}" for n, item in enumerate(bound.items) if _must_be_there(bound, item)]
     reasons = (
@@ -42,8 +42,8 @@ def unused(checker: SqlChecker, bound: BoundTrain) -> Unused:
     pieces: list[str | Sql] = [before, bound.target.extract if bound.target else "0", ") AS y"]
     for number, item in enumerate(bound.items):
         pieces += [", (", item.extract, f") AS x{number}"]
-    if bound.options.weight:
-        pieces += [", CAST((", bound.options.weight, ") AS DOUBLE) AS w"]
+    if bound.options.rows.weight:
+        pieces += [", CAST((", bound.options.rows.weight, ") AS DOUBLE) AS w"]
     counts = dict(checker.rows(*pieces, *bound.source, ")) WHERE reason IS NOT NULL GROUP BY reason"))
     found = [(what, skipped, counts.get(number, 0)) for number, (what, skipped, _) in enumerate(reasons)]
     return Unused(

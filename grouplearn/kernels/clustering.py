@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.kernels.library import WATCH, address, asking, features, function, single_or_double, watching
+from grouplearn.kernels.library import WATCH, Stopped, address, asking, features, function, single_or_double, watching
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 Counts: TypeAlias = npt.NDArray[np.int64]
@@ -31,10 +31,6 @@ MOVING, LAST_LOOK, CONVERGED, ENDED, FAILED = range(5)
 _STATE = ("centroids", "clusters", "inertia", "passes", "phase")
 _SUMS = ("clusters", "inertia", "far", "spread")
 _POINTER, _COUNT, _SEED = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint64
-
-
-class Stopped(Exception):
-    """The caller asked a kernel to stop."""
 
 
 class Config(NamedTuple):
@@ -174,10 +170,6 @@ class Plan:
         values = rows[chosen].astype(np.float64)
         return {"low": low, "high": high, "values": values, "weights": weight[chosen], "draw": draw[:count]}
 
-    def merge_surveys(self, left: Tensors, right: Tensors) -> Tensors:
-        """Return the survey of the rows of both, those of ``left`` before the others."""
-        return merged_surveys(left, right, self.sampled)
-
     def begin(self, survey: Tensors, seed: int) -> Tensors:
         """Return the models of a group before their first pass.
 
@@ -285,7 +277,7 @@ def merged(left: Tensors, right: Tensors) -> Tensors:
     return {**sums, "far": np.where(later, right["far"], left["far"])}
 
 
-class Course(NamedTuple):
+class Convergence(NamedTuple):
     """How G groups came to their models: ``epochs`` (G, C) passes, which configs ``converged`` (G, C), and ``curve``
     (passes, G, C), the least inertia of a config's starts in each pass, NaN after its last."""
 
@@ -304,7 +296,7 @@ def solve(
     limits: tuple[int, int],
     report: Callable[[int], None],
     cancelled: Callable[[], bool],
-) -> tuple[Clusters, Course]:
+) -> tuple[Clusters, Convergence]:
     """Return the models of every config for the groups whose rows are ``start[g]`` to ``start[g + 1]`` of x (n, d).
 
     ``limits`` are the rows of a block, and the passes of a config at most. The first pass is one over the sample that seeds are
@@ -316,7 +308,7 @@ def solve(
     rows, weight = features(x), np.ascontiguousarray(weight, np.float64)
     start, seeds = np.ascontiguousarray(start, np.int64), np.ascontiguousarray(seeds, np.uint64)
     shape = groups, len(plan.configs)
-    course = Course(np.empty(shape, np.int64), np.empty(shape, np.bool_), np.empty((*shape, epochs)))
+    course = Convergence(np.empty(shape, np.int64), np.empty(shape, np.bool_), np.empty((*shape, epochs)))
 
     def look() -> None:
         if cancelled():

@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from grouplearn.kernels.library import address, function, single_or_double
 
-FloatArray = npt.NDArray[np.float64]
 _POINTER, _LONG = ctypes.c_void_p, ctypes.c_int64
 #: Bytes of Arrow's C structure ``ArrowArray``.
 _ARROW_ARRAY = 80

@@ -25,6 +25,10 @@ WATCH = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64)
 _ASK = ctypes.CFUNCTYPE(ctypes.c_int)
 
 
+class Stopped(Exception):
+    """The caller asked a kernel to stop."""
+
+
 class _Ear(ctypes.Structure):
     """Whom the kernels of a thread ask, as ``source/lanes/looks.hpp`` has it."""
 

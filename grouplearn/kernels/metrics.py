@@ -34,7 +34,7 @@ class LabelledRows(NamedTuple):
     part: tuple[npt.NDArray[np.int16], int] | None = None
 
 
-class Classes(NamedTuple):
+class ClassCount(NamedTuple):
     """How many classes have scores, and how many labels there are besides."""
 
     known: int = 0
@@ -46,7 +46,7 @@ def of_models(
     x: npt.NDArray[Any],
     models: tuple[FloatArray, FloatArray],
     task: int,
-    classes: Classes,
+    classes: ClassCount,
     wanted: Collection[str],
 ) -> dict[str, FloatArray]:
     """Return the ``wanted`` metrics of linear models for rows x (n, d), float32 or float64: (G, C), or (G, parts, C).
@@ -64,7 +64,7 @@ def of_models(
 
 
 def of_scores(
-    rows: LabelledRows, scores: FloatArray, task: int, classes: Classes, wanted: Collection[str]
+    rows: LabelledRows, scores: FloatArray, task: int, classes: ClassCount, wanted: Collection[str]
 ) -> dict[str, FloatArray]:
     """Return the ``wanted`` metrics of values or probabilities (n, C, k), as ``of_models`` does."""
     scores = np.ascontiguousarray(scores, np.float64)
@@ -82,7 +82,7 @@ def error_sums(predicted: FloatArray, y: FloatArray, weight: FloatArray) -> tupl
     return found[0], found[1], found[2]
 
 
-def class_sums(scores: FloatArray, y: FloatArray, weight: FloatArray, classes: Classes) -> FloatArray:
+def class_sums(scores: FloatArray, y: FloatArray, weight: FloatArray, classes: ClassCount) -> FloatArray:
     """Return what metrics of classes add up of rows with probabilities (n, C, k), labels y (n,) and weights (n,).
 
     (2 + 3K, C): Σw·log loss, Σw·squared error, and for each of the K classes, known and unseen, the weight of its rows, of those

@@ -6,7 +6,7 @@ from itertools import islice
 from grouplearn.errors import ParseError
 from grouplearn.messages import Span
 from grouplearn.parser.lexer.cursor import Cursor
-from grouplearn.parser.lexer.split import HEAD_LENGTH, Piece, split
+from grouplearn.parser.lexer.split import HEAD_LENGTH, TextPiece, split
 from grouplearn.parser.lexer.tokens import Kind, Token, lex, unquote
 from grouplearn.parser.manage import (
     SETTING_PREFIX,
@@ -100,7 +100,7 @@ def prepared_ours(head: Sequence[Token]) -> int | None:
     return None if begins is None or _parser_for(head[begins:]) is None else begins
 
 
-def _passthrough(text: str, piece: Piece) -> Passthrough:
+def _passthrough(text: str, piece: TextPiece) -> Passthrough:
     return Passthrough(text[piece.start : piece.end], Span(piece.start, piece.end))
 
 

@@ -1,9 +1,9 @@
-"""Where measured coefficients are kept: one JSON file per user and machine, beside no database.
+"""Where measured coefficients are kept: one JSON file per user and machine, whatever the database.
 
 A calibration says how fast this machine is. A database moves to other machines, may be read-only, and rolls back; so the
-file is ``$XDG_CACHE_HOME/grouplearn/calibration.json`` (``~/.cache``), or what ``GROUPLEARN_CALIBRATION`` names. Losing it
-loses nothing but the time to measure again. CALIBRATE, EXPLAIN ANALYZE and every longer TRAIN write to it, the latter unless
-``GROUPLEARN_CALIBRATE_RUNS`` is ``off``.
+file is ``$XDG_CACHE_HOME/grouplearn/calibration.json`` (``~/.cache``), or what ``GROUPLEARN_CALIBRATION`` names. If it is
+lost, all that is lost is the time to measure again. CALIBRATE, EXPLAIN ANALYZE and every longer TRAIN write to it, the latter
+unless ``GROUPLEARN_CALIBRATE_RUNS`` is ``off``.
 """
 
 from __future__ import annotations

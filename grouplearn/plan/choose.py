@@ -61,7 +61,7 @@ def threads(physical: PhysicalPlan, choice: Choice) -> int:
     """Return how many workers the runtime gets: in process one, where several would wait for each other's interpreter lock,
     unless the statement asks for more. Work that threads cannot speed up runs in parallel on processes: executor = 'ray'.
     """
-    if choice.executor != "local" or physical.bound.options.workers is not None:
+    if choice.executor != "local" or physical.bound.options.placement.workers is not None:
         return choice.workers
     return choice.workers if _values_of_a_unit(physical) >= physical.bound.learner.access.threaded_from else 1
 
@@ -78,7 +78,7 @@ def _values_of_a_unit(physical: PhysicalPlan) -> float:
 def eligible(physical: PhysicalPlan, ray_installed: bool) -> tuple[str, ...]:
     """Return the operators among which ``choose`` picks: the one that is asked for, or all that run the learner where the
     statement runs and make the models of one worker."""
-    asked, learner = physical.bound.options.operator, physical.bound.learner
+    asked, learner = physical.bound.options.placement.operator, physical.bound.learner
     if asked != "auto":
         return (asked,)
     place, _ = executor(physical, ray_installed)
@@ -94,7 +94,7 @@ def affordable(physical: PhysicalPlan, candidates: Sequence[Candidate], workers:
     them, else the most on which the one that needs least would fit.
     """
     limit = _limit(physical)
-    if physical.bound.options.workers is not None or any(_needed(each) <= limit for each in candidates):
+    if physical.bound.options.placement.workers is not None or any(_needed(each) <= limit for each in candidates):
         return workers
     least = min(each.peak_bytes for each in candidates)
     return max(1, min(workers - 1, limit // max(1, least)))
@@ -111,7 +111,7 @@ def choose(
     options, learner = physical.bound.options, physical.bound.learner
     place, reason = executor(physical, ray_installed)
     refused = {each.operator: why for each in candidates if (why := _refusal(each, physical, place)) is not None}
-    if options.operator != "auto":
+    if options.placement.operator != "auto":
         best, why = _asked(physical, candidates, place)
         places = legality.runtimes(best.operator, learner)
         if place not in places:
@@ -123,7 +123,7 @@ def choose(
         fitting = [each for each in candidates if each.operator not in refused]
         best = min(fitting, key=_rank) if fitting else _smallest(candidates, physical, place)
         why = _why(physical, best, fitting) if fitting else _nothing_fits(best, _limit(physical))
-    for name in (best.operator, options.operator):
+    for name in (best.operator, options.placement.operator):
         refused.pop(name, None)
     planned = simulated or physical.workers
     workers, why_workers = _workers(physical, best, planned)
@@ -142,7 +142,7 @@ def choose(
 
 def _asked(physical: PhysicalPlan, candidates: Sequence[Candidate], executor: str) -> tuple[Candidate, str]:
     """Return the operator that is asked for; of packs too few to hop (cerebro 5.7) say so, and what takes less time."""
-    asked = next(each for each in candidates if each.operator == physical.bound.options.operator)
+    asked = next(each for each in candidates if each.operator == physical.bound.options.placement.operator)
     if asked.operator in BY_PARTITIONS:
         return asked, f"{_AS_ASKED}; {round_facts(physical, physical.workers, asked.operator).words}"
     if asked.operator == "coordinate_descent":
@@ -166,7 +166,7 @@ def fits(physical: PhysicalPlan, candidate: Candidate) -> bool:
 
 
 def _limit(physical: PhysicalPlan) -> int:
-    return memory_limit(physical.bound.options.memory_limit)
+    return memory_limit(physical.bound.options.placement.memory_limit)
 
 
 def _needed(candidate: Candidate) -> int:
@@ -175,13 +175,13 @@ def _needed(candidate: Candidate) -> int:
 
 def executor(physical: PhysicalPlan, ray_installed: bool) -> tuple[str, str]:
     """Return where the statement runs, unless its operator runs elsewhere only, and why."""
-    if physical.bound.options.executor != "auto":
-        enclosed = physical.bound.options.enclosed
+    if physical.bound.options.placement.executor != "auto":
+        enclosed = physical.bound.options.placement.enclosed
         return (
-            physical.bound.options.executor,
+            physical.bound.options.placement.executor,
             f"other processes may not be used: {enclosed}" if enclosed else _AS_ASKED,
         )
-    within = physical.bound.options.within
+    within = physical.bound.options.training.within
     if within is not None and within < RAY_REPAYS_WITHIN:
         return "local", f"WITHIN {within:g} SECONDS is too short a time to start Ray in (from {RAY_REPAYS_WITHIN:g} s)"
     repays = physical.serial_seconds >= RAY_REPAYS_SECONDS and physical.workers > 1
@@ -233,7 +233,7 @@ def _nothing_fits(best: Candidate, limit: int) -> str:
 
 def _workers(physical: PhysicalPlan, best: Candidate, planned: int) -> tuple[int, str]:
     """Return how many workers, and why: as asked, or the cores, fewer where there is no memory or no work for more."""
-    if physical.bound.options.workers is not None:
+    if physical.bound.options.placement.workers is not None:
         return physical.workers, _AS_ASKED
     workers = max(1, min(planned, best.used))
     if workers < planned:

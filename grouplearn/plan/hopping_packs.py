@@ -54,7 +54,7 @@ def _evenly(pack: tuple[int, ...], pieces: int) -> list[tuple[int, ...]]:
 
 def check_exact(checker: SqlChecker, physical: PhysicalPlan) -> PhysicalPlan:
     """Return the plan; raise where an exact schedule is asked for and would take too long to find."""
-    if physical.bound.options.scheduler != "exact":
+    if physical.bound.options.hopping.scheduler != "exact":
         return physical
     workers = physical.workers
     planned = planned_for(physical, "mop", workers)

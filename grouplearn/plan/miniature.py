@@ -1,4 +1,4 @@
-"""A plan as it is simulated: so few units and epochs that planning is a small part of what it plans."""
+"""A smaller plan that is simulated in place of the whole one, so that planning takes a small part of the time of training."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Miniature:
 def miniature(physical: PhysicalPlan, workers: int) -> Miniature:
     """Return a plan of which no more is simulated than says how long the whole takes."""
     physical = _of_typical_epochs(physical)
-    if physical.recorded is not None or physical.bound.options.scheduler == "exact":
+    if physical.recorded is not None or physical.bound.options.hopping.scheduler == "exact":
         return Miniature(physical, physical.epochs, len(physical.units))
     found = physical.alike
     split = [~tasks.whole & (tasks.rows > physical.block_rows) for tasks in found]

@@ -14,7 +14,6 @@ from grouplearn.bind import arrays
 from grouplearn.bind.bound import BoundTarget, BoundTrain
 from grouplearn.bind.definition import ModelDefinition
 from grouplearn.bind.features import all_fit_float
-from grouplearn.bind.run import averaging
 from grouplearn.data.arrays import block_rows
 from grouplearn.data.encoders import DENSE_COLUMNS, keeps_single, needs_no_fit
 from grouplearn.data.encoding.registry import encoder_of, widened
@@ -32,14 +31,12 @@ from grouplearn.learners.metrics.sums import METRICS, default_metric, metrics_fo
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.cost.coefficients import Rates
 from grouplearn.plan.units import Alike, Units, alike
-from grouplearn.schedule.averages import Averages
 from grouplearn.schedule.messages import Blocks, Push, Unit
+from grouplearn.schedule.operators import OWNERS
 from grouplearn.schedule.rounds.cells import cell_length
 from grouplearn.schedule.sharded.partition import blocks_of, cut_evenly
-from grouplearn.schedule.workload import Hops, Visits, Workload
+from grouplearn.schedule.workload import Visits, Workload
 
-#: A group of at most this many rows is small: it is one block, which no operator splits, and trains in a batched solve.
-SMALL_ROWS = BLOCK_ROWS
 #: Most groups trained side by side in one unit, and most feature values of their padded rows.
 MAX_GATHERED, MAX_GATHERED_VALUES = 512, 1 << 21
 #: Most configs trained in one pack: bounds the memory of scores and of solver history.
@@ -86,8 +83,7 @@ class PhysicalPlan:
     def workload(self, workers: int, chosen: int | None = None) -> Workload:
         """Return what operators need to know of the work on so many workers at a time, where ``chosen`` are said to be there."""
         options = self.bound.options
-        others = options.operator not in averaging.OWN["partitions"]
-        partitions = options.partitions or (workers if others or chosen is None else chosen)
+        others = options.placement.operator not in OWNERS["partitions"]
         return Workload(
             access=self.bound.learner.access.name,
             rows=self.stats.rows,
@@ -95,15 +91,8 @@ class PhysicalPlan:
             epochs=self.epochs if self.bound.learner.default_epochs is not None else 1,
             block_rows=self.block_rows,
             evaluate_epochs=self._judges_epochs,
-            hops=Hops(options.scheduler, options.seed, min(workers, options.replicas), self.recorded),
-            averages=Averages(
-                partitions,
-                options.reduce,
-                options.send,
-                averaging.batches(options.sync),
-                options.outer_momentum,
-                options.staleness,
-            ),
+            hops=options.hopping.hops(options.training.seed, workers, self.recorded),
+            averages=options.averaging.averages(workers if others or chosen is None else chosen),
             pushes={} if chosen is None else self.pushes,  # what is only simulated may be a part of the work
             split_seconds=self._split_seconds,
             split_row_seconds=self.kept_row_seconds,
@@ -116,7 +105,7 @@ class PhysicalPlan:
     def _judges_epochs(self) -> bool:
         """Whether what is held out is looked at before the next epoch: for early stopping, or as epochs of rounds are long."""
         in_rounds = self.bound.learner.access.in_rounds and self.bound.holdout.kind != "none"
-        return in_rounds or self.bound.options.early_stopping is not None
+        return in_rounds or self.bound.options.training.early_stopping is not None
 
     @property
     def epoch_rounds(self) -> int:
@@ -142,7 +131,7 @@ class PhysicalPlan:
     def step_seconds(self) -> float:
         """Estimated time that a step of a unit takes besides its arithmetic."""
         machine = self.rates.machine
-        return machine.ray_unit if self.bound.options.executor == "ray" else machine.local_step
+        return machine.ray_unit if self.bound.options.placement.executor == "ray" else machine.local_step
 
     @property
     def round_seconds(self) -> float:
@@ -153,7 +142,7 @@ class PhysicalPlan:
     @property
     def kept_row_seconds(self) -> float:
         """Estimated time per row and config to keep, between steps of a unit, the scores that AUC is computed from."""
-        in_memory = self.bound.options.executor != "ray"
+        in_memory = self.bound.options.placement.executor != "ray"
         if in_memory or not self.task.has_classes or self.stats.label_length > 1:
             return 0.0
         return cost.VALUE_BYTES * self.outputs / self.rates.machine.disk
@@ -183,13 +172,18 @@ class PhysicalPlan:
         """Return the estimated time that a round takes for the cells in some blocks of so many rows, besides its arithmetic: in
         process for all that there are, as one thread at a time calls a kernel."""
         n_blocks = blocks_of(rows, self.block_rows)
-        own = len(blocks) if self.bound.options.executor == "ray" else n_blocks
+        own = len(blocks) if self.bound.options.placement.executor == "ray" else n_blocks
         return CELL_SECONDS * max(1, own // cell_length(n_blocks))
 
     @property
     def block_rows(self) -> int:
         """Rows of a block."""
-        return block_rows([item.stored.item for item in self.bound.items])
+        return block_rows([item.stored.item for item in self.bound.items], self.longest_block)
+
+    @property
+    def longest_block(self) -> int:
+        """Rows of a block where they are narrow. A group of no more is one block, which no operator splits."""
+        return BLOCK_ROWS
 
     def load_seconds(self, group: int) -> float:
         """Return the estimated time to make a group's rows ready on a worker."""
@@ -234,7 +228,7 @@ def plan(bound: BoundTrain, stats: Statistics, rates: Rates | None = None) -> Ph
     bound = replace(bound, items=arrays.sized(bound.items, stats.lengths or [1] * len(bound.items)))
     bound = _widened(bound, stats)
     task = task_of(bound, stats)
-    epochs = bound.options.epochs or bound.learner.default_epochs or 1
+    epochs = bound.options.training.epochs or bound.learner.default_epochs or 1
     width = _width(bound, stats)
     packs = pack_configs(bound.learner, bound.configs, len(stats.groups), _most_packed(bound, stats, task, width))
     return PhysicalPlan(
@@ -244,7 +238,7 @@ def plan(bound: BoundTrain, stats: Statistics, rates: Rates | None = None) -> Ph
         metric=bound.metric or default_metric(task),
         epochs=epochs,
         width=width,
-        workers=bound.options.workers or processors(),
+        workers=bound.options.placement.workers or processors(),
         units=_units(bound, stats, task, packs, epochs, width, gather_small_groups(bound, stats, task, width), rates),
         rates=rates,
     )
@@ -278,7 +272,7 @@ def task_of(bound: BoundTrain, stats: Statistics) -> Task:
 
 def _most_packed(bound: BoundTrain, stats: Statistics, task: Task, width: int) -> int:
     """Return the most configs of a pack: as many as a given memory limit has room for, whatever the machine has."""
-    if bound.options.memory_limit is None or not bound.configs:
+    if bound.options.placement.memory_limit is None or not bound.configs:
         return MAX_PACK
     outputs = task.n_scores(len(stats.classes))
     largest = max(
@@ -286,7 +280,7 @@ def _most_packed(bound: BoundTrain, stats: Statistics, task: Task, width: int) -
         + cost.sums_bytes(bound.learner, (config,), width, outputs)
         for config in bound.configs
     )
-    return max(1, min(MAX_PACK, int(PACK_SHARE * bound.options.memory_limit / largest)))
+    return max(1, min(MAX_PACK, int(PACK_SHARE * bound.options.placement.memory_limit / largest)))
 
 
 def pack_configs(
@@ -319,7 +313,8 @@ def solves(bound: BoundTrain, task: Task, width: int) -> bool:
 
 def looks_at_epochs(bound: BoundTrain) -> bool:
     """Whether the epochs of a trial are looked at one by one, so that its group trains alone and not in a batched solve."""
-    return bound.options.early_stopping is not None or bound.options.within is not None or bound.search is not None
+    training = bound.options.training
+    return training.early_stopping is not None or training.within is not None or bound.search is not None
 
 
 def gather_small_groups(bound: BoundTrain, stats: Statistics, task: Task, width: int) -> tuple[tuple[int, ...], ...]:
@@ -333,7 +328,7 @@ def gather_small_groups(bound: BoundTrain, stats: Statistics, task: Task, width:
     by_size: dict[int, list[int]] = {}
     large: list[tuple[int, ...]] = []
     for number, n_rows in enumerate(watched(stats.rows)):
-        if n_rows > SMALL_ROWS:
+        if n_rows > BLOCK_ROWS:
             large.append((number,))
         else:
             by_size.setdefault(n_rows.bit_length(), []).append(number)
@@ -396,7 +391,7 @@ def _units(
     placed = np.fromiter(itertools.chain.from_iterable(watched(gathered)), np.int64, int(members.sum()))
     starts = np.cumsum(members) - members
     n_rows = np.add.reduceat(sizes[placed], starts) if len(gathered) else sizes[:0]
-    stacked = (sizes[placed[starts]] <= SMALL_ROWS) & solved
+    stacked = (sizes[placed[starts]] <= BLOCK_ROWS) & solved
     # Of many thousand groups, many have the same number of rows.
     sizes_of = np.stack([n_rows, members], axis=1)
     distinct, which = apart(lambda: np.unique(sizes_of, axis=0, return_inverse=True), len(n_rows))
@@ -436,7 +431,7 @@ def definition(physical: PhysicalPlan, statement: str) -> ModelDefinition:
         greater_is_better=METRICS[physical.metric].greater_is_better,
         metrics=metrics_for(physical.task, bool(target and target.array), physical.metric),
         missing_group=bound.statement.missing_group or "parent",
-        seed=bound.options.seed,
+        seed=bound.options.training.seed,
         keep_best=bound.keep_best,
         null_label=bound.statement.null_label or "skip",
         weight_sql=bound.weight_sql,

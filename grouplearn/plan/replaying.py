@@ -13,8 +13,7 @@ from grouplearn.learners.contract.config import Config
 from grouplearn.messages import Span
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.schedule.messages import Push, Unit
-from grouplearn.schedule.rounds.averaging import rounds_of_epoch
-from grouplearn.schedule.sharded.partition import blocks_of, cut_evenly
+from grouplearn.schedule.rounds.averaging import partitions_of, rounds_of_epoch
 from grouplearn.schedule.workload import Visits
 
 #: Unit, group, configs and fold.
@@ -39,7 +38,7 @@ class Earlier:
 
 def check_same(checker: SqlChecker, bound: BoundTrain, earlier: Earlier) -> None:
     """Raise unless the statement trains what the earlier run trained, as far as is known before rows are read."""
-    name, operator = f'model "{earlier.name}"', bound.options.operator
+    name, operator = f'model "{earlier.name}"', bound.options.placement.operator
     problem = None
     if earlier.operator not in ("mop", "parameter_server"):
         problem = f"{name} was trained by operator {earlier.operator}, which has no schedule to repeat"
@@ -47,8 +46,8 @@ def check_same(checker: SqlChecker, bound: BoundTrain, earlier: Earlier) -> None
         problem = f"{name} was trained by operator {earlier.operator}, and this statement is run by operator {operator}"
     elif earlier.learner != bound.learner.name:
         problem = f"{name} is a model of {earlier.learner}, and this one is of {bound.learner.name}"
-    elif earlier.seed != bound.options.seed:
-        problem = f"{name} was trained with seed = {earlier.seed}, and this statement has seed = {bound.options.seed}"
+    elif earlier.seed != bound.options.training.seed:
+        problem = f"{name} was trained with seed = {earlier.seed}, and this statement has seed = {bound.options.training.seed}"
     elif not _alike(earlier.configs, bound.configs):
         problem = f"{name} was trained with other configurations"
     if problem:
@@ -80,16 +79,18 @@ def _with_pushes(checker: SqlChecker, physical: PhysicalPlan, earlier: Earlier) 
     """Return the plan that repeats pushes, in as many partitions; raise where they are none of this statement."""
     name, options = f'model "{earlier.name}"', physical.bound.options
     count = max((push.partition + 1 for pushes in earlier.pushes.values() for push in pushes), default=1)
-    partitions = options.partitions or count
+    partitions = options.averaging.partitions or count
     plan = replace(
-        physical, pushes=earlier.pushes, bound=replace(physical.bound, options=replace(options, partitions=partitions))
+        physical,
+        pushes=earlier.pushes,
+        bound=replace(physical.bound, options=options.changed({"partitions": partitions})),
     )
     problem = None
-    if not any(earlier.pushes.values()) and options.staleness:
+    if not any(earlier.pushes.values()) and options.averaging.staleness:
         problem = (
             f"{name} has no order of pushes: staleness = 0, no group of two partitions, or a run that went on from disk"
         )
-    elif earlier.pushes and not options.staleness:
+    elif earlier.pushes and not options.averaging.staleness:
         problem = f"{name} was trained with a staleness, and this statement has staleness = 0"
     elif not all(could_be(pushes) for pushes in earlier.pushes.values()):
         problem = f"the pushes of {name} cannot have been in that order"
@@ -103,7 +104,7 @@ def _with_pushes(checker: SqlChecker, physical: PhysicalPlan, earlier: Earlier) 
 def _fits(physical: PhysicalPlan, unit: Unit, pushes: Sequence[Push]) -> bool:
     """Return whether a unit has these partitions, each in so many rounds."""
     work, counts = physical.workload(physical.workers), Counter(push.partition for push in pushes)
-    cuts = cut_evenly(blocks_of(work.shared_rows_of(unit), work.block_rows), work.averages.partitions)
+    cuts = partitions_of(unit, work)
     most = work.epochs * rounds_of_epoch(cuts, unit, work) if counts else 0
     return all(partition < len(cuts) and count <= most for partition, count in counts.items())
 

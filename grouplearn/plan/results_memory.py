@@ -1,4 +1,4 @@
-"""The memory that the groups of a plan and the results of their trials take: told, and refused before it is spent."""
+"""The memory that the groups of a plan and the results of their trials take: estimated, and refused before it is spent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RETRY FAILED MODEL: the part of a statement's plan and of its rows that trains some trials of some groups again."""
+"""RETRY FAILED MODEL: the part of a statement's plan, and of its rows, that trains the failed trials again."""
 
 from __future__ import annotations
 

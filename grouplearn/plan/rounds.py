@@ -1,4 +1,4 @@
-"""What rounds of averaging, of a parameter server and of coordinate descent are, in numbers: how many, what moves in each."""
+"""Rounds of averaging, of a parameter server and of coordinate descent in numbers: how many, and what moves in each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from grouplearn.schedule.rounds import averaging
 from grouplearn.schedule.rounds.averaging import Averaging
 from grouplearn.schedule.rounds.parameter_server import ParameterServer
 from grouplearn.schedule.rounds.stages import neighbours
-from grouplearn.schedule.sharded.partition import blocks_of, cut_evenly
+from grouplearn.schedule.sharded.partition import blocks_of
 
 #: Operators that cut a group's rows into partitions.
 BY_PARTITIONS = (Averaging.name, ParameterServer.name)
@@ -52,19 +52,19 @@ def by_rounds(physical: PhysicalPlan, operator: str, workers: int) -> PhysicalPl
     rounds = rounds_of_epoch(physical, workers) if operator in BY_PARTITIONS else 1
     if rounds == 1:
         return physical
-    options = replace(physical.bound.options, sync="epoch")
+    options = physical.bound.options.changed({"sync": "epoch"})
     return replace(physical, epochs=physical.epochs * rounds, bound=replace(physical.bound, options=options))
 
 
 def rounds_of_epoch(physical: PhysicalPlan, workers: int) -> int:
     """Return in how many rounds an epoch of the largest group goes; 1 unless another operator may run it."""
     rows = physical.stats.rows
-    if physical.bound.options.operator not in BY_PARTITIONS or not physical.units:
+    if physical.bound.options.placement.operator not in BY_PARTITIONS or not physical.units:
         return 1
     largest = max(range(len(rows)), key=rows.__getitem__)
-    cuts = cut_evenly(blocks_of(rows[largest], physical.block_rows), physical.workload(workers).averages.partitions)
-    unit = Unit(0, largest, physical.units[0].configs)
-    return averaging.rounds_of_epoch(cuts, unit, physical.workload(workers)) if len(cuts) > 1 else 1
+    unit, work = Unit(0, largest, physical.units[0].configs), physical.workload(workers)
+    cuts = averaging.partitions_of(unit, work)
+    return averaging.rounds_of_epoch(cuts, unit, work) if len(cuts) > 1 else 1
 
 
 def round_facts(physical: PhysicalPlan, workers: int, operator: str = Averaging.name) -> RoundFacts:
@@ -78,7 +78,7 @@ def round_facts(physical: PhysicalPlan, workers: int, operator: str = Averaging.
     size = max((_moved(physical, each) for each in packs.values()), default=0)
     runs = neighbours(count)
     others = {"scatter": (count - 1) / count, "star": count - 1, "tree": (len(runs) - 1 + count - 1) / 2}
-    judged = physical.bound.options.early_stopping is not None
+    judged = physical.bound.options.training.early_stopping is not None
     barriers = _BARRIERS[averages.reduce] + (_JUDGED if judged else 0)
     rounds = physical.epochs * rounds_of_epoch(physical, workers)
     stale = averages.staleness if operator == ParameterServer.name else 0
@@ -92,8 +92,8 @@ def _moved(physical: PhysicalPlan, configs: tuple[Config, ...]) -> int:
         n_bytes(learner, configs, physical.width, physical.outputs)
         for n_bytes in (cost.state_bytes, cost.gradient_bytes)
     )
-    velocity = gradient if options.outer_momentum else 0
-    return model + velocity + (gradient if options.send == "gradient" else model)
+    velocity = gradient if options.averaging.outer_momentum else 0
+    return model + velocity + (gradient if options.averaging.send == "gradient" else model)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The units of a plan, by what is alike in them: of a hundred thousand groups, planning looks at a few arrays."""
+"""The units of a plan by what they have in common: planning for a hundred thousand groups looks at a few arrays."""
 
 from __future__ import annotations
 

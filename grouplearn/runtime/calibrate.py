@@ -25,7 +25,7 @@ from grouplearn.learners.contract.problem import simplest
 from grouplearn.learners.metrics.sums import default_metric
 from grouplearn.plan.cost.coefficients import Machine
 from grouplearn.schedule.messages import Unit
-from grouplearn.train.job import Job, UnitResult
+from grouplearn.train.job import Job, TrainingLimits, TrainingTarget, UnitResult
 from grouplearn.train.rows.prepare import prepare
 from grouplearn.train.single_thread import blas_on_one_thread, import_learner, openmp_on_one_thread
 from grouplearn.train.unit import group_of, train_unit
@@ -147,13 +147,12 @@ def _job(learner: Learner, rows: int, width: int, configs: int, epochs: int) -> 
     dataset = Dataset(x, empty, label, np.ones(rows), split, (), ("false", "true") if task.has_classes else ())
     return Job(
         learner=learner.name,
-        task=task,
         configs=_configs(learner, configs, epochs),
         items=tuple(Item(f"x{column}", "numeric", column) for column in range(width)),
         groups=(Group(0, 0, (), ((0, rows),)),),
         dataset=dataset,
-        metric=default_metric(task),
-        epochs=epochs,
+        target=TrainingTarget(task, default_metric(task)),
+        training=TrainingLimits(epochs=epochs),
     )
 
 

@@ -8,13 +8,10 @@ from collections.abc import Callable
 from grouplearn.runtime.ray.settings import Cluster
 from grouplearn.train.job import Runtime
 
-#: The values of ``WITH (executor = ...)`` besides 'auto'.
-RUNTIMES = ("local", "ray")
-
 
 @functools.cache
 def runtime(name: str, cluster: Cluster | None = None, *, here: bool = False) -> Runtime:
-    """Return the process's runtime of the given name, one of ``RUNTIMES``; KeyError otherwise.
+    """Return the process's runtime of the given name, one of ``operators.RUNTIMES``; KeyError otherwise.
 
     The Ray runtime starts Ray with the first run and keeps it for the next, whatever session it is of; ``shutdown()`` stops
     it before the process ends. ``cluster``: where it finds its workers, by default on this machine. ``here``: the local one

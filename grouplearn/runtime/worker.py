@@ -1,4 +1,4 @@
-"""What a worker is, in any runtime: it keeps the rows it was told to load, and runs units and steps on them."""
+"""A worker of any runtime: it keeps the rows that it was told to load, and runs units and steps on them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from grouplearn.data.shard import RowNumbers
 from grouplearn.learners.contract.control import Gang, Interrupted
 from grouplearn.schedule.messages import Blocks, Part, Step, Unit
 from grouplearn.schedule.sharded.partition import cut_evenly
-from grouplearn.train.descent import Reached, Rounds, Takes, cells_with_rows, own_blocks
+from grouplearn.train.descent import Reached, RoundStep, Takes, cells_with_rows, own_blocks
 from grouplearn.train.fit import fit_together
 from grouplearn.train.gather import train_gathered
 from grouplearn.train.job import GroupFacts, Job, StepRecord, UnitResult
@@ -233,14 +233,14 @@ class Worker:
         except Exception as error:
             return _broken_step(step, error, decided.facts)
 
-    def _rounds(self, pack: Pack, step: Step, takes: Takes, decided: Outline) -> Rounds:
+    def _rounds(self, pack: Pack, step: Step, takes: Takes, decided: Outline) -> RoundStep:
         reached = self._reached[step.unit.group].setdefault(step.unit.id, Reached())
-        return Rounds(pack, step, takes, reached, cells_with_rows(decided))
+        return RoundStep(pack, step, takes, reached, cells_with_rows(decided))
 
     def _keeper(self, unit: Unit) -> Checkpointer:
         """Return who keeps what the steps of a unit reach; each worker has a clock of its own for it."""
         clock = self._clocks.setdefault(unit.id, Timer())
-        return Checkpointer.of(self._job.states, unit, unit.configs, clock=clock)
+        return Checkpointer.of(self._job.training.states, unit, unit.configs, clock=clock)
 
     def join(self, step: Step, decided: Outline, gang: Gang, watch: Watch) -> StepAnswer:
         """Train a unit as one member of a gang; the product is what the member's rows say of the finished models.

@@ -24,7 +24,7 @@ RUNTIMES = ("local", "ray")
 
 
 @dataclass(frozen=True, slots=True)
-class Runs:
+class RunRules:
     """How an operator runs learners of an access pattern: on which runtimes, none if it does not; ``reason`` finishes
     "because ...". In ``gangs``, several workers train one model. ``own_models`` are others than one worker's: they are made when
     they are asked for, never because a machine has more cores. With ``means``, models must be such as can be averaged.
@@ -43,40 +43,42 @@ class Declaration:
 
     ``models_depend_on`` says on what, where they are its own. ``whole``: it runs a unit as a whole, and so visits the blocks of
     a group in an order that nothing else in a round changes. ``steady``: so does one that does not, and on any number of workers.
-    ``divides`` the rows of every group among workers. Without a ``closed_form`` of what it costs, it is simulated only.
+    ``divides`` the rows of every group among workers. ``options`` are those of WITH that not all operators have.
+    Without a ``closed_form`` of what it costs, it is simulated only.
     """
 
     make: Callable[[Iterable[Unit], Workload], Operator]
-    runs: Mapping[AccessName, Runs] = field(default_factory=lambda: MappingProxyType({}))
+    runs: Mapping[AccessName, RunRules] = field(default_factory=lambda: MappingProxyType({}))
     models_depend_on: str = "the number of workers"
     whole: bool = False
     divides: bool = False
     steady: bool = False
     closed_form: ClosedForm | None = None
+    options: tuple[str, ...] = ()
 
-    def how(self, access: AccessPattern) -> Runs:
+    def how(self, access: AccessPattern) -> RunRules:
         """Return how it runs learners of an access pattern."""
-        return self.runs.get(access.name, Runs())
+        return self.runs.get(access.name, RunRules())
 
 
-def _in_gangs(reason: str) -> Runs:
+def _in_gangs(reason: str) -> RunRules:
     """LightGBM's sums and a network's effective batches depend on how many workers there are."""
-    return Runs(("ray",), reason, gangs=True, own_models=True)
+    return RunRules(("ray",), reason, gangs=True, own_models=True)
 
 
-def _of_gangs(reason: str) -> Mapping[AccessName, Runs]:
+def _of_gangs(reason: str) -> Mapping[AccessName, RunRules]:
     return {access.name: _in_gangs(reason) for access in (PASSES, BOOSTING)} | {ROUNDS.name: _STAYS_WHOLE}
 
 
-_NEVER_AVERAGED = Runs(
+_NEVER_AVERAGED = RunRules(
     (), "only models that are trained batch by batch can learn apart from each other and be averaged"
 )
-_AVERAGED: Mapping[AccessName, Runs] = {access.name: _NEVER_AVERAGED for access in (SUMS, BOOSTING, ROUNDS)} | {
-    PASSES.name: Runs(own_models=True, means=True)
+_AVERAGED: Mapping[AccessName, RunRules] = {access.name: _NEVER_AVERAGED for access in (SUMS, BOOSTING, ROUNDS)} | {
+    PASSES.name: RunRules(own_models=True, means=True)
 }
-_NEVER_HOPS = Runs((), "only what trains batch by batch can go from worker to worker between batches")
-_NO_ROUNDS = Runs((), "only what trains one block of columns after the other goes by such rounds")
-_STAYS_WHOLE = Runs((), "each of its rounds takes what the one before made of all rows of a group, on one worker")
+_NEVER_HOPS = RunRules((), "only what trains batch by batch can go from worker to worker between batches")
+_NO_ROUNDS = RunRules((), "only what trains one block of columns after the other goes by such rounds")
+_STAYS_WHOLE = RunRules((), "each of its rounds takes what the one before made of all rows of a group, on one worker")
 OPERATORS: Mapping[str, Declaration] = MappingProxyType(
     {
         GroupTaskParallel.name: Declaration(
@@ -101,9 +103,10 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
                 SUMS.name: _NEVER_HOPS,
                 BOOSTING.name: _NEVER_HOPS,
                 ROUNDS.name: _NEVER_HOPS,
-                PASSES.name: Runs(own_models=True),
+                PASSES.name: RunRules(own_models=True),
             },
             models_depend_on="the order in which they see the rows",
+            options=("scheduler", "replicas", "replay"),
         ),
         Averaging.name: Declaration(
             Averaging,
@@ -112,6 +115,7 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
             divides=True,
             steady=True,
             closed_form=closed_forms.averaging,
+            options=("partitions", "reduce", "send", "sync", "outer_momentum"),
         ),
         ParameterServer.name: Declaration(
             ParameterServer,
@@ -119,6 +123,7 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
             models_depend_on="the number of partitions and the order of their pushes",
             divides=True,
             closed_form=closed_forms.parameter_server,
+            options=("partitions", "sync", "staleness", "replay"),
         ),
         CoordinateDescent.name: Declaration(
             CoordinateDescent,
@@ -134,6 +139,14 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
         Switching.name: Declaration(
             Switching, _of_gangs("it ends in data parallelism, whose workers are processes"), divides=True
         ),
+    }
+)
+#: The options that only some operators have, with these.
+OWNERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        option: tuple(name for name, other in OPERATORS.items() if option in other.options)
+        for declared in OPERATORS.values()
+        for option in declared.options
     }
 )
 #: Operators that run a unit as a whole.

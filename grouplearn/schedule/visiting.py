@@ -1,7 +1,7 @@
-"""The order in which sequential learners visit blocks: as they are numbered, whoever trains a pack and whatever is beside it.
+"""The order in which sequential learners visit blocks: by their numbers, whichever worker trains a pack, and beside what.
 
-A pass begins at block 0. Were packs to begin apart from each other, a model would depend on how many packs its group has:
-on a memory limit, on the units that a resumed run has left, on whether its group trains beside others.
+A pass begins at block 0. If packs began at different blocks, a model would depend on how many packs its group has, and so on
+the memory limit, on the units that a resumed run has left, and on whether its group trains beside others.
 """
 
 from __future__ import annotations

@@ -17,10 +17,8 @@ from grouplearn.search.procedure import Procedure
 from grouplearn.search.space import Choices, Dimension
 from grouplearn.search.tpe import Tpe
 
-#: What OVER may be followed by: searches that list all configurations first, and procedures that learn from results.
-ONE_SHOT = ("grid", "random")
+#: What OVER may be followed by besides GRID and RANDOM, which list all configurations first: they learn from results.
 PROCEDURES = ("hyperband", "asha", "pbt", "tpe")
-METHODS = (*ONE_SHOT, *PROCEDURES)
 #: The least part of the rows that a rung trains on, as a number of such parts.
 MOST_PARTS = 27
 

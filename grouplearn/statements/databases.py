@@ -14,7 +14,7 @@ import duckdb
 from grouplearn import sqltext
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog import models, naming
-from grouplearn.catalog.checks.attached import Attachments, attachments_of
+from grouplearn.catalog.checks.attached import Attachments, attachments_of, in_transaction
 from grouplearn.catalog.checks.tables import SCHEMA
 from grouplearn.catalog.checks.trust import Guard
 from grouplearn.catalog.identities import Identity, identity_at, schemas_of
@@ -233,9 +233,9 @@ class Databases:
             return True
         if self._users is not None:
             return self._users
-        # Outside of one each statement has an id of its own (a BEGIN that fails would abort the user's).
-        first = self.attachments().transaction
-        users = self.rows("SELECT txid_current()") == [(first,)]
+        users = in_transaction(
+            self._connection, self.attachments().transaction
+        )  # a BEGIN that fails would abort the user's
         self._users = users if self._in_statement else None
         return users
 

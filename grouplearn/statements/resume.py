@@ -36,7 +36,7 @@ from grouplearn.search.procedures import SearchPlan
 from grouplearn.statements import answers
 from grouplearn.statements.context import StatementContext
 from grouplearn.statements.workflow import durable, training
-from grouplearn.statements.workflow.durable import Manifest, UnfinishedRun, Unreadable
+from grouplearn.statements.workflow.durable import Manifest, UnfinishedRun, UnreadableRun
 from grouplearn.statements.workflow.finishing import finish, is_stored
 from grouplearn.statements.workflow.scheduled import Attendance, Scheduled
 from grouplearn.statements.workflow.trial_control import IN_TRAINING, Journal, TrialControl
@@ -84,7 +84,7 @@ def is_durable(physical: PhysicalPlan, database: str | None, checker: SqlChecker
 
     ``closed``: why that directory may not be used.
     """
-    asked = physical.bound.options.durable
+    asked = physical.bound.options.placement.durable
     options = physical.bound.statement.options
     span = next((option.value.span for option in options if option.name.value.casefold() == "durable"), None)
     if asked and database is None:
@@ -140,7 +140,7 @@ def _manifest(
         replaces=physical.bound.statement.replace,
         replaced=beginning.replaced,
         validated=physical.bound.holdout.kind != "none",
-        within=physical.bound.options.within,
+        within=physical.bound.options.training.within,
         began=beginning.at,
         search=physical.bound.search,
         sums=(),
@@ -342,7 +342,7 @@ def show(at: StatementContext, checker: SqlChecker) -> str:
     return answers.typed(_RUN_COLUMNS, [*map(_unreadable_row, durable.unreadable(database)), *rows])
 
 
-def _unreadable_row(run: Unreadable) -> tuple[Any, ...]:
+def _unreadable_row(run: UnreadableRun) -> tuple[Any, ...]:
     return (run.id, None, run.flaw, None, None, None, _utc(run.began), run.n_bytes)
 
 
@@ -366,7 +366,7 @@ def drop(statement: DropRun, database: str | None, checker: SqlChecker) -> str:
     if wanted is None:
         raise checker.error("the id of a run is NULL", statement.run.span, "SHOW RUNS lists them.")
     database = looked_in(database, checker, statement.run.span)
-    found: list[UnfinishedRun | Unreadable] = (
+    found: list[UnfinishedRun | UnreadableRun] = (
         [*durable.unreadable(database), *durable.runs(database)] if database else []
     )
     known = {run.id: run for run in found}

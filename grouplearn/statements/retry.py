@@ -82,7 +82,7 @@ class _Retry:
         with RunDirectory.beside(at.databases.file(location.catalog), self.checker.outside.refusal) as directory:
             with at.databases.transaction():
                 bound = self._bound()
-                limit = bound.options.memory_limit
+                limit = bound.options.placement.memory_limit
                 with database_within(at.connection, limit, at.settings):
                     everything = self._planned(bound)
                     numbers = self._numbers(everything.stats)
@@ -134,8 +134,8 @@ class _Retry:
             )
             raise self._refusal(message, "TRAIN OR REPLACE MODEL ... REFIT trains all of it.")
         given = {**self.given, **self._as_before(bound)}
-        given = {**given, "executor": self._executor(bound, given.get("operator", bound.options.operator))}
-        return replace(bound, options=replace(bound.options, **given, durable=False, replay=None))
+        given = {**given, "executor": self._executor(bound, given.get("operator", bound.options.placement.operator))}
+        return replace(bound, options=bound.options.changed({**given, "durable": False, "replay": None}))
 
     def _refuse_other_names(self, train: TrainModel) -> None:
         """Raise where an unqualified name of the statement is another table, view, macro or type than when it was trained."""
@@ -180,7 +180,7 @@ class _Retry:
 
     def _executor(self, bound: BoundTrain, operator: str) -> str:
         """Return where the trials train, which the stored statement does not decide; raise where they cannot."""
-        executor = executor_again(bound.options.executor, self.given, self.at.settings)
+        executor = executor_again(bound.options.placement.executor, self.given, self.at.settings)
         refusal = legality.refusal(operator, bound.learner, executor)
         if refusal:
             raise self._refusal(refusal, legality.remedy(operator, bound.learner))

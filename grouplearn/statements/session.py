@@ -9,30 +9,22 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import duckdb
 
-from grouplearn.catalog.asking import Settings, asking_for, look_again
+from grouplearn.catalog.asking import Settings, asking_for, look_again, may_change_names
 from grouplearn.prediction import functions
 
 if TYPE_CHECKING:
-    from grouplearn.bind.sql.checker import SqlChecker
-    from grouplearn.catalog.checks.trust import Guard
     from grouplearn.parser.clauses.binding import Parameters
     from grouplearn.parser.statements import Nested, OurStatement, PlanFormat, Sql
-    from grouplearn.statements.context import StatementContext
     from grouplearn.statements.databases import Databases
     from grouplearn.train.job import Progress
 
-#: First words of DuckDB's statements that answer with rows, and of those that may change something: these are explained, not
-#: run, to see what is wrong with them.
-_QUERIES = ("FROM", "SELECT")
-_CHANGES = ("WITH", "CREATE", "INSERT", "COPY", "UPDATE", "DELETE", "MERGE")
-
 
 class Session:
-    """Carries out our statements on one DuckDB connection.
+    """Our statements on one DuckDB connection: what they share, and how each is interrupted; ``answering`` carries them out.
 
     The database is touched only by SQL on that connection, so temporary tables, uncommitted rows, transactions and the
     search path are the user's own.
@@ -59,85 +51,39 @@ class Session:
 
     @cached_property
     def _databases(self) -> Databases:
+        from grouplearn.prediction.prediction import predictor_for
         from grouplearn.statements.databases import Databases
 
-        return Databases(self._connection, self._guard)
-
-    @property
-    def _guard(self) -> Guard:
-        from grouplearn.prediction.prediction import predictor_for
-
-        return predictor_for(self._connection).guard
+        return Databases(self._connection, predictor_for(self._connection).guard)
 
     def answer(self, statement: OurStatement, text: str, parameters: Parameters = None) -> str:
         """Carry out ``statement`` (parsed from ``text``) and return a SELECT whose rows are its result.
 
         For a statement of DuckDB's with ours inside, that is the statement with queries in their places.
         """
-        return _joined(self._carried_out(statement, text, parameters))
+        from grouplearn.statements.answering import joined
+
+        return joined(self._carried_out(statement, text, parameters))
 
     def answers(self, statement: Nested, text: str, parameters: Parameters = None) -> list[str]:
         """Return ``answer``, and after it the queries that are in the places of ours."""
+        from grouplearn.statements.answering import joined
+
         pieces = self._carried_out(statement, text, parameters)
-        return [_joined(pieces), *(piece for piece in pieces if isinstance(piece, str))]
+        return [joined(pieces), *(piece for piece in pieces if isinstance(piece, str))]
 
     def _carried_out(self, statement: OurStatement, text: str, parameters: Parameters) -> Sequence[str | Sql]:
-        from grouplearn.bind.sql.checker import SqlChecker
-        from grouplearn.data.memory import ran_out, rare_collections
-        from grouplearn.errors import OutOfMemory, as_database_errors
-        from grouplearn.interrupting import heard
-        from grouplearn.parser.clauses.binding import bind_parameters
-        from grouplearn.parser.statements import Nested, SetOption
-        from grouplearn.statements.workflow.finishing import tidy
-
-        try:
-            with as_database_errors(), heard(self._cancelled.is_set), rare_collections(), self._databases.statement():
-                if not isinstance(statement, SetOption):
-                    self._guard.refuse_hidden(self._connection, self._databases.attachments())
-                tidy(self._connection, self._databases.attachments)
-                if "getvariable" in text.casefold():
-                    self.expect_variables()
-                bound, checker = bind_parameters(statement, parameters), SqlChecker(self._connection, text)
-                if isinstance(bound, Nested):
-                    return self._pieces(bound, checker)
-                return [self._answer(bound, checker)]
-        except (MemoryError, RuntimeError, OSError) as error:
-            if not ran_out(error):
-                raise
-            hint = "SET threads and SET memory_limit leave more to others than DuckDB."
-            raise OutOfMemory("the process ran out of memory; nothing was stored", hint=hint) from None
-
-    def _answer(self, statement: Any, checker: SqlChecker) -> str:
-        from grouplearn.parser.statements import Nested
-        from grouplearn.statements.handlers import HANDLERS
-
-        if isinstance(statement, Nested):
-            return _joined(self._pieces(statement, checker))
-        return HANDLERS[type(statement)](statement, checker, self._workplace())
-
-    def _pieces(self, statement: Nested, checker: SqlChecker) -> list[str | Sql]:
-        """Return the statement with queries in the places of ours; DuckDB's errors have their places in the user's text."""
-        from grouplearn.parser.statements import Sql
-
-        pieces = [part if isinstance(part, Sql) else f"{self._answer(part, checker)}\n" for part in statement.parts]
-        begun = _joined(pieces).lstrip("( \n").upper()
-        if begun.startswith(_QUERIES):
-            checker.describe(*pieces)
-        elif begun.startswith(_CHANGES):
-            checker.rows("EXPLAIN", *pieces)
-        return pieces
-
-    def _workplace(self) -> StatementContext:
+        from grouplearn.statements.answering import carry_out
         from grouplearn.statements.context import StatementContext
 
         def leaves() -> None:
             self._left = True
 
         cancelled = self._cancelled.is_set
-        databases = self._databases
-        return StatementContext(
-            self._connection, databases, self._settings, self._progress, cancelled, self.plan_format, leaves
+        at = StatementContext(
+            self._connection, self._databases, self._settings, self._progress, cancelled, self.plan_format, leaves
         )
+        return carry_out(statement, text, parameters, at)
 
     def settle(self) -> None:
         """Remove what durable runs have left in a transaction that has been committed since."""
@@ -149,9 +95,10 @@ class Session:
                 tidy(other, lambda: attachments_of(other))
 
     def notice(self, text: str) -> None:
-        """Take note of SQL that has run on the connection and may have changed what names mean, temporary macros among them."""
-        functions.notice(self._connection, text)
-        look_again(text)
+        """Take note of SQL that has run on the connection and may have changed what names mean, temporary macros too."""
+        if may_change_names(text):
+            functions.notice(self._connection, text)
+            look_again(text)
 
     def expect_variables(self, text: str = "") -> None:
         """Let ``predict`` know the variables of the connection, and those that SQL is about to set on it."""
@@ -176,7 +123,3 @@ class Session:
         with suppress(duckdb.Error):  # the connection may be closed already
             self.settle()
         functions.release(self._connection)
-
-
-def _joined(pieces: Sequence[str | Sql]) -> str:
-    return "\n".join(piece if isinstance(piece, str) else piece.text for piece in pieces)

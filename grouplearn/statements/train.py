@@ -132,7 +132,7 @@ class _Training:
     def _read(self, place: _Place, directory: RunDirectory) -> _Read:
         at, checker, statement = self._at, self._checker, self._statement
         bound = bind(checker, statement, place.catalog, place.schema, at.settings)
-        limit = bound.options.memory_limit
+        limit = bound.options.placement.memory_limit
         with database_within(at.connection, limit, at.settings):
             physical = planning.planned(at.connection, checker, bound)
             refuse_nothing(checker, bound, physical.stats.groups)

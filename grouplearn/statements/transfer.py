@@ -89,7 +89,7 @@ def import_model(statement: ImportModel, checker: SqlChecker, at: StatementConte
     return answers.notice(f"model {name} is imported: {count} group{'' if count == 1 else 's'}")
 
 
-def _exists(statement: ImportModel, conflict: store.Conflict, checker: SqlChecker) -> Error:
+def _exists(statement: ImportModel, conflict: store.NameTaken, checker: SqlChecker) -> Error:
     written = checker.text[statement.name.span.start : statement.name.span.end]
     hint = f"Write IMPORT OR REPLACE MODEL {written} to replace it." if conflict.is_model else "Choose another name."
     return ModelExists(conflict.message, text=checker.text, span=statement.name.span, hint=hint)

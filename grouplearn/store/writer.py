@@ -49,7 +49,7 @@ _Objects = list[tuple[Literal["table", "view", "macro"], str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class NameTaken:
     """An object that stands where a model would go."""
 
     kind: Literal["model", "table", "view", "macro", "function", "schema"]
@@ -76,16 +76,16 @@ def exists(
     *,
     replace: bool = False,
     suffixes: Collection[str] = views.COMMON,
-) -> Conflict | None:
+) -> NameTaken | None:
     """Return what stands where the model and its objects would go, or None; with ``replace`` the model itself may.
 
     ``suffixes`` are those of the views that it will have.
     """
     model = identity_at(con, catalog, schema, name)
     if model is not None and not replace:
-        return Conflict("model", model.location.name)
+        return NameTaken("model", model.location.name)
     if folded(schema) == SCHEMA:
-        return Conflict("schema", schema)
+        return NameTaken("schema", schema)
     return _in_the_way(name, model, _objects(con, catalog, schema, name), suffixes)
 
 
@@ -99,16 +99,16 @@ def seems_untouched(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, n
     return all(comment.startswith(views.COMMENTS[suffix]) for suffix, comment in found)
 
 
-def _in_the_way(name: str, model: Identity | None, objects: _Objects, suffixes: Collection[str]) -> Conflict | None:
+def _in_the_way(name: str, model: Identity | None, objects: _Objects, suffixes: Collection[str]) -> NameTaken | None:
     """Return what stands where the model's objects would go and is not of ``model``, or a function that they would hide."""
     free = {folded(f"{name}{suffix}") for suffix in views.SUFFIXES if suffix not in suffixes}
     if folded(name) == SCHEMA:  # its macro would hide the function that predicts
-        return Conflict("function", f"{SCHEMA}_predict")
+        return NameTaken("function", f"{SCHEMA}_predict")
     for kind, found, sql in objects:
         if (kind == "macro") != (folded(found) == folded(f"{name}_predict")) or folded(found) in free:
             continue
         if model is None or model.id not in sql:
-            return Conflict(kind, found)
+            return NameTaken(kind, found)
     return None
 
 
@@ -177,7 +177,7 @@ def write(
     model = _identity(identity)
     before = identity_at(con, catalog, definition.schema, definition.name)
     if before is not None and not replace:
-        raise ModelExists(Conflict("model", before.location.name).message)
+        raise ModelExists(NameTaken("model", before.location.name).message)
     objects = _objects(con, catalog, definition.schema, definition.name)
     conflict = _in_the_way(definition.name, before, objects, views.suffixes(definition))
     if conflict is not None:

@@ -1,4 +1,4 @@
-"""Steps of rounds: what one partition hands over, the mean of a part of what all partitions do, and a model of all parts."""
+"""Steps of model averaging: a partition's model or gradient, the mean of one part over all partitions, a model of all parts."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def _moved(pack: Pack, before: ModelPart, found: ModelPart, step: Step) -> Model
     moved, velocity = dict(tensors), {}
     for name in learner.parameters:
         if name in tensors:
-            push = averaging.Push(step.averages.momentum, before.velocity.get(name))
+            push = averaging.Momentum(step.averages.momentum, before.velocity.get(name))
             moved[name], velocity[name] = averaging.pushed(start[name], tensors[name], push, done)
     return replace(found, tensors=moved, done=done, velocity=velocity)
 

@@ -1,7 +1,8 @@
-"""Steps of a learner in rounds whose group is split: sums of cells, parts of what becomes of columns, and the end of an epoch.
+"""Steps of a learner in rounds whose group is split: sums of cells, the reduction of some columns, the end of an epoch.
 
-A worker keeps how far the state of a unit has come, and what the learner remembers of its cells: from round to round it takes
-only the parts that the last one made. What it lacks it makes from the state after the last epoch and the parts made since.
+From round to round a worker remembers how far the state of a unit has come, and what the learner keeps of each cell, so that
+it takes only the parts that the last round made. A worker that is new to a unit begins with the state after the last epoch,
+and takes the parts of all rounds since.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class Reached:
 
 
 @dataclass(frozen=True, slots=True)
-class Rounds:
+class RoundStep:
     """A step of a pack that trains in rounds, on what the worker has ``reached``; ``cells`` are all of the group with rows."""
 
     pack: Pack

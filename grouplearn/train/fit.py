@@ -40,7 +40,7 @@ from grouplearn.train.pack import (
     settle,
     waited_values,
 )
-from grouplearn.train.rounds import Rounds
+from grouplearn.train.rounds import LocalRounds
 
 #: Values, of every model, that rounds go through between two looks at what the run wishes: some tenths of a second.
 _GONE_THROUGH = 1 << 24
@@ -159,7 +159,7 @@ def _fit_rounds(pack: Pack) -> Training:
     """Many epochs are one call where nobody looks at each."""
     training = begin(pack)
     learner, problem = cast(RoundsLearner, pack.learner), pack.prepared.problem
-    rounds = Rounds(learner, problem, pack.configs, pack.check)
+    rounds = LocalRounds(learner, problem, pack.configs, pack.check)
     if not has_more(pack, training):
         return training
     cells = rounds.cells(training.state, pack.prepared.train.read())

@@ -1,4 +1,4 @@
-"""All folds of small and large groups in one pass: a model needs moments only, and a fold's are merged from the other folds'."""
+"""All folds of a group in one pass over its rows: each has moments of its own, and trains on the sum of the others'."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def _train_folds(
     try:
         if prepared is not None:
             with np.errstate(all="ignore"):
-                solved, valid = solve_folds(learner, table.configs, prepared, job.measured)
+                solved, valid = solve_folds(learner, table.configs, prepared, job.target.measured)
             others = (*others, *table.add_folded(prepared, solved, valid))
             report((1 + unit.folds) * solved.epochs.size)
     except Interrupted:  # raised inside a thread that does not look up
@@ -120,7 +120,7 @@ class _Table:
 
     def __post_init__(self) -> None:
         shape = len(self.unit.groups), len(self.unit.configs)
-        names = self.job.measured
+        names = self.job.target.measured
         self.configs = tuple(self.job.configs[number] for number in self.unit.configs)
         self.facts: list[GroupFacts | None] = [None] * shape[0]
         self.epochs = np.zeros(shape, dtype=np.int32)
@@ -138,7 +138,7 @@ class _Table:
         """Take the models of a stack and measure them; return the places of groups some of whose models diverged."""
         stack, solved, broken = _parted(stack, solved, solved.sound)
         train, valid = self._measured(stack, solved)
-        if not self.job.task.has_classes:  # what overflows is no model, either
+        if not self.job.target.task.has_classes:  # what overflows is no model, either
             kept = ~_beyond([*train.values(), *valid.values()], len(stack.members))
             stack, solved, more = _parted(stack, solved, kept)
             train, valid = ({name: each[kept] for name, each in found.items()} for found in (train, valid))
@@ -201,7 +201,7 @@ class _Table:
         learner = cast(StackLearner, self.job.trainer)
 
         def of(rows: Stack) -> Metrics:
-            return learner.measure(stack.problem, self.configs, rows, solved, self.job.measured)
+            return learner.measure(stack.problem, self.configs, rows, solved, self.job.target.measured)
 
         with np.errstate(all="ignore"):
             train = of(replace(stack.train, weight=stack.row_weight)) if self.train and stack.members else {}

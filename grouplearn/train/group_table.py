@@ -1,4 +1,4 @@
-"""Groups as columns: a hundred thousand of them are a few arrays, and not as many objects, when they are sent."""
+"""Groups as columns: a hundred thousand of them are sent as a few arrays, and not as as many objects."""
 
 from __future__ import annotations
 

@@ -12,6 +12,8 @@ import numpy as np
 
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoders import FittedItem
+from grouplearn.data.files.plain import IF_OTHER, inline
+from grouplearn.data.shard import BLOCK_ROWS
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
@@ -43,46 +45,15 @@ class Carried:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """Everything a worker needs to train any unit of one TRAIN: it never sees the database.
+class TrainingTarget:
+    """What is predicted, and the metrics of every trial: those in ``metrics``, or else the usual ones of the task.
 
-    ``fitted`` holds the items with ``scope = 'all'``, fitted before the run. ``folds`` is 0 without VALIDATE FOLDS.
-    Unless it ``holds_out`` rows, all of them train.
-    ``null_label``: what a row without a label does: ``skip`` (it is left out), or ``error`` (its group fails).
-    ``class_weight``: None, ``'balanced'``, or weights by class number. ``own`` is the learner that the
-    statement was bound with where it is not built in; ``label_length`` that of labels that are arrays.
-
-    A round of a search: trials (group, config) in ``starts`` go on from there, a unit in ``goals`` trains until its configs
-    have had that many epochs, and with ``carries`` results bring what trials go on from; or trials train on the ``share`` of
-    their training rows. From ``deadline`` (seconds as
-    ``time.time`` counts them) on no epoch begins: trials stop with what they have reached. ``states`` is the directory that
-    keeps how far units have come, None for nowhere. ``metrics`` are those of every trial, where they are not the usual ones.
+    ``label_length`` is that of labels that are arrays. ``metric`` tells which trial is the best.
     """
 
-    learner: str
     task: Task
-    configs: tuple[Config, ...]
-    items: tuple[Item, ...]
-    groups: tuple[Group, ...]
-    dataset: Dataset
     metric: str
-    seed: int = 0
-    epochs: int = 1
-    patience: int | None = None
-    folds: int = 0
-    holds_out: bool = True
-    min_rows: int = 1
-    null_label: Literal["skip", "error"] = "skip"
-    class_weight: Literal["balanced"] | Mapping[int, float] | None = None
-    fitted: Mapping[int, FittedItem] = field(default_factory=dict)
-    starts: Mapping[tuple[int, int], Carried] = field(default_factory=dict)
-    goals: Mapping[int, int] = field(default_factory=dict)
-    carries: bool = False
-    share: float = 1.0
-    deadline: float | None = None
-    own: Learner | None = None
     label_length: int = 1
-    states: str | None = None
     metrics: tuple[str, ...] = ()
 
     @property
@@ -90,14 +61,81 @@ class Job:
         """The metrics of every trial."""
         return self.metrics or metrics_for(self.task, self.label_length > 1, self.metric)
 
-    @property
-    def trainer(self) -> Learner:
-        """The learner itself: another process may not have registered it."""
-        return registry.way(self.learner, self.configs) if self.own is None else self.own
+
+@dataclass(frozen=True, slots=True)
+class RowRules:
+    """Which rows of a group train. ``folds`` is 0 without VALIDATE FOLDS; unless it ``holds_out`` rows, all of them train.
+
+    ``min_rows``: a group of fewer fails. ``null_label``: what a row without a label does: ``skip`` (it is left out), or
+    ``error`` (its group fails). ``class_weight``: None, ``'balanced'``, or weights by class number.
+    """
+
+    folds: int = 0
+    holds_out: bool = True
+    min_rows: int = 1
+    null_label: Literal["skip", "error"] = "skip"
+    class_weight: Literal["balanced"] | Mapping[int, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingLimits:
+    """How long trials train at most, by which random numbers, and where what they have reached is kept.
+
+    After ``patience`` epochs without a better validation metric a trial stops. From ``deadline`` (seconds as ``time.time``
+    counts them) on no epoch begins: trials stop with what they have reached. ``states`` is the directory that keeps how far
+    units have come, None for nowhere.
+    """
+
+    seed: int = 0
+    epochs: int = 1
+    patience: int | None = None
+    deadline: float | None = None
+    states: str | None = None
 
     def expired(self) -> bool:
         """Whether the time is up."""
         return self.deadline is not None and time.time() >= self.deadline
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRound:
+    """A round of a search: trials (group, config) in ``starts`` go on from there.
+
+    A unit in ``goals`` trains until its configs have had that many epochs, and with ``carries`` results bring what trials go
+    on from; or trials train on the ``share`` of their training rows.
+    """
+
+    starts: Mapping[tuple[int, int], Carried] = field(default_factory=dict)
+    goals: Mapping[int, int] = field(default_factory=dict)
+    carries: bool = False
+    share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Everything a worker needs to train any unit of one TRAIN: it never sees the database.
+
+    ``fitted`` holds the items with ``scope = 'all'``, fitted before the run. ``own`` is the learner that the statement was
+    bound with where it is not built in. A block of a group has ``block_rows`` rows, or fewer where they are wide.
+    """
+
+    learner: str
+    configs: tuple[Config, ...]
+    items: tuple[Item, ...]
+    groups: tuple[Group, ...]
+    dataset: Dataset
+    target: TrainingTarget = field(metadata=inline(TrainingTarget))
+    rules: RowRules = field(default=RowRules(), metadata=inline(RowRules))
+    training: TrainingLimits = field(default=TrainingLimits(), metadata=inline(TrainingLimits))
+    round: SearchRound = field(default_factory=SearchRound, metadata=inline(SearchRound))
+    fitted: Mapping[int, FittedItem] = field(default_factory=dict)
+    own: Learner | None = None
+    block_rows: int = field(default=BLOCK_ROWS, metadata=IF_OTHER)
+
+    @property
+    def trainer(self) -> Learner:
+        """The learner itself: another process may not have registered it."""
+        return registry.way(self.learner, self.configs) if self.own is None else self.own
 
 
 #: Why a trial that was stopped has no model, or none that was compared with others.

@@ -1,7 +1,7 @@
 """A pack in training: what its configs have reached, curves, the metric on held-out rows, early stopping.
 
-The validation metric after an epoch comes from a pass over held-out rows; where rows are split that pass is made together with
-the next epoch's, so the points of curves wait for it.
+The validation metric after an epoch comes from a pass over held-out rows. Where rows are split between workers, that pass is
+made together with the next epoch's, so the last point of a curve has no metric until then.
 """
 
 from __future__ import annotations

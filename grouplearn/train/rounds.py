@@ -1,4 +1,4 @@
-"""Rounds over a whole group: work on every cell, sums merged, parts reduced and taken.
+"""Rounds over a whole group in this process: work on every cell, merge the sums, reduce them, take the result.
 
 A cell is a run of the group's blocks, cut by the number of blocks alone, so that sums over a cell, and over cells in the fixed
 tree of ``block_sums``, are the same whoever works on which of them.
@@ -32,7 +32,7 @@ class Columns(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Rounds:
+class LocalRounds:
     """A pack's rounds in this process; ``check`` raises Interrupted when the run was cancelled."""
 
     learner: RoundsLearner
@@ -52,14 +52,6 @@ class Rounds:
         """Return the state after the rounds that come before the first epoch."""
         while self.learner.next_round(self.problem, self.configs, state).prepares:
             state = self.after_round(state, cells)
-        return state
-
-    def after_epoch(self, state: State, cells: Sequence[Cell], n_parts: int = 1) -> State:
-        """Return the state after one epoch, round by round, and after what comes before the first."""
-        ends = False
-        while not ends:
-            ends = self.learner.next_round(self.problem, self.configs, state).ends_epoch
-            state = self.after_round(state, cells, n_parts)
         return state
 
     def after_round(self, state: State, cells: Sequence[Cell], n_parts: int = 1) -> State:

@@ -1,4 +1,4 @@
-"""A unit computes on one thread: the limits that keep numerical libraries to it."""
+"""A unit computes on one thread: the limits that numerical libraries are given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of units whose group is split between workers: what each makes of what others made, and the log of them."""
+"""Steps of units whose group is split between workers: what each makes from the products of others, and the record of it."""
 
 from __future__ import annotations
 

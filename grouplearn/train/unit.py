@@ -42,7 +42,7 @@ def train_unit(
     the numerical libraries to one thread.
     """
     started = time.perf_counter()
-    if job.expired():
+    if job.training.expired():
         return UnitResult(unit, tuple(TrialResult(config, "stopped", NOT_BEGUN) for config in unit.configs))
     try:
         # Divergence is told by the numbers, not by warnings.
@@ -119,7 +119,9 @@ def _train(
     cancelled: Callable[[], bool],
 ) -> tuple[TrialResult, ...]:
     """Train the configs ``numbers`` as one pack; if the pack breaks, one by one, so that one config fails alone."""
-    pack = kept(pack_of(job, unit, numbers, prepared, report, cancelled), Checkpointer.of(job.states, unit, numbers))
+    pack = kept(
+        pack_of(job, unit, numbers, prepared, report, cancelled), Checkpointer.of(job.training.states, unit, numbers)
+    )
     started = time.perf_counter()
     try:
         return _finish(pack, numbers, fit_pack(pack), unit.fold == FINAL, started)
@@ -152,9 +154,9 @@ def pack_of(
 ) -> Pack:
     """Return the configs ``numbers`` of a unit as a pack on ``prepared`` rows."""
     configs = tuple(job.configs[number] for number in numbers)
-    if unit.id in job.goals:
-        prepared = replace(prepared, problem=replace(prepared.problem, epochs=job.goals[unit.id]))
-    carried = [job.starts[unit.group, number] for number in numbers if (unit.group, number) in job.starts]
+    if unit.id in job.round.goals:
+        prepared = replace(prepared, problem=replace(prepared.problem, epochs=job.round.goals[unit.id]))
+    carried = [job.round.starts[unit.group, number] for number in numbers if (unit.group, number) in job.round.starts]
     start = combine_trials(carried) if carried else None
     if start is not None and not job.trainer.resumes(prepared.problem, configs, start.state):
         raise ValueError("what was kept of these trials is not what they train: DROP RUN, and TRAIN again")
@@ -162,14 +164,14 @@ def pack_of(
         job.trainer,
         configs,
         prepared,
-        job.metric,
-        job.patience,
+        job.target.metric,
+        job.training.patience,
         report,
         cancelled,
         start,
-        job.carries,
-        job.expired,
-        metrics=job.measured,
+        job.round.carries,
+        job.training.expired,
+        metrics=job.target.measured,
     )
 
 

@@ -10,7 +10,6 @@ import pytest
 
 import grouplearn
 from grouplearn.catalog.schema import VERSION
-from grouplearn.data import shard
 from grouplearn.plan import physical
 
 TRAIN = (
@@ -22,9 +21,7 @@ HASHES = "SELECT count(DISTINCT sha256), count(*) FROM grouplearn.artifacts"
 
 @pytest.fixture
 def con(monkeypatch: pytest.MonkeyPatch) -> Iterator[grouplearn.Connection]:
-    for module in (shard, physical):
-        monkeypatch.setattr(module, "BLOCK_ROWS", 64)
-    monkeypatch.setattr(physical, "SMALL_ROWS", 64)
+    monkeypatch.setattr(physical, "BLOCK_ROWS", 64)
     with grouplearn.connect(progress=False) as connection:
         connection.execute(
             "CREATE TABLE signals AS SELECT (i * 37 % 101) / 20 AS x, (i * 53 % 97) / 20 AS z, x + z > 5 AS y "

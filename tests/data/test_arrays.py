@@ -48,9 +48,9 @@ def test_classes_are_numbered_by_value() -> None:
 
 def test_blocks_of_rows_with_long_arrays_are_shorter() -> None:
     x, picture = Item("x", "numeric", 0), Item("picture", "array", 1, "array", buckets=3 * 32 * 32)
-    assert arrays.block_rows([x]) == BLOCK_ROWS
-    assert arrays.block_rows([x, picture]) == 2**18 // 3072
-    assert arrays.block_rows([Item("huge", "array", 0, "array", buckets=2**20)]) == 32
+    assert arrays.block_rows([x], BLOCK_ROWS) == BLOCK_ROWS
+    assert arrays.block_rows([x, picture], BLOCK_ROWS) == 2**18 // 3072
+    assert arrays.block_rows([Item("huge", "array", 0, "array", buckets=2**20)], BLOCK_ROWS) == 32
 
 
 def test_an_array_is_beside_other_columns_dense_and_sparse() -> None:

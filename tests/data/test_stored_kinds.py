@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import grouplearn
+from grouplearn.data.files.plain import INLINE
 from grouplearn.runtime.ray.supervised import pipe
 from grouplearn.statements.workflow import durable
 from grouplearn.train.results import checkpoints, ledger
@@ -48,9 +49,15 @@ def held(kind: Any) -> Iterator[type]:
 APART = {("Job", "groups"), ("StepAnswer", "product")}
 
 
+def held_inline(kind: type) -> list[dataclasses.Field[Any]]:
+    fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+    return [field for field in fields if INLINE in field.metadata]
+
+
 def lacking(kinds: Iterable[type], apart: Collection[tuple[str, str]] = ()) -> set[tuple[str, str]]:
     """Return fields of ``kinds``, by class and name, that can hold a kind which is not among them."""
     known = set(kinds)
+    known |= {field.metadata[INLINE] for kind in known for field in held_inline(kind)}
     found = set()
     for kind in known:
         if dataclasses.is_dataclass(kind):

@@ -89,12 +89,12 @@ def test_control_c_while_what_carries_statements_out_is_loaded_is_not_forgotten(
         """Presses Ctrl-C where a module is imported for the first time."""
 
         def find_spec(self, name: str, *_: Any) -> None:
-            if name == "grouplearn.statements.workflow.finishing" and self in sys.meta_path:
+            if name == "grouplearn.statements.answering" and self in sys.meta_path:
                 sys.meta_path.remove(self)
                 os.kill(os.getpid(), signal.SIGINT)
                 time.sleep(0.1)
 
-    monkeypatch.delitem(sys.modules, "grouplearn.statements.workflow.finishing", raising=False)
+    monkeypatch.delitem(sys.modules, "grouplearn.statements.answering", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Pressed(), *sys.meta_path])
     with grouplearn.connect(progress=None) as con:
         with pytest.raises(KeyboardInterrupt):

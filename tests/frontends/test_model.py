@@ -20,8 +20,8 @@ from grouplearn.frontends.notebook.model_table import relation_html, rendered
 from grouplearn.frontends.report import command as report_command
 from grouplearn.frontends.report.drawing import (
     GREY,
+    AxisRange,
     Line,
-    Range,
     aligned,
     bars,
     histogram,
@@ -433,9 +433,9 @@ def test_marks_of_an_axis_differ() -> None:
 
 def test_small_curves_share_a_scale_that_one_diverging_group_does_not_flatten() -> None:
     curves = [[(1, 0.5), (15, 0.2)], [(1, 0.4), (9, 0.3)]] * 6
-    assert Range.shared(curves) == Range((1, 0.2), (15, 0.5))
-    assert Range.shared([]) is None
-    wide = Range.shared([*curves, [(1, 0.5), (9, 1e9)]])
+    assert AxisRange.shared(curves) == AxisRange((1, 0.2), (15, 0.5))
+    assert AxisRange.shared([]) is None
+    wide = AxisRange.shared([*curves, [(1, 0.5), (9, 1e9)]])
     assert wide is not None
     assert (wide.high, wide.holds(curves[0]), wide.holds([(9, 1e9)])) == ((15, 0.5), True, False)
     pictures = [lines([Line(curve)], "", "epoch", "", shared=wide) for curve in (*curves, [(1, 0.5), (9, 1e9)])]

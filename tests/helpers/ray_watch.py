@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -9,6 +11,8 @@ from pathlib import Path
 
 from grouplearn.runtime.ray.supervised.processes import of_session
 from grouplearn.runtime.ray.supervised.supervisor import CHILDREN
+from grouplearn.schedule.messages import Unit
+from helpers.runtime_jobs import Watcher
 
 
 def ray_processes() -> dict[int, bytes]:
@@ -42,3 +46,18 @@ def eventually(true: Callable[[], bool], seconds: float = 10.0) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+class Killer(Watcher):
+    """Kills one of Ray's workers in the middle of a run, twice: after so many epochs, and after as many more."""
+
+    def __init__(self, every: int) -> None:
+        super().__init__()
+        self.every = every
+        self.killed: list[int] = []
+
+    def epochs_done(self, unit: Unit, epochs: int) -> None:
+        super().epochs_done(unit, epochs)
+        if len(self.killed) < 2 and self.epochs > self.every * (len(self.killed) + 1):
+            self.killed.append(max(workers_below()))
+            os.kill(self.killed[-1], signal.SIGKILL)

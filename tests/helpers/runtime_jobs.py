@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,9 @@ from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.problem import Task
 from grouplearn.schedule.messages import Unit
-from grouplearn.train.job import Job, UnitResult
+from grouplearn.train.job import Job, RowRules, SearchRound, TrainingLimits, TrainingTarget, UnitResult
+
+_PARTS = {"target": TrainingTarget, "rules": RowRules, "training": TrainingLimits, "round": SearchRound}
 
 
 class Watcher:
@@ -47,6 +49,22 @@ def dataset(x: Any, y: Any, **parts: Any) -> Dataset:
     )
 
 
+def job_with(**values: Any) -> Job:
+    """Return a job of these values, each of which finds its place in the parts of the job."""
+    parts = {name: part(**_own(part, values)) for name, part in _PARTS.items()}
+    return Job(**values, **parts)
+
+
+def changed(a_job: Job, **values: Any) -> Job:
+    """Return the job with other values, each of which finds its place in the parts of the job."""
+    parts = {name: replace(getattr(a_job, name), **_own(part, values)) for name, part in _PARTS.items()}
+    return replace(a_job, **values, **parts)
+
+
+def _own(part: type, values: dict[str, Any]) -> dict[str, Any]:
+    return {field.name: values.pop(field.name) for field in fields(part) if field.name in values}
+
+
 def job(
     learner: str = "logistic_regression",
     configs: tuple[Config, ...] = ({"l2": 0.1}, {"l2": 10.0}),
@@ -60,7 +78,7 @@ def job(
     x = rng.normal(size=(groups * rows, 3))
     y = (x[:, 0] + rng.normal(size=groups * rows) > 0).astype(float)
     split = np.arange(groups * rows) % 3 == 0
-    return Job(
+    return job_with(
         learner=learner,
         task=Task.BINARY,
         configs=configs,
@@ -85,7 +103,7 @@ def one_group(data: Dataset, task: Task = Task.REGRESSION, **options: Any) -> Jo
         "metric": "rmse" if task is Task.REGRESSION else "log_loss",
         "epochs": 50,
     }
-    return Job(task=task, dataset=data, **defaults | options)
+    return job_with(task=task, dataset=data, **defaults | options)
 
 
 def units(a_job: Job, per_config: bool = False) -> list[Unit]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pytest
@@ -182,7 +183,7 @@ def by_blocks(plan: Plan, x: np.ndarray, weight: np.ndarray, seed: int, block: i
     state: clustering.Tensors = {}
     while not state or (state["phase"] <= clustering.LAST_LOOK).any():
         of_part: list[BlockSums[clustering.Tensors]] = [BlockSums() for _ in range(parts)]
-        merge = clustering.merged if state else plan.merge_surveys
+        merge = clustering.merged if state else partial(clustering.merged_surveys, most=plan.sampled)
         for number in random.permutation(n_blocks).tolist():
             own = slice(number * block, (number + 1) * block)
             given_rows = (x[own], weight[own], number * block)
@@ -220,7 +221,7 @@ def test_a_sample_is_that_of_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = [plan.survey(x[i : i + 70], weight[i : i + 70], i, 9) for i in range(0, 500, 70)]
     left = parts[0]
     for right in parts[1:]:
-        left = plan.merge_surveys(left, right)
+        left = clustering.merged_surveys(left, right, plan.sampled)
     for name, each in whole.items():
         assert each.tobytes() == left[name].tobytes(), name
     draws = [mixed(stream(4, 9, 0, 0) ^ row) >> 11 for row in range(500)]

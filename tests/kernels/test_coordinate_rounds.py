@@ -32,7 +32,7 @@ def rows(loss: kernel.Loss, outputs: int = 1) -> tuple[np.ndarray, np.ndarray, n
     return x, y.get(loss, classes), random.uniform(0.5, 2.0, ROWS)
 
 
-def group(loss: kernel.Loss, configs: int, outputs: int = 1, l1: float = 0.1) -> kernel.Group:
+def group(loss: kernel.Loss, configs: int, outputs: int = 1, l1: float = 0.1) -> kernel.GroupRounds:
     forms = [kernel.ONE_COLUMN, kernel.CODES, kernel.CODES_WITH_VALUES, kernel.RAGGED_WITH_VALUES]
     mean = np.zeros(12)
     mean[0] = 0.25
@@ -40,7 +40,9 @@ def group(loss: kernel.Loss, configs: int, outputs: int = 1, l1: float = 0.1) ->
     each = np.linspace(0.5, 2.0, configs)
     penalties = kernel.Penalties(l1 * each, 0.3 * each, np.full(configs, 1e-9))
     complete = np.array([0, 0, 0, 0])
-    return kernel.Group(kernel.Shape(loss, configs, outputs), cut, complete, np.append(UNIT, 1.0), True, penalties)
+    return kernel.GroupRounds(
+        kernel.Shape(loss, configs, outputs), cut, complete, np.append(UNIT, 1.0), True, penalties
+    )
 
 
 def weights_of(configs: int, outputs: int, seed: int) -> np.ndarray:
@@ -170,12 +172,12 @@ def test_a_survey_counts_columns_and_items() -> None:
         assert found["items"][2].tolist() == [each.sum() for each in odd]
 
 
-def unknown(configs: int, done: np.ndarray | None = None) -> kernel.Progress:
+def unknown(configs: int, done: np.ndarray | None = None) -> kernel.EpochProgress:
     gone = np.zeros(configs, bool) if done is None else done
-    return kernel.Progress(*(np.full(configs, np.nan) for _ in range(3)), gone, np.zeros(configs))
+    return kernel.EpochProgress(*(np.full(configs, np.nan) for _ in range(3)), gone, np.zeros(configs))
 
 
-def in_order(one: kernel.Group) -> kernel.Order:
+def in_order(one: kernel.GroupRounds) -> kernel.Order:
     return kernel.Order(np.arange(one.cut.n_blocks, dtype=np.int64))
 
 
@@ -240,7 +242,7 @@ def test_a_complete_block_and_the_intercept_go_to_the_best_of_both(
 
     def solved(configs: int) -> dict[str, np.ndarray]:
         penalties = kernel.Penalties(*(np.full(configs, each) for each in (l1, l2, 1.0)))
-        one = kernel.Group(kernel.Shape("logistic", configs, 1), cut, np.array([1]), unit, True, penalties)
+        one = kernel.GroupRounds(kernel.Shape("logistic", configs, 1), cut, np.array([1]), unit, True, penalties)
         weights = one.shape.in_lanes(np.tile(np.append(start, 0.5), (configs, 1, 1)))
         sums = np.zeros((10, 1, 1, 2, one.shape.lanes))
         sums[:, 0, 0, 0, :configs], sums[:, 0, 0, 1, :configs] = slope[:, None], bend[:, None]
@@ -275,7 +277,7 @@ def test_without_an_intercept_complete_blocks_are_shifted_against_each_other(l2:
 
     def shifted(intercept: bool) -> dict[str, np.ndarray]:
         penalties = kernel.Penalties(np.zeros(1), np.full(1, l2), np.ones(1))
-        one = kernel.Group(kernel.Shape("squares", 1, 1), cut, complete, unit, intercept, penalties)
+        one = kernel.GroupRounds(kernel.Shape("squares", 1, 1), cut, complete, unit, intercept, penalties)
         weights = one.shape.in_lanes(before)
         one.shift(weights, np.zeros(1))
         return {"weights": one.shape.out_of_lanes(weights)}
@@ -294,7 +296,7 @@ def test_without_an_intercept_complete_blocks_are_shifted_against_each_other(l2:
 def test_weights_of_classes_that_are_zero_stay_so_where_that_costs_least() -> None:
     cut = kernel.Blocks(np.array([0, 1], np.int64), np.array([kernel.ONE_COLUMN], np.int64), np.zeros(1))
     penalties = kernel.Penalties(np.array([1.0]), np.array([0.1]), np.ones(1))
-    one = kernel.Group(kernel.Shape("softmax", 1, 6), cut, np.array([0]), np.ones(2), True, penalties)
+    one = kernel.GroupRounds(kernel.Shape("softmax", 1, 6), cut, np.array([0]), np.ones(2), True, penalties)
     before = np.array([[0.0, 0.0, 0.7, 0.0, -0.2, 1.0], [0.3] * 6]).T[None]
     weights = one.shape.in_lanes(before)
     one.shift(weights, np.zeros(1))
@@ -342,12 +344,17 @@ def test_blocks_are_chosen_by_what_they_gained_a_round_ahead() -> None:
     blocks, scale = 7, np.array([1.0, 5.0, 0.0, 0.1, 3.0, 1e-9, 2.0])
     cut = kernel.Blocks(np.arange(blocks + 1), np.full(blocks, kernel.ONE_COLUMN, np.int64), np.zeros(blocks))
     penalties = kernel.Penalties(np.zeros(1), np.ones(1), np.full(1, 1e-9))
-    one = kernel.Group(kernel.Shape("squares", 1, 1), cut, np.zeros(blocks), np.ones(blocks + 1), False, penalties)
+    one = kernel.GroupRounds(
+        kernel.Shape("squares", 1, 1), cut, np.zeros(blocks), np.ones(blocks + 1), False, penalties
+    )
 
     def orders() -> dict[str, np.ndarray]:
         random = np.random.default_rng(1)
         order = kernel.Order(np.arange(blocks), np.full(blocks, np.inf), np.zeros(blocks, np.int64))
-        plain, progress = Chosen(blocks), kernel.Progress(*(np.full(1, each) for each in (9.0, 9.0, 1.0, False, 0.0)))
+        plain, progress = (
+            Chosen(blocks),
+            kernel.EpochProgress(*(np.full(1, each) for each in (9.0, 9.0, 1.0, False, 0.0))),
+        )
         visited = []
         for _ in range(40):
             for place in range(blocks):
@@ -400,7 +407,7 @@ def test_a_leap_goes_where_moves_lead_as_far_as_the_objective_falls(loss: kernel
         here = shape.in_lanes(now[:configs])
         leap = one.leap(np.stack([shape.in_lanes(each[:configs]) for each in path]), here, done)
         sums = one.measure(cell, here, level, done, leap)
-        many = kernel.Progress(
+        many = kernel.EpochProgress(
             *(np.full(configs, each) for each in (1e9, 1e9, 1.0)), np.arange(configs) == 4, np.ones(configs)
         )
         before, after = one.close(sums, here, lanes, (many, in_order(one)), leap)

@@ -148,7 +148,7 @@ def measured(task: int, outputs: int, parts: int, n: int = 20_000) -> Callable[[
         numbers(1, *([parts] if parts > 1 else []), 12, outputs, 16),
         numbers(1, *([parts] if parts > 1 else []), 12, outputs),
     )
-    classes = metrics.Classes(2 if task >= metrics.BINARY else 0)
+    classes = metrics.ClassCount(2 if task >= metrics.BINARY else 0)
     x = numbers(n, 16)
     return lambda: metrics.of_models(rows, x, models, task, classes, metrics.NAMES)
 
@@ -156,7 +156,7 @@ def measured(task: int, outputs: int, parts: int, n: int = 20_000) -> Callable[[
 def scored() -> Callable[[], object]:
     n = 20_000
     rows, scores = metrics.LabelledRows(np.arange(n) % 2.0, np.ones(n), np.array([0, n])), np.abs(numbers(n, 12, 1))
-    return lambda: metrics.of_scores(rows, scores, metrics.BINARY, metrics.Classes(2), metrics.NAMES)
+    return lambda: metrics.of_scores(rows, scores, metrics.BINARY, metrics.ClassCount(2), metrics.NAMES)
 
 
 def network(n: int = 2_000) -> tuple[networks.Shape, networks.Descent, dict[str, np.ndarray], networks.BlockRows]:
@@ -330,12 +330,14 @@ def descending(call: str) -> Callable[[], object]:
     each = np.linspace(0.1, 1, configs)
     penalties = coordinate_descent.Penalties(each, each, np.full(configs, 1e-9))
     about_columns = cut, np.array([0, 1, 0]), np.ones(x.shape[1] + 1)
-    group = coordinate_descent.Group(shape, *about_columns, True, penalties)
-    free = coordinate_descent.Group(shape, *about_columns, False, replace(penalties, l1=np.zeros(configs)))
+    group = coordinate_descent.GroupRounds(shape, *about_columns, True, penalties)
+    free = coordinate_descent.GroupRounds(shape, *about_columns, False, replace(penalties, l1=np.zeros(configs)))
     cell = coordinate_descent.Cell(x, np.arange(n) % 2.0, ones, cut, shape)
     weights = shape.in_lanes(np.tile(numbers(x.shape[1] + 1), (configs, 1, 1)))
     radius, done = np.full(weights.shape, 1.0), group.lanes_of_done(np.zeros(configs, bool))
-    unknown = coordinate_descent.Progress(*(np.full(configs, np.nan) for _ in range(3)), done[0] > 0, np.zeros(configs))
+    unknown = coordinate_descent.EpochProgress(
+        *(np.full(configs, np.nan) for _ in range(3)), done[0] > 0, np.zeros(configs)
+    )
     about = unknown, coordinate_descent.Order(np.arange(3))
     of_block = np.concatenate([weights[1 : 1 + own], weights[-1:]])
     calls: dict[str, Callable[[], object]] = {
@@ -386,7 +388,7 @@ CALLS = {
     "classes": Call(
         "class_sums",
         lambda: lambda: metrics.class_sums(
-            np.abs(numbers(50_000, 12, 1)), np.zeros(50_000), np.ones(50_000), metrics.Classes(2)
+            np.abs(numbers(50_000, 12, 1)), np.zeros(50_000), np.ones(50_000), metrics.ClassCount(2)
         ),
         6,
     ),

@@ -40,7 +40,7 @@ def models(task: Task, groups: int, configs: int, d: int = 3) -> tuple[np.ndarra
 @pytest.mark.parametrize("sizes", [[9, 1, 0, 40], [300, 257, 2]], ids=str)
 def test_metrics_are_those_of_each_group(task: Task, n_unseen: int, weights: str, sizes: list[int]) -> None:
     x, given = rows(task, sizes, n_unseen, weights)
-    classes = kernel.Classes({Task.BINARY: 2, Task.MULTICLASS: 3}.get(task, 0), n_unseen)
+    classes = kernel.ClassCount({Task.BINARY: 2, Task.MULTICLASS: 3}.get(task, 0), n_unseen)
     weight, intercept = models(task, len(sizes), 11)
     wanted = [name for name in metrics.every_metric(task) if name in kernel.NAMES]
     found = in_every_build(lambda: kernel.of_models(given, x, (weight, intercept), KINDS[task], classes, wanted))
@@ -86,7 +86,7 @@ def test_parts_have_models_of_their_own() -> None:
     weight, intercept = models(Task.BINARY, 2 * 4, 2)
     stacked = weight.reshape(2, 4, 2, 1, 3), intercept.reshape(2, 4, 2, 1)
     wanted = ("log_loss", "auc")
-    classes = kernel.Classes(2)
+    classes = kernel.ClassCount(2)
     found = kernel.of_models(given._replace(part=(part, 3)), x, stacked, kernel.BINARY, classes, wanted)
     for fold in range(3):
         chosen = part == fold
@@ -102,7 +102,7 @@ def test_parts_have_models_of_their_own() -> None:
 def test_exponentials_of_linear_scores_are_measured_as_values() -> None:
     x, given = rows(Task.REGRESSION, [20], 0, "one")
     weight, intercept = models(Task.REGRESSION, 1, 2)
-    found = kernel.of_models(given, x, (weight, intercept), kernel.LOG_VALUES, kernel.Classes(), ("rmse",))["rmse"]
+    found = kernel.of_models(given, x, (weight, intercept), kernel.LOG_VALUES, kernel.ClassCount(), ("rmse",))["rmse"]
     scores = np.exp(linear_model.linear_predictor(x, weight[0], intercept[0]))
     np.testing.assert_allclose(found[0], np.sqrt(((scores[:, :, 0] - given.y[:, None]) ** 2).mean(axis=0)), rtol=1e-13)
 
@@ -111,9 +111,13 @@ def test_exponentials_of_linear_scores_are_measured_as_values() -> None:
 def test_scores_that_are_no_numbers_have_no_metrics_and_cost_the_others_nothing(n: int) -> None:
     _, given = rows(Task.MULTICLASS, [n], 0, "one")
     scores = np.random.default_rng(0).dirichlet(np.ones(3), size=(n, 2))
-    clean = kernel.of_scores(given, scores, kernel.CLASSES, kernel.Classes(3), ("auc", "log_loss", "pr_auc", "brier"))
+    clean = kernel.of_scores(
+        given, scores, kernel.CLASSES, kernel.ClassCount(3), ("auc", "log_loss", "pr_auc", "brier")
+    )
     scores[5, 0, 1] = np.nan
-    found = kernel.of_scores(given, scores, kernel.CLASSES, kernel.Classes(3), ("auc", "log_loss", "pr_auc", "brier"))
+    found = kernel.of_scores(
+        given, scores, kernel.CLASSES, kernel.ClassCount(3), ("auc", "log_loss", "pr_auc", "brier")
+    )
     for name, values in found.items():
         assert np.isnan(values[0, 0]), name
         assert values[0, 1] == clean[name][0, 1], name

@@ -55,7 +55,7 @@ def of_metrics(x: np.ndarray) -> Found:
     random, d = np.random.default_rng(2), x.shape[1]
     models = random.normal(size=(len(SIZES), 3, 5, 2, d)) / 1e3, random.normal(size=(len(SIZES), 3, 5, 2))
     labels = metrics.LabelledRows(random.integers(0, 2, N).astype(float), WEIGHT, START, FOLD)
-    return metrics.of_models(labels, x, models, metrics.CLASSES, metrics.Classes(2), metrics.NAMES)
+    return metrics.of_models(labels, x, models, metrics.CLASSES, metrics.ClassCount(2), metrics.NAMES)
 
 
 def of_products(x: np.ndarray) -> Found:

@@ -12,7 +12,7 @@ import scipy.special
 from builds import in_every_build
 
 from grouplearn.kernels.linear import stochastic_gradient as kernel
-from grouplearn.kernels.linear.stochastic_gradient import LOSSES, Descent, Loss, Models, Rows
+from grouplearn.kernels.linear.stochastic_gradient import LOSSES, BlockRows, Descent, LinearModels, Loss
 from grouplearn.kernels.networks import visiting_order
 
 
@@ -20,19 +20,19 @@ def outputs_of(loss: Loss) -> int:
     return 3 if loss == "softmax" else 1
 
 
-def rows_of(loss: Loss, n: int = 90, columns: int = 11, batch_size: int = 1, kind: str = "sparse") -> Rows:
+def rows_of(loss: Loss, n: int = 90, columns: int = 11, batch_size: int = 1, kind: str = "sparse") -> BlockRows:
     random = np.random.default_rng(4)
     x = random.normal(size=(n, columns)) * (random.random((n, columns)) < 0.4)
     y = {"squared": random.normal(size=n), "softmax": random.integers(0, 3, n), "poisson": random.poisson(2.0, n)}
     labels = np.asarray(y.get(loss, random.integers(0, 2, n)), float)
     as_kind = {"sparse": scipy.sparse.csr_matrix, "single": lambda each: each.astype(np.float32), "double": np.array}
-    return Rows(as_kind[kind](x), labels, random.uniform(0.5, 2, n), visiting_order(1, 0, n), batch_size, 0.8)
+    return BlockRows(as_kind[kind](x), labels, random.uniform(0.5, 2, n), visiting_order(1, 0, n), batch_size, 0.8)
 
 
-def models_of(configs: int, outputs: int, columns: int = 11, owes: bool = True, sums: bool = True) -> Models:
+def models_of(configs: int, outputs: int, columns: int = 11, owes: bool = True, sums: bool = True) -> LinearModels:
     shape = (configs, outputs, columns)
     zeros, of_config = np.zeros(shape), np.zeros(configs)
-    return Models(
+    return LinearModels(
         unscaled=np.random.default_rng(2).normal(size=shape) * 0.1,
         paid=zeros if owes else None,
         beyond=zeros.copy() if sums else None,
@@ -76,7 +76,7 @@ def loss_and_slope(loss: Loss, score: np.ndarray, label: float) -> tuple[float, 
     return float(found[0]), np.array([found[1]])
 
 
-def plain(descent: Descent, c: int, w: np.ndarray, rows: Rows) -> dict[str, np.ndarray]:
+def plain(descent: Descent, c: int, w: np.ndarray, rows: BlockRows) -> dict[str, np.ndarray]:
     """One config (k, d) by the formula: after each batch every weight shrinks, moves, and pays what it owes to l1."""
     x = rows.x.toarray() if scipy.sparse.issparse(rows.x) else rows.x
     b, objective, due, paid = np.zeros(len(w)), 0.0, 0.0, np.zeros_like(w)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import grouplearn
-from grouplearn.learners.contract.averaging import Push, pushed
+from grouplearn.learners.contract.averaging import Momentum, pushed
 
 SQUARES = (4.0, 1.0)
 
@@ -16,7 +16,7 @@ def descended(momentum: float, rounds: int, rate: float) -> np.ndarray:  # type:
     w, velocity = np.array([[3.0, -2.0]]), None
     for _ in range(rounds):
         made = [w - rate * square * (w - goal) for square, goal in zip(SQUARES, (1.0, -1.0), strict=True)]
-        w, velocity = pushed(w, np.mean(made, axis=0), Push(momentum, velocity), np.zeros(1, dtype=bool))
+        w, velocity = pushed(w, np.mean(made, axis=0), Momentum(momentum, velocity), np.zeros(1, dtype=bool))
     return w
 
 
@@ -36,7 +36,7 @@ def test_outer_momentum_is_the_heavy_ball(momentum: float) -> None:
 
 def test_what_is_zero_in_the_mean_and_who_is_done_stay_where_they_are() -> None:
     before, mean = np.array([[1.0, 2.0, 0.0], [1.0, 2.0, 3.0]]), np.array([[0.0, 1.0, 0.0], [1.0, 2.0, 3.0]])
-    push = Push(0.9, np.ones((2, 3)))
+    push = Momentum(0.9, np.ones((2, 3)))
     w, velocity = pushed(before, mean, push, np.array([False, True]))
     np.testing.assert_array_equal(w, [[0.0, 2.0 - 1.0 + 0.9, 0.0], [1.0, 2.0, 3.0]])
     np.testing.assert_array_equal(velocity, [[0.0, 0.9 - 1.0, 0.0], [0.0, 0.0, 0.0]])

@@ -23,7 +23,7 @@ from grouplearn.learners.contract.problem import FeatureBlock, Problem, Task
 from grouplearn.learners.contract.state import State
 from grouplearn.learners.linear.coordinate_descent import learners as by_coordinates
 from grouplearn.learners.linear.coordinate_descent.learner import CoordinateDescentLearner
-from grouplearn.train.rounds import Cell, Rounds
+from grouplearn.train.rounds import Cell, LocalRounds
 
 LINEAR = by_coordinates.LinearRegressionByCoordinates()
 LOGISTIC = by_coordinates.LogisticRegressionByCoordinates()
@@ -71,11 +71,11 @@ def problem_of(kind: str, width: int = WIDTH, items: Any = ITEMS, epochs: int = 
     return Problem(task, width, classes, epochs=epochs, items=tuple(FeatureBlock(*item) for item in items))
 
 
-def whole(problem: Problem, learner: CoordinateDescentLearner, configs: Sequence[Config]) -> Rounds:
-    return Rounds(learner, problem, tuple(configs), lambda: None)
+def whole(problem: Problem, learner: CoordinateDescentLearner, configs: Sequence[Config]) -> LocalRounds:
+    return LocalRounds(learner, problem, tuple(configs), lambda: None)
 
 
-def cells_of(rounds: Rounds, shard: Shard) -> list[Cell]:
+def cells_of(rounds: LocalRounds, shard: Shard) -> list[Cell]:
     return rounds.cells(rounds.learner.init(rounds.problem, rounds.configs), shard)
 
 
@@ -202,7 +202,10 @@ def test_blocks_are_chosen_by_how_much_the_objective_fell() -> None:
     rounds = whole(problem, LINEAR, [config])
     cells = cells_of(rounds, shard)
     state = rounds.prepared(LINEAR.init(problem, [config]), cells)
-    state = rounds.after_epoch(state, cells)
+    ends = False
+    while not ends:
+        ends = LINEAR.next_round(problem, [config], state).ends_epoch
+        state = rounds.after_round(state, cells)
     looked = 0
     for _ in range(3):
         while not LINEAR.next_round(problem, [config], state).ends_epoch:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import sklearn.linear_model as sk
+from helpers.moments import stack_moments
 
 from grouplearn.data.shard import Shard
 from grouplearn.learners.contract.control import Diverged
@@ -171,7 +172,7 @@ def test_a_stack_penalises_columns_beside_dominating_ones():
     rows = [_beside_a_constant(3e6), _beside_a_constant(1e9), _beside_a_large_column(1e8)]
     x, y = (np.stack(each) for each in zip(*rows, strict=True))
     configs = [{"l1": l1, "fit_intercept": False} for l1 in (0.5, 2, 20, 100, 150)]
-    sums = moments.stack_moments(x, y[:, :, None], np.ones(y.shape))
+    sums = stack_moments(x, y[:, :, None], np.ones(y.shape))
     solved = LEARNER.solve_moments(Problem(Task.REGRESSION, 2), configs, sums)
     for group, (each, label) in enumerate(rows):
         alone = fit(Shard(each, label, np.ones(100)), configs).tensors["weights"]
@@ -345,7 +346,7 @@ def test_what_has_something_left_to_gain_has_not_converged(monkeypatch):
     for features in (x, scipy.sparse.csr_array(np.where(np.abs(x) > 0.1, x, 0.0))):
         state = fit(Shard(features, y, np.ones(50)), configs)
         assert state.done.tolist() == [False, True, True]
-    sums = moments.stack_moments(x[None], y[None, :, None], np.ones((1, 50)))
+    sums = stack_moments(x[None], y[None, :, None], np.ones((1, 50)))
     solved = LEARNER.solve_moments(Problem(Task.REGRESSION, 60), configs, sums)
     assert solved.converged.tolist() == [[False, True, True]]
 

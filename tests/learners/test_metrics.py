@@ -170,7 +170,7 @@ def test_of_two_classes_a_third_is_one_of_the_rest():
         )
         np.testing.assert_allclose(found["brier"][config], sk.brier_score_loss(y == 1, chances, sample_weight=weight))
     rows = kernel.LabelledRows(y, weight, np.array([0, len(y)]))
-    classes = kernel.Classes(2, 1)
+    classes = kernel.ClassCount(2, 1)
     side_by_side = kernel.of_scores(rows, scores, kernel.BINARY, classes, every_metric(Task.BINARY))
     for name, values in side_by_side.items():
         np.testing.assert_allclose(values[0], found[name], err_msg=name)
@@ -306,7 +306,7 @@ def test_r2_of_a_label_that_is_constant_but_for_rounding(rows, other, predicted,
     for weights in (weight, np.ones(700), weight * (np.arange(700) % 2)):
         np.testing.assert_array_equal(in_parts(Task.REGRESSION, scores, y, weights, rows)["r2"], expected)
         group = kernel.LabelledRows(y, weights, np.array([0, len(y)]))
-        found = kernel.of_scores(group, scores, kernel.VALUES, kernel.Classes(), ("r2",))["r2"]
+        found = kernel.of_scores(group, scores, kernel.VALUES, kernel.ClassCount(), ("r2",))["r2"]
         np.testing.assert_array_equal(found, expected)
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers.moments import stack_moments
 from sklearn.decomposition import PCA
 
 from grouplearn.kernels import projections
@@ -100,7 +101,7 @@ def test_what_is_refused() -> None:
 def test_many_groups_are_as_each_alone() -> None:
     x = np.stack([rows(30, 4, seed) for seed in range(5)])
     x[2, :, 1] = 3.0
-    together = principal_components.fit(moments.stack_moments(x, np.zeros((5, 30, 1)), np.ones((5, 30))))
+    together = principal_components.fit(stack_moments(x, np.zeros((5, 30, 1)), np.ones((5, 30))))
     for group in range(5):
         alone = principal_components.fit_one(moments_of(x[group]))
         for name, each in alone._asdict().items():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.special
 import sklearn.linear_model as sk
+from helpers.moments import stack_moments
 
 from grouplearn.data.shard import Shard, Stack
 from grouplearn.learners.contract.control import Interrupted
@@ -274,7 +275,7 @@ def rows_of_folds(n_groups: int, n_folds: int, n: int = 12) -> Folds:
 
 def test_ridge_of_every_fold_comes_from_the_moments_of_one_pass():
     stack, n_groups, n_folds = rows_of_folds(3, 4), 3, 4
-    sums = moments.stack_moments(stack.x, stack.y[:, :, None], np.maximum(stack.weight, 1e-300))
+    sums = stack_moments(stack.x, stack.y[:, :, None], np.maximum(stack.weight, 1e-300))
     sums = {name: value.reshape(n_groups, n_folds, *value.shape[1:]) for name, value in sums.items()}
     sums["total"] = stack.weight.sum(axis=1).reshape(n_groups, n_folds)
     configs = [{"l2": 0.1}, {"l2": 30.0}, {"l2": 1.0, "fit_intercept": False}, {"l1": 5.0}]
@@ -303,10 +304,10 @@ def test_rest_of_a_fold_keeps_its_digits(fold):
     rng = np.random.default_rng(4)
     x, y, weight = rng.normal(size=(4, 9, 3)), rng.normal(size=(4, 9, 1)), rng.uniform(1, 2, (4, 9))
     x[2, 4, 1] = 999_999_999.0
-    folds = moments.stack_moments(x, y, weight)
+    folds = stack_moments(x, y, weight)
     rest = moments.leave_one_out({name: value[None] for name, value in folds.items()})
     kept = [other for other in range(4) if other != fold]
-    alone = moments.stack_moments(*(each[kept].reshape(1, 27, *each.shape[2:]) for each in (x, y, weight)))
+    alone = stack_moments(*(each[kept].reshape(1, 27, *each.shape[2:]) for each in (x, y, weight)))
     for name, value in alone.items():
         np.testing.assert_allclose(rest[name][:, fold], value, rtol=1e-9, atol=1e-9)
 

@@ -123,7 +123,7 @@ def seeded(patch: pytest.MonkeyPatch, extra: Callable[[Any], int]) -> None:
 
 @found_by("a_limit_that_is_not_reached_does_not_matter", "logistic_regression", "poisson_regression")
 def the_limit_of_epochs_changes_the_objective(patch: pytest.MonkeyPatch) -> None:
-    seeded(patch, lambda found: (found.options.epochs or 0) // 100)
+    seeded(patch, lambda found: (found.options.training.epochs or 0) // 100)
 
 
 @found_by("names_do_not_matter", "linear_regression", "logistic_regression", "poisson_regression")

@@ -17,7 +17,7 @@ from native_builds import built
 
 from grouplearn.errors import data_error
 from grouplearn.frontends.native import serving, worker
-from grouplearn.frontends.native.frames import PROTOCOL, Body, Channel, Gone, Kind, Malformed
+from grouplearn.frontends.native.frames import PROTOCOL, Body, Channel, FrameKind, Gone, Malformed
 from grouplearn.interrupting import look
 
 #: In the place of the process: answers each frame with one of its own.
@@ -151,7 +151,7 @@ def line(ends: tuple[Channel, serving.Line]) -> Channel:
 
 def failure(line: Channel) -> str:
     kind, body = line.receive()
-    assert kind is Kind.FAILED
+    assert kind is FrameKind.FAILED
     failed = Body(body)
     return f"{failed.text()} Error: {failed.text()}"
 
@@ -166,15 +166,15 @@ def test_a_statement_hears_of_an_interrupt_while_it_is_parsed(
         look()
 
     monkeypatch.setattr(serving, "parse_piece", parse)
-    line.send(Kind.GREETING, struct.pack("=Q", PROTOCOL))
+    line.send(FrameKind.GREETING, struct.pack("=Q", PROTOCOL))
     line.receive()
     for _ in range(2):
-        line.send(Kind.STATEMENT, struct.pack("=QQQQQQQq", 1, 1, 1, 1, 0, 0, 0, 0))
+        line.send(FrameKind.STATEMENT, struct.pack("=QQQQQQQq", 1, 1, 1, 1, 0, 0, 0, 0))
         assert failure(line).startswith("INTERRUPT Error: the statement was interrupted")
 
 
-@pytest.mark.parametrize("kind", [Kind.STATEMENT, Kind.PREDICT])
-def test_a_build_from_before_there_was_a_greeting_is_told_so(line: Channel, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [FrameKind.STATEMENT, FrameKind.PREDICT])
+def test_a_build_from_before_there_was_a_greeting_is_told_so(line: Channel, kind: FrameKind) -> None:
     line.send(kind, struct.pack("=QQ", 1, 1))
     told = failure(line)
     assert told.startswith("Not implemented Error: this build of the extension is older than the grouplearn 0.1.0 of ")
@@ -182,10 +182,10 @@ def test_a_build_from_before_there_was_a_greeting_is_told_so(line: Channel, kind
 
 
 def test_a_greeting_is_answered(line: Channel) -> None:
-    line.send(Kind.GREETING, struct.pack("=Q", PROTOCOL))
+    line.send(FrameKind.GREETING, struct.pack("=Q", PROTOCOL))
     kind, body = line.receive()
     greeting = Body(body)
-    assert (kind, greeting.number(), greeting.text()) == (Kind.GREETING, PROTOCOL, "0.1.0")
+    assert (kind, greeting.number(), greeting.text()) == (FrameKind.GREETING, PROTOCOL, "0.1.0")
 
 
 @pytest.mark.parametrize(
@@ -199,14 +199,14 @@ def test_a_greeting_is_answered(line: Channel) -> None:
         struct.pack("=QQQQQQQQ", 1, 1, 1, 1, 0, 0, 4, 4) + b"\xff\xfe\xfd\xfc",
     ],
 )
-@pytest.mark.parametrize("kind", [Kind.STATEMENT, Kind.PREDICT, Kind.END, Kind.QUERY])
-def test_a_request_that_is_none_fails_and_the_next_is_answered(line: Channel, kind: Kind, body: bytes) -> None:
-    line.send(Kind.GREETING, struct.pack("=Q", PROTOCOL))
+@pytest.mark.parametrize("kind", [FrameKind.STATEMENT, FrameKind.PREDICT, FrameKind.END, FrameKind.QUERY])
+def test_a_request_that_is_none_fails_and_the_next_is_answered(line: Channel, kind: FrameKind, body: bytes) -> None:
+    line.send(FrameKind.GREETING, struct.pack("=Q", PROTOCOL))
     line.receive()
     line.send(kind, body)
     assert "Error: " in failure(line)
-    line.send(Kind.GREETING, struct.pack("=Q", PROTOCOL))
-    assert line.receive()[0] is Kind.GREETING
+    line.send(FrameKind.GREETING, struct.pack("=Q", PROTOCOL))
+    assert line.receive()[0] is FrameKind.GREETING
 
 
 @pytest.mark.parametrize("head", [(99, 0), (1 << 60, 0), (1, 1 << 63), (1, 1 << 41)])
@@ -217,7 +217,7 @@ def test_a_head_that_is_none_closes_the_line(line: Channel, head: tuple[int, int
 def test_a_head_that_promises_much_takes_no_memory() -> None:
     ours, its = socket.socketpair()
     with ours, its:
-        ours.sendall(struct.pack("=QQ", Kind.BATCH, 1 << 39))
+        ours.sendall(struct.pack("=QQ", FrameKind.BATCH, 1 << 39))
         ours.shutdown(socket.SHUT_WR)
         with pytest.raises(Gone):
             Channel(its).receive()

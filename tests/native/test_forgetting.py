@@ -15,7 +15,7 @@ import duckdb
 from native_builds import built, wait_until
 
 from grouplearn.frontends.native import serving, worker
-from grouplearn.frontends.native.frames import PROTOCOL, Channel, Kind
+from grouplearn.frontends.native.frames import PROTOCOL, Channel, FrameKind
 
 OPENED, FORGOTTEN = 1, 3
 #: In the place of the process: refuses every statement, and writes down what it is told.
@@ -71,11 +71,11 @@ def test_the_process_forgets() -> None:
         socket.send_fds(control, [struct.pack("=QQ", OPENED, 1)], [its.fileno()])
         its.close()
         channel = Channel(ours)
-        channel.send(Kind.GREETING, struct.pack("=Q", PROTOCOL))
-        assert channel.receive()[0] is Kind.GREETING
+        channel.send(FrameKind.GREETING, struct.pack("=Q", PROTOCOL))
+        assert channel.receive()[0] is FrameKind.GREETING
         for database in (7, 8):
-            channel.send(Kind.PREDICT, struct.pack("=QQ", database, 0))
-            assert channel.receive()[0] is Kind.FAILED
+            channel.send(FrameKind.PREDICT, struct.pack("=QQ", database, 0))
+            assert channel.receive()[0] is FrameKind.FAILED
         assert instances() == 2
         control.sendall(struct.pack("=QQ", FORGOTTEN, 7))
         assert wait_until(lambda: instances() == 1)

@@ -9,7 +9,7 @@ import pytest
 from grouplearn.frontends.native.build import BuildError, compiler
 from grouplearn.frontends.native.locate import sources
 from grouplearn.parser.lexer.cursor import Cursor
-from grouplearn.parser.lexer.split import Piece, split
+from grouplearn.parser.lexer.split import TextPiece, split
 from grouplearn.parser.lexer.tokens import Kind, Token, lex
 from grouplearn.parser.nested import _begun_after_with, _candidates, _places
 from grouplearn.parser.parse import _parser_for, prepared_ours
@@ -129,11 +129,11 @@ def test_they_agree(printer: Path) -> None:
         assert [tuple(line.split()) for line in lines.splitlines()] == expected, text
 
 
-def tokens_of(text: str, piece: Piece) -> list[Token]:
+def tokens_of(text: str, piece: TextPiece) -> list[Token]:
     return [*lex(text, piece.start, piece.stop)]
 
 
-def places(text: str, piece: Piece) -> list[str]:
+def places(text: str, piece: TextPiece) -> list[str]:
     """Return where statements of ours are inside of one of DuckDB's, as byte offsets."""
     tokens = tokens_of(text, piece)
     if _parser_for(piece.head) is not None or _begun_after_with(tokens) is not None:

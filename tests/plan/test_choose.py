@@ -15,7 +15,7 @@ from grouplearn.learners import registry
 from grouplearn.learners.contract.access import BOOSTING
 from grouplearn.plan.choose import affordable, choose, threads
 from grouplearn.plan.physical import PhysicalPlan
-from grouplearn.schedule.operators import OPERATORS, Runs
+from grouplearn.schedule.operators import OPERATORS, RunRules
 
 TRAIN = "TRAIN MODEL m USING {learner} PREDICT y FROM t GROUP BY g"
 
@@ -110,7 +110,7 @@ def test_the_table_of_legality() -> None:
 def test_an_illegal_combination_is_refused_at_its_place(
     con: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    operator = replace(OPERATORS["model_task_parallel"], runs={BOOSTING.name: Runs((), "this is a test")})
+    operator = replace(OPERATORS["model_task_parallel"], runs={BOOSTING.name: RunRules((), "this is a test")})
     monkeypatch.setattr(legality, "OPERATORS", {**OPERATORS, "model_task_parallel": operator})
     text = TRAIN.format(learner="gbdt")
     with pytest.raises(duckdb.Error) as caught:

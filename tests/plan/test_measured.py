@@ -13,7 +13,7 @@ from grouplearn.plan import calibration
 from grouplearn.plan.choose import choose
 from grouplearn.plan.cost.coefficients import default
 from grouplearn.plan.explain.facts import histogram
-from grouplearn.plan.explain.measured import Part, Ran, compare
+from grouplearn.plan.explain.measured import Ran, Side, compare
 
 ANALYZE = (
     "EXPLAIN {options} TRAIN MODEL delays USING gbdt PREDICT late FEATURES (* EXCLUDE carrier) FROM flights "
@@ -41,7 +41,7 @@ def test_parts_by_hand() -> None:
         ran = [Ran(0, 0, 1.0, 3.0), Ran(1, 1, 1.0, 2.0), Ran(1, 1, 1.0, 2.0), Ran(2, 1, 3.0, 5.0)]
         measured = compare(physical, choice, ran, default("linear_regression"), {})
     # Of 2 workers x 4 s, 2 + 1 + 2 s were busy.
-    assert measured.measured == Part(makespan=4.0, idle=1 - 5 / 8, workers=2, units=3, work=5.0, median=2.0, worst=2.0)
+    assert measured.measured == Side(makespan=4.0, idle=1 - 5 / 8, workers=2, units=3, work=5.0, median=2.0, worst=2.0)
     assert (measured.estimated.makespan, measured.estimated.idle, measured.estimated.units) == (3.0, 0.25, 3)
     assert [(bar.worker, bar.start, bar.end) for bar in measured.bars] == [(0, 1.0, 3.0), (1, 1.0, 2.0), (1, 3.0, 5.0)]
     lost = compare(physical, choice, [*ran, Ran(2, 0, 3.0, 4.0, kind="lost")], default("linear_regression"), {})

@@ -14,9 +14,9 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from helpers.runtime_jobs import Watcher, models
+from helpers.runtime_jobs import Watcher, changed, models
 from helpers.thorough import THOROUGH, covering
-from test_steps import BLOCK, MLP, n_blocks, small_blocks, split_job
+from test_steps import BLOCK, MLP, n_blocks, split_job
 
 from grouplearn.data.shard import Shard
 from grouplearn.failures import StatementInterrupted
@@ -42,15 +42,13 @@ from grouplearn.schedule.messages import (
 from grouplearn.schedule.rounds.averaging import Averaging, rounds_of_epoch
 from grouplearn.schedule.sharded.partition import blocks_of, cut_evenly
 from grouplearn.schedule.workload import Workload
-from grouplearn.train.job import Job, UnitResult
+from grouplearn.train.job import Job, TrainingLimits, UnitResult
 from grouplearn.train.pack import Pack, begin, end_epoch, has_more, judge_blocks, settle, waited_values
 from grouplearn.train.results.evaluation import conclude, evaluate
 from grouplearn.train.rows.counted import with_training_rows
 from grouplearn.train.rows.prepare import prepare
 from grouplearn.train.steps import StepAnswer, taken_of
 from grouplearn.train.unit import pack_of
-
-__all__ = ["small_blocks"]
 
 AVERAGED = {way.way: way for name in registry.names() for way in registry.ways(registry.learner(name)) if way.averages}
 _SGD: dict[str, Any] = {"solver": "sgd", "batch_size": 4, "learning_rate": 0.5}
@@ -84,9 +82,9 @@ def a_job(way: str, task: Task, patience: int | None = None, folds: int = 0, epo
 
 
 def units_of(job: Job) -> list[Unit]:
-    return [Unit(number, 1, (0, 1), fold, 1.0) for number, fold in enumerate(range(-1, job.folds))] + [
+    return [Unit(number, 1, (0, 1), fold, 1.0) for number, fold in enumerate(range(-1, job.rules.folds))] + [
         Unit(10 + number, 1, tuple(range(2, len(job.configs))), fold, 1.0)
-        for number, fold in enumerate(range(-1, job.folds))
+        for number, fold in enumerate(range(-1, job.rules.folds))
         if len(job.configs) > 2
     ]
 
@@ -94,7 +92,13 @@ def units_of(job: Job) -> list[Unit]:
 def workload(job: Job, workers: int, averages: Averages) -> Workload:
     rows = tuple(group.n_rows for group in job.groups)
     work = Workload(
-        "sequential", rows, workers, job.epochs, BLOCK, evaluate_epochs=job.patience is not None, averages=averages
+        "sequential",
+        rows,
+        workers,
+        job.training.epochs,
+        BLOCK,
+        evaluate_epochs=job.training.patience is not None,
+        averages=averages,
     )
     return with_training_rows(work, job)
 
@@ -454,14 +458,14 @@ def test_when_the_time_is_up_the_round_under_way_is_the_last(monkeypatch: pytest
     job = a_job("mlp", Task.BINARY, epochs=50)
     asked = itertools.count()
     with monkeypatch.context() as patch:
-        patch.setattr(Job, "expired", lambda _: next(asked) > 40)
+        patch.setattr(TrainingLimits, "expired", lambda _: next(asked) > 40)
         results = run(job, 2)
     trials = [trial for result in results for trial in result.trials]
     assert {trial.status for trial in trials} == {"stopped"}
     assert all(0 < trial.epochs < 50 and trial.artifact is not None for trial in trials)
     for result in results:
         (epochs,) = {trial.epochs for trial in result.trials}
-        shorter = serial(replace(job, epochs=epochs), result.unit, 3)
+        shorter = serial(changed(job, epochs=epochs), result.unit, 3)
         for mine, theirs in zip(result.trials, shorter.trials, strict=True):
             assert mine.artifact is not None
             assert theirs.artifact is not None

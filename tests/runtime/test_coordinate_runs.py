@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.runtime_jobs import Watcher, models
+from helpers.runtime_jobs import Watcher, changed, models
 from helpers.thorough import covering
 from test_averaging_runs import Losing
-from test_steps import BLOCK, small_blocks, split_job
+from test_steps import BLOCK, split_job
 
 from grouplearn.data.dataset import Group
 from grouplearn.failures import StatementInterrupted
@@ -28,14 +28,12 @@ from grouplearn.schedule.messages import Instruction, Part, RunStep, Step, Unit
 from grouplearn.schedule.rounds.coordinate_descent import CoordinateDescent
 from grouplearn.schedule.workload import Workload
 from grouplearn.train.descent import Takes
-from grouplearn.train.job import Job, UnitResult
+from grouplearn.train.job import Job, TrainingLimits, UnitResult
 from grouplearn.train.results.checkpoints import Timer
 from grouplearn.train.rows.counted import with_training_rows
 from grouplearn.train.rows.prepare import prepare
 from grouplearn.train.steps import StepAnswer, StepLog, taken_of
 from grouplearn.train.unit import train_unit
-
-__all__ = ["small_blocks"]
 
 BY_COORDINATES = {"solver": "coordinate_descent"}
 CONFIGS: tuple[dict[str, Any], ...] = ({"l2": 0.1}, {"l1": 2.0, "l2": 1.0}, {"l2": 10.0, "fit_intercept": False})
@@ -68,15 +66,15 @@ def a_job(case: str = "logistic", epochs: int = 8, **options: Any) -> Job:
 
 def units_of(job: Job, groups: Sequence[int] = (1,)) -> list[Unit]:
     packs = ((0,), (1,), (2,)) if "selection" in job.configs[0] else ((0, 1), (2,))
-    places = itertools.product(groups, range(-1, job.folds), packs)
+    places = itertools.product(groups, range(-1, job.rules.folds), packs)
     return [Unit(number, group, pack, fold, 1.0) for number, (group, fold, pack) in enumerate(places)]
 
 
 def workload(job: Job, workers: int, parts: int = 2, exact: bool = True, **more: Any) -> Workload:
     rows = tuple(group.n_rows for group in job.groups)
-    judged = bool(job.folds or job.dataset.split.any())
+    judged = bool(job.rules.folds or job.dataset.split.any())
     sizes: dict[str, Any] = {"evaluate_epochs": judged, "epoch_rounds": ROUNDS, "round_parts": parts}
-    work = Workload("rounds", rows, workers, job.epochs, BLOCK, **{**sizes, **more})
+    work = Workload("rounds", rows, workers, job.training.epochs, BLOCK, **{**sizes, **more})
     return with_training_rows(work, job) if exact else work
 
 
@@ -222,13 +220,13 @@ def test_when_the_time_is_up_the_epoch_under_way_is_the_last(monkeypatch: pytest
     job = a_job(epochs=50)
     asked = itertools.count()
     with monkeypatch.context() as patch:
-        patch.setattr(Job, "expired", lambda _: next(asked) > 10)
+        patch.setattr(TrainingLimits, "expired", lambda _: next(asked) > 10)
         results = run(job, 2)
     for result in results:
         (epochs,) = {trial.epochs for trial in result.trials}
         assert 0 < epochs < 50
         assert {trial.status for trial in result.trials} == {"stopped"}
-        shorter = whole(replace(job, epochs=epochs))
+        shorter = whole(changed(job, epochs=epochs))
         found = [each for each in shorter if each[0] in {trial.config for trial in result.trials}]
         assert [each[-1] for each in models((result,))] == [each[-1] for each in found]
 
@@ -310,7 +308,7 @@ def test_a_worker_lost_at_any_time_costs_an_epoch_at_most(when: int) -> None:
 
 
 def test_a_run_goes_on_from_the_last_epoch_that_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = replace(a_job(epochs=8), states=str(tmp_path))
+    job = changed(a_job(epochs=8), states=str(tmp_path))
     monkeypatch.setattr(Timer, "due", lambda _: True)
     answered = itertools.count()
 
@@ -325,7 +323,7 @@ def test_a_run_goes_on_from_the_last_epoch_that_was_kept(tmp_path: Path, monkeyp
     assert any(tmp_path.iterdir())
     for workers in (1, 4):
         shutil.copytree(tmp_path, tmp_path.parent / f"{tmp_path.name}-{workers}")
-        results = run(replace(job, states=f"{tmp_path}-{workers}"), workers)
+        results = run(changed(job, states=f"{tmp_path}-{workers}"), workers)
         assert models(results) == expected("logistic")
         if workers > 1:
             assert {max(step.epoch for step in result.steps) for result in results} <= {3, 4, 5, 6}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.promptness import STOPS_WITHIN_SECONDS
-from helpers.runtime_jobs import Watcher, job, models, units
+from helpers.runtime_jobs import Watcher, changed, job, models, units
 
 import grouplearn
 from grouplearn.data.dataset import Group
@@ -99,7 +99,7 @@ def test_a_failing_group_fails_alone() -> None:
     label[60:120] = 1.0
     label[130] = np.nan
     groups = (*a_job.groups, Group(3, 0, ("empty",), ()))
-    a_job = replace(a_job, groups=groups, dataset=replace(a_job.dataset, y=label), null_label="error")
+    a_job = changed(a_job, groups=groups, dataset=replace(a_job.dataset, y=label), null_label="error")
     results = LocalRuntime().run(a_job, GroupTaskParallel(units(a_job)), 1, Watcher(), never)
     assert [{trial.reason for trial in result.trials} for result in results] == [
         {None},

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import replace
 
 import numpy as np
-import pytest
-from helpers.runtime_jobs import Watcher, dataset
+from helpers.runtime_jobs import Watcher, changed, dataset
 from sklearn.datasets import load_digits
 
 from grouplearn.data.dataset import Group, Item
@@ -17,7 +15,7 @@ from grouplearn.schedule.messages import Operator, Unit
 from grouplearn.schedule.mop.hopper import Mop
 from grouplearn.schedule.task_parallel import GroupTaskParallel
 from grouplearn.schedule.workload import Hops, Workload
-from grouplearn.train.job import Job, UnitResult
+from grouplearn.train.job import Job, TrainingLimits, TrainingTarget, UnitResult
 
 BLOCK, WORKERS, SEEDS = 128, 4, range(3)
 UNITS = [Unit(number, 0, (number,), cost=1.0) for number in range(4)]
@@ -40,21 +38,24 @@ def digits() -> Job:
     )
     items = tuple(Item(f"p{number}", "numeric", number) for number in range(64))
     groups = (Group(0, 0, (), ((0, len(labels)),)),)
-    return Job("mlp", Task.MULTICLASS, configs, items, groups, data, "accuracy", epochs=6)
+    return Job(
+        *("mlp", configs, items, groups, data, TrainingTarget(Task.MULTICLASS, "accuracy")),
+        training=TrainingLimits(epochs=6),
+        block_rows=BLOCK,
+    )
 
 
 def accuracy(results: tuple[UnitResult, ...]) -> float:
     return max(trial.valid["accuracy"] for result in results for trial in result.trials)
 
 
-def test_the_metric_of_serial_sgd_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_metric_of_serial_sgd_is_reached() -> None:
     """The order of the visits is planned, so that the test does not depend on timing; noise: two standard errors."""
-    monkeypatch.setattr("grouplearn.data.shard.BLOCK_ROWS", BLOCK)
     job = digits()
-    work = Workload("sequential", (job.dataset.n_rows,), WORKERS, job.epochs, BLOCK, hops=Hops("vector"))
+    work = Workload("sequential", (job.dataset.n_rows,), WORKERS, job.training.epochs, BLOCK, hops=Hops("vector"))
     found: dict[str, list[float]] = {"serial": [], "mop": []}
     for seed in SEEDS:
-        seeded = replace(job, seed=seed)
+        seeded = changed(job, seed=seed)
         machines: dict[str, tuple[Operator, int]] = {
             "serial": (GroupTaskParallel(UNITS), 1),
             "mop": (Mop(UNITS, work), WORKERS),

@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from helpers.ray_watch import workers_below
+from helpers.ray_watch import Killer
 from helpers.runtime_jobs import Watcher, models
 from test_mop_runs import a_job, run, serial, units_of, workload
-from test_steps import small_blocks
 
 from grouplearn.catalog.rows.recorded import visits
 from grouplearn.learners.contract.problem import Task
-from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.ray.runtime import RayRuntime
-from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.mop.hopper import Mop
 from grouplearn.schedule.workload import Hops, Visits
 from grouplearn.train.job import Job, UnitResult
-
-__all__ = ["small_blocks"]
-
-
-@pytest.fixture(scope="module")
-def on_ray() -> Iterator[RayRuntime]:
-    shared = runtime("ray")
-    assert isinstance(shared, RayRuntime)
-    yield shared
-    shared.shutdown()
 
 
 def ran(on_ray: RayRuntime, job: Job, hops: Hops, watcher: Watcher | None = None) -> tuple[UnitResult, ...]:
@@ -59,22 +43,8 @@ def test_ray_and_threads_give_the_same_bits_when_a_run_is_repeated(on_ray: RayRu
     assert [result.facts for result in first] == [result.facts for result in threads]
 
 
-class Killer(Watcher):
-    """Kills one of Ray's workers in the middle of a run, twice."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.killed: list[int] = []
-
-    def epochs_done(self, unit: Unit, epochs: int) -> None:
-        super().epochs_done(unit, epochs)
-        if len(self.killed) < 2 and self.epochs > 15 * (len(self.killed) + 1):
-            self.killed.append(max(workers_below()))
-            os.kill(self.killed[-1], signal.SIGKILL)
-
-
 def test_workers_that_are_killed_cost_time_and_the_log_still_tells_the_order(on_ray: RayRuntime) -> None:
-    job, killer = a_job("mlp", Task.REGRESSION, epochs=30), Killer()
+    job, killer = a_job("mlp", Task.REGRESSION, epochs=30), Killer(every=15)
     results = ran(on_ray, job, Hops(seed=1), killer)
     assert killer.killed
     order = logged(results)

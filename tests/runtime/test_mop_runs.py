@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from helpers.runtime_jobs import Watcher, models
-from test_steps import BLOCK, n_blocks, small_blocks, split_job
+from test_steps import BLOCK, n_blocks, split_job
 
 from grouplearn.learners import registry
 from grouplearn.learners.contract.problem import Task
@@ -23,8 +23,6 @@ from grouplearn.train.pack import Pack, begin, has_more, judge_blocks, settle, w
 from grouplearn.train.results.evaluation import conclude, evaluate
 from grouplearn.train.rows.prepare import prepare
 from grouplearn.train.unit import pack_of
-
-__all__ = ["small_blocks"]
 
 SEQUENTIAL = [name for name in registry.names() if registry.learner(name).access.visits]
 CONFIGS: dict[str, tuple[dict[str, Any], ...]] = {
@@ -48,13 +46,21 @@ def a_job(name: str, task: Task, patience: int | None = None, folds: int = 0, ep
 
 def units_of(job: Job) -> list[Unit]:
     packs = [(number,) for number in range(len(job.configs))]
-    each = [(fold, pack) for fold in range(-1, job.folds) for pack in packs]
+    each = [(fold, pack) for fold in range(-1, job.rules.folds) for pack in packs]
     return [Unit(number, 1, pack, fold, cost=1.0) for number, (fold, pack) in enumerate(each)]
 
 
 def workload(job: Job, workers: int, hops: Hops) -> Workload:
     rows = tuple(group.n_rows for group in job.groups)
-    return Workload("sequential", rows, workers, job.epochs, BLOCK, evaluate_epochs=job.patience is not None, hops=hops)
+    return Workload(
+        "sequential",
+        rows,
+        workers,
+        job.training.epochs,
+        BLOCK,
+        evaluate_epochs=job.training.patience is not None,
+        hops=hops,
+    )
 
 
 def run(job: Job, workers: int, hops: Hops | None = None) -> tuple[UnitResult, ...]:

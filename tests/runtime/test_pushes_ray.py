@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
+from helpers.ray_watch import Killer
 from helpers.runtime_jobs import Watcher, models
-from test_averaging_ray import Killer
 from test_averaging_runs import a_job
 from test_pushes_runs import Orders, all_in_order, orders_of, run, same, server
-from test_steps import small_blocks
 
 from grouplearn.learners.contract.problem import Task
-from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.ray.runtime import RayRuntime
 from grouplearn.schedule.averages import Averages
 from grouplearn.train.job import Job, UnitResult
 
-__all__ = ["small_blocks"]
-
 STALE = Averages(3, staleness=2)
-
-
-@pytest.fixture(scope="module")
-def on_ray() -> Iterator[RayRuntime]:
-    shared = runtime("ray")
-    assert isinstance(shared, RayRuntime)
-    yield shared
-    shared.shutdown()
 
 
 def ran(
@@ -47,11 +33,11 @@ def test_an_order_is_repeated_here_and_there(on_ray: RayRuntime, averages: Avera
 
 @pytest.mark.thorough
 def test_workers_that_are_killed_leave_an_order_that_makes_the_model(on_ray: RayRuntime) -> None:
-    job, killer = a_job("mlp", Task.REGRESSION, epochs=40), Killer()
+    job, killer = a_job("mlp", Task.REGRESSION, epochs=40), Killer(every=15)
     results = ran(on_ray, job, STALE, watcher=killer)
     assert killer.killed
     assert same(results, all_in_order(job, STALE, results))
-    killer = Killer()
+    killer = Killer(every=15)
     assert models(ran(on_ray, job, STALE, orders_of(results), killer)) == models(results)
     assert killer.killed
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from helpers.runtime_jobs import Watcher, models
 from test_averaging_runs import AVERAGED, Losing, a_job, received, run_as, units_of, visits, wide_job, workload
-from test_steps import BLOCK, small_blocks
+from test_steps import BLOCK
 
 from grouplearn.failures import StatementInterrupted
 from grouplearn.learners.contract.averaging import Names, changed, with_push
@@ -28,13 +28,11 @@ from grouplearn.schedule.messages import Push, Unit
 from grouplearn.schedule.rounds.averaging import rounds_of_epoch
 from grouplearn.schedule.rounds.parameter_server import ParameterServer
 from grouplearn.schedule.sharded.partition import blocks_of, cut_evenly
-from grouplearn.train.job import Job, UnitResult
+from grouplearn.train.job import Job, TrainingLimits, UnitResult
 from grouplearn.train.pack import begin, end_epoch, judge_blocks, settle, waited_values
 from grouplearn.train.results.evaluation import conclude, evaluate
 from grouplearn.train.rows.prepare import prepare
 from grouplearn.train.unit import pack_of
-
-__all__ = ["small_blocks"]
 
 WAYS = [(way, min(learner.tasks, key=lambda task: task.value)) for way, learner in AVERAGED.items()]
 Orders = dict[int, tuple[Push, ...]]
@@ -258,8 +256,8 @@ def test_a_push_fetches_parts_of_others_and_a_pull_what_is_new() -> None:
     job, size = wide_job()
     machine = ParameterServer([Unit(0, 1, (0,), -1, 1.0)], workload(job, 4, Averages(4, staleness=2)))
     results = LocalRuntime().run(job, machine, 4, Watcher(), lambda: False)
-    moved = sum(sum(received(results, ("work", "push"), epoch).values()) for epoch in range(job.epochs))
-    clocks = 4 * job.epochs
+    moved = sum(sum(received(results, ("work", "push"), epoch).values()) for epoch in range(job.training.epochs))
+    clocks = 4 * job.training.epochs
     assert 0.2 * size < moved / clocks < 2.5 * size
 
 
@@ -285,7 +283,7 @@ def test_one_config_that_diverges_disturbs_no_other() -> None:
 def test_when_the_time_is_up_no_further_epoch_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     job, asked = a_job("mlp", Task.BINARY, epochs=200), itertools.count()
     with monkeypatch.context() as patch:
-        patch.setattr(Job, "expired", lambda _: next(asked) > 100)
+        patch.setattr(TrainingLimits, "expired", lambda _: next(asked) > 100)
         results = run(job, 2, Averages(3, staleness=2))
     trials = [trial for result in results for trial in result.trials]
     assert {trial.status for trial in trials} == {"stopped"}

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from helpers.promptness import STOPS_WITHIN_SECONDS
 from helpers.ray_watch import process_named, ray_processes, workers_below
-from helpers.runtime_jobs import Watcher, job, models, units
+from helpers.runtime_jobs import Watcher, changed, job, models, units
 
 from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.failures import NotInstalled, StatementInterrupted
@@ -168,7 +168,7 @@ def test_workers_map_files_instead_of_copying_rows(on_ray: RayRuntime, stored: J
 
 
 def test_cancelling_stops_within_two_seconds_and_the_next_run_works(on_ray: RayRuntime) -> None:
-    a_job = replace(long_job(), epochs=100_000)
+    a_job = changed(long_job(), epochs=100_000)
     started = time.monotonic()
 
     def cancelled() -> bool:

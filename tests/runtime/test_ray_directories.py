@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from helpers.runtime_jobs import job
 
-from grouplearn.data import shard
 from grouplearn.failures import TrainingFailed
 from grouplearn.runtime.ray.network import LearnerCode
-from grouplearn.runtime.ray.rows import Rows
+from grouplearn.runtime.ray.rows import JobRows
 from grouplearn.runtime.ray.worker import WorkerSetup
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -112,9 +111,7 @@ def test_networks_of_a_prompt_bring_what_they_imported_from_the_current_director
 
 def test_a_network_whose_modules_are_not_found_is_told_of_as_such() -> None:
     a_job = job("mlp", ({},), groups=1, rows=4)
-    errand = WorkerSetup(
-        a_job, LearnerCode(b"cno_such_module\nWIDTH\n."), Rows(None, True), None, 0.0, shard.BLOCK_ROWS
-    )
+    errand = WorkerSetup(a_job, LearnerCode(b"cno_such_module\nWIDTH\n."), JobRows(None, True), None, 0.0)
     with pytest.raises(
         TrainingFailed, match=r"^other processes cannot import .* mlp needs: No module named 'no_such_module'"
     ):

@@ -21,7 +21,6 @@ from helpers.runtime_jobs import Watcher, job, models, units
 from test_mop_runs import a_job as hopping_job
 from test_mop_runs import workload
 from test_ray import long_job
-from test_steps import small_blocks
 
 from grouplearn.data.files.run_directory import PID_FILE
 from grouplearn.failures import TrainingFailed
@@ -38,8 +37,6 @@ from grouplearn.schedule.sharded.gap import Gap
 from grouplearn.schedule.task_parallel import ModelTaskParallel
 from grouplearn.schedule.workload import Hops
 from grouplearn.train.job import Job, UnitResult
-
-__all__ = ["small_blocks"]
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
@@ -73,16 +70,8 @@ def gap(a_job: Job, some_units: list[Unit]) -> Gap:
 
 @pytest.fixture(scope="module")
 def undisturbed() -> list[Any]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("grouplearn.data.shard.BLOCK_ROWS", hopping_block())
-        a_job, some_units = split_and_whole()
-        return models(LocalRuntime().run(a_job, gap(a_job, some_units), 2, Watcher(), never))
-
-
-def hopping_block() -> int:
-    from test_steps import BLOCK
-
-    return BLOCK
+    a_job, some_units = split_and_whole()
+    return models(LocalRuntime().run(a_job, gap(a_job, some_units), 2, Watcher(), never))
 
 
 class Assassin(Watcher):
@@ -265,7 +254,7 @@ def test_products_and_rows_go_through_the_store_where_workers_see_no_files(
         arguments = command(*where)
         code = (
             "import sys; from grouplearn.runtime.ray import cluster, rows; from grouplearn.runtime.ray.supervised import child\n"
-            "cluster.Connection.sees = lambda *_: False\n"
+            "cluster.ClusterConnection.sees = lambda *_: False\n"
             "rows.CHUNK_BYTES = 2000\n"
             "child.main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])"
         )

@@ -58,7 +58,6 @@ def test_what_is_sent_arrives_as_it_was(ends: tuple[Pipe, Pipe, socket.socket]) 
             "/tmp/y",
             Cluster("auto", 3.0),
             {1: 0},
-            64,
         ),
     ]
     for message in messages:

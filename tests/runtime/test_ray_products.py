@@ -9,7 +9,7 @@ from grouplearn.data.dataset import mapped_file
 from grouplearn.data.spilled import ByRow
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.metrics import sums as metrics
-from grouplearn.runtime.ray.products import MAPPED_BYTES, Gone, ProductStore
+from grouplearn.runtime.ray.products import MAPPED_BYTES, ProductGone, ProductStore
 
 
 def sums(rows: int) -> metrics.MetricSums:
@@ -34,7 +34,7 @@ def test_what_is_taken_is_what_was_put(tmp_path: Path, rows: int) -> None:
         assert (mapped_file(array) is not None) == (array.nbytes >= MAPPED_BYTES)
         assert array.ctypes.data % 8 == 0
         array[...] = 7.0  # what is written to a taken product stays with who took it
-    with pytest.raises(Gone):
+    with pytest.raises(ProductGone):
         shelf.get(3)
 
 

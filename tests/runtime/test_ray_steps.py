@@ -6,24 +6,22 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from helpers.promptness import STOPS_WITHIN_SECONDS
 from helpers.ray_watch import workers_below
-from helpers.runtime_jobs import Watcher, job, models
+from helpers.runtime_jobs import Watcher, changed, job, models
 from helpers.scripted import Scripted, runs
 from helpers.thorough import THOROUGH
-from test_steps import BLOCK, CASES, OWN, assert_same, n_blocks, plan, small_blocks, split_job, whole
+from test_steps import BLOCK, CASES, OWN, assert_same, n_blocks, plan, split_job, whole
 
 from grouplearn.data.dataset import ARRAYS
 from grouplearn.learners.contract.problem import Task
 from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.ray import rows as ray_rows
-from grouplearn.runtime.ray.rows import Rows, bare, cut_rows, stored
+from grouplearn.runtime.ray.rows import JobRows, bare, cut_rows, stored
 from grouplearn.runtime.ray.runtime import RayRuntime
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.sharded.data_parallel import DataParallel
@@ -31,16 +29,6 @@ from grouplearn.schedule.task_parallel import GroupTaskParallel, ModelTaskParall
 from grouplearn.schedule.workload import Workload
 from grouplearn.train.rows.sources import dataset_bytes, pick
 from grouplearn.train.unit import train_unit
-
-__all__ = ["small_blocks"]
-
-
-@pytest.fixture(scope="module")
-def on_ray() -> Iterator[RayRuntime]:
-    shared = runtime("ray")
-    assert isinstance(shared, RayRuntime)
-    yield shared
-    shared.shutdown()
 
 
 def never() -> bool:
@@ -124,7 +112,7 @@ class Killer(Watcher):
 
 @pytest.mark.parametrize("case", ["binary, patience", "mlp, regression"])
 def test_a_worker_killed_between_steps_is_replaced_and_the_bits_stay(on_ray: RayRuntime, case: str) -> None:
-    a_job = replace(CASES[case], epochs=40, patience=None)
+    a_job = changed(CASES[case], epochs=40, patience=None)
     units = [Unit(0, 1, (0, 1)), Unit(1, 1, (1, 2)), Unit(2, 1, (2,))]
     scripted, killer = Scripted(a_job, units, runs(n_blocks(a_job), 2)), Killer()
     results = list(on_ray.run(a_job, scripted, 2, killer, never))
@@ -147,7 +135,7 @@ def test_a_gang_that_loses_a_member_is_started_again(on_ray: RayRuntime) -> None
 def test_a_gang_that_loses_a_member_forms_again_at_its_size(on_ray: RayRuntime) -> None:
     a_job = split_job("mlp", Task.BINARY, ({"batch_size": 4},), epochs=12)
     rows = tuple(group.n_rows for group in a_job.groups)
-    machine = DataParallel([Unit(1, 1, (0,))], Workload("sequential", rows, 2, a_job.epochs, BLOCK))
+    machine = DataParallel([Unit(1, 1, (0,))], Workload("sequential", rows, 2, a_job.training.epochs, BLOCK))
     killer = Killer()
     (result,) = on_ray.run(a_job, machine, 2, killer, never)
     assert killer.killed
@@ -191,7 +179,7 @@ def test_members_of_a_gang_that_are_done_take_other_units(on_ray: RayRuntime) ->
 
 
 def test_a_unit_that_kills_its_workers_is_given_up(on_ray: RayRuntime) -> None:
-    a_job = replace(CASES["mlp, regression"], epochs=4000)
+    a_job = changed(CASES["mlp, regression"], epochs=4000)
     scripted = Scripted(a_job, [Unit(0, 1, (0,))], runs(n_blocks(a_job), 2))
     stop = threading.Event()
 
@@ -268,7 +256,7 @@ def test_fetched_rows_are_those_of_the_dataset(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(ray_rows, "CHUNK_BYTES", 2000)
     monkeypatch.setattr(ray_rows, "import_ray", lambda: store)
     a_job = CASES["linear, folds"]
-    job_there, source = Rows(None, True, stored(store, bare(a_job), a_job.dataset)).of(bare(a_job))
+    job_there, source = JobRows(None, True, stored(store, bare(a_job), a_job.dataset)).of(bare(a_job))
     assert len(store.kept) > 10
     numbers = np.random.default_rng(0).permutation(a_job.dataset.n_rows)[:50]
     for some in (np.sort(numbers), np.arange(a_job.dataset.n_rows)):
@@ -288,7 +276,7 @@ def test_fetched_rows_are_those_of_the_dataset(monkeypatch: pytest.MonkeyPatch) 
 def test_cancelling_a_split_group_stops_in_time(on_ray: RayRuntime) -> None:
     from grouplearn.failures import StatementInterrupted
 
-    a_job = replace(CASES["mlp, regression"], epochs=100_000)
+    a_job = changed(CASES["mlp, regression"], epochs=100_000)
     scripted = Scripted(a_job, [Unit(0, 1, (0,))], runs(n_blocks(a_job), 2))
     asked = time.monotonic() + 3
     with pytest.raises(StatementInterrupted):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.runtime_jobs import Watcher, dataset, models
+from helpers.runtime_jobs import Watcher, changed, dataset, job_with, models
 from helpers.scripted import Scripted, runs
 from helpers.thorough import THOROUGH
 from torch import nn
@@ -27,11 +27,6 @@ from grouplearn.train.rows.sources import RowsAtHand
 from grouplearn.train.unit import train_unit
 
 ROWS, BLOCK = 700, 32
-
-
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grouplearn.data.shard.BLOCK_ROWS", BLOCK)
 
 
 def split_job(learner: str, task: Task, configs: tuple[dict[str, Any], ...], **options: Any) -> Job:
@@ -64,7 +59,14 @@ def split_job(learner: str, task: Task, configs: tuple[dict[str, Any], ...], **o
         "epochs": 12,
         "groups": (Group(0, 0, ("small",), ((0, 40),)), Group(1, 0, ("large",), ((40, 300), (320, ROWS)))),
     }
-    return Job(learner, task, configs, items, dataset=data, seed=3, **defaults | options)
+    return job_with(
+        learner=learner,
+        task=task,
+        configs=configs,
+        items=items,
+        dataset=data,
+        **{"seed": 3, "block_rows": BLOCK, **defaults, **options},
+    )
 
 
 LINEAR = ({"l2": 1.0}, {"l1": 2.0}, {"l2": 0.0, "fit_intercept": False})
@@ -138,7 +140,7 @@ def n_blocks(a_job: Job) -> int:
 
 
 def plan(a_job: Job) -> list[Unit]:
-    folds = range(-1, a_job.folds)
+    folds = range(-1, a_job.rules.folds)
     numbers = tuple(range(len(a_job.configs)))
     packs = [numbers] if a_job.learner == "logistic_regression" else [numbers[:2], numbers[2:]]
     return [Unit(i, 1, pack, fold) for i, (fold, pack) in enumerate((f, p) for f in folds for p in packs)]
@@ -205,8 +207,7 @@ def test_sparse_blocks_give_the_same_bits_too(case: str, monkeypatch: pytest.Mon
     assert_same(split(a_job, plan(a_job), 3), whole(a_job, plan(a_job)))
 
 
-def test_blocks_of_full_size_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grouplearn.data.shard.BLOCK_ROWS", 16_384)
+def test_blocks_of_full_size_give_the_same_bits() -> None:
     rng = np.random.default_rng(1)
     rows = 60_000
     x = rng.normal(size=(rows, 9))
@@ -214,7 +215,9 @@ def test_blocks_of_full_size_give_the_same_bits(monkeypatch: pytest.MonkeyPatch)
     y = x[:, 1] + x[:, 2] * x[:, 3] + rng.normal(size=rows) > 0
     data = dataset(x, y, split=rng.random(rows) < 0.1, classes=("a", "b"))
     a_job = replace(CASES["binary"], dataset=data, groups=(Group(0, 0, (), ()), Group(1, 0, ("all",), ((0, rows),))))
-    a_job = replace(a_job, items=tuple(Item(f"x{j}", "numeric", j, "zscore") for j in range(9)), epochs=3)
+    a_job = changed(
+        a_job, items=tuple(Item(f"x{j}", "numeric", j, "zscore") for j in range(9)), epochs=3, block_rows=16_384
+    )
     operator = Scripted(a_job, [Unit(0, 1, (0, 1, 2))], runs(4, 3))
     results = list(LocalRuntime().run(a_job, operator, operator.workers_needed, Watcher(), lambda: False))
     assert_same(results, whole(a_job, [Unit(0, 1, (0, 1, 2))]))
@@ -223,14 +226,14 @@ def test_blocks_of_full_size_give_the_same_bits(monkeypatch: pytest.MonkeyPatch)
 def test_early_stopping_is_part_of_the_cases() -> None:
     for case in ("binary, patience", "mlp, binary, patience"):
         trials = whole_case(case)[0].trials
-        assert min(len(trial.curve) for trial in trials) < CASES[case].epochs, case
+        assert min(len(trial.curve) for trial in trials) < CASES[case].training.epochs, case
         assert any(trial.epochs < len(trial.curve) for trial in trials), case
 
 
 @pytest.mark.parametrize("case", ["linear", "binary, balanced", "mlp, multinomial, folds"])
 def test_blocks_are_encoded_alone_as_in_the_whole_group(case: str) -> None:
     a_job = CASES[case]
-    for fold in range(-1, a_job.folds):
+    for fold in range(-1, a_job.rules.folds):
         prepared = prepare(a_job, a_job.groups[1], fold)
         outline = outline_or_failed(a_job, Unit(0, 1, (0,), fold))
         assert isinstance(outline, Outline)

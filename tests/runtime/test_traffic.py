@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from helpers.runtime_jobs import Watcher, dataset
 from test_mop_runs import a_job, units_of, workload
-from test_steps import BLOCK, small_blocks
+from test_steps import BLOCK
 
 import grouplearn
 from grouplearn.data.dataset import Group, Item
@@ -25,10 +25,8 @@ from grouplearn.schedule.mop.hopper import Mop
 from grouplearn.schedule.operators import operator
 from grouplearn.schedule.sharded.data_parallel import DataParallel
 from grouplearn.schedule.workload import Hops, Workload
-from grouplearn.train.job import Job, UnitResult
+from grouplearn.train.job import Job, TrainingLimits, TrainingTarget, UnitResult
 from grouplearn.train.rows.sources import dataset_bytes
-
-__all__ = ["small_blocks"]
 
 P, EPOCHS = 10, 20
 M, D = 1e6, 64e9
@@ -78,13 +76,13 @@ def many_columns(n_blocks: int, configs: tuple[dict[str, Any], ...], columns: in
     data = dataset(x, y.astype(float), classes=("false", "true"))
     return Job(
         "logistic_regression",
-        Task.BINARY,
         configs,
         items,
         groups=(group,),
         dataset=data,
-        metric="log_loss",
-        epochs=EPOCHS,
+        target=TrainingTarget(Task.BINARY, "log_loss"),
+        training=TrainingLimits(epochs=EPOCHS),
+        block_rows=BLOCK,
     )
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from grouplearn.learners.contract.access import AccessName
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.sharded.gap import place
-from grouplearn.schedule.sharded.partition import Item, largest_first, rows_in
+from grouplearn.schedule.sharded.partition import GroupRows, largest_first, rows_in
 from grouplearn.schedule.workload import Workload
 
 BLOCK = 10
@@ -42,7 +42,7 @@ def test_groups_that_balance_without_a_cut_stay_whole() -> None:
 def test_no_group_is_cut_for_longer_than_whole_ones_take(rows: list[int], workers: int, split_seconds: float) -> None:
     workload = Workload("algebraic", tuple(rows), workers, 1, BLOCK, split_seconds=split_seconds)
     placement = place(units_of(tuple(rows)), workload)
-    whole = largest_first([Item(*each) for each in enumerate(rows)], dict(enumerate(map(float, rows))), workers)
+    whole = largest_first([GroupRows(*each) for each in enumerate(rows)], dict(enumerate(map(float, rows))), workers)
     busiest = max(sum(rows[item] for item, _ in placed) for placed in whole.workers)
     seconds = []
     for placed in placement.workers:
@@ -59,7 +59,9 @@ def test_no_group_is_cut_for_longer_than_whole_ones_take(rows: list[int], worker
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_largest_first_is_within_its_bound(workers: int) -> None:
     rows = [7, 6, 5, 4, 4, 3, 2, 1]
-    placement = largest_first([Item(*each) for each in enumerate(rows)], dict(enumerate(map(float, rows))), workers)
+    placement = largest_first(
+        [GroupRows(*each) for each in enumerate(rows)], dict(enumerate(map(float, rows))), workers
+    )
     busy = [sum(rows[item] for item, _ in placed) for placed in placement.workers]
     assert sorted(item for placed in placement.workers for item, _ in placed) == list(range(len(rows)))
     assert max(busy) <= max(sum(rows) / workers, max(rows)) * (4 / 3 - 1 / (3 * workers))

@@ -21,10 +21,10 @@ import duckdb
 import numpy as np
 import pytest
 from helpers.dying_runs import answer, dies, units_trained
+from helpers.runtime_jobs import changed
 from helpers.thorough import some
 
 import grouplearn
-from grouplearn.data import shard
 from grouplearn.data.dataset import ARRAYS
 from grouplearn.data.files import checksums
 from grouplearn.data.files.plain import from_bytes, to_bytes
@@ -118,8 +118,7 @@ def test_groups_whose_rows_lie_in_many_places_are_resumed(path: Path, monkeypatc
 @pytest.mark.parametrize("deaths", [1, 4])
 def test_packs_over_blocks_go_on_beside_fewer_others(path: Path, monkeypatch: pytest.MonkeyPatch, deaths: int) -> None:
     """What a pack learns, and its folds' metrics, do not depend on the packs of its group that are left."""
-    monkeypatch.setattr(shard, "BLOCK_ROWS", 32)
-    monkeypatch.setattr(physical, "SMALL_ROWS", 32)
+    monkeypatch.setattr(physical, "BLOCK_ROWS", 32)
     search = "HAVING g < 3 OVER GRID (hidden_layers IN ([4], [8], [3])) VALIDATE FOLDS 2"
     statement = TRAIN.format(learner="mlp", search=search, options="epochs = 2, workers = 2, operator = 'gap'")
     table = "SELECT * EXCLUDE (seconds) FROM m ORDER BY ALL"
@@ -515,8 +514,8 @@ HARMS: list[tuple[Any, str]] = [
     (saying(lambda manifest: replace(manifest, operator="nonsense")), "damaged"),
     (saying(lambda manifest: replace(manifest, executor="nonsense")), "damaged"),
     (saying(lambda manifest: replace(manifest, job=replace(manifest.job, learner="../other"))), "damaged"),
-    (saying(lambda manifest: replace(manifest, job=replace(manifest.job, metric="zz"))), "damaged"),
-    (saying(lambda manifest: replace(manifest, job=replace(manifest.job, metrics=("zz",)))), "damaged"),
+    (saying(lambda manifest: replace(manifest, job=changed(manifest.job, metric="zz"))), "damaged"),
+    (saying(lambda manifest: replace(manifest, job=changed(manifest.job, metrics=("zz",)))), "damaged"),
     (defining(metric="zz"), "damaged"),
     (defining(metric="zz", metrics=("zz",)), "damaged"),
     (defining(missing_group=None), "of another version"),

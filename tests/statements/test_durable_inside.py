@@ -14,7 +14,6 @@ from helpers.dying_runs import Died, answer, answers_and_forgets
 from helpers.thorough import THOROUGH
 
 import grouplearn
-from grouplearn.data import shard
 from grouplearn.data.files.run_directory import runs_of
 from grouplearn.plan import physical
 from grouplearn.train.results import checkpoints as states
@@ -61,9 +60,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(ledger, "FLUSH_SECONDS", 0.0)
     monkeypatch.setattr(states, "SAVE_SECONDS", 0.0)
     monkeypatch.setattr(states, "_WORTH", 0.0)
-    monkeypatch.setattr(shard, "BLOCK_ROWS", BLOCK)
-    for name in ("BLOCK_ROWS", "SMALL_ROWS"):
-        monkeypatch.setattr(physical, name, BLOCK)
+    monkeypatch.setattr(physical, "BLOCK_ROWS", BLOCK)
     monkeypatch.setattr(
         physical.PhysicalPlan, "_split_seconds", 0.0
     )  # else nothing so small is worth dividing by rounds

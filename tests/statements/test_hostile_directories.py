@@ -373,4 +373,4 @@ def test_files_are_opened_as_what_they_are(tmp_path: Path) -> None:
     for name, flaw in flaws.items():
         with pytest.raises(NotOwn, match=flaw):
             own_file(tmp_path / name, "rb")
-    assert durable.Unreadable(tmp_path, False, "damaged").n_bytes >= 14
+    assert durable.UnreadableRun(tmp_path, False, "damaged").n_bytes >= 14

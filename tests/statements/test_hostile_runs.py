@@ -256,7 +256,7 @@ def test_times_that_no_calendar_has() -> None:
         def stat(self, **_: Any) -> Any:
             return SimpleNamespace(st_mtime=1e15)
 
-    found = durable.Unreadable(Far("/nowhere"), False, "damaged").began
+    found = durable.UnreadableRun(Far("/nowhere"), False, "damaged").began
     assert datetime.datetime.fromtimestamp(found, datetime.UTC).year == 9999
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.runtime_jobs import Watcher, job
+from helpers.runtime_jobs import Watcher, changed, job
 
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.failures import StatementInterrupted
@@ -51,7 +51,7 @@ def small_groups(task: Task = Task.BINARY) -> Job:
         ("a", "b", "c")[: 2 + (task is not Task.BINARY)],
     )
     items = tuple(Item(f"x{column}", "numeric", column) for column in range(3))
-    return replace(
+    return changed(
         job(groups=1),
         task=task,
         configs=GRID,
@@ -109,7 +109,7 @@ def test_side_by_side_is_alone(task: Task) -> None:
 
 
 def test_a_fold_is_a_unit_of_its_own() -> None:
-    a_job = replace(small_groups(), folds=2)
+    a_job = changed(small_groups(), folds=2)
     a_job = replace(a_job, dataset=replace(a_job.dataset, split=(np.arange(sum(SIZES)) % 2).astype(np.int16)))
     unit = replace(UNIT, fold=1)
     for group, together in gathered(a_job, unit).items():
@@ -217,7 +217,7 @@ def test_configs_of_several_packs_stand_in_one_outcome() -> None:
 
 
 def test_folds_of_small_groups_are_averaged() -> None:
-    a_job = replace(small_groups(), folds=2)
+    a_job = changed(small_groups(), folds=2)
     a_job = replace(a_job, dataset=replace(a_job.dataset, split=(np.arange(sum(SIZES)) % 2).astype(np.int16)))
     units = [replace(UNIT, id=number, fold=fold) for number, fold in enumerate((0, 1, -1))]
     results = [train_gathered(a_job, unit, lambda _: None, lambda: False) for unit in units]

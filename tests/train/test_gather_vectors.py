@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers.runtime_jobs import changed
 from test_gather import SIZES, UNIT, alone, gathered, small_groups
 
 from grouplearn.data.files.plain import from_bytes, to_bytes
@@ -31,7 +32,7 @@ def a_job(request: pytest.FixtureRequest) -> Job:
     numeric[ends[1] : ends[2]] = 3.0
     numeric[ends[3] : ends[3] + 2] = [[1e200] * 3, [-1.7e308] * 3]
     dataset = replace(whole.dataset, numeric=numeric, classes=())
-    return replace(whole, learner=request.param, task=task, configs=configs, metric=metric, dataset=dataset)
+    return changed(whole, learner=request.param, task=task, configs=configs, metric=metric, dataset=dataset)
 
 
 def same(one: TrialResult, other: TrialResult) -> None:
@@ -71,11 +72,13 @@ def test_configs_of_several_packs_stand_in_one_outcome(a_job: Job) -> None:
     _, (together,) = merge(a_job, [whole], greater_is_better=True)
     _, (joined,) = merge(a_job, parts, greater_is_better=True)
     np.testing.assert_array_equal(joined.best, together.best)
-    for ours, theirs in zip(joined.pack.trials(a_job.metric), together.pack.trials(a_job.metric), strict=True):
+    for ours, theirs in zip(
+        joined.pack.trials(a_job.target.metric), together.pack.trials(a_job.target.metric), strict=True
+    ):
         for one, other in zip(ours, theirs, strict=True):
             same(one, other)
     models = {group.id: artifact for group, _, artifact in together.best_models()}
-    for outcome in together.outcomes(a_job.metric):
+    for outcome in together.outcomes(a_job.target.metric):
         best = next((trial for trial in outcome.trials if trial.config == outcome.best), None)
         assert (best is None) == (outcome.group.id not in models)
         if best is not None and best.artifact is not None:

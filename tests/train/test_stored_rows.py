@@ -50,7 +50,9 @@ def in_memory(task: Task) -> Job:
     items = tuple(Item(f"x{c}", "numeric", c, "zscore" if c == 5 else "none") for c in range(COLUMNS))
     job = runtime_jobs.one_group(data, task, items=items, epochs=4, configs=({"l2": 0.1}, {"l2": 5.0}))
     balanced = "balanced" if task is Task.BINARY else None
-    return replace(job, groups=(*groups, Group(3, 1, (None,), ((0, n_rows),))), class_weight=balanced)
+    return runtime_jobs.changed(
+        job, groups=(*groups, Group(3, 1, (None,), ((0, n_rows),))), class_weight=balanced, block_rows=BLOCK
+    )
 
 
 @pytest.fixture
@@ -83,7 +85,7 @@ def resident_bytes(file: str = "numeric.npy") -> int:
 def run(job: Job, name: str, workers: int) -> tuple[UnitResult, ...]:
     units = [Unit(number, group.id, (0, 1), FINAL, 1.0) for number, group in enumerate(job.groups)]
     rows = tuple(group.n_rows for group in job.groups)
-    workload = Workload(job.trainer.access.name, rows, workers, job.epochs, BLOCK, False)
+    workload = Workload(job.trainer.access.name, rows, workers, job.training.epochs, BLOCK, False)
     return LocalRuntime().run(job, operator(name, units, workload), workers, runtime_jobs.Watcher(), lambda: False)
 
 
@@ -108,7 +110,6 @@ def models(results: Sequence[UnitResult]) -> list[Any]:
 def test_a_block_at_a_time_is_in_memory_and_models_are_the_same(
     directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, task: Task, name: str, workers: int
 ) -> None:
-    monkeypatch.setattr(shard, "BLOCK_ROWS", BLOCK)
     monkeypatch.setattr(shard, "SUMMED_ROWS", 2 * BLOCK)
     # One worker prepares a group, reading whole columns of rows, while the other is looked at.
     monkeypatch.setattr(dataset, "_COLUMN_ROWS", BLOCK)
@@ -152,7 +153,7 @@ def of_trees(task: Task, other: str, metric: str, wide: bool) -> Job:
     items = (*job.items, Item("c", "category", 0, "onehot" if wide else "ordinal"))
     configs = (TREES, TREES | OTHERS[other])
     found = replace(data, codes=codes, dictionaries=(dictionary,))
-    return replace(
+    return runtime_jobs.changed(
         job, learner="gbdt", dataset=found, items=items, configs=configs, metric=metric, epochs=1, patience=2
     )
 
@@ -169,7 +170,6 @@ def of_trees(task: Task, other: str, metric: str, wide: bool) -> Job:
 def test_trees_are_those_of_rows_in_memory(
     directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, task: Task, metric: str, other: str, wide: bool
 ) -> None:
-    monkeypatch.setattr(shard, "BLOCK_ROWS", BLOCK)
     monkeypatch.setattr(shard, "SUMMED_ROWS", 2 * BLOCK)
     job = of_trees(task, other, metric, wide)
     expected = runtime_jobs.models(run(job, "group_task_parallel", 1))

@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.runtime_jobs import dataset, job, models, one_group
+from helpers.runtime_jobs import changed, dataset, job, models, one_group
 
 from grouplearn.data import shard
-from grouplearn.learners import registry
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.problem import Task
-from grouplearn.learners.linear.coordinate_descent.learners import WAYS
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.rounds.cells import MOST_CELLS, cells_of
 from grouplearn.train.job import Job, UnitResult
@@ -21,11 +19,6 @@ from grouplearn.train.results.checkpoints import Checkpointer, Timer
 from grouplearn.train.unit import train_unit
 
 SOLVER = {"solver": "coordinate_descent"}
-
-
-@pytest.fixture(autouse=True)
-def known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "FURTHER_WAYS", {**registry.FURTHER_WAYS, **WAYS})
 
 
 def train(a_job: Job, cancelled: Any = lambda: False) -> UnitResult:
@@ -51,11 +44,9 @@ def test_cells_are_runs_of_blocks_by_their_number_alone(n_blocks: int) -> None:
 
 
 @pytest.mark.parametrize("block_rows", [shard.BLOCK_ROWS, 50, 3])
-def test_a_group_of_many_cells_has_curves_that_end_at_its_minimum(
-    block_rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shard, "BLOCK_ROWS", block_rows)
-    found, usual = train(rows_of()), train(replace(rows_of(), configs=({"l2": 1.0}, {"l1": 2.0})))
+def test_a_group_of_many_cells_has_curves_that_end_at_its_minimum(block_rows: int) -> None:
+    a_job = rows_of(block_rows=block_rows)
+    found, usual = train(a_job), train(replace(a_job, configs=({"l2": 1.0}, {"l1": 2.0})))
     for trial, other in zip(found.trials, usual.trials, strict=True):
         assert trial.status == "done"
         assert trial.epochs == len(trial.curve)
@@ -99,16 +90,14 @@ def test_a_pack_is_its_configs_and_one_that_breaks_fails_alone() -> None:
 
 
 def test_no_epoch_begins_when_time_is_up_and_cancelling_interrupts() -> None:
-    late = replace(rows_of(), deadline=0.0) if "deadline" in Job.__dataclass_fields__ else None
-    if late is not None:
-        assert {trial.status for trial in train(late).trials} == {"stopped"}
+    assert {trial.status for trial in train(rows_of(deadline=0.0)).trials} == {"stopped"}
     with pytest.raises(Interrupted):
         train(rows_of(), cancelled=lambda: True)
 
 
 def test_a_pack_goes_on_from_what_was_kept(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    a_job = replace(rows_of(judged=True), states=str(tmp_path))
-    straight = models((train(replace(a_job, states=None)),))
+    a_job = changed(rows_of(judged=True), states=str(tmp_path))
+    straight = models((train(changed(a_job, states=None)),))
     monkeypatch.setattr(Timer, "due", lambda _: True)
     kept: list[int] = []
     keep = Checkpointer.keep

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_steps import BLOCK, CASES, small_blocks, split_job
+from test_steps import BLOCK, CASES, split_job
 
 from grouplearn.data.shard import Shard, StoredShard
 from grouplearn.learners.contract.problem import Task
@@ -18,8 +18,6 @@ from grouplearn.schedule.workload import Workload
 from grouplearn.train.job import Job
 from grouplearn.train.rows.counted import with_training_rows
 from grouplearn.train.rows.prepare import Outline
-
-__all__ = ["small_blocks"]
 
 WORKERS = 8
 

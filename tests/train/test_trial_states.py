@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.runtime_jobs import Watcher, job, models, units
+from helpers.runtime_jobs import Watcher, changed, job, models, units
 
 from grouplearn.learners import registry
 from grouplearn.learners.contract.state import State
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.task_parallel import GroupTaskParallel
-from grouplearn.train.job import Carried, Job, UnitResult
+from grouplearn.train.job import Carried, Job, TrainingLimits, UnitResult
 from grouplearn.train.pack import Fit, Training
 from grouplearn.train.trial_states import combine_trials, extract_trial
 
@@ -33,7 +33,7 @@ def in_rounds(a_job: Job, goals: tuple[int, ...]) -> tuple[UnitResult, ...]:
     starts: dict[tuple[int, int], Carried] = {}
     some = units(a_job)
     for goal in goals:
-        of_round = replace(a_job, goals={unit.id: goal for unit in some}, starts=starts, carries=True)
+        of_round = changed(a_job, goals={unit.id: goal for unit in some}, starts=starts, carries=True)
         results = run(of_round, some)
         starts = {(r.unit.group, t.config): t.carried for r in results for t in r.trials if t.carried is not None}
     return results
@@ -51,19 +51,19 @@ def test_rounds_of_one_two_and_six_epochs_are_one_run_of_nine(learner: str) -> N
 def test_a_network_goes_on_bit_for_bit_in_another_pack() -> None:
     """Its rivals of the first round are gone in the second."""
     a_job = job("mlp", CONFIGS["mlp"], groups=1, epochs=9)
-    together = replace(a_job, goals={0: 3}, carries=True)
+    together = changed(a_job, goals={0: 3}, carries=True)
     first = run(together, [Unit(0, 0, (0, 1, 2))])[0]
     starts = {(0, trial.config): trial.carried for trial in first.trials if trial.carried is not None}
-    second = run(replace(a_job, goals={1: 9}, starts=starts), [Unit(1, 0, (1,))])
+    second = run(changed(a_job, goals={1: 9}, starts=starts), [Unit(1, 0, (1,))])
     assert models(second) == models(run(a_job, [Unit(0, 0, (1,))]))
 
 
 def test_a_copy_goes_on_from_its_parent_with_its_own_hyperparameters() -> None:
     a_job = job("mlp", ({"learning_rate": 0.01}, {"learning_rate": 0.01}, {"learning_rate": 0.5}), groups=1, epochs=4)
-    first = run(replace(a_job, goals={0: 2}, carries=True), [Unit(0, 0, (0,))])[0]
+    first = run(changed(a_job, goals={0: 2}, carries=True), [Unit(0, 0, (0,))])[0]
     carried = first.trials[0].carried
     assert carried is not None
-    copies = run(replace(a_job, starts={(0, 1): carried, (0, 2): carried}), [Unit(1, 0, (1, 2))])[0].trials
+    copies = run(changed(a_job, starts={(0, 1): carried, (0, 2): carried}), [Unit(1, 0, (1, 2))])[0].trials
     whole = run(a_job, [Unit(0, 0, (0,))])[0].trials[0]
     assert [trial.epochs for trial in copies] == [4, 4]
     assert copies[0].artifact is not None
@@ -76,7 +76,7 @@ def test_a_copy_goes_on_from_its_parent_with_its_own_hyperparameters() -> None:
 
 def test_a_config_that_converged_needs_no_further_round() -> None:
     a_job = job(groups=1, epochs=100)
-    trials = run(replace(a_job, carries=True), units(a_job))[0].trials
+    trials = run(changed(a_job, carries=True), units(a_job))[0].trials
     assert all(trial.status == "done" and trial.epochs < 100 for trial in trials)
     assert all(State.from_bytes(trial.carried.state).done.all() for trial in trials if trial.carried)
 
@@ -101,8 +101,8 @@ def test_a_deadline_in_the_past_starts_nothing() -> None:
     assert {(trial.status, trial.epochs, trial.usable) for trial in trials} == {("stopped", 0, False)}
 
 
-class Hurried(Job):
-    """A job whose time is up when it was asked ``looks`` times."""
+class Hurried(TrainingLimits):
+    """Limits whose time is up when they were asked ``looks`` times."""
 
     __slots__ = ("looks",)
 
@@ -117,9 +117,9 @@ def test_a_deadline_leaves_what_was_reached(learner: str) -> None:
     of = registry.learner(learner)
     a_job = job(learner, ({},), groups=1, rows=600, epochs=9 if of.default_epochs else 1)
     if learner == "linear_regression":
-        a_job = replace(a_job, task=next(iter(of.tasks)), metric="rmse")
-    hurried = Hurried(**{name: getattr(a_job, name) for name in Job.__dataclass_fields__})
-    trial = run(hurried, units(a_job))[0].trials[0]
+        a_job = changed(a_job, task=next(iter(of.tasks)), metric="rmse")
+    hurried = Hurried(a_job.training.seed, a_job.training.epochs)
+    trial = run(replace(a_job, training=hurried), units(a_job))[0].trials[0]
     assert trial.usable
     if learner == "linear_regression":
         assert (trial.status, trial.epochs) == ("done", 1)

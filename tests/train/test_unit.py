@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from helpers.runtime_jobs import dataset, job, one_group
+from helpers.runtime_jobs import changed, dataset, job, one_group
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
@@ -115,7 +115,7 @@ def test_trials_reach_what_scikit_learn_reaches() -> None:
     ],
 )
 def test_a_pack_equals_packs_of_one(learner: str, configs: tuple[Config, ...]) -> None:
-    a_job = replace(job(learner, configs), task=Task.REGRESSION, metric="rmse")
+    a_job = changed(job(learner, configs), task=Task.REGRESSION, metric="rmse")
     together = train(a_job).trials
     alone = [train(a_job, configs=(number,)).trials[0] for number in range(2)]
     for one, other in zip(together, alone, strict=True):
@@ -211,13 +211,12 @@ def test_epochs_of_a_converged_config_are_not_run(descent: type[Descent], monkey
     assert [len(trial.curve) for trial in result.trials] == [first, second]
 
 
-def test_sums_are_merged_over_blocks_in_order(descent: type[Descent], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_are_merged_over_blocks_in_order(descent: type[Descent]) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(100, 2))
     a_job = one_group(dataset(x, x @ [1.0, -2.0]), learner="descent", configs=({"learning_rate": 0.005},), epochs=200)
     whole = train(a_job).trials[0]
-    monkeypatch.setattr("grouplearn.data.shard.BLOCK_ROWS", 7)
-    parts = train(a_job).trials[0]
+    parts = train(replace(a_job, block_rows=7)).trials[0]
     assert whole.artifact is not None
     assert parts.artifact is not None
     assert parts.artifact.tensors["weights"] == pytest.approx(whole.artifact.tensors["weights"], rel=1e-12)
@@ -226,7 +225,7 @@ def test_sums_are_merged_over_blocks_in_order(descent: type[Descent], monkeypatc
 
 
 def test_a_fold_keeps_its_validation_metrics_alone() -> None:
-    a_job = replace(job(groups=1), folds=2)
+    a_job = changed(job(groups=1), folds=2)
     fold = train(a_job, fold=1).trials[0]
     assert set(fold.valid) == {"log_loss", "auc", "accuracy", "f1"}
     assert (fold.train, fold.curve, fold.artifact, fold.importance) == ({}, (), None, None)
@@ -241,7 +240,7 @@ def test_class_weights_change_the_model_and_not_the_metrics() -> None:
     a_job = job(configs=({"l2": 1.0},), groups=1, class_weight={1: 50.0})
     trial, prepared = train(a_job).trials[0], prepare(a_job, a_job.groups[0])
     assert trial.artifact is not None
-    scores = registry.learner(a_job.learner).score(a_job.task, trial.artifact, prepared.train.x)
+    scores = registry.learner(a_job.learner).score(a_job.target.task, trial.artifact, prepared.train.x)
     assert (scores > 0.5).mean() > 0.9
     assert trial.train["accuracy"] == pytest.approx(accuracy_score(prepared.train.y, scores[:, 0] > 0.5))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import itertools
 import json
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from grouplearn.bind.run import averaging, compatibility
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import simplest
+from grouplearn.plan import physical
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.schedule.operators import OPERATORS, RUNTIMES
 
@@ -63,9 +63,7 @@ def con() -> Iterator[grouplearn.Connection]:
     One connection serves all pairs, of which each replaces the model of the one before.
     """
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("data.shard", "plan.physical"):
-            patch.setattr(importlib.import_module(f"grouplearn.{module}"), "BLOCK_ROWS", 64)
-        patch.setattr(importlib.import_module("grouplearn.plan.physical"), "SMALL_ROWS", 64)
+        patch.setattr(physical, "BLOCK_ROWS", 64)
         patch.setattr(PhysicalPlan, "_split_seconds", 0.0)  # else nothing so small is worth dividing
         with grouplearn.connect(progress=False) as connection:
             connection.execute(TABLE)

@@ -192,7 +192,7 @@ def test_gbdt_equals_lightgbm_called_by_hand(flights: duckdb.DuckDBPyConnection)
             parameters = lightgbm_parameters(prepared.problem, trained.job.configs[trial.config])
             data = lightgbm.Dataset(rows.x, rows.y, weight=rows.weight, params=parameters)
             booster = lightgbm.train(parameters, data, num_boost_round=10)
-            ours = gbdt.score(trained.job.task, trial.artifact, rows.x)[:, 0]
+            ours = gbdt.score(trained.job.target.task, trial.artifact, rows.x)[:, 0]
             np.testing.assert_array_equal(ours, booster.predict(rows.x))
 
 
@@ -214,7 +214,7 @@ def test_mlp_equals_a_plain_torch_loop(flights: duckdb.DuckDBPyConnection, preci
             config = trained.job.configs[trial.config]
             dtype = torch.float64 if precision == "double" else torch.float32
             expected = torch_loop(rows, prepared.problem.seed, float(config["learning_rate"]), dtype)
-            ours = mlp.score(trained.job.task, trial.artifact, rows.x)[:, 0]
+            ours = mlp.score(trained.job.target.task, trial.artifact, rows.x)[:, 0]
             np.testing.assert_allclose(ours, expected, atol=1e-5)
 
 

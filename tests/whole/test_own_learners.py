@@ -23,6 +23,7 @@ from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.state import Artifact, State
 from grouplearn.learners.contract.ways import AlgebraicLearner, AveragingLearner
+from grouplearn.plan import physical
 from grouplearn.schedule.operators import OPERATORS
 
 TABLE = (
@@ -65,9 +66,7 @@ def con(median: Any) -> Iterator[grouplearn.Connection]:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks so small that the large group is split between workers."""
-    for name in ("data.shard", "plan.physical"):
-        monkeypatch.setattr(importlib.import_module(f"grouplearn.{name}"), "BLOCK_ROWS", 128)
-    monkeypatch.setattr(importlib.import_module("grouplearn.plan.physical"), "SMALL_ROWS", 128)
+    monkeypatch.setattr(physical, "BLOCK_ROWS", 128)
 
 
 def medians(con: grouplearn.Connection) -> list[float]:

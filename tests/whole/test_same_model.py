@@ -4,7 +4,6 @@ import pytest
 from helpers.thorough import THOROUGH
 
 import grouplearn
-from grouplearn.data import shard
 from grouplearn.learners import registry
 from grouplearn.plan import physical
 
@@ -84,8 +83,7 @@ def networks(monkeypatch: pytest.MonkeyPatch, operator: str, workers: int, most:
 @pytest.mark.parametrize("validate", ["VALIDATE SAMPLE 20%", "VALIDATE FOLDS 2"])
 def test_a_pass_over_blocks_is_the_same_wherever_it_is_made(monkeypatch: pytest.MonkeyPatch, validate: str) -> None:
     """Groups of several blocks, whole or split, beside other packs and groups or not."""
-    monkeypatch.setattr(shard, "BLOCK_ROWS", 64)
-    monkeypatch.setattr(physical, "SMALL_ROWS", 64)
+    monkeypatch.setattr(physical, "BLOCK_ROWS", 64)
     expected = networks(monkeypatch, *PLACES[0], validate)
     assert len(expected) == 2 * 3 * 4
     for place in PLACES[1:]:

@@ -164,8 +164,7 @@ def tables() -> Iterator[Tables]:
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for place, name in ((shard, "BLOCK_ROWS"), (physical, "BLOCK_ROWS"), (physical, "SMALL_ROWS")):
-        monkeypatch.setattr(place, name, SMALL_BLOCK)
+    monkeypatch.setattr(physical, "BLOCK_ROWS", SMALL_BLOCK)
 
 
 @pytest.mark.examples(2)

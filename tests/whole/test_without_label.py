@@ -10,7 +10,7 @@ from sklearn.decomposition import PCA
 
 import grouplearn
 from grouplearn.catalog.schema import SINCE, VERSION
-from grouplearn.data import shard
+from grouplearn.plan import physical
 
 Rows = list[tuple[Any, ...]]
 LEARNERS = ("kmeans", "pca")
@@ -72,7 +72,7 @@ def test_order_and_types_of_rows_do_not_matter(con: grouplearn.Connection, learn
 def test_models_do_not_depend_on_who_trains_them(
     con: grouplearn.Connection, learner: str, more: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shard, "BLOCK_ROWS", 300)
+    monkeypatch.setattr(physical, "BLOCK_ROWS", 300)
     assert trained(con, learner, more=more) == trained(con, learner)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -12,14 +13,29 @@ from grouplearn.failures import WrongValue
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.messages import did_you_mean
 from grouplearn.parser.statements import Option
+from grouplearn.schedule.averages import Averages, Reduction, Sent
+from grouplearn.schedule.rounds.parameter_server import ParameterServer
 
-_BOTH = ("averaging", "parameter_server")
-#: The options that only some operators have, with these.
-OWN: Mapping[str, tuple[str, ...]] = {
-    "partitions": _BOTH, "reduce": _BOTH[:1], "send": _BOTH[:1], "sync": _BOTH, "outer_momentum": _BOTH[:1],
-    "staleness": _BOTH[1:],
-}  # fmt: skip
-#: Those that not every learner takes that can be averaged, with what it takes in any case, and others.
+
+@dataclass(frozen=True, slots=True)
+class AverageOptions:
+    """The options of both operators as a statement gives them."""
+
+    partitions: int | None = None
+    reduce: Reduction = "scatter"
+    send: Sent = "model"
+    sync: str | int = "epoch"
+    outer_momentum: float = 0.0
+    staleness: int = 1
+
+    def averages(self, partitions: int) -> Averages:
+        """Return how models are averaged, with so many partitions where the statement does not say how many."""
+        batches = self.sync if isinstance(self.sync, int) else 0
+        count = self.partitions or partitions
+        return Averages(count, self.reduce, self.send, batches, self.outer_momentum, self.staleness)
+
+
+#: The options that not every learner takes that can be averaged, with what it takes in any case, and others.
 IN_BATCHES: Mapping[str, tuple[Any, Any]] = {
     "send": ("model", "gradient"),
     "sync": ("epoch", "batch"),
@@ -40,11 +56,6 @@ def synchronised(value: Any) -> str | int:
     raise WrongValue(f"must be 'epoch', 'batch' or a number of batches from 1 on, got {sqltext.shown(value)}", hint)
 
 
-def batches(sync: str | int) -> int:
-    """Return after how many batches models are averaged, 0: after an epoch."""
-    return sync if isinstance(sync, int) else 0
-
-
 def momentum(value: Any) -> float:
     """Return the outer momentum, checked."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not 0 <= value < 1:
@@ -53,16 +64,10 @@ def momentum(value: Any) -> float:
 
 
 def settle(checker: SqlChecker, learner: Learner, options: tuple[Option, ...], run: Mapping[str, Any]) -> None:
-    """Raise for options of these operators in a statement that another one runs, and for what the learner cannot do."""
+    """Raise for options of these operators that contradict each other, and for what the learner cannot do."""
     given = {option.name.value.casefold(): option for option in options}
     operator = run.get("operator", "auto")
-    own = next((name for name, operators in OWN.items() if name in given and operator not in operators), None)
-    if own is not None:
-        other = "the operator that is fastest" if operator == "auto" else f"operator {operator}"
-        plural = "operators" if len(OWN[own]) > 1 else "operator"
-        message = f"{own} is an option of {plural} {' and '.join(OWN[own])}, and this statement is run by {other}"
-        raise checker.error(message, given[own].name.span, f"Add operator = '{OWN[own][0]}'.")
-    if operator == _BOTH[1] and "early_stopping" in given and run.get("staleness", 1):
+    if operator == ParameterServer.name and "early_stopping" in given and run.get("staleness", 1):
         message = "early_stopping looks at one model after every epoch, and with a staleness none is that of all partitions then"
         raise checker.error(
             message, given["early_stopping"].name.span, "Add staleness = 0, or use operator = 'averaging'."

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.schedule.operators import OPERATORS, STEADY, Runs
+from grouplearn.parser.statements import Option
+from grouplearn.schedule.operators import OPERATORS, OWNERS, STEADY, RunRules
 
 
 def changes_models(operator: str, learner: Learner) -> bool:
@@ -44,6 +49,22 @@ def refusal(operator: str, learner: Learner, executor: str) -> str | None:
     return f"operator {operator} runs {what} with executor = {named} only, because {how.reason}"
 
 
+def refuse_options(checker: SqlChecker, options: tuple[Option, ...], run: Mapping[str, Any]) -> None:
+    """Raise for an option of operators in a statement that another one runs."""
+    given = {option.name.value.casefold(): option for option in options}
+    operator = run.get("operator", "auto")
+    own = next((name for name, operators in OWNERS.items() if name in given and operator not in operators), None)
+    if own is None:
+        return
+    other = "the operator that is fastest" if operator == "auto" else f"operator {operator}"
+    plural = "operators" if len(OWNERS[own]) > 1 else "operator"
+    message = f"{own} is an option of {plural} {' and '.join(OWNERS[own])}, and this statement is run by {other}"
+    hint = f"Add operator = '{OWNERS[own][0]}'."
+    if own == "replay":
+        hint = "Name the operator of the run that is repeated."
+    raise checker.error(message, given[own].name.span, hint)
+
+
 def remedy(operator: str, learner: Learner) -> str | None:
     """Return what to write where RETRY or RESUME would go on in this process and the operator cannot."""
     if "ray" not in runtimes(operator, learner):
@@ -51,7 +72,7 @@ def remedy(operator: str, learner: Learner) -> str | None:
     return "WITH (executor = 'ray') starts other processes, and SET grouplearn_trust = true does what the file says."
 
 
-def _unlike(how: Runs, learner: Learner) -> str | None:
+def _unlike(how: RunRules, learner: Learner) -> str | None:
     """Return why a learner is not one of those of its access pattern that an operator runs; else None."""
     if how.gangs and not learner.in_gangs:
         return "several workers cannot train one model of it"
@@ -60,5 +81,5 @@ def _unlike(how: Runs, learner: Learner) -> str | None:
     return None
 
 
-def _how(operator: str, learner: Learner) -> Runs:
+def _how(operator: str, learner: Learner) -> RunRules:
     return OPERATORS[operator].how(learner.access)

@@ -7,13 +7,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any
 
 from grouplearn import sqltext
 from grouplearn.bind import ways
 from grouplearn.bind.run import averaging, hopping
 from grouplearn.bind.run import compatibility as legality
-from grouplearn.bind.run.resources import DEFAULT_TIMEOUT, check_address, check_timeout
+from grouplearn.bind.run.resources import check_address, check_timeout
+from grouplearn.bind.run.run_options import RunOptions
 from grouplearn.bind.run.sizes import check_size
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.errors import BindError
@@ -25,8 +26,8 @@ from grouplearn.learners.contract.problem import TASKS
 from grouplearn.messages import did_you_mean
 from grouplearn.parser.statements import Name, Option, Sql
 from grouplearn.schedule import operators
-from grouplearn.schedule.averages import REDUCTIONS, SENT, Reduction, Sent
-from grouplearn.schedule.workload import SCHEDULERS, Scheduler
+from grouplearn.schedule.averages import REDUCTIONS, SENT
+from grouplearn.schedule.workload import SCHEDULERS
 from grouplearn.search.space import MAX_CONFIGS
 
 SCOPES = ("group", "all")
@@ -34,47 +35,6 @@ SCOPES = ("group", "all")
 _TWICE = re.compile(r'Duplicate [^"]*"((?:[^"]|"")*)"')
 EXECUTORS = ("auto", "local", "ray")
 OPERATORS = ("auto", *operators.OPERATORS)
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """How a TRAIN runs, apart from the hyperparameters."""
-
-    epochs: int | None = None
-    seed: int = 0
-    early_stopping: int | None = None
-    executor: str = "auto"
-    workers: int | None = None
-    operator: str = "auto"
-    scheduler: Scheduler = "randomized"
-    replicas: int = 1
-    replay: str | None = None
-    partitions: int | None = None
-    reduce: Reduction = "scatter"
-    send: Sent = "model"
-    sync: str | int = "epoch"
-    outer_momentum: float = 0.0
-    staleness: int = 1
-    trials: int | None = None
-    reduction_factor: int = 3
-    min_epochs: int = 1
-    parallel_trials: int = 9
-    interval: int | None = None
-    search_scope: str = "group"
-    within: float | None = None
-    min_rows: int = 2
-    task: Literal["classification", "regression"] | None = None
-    class_weight: Any = None
-    positive_class: str | None = None
-    weight: Sql | None = None
-    memory_limit: int | None = None
-    node_price: float | None = None
-    durable: bool | None = None
-    address: str | None = None
-    worker_timeout: float = DEFAULT_TIMEOUT
-    #: Why only this process may be used, where that is so.
-    enclosed: str | None = None
-    trust: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,10 +240,11 @@ def bind_options(
             fixed[name] = bind_hyperparameter(checker, learner, option.name, option.value, also=WITH_OPTIONS)
     _refuse_epochs(checker, learner, options, run)
     hopping.settle(checker, options, run)
+    legality.refuse_options(checker, options, run)
     averaging.settle(checker, learner, options, run)
     run |= _enclosed(checker, options, run)
     _refuse_illegal(checker, learner, options, run)
-    return RunOptions(**run), fixed
+    return RunOptions.of(run), fixed
 
 
 def bind_resume_options(

@@ -183,10 +183,6 @@ def _around_caret(location: re.Match[str]) -> tuple[str, str]:
     return line[:start].removeprefix("..."), line[start:end]
 
 
-def _between(separator: str, fragments: Sequence[Sql]) -> list[str | Sql]:
-    return [piece for fragment in fragments for piece in (separator, fragment)][1:]
-
-
 def _assemble(pieces: Pieces) -> str:
     return "\n".join(piece if isinstance(piece, str) else piece.text for piece in pieces)
 

@@ -61,6 +61,13 @@ class Attachments:
         return next((each.identity for each in self.users if folded(each.name) == wanted), "none")
 
 
+def in_transaction(con: duckdb.DuckDBPyConnection, first: int | None = None) -> bool:
+    """Return whether a connection is in a transaction, as its queries have one number then; ``first``: one that it had."""
+    query = "SELECT system.main.txid_current()"
+    number = first if first is not None else con.execute(query).fetchall()[0][0]
+    return bool(con.execute(query).fetchall()[0][0] == number)
+
+
 def attachments_of(con: duckdb.DuckDBPyConnection) -> Attachments:
     """Ask what a connection has attached, now."""
     rows = con.execute(_QUERY).fetchall()

@@ -207,7 +207,7 @@ def _linear(found: Sequence[Mapping[str, Ragged]]) -> dict[str, Any]:
         "format": pa.array(["linear"]).take(pa.array(np.zeros(len(numbers[0]), np.int8))),
         **{name: _lists(each) for name, each in zip(("weights", "intercept"), numbers, strict=True)},
         "content": pa.nulls(len(numbers[0]), pa.binary()),
-        "sha256": _texts(digests.of_rows(*(digests.Ragged(each.values, each.start) for each in numbers))),
+        "sha256": _texts(digests.of_rows(*numbers)),
         **_no_items(len(numbers[0])),
     }
 

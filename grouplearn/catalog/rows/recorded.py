@@ -26,7 +26,7 @@ _LISTED = 50
 
 def repeated_by(con: duckdb.DuckDBPyConnection, checker: SqlChecker, bound: BoundTrain) -> Earlier | None:
     """Return the run that a statement repeats, None if it repeats none; raise unless it is a run of the same training."""
-    name = bound.options.replay
+    name = bound.options.hopping.replay
     if name is None:
         return None
     model = load_definition(con, bound.catalog, bound.schema, name)

@@ -77,7 +77,7 @@ class Columns:
         return Columns(self.numeric[rows], self.codes[rows], lists, self.dictionaries)
 
 
-class Piece(Protocol):
+class ColumnPiece(Protocol):
     """The feature columns that an item makes of n rows, counted from its first."""
 
     def write(self, x: FeatureArray) -> None:

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.dataset import Item
-from grouplearn.data.encoding.columns import Columns, IntArray, Piece, Reading, SqlColumn
+from grouplearn.data.encoding.columns import ColumnPiece, Columns, IntArray, Reading, SqlColumn
 from grouplearn.sqltext import literal
 
 #: How an item enters the SQL that predicts: as a number, as several, as the place of its category, as 0s and a 1, as a list.
 Role = Literal["number", "array", "place", "indicator", "list"]
 #: Makes an item's feature columns of rows.
-Replay = Callable[[Columns], Piece]
+Replay = Callable[[Columns], ColumnPiece]
 #: Bytes of the number of a column.
 _BYTES = 8
 

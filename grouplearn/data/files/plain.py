@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,10 +24,19 @@ from grouplearn.data.typed import Fields
 _LONGEST_KEY = 8
 #: Values that a stored value comes to when each ``again`` is counted as what it repeats: few bytes can say any number.
 _MOST_VALUES = 1 << 27
+#: What marks a field of a dataclass as ``inline``, or as one to be left out.
+INLINE, _IF_OTHER = "inline", "if other"
+#: The metadata of a field that is written only where it is not as usual.
+IF_OTHER = {_IF_OTHER: True}
 
 
 class NotPlain(TypeError):
     """A value of a kind that is not written, or bytes that are no such value."""
+
+
+def inline(part: type) -> dict[str, type]:
+    """Return the metadata of a field that holds a dataclass whose own fields are written among those around it."""
+    return {INLINE: part}
 
 
 def to_bytes(value: Any) -> bytes:
@@ -83,9 +92,16 @@ class _Writer:
         if isinstance(value, enum.Enum):
             return {type(value).__name__: value.value}
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            fields = {field.name: self.plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-            return {type(value).__name__: fields}
+            return {type(value).__name__: dict(self._fields(value))}
         raise NotPlain(f"a {type(value).__name__} cannot be stored")
+
+    def _fields(self, value: Any) -> Iterator[tuple[str, Any]]:
+        for field in dataclasses.fields(value):
+            part = getattr(value, field.name)
+            if INLINE in field.metadata:
+                yield from self._fields(part)
+            elif _IF_OTHER not in field.metadata or part != field.default:
+                yield field.name, self.plain(part)
 
     def _tensor(self, array: Any) -> str:
         name = str(len(self.tensors))
@@ -137,10 +153,18 @@ class _Reader:
         kind = self._kinds[what]
         if issubclass(kind, enum.Enum):
             return kind(content)
-        values = {name: self.value(each) for name, each in content.items()}
+        return self._made(kind, {name: self.value(each) for name, each in content.items()})
+
+    def _made(self, kind: type, values: dict[str, Any]) -> Any:
+        """Return a dataclass with these values of its fields and of the parts that are written inline."""
+        for field in dataclasses.fields(kind):
+            part = field.metadata.get(INLINE)
+            if part is not None:
+                names = [each.name for each in dataclasses.fields(part) if each.name in values]
+                values[field.name] = self._made(part, {name: values.pop(name) for name in names})
         misfit = self._fields.misfit(kind, values)
         if misfit is not None:
-            raise TypeError(f"{what} has no such {misfit}")
+            raise TypeError(f"{kind.__name__} has no such {misfit}")
         return kind(**values)
 
 

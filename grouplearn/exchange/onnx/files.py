@@ -12,7 +12,7 @@ import numpy.typing as npt
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.data.encoding.encoder import NoForm
-from grouplearn.exchange.best import Best, best_of, index
+from grouplearn.exchange.best import BestOfGroup, best_of, index
 from grouplearn.exchange.directory import CannotExchange
 from grouplearn.exchange.onnx import vectors as onnx_vectors
 from grouplearn.exchange.onnx.graph import ML_OPSET, OPSET, Graph, encoded, onnx
@@ -47,7 +47,7 @@ def files(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[tuple[
     yield from index(model, every, "onnx", opset=OPSET, ml_opset=ML_OPSET, how=_HOW)
 
 
-def _content(definition: ModelDefinition, best: Best) -> bytes:
+def _content(definition: ModelDefinition, best: BestOfGroup) -> bytes:
     graph = Graph([fitted.item.name for fitted in best.group.fitted])
     if not best.features:
         raise CannotExchange(f"group {list(best.group.keys)} has no feature, and ONNX needs an input")
@@ -66,7 +66,7 @@ def _content(definition: ModelDefinition, best: Best) -> bytes:
     return graph.content(definition.name, f"{definition.learner}, group {list(best.group.keys)}")
 
 
-def _scores(graph: Graph, definition: ModelDefinition, best: Best, x: str) -> str:
+def _scores(graph: Graph, definition: ModelDefinition, best: BestOfGroup, x: str) -> str:
     artifact = best.group.artifact
     if definition.linear:
         return _affine(graph, x, artifact.tensors["weights"], artifact.tensors["intercept"])
@@ -97,7 +97,7 @@ def _masked(graph: Graph, bad: str | None, value: str) -> str:
     return value if bad is None else graph.add("Where", bad, graph.number(np.nan), value)
 
 
-def _link(definition: ModelDefinition, best: Best) -> Link:
+def _link(definition: ModelDefinition, best: BestOfGroup) -> Link:
     """Return the link of a group's model: that of its trees, which may differ from group to group."""
     if registry.form(definition.learner) == "trees":
         return gbdt_objectives.in_text(best.group.artifact.text).link
@@ -110,18 +110,18 @@ def _linked(graph: Graph, link: Link, scores: str) -> str:
     return graph.add({"exp": "Exp", "logistic": "Sigmoid"}[link], scores) if link != "identity" else scores
 
 
-def _value(graph: Graph, definition: ModelDefinition, best: Best, scores: str, bad: str | None) -> None:
+def _value(graph: Graph, definition: ModelDefinition, best: BestOfGroup, scores: str, bad: str | None) -> None:
     graph.output(_masked(graph, bad, _linked(graph, _link(definition, best), scores)), "prediction", "DOUBLE", 1)
 
 
-def _binary(graph: Graph, definition: ModelDefinition, best: Best, scores: str, bad: str | None) -> None:  # noqa: ARG001
+def _binary(graph: Graph, definition: ModelDefinition, best: BestOfGroup, scores: str, bad: str | None) -> None:  # noqa: ARG001
     p = _masked(graph, bad, graph.add("Sigmoid", scores))
     positive = graph.add("Cast", graph.add("Greater", p, graph.number(0.5)), to=7)
     graph.output(_class(graph, definition.classes[:2], positive, graph.add("IsNaN", p)), "prediction", "STRING", 1)
     graph.output(p, "probability", "DOUBLE", 1)
 
 
-def _multiclass(graph: Graph, definition: ModelDefinition, best: Best, scores: str, bad: str | None) -> None:
+def _multiclass(graph: Graph, definition: ModelDefinition, best: BestOfGroup, scores: str, bad: str | None) -> None:
     p = _masked(graph, bad, _shares(graph, _link(definition, best), scores))
     chosen = graph.add("ArgMax", p, axis=1, keepdims=1)
     nothing = graph.add("IsNaN", graph.add("ReduceSum", p, graph.constant(np.array([1]))))
@@ -145,7 +145,7 @@ def _class(graph: Graph, names: Any, chosen: str, nothing: str) -> str:
     return graph.add("Gather", graph.constant(texts), number, axis=0)
 
 
-def _every_class(graph: Graph, p: str, definition: ModelDefinition, best: Best) -> str:
+def _every_class(graph: Graph, p: str, definition: ModelDefinition, best: BestOfGroup) -> str:
     """Return the probabilities of all classes of the label: 0 of those that the group does not have."""
     place: Mapping[int, int] = {number: column for column, number in enumerate(best.group.classes)}
     if len(place) == len(definition.classes):
@@ -157,7 +157,7 @@ def _every_class(graph: Graph, p: str, definition: ModelDefinition, best: Best) 
 
 
 _HEADS = {Number: _value, TwoClasses: _binary, SeveralClasses: _multiclass}
-_VECTORS: Mapping[type[Answer], Callable[[Graph, Best, str, str], None]] = {
+_VECTORS: Mapping[type[Answer], Callable[[Graph, BestOfGroup, str, str], None]] = {
     Clusters: onnx_vectors.clusters,
     Projection: onnx_vectors.projection,
 }

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from grouplearn.exchange.best import Best
+from grouplearn.exchange.best import BestOfGroup
 from grouplearn.exchange.onnx.graph import Graph
 
 
-def clusters(graph: Graph, best: Best, x: str, bad: str) -> None:
+def clusters(graph: Graph, best: BestOfGroup, x: str, bad: str) -> None:
     """Give out the number of the nearest centroid, 0 where there is none, and its distance, of rows x that may be ``bad``."""
     centroids = best.group.artifact.tensors["centroids"]
     apart = graph.add("Sub", graph.add("Unsqueeze", x, graph.constant(np.array([1]))), graph.constant(centroids[None]))
@@ -23,7 +23,7 @@ def clusters(graph: Graph, best: Best, x: str, bad: str) -> None:
     graph.output(distance, "distance", "DOUBLE", 1)
 
 
-def projection(graph: Graph, best: Best, x: str, bad: str) -> None:
+def projection(graph: Graph, best: BestOfGroup, x: str, bad: str) -> None:
     """Give out coordinates, and the distance of rows x from the point that these are of."""
     tensors = best.group.artifact.tensors
     components = tensors["components"]

@@ -28,12 +28,12 @@ _INLINE = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ArrowLayout:
     """A type by Arrow's format string, and those below it."""
 
     format: str
-    children: tuple[Layout, ...]
-    dictionary: Layout | None
+    children: tuple[ArrowLayout, ...]
+    dictionary: ArrowLayout | None
 
     def __post_init__(self) -> None:
         """Raise Malformed for what is no type, or none that is taken."""
@@ -87,7 +87,7 @@ def width(kind: str) -> int:
     return _WIDTHS.get(kind, 0)
 
 
-def fixed_bytes(layout: Layout, rows: int, number: int) -> int:
+def fixed_bytes(layout: ArrowLayout, rows: int, number: int) -> int:
     """Return the least size of a buffer, but for the bytes of texts and the sizes of their buffers."""
     if layout.is_union:
         return rows
@@ -103,7 +103,7 @@ def fixed_bytes(layout: Layout, rows: int, number: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Array:
+class ArrowArray:
     """An array as it came: its counts and buffers, and the lengths of its children and its dictionary."""
 
     length: int
@@ -131,7 +131,7 @@ class Array:
         return np.unpackbits(np.frombuffer(self.buffers[0], np.uint8), bitorder="little")[: self.rows].astype(bool)
 
 
-def check_array(layout: Layout, array: Array) -> None:
+def check_array(layout: ArrowLayout, array: ArrowArray) -> None:
     """Raise Malformed unless the array is of the type and within its buffers; what is below it has been checked."""
     rows = array.rows
     for number, buffer in enumerate(array.buffers):
@@ -158,7 +158,7 @@ def check_array(layout: Layout, array: Array) -> None:
             _check_inside(array.values(0, "i1", rows), len(array.children) - 1, "a member")
 
 
-def _check_list_views(array: Array, kind: str) -> None:
+def _check_list_views(array: ArrowArray, kind: str) -> None:
     valid = array.valid()
     offsets, sizes = (array.values(number, kind, array.rows)[valid] for number in (1, 2))
     _check_inside(offsets, array.children[0], "offsets")
@@ -166,7 +166,7 @@ def _check_list_views(array: Array, kind: str) -> None:
     _check_inside(offsets + sizes, array.children[0], "offsets")
 
 
-def _check_views(array: Array) -> None:
+def _check_views(array: ArrowArray) -> None:
     _check(len(array.buffers[-1] or b"") >= 8 * (len(array.buffers) - 3), "a buffer that is too short")
     ends = np.array([len(buffer or b"") for buffer in array.buffers[2:-1]], np.int64)
     _check(bool((array.values(len(array.buffers) - 1, "i8", len(ends)) == ends).all()), "buffers of other sizes")

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from grouplearn.frontends.native.arrow_checks import DEEPEST, Array, Layout, check_array, check_counts, width
+from grouplearn.frontends.native.arrow_checks import DEEPEST, ArrowArray, ArrowLayout, check_array, check_counts, width
 from grouplearn.frontends.native.frames import Body, Malformed, blob
 
 _ABSENT = -1
@@ -87,7 +87,7 @@ class Described:
     """What a SCHEMA body describes: the schema, and its types as its batches have them."""
 
     schema: pa.Schema
-    layout: Layout
+    layout: ArrowLayout
 
 
 def described(content: bytes | bytearray | memoryview) -> Described:
@@ -136,10 +136,10 @@ def _check_metadata(metadata: bytes) -> None:
             raise Malformed("metadata with a wrong size")
 
 
-def _layout(node: Any) -> Layout:
+def _layout(node: Any) -> ArrowLayout:
     children = tuple(_layout(node.children[child].contents) for child in range(node.n_children))
     dictionary = _layout(node.dictionary.contents) if node.dictionary else None
-    return Layout(str(node.format, "ascii", "replace"), children, dictionary)
+    return ArrowLayout(str(node.format, "ascii", "replace"), children, dictionary)
 
 
 def _pointers(kind: Any, children: list[Any], kept: list[Any]) -> Any:
@@ -164,7 +164,7 @@ def batch_of(content: bytearray, of: Described) -> pa.RecordBatch:
     return pa.RecordBatch._import_from_c(ctypes.addressof(root), of.schema)
 
 
-def _array_node(body: Body, data: memoryview, layout: Layout, kept: list[Any]) -> tuple[Any, int]:
+def _array_node(body: Body, data: memoryview, layout: ArrowLayout, kept: list[Any]) -> tuple[Any, int]:
     """Return an array of that type and its length."""
     node = _ArrowArray()
     length, null_count, offset, n_buffers, n_children, dictionary = body.numbers(6)
@@ -185,7 +185,7 @@ def _array_node(body: Body, data: memoryview, layout: Layout, kept: list[Any]) -
     if layout.dictionary is not None:
         below, entries = _array_node(body, data, layout.dictionary, kept)
         node.dictionary = ctypes.pointer(below)
-    check_array(layout, Array(length, null_count, offset, buffers, tuple(each for _, each in children), entries))
+    check_array(layout, ArrowArray(length, null_count, offset, buffers, tuple(each for _, each in children), entries))
     node.release = _RELEASE_CHILD
     kept.append(node)
     return node, length

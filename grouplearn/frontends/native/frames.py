@@ -13,7 +13,7 @@ _HEADER = struct.Struct("=QQ")
 _LARGEST, _PART = 1 << 40, 1 << 26
 
 
-class Kind(enum.IntEnum):
+class FrameKind(enum.IntEnum):
     """What a frame holds."""
 
     # from the database
@@ -44,7 +44,7 @@ class Malformed(ValueError):
     """The body of a frame is not what its kind asks for."""
 
 
-_KINDS = frozenset(Kind)
+_KINDS = frozenset(FrameKind)
 
 
 class Channel:
@@ -53,7 +53,7 @@ class Channel:
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
 
-    def send(self, kind: Kind, *parts: bytes | bytearray | memoryview) -> None:
+    def send(self, kind: FrameKind, *parts: bytes | bytearray | memoryview) -> None:
         """Send one frame whose body is ``parts`` one after another."""
         try:
             self._socket.sendall(_HEADER.pack(kind, sum(map(len, parts))))
@@ -62,12 +62,12 @@ class Channel:
         except OSError as error:
             raise Gone from error
 
-    def receive(self) -> tuple[Kind, bytearray]:
+    def receive(self) -> tuple[FrameKind, bytearray]:
         """Wait for one frame and return its kind and body."""
         kind, size = _HEADER.unpack(self._exactly(_HEADER.size))
         if kind not in _KINDS or size > _LARGEST:
             raise Gone("a frame that is not understood")
-        return Kind(kind), self._exactly(size)
+        return FrameKind(kind), self._exactly(size)
 
     def _exactly(self, size: int) -> bytearray:
         body = bytearray()

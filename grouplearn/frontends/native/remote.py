@@ -19,8 +19,7 @@ import duckdb
 import pyarrow as pa
 
 from grouplearn.frontends.native.arrow_frames import Described, batch_of, described, packed_batch, packed_schema
-from grouplearn.frontends.native.frames import Channel, blob, text
-from grouplearn.frontends.native.frames import Kind as Frame
+from grouplearn.frontends.native.frames import Channel, FrameKind, blob, text
 from grouplearn.messages import cells
 from grouplearn.parser.lexer.tokens import Kind, lex
 from grouplearn.sqltext import identifier, literal
@@ -69,7 +68,7 @@ class RemoteConnection:
         for batch in values.combine_chunks().to_batches(max_chunksize=_VECTOR):
             rows = batch.take(pa.array(range(batch.num_rows))) if values.num_rows > _VECTOR else batch
             head = struct.pack("=I", self._number) + text(name) + blob(schema)
-            self._channel.send(Frame.APPEND, head, *packed_batch(rows))
+            self._channel.send(FrameKind.APPEND, head, *packed_batch(rows))
             self._expect_end()
 
     def unregister(self, name: str) -> None:
@@ -79,7 +78,7 @@ class RemoteConnection:
     def cursor(self) -> RemoteConnection:
         """Open another connection to the user's database, with transactions of its own."""
         number = next(self._numbers)
-        self._channel.send(Frame.OPEN, struct.pack("=I", number))
+        self._channel.send(FrameKind.OPEN, struct.pack("=I", number))
         return RemoteConnection(self._channel, number, self._numbers)
 
     def as_duckdb(self) -> duckdb.DuckDBPyConnection:
@@ -89,7 +88,7 @@ class RemoteConnection:
     def close(self) -> None:
         """Close a cursor."""
         if self._number:
-            self._channel.send(Frame.CLOSE, struct.pack("=I", self._number))
+            self._channel.send(FrameKind.CLOSE, struct.pack("=I", self._number))
 
     def __enter__(self) -> RemoteConnection:
         return self
@@ -104,11 +103,11 @@ class RemoteConnection:
     ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Run a query and return its columns and rows; what does not return rows has no columns."""
         head = struct.pack("=II", self._number, flags)
-        self._channel.send(Frame.QUERY, head, text(_filled(query, parameters or ())))
+        self._channel.send(FrameKind.QUERY, head, text(_filled(query, parameters or ())))
         kind, body = self._channel.receive()
-        if kind is Frame.ERROR:
+        if kind is FrameKind.ERROR:
             raise error_of(body.decode())
-        if kind is Frame.END:
+        if kind is FrameKind.END:
             return pa.schema([]), iter(())
         rows = described(body)
         batches = self._batches(rows)
@@ -119,19 +118,19 @@ class RemoteConnection:
         try:
             while True:
                 kind, body = self._channel.receive()
-                if kind is not Frame.BATCH:
+                if kind is not FrameKind.BATCH:
                     ended = True
-                    if kind is Frame.ERROR:
+                    if kind is FrameKind.ERROR:
                         raise error_of(body.decode())
                     return
                 yield batch_of(body, rows)
         finally:
             while not ended:  # the reader has enough, and the next request's answer comes after these rows
-                ended = self._channel.receive()[0] is not Frame.BATCH
+                ended = self._channel.receive()[0] is not FrameKind.BATCH
 
     def _expect_end(self) -> None:
         kind, body = self._channel.receive()
-        if kind is Frame.ERROR:
+        if kind is FrameKind.ERROR:
             raise error_of(body.decode())
 
 

@@ -28,7 +28,7 @@ from grouplearn.errors import (
 from grouplearn.failures import Failure
 from grouplearn.frontends.native.arrow_frames import batch_of, packed_batch, packed_schema
 from grouplearn.frontends.native.arrow_frames import described as described_rows
-from grouplearn.frontends.native.frames import PROTOCOL, Body, Channel, Kind, blob, text
+from grouplearn.frontends.native.frames import PROTOCOL, Body, Channel, FrameKind, blob, text
 from grouplearn.frontends.native.remote import RemoteConnection, python_rows
 from grouplearn.frontends.progress import choose_progress
 from grouplearn.interrupting import heard
@@ -107,7 +107,7 @@ class Line:
                 self._answer(kind, Body(body))
             except Exception as error:  # whatever it is, the user's statement must end with it
                 name, message = described(error)
-                self._channel.send(Kind.FAILED, text(name), text(message))
+                self._channel.send(FrameKind.FAILED, text(name), text(message))
 
     def interrupt(self) -> None:
         """Ask the statement that runs to stop; may be called from any thread. One that has not begun does not hear of it."""
@@ -116,29 +116,29 @@ class Line:
         if progress is not None:
             progress.ended()  # the shell prompts again even if what was begun takes a while to end
 
-    def _answer(self, kind: Kind, body: Body) -> None:
-        if kind is Kind.GREETING:
+    def _answer(self, kind: FrameKind, body: Body) -> None:
+        if kind is FrameKind.GREETING:
             self._host.greeted = True
             self._channel.send(
-                Kind.GREETING, struct.pack("=Q", PROTOCOL), text(importlib.metadata.version("grouplearn"))
+                FrameKind.GREETING, struct.pack("=Q", PROTOCOL), text(importlib.metadata.version("grouplearn"))
             )
             return
         if not self._host.greeted:
             raise _older_build()
-        if kind is Kind.VERSION:
-            self._channel.send(Kind.ANSWER, text(versions.described()))
+        if kind is FrameKind.VERSION:
+            self._channel.send(FrameKind.ANSWER, text(versions.described()))
             return
         instance = self._host.instances.setdefault(body.number(), Instance())
         transaction, query, changes = body.number(), body.number(), body.number()
         instance.notice(changes)
-        if kind is Kind.STATEMENT:
+        if kind is FrameKind.STATEMENT:
             queries = self._statement(instance, body)
-            self._channel.send(Kind.ANSWER, struct.pack("=Q", len(queries)), *map(text, queries))
+            self._channel.send(FrameKind.ANSWER, struct.pack("=Q", len(queries)), *map(text, queries))
         else:
             predictions = self._predict(
                 instance, Caller(transaction, query=None if query == _NO_QUERY else query), body
             )
-            self._channel.send(Kind.PREDICTED, blob(packed_schema(predictions.schema)), *packed_batch(predictions))
+            self._channel.send(FrameKind.PREDICTED, blob(packed_schema(predictions.schema)), *packed_batch(predictions))
 
     def _statement(self, instance: Instance, body: Body) -> list[str]:
         """Return the query of the answer; of a statement of DuckDB's it is followed by those of ours inside it."""

@@ -154,8 +154,8 @@ class SqlMagics:
 
     def _shown(self, relation: duckdb.DuckDBPyRelation, text: str) -> Any:
         if not _is_plan(text) or relation.columns != ["plan"]:
-            return Answer.of(relation, self._connection, text)
-        return Plan("\n".join(row[0] for row in relation.fetchall()))
+            return ShownResult.of(relation, self._connection, text)
+        return ShownPlan("\n".join(row[0] for row in relation.fetchall()))
 
     def _run(self, connection: Connection, text: str) -> duckdb.DuckDBPyRelation | None:
         names = self._shell.user_ns
@@ -219,7 +219,7 @@ def _is_plan(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ShownPlan:
     """EXPLAIN TRAIN as a notebook shows it: a page, or the lines of a text in a terminal."""
 
     page: str
@@ -232,7 +232,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ShownResult:
     """A result as a notebook shows it: the first rows; ``relation`` has them all.
 
     Of a model table, ``model`` is the :class:`~grouplearn.frontends.python.model.Model`, with its plots:
@@ -251,7 +251,9 @@ class Answer:
     rounded: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, relation: duckdb.DuckDBPyRelation, connection: Connection | None = None, statement: str = "") -> Answer:
+    def of(
+        cls, relation: duckdb.DuckDBPyRelation, connection: Connection | None = None, statement: str = ""
+    ) -> ShownResult:
         """Read the first rows of the result of ``statement``."""
         native = None if connection is None else connection.native
         stored = None if native is None else find_model(native, statement, relation.columns)

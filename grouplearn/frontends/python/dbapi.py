@@ -46,13 +46,8 @@ _MAY_BE_OURS = re.compile(
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NO_PATH = re.compile("[\0\ud800-\udfff]")
 _MAY_COMMIT = re.compile(r"\b(?:commit|end)\b", re.IGNORECASE)
-# After these a name may mean something else, or a macro or view is back that was dropped; predict() needs to know temporary
-# macros.
-_MAY_CHANGE_NAMES = re.compile(
-    r"(?:\b(?:create|alter|drop|attach|detach|copy|import|load|commit|rollback|abort|execute|pragma|call)|(?:^|;)\s*end)\b",
-    re.IGNORECASE,
-)
-# So does it the names of variables, before they are set: the text may go on with it. And ROLLBACK may make it forget them.
+# After this word predict() needs to know the names of variables, before they are set: the text may go on with it. And
+# ROLLBACK may make it forget them.
 _MAY_SET_VARIABLE = re.compile(r"\bvariable\b", re.IGNORECASE)
 _MAY_ROLL_BACK = re.compile(r"\b(?:rollback|abort)\b", re.IGNORECASE)
 
@@ -408,7 +403,7 @@ class Connection:
     def _settle(self, query: Any) -> None:
         if isinstance(query, str) and _MAY_COMMIT.search(query) is not None:
             self._session.settle()
-        if isinstance(query, str) and _MAY_CHANGE_NAMES.search(query):
+        if isinstance(query, str):
             self._session.notice(query)
         self._rolled_back |= isinstance(query, str) and _MAY_ROLL_BACK.search(query) is not None
 

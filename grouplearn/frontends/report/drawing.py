@@ -76,7 +76,7 @@ def sparkline(
     points = thinned([(float(x), y) for x, y in enumerate(values) if y is not None and math.isfinite(y)])
     if len(points) < 2:
         return ""
-    at = _scale(Range.of(points), (2, width - 4), (height - 3, 3))
+    at = _scale(AxisRange.of(points), (2, width - 4), (height - 3, 3))
     last_x, last_y = at(points[-1])
     return (
         f'<svg class="grouplearn-spark" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img"'
@@ -88,20 +88,20 @@ def sparkline(
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class AxisRange:
     """The least and greatest x and y of axes."""
 
     low: Point
     high: Point
 
     @classmethod
-    def of(cls, points: Iterable[Point]) -> Range:
+    def of(cls, points: Iterable[Point]) -> AxisRange:
         """Return the range of points, of which there is one at least."""
         xs, ys = zip(*points, strict=True)
         return cls((min(xs), min(ys)), (max(xs), max(ys)))
 
     @classmethod
-    def shared(cls, curves: Iterable[Sequence[Point]]) -> Range | None:
+    def shared(cls, curves: Iterable[Sequence[Point]]) -> AxisRange | None:
         """Return one range for several pictures; what lies far outside of most points is out of it."""
         points = [point for curve in curves for point in curve]
         if not points:
@@ -125,7 +125,7 @@ class Range:
 
 
 def lines(
-    curves: Sequence[Line], title: str, x_name: str, y_name: str, height: int = 170, shared: Range | None = None
+    curves: Sequence[Line], title: str, x_name: str, y_name: str, height: int = 170, shared: AxisRange | None = None
 ) -> str:
     """Return curves over one pair of axes, of the range ``shared`` with other pictures or else their own."""
     thin = [Line(thinned(curve.points), curve.label, thinned(curve.band)) for curve in curves]
@@ -134,7 +134,7 @@ def lines(
     if not everything:
         return ""
     width, left, bottom = WIDTH, 52, height - 32
-    axes = shared or Range.of(everything)
+    axes = shared or AxisRange.of(everything)
     thin = [Line([axes.nearest(point) for point in curve.points], curve.label, curve.band) for curve in thin]
     at = _scale(axes, (left, width - 10), (bottom, 10))
     body = [*_frame(axes, at, left, bottom, width), *(_band(curve, at) for curve in thin)]
@@ -248,7 +248,7 @@ def _svg(height: float, title: str, body: str) -> str:
     )
 
 
-def _scale(axes: Range, xs: tuple[float, float], ys: tuple[float, float]) -> Callable[[Point], Point]:
+def _scale(axes: AxisRange, xs: tuple[float, float], ys: tuple[float, float]) -> Callable[[Point], Point]:
     """Return the map from values to pixels; ``ys`` is (bottom, top)."""
     (low_x, low_y), (high_x, high_y) = axes.low, axes.high
 
@@ -281,7 +281,7 @@ def _curve(curve: Line, at: Callable[[Point], Point]) -> str:
     )
 
 
-def _frame(axes: Range, at: Callable[[Point], Point], left: float, bottom: float, width: float) -> list[str]:
+def _frame(axes: AxisRange, at: Callable[[Point], Point], left: float, bottom: float, width: float) -> list[str]:
     body = [f'<path d="M{left} 10V{bottom}H{width - 10}" fill="none" stroke="currentColor" stroke-opacity="0.4"/>']
     heights = _round_values(axes.low[1], axes.high[1], 4)
     for value, name in zip(heights, _distinct(heights), strict=True):

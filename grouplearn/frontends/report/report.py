@@ -15,7 +15,7 @@ from grouplearn.catalog.overview import Importance, Level, Overview, Trial, draw
 from grouplearn.frontends.notebook.model_table import failed_pooled
 from grouplearn.frontends.python.plots import MOST_CURVES
 from grouplearn.frontends.report import drawing
-from grouplearn.frontends.report.drawing import Line, Range, aligned, number, shortened
+from grouplearn.frontends.report.drawing import AxisRange, Line, aligned, number, shortened
 from grouplearn.plan.explain.gantt import MOST_WORKERS, STYLE, gantt, legend, text
 
 #: Groups that are all listed; of more, so many of the best and of the worst.
@@ -257,7 +257,7 @@ def _curves(overview: Overview) -> str:
     found = overview.curves((trial.group, trial.config) for trial in trials)
     curves: Sequence[_Drawn] = [(trial, *drawn(found.get((trial.group, trial.config), []))) for trial in trials]
     name, curves = _of_one_scale(overview, curves)
-    shared = Range.shared(points for _, part, points in curves if part == facts.curve)
+    shared = AxisRange.shared(points for _, part, points in curves if part == facts.curve)
     pictures = [_curve(overview, curve, shared) for curve in curves]
     few = f"The {len(pictures)} largest groups" if facts.modelled > MOST_CURVES else "Best trials"
     short = pictures.count("")
@@ -285,7 +285,7 @@ def _of_one_scale(overview: Overview, curves: Sequence[_Drawn]) -> tuple[str, Se
     return f"{name} as a share of its first", shares
 
 
-def _curve(overview: Overview, curve: _Drawn, shared: Range | None) -> str:
+def _curve(overview: Overview, curve: _Drawn, shared: AxisRange | None) -> str:
     trial, part, points = curve
     label = overview.label(trial.keys, trial.level)
     other = "" if part == overview.facts.curve else f"<small>{text(overview.curve_name(part))}</small>"

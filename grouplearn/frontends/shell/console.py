@@ -33,7 +33,7 @@ class Failed(Exception):
     """A statement or dot command failed and its message was printed."""
 
 
-class Interrupted(Failed):
+class StatementStopped(Failed):
     """The user stopped a statement."""
 
 
@@ -144,7 +144,7 @@ class Console:
             sys.stdout.flush()
             interrupted = isinstance(error, KeyboardInterrupt)
             print(interruption(error) if interrupted else explained(error), file=sys.stderr)
-            raise (Interrupted if interrupted else Failed) from None
+            raise (StatementStopped if interrupted else Failed) from None
 
 
 def relation_of(connection: Connection, text: str, parameters: Any, scope: Scope) -> duckdb.DuckDBPyRelation | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from grouplearn.errors import Error
 from grouplearn.frontends.python.dbapi import Connection, connect
-from grouplearn.frontends.shell.console import Console, Failed, Interrupted, Leave, explained
+from grouplearn.frontends.shell.console import Console, Failed, Leave, StatementStopped, explained
 from grouplearn.frontends.shell.output import MODES, Format
 from grouplearn.messages import did_you_mean
 from grouplearn.visible import visible
@@ -197,7 +197,7 @@ def _run(options: Options, open_database: Callable[[str, bool], Connection]) -> 
         return _run_actions(console, options)
     except Leave as leave:
         return leave.code
-    except (Interrupted, KeyboardInterrupt):
+    except (StatementStopped, KeyboardInterrupt):
         return 130
     except Failed:
         return 1

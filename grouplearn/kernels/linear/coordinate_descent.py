@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.kernels.library import address, features, function, single_or_double
+from grouplearn.kernels.linear.generalised_linear import Penalties
 
 FloatArray = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
@@ -181,16 +182,7 @@ class Shape:
         return lanes
 
 
-@dataclass(frozen=True, slots=True)
-class Penalties:
-    """Per config l1, l2 and the share of the objective that ends training, each (C,)."""
-
-    l1: FloatArray
-    l2: FloatArray
-    tolerance: FloatArray
-
-
-class Progress(NamedTuple):
+class EpochProgress(NamedTuple):
     """Per config (C,): the objective, that before the first epoch, the last epoch's gain, whether it is done, and the sum of the
     squares of what pulled at columns in this epoch, without l2 the most of it.
 
@@ -236,7 +228,7 @@ def kept_before(epoch: int) -> int:
     return 0 if epoch <= FIRST else 1 + (epoch - FIRST - 1) % MOVES
 
 
-class Group:
+class GroupRounds:
     """What rounds of one group have in common; ``complete`` says in which blocks every row has one entry, 1; ``unit`` (d + 1,) is
     1/max|x|, 0 for a column of zeros, 1 for the intercept; ``leaps``: every few epochs end with a leap."""
 
@@ -314,8 +306,8 @@ class Group:
         sums: FloatArray,
         weights: FloatArray,
         radius: FloatArray | None,
-        about: tuple[Progress, Order],
-    ) -> tuple[FloatArray, Progress]:
+        about: tuple[EpochProgress, Order],
+    ) -> tuple[FloatArray, EpochProgress]:
         """Give the columns of a round's block, to which ``sums`` belong, and the intercept, last among the ``weights`` (columns +
         1, groups, K, lanes), new values, and the columns new radii, in place; the order goes on in place, too.
 
@@ -344,9 +336,9 @@ class Group:
         sums: FloatArray,
         weights: FloatArray,
         radius: FloatArray | None,
-        about: tuple[Progress, Order],
+        about: tuple[EpochProgress, Order],
         leap: FloatArray | None = None,
-    ) -> tuple[FloatArray, Progress]:
+    ) -> tuple[FloatArray, EpochProgress]:
         """Return the weights after an epoch, and what models have come to, from the sums of ``measure``; then the intercept
         makes its step in place, and the order becomes that of the next."""
         progress, order = about
@@ -359,9 +351,9 @@ class Group:
         self,
         cells: Sequence[Cell],
         arrays: tuple[FloatArray, FloatArray, FloatArray | None, FloatArray | None],
-        about: tuple[Progress, Order],
+        about: tuple[EpochProgress, Order],
         epochs: tuple[int, int],
-    ) -> tuple[Progress, FloatArray, Numbers]:
+    ) -> tuple[EpochProgress, FloatArray, Numbers]:
         """Go through whole epochs until all models are done, from the one of a number, 0 before the end of the start, at most so
         many, ``epochs``, changing in place the ``arrays``, which are weights, their values before, radii and the path, and the
         order; return what models have come to, the objective after each epoch (epochs, C), and how many each
@@ -390,10 +382,10 @@ class Group:
         """Return which models are done, as the kernels take it; lanes to spare are."""
         return self.shape.of_models(done, 1.0)
 
-    def _lanes_of(self, progress: Progress) -> FloatArray:
+    def _lanes_of(self, progress: EpochProgress) -> FloatArray:
         spare = (0.0, 0.0, 0.0, 1.0, 0.0)
         return np.stack([self.shape.of_models(each, other) for each, other in zip(progress, spare, strict=True)])
 
-    def _progress_of(self, numbers: FloatArray) -> Progress:
+    def _progress_of(self, numbers: FloatArray) -> EpochProgress:
         loss, start, gain, done, pull = (each[: self.shape.configs].copy() for each in numbers)
-        return Progress(loss, start, gain, done != 0, pull)
+        return EpochProgress(loss, start, gain, done != 0, pull)

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.kernels.library import WATCH, address, asking, features, function, single_or_double, watching
+from grouplearn.kernels.library import WATCH, Stopped, address, asking, features, function, single_or_double, watching
 
 FloatArray = npt.NDArray[np.float64]
 Loss = Literal["logistic", "softmax", "poisson", "squared_hinge", "hinge"]
@@ -22,10 +22,6 @@ _LOSSES: tuple[Loss, ...] = ("logistic", "softmax", "poisson", "squared_hinge", 
 _BEFORE_GRADIENT = 3
 #: The most passes of one model: Newton's method needs tens.
 _MOST_PASSES = 4096
-
-
-class Stopped(Exception):
-    """The caller asked a kernel to stop."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ class _Rows(ctypes.Structure):
 
 
 @dataclass(frozen=True, slots=True)
-class Models:
+class LinearModels:
     """Linear models of c configs with k outputs of d columns, in the middle of their descent.
 
     The weights are ``scale`` (c,) times ``unscaled`` (c, k, d), less what is owed to l1: each weight was to pay ``due`` (c,)
@@ -92,7 +92,7 @@ class Descent:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class BlockRows:
     """The rows of a block: ``x`` (n, d) of float32, float64 or CSR, ``y``, ``weight`` (n,), times ``weighed`` each.
 
     ``order`` names those that are visited, and how, in batches of ``batch_size``. Labels of classes are their numbers.
@@ -116,7 +116,7 @@ def settled(unscaled: FloatArray, paid: FloatArray | None, due: FloatArray) -> F
     return moved
 
 
-def descend(models: Models, descent: Descent, blocks: Sequence[Rows]) -> Models:
+def descend(models: LinearModels, descent: Descent, blocks: Sequence[BlockRows]) -> LinearModels:
     """Return the models after a step for each batch of each block.
 
     A batch of b rows moves w by −η·(1/b Σ weight·weighed·∇loss + ∇penalty); w·(1 − η·ridge) is never taken below 0, l1 is
@@ -133,7 +133,9 @@ def descend(models: Models, descent: Descent, blocks: Sequence[Rows]) -> Models:
     return laid.found(models)
 
 
-def gradients(models: Models, descent: Descent, blocks: Sequence[Rows]) -> tuple[FloatArray, FloatArray, FloatArray]:
+def gradients(
+    models: LinearModels, descent: Descent, blocks: Sequence[BlockRows]
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return Σ weight·weighed·∇loss over the rows by weights (c, k, d) and by intercepts (c, k), and the sum of losses (c, k).
 
     All are those at the models as they are; penalties are not among them. Raises MemoryError.
@@ -152,14 +154,14 @@ def gradients(models: Models, descent: Descent, blocks: Sequence[Rows]) -> tuple
     return _by_config(found, n, outputs), by_intercept[: n * outputs].reshape(outputs, n).T.copy(), losses
 
 
-def mean_square(rows: Rows) -> float:
+def mean_square(rows: BlockRows) -> float:
     """Return Σ weight·weighed·‖x‖²/n of the n rows of a block that are visited, summed in their order."""
     given, _held = _rows(rows, rows.x.shape[1])
     call = function("stochastic_gradient_squares", _POINTER, returns=_REAL)
     return float(call(ctypes.addressof(given))) / max(1, len(rows.order))
 
 
-def norms(models: Models) -> tuple[FloatArray, FloatArray]:
+def norms(models: LinearModels) -> tuple[FloatArray, FloatArray]:
     """Return ‖w‖₁ and ‖w‖² of each config (c,)."""
     n, outputs, columns = models.unscaled.shape
     laid = _Laid.of(models, None)
@@ -182,7 +184,7 @@ class _Laid:
     numbers: FloatArray
 
     @classmethod
-    def of(cls, models: Models, descent: Descent | None) -> _Laid:
+    def of(cls, models: LinearModels, descent: Descent | None) -> _Laid:
         n, outputs, _ = models.unscaled.shape
         lanes = n * outputs
         wide = {"unscaled": models.unscaled, "paid": models.paid, "beyond": models.beyond}
@@ -202,7 +204,7 @@ class _Laid:
         given = _Models(lanes, stride, outputs, loss, *pointers, *map(address, numbers))
         return cls(given, values, numbers)
 
-    def found(self, before: Models) -> Models:
+    def found(self, before: LinearModels) -> LinearModels:
         n, outputs, _ = before.unscaled.shape
         views = {name: _by_config(each, n, outputs) for name, each in self.values.items()}
         numbers = {}
@@ -232,7 +234,7 @@ def _by_config(laid: FloatArray, n: int, outputs: int) -> FloatArray:
     return laid[:, : n * outputs].reshape(len(laid), outputs, n).transpose(2, 1, 0)
 
 
-def _rows(rows: Rows, columns: int) -> tuple[_Rows, Sequence[Any]]:
+def _rows(rows: BlockRows, columns: int) -> tuple[_Rows, Sequence[Any]]:
     """Return rows as kernels have them and what they point at; raises ValueError for what cannot be read."""
     n = len(rows.y)
     if rows.x.shape != (n, columns) or rows.weight.shape != (n,) or rows.order.ndim != 1:

@@ -104,7 +104,7 @@ def with_push(part: Tensors, push: Tensors, share: float, names: Names) -> dict[
 
 
 @dataclass(frozen=True, slots=True)
-class Push:
+class Momentum:
     """What moves a model besides the mean: ``momentum`` times the ``velocity`` of the round before (None: 0)."""
 
     momentum: float
@@ -112,7 +112,7 @@ class Push:
 
 
 def pushed(
-    before: npt.NDArray[Any], mean: npt.NDArray[Any], push: Push, done: npt.NDArray[np.bool_]
+    before: npt.NDArray[Any], mean: npt.NDArray[Any], push: Momentum, done: npt.NDArray[np.bool_]
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Return ``w + v`` and ``v = momentum·velocity + (mean - w)`` of a parameter w (c, ...), in double precision.
 

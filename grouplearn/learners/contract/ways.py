@@ -132,7 +132,7 @@ class MomentsLearner(StackLearner, Protocol):
     def solve_moments(self, problem: Problem, configs: Sequence[Config], sums: Tensors) -> Solved:
         """Return the models from moments whose leading axes, any number, are in the result's place of G.
 
-        For G groups with F folds: one ``moments.stack_moments`` of the folds' rows, reshaped to (G, F, ...), gives
+        For G groups with F folds: ``moments.fold_moments`` (G, F, ...) gives
         ``moments.leave_one_out`` (G, F + 1, ...), and ``weights`` are then (G, F + 1, C, k, d): of every fold's training
         rows, and last of all rows. Moments that are not finite or have no rows give NaN.
         """

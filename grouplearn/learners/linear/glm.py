@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Shard, Stack
+from grouplearn.kernels.library import Stopped
 from grouplearn.kernels.linear import generalised_linear as kernel
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Interrupted
@@ -173,7 +174,7 @@ def solve(
                 report=report,
                 cancelled=cancelled,
             )
-        except kernel.Stopped:
+        except Stopped:
             raise Interrupted from None
         solved.weights[:, places], solved.intercept[:, places] = models.weights[:, of], models.intercept[:, of]
         solved.loss[:, places], solved.epochs[:, places] = models.value[:, of], models.passes[:, of]

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
 from grouplearn.kernels.linear import least_squares
 from grouplearn.learners.contract.config import Config, Hyperparameter
-from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.state import Artifact, State, Tensors
@@ -118,11 +117,8 @@ class LinearRegression(LinearLearner, MomentsLearner):
         cancelled: Callable[[], bool],
     ) -> SolvedLinear:
         """Return the models of every config on every group of a stack; see ``ways.StackLearner``."""
-        parts, run = [], moments.at_a_time(problem.n_features)
-        for first in range(0, stack.n_groups, run):
-            if cancelled():
-                raise Interrupted
-            part = stack.part(first, min(first + run, stack.n_groups))
+        parts = []
+        for part in moments.runs_of(stack, problem.n_features, cancelled):
             sums = moments.group_moments(part, part.y[:, None])
             solved = self.solve_moments(problem, configs, sums)
             solved.loss[self.unclear(configs, sums, part)] = np.nan

@@ -128,7 +128,7 @@ def measure(
         stack.x,
         (models.weights, models.intercept),
         kind.get(problem.task, kernel.CLASSES),
-        kernel.Classes(problem.n_classes, problem.n_unseen),
+        kernel.ClassCount(problem.n_classes, problem.n_unseen),
         [name for name in wanted if name in kernel.NAMES],
     )
     return {**found, **_mean_losses(learner, losses, stack, models, part)} if losses else found

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.data.spilled import ByRow
-from grouplearn.kernels.metrics import Classes, class_sums, error_sums
+from grouplearn.kernels.metrics import ClassCount, class_sums, error_sums
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.contract.state import Tensors
 from grouplearn.learners.metrics import distances, ranking
@@ -363,7 +363,7 @@ def _r2(tensors: Tensors) -> FloatArray:
 def _measure_classes(
     n_classes: int, scores: FloatArray, y: FloatArray, weight: FloatArray, n_unseen: int
 ) -> MetricSums:
-    sums = class_sums(scores, y, weight, Classes(n_classes, n_unseen))
+    sums = class_sums(scores, y, weight, ClassCount(n_classes, n_unseen))
     actual, predicted, hit = (each.T for each in sums[2:].reshape(3, n_classes + n_unseen, -1))
     columns = np.ascontiguousarray(scores.transpose(1, 2, 0))
     return MetricSums(

@@ -39,6 +39,7 @@ from grouplearn.data.ragged import Ragged
 from grouplearn.data.shard import FloatArray
 from grouplearn.kernels import clustering as kernel
 from grouplearn.kernels.clustering import Plan
+from grouplearn.kernels.library import Stopped
 from grouplearn.learners.contract.control import Diverged, Interrupted
 from grouplearn.learners.contract.state import Tensors
 from grouplearn.learners.unsupervised.solved import SolvedVectors
@@ -170,7 +171,7 @@ def solve(
             report=report,
             cancelled=cancelled,
         )
-    except kernel.Stopped:
+    except Stopped:
         raise Interrupted from None
     lost = (found.phase == kernel.FAILED) | (course.epochs == 0) | (~course.converged & (limit < epochs))
     lost |= is_tiny(_apart(stack))[:, None]

@@ -12,7 +12,7 @@ from grouplearn.data.ragged import Ragged
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
 from grouplearn.kernels import projections
 from grouplearn.learners.contract.config import Config, Hyperparameter
-from grouplearn.learners.contract.control import Diverged, Interrupted
+from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.learner import Vector, VectorLearner
 from grouplearn.learners.contract.problem import Problem, Task
@@ -109,11 +109,8 @@ class Pca(StackLearner, VectorLearner):
         cancelled: Callable[[], bool],
     ) -> SolvedVectors:
         """Return the components of every group of a stack, with the bits of one step; none where ``step`` raises Diverged."""
-        parts, run = [], moments.at_a_time(problem.n_features)
-        for first in range(0, stack.n_groups, run):
-            if cancelled():
-                raise Interrupted
-            part = stack.part(first, min(first + run, stack.n_groups))
+        parts = []
+        for part in moments.runs_of(stack, problem.n_features, cancelled):
             parts.append(principal_components.fit(moments.group_moments(part, np.zeros((len(part.weight), 0)))))
             report(part.n_groups * len(configs))
         found = principal_components.Components(*map(np.concatenate, zip(*parts, strict=True)))

@@ -12,7 +12,7 @@ OPENING = frozenset("([{")
 CLOSING = frozenset(")]}")
 
 
-class Piece(NamedTuple):
+class TextPiece(NamedTuple):
     """``text[start:end]`` up to and including its ``;``; ``stop`` is the offset of the ``;``, or ``end`` without one."""
 
     start: int
@@ -21,12 +21,12 @@ class Piece(NamedTuple):
     head: tuple[Token, ...]
 
 
-def split(text: str) -> tuple[Piece, ...]:
+def split(text: str) -> tuple[TextPiece, ...]:
     """Return the pieces of ``text``, which together are ``text``; a piece with an empty head is blank.
 
     A ``;`` inside quotes, comments or brackets ends nothing. Stray closing brackets are ignored.
     """
-    pieces: list[Piece] = []
+    pieces: list[TextPiece] = []
     head: list[Token] = []
     start = depth = 0
     for token in watched(lex(text)):
@@ -36,12 +36,12 @@ def split(text: str) -> tuple[Piece, ...]:
             elif token.text in CLOSING:
                 depth = max(0, depth - 1)
             elif token.text == ";" and depth == 0:
-                pieces.append(Piece(start, token.start, token.end, tuple(head)))
+                pieces.append(TextPiece(start, token.start, token.end, tuple(head)))
                 start = token.end
                 head.clear()
                 continue
         if len(head) < HEAD_LENGTH:
             head.append(token)
     if start < len(text):
-        pieces.append(Piece(start, len(text), len(text), tuple(head)))
+        pieces.append(TextPiece(start, len(text), len(text), tuple(head)))
     return tuple(pieces)

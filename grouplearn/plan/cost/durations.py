@@ -1,4 +1,4 @@
-"""What units and their steps take and move: what the simulated runtime counts with, and what orders units."""
+"""How long units and their steps take, and how many bytes they move: for the simulated runtime, and to put units in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a pilot run says of estimates; apart, because a progress display asks for it, which opening a connection loads."""
+"""What the first units of a run say about the estimate of the others.
+
+It is a module of its own because progress displays need it, and these are loaded whenever a connection is opened.
+"""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def _rounds(physical: PhysicalPlan, configs: int) -> str:
 
 def money(candidate: Candidate, physical: PhysicalPlan, workers: int) -> float | None:
     """Return ``makespan x workers x price per hour``, None without ``grouplearn_node_price``."""
-    price = physical.bound.options.node_price
+    price = physical.bound.options.placement.node_price
     return None if price is None else candidate.makespan / 3600 * workers * price
 
 
@@ -182,7 +182,7 @@ OPERATOR_COLUMNS = ("operator", "run time", "idle", "network", "memory", "loads"
 
 def operator_table(physical: PhysicalPlan, choice: Choice) -> list[tuple[str, ...]]:
     """Return the heads and one row per operator; the last cell marks the chosen one, and those that cannot be."""
-    priced = physical.bound.options.node_price is not None
+    priced = physical.bound.options.placement.node_price is not None
     rows = [(*OPERATOR_COLUMNS, *(("cost",) if priced else ()), "")]
     refused = dict(choice.refused)
     for candidate in choice.candidates:

@@ -11,7 +11,7 @@ from grouplearn.kernels.build import builds
 from grouplearn.plan.choose import Candidate, Choice
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.explain import facts as explain
-from grouplearn.plan.explain.measured import Measured, Part
+from grouplearn.plan.explain.measured import Measured, Side
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.plan.rounds import rounds_of_epoch
 from grouplearn.schedule.closed_forms import WorkSizes
@@ -118,12 +118,12 @@ def workload(physical: PhysicalPlan, workers: int) -> WorkSizes:
         row_bytes=physical.row_bytes,
         model_bytes=cost.state_bytes(bound.learner, configs, physical.width, physical.outputs) // max(1, len(configs)),
         rounds=physical.epoch_rounds if bound.learner.access.in_rounds else rounds_of_epoch(physical, workers),
-        sent_bytes=sent // max(1, len(configs)) if bound.options.send == "gradient" else 0,
-        staleness=bound.options.staleness,
+        sent_bytes=sent // max(1, len(configs)) if bound.options.averaging.send == "gradient" else 0,
+        staleness=bound.options.averaging.staleness,
     )
 
 
-def _part(part: Part) -> dict[str, float]:
+def _part(part: Side) -> dict[str, float]:
     return {
         "makespan_seconds": part.makespan,
         "idle_share": part.idle,

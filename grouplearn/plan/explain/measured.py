@@ -41,7 +41,7 @@ class UnitRan:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Side:
     """One side of the comparison: seconds of makespan and per unit (median, worst, all), idle share, workers, units, bytes
     of rows and products that workers took."""
 
@@ -59,8 +59,8 @@ class Part:
 class Measured:
     """Estimate and measurement of one run; ``bars`` are the units as they ran, ``known`` the coefficients corrected by it."""
 
-    estimated: Part
-    measured: Part
+    estimated: Side
+    measured: Side
     known: Coefficients
     ratio: float | None
     verdict: str
@@ -102,7 +102,11 @@ def asked_for(physical: PhysicalPlan, choice: Choice, ran: Mapping[int, UnitRan]
     early, or trained other units than were planned, says nothing.
     """
     options = physical.bound.options
-    if physical.bound.search is not None or options.within is not None or options.early_stopping is not None:
+    if (
+        physical.bound.search is not None
+        or options.training.within is not None
+        or options.training.early_stopping is not None
+    ):
         return None
     pairs: list[tuple[float, float]] = []
     estimated = measured = 0.0
@@ -141,12 +145,12 @@ def _estimates(physical: PhysicalPlan, choice: Choice, epochs: Mapping[int, floa
     }
 
 
-def _part(makespan: float, idle: float, workers: int, seconds: Mapping[int, float]) -> Part:
+def _part(makespan: float, idle: float, workers: int, seconds: Mapping[int, float]) -> Side:
     values = list(seconds.values()) or [0.0]
-    return Part(makespan, idle, workers, len(seconds), sum(values), statistics.median(values), max(values))
+    return Side(makespan, idle, workers, len(seconds), sum(values), statistics.median(values), max(values))
 
 
-def _measured_part(ran: list[Ran], seconds: Mapping[int, float], workers: int) -> Part:
+def _measured_part(ran: list[Ran], seconds: Mapping[int, float], workers: int) -> Side:
     makespan = max((row.ended for row in ran), default=0.0) - min((row.started for row in ran), default=0.0)
     used = len({row.worker for row in ran})
     busy = sum(row.ended - row.started for row in ran)

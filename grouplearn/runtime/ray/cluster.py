@@ -1,4 +1,4 @@
-"""Ray, as its driver process has it: a private cluster on this machine, or one that somebody else runs."""
+"""The cluster that Ray's driver is connected to: a private one on this machine, or one that somebody else runs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def import_ray() -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ClusterConnection:
     """A cluster that the driver is connected to; ``processes`` are those that must live, where it is a private one."""
 
     ray: Any
@@ -82,7 +82,7 @@ class Connection:
             return [False]
 
 
-def start_private(directory: str) -> Connection:
+def start_private(directory: str) -> ClusterConnection:
     """Start a cluster whose files are in ``directory``, inside of a private one.
 
     It listens on loopback alone, and asks for a token. Ray reads its settings when it is imported, which must not have
@@ -108,10 +108,10 @@ def start_private(directory: str) -> Connection:
         message = f"Ray could not be started: {type(error).__name__}: {error}"
         raise TrainingFailed(message, hint="WITH (executor = 'local')") from error
     running = ray._private.worker._global_node.all_processes
-    return Connection(ray, True, tuple(running[name][0].process for name in CONTROL))
+    return ClusterConnection(ray, True, tuple(running[name][0].process for name in CONTROL))
 
 
-def connect(address: str) -> Connection:
+def connect(address: str) -> ClusterConnection:
     """Connect to the cluster at ``address``, with the token that Ray finds for it; raises TrainingFailed."""
     os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", str(_TRIES))
     host = address.rpartition(":")[0]
@@ -130,7 +130,7 @@ def connect(address: str) -> Connection:
     except Exception as error:
         what = "no Ray cluster runs on this machine" if address == "auto" else f"no Ray cluster answers at {address}"
         raise TrainingFailed(f"{what}: {_first_line(error)}", hint=_ADDRESS_HINT) from error
-    return Connection(ray, False)
+    return ClusterConnection(ray, False)
 
 
 def _job_config(ray: Any) -> Any:

@@ -1,7 +1,7 @@
-"""The user's process' part of a run on other processes: it tells the schedule what happened there, and keeps the results.
+"""The part of a run on other processes that stays in the user's: it passes events to the schedule, and keeps the results.
 
-It outlives the process that drives the workers: when that is gone with all of them, the schedule hears that they are lost,
-and another one goes on from what is done.
+When the process that drives the workers dies, and they with it, the schedule is told that they are lost, and a new process
+goes on with what is left.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Gangs: workers that run the steps of one unit at the same time, as the driver keeps book of them."""
+"""Gangs: workers that run the steps of one unit at the same time, as Ray's driver keeps track of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learners that are not built in, on their way to Ray's workers: code that stays in memory, checked before it is sent."""
+"""Learners that are not built in, sent to Ray's workers: as code that stays in memory, and is checked before it is sent."""
 
 from __future__ import annotations
 

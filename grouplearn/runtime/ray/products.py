@@ -1,7 +1,7 @@
 """Where the products of steps lie between the worker that makes them and those that take them.
 
-On one machine, or where all see one directory, they are files: whoever dies, what was made is still there. Elsewhere they
-are objects of Ray's store, gone with the machine that has them.
+On one machine, or where all machines see one directory, they are files, which outlive the workers. Elsewhere they are objects
+of Ray's store, lost with the machine that has them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Made:
         return replace(self, piece=piece, product=self.product[piece.number])
 
 
-class Gone(Exception):
+class ProductGone(Exception):
     """A product is not there any more."""
 
 
@@ -74,7 +74,7 @@ class ProductStore:
             with self._path(step).open("rb") as file:
                 pages = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
         except FileNotFoundError:
-            raise Gone(step) from None
+            raise ProductGone(step) from None
         (count,) = struct.unpack_from("<Q", pages)
         starts = struct.unpack_from(f"<{max(1, count)}Q", pages, 8)
         if not count or piece is not None:

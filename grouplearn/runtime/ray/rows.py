@@ -36,7 +36,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class JobRows:
     """Where a worker finds the rows of a job: in files that it maps, or in chunks of Ray's store.
 
     Rows ``in_memory`` are in files so that processes can share them, and are treated as the memory that they are.

@@ -1,4 +1,4 @@
-"""A run, as Ray's driver sees it: instructions become calls of actors, and what they answer becomes news."""
+"""A run, as Ray's driver sees it: instructions become calls of actors, and their answers become news."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from typing import Any, Literal, Protocol
 
 from grouplearn.failures import TrainingFailed
 from grouplearn.learners.contract.control import Gang
-from grouplearn.runtime.ray.cluster import Connection
+from grouplearn.runtime.ray.cluster import ClusterConnection
 from grouplearn.runtime.ray.gang import GANG_SECONDS, Gangs, Members
 from grouplearn.runtime.ray.products import Made, ProductStore
-from grouplearn.runtime.ray.rows import Rows, stored
+from grouplearn.runtime.ray.rows import JobRows, stored
 from grouplearn.runtime.ray.supervised.pipe import Absent, Begin, Happened, Joined, Lost, News, StepEnded, UnitEnded
 from grouplearn.runtime.ray.worker import (
     Address,
@@ -68,11 +68,11 @@ class CoordinatorPort(Protocol):
     """Who is told what happens, and says what to do."""
 
     def report(self, news: News) -> tuple[Instruction, ...]:
-        """Tell, and return orders; raises Stopped."""
+        """Tell, and return orders; raises RunOver."""
         ...
 
     def look_up(self) -> None:
-        """Raise Stopped if that was said meanwhile."""
+        """Raise RunOver if that was said meanwhile."""
         ...
 
 
@@ -89,14 +89,14 @@ class _Call:
 class RayRun:
     """One run; ``job`` has its rows. The driver routes references of products and never their bytes."""
 
-    def __init__(self, connection: Connection, begin: Begin, job: Job, superior: CoordinatorPort) -> None:
+    def __init__(self, connection: ClusterConnection, begin: Begin, job: Job, superior: CoordinatorPort) -> None:
         self._ray, self._connection, self._superior = connection.ray, connection, superior
         self._begin, self._job = begin, job
         shared = connection.sees(begin.rows.directory) and connection.sees(begin.scratch)
         self._shelf = ProductStore(begin.scratch) if shared else None
         chunks = () if shared else stored(self._ray, begin.job, job.dataset)
-        rows = Rows(begin.rows if shared else None, begin.in_memory, chunks)
-        errand = WorkerSetup(begin.job, begin.code, rows, self._shelf, begin.began, begin.block_rows)
+        rows = JobRows(begin.rows if shared else None, begin.in_memory, chunks)
+        errand = WorkerSetup(begin.job, begin.code, rows, self._shelf, begin.began)
         self._errand = self._ray.put(errand)
         self._outlines: dict[tuple[int, int], Any] = {}
         self._made = {step: Made(step, worker) for step, worker in begin.made.items()} if shared else {}
@@ -110,7 +110,7 @@ class RayRun:
         self._spare: deque[Any] = deque()
 
     def run(self, actors: Sequence[Any]) -> None:
-        """Run on the existing ``actors`` and as many more as it takes, until Stopped is raised."""
+        """Run on the existing ``actors`` and as many more as it takes, until RunOver is raised."""
         self._spare.extend(actors)
         for _ in range(self._begin.workers):
             self._hire()

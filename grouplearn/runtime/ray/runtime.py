@@ -12,7 +12,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from grouplearn.data import shard
 from grouplearn.data.dataset import DatasetFiles
 from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.failures import StatementInterrupted, TrainingFailed, not_installed
@@ -129,7 +128,6 @@ class RayRuntime:
             scratch=os.path.abspath(sent.scratch),
             cluster=self._cluster,
             made=foreman.made,
-            block_rows=shard.BLOCK_ROWS,
         )
 
 

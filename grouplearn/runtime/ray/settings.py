@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from grouplearn.bind.run.resources import DEFAULT_TIMEOUT
 
 if TYPE_CHECKING:
-    from grouplearn.bind.run.options import RunOptions
+    from grouplearn.bind.run.run_options import PlacementOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +23,9 @@ class Cluster:
     worker_timeout: float = DEFAULT_TIMEOUT
 
     @classmethod
-    def of(cls, options: RunOptions) -> Cluster:
+    def of(cls, placement: PlacementOptions) -> Cluster:
         """Return what a statement says, or the settings where it says nothing."""
-        return cls(options.address, options.worker_timeout)
+        return cls(placement.address, placement.worker_timeout)
 
     @classmethod
     def by_settings(cls, settings: Mapping[str, Any]) -> Cluster:

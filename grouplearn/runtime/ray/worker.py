@@ -1,4 +1,4 @@
-"""What runs inside an actor of the Ray runtime: a bench, the rows it maps or fetches, the products it hands on."""
+"""What runs inside an actor of the Ray runtime: a worker, the rows that it maps or fetches, the products that it hands on."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from typing import Any
 
 import threadpoolctl
 
-from grouplearn.data import shard
 from grouplearn.data.files.plain import to_bytes
 from grouplearn.failures import TrainingFailed
 from grouplearn.learners.contract.control import Gang
 from grouplearn.runtime.ray.cluster import import_ray
 from grouplearn.runtime.ray.network import LearnerCode
-from grouplearn.runtime.ray.products import FETCH_SECONDS, Gone, Made, ProductStore
-from grouplearn.runtime.ray.rows import Rows
+from grouplearn.runtime.ray.products import FETCH_SECONDS, Made, ProductGone, ProductStore
+from grouplearn.runtime.ray.rows import JobRows
 from grouplearn.runtime.worker import LastTaken, NotFetched, Watch, Worker
 from grouplearn.schedule.messages import Instruction, Load, Part, Release, Run, RunStep, Step, Unit
 from grouplearn.train.averaging import Pieces
@@ -37,20 +36,17 @@ Epochs = tuple[tuple[int, int], ...]
 class WorkerSetup:
     """A run, as its workers get to know it: the job, its rows, where products go (None: the store).
 
-    ``code`` is its learner where that is not built in. It began at ``time.time()`` = ``began``; rows are cut into blocks of
-    ``block_rows``.
+    ``code`` is its learner where that is not built in. It began at ``time.time()`` = ``began``.
     """
 
     job: Job
     code: LearnerCode | None
-    rows: Rows
+    rows: JobRows
     shelf: ProductStore | None
     began: float
-    block_rows: int
 
     def taken_on(self) -> Job:
-        """Get this process ready, and return the job with its learner; raises TrainingFailed where that lacks something."""
-        shard.BLOCK_ROWS = self.block_rows
+        """Return the job with its learner; raises TrainingFailed where that lacks something."""
         try:
             own = None if self.code is None else self.code.loaded()
         except (ImportError, AttributeError) as error:
@@ -182,7 +178,7 @@ class RayWorker:
         for made in takes:
             try:
                 products.append(self._fetch(made))
-            except (Gone, import_ray().exceptions.RayError):
+            except (ProductGone, import_ray().exceptions.RayError):
                 gone.append(made.worker)
         if gone:
             return Missing(step, tuple(gone))
@@ -193,7 +189,7 @@ class RayWorker:
     def _take_one(self, made: Made, piece: Part | None) -> tuple[Product, int]:
         try:
             product = taken_of(self._fetch(made), piece)
-        except (Gone, import_ray().exceptions.RayError):
+        except (ProductGone, import_ray().exceptions.RayError):
             raise NotFetched(made.worker) from None
         return product, product_bytes(product) if made.worker != self._worker else 0
 

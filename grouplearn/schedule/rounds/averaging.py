@@ -13,7 +13,7 @@ from grouplearn.schedule.rounds import stages
 from grouplearn.schedule.rounds.rounds import Rounds
 from grouplearn.schedule.rounds.stages import Shares, Stage
 from grouplearn.schedule.sharded.assignment import Assignment, MakeCourse
-from grouplearn.schedule.sharded.partition import Item, blocks_of, cut_evenly, largest_first, rows_in
+from grouplearn.schedule.sharded.partition import GroupRows, blocks_of, cut_evenly, largest_first, rows_in
 from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.sharded_operator import ShardedOperator
 from grouplearn.schedule.sharded.unit_progress import Course, Sequential
@@ -75,8 +75,7 @@ def _shares(task: GroupTask, workload: Workload, turn: int) -> Shares | None:
     worker comes first, so that groups do not all begin at the same one.
     """
     unit, workers = task.units[0], workload.workers
-    count = blocks_of(workload.shared_rows_of(unit), workload.block_rows)
-    cuts = cut_evenly(count, workload.averages.partitions)
+    cuts = partitions_of(unit, workload)
     if len(cuts) < 2 or unit.stays_whole:
         return None
     if len(cuts) >= workers:
@@ -94,7 +93,7 @@ def _placed(shares: Shares) -> Mapping[int, Blocks]:
 
 def _whole(tasks: Mapping[int, GroupTask], workload: Workload) -> list[list[GroupTask]]:
     """Return the tasks that stay whole, by the worker that begins with them."""
-    items = [Item(group, workload.rows_of(task.units[0]), splittable=False) for group, task in tasks.items()]
+    items = [GroupRows(group, workload.rows_of(task.units[0]), splittable=False) for group, task in tasks.items()]
     placed = largest_first(items, {group: task.cost for group, task in tasks.items()}, workload.workers)
     return [[tasks[item] for item, _ in mine] for mine in placed.workers]
 
@@ -106,6 +105,11 @@ def _courses(shares: Mapping[int, Shares], workload: Workload, split: SplitCours
         return split(unit, shares[unit.group], workload, products)
 
     return course
+
+
+def partitions_of(unit: Unit, workload: Workload) -> tuple[Blocks, ...]:
+    """Return the blocks of each partition of a unit's rows, none of which is empty."""
+    return cut_evenly(blocks_of(workload.shared_rows_of(unit), workload.block_rows), workload.averages.partitions)
 
 
 def rounds_of_epoch(partitions: Sequence[Blocks], unit: Unit, workload: Workload) -> int:

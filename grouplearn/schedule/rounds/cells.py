@@ -1,4 +1,4 @@
-"""Cells: the runs of a group's blocks whose sums a learner in rounds makes, whoever works on which of them."""
+"""Cells: runs of a group's blocks that are summed as one, so that sums have the same bits whichever workers make them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A parameter server with bounded staleness: partitions push their changes, and wait for nobody who is not far behind."""
+"""A parameter server with bounded staleness: partitions push their changes, and wait only for those that are far behind."""
 
 from __future__ import annotations
 

@@ -269,20 +269,7 @@ class Pushing(Course):
 
     def _ready(self, task: RoundTask, number: int) -> Ready:
         clock = self._clock[number] if task.kind == "work" else min(self._clock)
-        return Ready(
-            self,
-            self.turn,
-            task.place,
-            task.kind,
-            clock // self._rounds,
-            task.blocks,
-            task.kind not in ("work", "evaluate"),
-            partition=task.partition,
-            piece=task.piece,
-            pieces=task.pieces,
-            stretch=task.stretch,
-            number=number,
-        )
+        return task.ready(self, clock // self._rounds, number)
 
     # What is given up
 

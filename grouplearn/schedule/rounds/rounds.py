@@ -162,21 +162,7 @@ class Rounds(Course):
         return [self._ready(stage.tasks[number], number) for number in stage.todo]
 
     def _ready(self, task: RoundTask, number: int) -> Ready:
-        return Ready(
-            self,
-            self.turn,
-            task.place,
-            task.kind,
-            self._round // self._rounds,
-            task.blocks,
-            task.kind not in ("work", "evaluate"),
-            partition=task.partition,
-            piece=task.piece,
-            pieces=task.pieces,
-            stretch=task.stretch,
-            stage=self._at,
-            number=number,
-        )
+        return task.ready(self, self._round // self._rounds, number, self._at)
 
     def _taken(self, at: int, inputs: tuple[int, ...] | None) -> tuple[int, ...]:
         stage = self._stages[at]

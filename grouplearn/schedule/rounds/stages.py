@@ -1,4 +1,4 @@
-"""The steps of a round, stage by stage: what each takes of what earlier stages made, and what of it is still to do."""
+"""The steps of a round, stage by stage: which products of earlier stages each takes, and which are still to do."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from grouplearn.schedule.averages import Averages, Reduction
 from grouplearn.schedule.messages import EPOCH, Blocks, Part, StepKind
+from grouplearn.schedule.sharded.unit_progress import Course, Ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,24 @@ class RoundTask:
     pieces: int = 1
     stretch: Part = EPOCH
     from_before: bool = False
+
+    def ready(self, course: Course, epoch: int, number: int, stage: int = 0) -> Ready:
+        """Return the step of an epoch, ready to begin, as what ``course`` knows by its ``stage`` and its ``number`` there."""
+        return Ready(
+            course,
+            course.turn,
+            self.place,
+            self.kind,
+            epoch,
+            self.blocks,
+            self.kind not in ("work", "evaluate"),
+            partition=self.partition,
+            piece=self.piece,
+            pieces=self.pieces,
+            stretch=self.stretch,
+            stage=stage,
+            number=number,
+        )
 
 
 @dataclass

@@ -8,7 +8,7 @@ from dataclasses import replace
 from grouplearn.schedule.messages import Blocks, Unit
 from grouplearn.schedule.sharded.assignment import Assignment, MakeCourse
 from grouplearn.schedule.sharded.partition import (
-    Item,
+    GroupRows,
     Partition,
     constrained_wrap_around,
     largest_first,
@@ -52,7 +52,7 @@ def place(units: Iterable[Unit], workload: Workload) -> Partition:
     """
     units = tuple(units)
     rows_of = workload.shared_rows_of if workload.access == "rounds" else workload.rows_of
-    items = {unit.group: Item(unit.group, rows_of(unit), not unit.stays_whole) for unit in units}
+    items = {unit.group: GroupRows(unit.group, rows_of(unit), not unit.stays_whole) for unit in units}
     in_order = [items[group] for group in sorted(items)]
     if workload.access == "sampling":
         shared = [replace(items[unit.group], rows=workload.shared_rows_of(unit)) for unit in units]

@@ -11,18 +11,18 @@ from grouplearn.schedule.messages import Blocks
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
-    """Something with ``rows`` rows: a group, or small groups that stay together (then it is not ``splittable``)."""
+class GroupRows:
+    """The rows of a group, or of small groups that stay together (then it is not ``splittable``)."""
 
     id: int
     rows: int
     splittable: bool = True
 
 
-class PlacedItem(NamedTuple):
-    """An item, or those of its blocks, on a worker; ``blocks`` is None for a whole item."""
+class PlacedGroup(NamedTuple):
+    """A group, or those of its blocks, on a worker; ``blocks`` is None for a whole group."""
 
-    item: int
+    group: int
     blocks: Blocks | None
 
 
@@ -30,16 +30,16 @@ class PlacedItem(NamedTuple):
 class Partition:
     """What each worker holds, in order, and the rows ``capacity`` that each was meant to hold at most."""
 
-    workers: tuple[tuple[PlacedItem, ...], ...]
+    workers: tuple[tuple[PlacedGroup, ...], ...]
     capacity: float
 
     def shards(self) -> dict[int, dict[int, Blocks]]:
-        """Return, for every item that is split, the blocks of each worker that holds some."""
+        """Return, for every group that is split, the blocks of each worker that holds some."""
         shards: dict[int, dict[int, Blocks]] = {}
         for worker, placed in enumerate(self.workers):
-            for item, blocks in placed:
+            for group, blocks in placed:
                 if blocks is not None:
-                    shards.setdefault(item, {})[worker] = blocks
+                    shards.setdefault(group, {})[worker] = blocks
         return shards
 
 
@@ -54,68 +54,68 @@ def cut_evenly(blocks: int, shards: int) -> tuple[Blocks, ...]:
     return tuple(Blocks(blocks * each // shards, blocks * (each + 1) // shards) for each in range(shards))
 
 
-def wrap_around(items: Sequence[Item], workers: int, block_rows: int, relaxed: bool = False) -> Partition:
+def wrap_around(groups: Sequence[GroupRows], workers: int, block_rows: int, relaxed: bool = False) -> Partition:
     """Fill one worker after the other up to C* rows; what does not fit goes on to the next worker (Algorithm 1).
 
-    C* = max(n / p, max n_i) (equation 2), so that no item is on two workers for longer than one pass over it takes; with
-    ``relaxed``, C* = n / p: an item may be spread over many workers that work on it at the same time. Cut k stands at the
-    legal cut (a block's or an item's end) nearest to k C*, so that rounding does not add up: while all items are
+    C* = max(n / p, max n_i) (equation 2), so that no group is on two workers for longer than one pass over it takes; with
+    ``relaxed``, C* = n / p: a group may be spread over many workers that work on it at the same time. Cut k stands at the
+    legal cut (a block's or a group's end) nearest to k C*, so that rounding does not add up: while all groups are
     splittable, no worker has more than C* and one block. Raises ValueError for fewer than one worker.
     """
     _check(workers)
-    total = sum(item.rows for item in items)
+    total = sum(group.rows for group in groups)
     # In units of 1/p row, so that k C* is exact.
-    capacity = total if relaxed else max(total, workers * max((item.rows for item in items), default=0))
-    placed: list[list[PlacedItem]] = [[] for _ in range(workers)]
+    capacity = total if relaxed else max(total, workers * max((group.rows for group in groups), default=0))
+    placed: list[list[PlacedGroup]] = [[] for _ in range(workers)]
     worker = end = 0
-    for item in items:
-        start, end = end, end + item.rows
-        blocks, begun = blocks_of(item.rows, block_rows), 0
+    for group in groups:
+        start, end = end, end + group.rows
+        blocks, begun = blocks_of(group.rows, block_rows), 0
         while worker < workers - 1 and (worker + 1) * capacity < end * workers:
-            cut = max(begun, _nearest_cut((worker + 1) * capacity - start * workers, workers, item, block_rows))
+            cut = max(begun, _nearest_cut((worker + 1) * capacity - start * workers, workers, group, block_rows))
             if cut > begun:
-                placed[worker].append(_piece(item, begun, cut, blocks))
+                placed[worker].append(_piece(group, begun, cut, blocks))
             begun, worker = cut, worker + 1
         if begun < blocks or not blocks:
-            placed[worker].append(_piece(item, begun, blocks, blocks))
+            placed[worker].append(_piece(group, begun, blocks, blocks))
     return Partition(tuple(map(tuple, placed)), capacity / workers)
 
 
-def constrained_wrap_around(items: Iterable[Item], workers: int, block_rows: int) -> Partition:
-    """Cut item i into max(1, round(n_i p / n)) equal shards, largest item first, each to the emptiest worker (Algorithm 2).
+def constrained_wrap_around(groups: Iterable[GroupRows], workers: int, block_rows: int) -> Partition:
+    """Cut group i into max(1, round(n_i p / n)) equal shards, largest group first, each to the emptiest worker (Algorithm 2).
 
-    Shards of one item go to different workers. An item of fewer blocks than that has a shard for each of its blocks.
+    Shards of one group go to different workers. A group of fewer blocks than that has a shard for each of its blocks.
     Raises ValueError for fewer than one worker.
     """
     _check(workers)
-    by_size = sorted(items, key=lambda item: (-item.rows, item.id))
-    total = sum(item.rows for item in by_size)
+    by_size = sorted(groups, key=lambda group: (-group.rows, group.id))
+    total = sum(group.rows for group in by_size)
     emptiest = [(0, worker) for worker in range(workers)]
-    placed: list[list[PlacedItem]] = [[] for _ in range(workers)]
-    for item in by_size:
-        blocks = blocks_of(item.rows, block_rows)
-        shards = cut_evenly(blocks, shard_count(item.rows, total, workers) if item.splittable else 1)
+    placed: list[list[PlacedGroup]] = [[] for _ in range(workers)]
+    for group in by_size:
+        blocks = blocks_of(group.rows, block_rows)
+        shards = cut_evenly(blocks, shard_count(group.rows, total, workers) if group.splittable else 1)
         takers = [heapq.heappop(emptiest) for _ in shards]
         for (filled, worker), shard in zip(takers, shards, strict=True):
-            placed[worker].append(_piece(item, shard.first, shard.last, blocks))
-            heapq.heappush(emptiest, (filled + rows_in(shard, item.rows, block_rows), worker))
+            placed[worker].append(_piece(group, shard.first, shard.last, blocks))
+            heapq.heappush(emptiest, (filled + rows_in(shard, group.rows, block_rows), worker))
     return Partition(tuple(map(tuple, placed)), total / workers)
 
 
-def largest_first(items: Iterable[Item], seconds: Mapping[int, float], workers: int) -> Partition:
-    """Put whole items, the one of most ``seconds`` first, each on the worker that has least to do (LPT, Graham 1969).
+def largest_first(groups: Iterable[GroupRows], seconds: Mapping[int, float], workers: int) -> Partition:
+    """Put whole groups, the one of most ``seconds`` first, each on the worker that has least to do (LPT, Graham 1969).
 
     Raises ValueError for fewer than one worker.
     """
     _check(workers)
-    by_cost = sorted(items, key=lambda item: (-seconds[item.id], item.id))
+    by_cost = sorted(groups, key=lambda group: (-seconds[group.id], group.id))
     least = [(0.0, worker) for worker in range(workers)]
-    placed: list[list[PlacedItem]] = [[] for _ in range(workers)]
-    for item in by_cost:
+    placed: list[list[PlacedGroup]] = [[] for _ in range(workers)]
+    for group in by_cost:
         busy, worker = heapq.heappop(least)
-        placed[worker].append(PlacedItem(item.id, None))
-        heapq.heappush(least, (busy + seconds[item.id], worker))
-    return Partition(tuple(map(tuple, placed)), sum(item.rows for item in by_cost) / workers)
+        placed[worker].append(PlacedGroup(group.id, None))
+        heapq.heappush(least, (busy + seconds[group.id], worker))
+    return Partition(tuple(map(tuple, placed)), sum(group.rows for group in by_cost) / workers)
 
 
 def shard_count(rows: int, total: int, workers: int) -> int:
@@ -124,7 +124,7 @@ def shard_count(rows: int, total: int, workers: int) -> int:
 
 
 def rows_in(blocks: Blocks | None, rows: int, block_rows: int) -> int:
-    """Return how many of an item's ``rows`` rows lie in ``blocks`` (None: all)."""
+    """Return how many of a group's ``rows`` rows lie in ``blocks`` (None: all)."""
     return rows if blocks is None else min(rows, blocks.last * block_rows) - min(rows, blocks.first * block_rows)
 
 
@@ -133,14 +133,14 @@ def _check(workers: int) -> None:
         raise ValueError(f"rows need at least one worker, not {workers}")
 
 
-def _piece(item: Item, first: int, last: int, blocks: int) -> PlacedItem:
-    return PlacedItem(item.id, None if (first, last) == (0, blocks) else Blocks(first, last))
+def _piece(group: GroupRows, first: int, last: int, blocks: int) -> PlacedGroup:
+    return PlacedGroup(group.id, None if (first, last) == (0, blocks) else Blocks(first, last))
 
 
-def _nearest_cut(wanted: int, scale: int, item: Item, block_rows: int) -> int:
-    """Return the number of blocks before the legal cut of ``item`` nearest to row ``wanted / scale``."""
-    blocks = blocks_of(item.rows, block_rows)
-    below = min(max(0, wanted) // (scale * block_rows), blocks - 1) if item.splittable else 0
-    above = below + 1 if item.splittable else blocks
-    middle = scale * (below * block_rows + min(item.rows, above * block_rows))
+def _nearest_cut(wanted: int, scale: int, group: GroupRows, block_rows: int) -> int:
+    """Return the number of blocks before the legal cut of ``group`` nearest to row ``wanted / scale``."""
+    blocks = blocks_of(group.rows, block_rows)
+    below = min(max(0, wanted) // (scale * block_rows), blocks - 1) if group.splittable else 0
+    above = below + 1 if group.splittable else blocks
+    middle = scale * (below * block_rows + min(group.rows, above * block_rows))
     return below if 2 * wanted <= middle else above

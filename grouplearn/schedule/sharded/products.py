@@ -1,4 +1,4 @@
-"""What steps made and where it lies, until nobody needs it."""
+"""What steps have made, and which worker has it, until nobody needs it any more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running units where a partition placed their rows: whole ones as they are, those of split groups step by step."""
+"""Operators that first put the rows of groups on workers: whole units run there as they are, split ones step by step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may begin where: the lines in which steps of split units wait for a worker that holds their rows."""
+"""The queues in which steps of split units wait for a worker that holds their rows."""
 
 from __future__ import annotations
 

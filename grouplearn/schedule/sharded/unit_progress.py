@@ -67,7 +67,7 @@ class _State:
 
 
 class Course(ABC):
-    """Events of one unit in, tasks that may begin out; ``turn`` counts how often all that waited became void."""
+    """Events of one unit in, tasks that may begin out; a task of an earlier ``turn`` than now is not to begin any more."""
 
     unit: Unit
     turn: int

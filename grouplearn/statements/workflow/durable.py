@@ -138,7 +138,7 @@ class UnfinishedRun(_OnDisk):
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable(_OnDisk):
+class UnreadableRun(_OnDisk):
     """A run that cannot be resumed: its manifest is ``damaged``, or ``of another version`` of ours. It can be dropped."""
 
     flaw: Literal["damaged", "of another version"]
@@ -181,12 +181,12 @@ def runs(database: str) -> Iterator[UnfinishedRun]:
     yield from sorted(found, key=lambda run: run.manifest.began)
 
 
-def unreadable(database: str) -> Iterator[Unreadable]:
+def unreadable(database: str) -> Iterator[UnreadableRun]:
     """Yield the durable runs of a database file that cannot be resumed, the oldest first."""
-    yield from sorted((run for run in _every(database) if isinstance(run, Unreadable)), key=lambda run: run.began)
+    yield from sorted((run for run in _every(database) if isinstance(run, UnreadableRun)), key=lambda run: run.began)
 
 
-def _every(database: str) -> Iterator[UnfinishedRun | Unreadable]:
+def _every(database: str) -> Iterator[UnfinishedRun | UnreadableRun]:
     remove_stale(runs_of(database))
     for path in durable_runs(runs_of(database)):
         try:
@@ -203,7 +203,7 @@ def _every(database: str) -> Iterator[UnfinishedRun | Unreadable]:
             flaw: Literal["damaged", "of another version"] = (
                 "damaged" if content is None or ours else "of another version"
             )
-            yield Unreadable(path, is_locked(path), flaw)
+            yield UnreadableRun(path, is_locked(path), flaw)
 
 
 def _is_sound(manifest: Manifest) -> bool:
@@ -242,10 +242,10 @@ def _has_known_words(manifest: Manifest) -> bool:
     """Return whether a manifest is of a model that could be stored, and its job is of that model."""
     job, definition, search = manifest.job, manifest.definition, manifest.search
     runs = manifest.operator in OPERATORS and manifest.executor in EXECUTORS
-    same = (job.learner, job.task, job.metric, job.items) == (
+    same = (job.learner, job.target.task, job.target.metric, job.items) == (
         definition.learner, definition.task, definition.metric, tuple(each.item for each in definition.items),
     )  # fmt: skip
-    measured = set(job.metrics) <= set(every_metric(definition.task))
+    measured = set(job.target.metrics) <= set(every_metric(definition.task))
     if not (runs and same and measured and (search is None or search.method in PROCEDURES)):
         return False
     try:

@@ -58,15 +58,18 @@ def _takes(**values: Any) -> bool:
 
 
 def _job_could(job: Job, label_type: str | None) -> bool:
-    weights = job.class_weight if isinstance(job.class_weight, Mapping) else {}
-    classes = range(len(job.dataset.classes)) if job.task.has_classes else range(0)
-    untouched = not (job.starts or job.goals or job.carries or job.states) and (job.share, job.deadline) == (1.0, None)
+    weights = job.rules.class_weight if isinstance(job.rules.class_weight, Mapping) else {}
+    classes = range(len(job.dataset.classes)) if job.target.task.has_classes else range(0)
+    untouched = not (job.round.starts or job.round.goals or job.round.carries or job.training.states) and (
+        job.round.share,
+        job.training.deadline,
+    ) == (1.0, None)
     return (
         untouched
-        and _takes(seed=job.seed, epochs=job.epochs, min_rows=job.min_rows)
-        and (job.patience is None or _takes(early_stopping=job.patience))
-        and (job.folds == 0 or 2 <= job.folds <= _MOST_FOLDS)
-        and job.label_length == max(1, label_length(label_type or ""))
+        and _takes(seed=job.training.seed, epochs=job.training.epochs, min_rows=job.rules.min_rows)
+        and (job.training.patience is None or _takes(early_stopping=job.training.patience))
+        and (job.rules.folds == 0 or 2 <= job.rules.folds <= _MOST_FOLDS)
+        and job.target.label_length == max(1, label_length(label_type or ""))
         and all(number in classes and 0 < weight < math.inf for number, weight in weights.items())
         and _fitted_could(job)
     )
@@ -89,7 +92,7 @@ def _configs_could(job: Job) -> bool:
     """Return whether each configuration is one that OVER and WITH take; of a network that is not registered nobody knows."""
     if not registry.is_known(job.learner):
         return True
-    learner, of_classes = registry.way(job.learner, job.configs), job.task.has_classes
+    learner, of_classes = registry.way(job.learner, job.configs), job.target.task.has_classes
     known = {id(config): config for config in job.configs}.values()
     fits = all(_is_declared(learner, config) and not learner.misplaced(config, of_classes) for config in known)
     return fits and len(job.configs) > 0
@@ -105,7 +108,7 @@ def _is_declared(learner: Learner, config: Config) -> bool:
 def _units_could(manifest: Manifest) -> bool:
     """Return whether each unit has a number of its own, and together they train each trial once, and each of its folds."""
     units, job = manifest.units, manifest.job
-    if not all(_unit_could(unit, job.folds) for unit in units) or len({unit.id for unit in units}) != len(units):
+    if not all(_unit_could(unit, job.rules.folds) for unit in units) or len({unit.id for unit in units}) != len(units):
         return False
     trials = len(job.groups) * len(job.configs)
     whole = _distinct(unit for unit in units if unit.fold < 0)

@@ -127,7 +127,7 @@ def plan_ahead(physical: PhysicalPlan, name: str, workers: int, cancelled: Calla
 
     Raises StatementInterrupted; the thread that searches then ends by itself.
     """
-    if name != "mop" or physical.bound.options.scheduler != "exact":
+    if name != "mop" or physical.bound.options.hopping.scheduler != "exact":
         return
     search = threading.Thread(target=operator, args=(name, physical.units, physical.workload(workers)), daemon=True)
     search.start()

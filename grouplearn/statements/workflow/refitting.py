@@ -27,7 +27,7 @@ def on_all_rows(job: Job) -> Job:
     fitted: Mapping[int, FittedItem] = {
         number: _fitted(dataset, job.items[number]) for number, _ in sorted(job.fitted.items())
     }
-    return replace(job, holds_out=False, fitted=fitted)
+    return replace(job, rules=replace(job.rules, holds_out=False), fitted=fitted)
 
 
 def _fitted(dataset: Dataset, item: Item) -> FittedItem:

@@ -41,7 +41,7 @@ class Scheduled:
     def of(cls, physical: PhysicalPlan, choice: Choice) -> Scheduled:
         """Return what was chosen for a plan."""
         workload = physical.workload(choosing.threads(physical, choice), choice.workers)
-        cluster = Cluster.of(physical.bound.options)
+        cluster = Cluster.of(physical.bound.options.placement)
         return cls(choice.operator, choice.executor, workload, cluster, physical.rates)
 
     def run(

@@ -23,7 +23,7 @@ from grouplearn.search.procedures import SearchPlan
 from grouplearn.statements.workflow.scheduled import Attendance, Scheduled
 from grouplearn.statements.workflow.search_progress import Ends, Epochs, later
 from grouplearn.statements.workflow.trial_control import Halt, Standing
-from grouplearn.train.job import NOT_BEGUN, Carried, GroupFacts, Job, Progress, TrialResult, UnitResult
+from grouplearn.train.job import NOT_BEGUN, Carried, GroupFacts, Job, Progress, SearchRound, TrialResult, UnitResult
 from grouplearn.train.results.ledger import units_left
 from grouplearn.train.results.outcome import GroupOutcome, best_config, merge
 from grouplearn.train.rows.sampled import group_seed, share_of
@@ -42,7 +42,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Rounds:
+class SearchWork:
     """What a search needs to make its rounds: the plan of the search, who runs them where, and what units are estimated by.
 
     ``stored`` values are kept per row, a score has ``outputs``; estimates only order units, so they change no model.
@@ -54,7 +54,7 @@ class Rounds:
     outputs: int
 
 
-def search(rounds: Rounds, job: Job, progress: Progress, attendance: Attendance) -> Found:
+def search(rounds: SearchWork, job: Job, progress: Progress, attendance: Attendance) -> Found:
     """Train in rounds until every procedure is content or the job's deadline has passed; raises StatementInterrupted.
 
     ``progress`` is told how far it is. At each barrier the search hears what its control was told meanwhile. Procedures say
@@ -77,13 +77,13 @@ class _Wanted:
 class _Search:
     """The trials so far, and what the next round is made of."""
 
-    def __init__(self, rounds: Rounds, job: Job, progress: Progress, attendance: Attendance) -> None:
+    def __init__(self, rounds: SearchWork, job: Job, progress: Progress, attendance: Attendance) -> None:
         self._rounds, self._plan, self._job, self._cancelled = rounds, rounds.plan, job, attendance.cancelled
         self._progress, self._steering, self._ledger = progress, attendance.steering, attendance.ledger
         ledger = attendance.ledger
         self._known = {result.unit.id: result for result in ledger.results} if ledger else {}
-        self._greater = METRICS[job.metric].greater_is_better
-        seeds = {group.id: group_seed(job.seed, group) for group in job.groups}
+        self._greater = METRICS[job.target.metric].greater_is_better
+        seeds = {group.id: group_seed(job.training.seed, group) for group in job.groups}
         self._jury = GroupedSearch(self._plan, job.configs, list(seeds), self._alike, seeds)
         self._trials: dict[_Key, TrialResult] = {}
         self._goals: dict[_Key, int] = {}
@@ -98,7 +98,7 @@ class _Search:
         """Go from barrier to barrier."""
         verdict = self._jury.begin()
         self._report(verdict)
-        while verdict.goes and (self._was_here() or not self._job.expired()):
+        while verdict.goes and (self._was_here() or not self._job.training.expired()):
             results = self._round(verdict)
             self._take(results)
             told = {key: self._value(key) for key in verdict.keys}
@@ -167,15 +167,9 @@ class _Search:
             return ()
         units, goals = self._packed(wanted, len(self._units) + before, share)
         starts = {(each.group, each.config): each.start for each in wanted if each.start is not None}
-        job = replace(
-            self._job,
-            configs=self._jury.configs,
-            starts=starts,
-            goals=goals if self._plan.continues else {},
-            carries=self._plan.continues,
-            share=share,
-        )
-        return self._carried_out(job, units)
+        continues = self._plan.continues
+        round_ = SearchRound(starts, goals if continues else {}, continues, share)
+        return self._carried_out(replace(self._job, configs=self._jury.configs, round=round_), units)
 
     def _carried_out(self, job: Job, units: tuple[Unit, ...]) -> tuple[UnitResult, ...]:
         """Run the units that the ledger does not have, and return the results of all, in the whole run's time."""
@@ -231,9 +225,9 @@ class _Search:
             for pack in pack_configs(self._job.trainer, chosen, len(self._job.groups)):
                 look()
                 members = tuple(numbers[place] for place in pack)
-                epochs = self._job.epochs if share < 1 else budget - reached
+                epochs = self._job.training.epochs if share < 1 else budget - reached
                 seconds = share * self._seconds(group, [configs[number] for number in members], epochs)
-                for fold in (*range(self._job.folds), -1):
+                for fold in (*range(self._job.rules.folds), -1):
                     goals[first + len(units)] = budget
                     units.append(Unit(first + len(units), group, members, fold, seconds))
         return tuple(units), goals
@@ -296,7 +290,7 @@ class _Search:
         trial, facts = self._trials.get(key), self._facts.get(key[0])
         if trial is None or not trial.usable or facts is None:
             return None
-        value = (trial.valid if facts.n_valid or self._job.folds else trial.train).get(self._job.metric)
+        value = (trial.valid if facts.n_valid or self._job.rules.folds else trial.train).get(self._job.target.metric)
         if value is None or value != value:
             return None
         return value if self._greater else -value
@@ -315,7 +309,7 @@ class _Search:
             trials = tuple(by_group[group.id]) or self._not_begun()
             whole = tuple(trial for trial in trials if trial.status == "done") if self._plan.resource == "rows" else ()
             best = best_config(
-                whole or trials, self._job.metric, self._greater
+                whole or trials, self._job.target.metric, self._greater
             )  # a model of few rows beats others by luck
             outcomes.append(GroupOutcome(group, trials, self._facts.get(group.id), best))
         return Found(tuple(outcomes), tuple(self._units), self._jury.configs)

@@ -36,8 +36,8 @@ from grouplearn.statements.workflow import planning, refitting
 from grouplearn.statements.workflow.durable import Manifest
 from grouplearn.statements.workflow.scheduled import Attendance, Scheduled
 from grouplearn.statements.workflow.search_progress import later
-from grouplearn.statements.workflow.searching import Rounds, search
-from grouplearn.train.job import Job, Observer, RunSummary, UnitResult
+from grouplearn.statements.workflow.searching import SearchWork, search
+from grouplearn.train.job import Job, Observer, RowRules, RunSummary, TrainingLimits, TrainingTarget, UnitResult
 from grouplearn.train.results.ledger import Ledger, units_left
 from grouplearn.train.results.outcome import GroupOutcome, PackedOutcome, merge
 
@@ -54,21 +54,20 @@ def job_of(
     items = tuple(item.stored.item for item in bound.items)
     return Job(
         learner=bound.learner.name,
-        task=physical.task,
         configs=bound.configs,
         items=items,
         groups=groups,
         dataset=dataset,
-        metric=physical.metric,
-        seed=bound.options.seed,
-        epochs=physical.epochs,
-        patience=bound.options.early_stopping,
-        folds=bound.holdout.folds,
-        min_rows=bound.options.min_rows,
-        null_label=bound.statement.null_label or "skip",
-        class_weight=_class_weights(bound, physical.stats, checker),
+        target=TrainingTarget(physical.task, physical.metric, max(1, physical.stats.label_length)),
+        rules=RowRules(
+            folds=bound.holdout.folds,
+            min_rows=bound.options.rows.min_rows,
+            null_label=bound.statement.null_label or "skip",
+            class_weight=_class_weights(bound, physical.stats, checker),
+        ),
+        training=TrainingLimits(bound.options.training.seed, physical.epochs, bound.options.training.early_stopping),
         own=None if bound.learner.name in registry.LEARNERS else bound.learner,
-        label_length=max(1, physical.stats.label_length),
+        block_rows=physical.longest_block,
         fitted=fit_on_all_rows(items, dataset, bound.holdout.folds, bound.learner.handles_missing)
         if fitted is None
         else fitted,
@@ -88,7 +87,7 @@ class Work:
     units: tuple[Unit, ...]
     summary: RunSummary
     workers: int
-    rounds: Rounds | None = None
+    rounds: SearchWork | None = None
     refit: bool = False
     spent: float = 0.0
 
@@ -97,24 +96,28 @@ def begun(
     physical: PhysicalPlan, choice: Choice, job: Job, cancelled: Callable[[], bool], began: float | None = None
 ) -> Work:
     """Return the work of a plan by the chosen operator on the chosen runtime; WITHIN counts from ``began``, a ``time.time()``."""
-    within, searched = physical.bound.options.within, physical.bound.search
+    within, searched = physical.bound.options.training.within, physical.bound.search
     if within is not None:
-        job = replace(job, deadline=(time.time() if began is None else began) + within)
+        job = _until(job, (time.time() if began is None else began) + within)
     scheduled, summary = Scheduled.of(physical, choice), _summary(physical, choice, job)
     if searched is not None:
-        rounds = Rounds(searched, scheduled, physical.stored, physical.outputs)
+        rounds = SearchWork(searched, scheduled, physical.stored, physical.outputs)
         return Work(scheduled, job, (), summary, choice.workers, rounds)
     planning.plan_ahead(physical, choice.operator, scheduled.workload.workers, cancelled)
     return Work(scheduled, job, tuple(physical.units), summary, choice.workers, refit=physical.bound.refit)
 
 
+def _until(job: Job, deadline: float) -> Job:
+    return replace(job, training=replace(job.training, deadline=deadline))
+
+
 def resumed(manifest: Manifest, job: Job, scheduled: Scheduled, ledger: Ledger) -> Work:
     """Return the work of a run that was interrupted, what is done in it included."""
     if manifest.within is not None:
-        job = replace(job, deadline=time.time() + max(0.0, manifest.within - ledger.seconds))
+        job = _until(job, time.time() + max(0.0, manifest.within - ledger.seconds))
     rounds = None
     if manifest.search is not None:
-        rounds = Rounds(manifest.search, scheduled, manifest.stored, manifest.outputs)
+        rounds = SearchWork(manifest.search, scheduled, manifest.stored, manifest.outputs)
     return Work(
         scheduled,
         job,
@@ -122,7 +125,7 @@ def resumed(manifest: Manifest, job: Job, scheduled: Scheduled, ledger: Ledger) 
         _summary_of_rest(manifest, job, scheduled, ledger),
         scheduled.workload.workers,
         rounds,
-        refit=manifest.definition.refit and not job.folds,
+        refit=manifest.definition.refit and not job.rules.folds,
         spent=ledger.seconds,
     )
 
@@ -131,7 +134,7 @@ def run(work: Work, attendance: Attendance) -> RunOutcome:
     """Carry the work out and merge what came back; raises StatementInterrupted when ``attendance.cancelled()`` became true."""
     job, ledger, watching = work.job, attendance.ledger, attendance.progress or _Silent()
     if ledger is not None and not work.scheduled.workload.pushes:  # pushes are repeated from the first model on
-        job = replace(job, states=str(ledger.directory))
+        job = replace(job, training=replace(job.training, states=str(ledger.directory)))
     watching.started(work.summary)
     started = time.perf_counter()
     try:
@@ -153,7 +156,7 @@ def prepare(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> None:
     Raises TrainingFailed when a cluster does not answer, NotInstalled without Ray, StatementInterrupted.
     """
     executor, _ = choosing.executor(physical, importlib.util.find_spec("ray") is not None)
-    get_ready(executor, Cluster.of(physical.bound.options), cancelled)
+    get_ready(executor, Cluster.of(physical.bound.options.placement), cancelled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,15 +170,15 @@ class _Merged:
 
 def _merged(work: Work, job: Job, watching: Observer, attendance: Attendance) -> _Merged:
     """Carry out all units, and with ``refit`` the best configuration of each group once more, on all rows."""
-    greater_is_better = METRICS[job.metric].greater_is_better
+    greater_is_better = METRICS[job.target.metric].greater_is_better
     results = _carry_out(work.scheduled, work.units, job, watching, attendance)
     alone, packs = merge(job, results, greater_is_better)
     if not work.refit:
         return _Merged(alone, packs, results)
-    found = _every(alone, packs, job.metric)
+    found = _every(alone, packs, job.target.metric)
     units, everything = refitting.units_of(work.units, found), refitting.on_all_rows(job)
     again = _carry_out(work.scheduled, units, everything, watching, attendance)
-    models = _every(*merge(everything, again, greater_is_better), job.metric)
+    models = _every(*merge(everything, again, greater_is_better), job.target.metric)
     ended = max((result.ended for result in results), default=0.0)
     return _Merged(refitting.merged(found, models), (), (*results, *(later(result, ended) for result in again)))
 
@@ -229,7 +232,7 @@ def _summary_of_rest(manifest: Manifest, job: Job, scheduled: Scheduled, ledger:
         model=definition.name,
         groups=len({group for unit in left for group in unit.groups}),
         trials=sum(len(unit.groups) * len(unit.configs) for unit in left if unit.fold < 0),
-        epochs=sum(job.epochs * len(unit.configs) * len(unit.groups) for unit in left),
+        epochs=sum(job.training.epochs * len(unit.configs) * len(unit.groups) for unit in left),
         metric=definition.metric,
         greater_is_better=definition.greater_is_better,
         operator=scheduled.operator,
@@ -329,7 +332,7 @@ def fit_on_all_rows(
 
 def _class_weights(bound: BoundTrain, stats: Statistics, checker: SqlChecker) -> Any:
     """Return class weights by class number."""
-    given = bound.options.class_weight
+    given = bound.options.rows.class_weight
     if given is None or given == "balanced":
         return given
     span = next(

@@ -1,8 +1,8 @@
-"""How far units in training have come, on disk: a durable run that dies inside a long unit goes on inside it.
+"""How far units in training have come, on disk: a durable run that dies in the middle of a long unit goes on from there.
 
-A file per pack in training, in the run's directory: what the pack has reached after some epoch, the state and the epochs it
-stands for. It is written anew every ``SAVE_SECONDS`` at most, as a whole or not at all, and goes when the unit's
-result is in the ledger. Training that goes on from it ends with the same bits.
+There is a file for each pack in training, in the run's directory: the state after some epoch, and what the pack has reached
+by then. It is written anew every ``SAVE_SECONDS`` at most, as a whole or not at all, and removed when the unit's result is in
+the ledger. Training that goes on from it ends with the same bits.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def merge(
     for numbers, by_fold in watched(by_groups.items()):
         pack = with_folds(*(beside(by_fold[fold]) for fold in sorted(by_fold)))
         groups = tuple(group_of[number] for number in numbers)
-        packs.append(PackedOutcome(groups, pack, best_places(pack, job.metric, greater_is_better)))
+        packs.append(PackedOutcome(groups, pack, best_places(pack, job.target.metric, greater_is_better)))
     return alone, tuple(packs)
 
 
@@ -133,7 +133,7 @@ def _outcome(job: Job, group: Group, results: Sequence[UnitResult], greater_is_b
         if result.unit.fold < 0 and facts is None:
             facts = result.facts
     trials = tuple(trial_with_folds(final[config], folds[config]) for config in sorted(final))
-    return GroupOutcome(group, trials, facts, best_config(trials, job.metric, greater_is_better))
+    return GroupOutcome(group, trials, facts, best_config(trials, job.target.metric, greater_is_better))
 
 
 def trial_with_folds(final: TrialResult, folds: Sequence[TrialResult]) -> TrialResult:

@@ -1,4 +1,4 @@
-"""Results read from a ledger, held against the job that they are of: a segment that says something else is trained again."""
+"""Results read from a ledger, checked against their job: a segment that does not fit it is trained again."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _models(job: Job, result: UnitResult) -> Iterator[tuple[GroupFacts | None, A
     """Yield the models of a result, with what is known of their group."""
     yield from ((result.facts, trial.artifact) for trial in result.trials if trial.artifact is not None)
     if result.pack is not None:
-        for facts, trials in zip(result.pack.facts, result.pack.trials(job.metric), strict=True):
+        for facts, trials in zip(result.pack.facts, result.pack.trials(job.target.metric), strict=True):
             yield from ((facts, trial.artifact) for trial in trials if trial.artifact is not None)
 
 
@@ -76,6 +76,6 @@ def _fits(job: Job, facts: GroupFacts | None, artifact: Artifact) -> bool:
     if facts is None:
         return False
     n_classes = len(facts.classes)
-    problem = Problem(job.task, facts.n_features, n_classes, label_length=job.label_length)
-    of_classes = not job.task.scores_classes or n_classes > 1
+    problem = Problem(job.target.task, facts.n_features, n_classes, label_length=job.target.label_length)
+    of_classes = not job.target.task.scores_classes or n_classes > 1
     return of_classes and job.trainer.flaw(problem, artifact) is None

@@ -14,7 +14,7 @@ from grouplearn.data.arrays import block_rows
 from grouplearn.data.dataset import Dataset, FloatArray, Group, has_label
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.memory import memory_limit
-from grouplearn.data.shard import Matrix, RowNumbers
+from grouplearn.data.shard import BLOCK_ROWS, Matrix, RowNumbers
 from grouplearn.kernels.algebra import finite_rows
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner
@@ -64,8 +64,10 @@ class ChosenRows:
         whole, held_out = (Rows(job.dataset, rows, (0, int(rows.size))) for rows in (train, valid))
         skipped = group.n_rows - int(train.size + valid.size)
         chosen = cls(learner, whole, held_out, fitted, dense_columns, skipped)
-        share = share_of(job.share, group.n_rows)
-        return (chosen if share == 1 else chosen._sampled(job, group, share))._cut(block_rows(job.items))
+        share = share_of(job.round.share, group.n_rows)
+        return (chosen if share == 1 else chosen._sampled(job, group, share))._cut(
+            block_rows(job.items, job.block_rows)
+        )
 
     def _sampled(self, job: Job, group: Group, share: float) -> ChosenRows:
         """Return part of the training rows, of those that the learner can handle: no class may be lost."""
@@ -73,8 +75,8 @@ class ChosenRows:
         numbers = range(data.numeric.shape[1])
         if not all(np.isfinite(data.column("numeric", number, rows.numbers)).all() for number in numbers):
             rows = self.scanned(rows)
-        classes = rows.y if job.task.has_classes else None
-        drawn = sample(rows.numbers, classes, share, group_seed(job.seed, group))
+        classes = rows.y if job.target.task.has_classes else None
+        drawn = sample(rows.numbers, classes, share, group_seed(job.training.seed, group))
         return replace(self, train=replace(rows, numbers=drawn))
 
     def _cut(self, size: int) -> ChosenRows:
@@ -95,7 +97,7 @@ class ChosenRows:
         """Return the rows that ``encoded`` keeps, without their features, encoding few at a time."""
         if self.learner.handles_missing or not rows.numbers.size:
             return rows
-        runs = rows.runs(block_rows([each.item for each in self.fitted]))
+        runs = rows.runs(block_rows([each.item for each in self.fitted], BLOCK_ROWS))
         return rows.only(np.concatenate([_complete(self._encode(run, rows.dataset)) for run in runs]))
 
     def _encode(self, numbers: RowNumbers, data: Dataset) -> Matrix:
@@ -173,8 +175,8 @@ def _usable_rows(job: Job, group: Group, fold: int) -> tuple[RowNumbers, RowNumb
     n_rows, data = group.n_rows, job.dataset
     if n_rows == 0:
         raise GroupFailed("the group has no rows")
-    if n_rows < job.min_rows:
-        raise GroupFailed(f"the group has {count(n_rows, 'row')}, fewer than min_rows = {job.min_rows}")
+    if n_rows < job.rules.min_rows:
+        raise GroupFailed(f"the group has {count(n_rows, 'row')}, fewer than min_rows = {job.rules.min_rows}")
     found, faults, total = _Found.room_for(n_rows), np.zeros(4, dtype=np.int64), 0.0
     for rows in _runs(group.ranges):
         label, weight = data.y[rows], data.weight[rows]
@@ -240,11 +242,11 @@ def _refuse_faults(job: Job, faults: npt.NDArray[np.int64], n_rows: int) -> None
     unlabelled, odd, broken, negative = faults.tolist()
     if unlabelled == n_rows:
         raise GroupFailed(f"the label is NULL in each of the {count(n_rows, 'row')}")
-    if job.null_label == "error":
+    if job.rules.null_label == "error":
         _refuse("the label is NULL", unlabelled, n_rows, "ON NULL LABEL SKIP leaves such rows out")
-    elif n_rows - unlabelled < job.min_rows:
+    elif n_rows - unlabelled < job.rules.min_rows:
         labelled = count(n_rows - unlabelled, "row")
-        raise GroupFailed(f"the group has {labelled} with a label, fewer than min_rows = {job.min_rows}")
+        raise GroupFailed(f"the group has {labelled} with a label, fewer than min_rows = {job.rules.min_rows}")
     _refuse("the label is NaN or infinite", odd, n_rows, "filter such rows in WHERE")
     _refuse("the weight is NULL, NaN or infinite", broken, n_rows, "a weight is a number >= 0")
     _refuse("the weight is negative", negative, n_rows, "a weight is a number >= 0")
@@ -256,10 +258,10 @@ def _refuse(what: str, faults: int, n_rows: int, hint: str) -> None:
 
 
 def _held_out(job: Job, split: npt.NDArray[np.int16], fold: int) -> BoolArray:
-    if job.folds > 0:
+    if job.rules.folds > 0:
         held_out: BoolArray = split == fold if fold != FINAL else np.zeros(split.shape, dtype=np.bool_)
         return held_out
-    return np.asarray((split == 1) & job.holds_out)
+    return np.asarray((split == 1) & job.rules.holds_out)
 
 
 def _fit(job: Job, rows: RowNumbers) -> tuple[FittedItem, ...]:
@@ -282,7 +284,7 @@ def _refuse_wide(job: Job, fitted: Sequence[FittedItem]) -> None:
     if learner.form != "linear" or not job.configs or sum(each.width for each in fitted) <= encoders.DENSE_COLUMNS:
         return
     blocks = [FeatureBlock(each.item.name, each.width, each.pure) for each in fitted]
-    outputs = job.task.n_scores(len(job.dataset.classes))
+    outputs = job.target.task.n_scores(len(job.dataset.classes))
     needed, most = max(
         (8 * learner.cost.most_values(config, blocks, outputs), place) for place, config in enumerate(job.configs)
     )

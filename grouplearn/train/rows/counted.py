@@ -1,4 +1,4 @@
-"""How many rows of a group train: what a gang can share out, which may be far fewer than the group has."""
+"""How many rows of a group train: only these are shared by a gang, and they may be far fewer than the group has."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def with_training_rows(workload: Workload, job: Job) -> Workload:
 
 def _training_rows(job: Job, group: Group) -> int:
     """Return the rows with a label and a weight that are not held out, in the fold that has fewest."""
-    data, kinds = job.dataset, max(2, job.folds)
+    data, kinds = job.dataset, max(2, job.rules.folds)
     counts = np.zeros(kinds, dtype=np.int64)
     for first, last in group.ranges:
         for start in range(first, last, shard.SUMMED_ROWS):
@@ -39,5 +39,5 @@ def _training_rows(job: Job, group: Group) -> int:
             counts += np.bincount(split, minlength=kinds)[:kinds]
             if data.files is not None:
                 data.forget_pages(start, stop)
-    held_out = counts.max() if job.folds else counts[1] * job.holds_out
-    return int((counts.sum() - held_out) * share_of(job.share, group.n_rows))
+    held_out = counts.max() if job.rules.folds else counts[1] * job.rules.holds_out
+    return int((counts.sum() - held_out) * share_of(job.round.share, group.n_rows))

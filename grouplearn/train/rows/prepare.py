@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from grouplearn.data import encoders, shard
+from grouplearn.data import encoders
 from grouplearn.data.dataset import Dataset, FloatArray, Group
 from grouplearn.data.shard import Matrix, RowNumbers, Shard, StoredShard, Totals
 from grouplearn.learners.contract.learner import Learner
@@ -113,7 +113,7 @@ def prepare(job: Job, group: Group, fold: int = FINAL) -> Prepared:
     Which rows train: without folds those with split 0, and split 1 validates; with folds, fold k holds out the rows with
     split k, and ``FINAL`` trains on every row. Encoders with scope 'group' are fitted on the training rows alone.
 
-    The usable training rows are cut into blocks of ``BLOCK_ROWS``, the held-out rows into as many pieces. Rows with
+    The usable training rows are cut into blocks of ``job.block_rows``, the held-out rows into as many pieces. Rows with
     weight 0 and (unless ``null_label`` says otherwise) without a label are as if not there. Left out then (so that blocks
     may be shorter): rows with a missing or infinite feature value where the learner cannot handle one. All of them count in
     ``n_skipped``. Validation rows of a class that the training rows do not have are numbered after those that they have: no
@@ -130,7 +130,7 @@ def stays_stored(job: Job, group: Group) -> bool:
     """Whether the group's rows are read and encoded a block at a time in every pass: they are kept in files, are more than
     one block, and the learner wants sums of blocks, or bins them."""
     in_blocks = job.trainer.access.held != "rows"
-    return in_blocks and job.dataset.files is not None and group.n_rows > shard.BLOCK_ROWS
+    return in_blocks and job.dataset.files is not None and group.n_rows > job.block_rows
 
 
 def outline(job: Job, group: Group, fold: int = FINAL) -> Outline:
@@ -301,7 +301,7 @@ def _unseen(classes: FloatArray, valid: Rows) -> FloatArray:
 
 def _classes(job: Job, train: Rows) -> FloatArray:
     """Return the class numbers in the training rows, ascending; none for regression."""
-    if not job.task.has_classes:
+    if not job.target.task.has_classes:
         return np.empty(0)
     classes = np.unique(np.concatenate([np.unique(labels) for labels, _ in train.labelled()]))
     if classes.size == 1:
@@ -312,15 +312,15 @@ def _classes(job: Job, train: Rows) -> FloatArray:
 
 def _class_weights(job: Job, classes: FloatArray, train: Rows) -> FloatArray | None:
     """Return the factor of each class; 'balanced' is Σw / (k · Σw of the class), as in scikit-learn."""
-    if job.class_weight is None or not classes.size:
+    if job.rules.class_weight is None or not classes.size:
         return None
-    if job.class_weight == "balanced":
+    if job.rules.class_weight == "balanced":
         totals = np.zeros(classes.size)
         for labels, weight in train.labelled():
             totals += np.bincount(np.searchsorted(classes, labels), weights=weight, minlength=classes.size)
         balanced: FloatArray = totals.sum() / (classes.size * totals)
         return balanced
-    return np.array([job.class_weight.get(int(each), 1.0) for each in classes])
+    return np.array([job.rules.class_weight.get(int(each), 1.0) for each in classes])
 
 
 def problem_of(job: Job, group: Group, learner: Learner, facts: GroupFacts) -> Problem:
@@ -328,14 +328,14 @@ def problem_of(job: Job, group: Group, learner: Learner, facts: GroupFacts) -> P
     starts = np.cumsum([0, *(each.width for each in facts.fitted)])
     ordinal = [each.encoder.role == "place" for each in facts.fitted]
     n_classes = len(facts.classes)
-    among_more = job.task.scores_classes and n_classes == 2
+    among_more = job.target.task.scores_classes and n_classes == 2
     return Problem(
-        task=job.task.within_group if among_more else job.task,
+        task=job.target.task.within_group if among_more else job.target.task,
         n_features=facts.n_features,
         n_classes=n_classes,
-        seed=group_seed(job.seed, group),
-        epochs=1 if learner.default_epochs is None else job.epochs,
-        label_length=job.label_length,
+        seed=group_seed(job.training.seed, group),
+        epochs=1 if learner.default_epochs is None else job.training.epochs,
+        label_length=job.target.label_length,
         categorical=tuple(int(start) for start, is_ordinal in zip(starts, ordinal, strict=False) if is_ordinal),
         among_more=among_more,
         items=tuple(FeatureBlock(each.item.name, each.width, each.pure) for each in facts.fitted),

@@ -112,7 +112,7 @@ def _is_quick(job: Job) -> bool:
         for number, item in enumerate(job.items)
         if number in job.fitted or encoders.needs_no_fit(item)
     )
-    return nothing_is_fitted(job) and job.class_weight is None and width <= encoders.DENSE_COLUMNS
+    return nothing_is_fitted(job) and job.rules.class_weight is None and width <= encoders.DENSE_COLUMNS
 
 
 def _one_by_one(job: Job, groups: Sequence[Group], places: Sequence[int], fold: int) -> Preparation:
@@ -136,7 +136,7 @@ def seeds_of(job: Job, groups: Sequence[Group]) -> npt.NDArray[np.uint64] | None
     """Return what groups draw random numbers by, None where the learner draws none."""
     if not job.trainer.draws:
         return None
-    return np.array([group_seed(job.seed, group) for group in groups], np.uint64)
+    return np.array([group_seed(job.training.seed, group) for group in groups], np.uint64)
 
 
 def _stack_of(job: Job, groups: Sequence[Group], members: Sequence[tuple[int, Prepared]]) -> PreparedStack:
@@ -182,7 +182,9 @@ class _StackRows:
         data = pick(job.dataset, slice(int(first[0]), int(last[-1])) if adjoining else _numbers(first, lengths))
         group_of_run = np.repeat(np.arange(len(groups)), [len(each) for each in ranges])
         sizes = np.bincount(group_of_run, lengths, len(groups)).astype(np.intp)
-        held_out = (data.split == fold) & (fold != FINAL) if job.folds else (data.split == 1) & job.holds_out
+        held_out = (
+            (data.split == fold) & (fold != FINAL) if job.rules.folds else (data.split == 1) & job.rules.holds_out
+        )
         return cls(groups, sizes, data, np.repeat(np.arange(len(groups)), sizes), np.asarray(held_out))
 
     def unusual(self, job: Job) -> BoolArray:
@@ -190,9 +192,9 @@ class _StackRows:
         n_groups, train, y, weight = len(self.groups), ~self.held_out, self.data.y, self.data.weight
         odd = ~np.isfinite(y) | ~(weight > 0) | (weight == np.inf)
         odd |= ~finite_rows(self.data.numeric)
-        unusual: BoolArray = (self.sizes < max(1, job.min_rows)) | (self.sizes == self._held_out_sizes())
+        unusual: BoolArray = (self.sizes < max(1, job.rules.min_rows)) | (self.sizes == self._held_out_sizes())
         unusual[self.of[odd]] = True
-        if not job.task.has_classes:
+        if not job.target.task.has_classes:
             return unusual
         n_classes = len(self.data.classes)
         if n_classes < 2:
@@ -234,15 +236,15 @@ class _StackRows:
             problem=self._problem(job, members, facts),
             rows=self._rows(job, fitted, chosen),
             fold=self._of_chosen(self.data.split, chosen),
-            n_folds=job.folds,
+            n_folds=job.rules.folds,
             facts=facts,
         )
 
     def lacks_a_fold(self, job: Job) -> BoolArray:
         """Return which groups (G,) have no row in some fold, or all of them in one."""
         n_groups = len(self.groups)
-        flat = self.of * job.folds + self.data.split
-        counts = np.bincount(flat, minlength=n_groups * job.folds).reshape(n_groups, job.folds)
+        flat = self.of * job.rules.folds + self.data.split
+        counts = np.bincount(flat, minlength=n_groups * job.rules.folds).reshape(n_groups, job.rules.folds)
         lacks: BoolArray = (counts == 0).any(axis=1)
         return lacks
 
@@ -264,7 +266,7 @@ class _StackRows:
 
     def _facts(self, job: Job, fitted: tuple[FittedItem, ...], members: IntArray) -> tuple[GroupFacts, ...]:
         held_out = self._held_out_sizes()
-        classes = tuple(range(len(job.dataset.classes))) if job.task.has_classes else ()
+        classes = tuple(range(len(job.dataset.classes))) if job.target.task.has_classes else ()
         # Many small groups have the same number of rows.
         of_sizes = functools.cache(functools.partial(GroupFacts, fitted, classes, n_skipped=0))
         sizes = zip((self.sizes - held_out)[members].tolist(), held_out[members].tolist(), strict=True)

@@ -1,4 +1,4 @@
-"""The part of a group's training rows that a rung of a search trains on: drawn by lot, class by class."""
+"""A random part of a group's training rows, drawn class by class: what an early rung of a search trains on."""
 
 from __future__ import annotations
 

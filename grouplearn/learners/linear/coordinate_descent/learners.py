@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -132,17 +130,3 @@ class LinearSvmByCoordinates(_GlmByCoordinates):
         """Return the targets of each class (n, K)."""
         parts = [self.family.targets(of_two(problem), labels) for labels in labels_of(problem, y)]
         return np.ascontiguousarray(np.concatenate(parts, axis=-1))
-
-
-#: The ways that are made here, by the learners whose they are.
-WAYS: Mapping[str, tuple[Callable[[], CoordinateDescentLearner], ...]] = MappingProxyType(
-    {
-        each.name: (each,)
-        for each in (
-            LinearRegressionByCoordinates,
-            LogisticRegressionByCoordinates,
-            PoissonRegressionByCoordinates,
-            LinearSvmByCoordinates,
-        )
-    }
-)

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Shard
 from grouplearn.kernels.linear import coordinate_descent as kernel
+from grouplearn.kernels.linear.generalised_linear import Penalties
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.problem import Problem
@@ -49,7 +50,7 @@ class Memory:
     what all rounds have in common."""
 
     def __init__(self) -> None:
-        self.group: kernel.Group | None = None
+        self.group: kernel.GroupRounds | None = None
         self.cell: kernel.Cell | None = None
         self.ready: tuple[int, int] | None = None
 
@@ -230,17 +231,19 @@ def models(state: State) -> tuple[FloatArray, FloatArray]:
 
 def group_of(
     problem: Problem, configs: Sequence[Config], state: State, loss: kernel.Loss, l2: Hyperparameter
-) -> kernel.Group:
+) -> kernel.GroupRounds:
     """Return what the rounds of a group have in common, as the kernels take it."""
     tensors = state.tensors
     cut = kernel.Blocks(*(np.ascontiguousarray(tensors[name][0]) for name in ("first", "form", "mean")))
-    penalties = kernel.Penalties(*(linear_model.column(configs, each) for each in (linear_model.L1, l2, TOLERANCE)))
+    penalties = Penalties(*(linear_model.column(configs, each) for each in (linear_model.L1, l2, TOLERANCE)))
     shape = kernel.Shape(loss, len(configs), problem.n_outputs)
     unit = np.ascontiguousarray(tensors["unit"][0])
-    return kernel.Group(shape, cut, tensors["complete"][0], unit, has_intercept(configs), penalties, leaps(configs))
+    return kernel.GroupRounds(
+        shape, cut, tensors["complete"][0], unit, has_intercept(configs), penalties, leaps(configs)
+    )
 
 
-def work(group: kernel.Group, state: State, shard: Shard, memory: Memory) -> Tensors:
+def work(group: kernel.GroupRounds, state: State, shard: Shard, memory: Memory) -> Tensors:
     """Return a shard's sums in a round after the survey: those of a block, predictions moved by the block before; or, at the
     end of an epoch, those of losses, predictions made anew."""
     cell, tensors = _cell(group, shard, memory), state.tensors
@@ -264,20 +267,25 @@ def work(group: kernel.Group, state: State, shard: Shard, memory: Memory) -> Ten
     return {"sums": sums}
 
 
-def _cell(group: kernel.Group, shard: Shard, memory: Memory) -> kernel.Cell:
+def _cell(group: kernel.GroupRounds, shard: Shard, memory: Memory) -> kernel.Cell:
     if memory.cell is None:
         memory.cell = kernel.Cell(shard.x, shard.y, shard.weight, group.cut, group.shape)
     return memory.cell
 
 
 def _measured(
-    group: kernel.Group, cell: kernel.Cell, state: State, name: str, done: FloatArray, leap: FloatArray | None = None
+    group: kernel.GroupRounds,
+    cell: kernel.Cell,
+    state: State,
+    name: str,
+    done: FloatArray,
+    leap: FloatArray | None = None,
 ) -> FloatArray:
     weights = group.shape.in_lanes(state.tensors[name])
     return group.measure(cell, weights, _of_block(group, state, "radius", group.cut.n_blocks), done, leap)
 
 
-def _columns(group: kernel.Group, block: int) -> slice:
+def _columns(group: kernel.GroupRounds, block: int) -> slice:
     """Return the columns of a block; of the number after the last block the intercept."""
     first = group.cut.first
     if block == group.cut.n_blocks:
@@ -285,12 +293,12 @@ def _columns(group: kernel.Group, block: int) -> slice:
     return slice(int(first[block]), int(first[block + 1]))
 
 
-def _of_block(group: kernel.Group, state: State, name: str, block: int) -> FloatArray | None:
+def _of_block(group: kernel.GroupRounds, state: State, name: str, block: int) -> FloatArray | None:
     values = state.tensors.get(name)
     return None if values is None else group.shape.in_lanes(values[:, :, _columns(group, block)])
 
 
-def _moved(group: kernel.Group, state: State, number: int) -> tuple[int | None, FloatArray]:
+def _moved(group: kernel.GroupRounds, state: State, number: int) -> tuple[int | None, FloatArray]:
     """Return the block of a round of this epoch, None for the intercept before the first, and how far it moved rows."""
     if number < 0:
         return None, group.shape.in_lanes(_steps(state)[:, :, :1])
@@ -306,7 +314,7 @@ def _steps(state: State) -> FloatArray:
     return tensors["steps"] if "steps" in tensors else (tensors["weights"] - tensors["before"])[:, :, -1:]
 
 
-def take(group: kernel.Group, state: State, parts: Sequence[Tensors]) -> State:
+def take(group: kernel.GroupRounds, state: State, parts: Sequence[Tensors]) -> State:
     """Return the state after a round from the sums of its parts."""
     number = _number(state)
     order, sums = order_of(state), np.concatenate([part["sums"] for part in parts])
@@ -333,7 +341,7 @@ def take(group: kernel.Group, state: State, parts: Sequence[Tensors]) -> State:
     return State({**tensors, **_of_order(order)}, state.done)
 
 
-def _closed(group: kernel.Group, state: State, sums: FloatArray) -> State:
+def _closed(group: kernel.GroupRounds, state: State, sums: FloatArray) -> State:
     lanes, order = _in_lanes(group, state), order_of(state)
     path, leap = _path(group, state), lanes.pop("leap", None)
     lanes["before"], progress = group.close(
@@ -343,7 +351,7 @@ def _closed(group: kernel.Group, state: State, sums: FloatArray) -> State:
     return _after(group, state, {**lanes, "path": path}, (progress, order), 1)
 
 
-def _path(group: kernel.Group, state: State) -> FloatArray:
+def _path(group: kernel.GroupRounds, state: State) -> FloatArray:
     """Return the weights after the epochs since the last leap in lanes, with room for as many as a leap needs."""
     shape, kept = group.shape, state.tensors.get("path")
     path = np.empty((kernel.MOVES if group.leaps else 1, len(group.unit), shape.groups, shape.outputs, shape.lanes))
@@ -352,21 +360,21 @@ def _path(group: kernel.Group, state: State) -> FloatArray:
     return path
 
 
-def _in_lanes(group: kernel.Group, state: State) -> dict[str, FloatArray]:
+def _in_lanes(group: kernel.GroupRounds, state: State) -> dict[str, FloatArray]:
     names = ("weights", "before", "radius", "leap")
     return {name: group.shape.in_lanes(state.tensors[name]) for name in names if name in state.tensors}
 
 
-def _progress(state: State) -> kernel.Progress:
+def _progress(state: State) -> kernel.EpochProgress:
     tensors = state.tensors
-    return kernel.Progress(tensors["loss"], tensors["start"], tensors["gain"], state.done, tensors["pull"])
+    return kernel.EpochProgress(tensors["loss"], tensors["start"], tensors["gain"], state.done, tensors["pull"])
 
 
 def _after(
-    group: kernel.Group,
+    group: kernel.GroupRounds,
     state: State,
     lanes: dict[str, FloatArray],
-    about: tuple[kernel.Progress, kernel.Order],
+    about: tuple[kernel.EpochProgress, kernel.Order],
     epochs: int,
 ) -> State:
     """Return the state before the first block, after so many ends of epochs."""
@@ -382,7 +390,7 @@ def _after(
     return State({**tensors, **_of_order(order)}, progress.done)
 
 
-def descend(group: kernel.Group, state: State, cells: Sequence[tuple[Shard, Memory]], epochs: int) -> Descended:
+def descend(group: kernel.GroupRounds, state: State, cells: Sequence[tuple[Shard, Memory]], epochs: int) -> Descended:
     """Return the state after up to so many epochs, and what they were; the state is between two of them."""
     begun = not np.isnan(state.tensors["start"]).any()
     epoch = int(state.tensors["epoch"][0])

@@ -6,6 +6,7 @@ beside its spread keeps its digits.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Matrix, Stack
 from grouplearn.kernels.linear import moments as kernels
-from grouplearn.learners.contract.control import Diverged
+from grouplearn.learners.contract.control import Diverged, Interrupted
 from grouplearn.learners.contract.state import Tensors
 
 #: A column whose weighted variance is below this share of its squared mean is constant up to rounding.
@@ -84,16 +85,6 @@ def leave_one_out(folds: Tensors) -> Tensors:
     return kernels.without_each(folds)
 
 
-def stack_moments(x: FloatArray, targets: FloatArray, weight: FloatArray) -> Tensors:
-    """Return the moments of groups of equal length: x (G, n, d), targets (G, n, t), weight (G, n), 0 where padded.
-
-    As ``block_moments`` with ``gram``, each tensor with the group as its first axis.
-    """
-    start = np.arange(len(x) + 1) * x.shape[1]
-    rows = x.reshape(-1, x.shape[2]), targets.reshape(-1, targets.shape[2]), weight.reshape(-1)
-    return kernels.of_rows(*rows, start)
-
-
 def group_moments(stack: Stack, targets: FloatArray) -> Tensors:
     """Return the moments of every group of a stack, (G, ...), for targets (n, t)."""
     return kernels.of_rows(stack.x, targets, stack.weight, stack.start)
@@ -107,6 +98,15 @@ def fold_moments(stack: Stack, fold: npt.NDArray[np.int16], n_folds: int) -> Ten
 def at_a_time(n_features: int, sets: int = 1) -> int:
     """Return how many groups' moments, of so many sets of rows each, stay in a processor's cache."""
     return max(1, _CACHED // (sets * (n_features + 2) ** 2))
+
+
+def runs_of(stack: Stack, n_features: int, cancelled: Callable[[], bool]) -> Iterator[Stack]:
+    """Yield the groups of a stack, so many at a time; raises Interrupted."""
+    run = at_a_time(n_features)
+    for first in range(0, stack.n_groups, run):
+        if cancelled():
+            raise Interrupted
+        yield stack.part(first, min(first + run, stack.n_groups))
 
 
 @_quiet

@@ -14,24 +14,24 @@ from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import Visit
 
 
-def blocks_of(problem: Problem, batch_size: int, shard: Shard, visit: Visit) -> list[kernel.Rows]:
+def blocks_of(problem: Problem, batch_size: int, shard: Shard, visit: Visit) -> list[kernel.BlockRows]:
     """Return the rows of each block that has any, in the order of an epoch, as far as they are visited."""
     whole, blocks = shard.totals, []
     for number, (start, stop) in enumerate(itertools.pairwise(shard.bounds), start=shard.first):
         if stop > start:
             order = networks.visiting_order(problem.seed, visit.epoch, stop - start, number)[visit.start : visit.stop]
             parts = (shard.x[start:stop], shard.y[start:stop], shard.weight[start:stop])
-            blocks.append(kernel.Rows(*parts, order, batch_size, whole.n_rows / whole.weight))
+            blocks.append(kernel.BlockRows(*parts, order, batch_size, whole.n_rows / whole.weight))
     return blocks
 
 
-def seen(rows: kernel.Rows) -> float:
+def seen(rows: kernel.BlockRows) -> float:
     """Return Σ w̃ᵢ of the rows visited."""
     weight = rows.weight if len(rows.order) == len(rows.y) else rows.weight[rows.order]
     return float(weight.sum() * rows.weighed)
 
 
-def steepness(block: kernel.Rows) -> float:
+def steepness(block: kernel.BlockRows) -> float:
     """Return Σ lᵢ² / Σ lᵢ of the rows of a block, ``lᵢ = w̃ᵢ·(‖xᵢ‖² + 1)``: the mean of l as a step sees it that is made by a row.
 
     Steps of up to twice its inverse keep the squares of what is left from growing, however much rows differ in length: a mean

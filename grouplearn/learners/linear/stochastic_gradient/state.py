@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray
-from grouplearn.kernels.linear.stochastic_gradient import Models
+from grouplearn.kernels.linear.stochastic_gradient import LinearModels
 from grouplearn.learners.contract import averaging
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.state import State, Tensors
@@ -41,12 +41,12 @@ def begun(problem: Problem, n: int, owes: bool, averages: bool) -> State:
     return State(tensors, np.zeros(n, dtype=bool))
 
 
-def models_of(tensors: Arrays) -> Models:
+def models_of(tensors: Arrays) -> LinearModels:
     """Return the models of a state's tensors, as kernels take them."""
-    return Models(**{name: tensors.get(name) for name in _CHANGING})  # type: ignore[arg-type]
+    return LinearModels(**{name: tensors.get(name) for name in _CHANGING})  # type: ignore[arg-type]
 
 
-def tensors_of(models: Models) -> Arrays:
+def tensors_of(models: LinearModels) -> Arrays:
     """Inverse of ``models_of``."""
     found = {name: getattr(models, name) for name in _CHANGING}
     return {name: value for name, value in found.items() if value is not None}

@@ -175,17 +175,17 @@ def written(task: Task, n_classes: int) -> tuple[bytes, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenObjective:
     """What a model text says of its objective: the link of its predictions, and the factor of its scores before it."""
 
     link: Link
     factor: float = 1.0
 
 
-def in_text(text: bytes) -> Written:
+def in_text(text: bytes) -> WrittenObjective:
     """Return what a model text that can be trusted says of its objective."""
     found = _IN_TEXT.search(text)
     words = found[1].decode().split() if found else ["regression"]
     objective = OBJECTIVES[words[0]]
     factor = next((float(word[8:]) for word in words if word.startswith("sigmoid:")), 1.0)
-    return Written("signed_square" if "sqrt" in words else objective.link, factor)
+    return WrittenObjective("signed_square" if "sqrt" in words else objective.link, factor)

@@ -1,4 +1,4 @@
-"""Ray's driver: a child of the user's process, so that nothing that befalls Ray befalls that one.
+"""Ray's driver: a child of the user's process, so that a crash of Ray does not take that one with it.
 
 ``python -m grouplearn.runtime.ray.supervised.child DESCRIPTOR DIRECTORY ADDRESS``: the socket to the user's process, a
 directory for Ray's files, and the address of a cluster (empty for a private one). It leads a session of its own. When the
@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from grouplearn.failures import TrainingFailed
-from grouplearn.runtime.ray.cluster import CONTROL, Connection, connect, start_private
-from grouplearn.runtime.ray.rows import Rows
+from grouplearn.runtime.ray.cluster import CONTROL, ClusterConnection, connect, start_private
+from grouplearn.runtime.ray.rows import JobRows
 from grouplearn.runtime.ray.run import ClusterLost, RayRun
 from grouplearn.runtime.ray.supervised.pipe import (
     PULSE,
@@ -48,7 +48,7 @@ WATCH_SECONDS = 0.5
 _DYING_SECONDS = 1.0
 
 
-class Stopped(Exception):
+class RunOver(Exception):
     """The run is over; ``at_once``: its workers are not to be used again."""
 
     def __init__(self, at_once: bool) -> None:
@@ -62,20 +62,20 @@ class _User:
         self._pipe = pipe
 
     def report(self, news: News) -> tuple[Instruction, ...]:
-        """Tell, and return orders; raises Stopped."""
+        """Tell, and return orders; raises RunOver."""
         self._pipe.send(news)
         while (orders := self._heard(WATCH_SECONDS)) is None:
             pass
         return orders
 
     def look_up(self) -> None:
-        """Raise Stopped if that was said meanwhile."""
+        """Raise RunOver if that was said meanwhile."""
         self._heard(0)
 
     def _heard(self, seconds: float) -> tuple[Instruction, ...] | None:
         match self._pipe.receive(seconds):
             case Stop(at_once):
-                raise Stopped(at_once)
+                raise RunOver(at_once)
             case Orders(instructions):
                 return instructions
         return None
@@ -106,7 +106,7 @@ class Driver:
                 self._run(connection, replace(message, job=job))
         raise ClusterLost
 
-    def _run(self, connection: Connection, begin: Begin) -> None:
+    def _run(self, connection: ClusterConnection, begin: Begin) -> None:
         try:
             self._carry_out(connection, begin)
         except TrainingFailed as error:
@@ -116,15 +116,15 @@ class Driver:
             self._pipe.send(Broken(begin.run, f"Ray failed: {error}", "run the statement again"))
         self._pipe.send(Idle(begin.run))
 
-    def _carry_out(self, connection: Connection, begin: Begin) -> None:
-        rows = Rows(begin.rows, begin.in_memory)
-        errand = WorkerSetup(begin.job, begin.code, rows, None, begin.began, begin.block_rows)
+    def _carry_out(self, connection: ClusterConnection, begin: Begin) -> None:
+        rows = JobRows(begin.rows, begin.in_memory)
+        errand = WorkerSetup(begin.job, begin.code, rows, None, begin.began)
         job = replace(errand.taken_on(), dataset=rows.opened())
         actors, self._actors = self._actors, []
         run = RayRun(connection, begin, job, _User(self._pipe))
         try:
             run.run(actors)
-        except Stopped as stopped:
+        except RunOver as stopped:
             if stopped.at_once:
                 run.dismiss()
             else:
@@ -135,7 +135,7 @@ class Driver:
             raise
 
 
-def _raise_if_lost(connection: Connection) -> None:
+def _raise_if_lost(connection: ClusterConnection) -> None:
     """Raise ClusterLost if the cluster's end is behind an error."""
     deadline = time.monotonic() + _DYING_SECONDS
     while connection.alive:

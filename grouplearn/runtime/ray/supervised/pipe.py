@@ -52,7 +52,7 @@ class Begin:
 
     ``rows`` are files that have the job's rows; with ``in_memory`` workers treat them as rows in memory. ``code`` is that
     of a learner that is not built in. ``scratch`` is a directory for what steps make; ``made`` says which worker made what is
-    there. Groups are split as the user's process planned it, in blocks of ``block_rows``. Times count from ``began``, a
+    there. Times count from ``began``, a
     ``time.time()``. Messages of one run have its number ``run``.
     """
 
@@ -68,7 +68,6 @@ class Begin:
     scratch: str
     cluster: Cluster
     made: dict[int, int]
-    block_rows: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Children of the user's process that drive Ray: started, kept warm between statements, replaced, ended without a trace."""
+"""Children of the user's process that drive Ray: started, kept warm between statements, replaced, ended."""
 
 from __future__ import annotations
 
