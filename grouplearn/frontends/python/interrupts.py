@@ -87,28 +87,30 @@ def _watching(interrupt: Callable[[], None]) -> Iterator[None]:
     the wake-up descriptor is written to by the operating system's signal itself.
     """
     ours, pythons = socket.socketpair()
-    pythons.setblocking(False)
-    previous = signal.set_wakeup_fd(pythons.fileno(), warn_on_full_buffer=False)
+    with ours, pythons:  # whatever interrupts what follows
+        pythons.setblocking(False)
+        previous = signal.set_wakeup_fd(pythons.fileno(), warn_on_full_buffer=False)
 
-    def watch() -> None:
-        while numbers := ours.recv(64):
-            if signal.SIGINT in numbers:
-                with contextlib.suppress(Error):  # the connection may be closed
-                    interrupt()
-            if previous >= 0:
-                with contextlib.suppress(OSError):
-                    os.write(previous, numbers)  # an event loop's, say
+        def watch() -> None:
+            while numbers := ours.recv(64):
+                if signal.SIGINT in numbers:
+                    with contextlib.suppress(Error):  # the connection may be closed
+                        interrupt()
+                if previous >= 0:
+                    with contextlib.suppress(OSError):
+                        os.write(previous, numbers)  # an event loop's, say
 
-    watcher = threading.Thread(target=watch, name="grouplearn-interrupt", daemon=True)
-    started = False
-    try:
-        with contextlib.suppress(RuntimeError):  # no memory for a thread: without it, Ctrl-C ends what it finds, later
-            watcher.start()
-            started = True
-        yield
-    finally:
-        signal.set_wakeup_fd(previous)
-        pythons.close()
-        if started:
-            watcher.join()
-        ours.close()
+        watcher = threading.Thread(target=watch, name="grouplearn-interrupt", daemon=True)
+        started = False
+        try:
+            with contextlib.suppress(
+                RuntimeError
+            ):  # no memory for a thread: without it, Ctrl-C ends what it finds, later
+                watcher.start()
+                started = True
+            yield
+        finally:
+            signal.set_wakeup_fd(previous)
+            pythons.close()
+            if started:
+                watcher.join()
