@@ -311,7 +311,7 @@ def begun_wide(plan: clustering.Plan, centroids: np.ndarray) -> clustering.Tenso
 
 def descending(call: str) -> Callable[[], object]:
     """Coordinate descent on three blocks: numbers, codes, a list; ``wide`` ones of many columns."""
-    wide = call in ("solve", "shift", "close")
+    wide = call in ("solve", "shift", "leap", "close")
     n, own, configs = (64, 60_000, 8) if wide else (40_000, 50, 8)
     x = np.zeros((n, 1 + own + 50), np.float32)
     x[:, 0] = numbers(n)
@@ -340,13 +340,17 @@ def descending(call: str) -> Callable[[], object]:
     )
     about = unknown, coordinate_descent.Order(np.arange(3))
     of_block = np.concatenate([weights[1 : 1 + own], weights[-1:]])
+    path = np.stack([weights * (1 + 0.5**move) for move in range(coordinate_descent.MOVES)])
     calls: dict[str, Callable[[], object]] = {
         "pass": lambda: group.pass_over(cell, (1, weights[1 : 1 + own]), 2, radius[1 + own : -1], done),
         "measure": lambda: group.measure(cell, weights, radius[-1:], done),
         "solve": lambda: group.solve(1, np.ones((own, 1, 1, 2, 8)), of_block.copy(), radius[1 : 1 + own].copy(), about),
         "shift": lambda: free.shift(weights.copy(), done),
         "close": lambda: group.close(np.ones((1, 1, 1, 3, 8)), weights.copy(), radius, about),
-        "descend": lambda: group.descend([cell], weights.copy(), weights.copy(), radius.copy(), about, 2),
+        "leap": lambda: group.leap(path, weights, done),
+        "descend": lambda: group.descend(
+            [cell], (weights.copy(), weights.copy(), radius.copy(), path.copy()), about, (0, 2)
+        ),
     }
     return calls[call]
 
@@ -423,6 +427,7 @@ CALLS = {
     "end of an epoch": Call("coordinate_measure", lambda: descending("measure"), 4),
     "new weights": Call("coordinate_solve", lambda: descending("solve"), 4),
     "shifted weights": Call("coordinate_shift", lambda: descending("shift"), 1),
+    "leap": Call("coordinate_leap", lambda: descending("leap"), 15),
     "objective": Call("coordinate_close", lambda: descending("close"), 0),
     "coordinate descent": Call("coordinate_descend", lambda: descending("descend"), 15),
     "stochastic descent": Call("stochastic_gradient_train", lambda: stochastic("descend"), 25),

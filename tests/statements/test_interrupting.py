@@ -76,7 +76,7 @@ def _asking() -> str:
 
 def listening(con: grouplearn.Connection, ear: Callable[[], bool], monkeypatch: pytest.MonkeyPatch) -> None:
     heard = interrupting.heard
-    for place in ("interrupting", "statements.train"):
+    for place in ("interrupting", "statements.answering", "statements.train"):
         monkeypatch.setattr(f"grouplearn.{place}.heard", lambda _, *message: heard(ear, *message))
 
 
