@@ -98,9 +98,11 @@ class Session:
                 if "getvariable" in text.casefold():
                     self.expect_variables()
                 bound, checker = bind_parameters(statement, parameters), SqlChecker(self._connection, text)
-                if isinstance(bound, Nested):
-                    return self._pieces(bound, checker)
-                return [self._answer(bound, checker)]
+                own = bound if isinstance(bound, Nested) else None
+                pieces = [self._answer(bound, checker)] if own is None else self._pieces(own, checker)
+                if self._cancelled.is_set():  # between two queries, where DuckDB hears nothing
+                    raise duckdb.InterruptException("INTERRUPT Error: Interrupted!")
+                return pieces
         except (MemoryError, RuntimeError, OSError) as error:
             if not ran_out(error):
                 raise
@@ -158,10 +160,8 @@ class Session:
         functions.expect_variables(self._connection, text)
 
     def listen(self) -> None:
-        """Begin to hear interrupts: those from here on are for the next statement, though it has not begun."""
+        """Begin to hear interrupts: those from here on are for the next statements, though they have not begun."""
         self._cancelled.clear()
-        if "_databases" in self.__dict__:
-            self._databases.has_stored = False
 
     def has_stored(self) -> bool:
         """Return whether what the statement changes is committed, though it may be interrupted yet."""
