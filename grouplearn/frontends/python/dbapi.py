@@ -28,7 +28,6 @@ from grouplearn.frontends.python.interrupts import (
     told_what_is_stored,
 )
 from grouplearn.frontends.python.scope import Scope, frames_registered
-from grouplearn.frontends.python.zoned import needs_pytz, rows_of
 from grouplearn.messages import Span
 from grouplearn.sqltext import plain
 from grouplearn.visible import visible
@@ -174,7 +173,6 @@ class Connection:
         self._has_executed = False
         self._rolled_back = False
         self._may_predict = False
-        self._zoned: Iterator[tuple[Any, ...]] | None = None
         #: The rows that ``fetchmany()`` fetches when it is not told how many (PEP 249).
         self.arraysize = 1
 
@@ -303,22 +301,18 @@ class Connection:
         """Return the next ``size`` rows, by default :attr:`arraysize`; an empty list after the last one."""
         size = self.arraysize if size is None else size
         with self._interruptible():
-            if (zoned := self._zoned_rows()) is not None:
-                return list(itertools.islice(zoned, size))
             rows: list[Any] = self._duckdb.fetchmany(size)
         return rows
 
     def fetchall(self) -> list[Any]:
         """Return all rows that are left."""
         with self._interruptible():
-            zoned = self._zoned_rows()
-            return self._duckdb.fetchall() if zoned is None else list(zoned)
+            return self._duckdb.fetchall()
 
     def fetchone(self) -> Any:
         """Return the next row, None after the last one."""
         with self._interruptible():
-            zoned = self._zoned_rows()
-            return self._duckdb.fetchone() if zoned is None else next(zoned, None)
+            return self._duckdb.fetchone()
 
     def setinputsizes(self, sizes: Any) -> None:
         """Do nothing: PEP 249 asks for the method, DuckDB needs no sizes."""
@@ -387,14 +381,6 @@ class Connection:
         self._has_executed = True
         self._unread_answer = bool(pieces) and not isinstance(pieces[-1], str)
 
-    def _zoned_rows(self) -> Iterator[tuple[Any, ...]] | None:
-        """Return the rows that are left where DuckDB cannot fetch them, None where it can."""
-        if self._zoned is None:
-            types = [str(column[1]) for column in self._duckdb.description or ()]
-            if needs_pytz(types):
-                self._zoned = rows_of(types, lambda: _without_advice(self._duckdb.to_arrow_table))
-        return self._zoned
-
     def _reader(self, method: Callable[..., Any]) -> Callable[..., Any]:
         """Return a method that reads the rows of a query, which DuckDB computes as they are read, so that Ctrl-C is heard."""
 
@@ -417,7 +403,6 @@ class Connection:
             yield
 
     def _foresee(self, query: Any) -> None:
-        self._zoned = None
         if isinstance(query, str) and (self._rolled_back or _MAY_SET_VARIABLE.search(query)):
             self._rolled_back = False
             self._session.expect_variables(query)
