@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from grouplearn.bind.definition import ROW
 from grouplearn.bind.sql.types import as_text, as_text_of, told_apart
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.records import ModelDefinition
@@ -27,7 +28,7 @@ from grouplearn.learners.metrics.deviances import RowLoss, loss_sql, row_losses
 from grouplearn.learners.metrics.sums import CONSTANT, EXACT, every_metric
 from grouplearn.prediction.class_metrics import class_metrics, judged_classes
 from grouplearn.prediction.forms.macro import predict_select
-from grouplearn.prediction.forms.routed import GROUP, Extra
+from grouplearn.prediction.forms.routed import GROUP, ROUTED, Extra, routed_cte, rows_cte
 from grouplearn.sqltext import identifier, literal
 
 _TARGET, _WEIGHT = "__grouplearn_target", "__grouplearn_weight"
@@ -45,13 +46,12 @@ def evaluate_sql(model: StoredModel, source: str, where: str | None = None, *, w
     """
     definition, catalog = model.definition, model.location.catalog
     judge = _JUDGES[type(definition.answer)]
-    target = Extra(_TARGET, judge.label(definition))
-    weight = Extra(_WEIGHT, f"CAST(({definition.weight_sql}\n) AS DOUBLE)" if weighted else "1.0::DOUBLE")
+    extras = _extras(definition, weighted=weighted)
     rows = source_rows(source, where)
     form = _FUNCTION if _is_slow(model) else model.form
     # The copy of a database has models of the same identities.
     known = f"{identifier(catalog)}.{model.id}" if form.kind == "function" else model.id
-    predicted = predict_select(definition, known, rows, partial(table, catalog), form, (target, weight))
+    predicted = predict_select(definition, known, rows, partial(table, catalog), form, extras)
     measured = judge.metrics(definition)
     others = (name for name in every_metric(definition.task) if name not in definition.metrics)
     chosen = [name for name in (*definition.metrics, *others) if name in measured]
@@ -72,6 +72,23 @@ def evaluate_sql(model: StoredModel, source: str, where: str | None = None, *, w
         f" SELECT {select_list(columns)} FROM measured AS m LEFT JOIN {groups} AS g ON g.group_id = m.id"
         " ORDER BY g.level ASC NULLS LAST, m.id ASC NULLS LAST"
     )
+
+
+def reading_sql(model: StoredModel, source: str, where: str | None = None, *, weighted: bool = False) -> str:
+    """Return a SELECT of what ``evaluate_sql`` reads of rows of ``source``, and of the groups that they are of: what DuckDB
+    says of it, it says of that."""
+    definition, rows = model.definition, source_rows(source, where)
+    extras = _extras(definition, weighted=weighted)
+    groups = "(SELECT 0 AS group_id, 0 AS level, []::VARCHAR[] AS keys)"
+    ctes = rows_cte(definition, rows, f"{ROW}.*", extras), routed_cte(definition, groups)
+    return f"WITH {', '.join(ctes)} SELECT {GROUP} FROM {ROUTED}"
+
+
+def _extras(definition: ModelDefinition, *, weighted: bool) -> tuple[Extra, Extra]:
+    """Return the label and the weight of a row."""
+    target = Extra(_TARGET, _JUDGES[type(definition.answer)].label(definition))
+    weight = f"CAST(({definition.weight_sql}\n) AS DOUBLE)" if weighted else "1.0::DOUBLE"
+    return target, Extra(_WEIGHT, weight)
 
 
 def _is_slow(model: StoredModel) -> bool:
@@ -122,19 +139,17 @@ def _value_rows(definition: ModelDefinition, groups: str) -> str:
 
 def _class_rows(definition: ModelDefinition, groups: str) -> str:
     """Return the SELECT of what ``judged_classes`` says: the class as text is how classes are named in the catalog."""
-    if definition.task.scores_classes:
-        shares = [f"probabilities[{literal(name)}] AS p{n}" for n, name in enumerate(definition.classes)]
-        known = "probabilities"
-    else:
-        shares = ["1 - probability AS p0", "probability AS p1"]
-        known = "probability"
+    several = definition.task.scores_classes
+    known = "probabilities" if several else "probability"
+    shares = "map_values(probabilities)" if several else "[1 - probability, probability]"
     classes = ", ".join(literal(name) for name in definition.classes)
     number = f"list_position(CAST([{classes}] AS VARCHAR[]), {_TARGET}) - 1"
     predicted = told_apart("prediction".join(as_text(definition.label_type or "")), "VARCHAR")
     guess = f"list_position(CAST([{classes}] AS VARCHAR[]), {predicted}) - 1"
     return (
-        f"SELECT {GROUP} AS id, g.classes, {_TARGET} AS label, coalesce({number}, -1) AS y, {guess} AS guess,"
-        f" {', '.join(shares)}, {_WEIGHT} AS w, {_TARGET} IS NOT NULL AND {known} IS NOT NULL AND {_WEIGHED} AS ok"
+        f"SELECT {GROUP} AS id, CASE WHEN len(g.classes) = 2 THEN list_max(g.classes) END AS positive, {_TARGET} AS label,"
+        f" coalesce({number}, -1) AS y, {guess} AS guess, {shares} AS p, {_WEIGHT} AS w,"
+        f" {_TARGET} IS NOT NULL AND {known} IS NOT NULL AND {_WEIGHED} AS ok"
         f" FROM predicted LEFT JOIN {groups} AS g ON g.group_id = {GROUP}"
     )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import duckdb
+
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.memory import ran_out, rare_collections
 from grouplearn.errors import OutOfMemory, as_database_errors
@@ -34,7 +36,11 @@ def carry_out(statement: OurStatement, text: str, parameters: Parameters, at: St
             if "getvariable" in text.casefold():
                 functions.expect_variables(at.connection, "")
             bound, checker = bind_parameters(statement, parameters), SqlChecker(at.connection, text)
-            return _pieces(bound, checker, at) if isinstance(bound, Nested) else [_answer(bound, checker, at)]
+            own = bound if isinstance(bound, Nested) else None
+            pieces = [_answer(bound, checker, at)] if own is None else _pieces(own, checker, at)
+            if at.cancelled():  # between two queries, where DuckDB hears nothing
+                raise duckdb.InterruptException("INTERRUPT Error: Interrupted!")
+            return pieces
     except (MemoryError, RuntimeError, OSError) as error:
         if not ran_out(error):
             raise

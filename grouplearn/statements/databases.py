@@ -66,7 +66,7 @@ class Databases:
     @contextmanager
     def statement(self) -> Iterator[None]:
         """Ask once in the body, which is one statement, what is attached, and whether the user has begun a transaction."""
-        self._in_statement = True
+        self._in_statement, self.has_stored = True, False
         try:
             yield
         finally:

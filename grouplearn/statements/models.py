@@ -31,7 +31,7 @@ from grouplearn.parser.statements import (
     Sql,
     StopTrial,
 )
-from grouplearn.prediction.evaluation import evaluate_sql, source_rows
+from grouplearn.prediction.evaluation import evaluate_sql, reading_sql, source_rows
 from grouplearn.prediction.group_models import refuse_damaged_weights
 from grouplearn.prediction.prediction import predictor_for
 from grouplearn.sqltext import folded, identifier
@@ -167,7 +167,7 @@ def evaluate(statement: EvaluateModel, checker: SqlChecker, at: StatementContext
     rows = source_rows(source.text, seen)
     try:
         one_query(at.connection, query)
-        checker.describe(evaluate_sql(model, source.text, seen, weighted=weighted))
+        checker.describe(reading_sql(model, source.text, seen, weighted=weighted))
         numbers = doubtful(at.connection, model.definition, rows, columns)
         reason = unreadable(at.connection, rows, numbers)
     except BindError as error:

@@ -105,10 +105,8 @@ class Session:
         functions.expect_variables(self._connection, text)
 
     def listen(self) -> None:
-        """Begin to hear interrupts: those from here on are for the next statement, though it has not begun."""
+        """Begin to hear interrupts: those from here on are for the next statements, though they have not begun."""
         self._cancelled.clear()
-        if "_databases" in self.__dict__:
-            self._databases.has_stored = False
 
     def has_stored(self) -> bool:
         """Return whether what the statement changes is committed, though it may be interrupted yet."""

@@ -175,3 +175,73 @@ def test_metrics_of_rows_of_any_weight(learner: str, label: str) -> None:
             assert found.weight.tolist() == [250.0 * 2.0**power] * 3
             assert_frame_equal(found.drop(columns="weight"), expected, check_exact=False, rtol=1e-12)
             con.execute("DROP VIEW v")
+
+
+def many_classes(con, n_classes: int, n_rows: int) -> None:
+    con.execute(
+        f"CREATE OR REPLACE TABLE s AS SELECT (i * 7919 % 101) / 10.0 AS x, 'c' || lpad(CAST(i % {n_classes} AS VARCHAR), 3, '0')"
+        f" AS y, 1 + i % 3 AS w, i % 2 AS g FROM range({n_rows}) AS r(i)"
+    )
+    con.execute(
+        "TRAIN OR REPLACE MODEL c USING logistic_regression PREDICT y FEATURES (x) FROM s GROUP BY g"
+        " WITH (weight = w, epochs = 5)"
+    )
+
+
+def test_many_classes_have_the_metrics_that_training_gave_them() -> None:
+    with grouplearn.connect(progress=None) as con:
+        many_classes(con, 31, 600)
+        names = ("log_loss", "auc", "accuracy", "f1")
+        trained = con.execute(f"SELECT {', '.join('train_' + name for name in names)} FROM c ORDER BY g").fetchall()
+        judged = con.execute("EVALUATE MODEL c ON s").df()
+        assert judged[list(names)].to_numpy() == pytest.approx(np.array(trained), rel=1e-9)
+        every = con.execute("SELECT g, y, w, prediction, map_values(probabilities) FROM c_predict(s)").fetchall()
+        for group in (0, 1):
+            y, w, guess, p = zip(*(row[1:] for row in every if row[0] == group), strict=True)
+            hits = np.array([[label == f"c{number:03}" for number in range(31)] for label in y])
+            found = judged[judged.g == group].iloc[0]
+            area = reference.average_precision_score(hits, np.array(p), average=None, sample_weight=w)
+            assert found.pr_auc == pytest.approx(np.mean(area))
+            balanced = reference.balanced_accuracy_score(y, guess, sample_weight=w)
+            assert found.balanced_accuracy == pytest.approx(balanced)
+            weights = np.array(w, dtype=float)
+            assert found.brier == pytest.approx(np.average(((np.array(p) - hits) ** 2).sum(axis=1), weights=weights))
+
+
+def test_a_class_more_makes_rows_more_and_no_part_of_the_plan() -> None:
+    with grouplearn.connect(progress=None) as con:
+        operators = []
+        for n_classes in (3, 60):
+            many_classes(con, n_classes, 120)
+            query = evaluate_sql(stored(con, "c"), "s", weighted=True)
+            plan = con.native.execute(f"EXPLAIN {query}").fetchall()[0][1]
+            operators.append([plan.count(name) for name in ("WINDOW", "HASH_GROUP_BY", "UNNEST", "HASH_JOIN")])
+        assert operators[0] == operators[1]
+        assert operators[0][0] <= 2
+
+
+class Counted:
+    """A connection that keeps the queries that it is asked."""
+
+    def __init__(self, connection) -> None:
+        self._connection, self.asked = connection, []
+
+    def execute(self, query, parameters=None):
+        self.asked.append(query)
+        return self._connection.execute(query, parameters)
+
+    def sql(self, query, **options):
+        self.asked.append(query)
+        return self._connection.sql(query, **options)
+
+    def __getattr__(self, name):
+        return getattr(self._connection, name)
+
+
+def test_what_computes_the_metrics_is_planned_once() -> None:
+    with grouplearn.connect(progress=None) as con:
+        many_classes(con, 3, 60)
+        counted = Counted(con.native)
+        con._duckdb = con._session._connection = counted
+        assert len(con.execute("EVALUATE MODEL c ON s").fetchall()) == 2
+        assert len([query for query in counted.asked if "judged AS" in query]) == 1

@@ -15,7 +15,7 @@ from helpers.promptness import STOPS_WITHIN_SECONDS
 
 import grouplearn
 from grouplearn.errors import Cancelled
-from grouplearn.frontends.python.interrupts import interruptible
+from grouplearn.frontends.python.interrupts import Interruption, interruptible
 
 ENDLESS = "SELECT count(*) FROM range(100000000000) a, range(1000) b"
 TRAIN = (
@@ -212,3 +212,64 @@ def test_an_interrupt_once_the_model_is_stored_says_so(error: BaseException, rai
         con.execute("ROLLBACK")
         con._session.answer = answer  # type: ignore[method-assign]
         assert [row[0] for row in con.execute("SHOW MODELS").fetchall()] == ["line"]
+
+
+class Counting(Pressed):
+    """A connection on which somebody interrupts, once, before the ``left``-th query begins."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, interrupt: Callable[[], None]) -> None:
+        super().__init__(connection, "", INTERRUPTED)
+        self._interrupt = interrupt
+
+    def _press(self, query: str) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self._interrupt()
+
+
+EVALUATE = "EVALUATE MODEL line ON big"
+
+
+def test_an_interrupt_between_any_two_queries_of_a_statement_stops_it() -> None:
+    with grouplearn.connect(progress=None) as con:
+        con.execute(LINE)
+        for name, rows in (("small", 9), ("big", 10**10)):
+            con.execute(f"CREATE VIEW {name} AS SELECT i AS x, 2.0 * i AS y FROM range({rows}) AS r(i)")
+        pressed = Counting(con.native, con.interrupt)
+        con._duckdb = con._session._connection = pressed  # type: ignore[assignment, attr-defined]
+        con._session.__dict__.pop("_databases")
+        con.execute(EVALUATE.replace("big", "small"))  # what is asked once for all is asked now
+        pressed.left = 1 << 20
+        con.execute(EVALUATE.replace("big", "small"))
+        asked = (1 << 20) - pressed.left
+        assert asked > 10
+        for query in range(1, asked + 1):
+            pressed.left = query
+            began = time.monotonic()
+            too_late = threading.Timer(STOPS_WITHIN_SECONDS, con.native.interrupt)
+            too_late.start()
+            with pytest.raises(duckdb.Error, match=r"(?i)interrupted"):
+                con.execute(EVALUATE)
+            too_late.cancel()
+            assert time.monotonic() - began < STOPS_WITHIN_SECONDS
+            assert con.execute("SELECT 1").fetchall() == [(1,)]
+
+
+def test_an_interrupt_is_of_the_statement_that_runs_and_of_none_after_it() -> None:
+    interrupted = []
+    interruption = Interruption(lambda: interrupted.append(1))
+    with interruption.running():
+        interruption()
+        time.sleep(0.3)
+    times = len(interrupted)
+    assert times > 1
+    time.sleep(0.3)
+    assert len(interrupted) == times
+    interruption()
+    time.sleep(0.3)
+    assert len(interrupted) == times + 1
+
+
+def test_control_c_that_nothing_notices_is_a_keyboard_interrupt_all_the_same() -> None:
+    with pytest.raises(KeyboardInterrupt), interruptible(lambda: None, at_once=False):
+        os.kill(os.getpid(), signal.SIGINT)

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 
 import grouplearn
-from grouplearn.errors import MissingDependency
 
 DAY = "TIMESTAMPTZ '2024-01-01 00:00:00+00' + INTERVAL (i % 3) DAY"
 
@@ -51,7 +50,37 @@ def test_other_columns_are_as_duckdb_fetches_them(con: grouplearn.Connection) ->
     assert list(map(type, row[:-1])) == list(map(type, expected))
 
 
-@pytest.mark.parametrize("columns", ["'infinity'::TIMESTAMPTZ", "now(), MAP {'a': 1}", "{'a': now()}"])
-def test_what_arrow_has_no_such_object_for_says_what_to_install(con: grouplearn.Connection, columns: str) -> None:
-    with pytest.raises(MissingDependency, match="pip install pytz"):
-        con.execute(f"SELECT {columns}").fetchall()
+#: What Python's dates do not have, as DuckDB fetches it, and a day that they have.
+ODD = {
+    "-infinity": datetime.datetime.min,
+    "0044-03-15 (BC) 00:00:00+00": "0044-03-15 (BC) 00:00:00+00",
+    "2024-01-01 00:00:00+00": datetime.datetime(2024, 1, 1, 9, tzinfo=zoneinfo.ZoneInfo("Asia/Tokyo")),
+    "12000-01-01 00:00:00+00": "12000-01-01 00:00:00+00",
+    "infinity": datetime.datetime.max,
+}
+
+
+@pytest.mark.parametrize("kind", ["DATE", "TIMESTAMP", "TIMESTAMPTZ"])
+def test_points_in_time_that_python_has_not(con: grouplearn.Connection, kind: str) -> None:
+    given = ", ".join(f"'{text}'::TIMESTAMPTZ" for text in ODD)
+    con.execute("SET TimeZone = 'UTC'")  # whose days are those of DATE
+    con.execute(
+        f"CREATE TABLE odd AS SELECT i AS x, i * 2.0 AS y, CAST(([{given}])[1 + i % 5] AS {kind}) AS k FROM range(60) AS r(i)"
+    )
+    expected = [row[0] for row in con.execute("SELECT DISTINCT k FROM odd ORDER BY k").fetchall()]
+    assert len(expected) == len(ODD)
+    con.execute("SET TimeZone = 'Asia/Tokyo'")
+    if kind == "TIMESTAMPTZ":
+        expected = list(ODD.values())
+    answer = con.execute("TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM odd GROUP BY k").fetchall()
+    assert [row[0] for row in answer] == expected
+    assert [row[0] for row in con.execute("FROM m ORDER BY k").fetchmany(5)] == expected
+    assert con.execute("SELECT k FROM m_weights ORDER BY k").fetchone() == (expected[0],)
+    assert [row[0] for row in con.execute("EVALUATE MODEL m ON odd").fetchall()] == expected
+    predicted = "SELECT count(prediction), (SELECT count(predict_value('m', odd)) FROM odd) FROM m_predict(odd)"
+    assert con.execute(predicted).fetchall() == [(60, 60)]
+    con.execute("TRAIN MODEL c USING logistic_regression PREDICT k FEATURES (onehot(x % 5)) FROM odd")
+    assert con.execute("SELECT DISTINCT prediction FROM c_predict(odd) ORDER BY 1").fetchall() == [
+        (k,) for k in expected
+    ]
+    assert con.execute("EVALUATE MODEL c ON odd").arrow()["accuracy"].to_pylist() == [1.0]

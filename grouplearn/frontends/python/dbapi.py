@@ -21,9 +21,13 @@ from grouplearn.errors import (
     as_database_errors,
     not_installed,
 )
-from grouplearn.frontends.python.interrupts import as_keyboard_interrupt, interruptible, told_what_is_stored
+from grouplearn.frontends.python.interrupts import (
+    Interruption,
+    as_keyboard_interrupt,
+    interruptible,
+    told_what_is_stored,
+)
 from grouplearn.frontends.python.scope import Scope, frames_registered
-from grouplearn.frontends.python.zoned import needs_pytz, rows_of
 from grouplearn.messages import Span
 from grouplearn.sqltext import plain
 from grouplearn.visible import visible
@@ -159,11 +163,11 @@ class Connection:
         self._duckdb = connection
         self._session_factory = session_factory
         self._session = session_factory(connection)
+        self._interruption = Interruption(lambda: self._duckdb.interrupt())
         self._unread_answer = False
         self._has_executed = False
         self._rolled_back = False
         self._may_predict = False
-        self._zoned: Iterator[tuple[Any, ...]] | None = None
         #: The rows that ``fetchmany()`` fetches when it is not told how many (PEP 249).
         self.arraysize = 1
 
@@ -213,9 +217,12 @@ class Connection:
         self._foresee(query)
         pieces = pieces_of(query)
         if pieces:
-            with as_keyboard_interrupt():
-                self._duckdb.sql("SELECT 1")  # an unfinished result of execute() is an error here, as it is in DuckDB
-            query, parameters = self._up_to_last(pieces, query, parameters, scope)
+            with self._running():
+                with as_keyboard_interrupt():
+                    self._duckdb.sql(
+                        "SELECT 1"
+                    )  # an unfinished result of execute() is an error here, as it is in DuckDB
+                query, parameters = self._up_to_last(pieces, query, parameters, scope)
         with _told_what_is_allowed(query):
             relation: duckdb.DuckDBPyRelation | None = scope.call(
                 self._duckdb.sql, query, alias=alias, params=parameters
@@ -268,7 +275,7 @@ class Connection:
     def interrupt(self) -> None:
         """Stop what this connection is running, from any thread: a query of DuckDB's or a TRAIN."""
         self._session.interrupt()
-        self._duckdb.interrupt()
+        self._interruption()
 
     def close(self) -> None:
         """Close the connection."""
@@ -289,22 +296,18 @@ class Connection:
         """Return the next ``size`` rows, by default :attr:`arraysize`; an empty list after the last one."""
         size = self.arraysize if size is None else size
         with self._interruptible():
-            if (zoned := self._zoned_rows()) is not None:
-                return list(itertools.islice(zoned, size))
             rows: list[Any] = self._duckdb.fetchmany(size)
         return rows
 
     def fetchall(self) -> list[Any]:
         """Return all rows that are left."""
         with self._interruptible():
-            zoned = self._zoned_rows()
-            return self._duckdb.fetchall() if zoned is None else list(zoned)
+            return self._duckdb.fetchall()
 
     def fetchone(self) -> Any:
         """Return the next row, None after the last one."""
         with self._interruptible():
-            zoned = self._zoned_rows()
-            return self._duckdb.fetchone() if zoned is None else next(zoned, None)
+            return self._duckdb.fetchone()
 
     def setinputsizes(self, sizes: Any) -> None:
         """Do nothing: PEP 249 asks for the method, DuckDB needs no sizes."""
@@ -359,26 +362,19 @@ class Connection:
         query = sendable(query)
         self._foresee(query)
         pieces = pieces_of(query)
-        if pieces:
-            # DuckDB drops an unfinished result when execute() is called again; our statements need that room, too.
-            with as_keyboard_interrupt():
-                self._duckdb.execute("SELECT 1").fetchall()
-            query, parameters = self._up_to_last(pieces, query, parameters, scope)
-        self._may_predict = bool(pieces) or (isinstance(query, str) and _MAY_PREDICT.search(query) is not None)
-        ours = told_what_is_stored(self._session.has_stored) if pieces else nullcontext()
-        with _told_what_is_allowed(query), ours, self._interruptible():
-            scope.call(self._duckdb.execute, query, parameters)
+        with self._running() if pieces else nullcontext():
+            if pieces:
+                # DuckDB drops an unfinished result when execute() is called again; our statements need that room, too.
+                with as_keyboard_interrupt():
+                    self._duckdb.execute("SELECT 1").fetchall()
+                query, parameters = self._up_to_last(pieces, query, parameters, scope)
+            self._may_predict = bool(pieces) or (isinstance(query, str) and _MAY_PREDICT.search(query) is not None)
+            ours = told_what_is_stored(self._session.has_stored) if pieces else nullcontext()
+            with _told_what_is_allowed(query), ours, self._interruptible():
+                scope.call(self._duckdb.execute, query, parameters)
         self._settle(query)
         self._has_executed = True
         self._unread_answer = bool(pieces) and not isinstance(pieces[-1], str)
-
-    def _zoned_rows(self) -> Iterator[tuple[Any, ...]] | None:
-        """Return the rows that are left where DuckDB cannot fetch them, None where it can."""
-        if self._zoned is None:
-            types = [str(column[1]) for column in self._duckdb.description or ()]
-            if needs_pytz(types):
-                self._zoned = rows_of(types, lambda: _without_advice(self._duckdb.to_arrow_table))
-        return self._zoned
 
     def _reader(self, method: Callable[..., Any]) -> Callable[..., Any]:
         """Return a method that reads the rows of a query, which DuckDB computes as they are read, so that Ctrl-C is heard."""
@@ -392,10 +388,16 @@ class Connection:
 
     def _interruptible(self) -> AbstractContextManager[None]:
         """Let Ctrl-C stop what the block asks of DuckDB where Python runs in it: as KeyboardInterrupt."""
-        return interruptible(self._duckdb.interrupt, at_once=False) if self._may_predict else nullcontext()
+        return interruptible(self.interrupt, at_once=False) if self._may_predict else nullcontext()
+
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        """Hear in the block, which carries a text with statements of ours out, what interrupts it."""
+        self._session.listen()
+        with self._interruption.running():
+            yield
 
     def _foresee(self, query: Any) -> None:
-        self._zoned = None
         if isinstance(query, str) and (self._rolled_back or _MAY_SET_VARIABLE.search(query)):
             self._rolled_back = False
             self._session.expect_variables(query)
@@ -440,7 +442,6 @@ class Connection:
     def _answered(self, statement: OurStatement, text: str, parameters: Any, scope: Scope) -> str:
         if self._duckdb.sql("SELECT system.main.current_setting('python_scan_all_frames')").fetchall()[0][0]:
             scope = scope.with_outer_frames()
-        self._session.listen()
         stored = told_what_is_stored(self._session.has_stored)
         with frames_registered(self._duckdb, text, scope), stored, interruptible(self.interrupt, at_once=False):
             return self._session.answer(statement, text, parameters)

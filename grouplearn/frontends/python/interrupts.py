@@ -14,7 +14,48 @@ from duckdb import InterruptException
 
 from grouplearn.errors import Cancelled, Error
 
+#: Seconds after an interrupt, one after another, at which DuckDB is interrupted again: it forgets what comes before a query has
+#: begun, and a statement of ours is many.
+_AGAIN = (0.05, 0.1, 0.2, 0.4, 0.8)
 _STORED = "interrupted after the statement had taken effect: what it stores is stored, and only its answer is missing"
+
+
+class Interruption:
+    """Interrupts of what runs on a connection: one that comes while a statement of ours runs stops it, wherever it is."""
+
+    def __init__(self, interrupt: Callable[[], None]) -> None:
+        self._interrupt = interrupt
+        self._ended: threading.Event | None = None
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Take the block for a statement that is to be stopped: what interrupts it interrupts the queries that follow, too."""
+        before, ended = self._ended, threading.Event()
+        self._ended = ended
+        try:
+            yield
+        finally:
+            with self._lock:
+                ended.set()
+            self._ended = before
+
+    def __call__(self) -> None:
+        """Interrupt what runs; may be called from any thread."""
+        ended = self._ended
+        self._interrupt()
+        if ended is not None:
+            with contextlib.suppress(RuntimeError):  # no memory for a thread
+                threading.Thread(target=self._repeat, args=(ended,), name="grouplearn-interrupts", daemon=True).start()
+
+    def _repeat(self, ended: threading.Event) -> None:
+        for seconds in _AGAIN:
+            ended.wait(seconds)
+            with self._lock:  # the next statement is not meant
+                if ended.is_set():
+                    return
+                with contextlib.suppress(Error):  # the connection may be closed
+                    self._interrupt()
 
 
 @contextlib.contextmanager
@@ -22,7 +63,7 @@ def interruptible(interrupt: Callable[[], None], *, at_once: bool) -> Iterator[N
     """Turn a SIGINT inside the block into a call of ``interrupt`` and a KeyboardInterrupt out of the block.
 
     With ``at_once`` Python code is left where it is, as usual; without, it runs on until it notices the interrupt and
-    raises Cancelled, and only a second SIGINT is handled as it would have been without us. Only the main thread
+    raises Cancelled, or to its end, and only a second SIGINT is handled as it would have been without us. Only the main thread
     receives signals; elsewhere, and where SIGINT is ignored, the block runs as it is.
     """
     previous = signal.getsignal(signal.SIGINT)
@@ -45,6 +86,8 @@ def interruptible(interrupt: Callable[[], None], *, at_once: bool) -> Iterator[N
                 yield
             finally:
                 inside = False  # a late signal must not tear the clean-up
+        if asked:  # and nothing has noticed
+            raise KeyboardInterrupt
     except (Error, RuntimeError) as stopped:  # RuntimeError is what DuckDB makes of a KeyboardInterrupt in a function
         if asked:
             raise KeyboardInterrupt from stopped
