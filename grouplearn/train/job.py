@@ -50,7 +50,8 @@ class Job:
     Unless it ``holds_out`` rows, all of them train.
     ``null_label``: what a row without a label does: ``skip`` (it is left out), or ``error`` (its group fails).
     ``class_weight``: None, ``'balanced'``, or weights by class number. ``own`` is the learner that the
-    statement was bound with where it is not built in; ``label_length`` that of labels that are arrays.
+    statement was bound with where it is not built in; ``label_length`` that of labels that are arrays. ``mirrored``: of two
+    classes the positive one is the lesser.
 
     A round of a search: trials (group, config) in ``starts`` go on from there, a unit in ``goals`` trains until its configs
     have had that many epochs, and with ``carries`` results bring what trials go on from; or trials train on the ``share`` of
@@ -82,6 +83,7 @@ class Job:
     deadline: float | None = None
     own: Learner | None = None
     label_length: int = 1
+    mirrored: bool = False
     states: str | None = None
     metrics: tuple[str, ...] = ()
 
@@ -134,7 +136,10 @@ class TrialResult:
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """What a unit learned about its group: fitted items, classes present, rows used and skipped."""
+    """What a unit learned about its group: fitted items, classes present, rows used and skipped.
+
+    Of a group that cannot be trained rows alone are known: nothing is fitted.
+    """
 
     fitted: tuple[FittedItem, ...]
     classes: tuple[int, ...]
