@@ -67,6 +67,7 @@ def _job_could(job: Job, label_type: str | None) -> bool:
         and (job.patience is None or _takes(early_stopping=job.patience))
         and (job.folds == 0 or 2 <= job.folds <= _MOST_FOLDS)
         and job.label_length == max(1, label_length(label_type or ""))
+        and (len(classes) == 2 or not job.mirrored)
         and all(number in classes and 0 < weight < math.inf for number, weight in weights.items())
         and _fitted_could(job)
     )

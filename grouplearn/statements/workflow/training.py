@@ -71,6 +71,7 @@ def job_of(
         class_weight=_class_weights(bound, physical.stats, checker),
         own=None if bound.learner.name in registry.LEARNERS else bound.learner,
         label_length=max(1, physical.stats.label_length),
+        mirrored=physical.stats.mirrored,
         fitted=fit_on_all_rows(items, dataset, bound.holdout.folds, bound.learner.handles_missing)
         if fitted is None
         else fitted,

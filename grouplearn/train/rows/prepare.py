@@ -331,4 +331,5 @@ def problem_of(job: Job, group: Group, learner: Learner, facts: GroupFacts) -> P
         categorical=tuple(int(start) for start, is_ordinal in zip(starts, ordinal, strict=False) if is_ordinal),
         among_more=among_more,
         items=tuple(FeatureBlock(each.item.name, each.width, each.pure) for each in facts.fitted),
+        mirrored=job.mirrored,
     )
