@@ -46,7 +46,7 @@ class Statistics:
     """What is known about the rows before they are read: groups in order, the classes, distinct texts per category item.
 
     ``lengths`` are those of the items (1 for all but arrays), ``label_length`` is that of an array label, else 0.
-    ``n_entries`` are those of all lists.
+    ``n_entries`` are those of all lists. ``mirrored``: of two classes the lesser is the positive one, which is last.
     """
 
     groups: tuple[GroupCount, ...]
@@ -56,6 +56,7 @@ class Statistics:
     lengths: tuple[int, ...] = ()
     label_length: int = 0
     n_entries: int = 0
+    mirrored: bool = False
 
     @functools.cached_property
     def rows(self) -> tuple[int, ...]:
@@ -69,11 +70,13 @@ def statistics(checker: SqlChecker, bound: BoundTrain) -> Statistics:
     lengths, label_length = arrays.measured_lengths(checker, bound)
     target = bound.target
     classified = target is not None and target.classification
-    classes = _positive_last(checker, bound, _classes(checker, bound, target)) if target and classified else ()
+    ascending = _classes(checker, bound, target) if target and classified else ()
+    classes = _positive_last(checker, bound, ascending)
     n_rows, categories = _category_counts(checker, bound, groups)
     n_entries, elements = list_counts(checker, bound)
     categories = tuple(elements.get(number, count) for number, count in enumerate(categories))
-    return Statistics(groups, classes, categories, n_rows, lengths, label_length, n_entries)
+    mirrored = classes != ascending
+    return Statistics(groups, classes, categories, n_rows, lengths, label_length, n_entries, mirrored)
 
 
 def refuse_nothing(checker: SqlChecker, bound: BoundTrain, groups: Sequence[GroupCount]) -> None:

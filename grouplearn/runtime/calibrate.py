@@ -119,7 +119,7 @@ def _sample(learner: Learner, job: Job, result: UnitResult | None, width: int, s
     trials = result.trials if result else ()
     failed = next((trial.reason for trial in trials if trial.status == "failed"), None)
     if failed or not trials:
-        raise NotMeasured(f"{learner.name} cannot be calibrated: {failed or 'no unit ended'}")
+        raise NotMeasured(f"{learner.way} cannot be calibrated: {failed or 'no unit ended'}")
     rows = job.dataset.n_rows
     passes = [(job.configs[trial.config], max(1, trial.epochs)) for trial in trials]
     return Sample(
@@ -141,8 +141,8 @@ def _job(learner: Learner, rows: int, width: int, configs: int, epochs: int) -> 
     score = x @ rng.normal(size=width) + rng.normal(size=rows)
     task = simplest(learner.tasks)
     empty = np.empty((rows, 0), dtype=np.int32)
-    # Not negative, for learners of counts and rates.
-    label = (score > 0).astype(float) if task.has_classes else np.exp(score / np.sqrt(1 + width))
+    # Not negative, for learners of counts and rates, and of few orders of magnitude.
+    label = (score > 0).astype(float) if task.has_classes else np.exp(score / np.sqrt(4 * (1 + width)))
     split = (np.arange(rows) % 10 == 0).astype(np.int16)  # configurations that compete hold out 10% of a group
     dataset = Dataset(x, empty, label, np.ones(rows), split, (), ("false", "true") if task.has_classes else ())
     return Job(

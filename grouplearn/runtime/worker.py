@@ -164,7 +164,7 @@ class Worker:
             whole.prepared = None  # frees one fold's rows before the next are made
             whole.fold, whole.prepared = unit.fold, _prepared_or_failed(whole.job, unit)
         if isinstance(whole.prepared, GroupFailed):
-            return failed_unit(unit, str(whole.prepared))
+            return failed_unit(unit, str(whole.prepared), facts=whole.prepared.facts)
         return train_unit(whole.job, unit, whole.prepared, report, cancelled)
 
     def _whole(self, group: int) -> _Whole:
@@ -207,7 +207,7 @@ class Worker:
     ) -> StepAnswer:
         unit, unrecorded = step.unit, _unrecorded(step)
         if isinstance(decided, GroupFailed):
-            return failed_step(step, failed_unit(unit, str(decided)))
+            return failed_step(step, failed_unit(unit, str(decided), facts=decided.facts))
         try:
             with np.errstate(all="ignore"):
                 part = self.part(step, decided)

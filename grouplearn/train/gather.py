@@ -20,7 +20,7 @@ from grouplearn.train.folds import solve_folds
 from grouplearn.train.job import GroupFacts, Job, TrialResult, UnitResult
 from grouplearn.train.results.outcome import trial_with_folds
 from grouplearn.train.results.packed import Curves, Models, Packed
-from grouplearn.train.rows.prepare import FINAL, Prepared
+from grouplearn.train.rows.prepare import FINAL, GroupFailed, Prepared
 from grouplearn.train.rows.prepare_stack import PreparedFolds, PreparedStack, prepare_folds, prepare_stacks
 from grouplearn.train.unit import groups_of, train_unit
 
@@ -130,9 +130,11 @@ class _Table:
         self.lengths = np.zeros(shape, dtype=np.int32)
         self.curves: list[tuple[npt.NDArray[np.intp], FloatArray]] = []
 
-    def fail(self, failed: dict[int, str]) -> None:
+    def fail(self, failed: dict[int, GroupFailed]) -> None:
         """Note groups that cannot be trained."""
-        self.reasons |= {(place, config): why for place, why in failed.items() for config in range(len(self.configs))}
+        for place, why in failed.items():
+            self.facts[place] = why.facts
+            self.reasons |= {(place, config): str(why) for config in range(len(self.configs))}
 
     def add(self, stack: PreparedStack, solved: Solved) -> list[int]:
         """Take the models of a stack and measure them; return the places of groups some of whose models diverged."""

@@ -48,12 +48,14 @@ class Carried:
 class TrainingTarget:
     """What is predicted, and the metrics of every trial: those in ``metrics``, or else the usual ones of the task.
 
-    ``label_length`` is that of labels that are arrays. ``metric`` tells which trial is the best.
+    ``label_length`` is that of labels that are arrays. ``metric`` tells which trial is the best. ``mirrored``: of two classes the
+    positive one is the lesser.
     """
 
     task: Task
     metric: str
     label_length: int = 1
+    mirrored: bool = field(default=False, metadata=IF_OTHER)
     metrics: tuple[str, ...] = ()
 
     @property
@@ -172,7 +174,10 @@ class TrialResult:
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """What a unit learned about its group: fitted items, classes present, rows used and skipped."""
+    """What a unit learned about its group: fitted items, classes present, rows used and skipped.
+
+    Of a group that cannot be trained rows alone are known: nothing is fitted.
+    """
 
     fitted: tuple[FittedItem, ...]
     classes: tuple[int, ...]

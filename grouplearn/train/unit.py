@@ -14,7 +14,7 @@ from grouplearn.data.memory import ran_out
 from grouplearn.learners.contract.control import Diverged, Interrupted
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.fit import fit_pack
-from grouplearn.train.job import NOT_BEGUN, Job, TrialResult, UnitResult
+from grouplearn.train.job import NOT_BEGUN, GroupFacts, Job, TrialResult, UnitResult
 from grouplearn.train.pack import Pack, Training, kernels_hear
 from grouplearn.train.results.checkpoints import Checkpointer
 from grouplearn.train.results.evaluation import conclude, evaluate
@@ -52,17 +52,18 @@ def train_unit(
     except Interrupted:
         raise
     except GroupFailed as error:
-        return failed_unit(unit, str(error), time.perf_counter() - started)
+        return failed_unit(unit, str(error), time.perf_counter() - started, error.facts)
     except Exception as error:
-        return failed_unit(unit, reason_of(error), time.perf_counter() - started)
+        facts = None if prepared is None else prepared.facts
+        return failed_unit(unit, reason_of(error), time.perf_counter() - started, facts)
     return UnitResult(unit, trials, prepared.facts)
 
 
-def failed_unit(unit: Unit, reason: str, seconds: float = 0.0) -> UnitResult:
-    """Return the result of a unit all of whose trials failed for one reason."""
+def failed_unit(unit: Unit, reason: str, seconds: float = 0.0, facts: GroupFacts | None = None) -> UnitResult:
+    """Return the result of a unit all of whose trials failed for one reason, with what is known of its group's rows."""
     if unit.stays_whole:
         return UnitResult(unit, (), pack=failed_pack(unit, reason, seconds))
-    return UnitResult(unit, failed_trials(unit, reason, seconds))
+    return UnitResult(unit, failed_trials(unit, reason, seconds), facts)
 
 
 def failed_trials(unit: Unit, reason: str, seconds: float = 0.0) -> tuple[TrialResult, ...]:

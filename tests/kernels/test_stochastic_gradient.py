@@ -76,6 +76,14 @@ def loss_and_slope(loss: Loss, score: np.ndarray, label: float) -> tuple[float, 
     return float(found[0]), np.array([found[1]])
 
 
+def weight_of(descent: Descent, c: int, rate: float, row: tuple[np.ndarray, float, float], score: np.ndarray) -> float:
+    """What a row (x, y, weight) counts in a step: its weight, but of Poisson's loss no more than moves its score to log(y)."""
+    x, y, weight = row
+    if descent.loss != "poisson" or rate == 0:
+        return weight
+    return float(min(weight, 1 / (max(np.exp(score[0]), y) * rate * (x @ x + descent.with_intercept[c]))))
+
+
 def plain(descent: Descent, c: int, w: np.ndarray, rows: BlockRows) -> dict[str, np.ndarray]:
     """One config (k, d) by the formula: after each batch every weight shrinks, moves, and pays what it owes to l1."""
     x = rows.x.toarray() if scipy.sparse.issparse(rows.x) else rows.x
@@ -89,8 +97,9 @@ def plain(descent: Descent, c: int, w: np.ndarray, rows: BlockRows) -> dict[str,
         for row in batch:
             loss, slope = loss_and_slope(descent.loss, w @ x[row] + b, rows.y[row])
             weight = rows.weight[row] * rows.weighed
-            by_w += weight / len(batch) * np.outer(slope, x[row])
-            by_b += weight / len(batch) * slope
+            counts = weight_of(descent, c, rate, (x[row], rows.y[row], weight), w @ x[row] + b)
+            by_w += counts / len(batch) * np.outer(slope, x[row])
+            by_b += counts / len(batch) * slope
             objective += weight * loss
         shrunk = max(0.0, 1 - rate * descent.ridge[c])
         w, due, paid = shrunk * w - rate * by_w, due * shrunk + rate * descent.lasso[c], paid * shrunk
@@ -201,18 +210,22 @@ def test_what_is_given_stays_as_it_is_and_blocks_may_come_apart() -> None:
         np.testing.assert_array_equal(getattr(whole, each.name), getattr(apart, each.name))
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["rate", "no rate"])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_gradients_and_norms(loss: Loss, build: str) -> None:
+def test_gradients_and_norms(loss: Loss, known: bool, build: str) -> None:
     outputs = outputs_of(loss)
     rows, descent = rows_of(loss), descent_of(loss)
+    descent = replace(descent, rate=descent.rate * known)
     models = replace(models_of(5, outputs), scale=np.linspace(0.5, 2, 5), intercept=np.full((5, outputs), 0.1))
     by_weights, by_intercept, losses = kernel.gradients(models, descent, [rows, rows])
     expected, sums, total = np.zeros_like(by_weights), np.zeros_like(by_intercept), np.zeros(5)
     for c in range(5):
         for x, y, weight in zip(rows.x.toarray(), rows.y, rows.weight * rows.weighed, strict=True):
-            value, slope = loss_and_slope(loss, models.weights()[c] @ x + models.intercept[c], y)
-            expected[c] += 2 * weight * np.outer(slope, x)
-            sums[c] += 2 * weight * slope
+            score = models.weights()[c] @ x + models.intercept[c]
+            value, slope = loss_and_slope(loss, score, y)
+            counts = weight_of(descent, c, descent.rate[c], (x, y, weight), score)
+            expected[c] += 2 * counts * np.outer(slope, x)
+            sums[c] += 2 * counts * slope
             total[c] += 2 * weight * value
     np.testing.assert_allclose(by_weights, expected, rtol=1e-11, atol=1e-12)
     np.testing.assert_allclose(by_intercept, sums, rtol=1e-11, atol=1e-12)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from threadpoolctl import threadpool_limits
 
+import grouplearn
 from grouplearn.data.shard import Shard
 from grouplearn.kernels.networks import dropout_key, visiting_order
 from grouplearn.learners.contract.problem import LABELLED, Problem, Task
@@ -365,3 +366,34 @@ def test_a_block_whose_rows_were_all_left_out_changes_nothing():
     holed = Shard(shard.x, shard.y, shard.weight, (0, 16, 16, 20))
     state = MLP.train(problem, [config()], MLP.init(problem, [config()]), holed.part(0, 1), 0)
     assert MLP.train(problem, [config()], state, holed.part(1, 2), 0).to_bytes() == state.to_bytes()
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "OVER GRID (l2 IN (0, 5)) VALIDATE SAMPLE 20% WITH (epochs = 8, early_stopping = 2, dropout = 0.2",
+        "WITH (epochs = 3, operator = 'mop', workers = 2",
+        "WITH (epochs = 3, operator = 'averaging', partitions = 2, send = 'gradient', sync = 'batch', hidden_layers = []",
+        "WITH (epochs = 3, class_weight = {'false': 2.0, 'true': 1.0}, precision = 'double'",
+    ],
+)
+def test_the_positive_class_names_a_class_and_changes_no_network(how: str) -> None:
+    """The weights are those of the other class to the last bit, but for the sign of the last layer."""
+    with grouplearn.connect(progress=False) as con:
+        con.execute(
+            "CREATE TABLE t AS SELECT sin(i * 1.7) * 3 AS x, cos(i * 2.9) AS z, sin(i * 1.7) + cos(i * 91.3) > 0.3 AS b"
+            " FROM range(400) AS r(i)"
+        )
+        found = []
+        for name in ("true", "false"):
+            con.execute(
+                f"TRAIN MODEL of_{name} USING mlp PREDICT b FEATURES (x, z) FROM t {how}, positive_class = {name})"
+            ).fetchall()
+            metrics = con.execute(
+                f"SELECT epochs, train_log_loss, valid_log_loss FROM of_{name} ORDER BY ALL"
+            ).fetchall()
+            shares = con.execute(f"SELECT probability FROM of_{name}_predict(t)").fetchall()
+            found.append((metrics, np.array(shares)[:, 0]))
+    (metrics, shares), (of_other, others) = found
+    np.testing.assert_allclose(shares, 1 - others, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(np.array(metrics, float), np.array(of_other, float), rtol=1e-13)

@@ -439,6 +439,22 @@ def test_rows_of_very_different_length_do_not_make_the_default_steps_diverge(l2:
     assert found[1] == pytest.approx(found[0], rel=1e-3)
 
 
+@pytest.mark.parametrize("penalty", [{}, {"l2": 0.1}, {"l1": 1.0}, {"schedule": "constant"}])
+@pytest.mark.parametrize("batch_size", [1, 64])
+def test_counts_of_very_different_size_do_not_make_steps_diverge(penalty: dict[str, Any], batch_size: int) -> None:
+    """Labels from a thousandth to tens of thousands, where the curvature of Poisson's loss is what is predicted."""
+    random = np.random.default_rng(7)
+    x = random.normal(size=(1500, 16))
+    score = x @ random.normal(size=16)
+    problem, shard = Problem(Task.REGRESSION, 16, seed=3), Shard(x, np.exp(score), random.uniform(0.3, 2, 1500))
+    one = config(POISSON, **penalty, batch_size=batch_size)
+    state = train(POISSON, problem, [one], shard, epochs=60)
+    assert not state.done.any()
+    constant = objective(POISSON, problem, one, (np.zeros((1, 16)), np.log([shard.totals.label_mean])), shard)
+    share = 0.5 if batch_size == 1 else 0.95  # long steps are for the largest labels, and few of them
+    assert objective(POISSON, problem, one, model(POISSON, problem, [one], state, 0), shard) < share * constant
+
+
 def test_the_curve_has_the_objective_as_other_ways_have_it() -> None:
     with grouplearn.connect(progress=False) as con:
         con.execute(

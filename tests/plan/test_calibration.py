@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -16,6 +17,7 @@ import grouplearn
 from grouplearn.bind.run import compatibility as legality
 from grouplearn.failures import NotMeasured, StatementInterrupted
 from grouplearn.learners import registry
+from grouplearn.learners.contract.learner import Learner
 from grouplearn.plan import calibration
 from grouplearn.plan.choose import choose
 from grouplearn.plan.cost import pilot
@@ -26,6 +28,7 @@ from grouplearn.plan.physical import plan
 from grouplearn.runtime import calibrate
 from grouplearn.runtime.calibrate import Sample, fitted
 from grouplearn.statements.workflow import planning
+from grouplearn.train.job import Job, UnitResult
 
 KNOWN = replace(default("gbdt"), correction=2.0)
 
@@ -159,6 +162,41 @@ def test_calibrate_covers_the_machine_and_every_learner(monkeypatch: pytest.Monk
     assert {row[0] for row in rows} == {"machine", *ways}
     assert all(row[3] > 0 for row in rows if row[0] == "machine" and row[1] != "encode")
     assert set(calibration.load().calibrated) == ways
+
+
+def test_calibrate_goes_on_where_one_way_cannot_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are measured and kept, and the row of the one says why it is not."""
+    monkeypatch.setattr(calibrate, "SHAPES", ((64, 4, 1, 2),))
+    monkeypatch.setattr(calibrate, "_TRANSFERRED", 1 << 20)
+    solve = calibrate.train_unit
+
+    def failing(job: Job, *rest: Any) -> UnitResult:
+        result = solve(job, *rest)
+        ended = [replace(trial, status="failed", reason="no luck") for trial in result.trials]
+        return replace(result, trials=tuple(ended)) if job.configs[0].get("solver") in diverge else result
+
+    monkeypatch.setattr(calibrate, "train_unit", failing)
+    why = "linear_regression by sgd cannot be calibrated: no luck"
+    with grouplearn.connect(progress=False) as con:
+        diverge = {"sgd"}
+        for statement in ("CALIBRATE", "CALIBRATE LEARNER linear_regression"):
+            rows = con.execute(statement).fetchall()
+            assert [row for row in rows if row[5] and row[0].startswith("linear_r")] == [
+                ("linear_regression by sgd", None, None, None, None, why)
+            ]
+            assert "linear_regression by coordinate_descent" in {row[0] for row in rows if row[5] is None}
+        assert "linear_regression" in calibration.load().calibrated
+        assert "linear_regression by sgd" not in calibration.load().calibrated
+        diverge = {"sgd", "coordinate_descent", None, "moments"}
+        with pytest.raises(grouplearn.Error, match="linear_regression cannot be calibrated: no luck"):
+            con.execute("CALIBRATE LEARNER linear_regression")
+
+
+@pytest.mark.parametrize("way", registry.ways(registry.learner("poisson_regression")), ids=lambda way: way.way)
+def test_the_defaults_learn_from_every_shape(way: Learner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrate, "_MOST_REPEATS", 1)
+    for shape in calibrate.SHAPES:
+        assert calibrate._measure(way, shape, lambda: False).seconds > 0
 
 
 def test_an_interrupted_calibration_keeps_nothing() -> None:

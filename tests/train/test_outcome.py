@@ -1,13 +1,15 @@
 """Folds merged, the best trial chosen."""
 
 import math
+from dataclasses import replace
+from typing import Literal
 
 import pytest
 from helpers.runtime_jobs import job
 
 from grouplearn.learners.contract.state import Artifact
 from grouplearn.schedule.messages import Unit
-from grouplearn.train.job import GroupFacts, TrialResult, UnitResult
+from grouplearn.train.job import NOT_BEGUN, NOT_VALIDATED, GroupFacts, TrialResult, UnitResult
 from grouplearn.train.results.outcome import GroupOutcome, best_config, merge
 
 FACTS = GroupFacts((), (0, 1), 10, 0, 0)
@@ -77,6 +79,14 @@ def test_a_trial_fails_with_its_final_fit_or_with_all_its_folds() -> None:
     assert [trial.status for trial in outcome.trials] == ["failed", "failed", "done"]
     assert outcome.trials[1].reason == "all 2 folds failed; the first: diverged"
     assert outcome.best == 2
+
+
+@pytest.mark.parametrize("final", ["done", "stopped"])
+def test_a_model_that_time_left_without_any_fold_says_so(final: Literal["done", "stopped"]) -> None:
+    whole = [replace(done(0, artifact=MODEL), status=final, epochs=3)]
+    stopped = [TrialResult(0, "stopped", NOT_BEGUN)]
+    (trial,) = merged(whole, stopped, stopped).trials
+    assert (trial.status, trial.reason, trial.artifact, trial.valid) == ("stopped", NOT_VALIDATED, MODEL, {})
 
 
 def test_groups_and_configs_in_order_whoever_trained_them() -> None:

@@ -1,6 +1,7 @@
 """From rows to shards: which rows train, what is fitted on them, and reasons why a group cannot be trained."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from grouplearn.data.encoders import FittedItem
 from grouplearn.learners import registry
 from grouplearn.learners.contract.problem import Task
 from grouplearn.train.job import Job
-from grouplearn.train.rows.prepare import GroupFailed, Prepared, group_seed, prepare
+from grouplearn.train.rows.prepare import FINAL, GroupFailed, Prepared, group_seed, prepare
+from grouplearn.train.rows.prepare_stack import prepare_stacks
 
 NAN, INF = np.nan, np.inf
 
@@ -183,6 +185,52 @@ def test_reasons_name_what_is_wrong_with_the_group() -> None:
     assert reason(one_group(dataset(x * NAN, label))) == (
         "each of the 4 training rows has a missing or infinite feature value; "
         "hint: impute(...) the features, or filter such rows in WHERE"
+    )
+
+
+SPLIT, NO_WEIGHT, NO_FEATURE = np.arange(6) > 0, (np.arange(6) == 0) * 1.0, np.where(np.arange(6) == 0, 1.0, NAN)
+
+
+@pytest.mark.parametrize(
+    ("data", "counts"),
+    [
+        ({"split": SPLIT}, (1, 5, 0)),
+        ({"weight": NO_WEIGHT}, (1, 0, 5)),
+        ({"x": NO_FEATURE[:, None]}, (1, 0, 5)),
+        ({"x": NO_FEATURE[:, None], "split": np.arange(6) > 4}, (1, 0, 5)),
+    ],
+    ids=["held out", "weight 0", "no feature", "no feature, held out"],
+)
+def test_min_rows_counts_rows_that_train(data: dict[str, Any], counts: tuple[int, int, int]) -> None:
+    """Alone, and side by side with others; the rows that are used and skipped are counted and told."""
+    rows = dataset(**{"x": np.ones((6, 1)), "y": np.arange(6.0)} | data)
+    assert ready(one_group(rows)).train.n_rows == 1
+    a_job = one_group(rows, min_rows=2)
+    with pytest.raises(GroupFailed) as alone:
+        ready(a_job)
+    for each in (alone.value, prepare_stacks(a_job, a_job.groups).failed[0]):
+        assert str(each) == "the group has 1 training row, fewer than min_rows = 2"
+        assert each.facts is not None
+        assert (each.facts.n_train, each.facts.n_valid, each.facts.n_skipped) == counts
+
+
+def test_of_folds_min_rows_counts_the_rows_of_all() -> None:
+    x, split = np.where(np.arange(6) < 4, 1.0, NAN)[:, None], np.arange(6) % 3
+    for fold in (FINAL, 0, 1, 2):
+        assert ready(one_group(dataset(x, np.arange(6.0), split=split), folds=3, min_rows=4), fold).train.n_rows >= 2
+        few = one_group(dataset(x, np.arange(6.0), split=split), folds=3, min_rows=5)
+        assert reason(few, fold) == "the group has 4 training rows, fewer than min_rows = 5"
+
+
+def test_of_a_part_of_the_rows_min_rows_counts_the_whole() -> None:
+    rows = dataset(np.ones((10_000, 1)), np.arange(10_000.0))
+    assert ready(one_group(rows, share=0.2, min_rows=9000)).train.n_rows < 9000
+    many = one_group(rows, share=0.2, min_rows=10_001)
+    assert reason(many) == "the group has 10000 rows, fewer than min_rows = 10001"
+    few = dataset(np.where(np.arange(10_000) < 8999, 1.0, NAN)[:, None], np.arange(10_000.0))
+    assert (
+        reason(one_group(few, share=0.2, min_rows=9000))
+        == "the group has 8999 training rows, fewer than min_rows = 9000"
     )
 
 

@@ -187,7 +187,7 @@ def _groups(every: Sequence[Group], facts: Sequence[GroupFacts | None], best: An
         "n_train": pa.array([each and each.n_train for each in facts], pa.int64()),
         "n_valid": pa.array([each and each.n_valid for each in facts], pa.int64()),
         "n_skipped": pa.array([each and each.n_skipped for each in facts], pa.int64()),
-        "classes": pa.array([each and each.classes for each in facts], _INTEGERS),
+        "classes": pa.array([each.classes if each and each.fitted else None for each in facts], _INTEGERS),
     }
     encoders = _encoders(facts)
     return pa.table(columns | {name: encoders.column(name) for name in encoders.column_names})
@@ -199,8 +199,7 @@ def _encoders(every: Sequence[GroupFacts | None]) -> Any:
     numbers = [*map(id, fitted)]
     distinct = dict(zip(numbers, fitted, strict=True))
     place = {key: number for number, key in enumerate(distinct)}
-    known = {id(facts.fitted) for facts in every if facts is not None}
-    rows = (encoder_columns(items) if key in known else (None,) * 6 for key, items in distinct.items())
+    rows = (encoder_columns(items) if items else (None,) * 6 for items in distinct.values())
     table = columns_of(
         rows,
         features=_TEXTS,

@@ -121,7 +121,9 @@ def descend(models: LinearModels, descent: Descent, blocks: Sequence[BlockRows])
 
     A batch of b rows moves w by −η·(1/b Σ weight·weighed·∇loss + ∇penalty); w·(1 − η·ridge) is never taken below 0, l1 is
     the cumulative penalty of Tsuruoka, Tsujii & Ananiadou (2009). Lanes that overflow end as infinity or NaN, others do not
-    notice. Raises MemoryError.
+    notice. Of ``poisson``, whose slope grows as exp(score), a row weighs at most 1/(η·max(exp(score), y)·(‖x‖² + intercept)):
+    what moves its score no farther than to log(y), in the manner of Asi & Duchi (2019), whose steps are bounded by where a
+    loss has its least. Raises MemoryError.
     """
     laid = _Laid.of(models, descent)
     for rows in blocks:
@@ -138,7 +140,8 @@ def gradients(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return Σ weight·weighed·∇loss over the rows by weights (c, k, d) and by intercepts (c, k), and the sum of losses (c, k).
 
-    All are those at the models as they are; penalties are not among them. Raises MemoryError.
+    All are those at the models as they are; penalties are not among them. Rows of ``poisson`` weigh no more than in ``descend``
+    where there is a rate. Raises MemoryError.
     """
     n, outputs, _ = models.unscaled.shape
     laid = _Laid.of(replace(models, objective=np.zeros_like(models.objective)), descent)

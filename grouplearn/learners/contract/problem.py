@@ -100,7 +100,8 @@ class Problem:
     codes (for learners that treat those natively). ``epochs`` is the most epochs that will be run. ``among_more``: the
     group has two classes of a label that has more in other groups. It is learned as any two classes are; the finished model
     then goes through ``as_multiclass``. ``n_unseen``: classes of held-out rows that no training row has, numbered after those
-    that are learned. ``items`` are the FEATURES items, each a block of feature columns, in their order.
+    that are learned. ``items`` are the FEATURES items, each a block of feature columns, in their order. ``mirrored``: of two
+    classes the positive one, 1, is the lesser, for the statement says so.
     """
 
     task: Task
@@ -113,6 +114,7 @@ class Problem:
     among_more: bool = False
     n_unseen: int = 0
     items: tuple[FeatureBlock, ...] = ()
+    mirrored: bool = False
 
     @property
     def n_outputs(self) -> int:

@@ -275,11 +275,12 @@ class Mlp(BatchesLearner, DataParallelLearner):
         return mlp_model.flaw(problem, artifact)
 
     def _networks(self, problem: Problem, configs: Sequence[Config], state: State) -> Networks:
-        """Return the networks of a state as they predict: of labels as they are."""
+        """Return the networks of a state as they predict: of labels as they are, the positive class of which is 1."""
         shape = shape_of(problem, self._complete(configs[0]))
         layers = shape.layers(state.tensors["parameters"].astype(np.float64))
         weights, biases = [weight for weight, _ in layers], [bias[:, None] for _, bias in layers]
         scale, mean = state.tensors["label_scale"][0], state.tensors["label_mean"][0]
+        scale = -scale if problem.mirrored else scale  # σ(−z) = 1 − σ(z)
         weights[-1], biases[-1] = weights[-1] * scale, biases[-1] * scale + mean
         return Networks(shape.activation, tuple(weights), tuple(biases))
 

@@ -40,13 +40,13 @@ def descent_of(problem: Problem, configs: Sequence[Config], whole: Totals) -> De
 
 
 def rows_of(problem: Problem, config: Config, block: Shard, visit: Visit) -> BlockRows:
-    """Return the rows of a block in the order of an epoch, as far as they are visited."""
+    """Return the rows of a block in the order of an epoch, as far as they are visited; the greater class is 1 to networks."""
     whole, seed = block.totals, problem.seed
     mean, scale = scaling_of(problem, whole)
     y, weight = (np.ascontiguousarray(each, np.float64) for each in (block.y, block.weight))
     return BlockRows(
         features(block.x),
-        y,
+        1.0 - y if problem.mirrored else y,
         weight,
         networks.visiting_order(seed, visit.epoch, block.n_rows, block.first)[visit.start : visit.stop],
         int(config["batch_size"]),  # type: ignore[arg-type]

@@ -281,7 +281,8 @@ class RayRun:
         if isinstance(outline, GroupFailed):
             worker.orders.pop()
             now = time.time() - self._begin.began
-            self._happened.append(StepEnded(failed_step(step, failed_unit(unit, str(outline)), number, now)))
+            failed = failed_unit(unit, str(outline), facts=outline.facts)
+            self._happened.append(StepEnded(failed_step(step, failed, number, now)))
             return
         worker.running = unit
         if step.size > 1:

@@ -70,6 +70,7 @@ def _job_could(job: Job, label_type: str | None) -> bool:
         and (job.training.patience is None or _takes(early_stopping=job.training.patience))
         and (job.rules.folds == 0 or 2 <= job.rules.folds <= _MOST_FOLDS)
         and job.target.label_length == max(1, label_length(label_type or ""))
+        and (len(classes) == 2 or not job.target.mirrored)
         and all(number in classes and 0 < weight < math.inf for number, weight in weights.items())
         and _fitted_could(job)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import importlib.util
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -18,9 +18,11 @@ from grouplearn.data import encoders
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoders import FittedItem
 from grouplearn.extract.extract import Statistics
+from grouplearn.failures import NotMeasured
 from grouplearn.interrupting import watched
 from grouplearn.learners import registry
 from grouplearn.learners.contract.cost import Coefficients
+from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.metrics.sums import METRICS
 from grouplearn.messages import did_you_mean
 from grouplearn.plan import calibration
@@ -58,7 +60,9 @@ def job_of(
         items=items,
         groups=groups,
         dataset=dataset,
-        target=TrainingTarget(physical.task, physical.metric, max(1, physical.stats.label_length)),
+        target=TrainingTarget(
+            physical.task, physical.metric, max(1, physical.stats.label_length), physical.stats.mirrored
+        ),
         rules=RowRules(
             folds=bound.holdout.folds,
             min_rows=bound.options.rows.min_rows,
@@ -269,11 +273,12 @@ def _summary(physical: PhysicalPlan, choice: Choice, job: Job) -> RunSummary:
 def calibrate(learner: str | None, cancelled: Callable[[], bool]) -> list[tuple[Any, ...]]:
     """Measure and keep coefficients: of one learner, or of the machine and every learner that is installed.
 
-    Return rows of subject, coefficient, default, measured and unit. Everything is measured before anything is kept.
+    Return rows of subject, coefficient, default, measured, unit and error. Everything is measured before anything is kept; a
+    way that cannot be measured is a row with the reason. Raises NotMeasured where nothing can be.
     """
     names = [learner] if learner else [name for name in registry.LEARNERS if installed(name)]
     ways = [way for name in names for way in registry.ways(registry.learner(name))]
-    measured = {way.way: measure_learner(way, cancelled) for way in ways}
+    measured, failed = _measured(ways, cancelled)
     machine = None if learner else measure_machine()
     today = datetime.date.today().isoformat()
     for name, coefficients in measured.items():
@@ -284,7 +289,22 @@ def calibrate(learner: str | None, cancelled: Callable[[], bool]) -> list[tuple[
         rows += _coefficient_rows("machine", Machine(), machine, skipped=("exchange", "ray_unit", "ray_start"))
     for name, coefficients in measured.items():
         rows += _coefficient_rows(name, default(name), coefficients, skipped=("typical_epochs", "correction"))
-    return rows
+    return rows + [(way, None, None, None, None, str(error)) for way, error in failed.items()]
+
+
+def _measured(
+    ways: Sequence[Learner], cancelled: Callable[[], bool]
+) -> tuple[dict[str, Coefficients], dict[str, NotMeasured]]:
+    """Return the coefficients of ways, and why others have none; raises NotMeasured where all are such."""
+    measured, failed = {}, {}
+    for way in ways:
+        try:
+            measured[way.way] = measure_learner(way, cancelled)
+        except NotMeasured as error:
+            failed[way.way] = error
+    if failed and not measured:
+        raise next(iter(failed.values()))
+    return measured, failed
 
 
 def installed(learner: str) -> bool:
@@ -302,6 +322,7 @@ def _coefficient_rows(
             getattr(default, field.name),
             getattr(measured, field.name),
             UNITS[field.name],
+            None,
         )
         for field in fields(measured)
         if field.name not in skipped

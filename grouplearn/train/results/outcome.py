@@ -145,9 +145,9 @@ def trial_with_folds(final: TrialResult, folds: Sequence[TrialResult]) -> TrialR
         return final
     seconds = final.seconds + sum(fold.seconds for fold in folds)
     done = [fold for fold in folds if fold.status == "done" or (fold.status == "stopped" and fold.epochs)]
-    if not final.usable or (not done and final.status == "stopped"):
+    if not final.usable:
         return replace(final, seconds=seconds)
-    if not done and any(fold.status == "stopped" for fold in folds):
+    if not done and any(trial.status == "stopped" for trial in (final, *folds)):
         return replace(final, status="stopped", reason=NOT_VALIDATED, seconds=seconds)
     if not done:
         reason = f"all {len(folds)} folds failed; the first: {folds[0].reason}"

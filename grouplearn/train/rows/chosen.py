@@ -19,7 +19,7 @@ from grouplearn.kernels.algebra import finite_rows
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import FeatureBlock
-from grouplearn.train.job import Job
+from grouplearn.train.job import GroupFacts, Job
 from grouplearn.train.rows.sampled import group_seed, sample, share_of
 
 BoolArray = npt.NDArray[np.bool_]
@@ -31,7 +31,11 @@ DENSE_BYTES = 1 << 30
 
 
 class GroupFailed(Exception):
-    """A group cannot be trained; the message tells the user why."""
+    """A group cannot be trained; the message tells the user why, ``facts`` what became of its rows as far as that is known."""
+
+    def __init__(self, message: str, facts: GroupFacts | None = None) -> None:
+        super().__init__(message)
+        self.facts = facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,7 @@ class ChosenRows:
         numbers = range(data.numeric.shape[1])
         if not all(np.isfinite(data.column("numeric", number, rows.numbers)).all() for number in numbers):
             rows = self.scanned(rows)
+        refuse_few(job, group.n_rows, rows.numbers.size, self.valid.numbers.size, rows.n_skipped)
         classes = rows.y if job.target.task.has_classes else None
         drawn = sample(rows.numbers, classes, share, group_seed(job.training.seed, group))
         return replace(self, train=replace(rows, numbers=drawn))
@@ -175,8 +180,6 @@ def _usable_rows(job: Job, group: Group, fold: int) -> tuple[RowNumbers, RowNumb
     n_rows, data = group.n_rows, job.dataset
     if n_rows == 0:
         raise GroupFailed("the group has no rows")
-    if n_rows < job.rules.min_rows:
-        raise GroupFailed(f"the group has {count(n_rows, 'row')}, fewer than min_rows = {job.rules.min_rows}")
     found, faults, total = _Found.room_for(n_rows), np.zeros(4, dtype=np.int64), 0.0
     for rows in _runs(group.ranges):
         label, weight = data.y[rows], data.weight[rows]
@@ -188,15 +191,42 @@ def _usable_rows(job: Job, group: Group, fold: int) -> tuple[RowNumbers, RowNumb
         with np.errstate(over="ignore"):
             total += float(weight[counts].sum())
         forget(data, rows)
-    _refuse_faults(job, faults, n_rows)
+    if n_rows >= job.rules.min_rows:
+        _refuse_faults(job, faults, n_rows)
     train, valid = found.train[: found.n_train], found.valid[: found.n_valid]
     if np.isinf(total):
         raise GroupFailed("the sum of the weights overflows; scale the weights down")
-    if not train.size + valid.size:
-        raise GroupFailed(f"the weight is 0 in each of the {count(n_rows - int(faults[0]), 'row')}")
-    if not train.size:
-        raise GroupFailed(f"no row is left to train on: VALIDATE holds out all {count(valid.size, 'row')}")
+    refuse_few(job, n_rows, train.size, valid.size, 0, int(faults[0]))
     return train, valid
+
+
+def refuse_few(job: Job, n_rows: int, train: int, valid: int, incomplete: int, unlabelled: int = 0) -> None:
+    """Raise GroupFailed where no row of a group of ``n_rows`` is left to train on, or fewer than ``min_rows``.
+
+    ``incomplete`` training rows lack a feature value, ``unlabelled`` ones a label. Of folds the held-out rows train, too.
+    """
+    training = train + valid if job.rules.folds else train
+    if train and training >= job.rules.min_rows:
+        return
+    facts = GroupFacts((), (), *((training, 0) if job.rules.folds else (train, valid)), n_rows - train - valid)
+    if n_rows < job.rules.min_rows:
+        why = f"the group has {count(n_rows, 'row')}, fewer than min_rows = {job.rules.min_rows}"
+    elif unlabelled == n_rows:
+        why = f"the label is NULL in each of the {count(n_rows, 'row')}"
+    elif incomplete and not train:
+        why = (
+            f"each of the {incomplete} training rows has a missing or infinite feature value; "
+            "hint: impute(...) the features, or filter such rows in WHERE"
+        )
+    elif not train + valid:
+        why = f"the weight is 0 in each of the {count(n_rows - unlabelled, 'row')}"
+    elif not train:
+        why = f"no row is left to train on: VALIDATE holds out all {count(valid, 'row')}"
+    else:
+        labelled = f"{count(n_rows - unlabelled, 'row')} with a label"
+        rows = labelled if n_rows - unlabelled < job.rules.min_rows else count(training, "training row")
+        why = f"the group has {rows}, fewer than min_rows = {job.rules.min_rows}"
+    raise GroupFailed(why, facts)
 
 
 def _by_row(values: npt.NDArray[np.bool_]) -> BoolArray:
@@ -240,13 +270,8 @@ def _runs(ranges: Sequence[tuple[int, int]]) -> Iterator[RowNumbers]:
 def _refuse_faults(job: Job, faults: npt.NDArray[np.int64], n_rows: int) -> None:
     """Raise GroupFailed for rows without a label, with one that is not finite, and with a weight that is none."""
     unlabelled, odd, broken, negative = faults.tolist()
-    if unlabelled == n_rows:
-        raise GroupFailed(f"the label is NULL in each of the {count(n_rows, 'row')}")
-    if job.rules.null_label == "error":
+    if job.rules.null_label == "error" and unlabelled < n_rows:
         _refuse("the label is NULL", unlabelled, n_rows, "ON NULL LABEL SKIP leaves such rows out")
-    elif n_rows - unlabelled < job.rules.min_rows:
-        labelled = count(n_rows - unlabelled, "row")
-        raise GroupFailed(f"the group has {labelled} with a label, fewer than min_rows = {job.rules.min_rows}")
     _refuse("the label is NaN or infinite", odd, n_rows, "filter such rows in WHERE")
     _refuse("the weight is NULL, NaN or infinite", broken, n_rows, "a weight is a number >= 0")
     _refuse("the weight is negative", negative, n_rows, "a weight is a number >= 0")

@@ -15,8 +15,8 @@ from grouplearn.learners.contract.problem import FeatureBlock, Problem
 from grouplearn.schedule.messages import Blocks, Part, Step
 from grouplearn.schedule.sharded.partition import cut_evenly
 from grouplearn.train.job import GroupFacts, Job
-from grouplearn.train.rows.chosen import FINAL, ChosenRows, GroupFailed, Rows, count, encode_rows, forget
-from grouplearn.train.rows.sampled import group_seed
+from grouplearn.train.rows.chosen import FINAL, ChosenRows, GroupFailed, Rows, encode_rows, forget, refuse_few
+from grouplearn.train.rows.sampled import group_seed, share_of
 
 __all__ = [
     "FINAL",
@@ -139,11 +139,9 @@ def outline(job: Job, group: Group, fold: int = FINAL) -> Outline:
     Rows are encoded, a block at a time, only to see which of them have missing features.
     """
     chosen = ChosenRows.of(job, group, fold)
-    train = chosen.scanned(chosen.train)
-    decided = _Decided.of(job, train)
-    valid = chosen.scanned(chosen.valid)
-    unseen = _unseen(decided.classes, valid)
-    facts = decided.facts(chosen, train, valid)
+    train, valid = chosen.scanned(chosen.train), chosen.scanned(chosen.valid)
+    decided = _Decided.of(job, group, chosen, train, valid)
+    unseen, facts = _unseen(decided.classes, valid), decided.facts
 
     def labelled() -> Iterator[tuple[FloatArray, FloatArray]]:
         for y, weight in train.labelled():
@@ -234,10 +232,9 @@ def _encoded_run(
 
 def _prepared(job: Job, group: Group, chosen: ChosenRows) -> Prepared:
     train, train_x = chosen.encoded(chosen.train)
-    decided = _Decided.of(job, train)
     valid, valid_x = chosen.encoded(chosen.valid)
-    unseen = _unseen(decided.classes, valid)
-    facts = decided.facts(chosen, train, valid)
+    decided = _Decided.of(job, group, chosen, train, valid)
+    unseen, facts = _unseen(decided.classes, valid), decided.facts
     y, weight = train.y, train.weight
     judged = Shard(train_x, _numbered(y, decided.classes), weight, train.cuts)
     rows = judged if decided.class_factors is None else replace(judged, weight=decided.weighted(y, weight))
@@ -248,20 +245,23 @@ def _prepared(job: Job, group: Group, chosen: ChosenRows) -> Prepared:
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    """What the training rows of the whole group decide: the classes and their weights."""
+    """What the rows of the whole group that are used decide: the classes, their weights, and how many rows there are."""
 
     classes: FloatArray
     class_factors: FloatArray | None
+    facts: GroupFacts
 
     @classmethod
-    def of(cls, job: Job, train: Rows) -> _Decided:
-        if not train.numbers.size:
-            raise GroupFailed(
-                f"each of the {train.n_skipped} training rows has a missing or infinite feature value; "
-                "hint: impute(...) the features, or filter such rows in WHERE"
-            )
-        classes = _classes(job, train)
-        return cls(classes, _class_weights(job, classes, train))
+    def of(cls, job: Job, group: Group, chosen: ChosenRows, train: Rows, valid: Rows) -> _Decided:
+        n_train, n_valid = int(train.numbers.size), int(valid.numbers.size)
+        whole = share_of(job.round.share, group.n_rows) == 1
+        few = job if whole else replace(job, rules=replace(job.rules, min_rows=1))  # before a part was drawn
+        refuse_few(few, group.n_rows, n_train, n_valid, train.n_skipped)
+        skipped = chosen.n_skipped + train.n_skipped + valid.n_skipped
+        counted = GroupFacts((), (), n_train, n_valid, skipped)
+        classes = _classes(job, train, counted)
+        facts = replace(counted, fitted=chosen.fitted, classes=tuple(int(each) for each in classes))
+        return cls(classes, _class_weights(job, classes, train), facts)
 
     def weighted(self, y: FloatArray, weight: FloatArray) -> FloatArray:
         """Return the weights of rows with labels ``y`` times those of their classes."""
@@ -269,15 +269,6 @@ class _Decided:
             return weight
         factors: FloatArray = self.class_factors[np.searchsorted(self.classes, y)]
         return weight * factors
-
-    def facts(self, chosen: ChosenRows, train: Rows, valid: Rows) -> GroupFacts:
-        return GroupFacts(
-            fitted=chosen.fitted,
-            classes=tuple(int(each) for each in self.classes),
-            n_train=int(train.numbers.size),
-            n_valid=int(valid.numbers.size),
-            n_skipped=chosen.n_skipped + train.n_skipped + valid.n_skipped,
-        )
 
 
 def _numbered(y: FloatArray, classes: FloatArray, unseen: FloatArray = _NONE) -> FloatArray:
@@ -299,14 +290,16 @@ def _unseen(classes: FloatArray, valid: Rows) -> FloatArray:
     return np.setdiff1d(np.concatenate([_NONE, *labels]), classes)
 
 
-def _classes(job: Job, train: Rows) -> FloatArray:
+def _classes(job: Job, train: Rows, counted: GroupFacts) -> FloatArray:
     """Return the class numbers in the training rows, ascending; none for regression."""
     if not job.target.task.has_classes:
         return np.empty(0)
     classes = np.unique(np.concatenate([np.unique(labels) for labels, _ in train.labelled()]))
     if classes.size == 1:
         name = job.dataset.classes[int(classes[0])]
-        raise GroupFailed(f"the label is {name} in all of the group's {count(train.numbers.size, 'training row')}")
+        rows = train.numbers.size
+        where = "the group's only training row" if rows == 1 else f"all of the group's {rows} training rows"
+        raise GroupFailed(f"the label is {name} in {where}", counted)
     return classes
 
 
@@ -339,4 +332,5 @@ def problem_of(job: Job, group: Group, learner: Learner, facts: GroupFacts) -> P
         categorical=tuple(int(start) for start, is_ordinal in zip(starts, ordinal, strict=False) if is_ordinal),
         among_more=among_more,
         items=tuple(FeatureBlock(each.item.name, each.width, each.pure) for each in facts.fitted),
+        mirrored=job.target.mirrored,
     )

@@ -75,7 +75,7 @@ class Preparation:
 
     stacks: tuple[PreparedStack, ...]
     alone: dict[int, Prepared]
-    failed: dict[int, str]
+    failed: dict[int, GroupFailed]
 
 
 def prepare_stacks(job: Job, groups: Sequence[Group], fold: int = FINAL) -> Preparation:
@@ -116,14 +116,14 @@ def _is_quick(job: Job) -> bool:
 
 
 def _one_by_one(job: Job, groups: Sequence[Group], places: Sequence[int], fold: int) -> Preparation:
-    failed: dict[int, str] = {}
+    failed: dict[int, GroupFailed] = {}
     alone: dict[int, Prepared] = {}
     alike: dict[tuple[int, int, bool], list[tuple[int, Prepared]]] = defaultdict(list)
     for place in places:
         group = groups[place]
         prepared = or_failed(functools.partial(prepare, job, group, fold))
         if isinstance(prepared, GroupFailed):
-            failed[place] = str(prepared)
+            failed[place] = prepared
         elif not isinstance(prepared.train.read().x, np.ndarray):
             alone[place] = prepared
         else:
@@ -192,7 +192,9 @@ class _StackRows:
         n_groups, train, y, weight = len(self.groups), ~self.held_out, self.data.y, self.data.weight
         odd = ~np.isfinite(y) | ~(weight > 0) | (weight == np.inf)
         odd |= ~finite_rows(self.data.numeric)
-        unusual: BoolArray = (self.sizes < max(1, job.rules.min_rows)) | (self.sizes == self._held_out_sizes())
+        training = self.sizes - self._held_out_sizes()
+        counted = self.sizes if job.rules.folds else training  # a row that one fold holds out trains in the others
+        unusual: BoolArray = (counted < job.rules.min_rows) | (training == 0)
         unusual[self.of[odd]] = True
         if not job.target.task.has_classes:
             return unusual

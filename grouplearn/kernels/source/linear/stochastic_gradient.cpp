@@ -42,6 +42,7 @@ struct Training {
     void run() {
         for (int64_t start = 0; start < rows.rows; start += rows.batch_size) {
             int64_t n = start + rows.batch_size < rows.rows ? rows.batch_size : rows.rows - start;
+            pace();
             for (int64_t i = 0; i < n; i++) {
                 int64_t row = rows.order[start + i];
                 fetch(start + i);
@@ -104,14 +105,27 @@ struct Training {
     }
     void slope_of(int64_t row, double *slope) {
         D weight = all(rows.weight[row] * rows.weighed);
+        double square = models.loss == POISSON ? square_of(row) : 0.0;
         if (models.loss == SOFTMAX) softmax_loss(models, (int64_t)rows.y[row], slope, losses, room);
         else label(row);
         for (int64_t lane = 0; lane < wide; lane += 8) {
             LossAndSlope found{load(losses + lane), load(slope + lane)};
             if (models.loss != SOFTMAX) found = loss_and_slope(models.loss, load(slope + lane), load(labels + lane));
-            store(slope + lane, weight * found.slope);
+            D by = models.loss == POISSON ? smaller(weight, most_weight(lane, found.slope, square)) : weight;
+            store(slope + lane, by * found.slope);
             store(models.objective + lane, fma(weight, found.loss, load(models.objective + lane)));
         }
+    }
+    double square_of(int64_t row) const {
+        double square = 0;
+        with_row(rows, row, [&](const auto &x) { square = squared(x); });
+        return square;
+    }
+    /// The weight by which a step moves the score of its row as far as Newton's would, had the loss everywhere the curvature that
+    /// it has at the score or at its minimum, whichever is more: no farther than to the minimum, however steep exp(score) is.
+    D most_weight(int64_t lane, D slope, double square) const {
+        D y = load(labels + lane), curvature = larger(slope + y, y);
+        return all(1.0) / (curvature * (load(rate + lane) * (load(models.with_intercept + lane) + all(square))));
     }
     /// The label of each lane: the row's, or of several outputs whether it is of the class of this one.
     void label(int64_t row) {
@@ -125,6 +139,7 @@ struct Training {
     void differentiate(double *gradient, double *by_intercept) {
         Models sums = models;
         sums.unscaled = gradient;
+        pace();
         for (int64_t i = 0; i < rows.rows; i++) {
             int64_t row = rows.order[i];
             fetch(i);
@@ -144,15 +159,18 @@ struct Training {
     void step(int64_t start, int64_t n) {
         bool small = false;
         for (int64_t lane = 0; lane < wide; lane += 8) {
-            D now = rate_of(lane), scale = load(models.scale + lane);
-            scale = scale * larger(all(1.0) - now * load(models.ridge + lane), zero<D>());
-            store(rate + lane, now);
+            D scale = load(models.scale + lane);
+            scale = scale * larger(all(1.0) - load(rate + lane) * load(models.ridge + lane), zero<D>());
             store(models.scale + lane, scale);
             small = small || any(scale < all(SMALLEST_SCALE));
         }
         if (small) multiply_out();
         for (int64_t lane = 0; lane < wide; lane += 8) prepare(lane, n);
         for (int64_t i = 0; i < n; i++) move(rows.order[start + i], slopes + i * wide);
+    }
+    /// Set how long the next step is.
+    void pace() {
+        for (int64_t lane = 0; lane < wide; lane += 8) store(rate + lane, rate_of(lane));
     }
     D rate_of(int64_t lane) const {
         D slower = fma(load(models.decay + lane), load(models.step + lane), all(1.0));
@@ -234,9 +252,8 @@ GROUPLEARN_ENTRY double stochastic_gradient_squares(const Rows *rows) {
     double sum = 0;
     for (int64_t i = 0; i < rows->rows; i++)
         with_row(*rows, i, [&](const auto &row) {
-            double own[2] = {0, 0};
-            for (int64_t k = 0; k < row.size; k++) own[k & 1] = __builtin_fma(row.value(k), row.value(k), own[k & 1]);
-            if (!looks.stop(row.size)) sum = __builtin_fma(rows->weight[i] * rows->weighed, own[0] + own[1], sum);
+            double square = squared(row);
+            if (!looks.stop(row.size)) sum = __builtin_fma(rows->weight[i] * rows->weighed, square, sum);
         });
     return sum;
 }

@@ -43,6 +43,13 @@ template <class Use> inline void with_row(const Rows &rows, int64_t i, Use use) 
     use(SparseRow{rows.values + first, rows.column + first, rows.start[i + 1] - first});
 }
 
+/// ‖x‖² of a row: even and odd places apart, then both.
+template <class Row> inline double squared(const Row &row) {
+    double own[2] = {0, 0};
+    for (int64_t k = 0; k < row.size; k++) own[k & 1] = __builtin_fma(row.value(k), row.value(k), own[k & 1]);
+    return own[0] + own[1];
+}
+
 /// The models of a pack, (columns, stride) of which `lanes` are used; then one number per lane, filled up to a multiple of 8.
 ///
 /// The weights are scale·unscaled, less what is still `owed` to the penalty lasso·|w|: each weight was to pay `due` so far,

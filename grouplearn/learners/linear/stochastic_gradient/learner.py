@@ -88,10 +88,12 @@ class SgdLearner(LinearLearner, BatchesLearner):
     divided by ``Σwᵢ``. The intercept begins where it predicts the mean label.
 
     After t steps η = η₀ (constant), η₀/√(1 + t) or η₀/(1 + γ·t) with γ = η₀·l2/Σwᵢ (Bottou 2012), without l2 or a mean of
-    steps at least such that η is halved in the first epoch; η₀ is ``learning_rate`` by the curvature of the loss and the mean
-    of ‖x‖² + 1, longer rows counting more, in the block that is seen first (``rows.steepness``). l2 shrinks one number per
-    config, l1 is the cumulative penalty of Tsuruoka, Tsujii & Ananiadou (2009), within an epoch, in kernels that touch the
-    columns of a row and no other. A model's bits depend on no other config and on no processor.
+    steps, and of Poisson's loss, at least such that η is halved in the first epoch; η₀ is ``learning_rate`` by the curvature of
+    the loss and the mean of ‖x‖² + 1, longer rows counting more, in the block that is seen first (``rows.steepness``). The
+    curvature of Poisson's loss has no bound: a row moves its score no farther than to where its loss is least (Asi & Duchi
+    2019), and counts for less while it would, so steps must get shorter. l2 shrinks one number per config, l1 is the
+    cumulative penalty of Tsuruoka, Tsujii & Ananiadou (2009), within an epoch, in kernels that touch the columns of a row and
+    no other. A model's bits depend on no other config and on no processor.
 
     The state is that of ``sgd_state``: ``unscaled``, ``paid``, ``beyond`` (c, k, d) and others of ``kernel.Models``;
     ``objective``, ``visited`` and ``seen`` sum losses, rows and their weights in the ``epoch``, ``rate`` is one over curvature
@@ -225,9 +227,10 @@ class SgdLearner(LinearLearner, BatchesLearner):
         visited = rows.blocks_of(problem, self.batch_rows(configs[0]), block, visit)
         tensors = self._penalised(configs, self._begun(problem, configs, state.tensors, 1.0, whole), whole)
         models = sgd_state.models_of(tensors)
-        gradient, by_intercept, losses = kernel.gradients(
-            models, self._descent(problem, configs, tensors, whole), visited
-        )
+        descent = self._descent(problem, configs, tensors, whole)
+        unknown = state.tensors["rate"] == 0  # how long steps are is known with the sums of the first ones
+        descent = replace(descent, rate=np.where(unknown, 0.0, descent.rate))
+        gradient, by_intercept, losses = kernel.gradients(models, descent, visited)
         square = sum(kernel.mean_square(each) * len(each.order) for each in visited)
         weight = sum(rows.seen(each) for each in visited)
         return {
@@ -317,12 +320,12 @@ class SgdLearner(LinearLearner, BatchesLearner):
         """Return how the configs of a pack learn."""
         rate = linear_model.column(configs, LEARNING_RATE) * tensors["rate"]
         schedule = [config.get(SCHEDULE.name, SCHEDULE.default) for config in configs]
-        batch_size = int(_number(configs[0], BATCH_SIZE))
-        ends = np.array([not _averages(config) for config in configs]) | (tensors["l2"] == 0)
+        batch_size, loss = int(_number(configs[0], BATCH_SIZE)), self.loss(problem, configs[0])
+        ends = np.array([loss == "poisson" or not _averages(each) for each in configs]) | (tensors["l2"] == 0)
         bottou = np.maximum(rate * tensors["l2"], np.where(ends, batch_size / whole.n_rows, 0.0))
         decays = {"constant": np.zeros_like(rate), "inverse_sqrt": np.ones_like(rate), "bottou": bottou}
         return kernel.Descent(
-            self.loss(problem, configs[0]),
+            loss,
             rate,
             np.array([decays[str(name)][place] for place, name in enumerate(schedule)]),
             np.array([float(name == "inverse_sqrt") for name in schedule]),
