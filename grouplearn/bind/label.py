@@ -74,7 +74,9 @@ class LabelBinder:
             if not types.is_class_label(column.type):
                 hint = "Use logistic_regression for classes, or gbdt or mlp WITH (task = 'classification')."
             if classifies:
-                hint = f"PREDICT ({expression.text})::VARCHAR takes its values for classes; epoch(...) of a time is a number."
+                hint = f"PREDICT ({expression.text})::VARCHAR takes its values for classes."
+                if types.is_time(column.type):
+                    hint = f"{hint[:-1]}; epoch(...) of a time is a number."
             raise self.checker.error(message, expression.span, hint)
         return classification
 

@@ -89,9 +89,13 @@ def suggestion(con: duckdb.DuckDBPyConnection, name: str) -> tuple[list[str], st
 
 
 def hint(name: str, models: Sequence[tuple[str, str, str]], here: Attachments) -> str | None:
-    """Return ``Did you mean "s.m"?`` for the first of these models whose own name is closest, or None."""
+    """Return ``Did you mean "s.m"?`` for the first of these models whose own name is closest, or None.
+
+    None is meant by the name that is said: that one is found only where the transaction that asks has dropped it.
+    """
     first = {own: reference((database, schema, own), here) for database, schema, own in reversed(models)}
-    return did_you_mean(name, first, first)
+    others = {own: where for own, where in first.items() if folded(where) != folded(name)}
+    return did_you_mean(name, others, others)
 
 
 def _written(name: str) -> str:

@@ -122,9 +122,17 @@ def _classes(checker: SqlChecker, bound: BoundTrain, target: BoundTarget) -> tup
     )
     if len(rows) > MAX_CLASSES:
         message = f"the label has more than {MAX_CLASSES:,} distinct values, which is too many classes"
-        hint = "Use WITH (task = 'regression') or linear_regression, or predict an expression such as y > 15."
-        raise checker.error(message, target.extract.span, hint)
+        raise checker.error(message, target.extract.span, _of_fewer_classes(bound, target))
     return tuple(row[0] for row in rows)
+
+
+def _of_fewer_classes(bound: BoundTrain, target: BoundTarget) -> str:
+    """Return what may be meant by a label of very many values."""
+    if types.kind(target.type) != "numeric":
+        return "Predict an expression that has fewer, such as left(y, 1), or a comparison."
+    regresses = any(task.has_values for task in bound.learner.tasks)
+    number = "WITH (task = 'regression')" if regresses else "USING linear_regression, gbdt or mlp"
+    return f"For a number write {number}, or predict an expression such as y > 15."
 
 
 def _told_apart(type_name: str) -> tuple[str, str]:

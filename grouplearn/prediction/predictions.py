@@ -55,7 +55,7 @@ class Predictions:
     def of(self, outputs: FloatArray, group: Codes, part: Part) -> Any:
         """Return what is wanted of outputs (n, width), of groups' places (-1: none).
 
-        Raises DataError where the value of a class is wanted.
+        Raises DataError where the value of a class is wanted, or the probability of what is no class of two.
         """
         missing = self.answer.missing(outputs)
         if part is Part.ALL:
@@ -65,7 +65,10 @@ class Predictions:
             place = self.answer.value() if part is Part.VALUE else self.answer.probability()
         except ValueError as error:
             if not missing.all():
-                raise data_error(f'predict_value is for numbers, and model "{self._name}" {error}') from None
+                what = (
+                    "predict_value is for numbers" if part is Part.VALUE else "predict_probability is for two classes"
+                )
+                raise data_error(f'{what}, and model "{self._name}" {error}') from None
         if place is None:
             return pa.nulls(len(outputs), part.type)
         return pa.array(np.ascontiguousarray(outputs[:, place]), mask=missing)

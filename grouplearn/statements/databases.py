@@ -281,6 +281,8 @@ class Databases:
         except duckdb.TransactionException as error:
             message = f'this transaction cannot write to database "{catalog}", so nothing was trained: {error}'
             hint = "ROLLBACK, and TRAIN outside of it or in one that is not READ ONLY."
+            if "already modified" in str(error):
+                hint = "DuckDB lets a transaction write to one database: COMMIT or ROLLBACK, and TRAIN in another one."
             raise ReadOnlyError(message, text=checker.text, span=span, hint=hint) from None
 
     def refuse_change(self, catalog: str, span: Span, checker: SqlChecker) -> None:

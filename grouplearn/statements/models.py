@@ -40,6 +40,7 @@ from grouplearn.statements import answers
 from grouplearn.statements.context import StatementContext
 from grouplearn.statements.workflow.trial_control import IN_TRAINING
 from grouplearn.store import writer as store
+from grouplearn.store.left_over import drop_left_over, left_over
 
 
 def show_models(statement: ShowModels, checker: SqlChecker, at: StatementContext) -> str:  # noqa: ARG001
@@ -93,12 +94,17 @@ def add_trial(statement: AddTrial, checker: SqlChecker, at: StatementContext) ->
 
 
 def drop(statement: DropModel, checker: SqlChecker, at: StatementContext) -> str:
-    """Drop models; all are found before the first is dropped. Of a model whose schema was dropped its rows are left."""
-    there = [name for name in statement.names if not statement.if_exists or _is_there(name, checker, at)]
-    models_of = {name: at.databases.identity(name, checker).location for name in there}
+    """Drop models; all are found before the first is dropped.
+
+    Of a model whose schema was dropped its rows are left, and of one whose tables were its views and its macro.
+    """
+    found = {name: _location(name, checker, at, statement.if_exists) for name in statement.names}
+    models_of = {name: location for name, location in found.items() if location is not None}
     for name, location in models_of.items():
         at.databases.refuse_read_only(location.catalog, name.span, checker)
-    told = [f"model {name.name} does not exist; nothing was dropped" for name in statement.names if name not in there]
+    told = [
+        f"model {name.name} does not exist; nothing was dropped" for name in statement.names if name not in models_of
+    ]
     for name, location in models_of.items():
         if not _dropped(name, location, checker, at) and not statement.if_exists:
             at.databases.identity(name, checker)  # raises: somebody else has just dropped it
@@ -108,17 +114,24 @@ def drop(statement: DropModel, checker: SqlChecker, at: StatementContext) -> str
 
 def _dropped(name: QualifiedName, location: Location, checker: SqlChecker, at: StatementContext) -> bool:
     def drop_it() -> bool:
-        return store.drop(at.connection, location.catalog, location.schema, location.name)
+        dropped = store.drop(at.connection, location.catalog, location.schema, location.name)
+        return dropped or drop_left_over(at.connection, location)
 
     return at.databases.write(location.catalog, drop_it, name.span, checker)
 
 
-def _is_there(name: QualifiedName, checker: SqlChecker, at: StatementContext) -> bool:
+def _location(name: QualifiedName, checker: SqlChecker, at: StatementContext, if_exists: bool) -> Location | None:
+    """Return where a model is, or what is left of one; None where nothing is and IF EXISTS was given."""
     try:
-        at.databases.identity(name, checker)
+        return at.databases.identity(name, checker).location
     except BindError:
-        return False
-    return True
+        for catalog, schema in at.databases.places(name):
+            location = Location(catalog, schema, name.name)
+            if left_over(at.connection, location):
+                return location
+        if if_exists:
+            return None
+        raise
 
 
 def rename(statement: RenameModel, checker: SqlChecker, at: StatementContext) -> str:

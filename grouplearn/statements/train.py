@@ -16,7 +16,7 @@ from grouplearn.catalog.checks import search_path
 from grouplearn.catalog.checks.trust import trained_here
 from grouplearn.catalog.identities import Identity, identity_at
 from grouplearn.catalog.records import RunOutcome
-from grouplearn.catalog.schema import table
+from grouplearn.catalog.schema import Location, table
 from grouplearn.data.dataset import Dataset, Group
 from grouplearn.data.files.run_directory import RunDirectory, runs_of
 from grouplearn.errors import ModelExists
@@ -47,6 +47,7 @@ from grouplearn.statements.workflow.finishing import finish
 from grouplearn.statements.workflow.scheduled import Attendance
 from grouplearn.statements.workflow.trial_control import IN_TRAINING
 from grouplearn.store import writer as store
+from grouplearn.store.left_over import way_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +203,11 @@ class _Training:
         if conflict.is_model and statement.if_not_exists:
             return True
         written = self._checker.text[statement.name.span.start : statement.name.span.end]
+        where = Location(catalog, schema, statement.name.name)
         anew = f"Write TRAIN OR REPLACE MODEL {written} to train it anew."
-        raise self._in_the_way(conflict.message, anew if conflict.is_model else "Choose another name.")
+        raise self._in_the_way(
+            conflict.message, anew if conflict.is_model else way_out(self._at.connection, where, written)
+        )
 
     def _in_the_way(self, message: str, hint: str) -> ModelExists:
         return ModelExists(message, text=self._checker.text, span=self._statement.name.span, hint=hint)

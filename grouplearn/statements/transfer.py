@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import duckdb
+
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import Location
@@ -19,6 +21,7 @@ from grouplearn.statements import answers
 from grouplearn.statements.context import StatementContext
 from grouplearn.store import copying
 from grouplearn.store import writer as store
+from grouplearn.store.left_over import way_out
 
 #: ``s3://bucket/m``, ``https://...``.
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
@@ -55,11 +58,12 @@ def import_model(statement: ImportModel, checker: SqlChecker, at: StatementConte
     con, databases = at.connection, at.databases
     catalog, schema = databases.of(statement.name, checker)
     name = statement.name.name
+    place = Location(catalog, schema, name)
     conflict = store.exists(con, catalog, schema, name, replace=statement.replace)
     if conflict is not None and conflict.is_model and statement.if_not_exists:
         return answers.notice(f"model {name} exists already; nothing was imported")
     if conflict is not None:
-        raise _exists(statement, conflict, checker)
+        raise _exists(statement, conflict, checker, con, place)
     databases.refuse_namesake(statement.name.span, checker)
     databases.refuse_read_only(catalog, statement.name.span, checker, "a model cannot be stored in it")
     path = _path(checker, statement.directory)
@@ -73,8 +77,8 @@ def import_model(statement: ImportModel, checker: SqlChecker, at: StatementConte
     def store_it() -> StoredModel:
         conflict = store.exists(con, catalog, schema, name, replace=statement.replace)
         if conflict is not None:  # since the directory was read
-            raise _exists(statement, conflict, checker)
-        return copying.write_rows(con, Location(catalog, schema, name), rows, replace=statement.replace)
+            raise _exists(statement, conflict, checker, con, place)
+        return copying.write_rows(con, place, rows, replace=statement.replace)
 
     try:
         model = databases.write(catalog, store_it, statement.name.span, checker)
@@ -89,9 +93,16 @@ def import_model(statement: ImportModel, checker: SqlChecker, at: StatementConte
     return answers.notice(f"model {name} is imported: {count} group{'' if count == 1 else 's'}")
 
 
-def _exists(statement: ImportModel, conflict: store.NameTaken, checker: SqlChecker) -> Error:
+def _exists(
+    statement: ImportModel,
+    conflict: store.NameTaken,
+    checker: SqlChecker,
+    con: duckdb.DuckDBPyConnection,
+    place: Location,
+) -> Error:
     written = checker.text[statement.name.span.start : statement.name.span.end]
-    hint = f"Write IMPORT OR REPLACE MODEL {written} to replace it." if conflict.is_model else "Choose another name."
+    hint = f"Write IMPORT OR REPLACE MODEL {written} to replace it."
+    hint = hint if conflict.is_model else way_out(con, place, written)
     return ModelExists(conflict.message, text=checker.text, span=statement.name.span, hint=hint)
 
 

@@ -370,6 +370,8 @@ def check_parameter(checker: SqlChecker, learner: Learner, name: Name, also: tup
     if also:
         message += f"\nOptions of TRAIN: {', '.join(also)}"
     hint = ways.of_another(learner, name.value.casefold()) or did_you_mean(name.value, [*parameters, *also])
+    if name.value.casefold() == "threshold" and any(task.has_classes for task in learner.tasks):
+        hint = "It is said to predictions: FROM m_predict(t, threshold := 0.3)."
     raise checker.error(message, name.span, hint)
 
 

@@ -133,9 +133,14 @@ def is_classless(type_name: str) -> bool:
     return is_nameless(type_name) or type_name in {"INTERVAL", '"NULL"'}
 
 
+def is_time(type_name: str) -> bool:
+    """Values of this type are dates or times."""
+    return type_name.startswith(("DATE", "TIME"))
+
+
 def advice(type_name: str) -> str:
     """Return what a user can do about a feature of an unsupported type."""
-    if type_name.startswith(("DATE", "TIME")):
+    if is_time(type_name):
         part = "month" if type_name == "DATE" else "hour"
         return f"Take a number out of it, e.g. date_part('{part}', x) or epoch(x)."
     if type_name == "INTERVAL":

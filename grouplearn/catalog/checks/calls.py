@@ -65,6 +65,8 @@ Meaning = tuple[str, str, Hashable]
 _TRUST = (
     "The model was not trained in this session. If you know who made it, and trust it, SET grouplearn_trust = true."
 )
+_GONE = "and there is no function or macro of that name now"
+_TO_BE_MADE = "CREATE MACRO makes it again. The macro m_predict knows temporary ones that predict does not."
 _ELSEWHERE = "where names are not looked for now"
 _WHERE_TO_BE = (
     "USE the database that the model is in: DuckDB looks for a name without a schema in the current one alone."
@@ -147,7 +149,8 @@ def _readings(surroundings: Surroundings, text: str, forms: Sequence[str]) -> li
 
 def _refusal(model: str, fragment: Fragment, reason: str) -> NotTrusted:
     message = f'{fragment.what} of model "{model}" {reason}\nExpression: {fragment.shown}'
-    return NotTrusted(message, hint=_WHERE_TO_BE if reason.endswith(_ELSEWHERE) else _TRUST)
+    hints = ((_ELSEWHERE, _WHERE_TO_BE), (_GONE, _TO_BE_MADE))
+    return NotTrusted(message, hint=next((hint for end, hint in hints if reason.endswith(end)), _TRUST))
 
 
 @dataclass
@@ -257,6 +260,8 @@ class _Walk:
         if macros and not (database or schema or usual):
             return f"calls {name}, a macro of {macros[0].database}.{macros[0].schema}, {_ELSEWHERE}"
         listed = name in own.names or name in own.of_rows or name in _DENIED or name.startswith(_DENIED_FAMILIES)
+        if not listed and not macros and not self.surroundings.has_function(name):
+            return f"calls {name}, {_GONE}"
         return f"calls {name}, {_OUTSIDE if listed else 'which is none of the functions that DuckDB itself has'}"
 
     def _note(self, what: str, parts: tuple[str, str, str], there: Iterable[tuple[str, str]]) -> None:

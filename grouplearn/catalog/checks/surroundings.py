@@ -71,6 +71,11 @@ class Surroundings:
         found = [run for run in found if run != [OF_DUCKDB]] or found  # its own views are looked for last
         return [each for run in found for each in run] if found else None
 
+    def has_function(self, name: str) -> bool:
+        """Return whether there is any function or macro of that name, wherever it is and whoever made it."""
+        asked = "SELECT 1 FROM system.main.duckdb_functions() WHERE lower(function_name) = lower(?) LIMIT 1"
+        return self.con.execute(asked, [name]).fetchone() is not None
+
     def hiding(self, place: tuple[str, str]) -> str | None:
         """Return the name of a macro of a database and schema that hides a function of DuckDB's own."""
         own = own_functions()

@@ -86,8 +86,11 @@ class Answer(ABC):
         return None
 
     def probability(self) -> int | None:
-        """Return which number of an output ``predict_probability`` returns; None where it is NULL."""
-        return None
+        """Return which number of an output ``predict_probability`` returns.
+
+        Raises ValueError, with a reason that a user understands, where to ask for it is a mistake.
+        """
+        raise ValueError("is no classifier of two: predict() has what it predicts")
 
 
 def list_array(values: FloatArray, lengths: npt.NDArray[np.int64], missing: BoolArray) -> Any:

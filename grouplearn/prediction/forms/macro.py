@@ -94,9 +94,13 @@ def threshold_default(definition: ModelDefinition) -> list[str]:
     return [f"{threshold_parameter(definition)} := 0.5"] if definition.answer.has_threshold else []
 
 
+#: What every macro's comment begins with.
+MACRO_COMMENT = "Rows with "
+
+
 def macro_comment(definition: ModelDefinition) -> str:
     """Return what the macro's comment says."""
-    text = f"Rows with {' and '.join(definition.answer.shown)} and model_level, by the best trial of each group"
+    text = f"{MACRO_COMMENT}{' and '.join(definition.answer.shown)} and model_level, by the best trial of each group"
     if definition.answer.has_threshold:
         of = f"{definition.target_name} = {definition.positive_class}"
         text += f"; probability is that of {of}, which is predicted above threshold"

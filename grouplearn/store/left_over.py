@@ -1,0 +1,45 @@
+"""What is left of a model whose tables are gone, after ``DROP SCHEMA grouplearn CASCADE`` say: its views, and its macro."""
+
+from __future__ import annotations
+
+import duckdb
+
+from grouplearn.catalog import views
+from grouplearn.catalog.schema import Location
+from grouplearn.prediction.forms.macro import MACRO_COMMENT
+from grouplearn.sqltext import folded, literal
+
+
+def left_over(con: duckdb.DuckDBPyConnection, place: Location) -> list[str]:
+    """Return what drops the views and the macro of a model that is not there: those with the comments that ours have.
+
+    None where the view of the model's own name is no such one.
+    """
+    where = f"lower(database_name) = lower({literal(place.catalog)}) AND lower(schema_name) = lower({literal(place.schema)})"
+    found = con.execute(
+        f"SELECT view_name, comment FROM system.main.duckdb_views() WHERE {where} AND comment IS NOT NULL UNION ALL "
+        f"SELECT function_name, comment FROM system.main.duckdb_functions() WHERE {where} AND function_type = 'table_macro'"
+    ).fetchall()
+    comments = {folded(name): comment or "" for name, comment in found}
+    ours = {"_predict": ("MACRO TABLE", MACRO_COMMENT), **{end: ("VIEW", text) for end, text in views.COMMENTS.items()}}
+    drops = {
+        suffix: f"DROP {kind} {place.sql(suffix)}"
+        for suffix, (kind, text) in ours.items()
+        if comments.get(folded(f"{place.name}{suffix}"), "").startswith(text)
+    }
+    return [*drops.values()] if "" in drops else []
+
+
+def drop_left_over(con: duckdb.DuckDBPyConnection, place: Location) -> bool:
+    """Drop what is left of a model that is not there; return False where nothing is."""
+    drops = left_over(con, place)
+    for statement in drops:
+        con.execute(statement)
+    return bool(drops)
+
+
+def way_out(con: duckdb.DuckDBPyConnection, place: Location, written: str) -> str:
+    """Return the hint where something that is no model stands in the way of one that is ``written`` so."""
+    if left_over(con, place):
+        return f"It is left of a model whose tables are gone: DROP MODEL {written} removes it."
+    return "Choose another name."
