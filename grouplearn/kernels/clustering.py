@@ -15,7 +15,17 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.kernels.library import WATCH, Stopped, address, asking, features, function, single_or_double, watching
+from grouplearn.kernels.library import (
+    WATCH,
+    Runs,
+    Stopped,
+    address,
+    asking,
+    features,
+    function,
+    single_or_double,
+    watching,
+)
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 Counts: TypeAlias = npt.NDArray[np.int64]
@@ -343,6 +353,25 @@ def scores(x: npt.NDArray[Any], centroids: FloatArray, first: Counts) -> FloatAr
     kinds = (*[_POINTER] * 2, *[_COUNT] * 2, *[_POINTER] * 2, _COUNT, _POINTER)
     function("score_clusters", *kinds)(
         *(*single_or_double(rows), *rows.shape, address(points), address(first), len(first) - 1, address(found))
+    )
+    return found
+
+
+def score_runs(x: FloatArray, centroids: FloatArray, first: Counts, runs: Runs) -> FloatArray:
+    """Return ``scores`` (n, 3) of runs of rows x (n, d), each by one of the models: doubles, in C order."""
+    if x.shape[1] != centroids.shape[1]:
+        raise ValueError(f"rows have {x.shape[1]} features where centroids have {centroids.shape[1]}")
+    found = np.empty((len(x), 3))
+    function("score_clusters_runs", _POINTER, _COUNT, *[_POINTER] * 2, _COUNT, *[_POINTER] * 3)(
+        *(
+            address(x),
+            x.shape[1],
+            *map(address, runs),
+            len(runs.model),
+            address(centroids),
+            address(first),
+            address(found),
+        )
     )
     return found
 

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -59,6 +59,13 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
+
+
+class Runs(NamedTuple):
+    """Runs of rows one after another: run r is from ``start`` [r] on, (R + 1,), and of model ``model`` [r], (R,)."""
+
+    start: npt.NDArray[np.int64]
+    model: npt.NDArray[np.int64]
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.kernels.library import address, function, single_or_double
+from grouplearn.kernels.library import Runs, address, function, single_or_double
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -150,23 +150,36 @@ def descend(
 
 def predict(shape: Shape, parameters: FloatArray, x: npt.NDArray[Any]) -> FloatArray:
     """Return the predictions (n, c, outputs) of rows (n, d) by networks (c, n_parameters): values or probabilities."""
-    _checked(parameters, len(parameters), shape.n_parameters)
     _checked_rows(x, shape)
     widths = np.array(shape.widths, np.int64)
-    networks = _Networks(
-        len(widths) - 1,
-        address(widths),
-        ACTIVATIONS.index(shape.activation),
-        TASKS.index(shape.task),
-        0,
-        len(parameters),
-    )
-    networks.parameters = address(parameters)
-    size = function("networks_predict_room", _POINTER, returns=_INT)(ctypes.addressof(networks))
-    room, found = _room(size, _DOUBLE), np.empty((len(x), len(parameters), shape.widths[-1]))
+    networks, room = _predicting(shape, widths, parameters, len(parameters))
+    found = np.empty((len(x), len(parameters), shape.widths[-1]))
     run = function("networks_predict", *[_POINTER] * 3, _INT, _POINTER, _POINTER)
     run(ctypes.addressof(networks), *single_or_double(x), len(x), address(room), address(found))
     return found
+
+
+def predict_runs(shape: Shape, parameters: FloatArray, x: FloatArray, runs: Runs) -> FloatArray:
+    """Return what ``predict`` does, (n, outputs), of runs of rows (n, d), each by one of the networks (G, n_parameters)."""
+    _checked(x, len(x), shape.widths[0])
+    widths = np.array(shape.widths, np.int64)
+    networks, room = _predicting(shape, widths, parameters, 1)
+    found = np.empty((len(x), shape.widths[-1]))
+    call = function("networks_predict_runs", *[_POINTER] * 4, _INT, _POINTER, _POINTER)
+    call(ctypes.addressof(networks), address(x), *map(address, runs), len(runs.model), address(room), address(found))
+    return found
+
+
+def _predicting(
+    shape: Shape, widths: IntArray, parameters: FloatArray, configs: int
+) -> tuple[_Networks, npt.NDArray[Any]]:
+    """Return networks that predict, so many at once, and the room that they need."""
+    _checked(parameters, len(parameters), shape.n_parameters)
+    activation, task = ACTIVATIONS.index(shape.activation), TASKS.index(shape.task)
+    networks = _Networks(len(widths) - 1, address(widths), activation, task, 0, configs)
+    networks.parameters = address(parameters)
+    size = function("networks_predict_room", _POINTER, returns=_INT)(ctypes.addressof(networks))
+    return networks, _room(size, _DOUBLE)
 
 
 def visiting_order(seed: int, epoch: int, n_rows: int, block: int = 0) -> IntArray:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.kernels.library import address, features, function, single_or_double
+from grouplearn.kernels.library import Runs, address, features, function, single_or_double
 
 FloatArray = npt.NDArray[np.float64]
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
@@ -29,6 +29,20 @@ def scores(x: npt.NDArray[Any], mean: FloatArray, components: FloatArray) -> Flo
     given = tuple(np.ascontiguousarray(each, np.float64) for each in (mean, components))
     function("project_rows", *[_POINTER] * 2, *[_COUNT] * 2, *[_POINTER] * 2, _COUNT, _POINTER)(
         *(*single_or_double(rows), *rows.shape, *map(address, given), len(components), address(found))
+    )
+    return found
+
+
+def score_runs(x: FloatArray, mean: FloatArray, components: FloatArray, runs: Runs) -> FloatArray:
+    """Return ``scores`` (n, 1 + k) of runs of rows x (n, d), each by one of the models, ``mean`` (G, d) and ``components``
+    (G, k, d)."""
+    k, d = components.shape[1:]
+    if x.shape[1] != d:
+        raise ValueError(f"rows have {x.shape[1]} features where components have {d}")
+    found = np.empty((len(x), 1 + k))
+    kinds = (_POINTER, _COUNT, *[_POINTER] * 2, _COUNT, *[_POINTER] * 2, _COUNT, _POINTER)
+    function("project_rows_runs", *kinds)(
+        *(address(x), d, *map(address, runs), len(runs.model), address(mean), address(components), k, address(found))
     )
     return found
 

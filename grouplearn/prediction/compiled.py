@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.sql_forms import feature_columns
 from grouplearn.data.dataset import FloatArray
-from grouplearn.data.encoders import FittedItem
+from grouplearn.data.encoders import DENSE_COLUMNS, FittedItem
+from grouplearn.kernels.library import Runs
 from grouplearn.kernels.scoring import Encoders, LinearModels, Link, linked
 from grouplearn.kernels.trees import Forests
 from grouplearn.learners import registry
+from grouplearn.learners.answers.answer import Answer
 from grouplearn.learners.contract import problem
 from grouplearn.learners.trees.nodes import FeatureColumns
 from grouplearn.learners.trees.scoring import GroupTrees, compile_forests
@@ -52,6 +55,52 @@ class CompiledModel:
         """Return the predictions of lines ``x``, which are changed: values (n, 1) or probabilities (n, classes), NaN: none."""
         self.encoders.encode(x, group)
         return linked(self.models.scores(x, group), self.link)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsInRuns:
+    """What predicts lines of numbers of the groups of a model by what the learner says of runs of rows: a group's are one."""
+
+    encoders: Encoders
+    scores: Callable[[FloatArray, Runs], FloatArray]
+    answer: Answer
+    #: What classes groups have, and which of these each has.
+    classes: Sequence[tuple[int, ...]]
+    classes_of: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, definition: ModelDefinition, groups: Sequence[GroupModel]) -> ModelsInRuns | None:
+        """Return a model for lines of numbers alone, None where rows have something else or the learner has no such scores."""
+        numbers = all(entry.item.kind == "numeric" for entry in definition.items)
+        known = definition.learner in registry.names() and 0 < len(definition.items) <= DENSE_COLUMNS
+        if not (groups and numbers and known) or definition.label_length:
+            return None
+        scores = registry.learner(definition.learner).score_runs(definition.task, [group.artifact for group in groups])
+        if scores is None:
+            return None
+        number = {classes: place for place, classes in enumerate(dict.fromkeys(group.classes for group in groups))}
+        classes_of = np.array([number[group.classes] for group in groups])
+        encoders = _encoders(definition, [group.fitted for group in groups], finite=True)
+        return cls(encoders, scores, definition.answer, tuple(number), classes_of)
+
+    def predict(self, x: FloatArray, group: Codes) -> FloatArray:
+        """Return the outputs of lines ``x``, which are changed, as the answer has them; NaN: none."""
+        self.encoders.encode(x, group)
+        features = x[:, : self.encoders.fills.shape[1]]
+        usable = np.flatnonzero((group >= 0) & np.isfinite(features).all(axis=1))
+        order = usable[np.argsort(group[usable], kind="stable")]
+        model, first = np.unique(group[order], return_index=True)
+        runs = Runs(np.append(first, len(order)).astype(np.int64), model.astype(np.int64))
+        # Features far out may overflow: an infinite value is a prediction, NaN is none.
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = self.scores(np.ascontiguousarray(features[order]), runs)
+            outputs = np.full((len(x), max(self.answer.width, scores.shape[1])), np.nan)
+            of_row = self.classes_of[group[order]]
+            for place, classes in enumerate(self.classes):
+                own = of_row == place
+                found = self.answer.outputs(scores[own], classes)
+                outputs[order[own], : found.shape[1]] = found
+        return outputs
 
 
 def _encoders(definition: ModelDefinition, fitted: Sequence[tuple[FittedItem, ...]], *, finite: bool) -> Encoders:

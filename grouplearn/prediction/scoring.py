@@ -26,7 +26,7 @@ from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.registry import how_to_register
 from grouplearn.learners.registry import learner as learner_named
 from grouplearn.learners.registry import names as registered_names
-from grouplearn.prediction.compiled import CompiledModel
+from grouplearn.prediction.compiled import CompiledModel, ModelsInRuns
 from grouplearn.prediction.forms.routed import GROUP, NUMERIC, item_alias, routed_cte, rows_cte
 from grouplearn.prediction.group_models import GroupModel, load_groups
 from grouplearn.prediction.predictions import Part, Predictions
@@ -63,7 +63,7 @@ class Scorer:
         )
         self._own = OwnColumns(definition, [group.fitted for group in self._groups])
         self._vocabulary: Vocabulary | None = None
-        self._compiled: CompiledModel | None = None
+        self._compiled: CompiledModel | ModelsInRuns | None = None
         self._is_compiled = False
         self._readers: tuple[RowReader, ...] = ()
         self._lock = threading.Lock()
@@ -107,7 +107,9 @@ class Scorer:
             if not self._is_compiled:
                 self._vocabulary = self._made_vocabulary(cursor())
                 if self._vocabulary is not None:
-                    self._compiled = CompiledModel.of(self.definition, self._groups, self._vocabulary.layout)
+                    layout = self._vocabulary.layout
+                    compiled = CompiledModel.of(self.definition, self._groups, layout)
+                    self._compiled = compiled or ModelsInRuns.of(self.definition, self._groups)
                 self._is_compiled = True
             if self._vocabulary is None:
                 return None

@@ -180,6 +180,17 @@ def trained(name: str) -> Callable[[], object]:
     return lambda: networks.predict(shape, state["parameters"], rows.x)
 
 
+def single_rows(n: int) -> library.Runs:
+    """Runs of one row."""
+    return library.Runs(np.arange(n + 1), np.zeros(n, np.int64))
+
+
+def predicted_in_runs() -> Callable[[], object]:
+    shape, x = networks.Shape((20, 30, 1), "relu", "regression"), numbers(10_000, 20)
+    parameters = numbers(1, shape.n_parameters)
+    return lambda: networks.predict_runs(shape, parameters, x, single_rows(len(x)))
+
+
 def descended() -> Callable[[], object]:
     shape, (_, descent, state, _) = networks.Shape((1000, 1000, 1), "relu", "regression"), network()
     state = {name: np.zeros((3, shape.n_parameters)) for name in ("parameters", "first_moment", "second_moment")}
@@ -289,6 +300,8 @@ def of_clusters(call: str) -> object:
     x, weight, centroids, first = numbers(50_000, 30), np.ones(50_000), numbers(20, 30), np.array([0, 8, 20])
     if call == "scores":
         return clustering.scores(x, centroids, first)
+    if call == "runs":
+        return clustering.score_runs(x, centroids, first, single_rows(len(x)))
     if call == "sums":
         return clustering.sums_of_scores(numbers(400_000, 6).reshape(-1, 2, 3), np.ones(400_000))
     return clustering.measure(x, weight, np.array([0, 50_000]), (centroids, first))
@@ -298,6 +311,8 @@ def of_components(call: str) -> object:
     x, weight, components = numbers(50_000, 40), np.ones(50_000), numbers(30, 40)
     if call == "scores":
         return projections.scores(x, np.zeros(40), components)
+    if call == "runs":
+        return projections.score_runs(x, np.zeros((1, 40)), components[None], single_rows(len(x)))
     if call == "sums":
         return projections.sums(numbers(200_000, 18).reshape(-1, 2, 9), np.ones(200_000))
     return projections.of_groups(x, weight, np.array([0, 50_000]), np.zeros((1, 40)), (components, np.array([0, 30])))
@@ -400,6 +415,7 @@ CALLS = {
     "gradients": Call("networks_gradients_double", lambda: trained("gradients"), 15),
     "descent": Call("networks_descend_double", descended, 4),
     "networks": Call("networks_predict", lambda: trained("predict"), 5),
+    "runs of networks": Call("networks_predict_runs", predicted_in_runs, 10),
     "shuffle": Call("visiting_order", lambda: lambda: networks.visiting_order(1, 1, 500_000), 6),
     "starting numbers": Call("starting_numbers", lambda: lambda: networks.starting_numbers(1, 1, 1_000_000), 6),
     "trees": Call("score_trees", forest, 5),
@@ -416,9 +432,11 @@ CALLS = {
     "end of k-means": Call("finish_clusters", lambda: clustered("finish"), 1),
     "k-means": Call("solve_clusters", lambda: clustered("solve"), 20),
     "scores of k-means": Call("score_clusters", lambda: lambda: of_clusters("scores"), 10),
+    "runs of k-means": Call("score_clusters_runs", lambda: lambda: of_clusters("runs"), 10),
     "sums of k-means": Call("sum_scores", lambda: lambda: of_clusters("sums"), 3),
     "metrics of k-means": Call("measure_clusters", lambda: lambda: of_clusters("measure"), 10),
     "projections": Call("project_rows", lambda: lambda: of_components("scores"), 10),
+    "runs of projections": Call("project_rows_runs", lambda: lambda: of_components("runs"), 10),
     "sums of projections": Call("sum_projections", lambda: lambda: of_components("sums"), 3),
     "metrics of projections": Call("measure_projections", lambda: lambda: of_components("measure"), 10),
     "survey of columns": Call("coordinate_survey", lambda: descending("survey"), 4),

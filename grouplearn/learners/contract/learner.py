@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkab
 import numpy as np
 
 from grouplearn.data.shard import Matrix
+from grouplearn.kernels.library import Runs
 from grouplearn.learners.contract.access import AccessPattern
 from grouplearn.learners.contract.config import SOLVER, Config, Conflict, Hyperparameter, Value
 from grouplearn.learners.contract.cost import Cost
@@ -89,6 +90,14 @@ class Learner(Protocol):
         """Return the predictions, shape (n, n_configs, n_outputs), as ``score`` does of finished models."""
         models = (self.finalize(problem, configs, state, index) for index in range(len(configs)))
         return np.stack([self.score(problem.task, model, x) for model in models], axis=1)
+
+    def score_runs(self, task: Task, artifacts: Sequence[Artifact]) -> Callable[[FloatArray, Runs], FloatArray] | None:
+        """Return what does ``score`` for runs of rows (n, d), each by one of these models, in one call: (n, n_outputs).
+
+        Rows are finite doubles in C order. Here None: models are asked one by one, which takes long where each has few rows.
+        """
+        del task, artifacts
+        return None
 
     def losses(self, state: State) -> FloatArray:
         """Return the objective per config after the last epoch (NaN before the first): the tensor ``loss``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import Matrix, Shard, Totals
 from grouplearn.kernels import networks
+from grouplearn.kernels.library import Runs
 from grouplearn.learners.contract import averaging
 from grouplearn.learners.contract.access import PASSES, AccessPattern
 from grouplearn.learners.contract.config import Config, Hyperparameter, Value
@@ -265,6 +266,10 @@ class Mlp(BatchesLearner, DataParallelLearner):
     def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
         """Return the predictions (n, n_outputs) in double precision, with numpy alone."""
         return Networks.of(artifact).predict(task, x)[:, 0]
+
+    def score_runs(self, task: Task, artifacts: Sequence[Artifact]) -> Callable[[FloatArray, Runs], FloatArray] | None:
+        """Return predictions by one kernel, where all networks are of one shape."""
+        return mlp_model.predicting_runs(task, artifacts)
 
     def as_multiclass(self, artifact: Artifact) -> Artifact:
         """Return a network of two classes with a last unit for each: the weights and the bias of the first one are 0."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from grouplearn.data.shard import FeatureArray, Matrix
 from grouplearn.kernels import networks
-from grouplearn.kernels.library import features
+from grouplearn.kernels.library import Runs, features
 from grouplearn.kernels.networks import ACTIVATIONS
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.state import Artifact, FloatArray, shape_flaw
@@ -46,13 +47,29 @@ class Networks:
 
     def predict(self, task: Task, x: Matrix) -> FloatArray:
         """Return the predictions (n, m, outputs)."""
-        models = len(self.biases[0])
-        widths = (self.weights[0].shape[2], *(weight.shape[1] for weight in self.weights))
-        shape = networks.Shape(widths, self.activation, task.value)
-        tensors = [each.reshape(models, -1) for both in zip(self.weights, self.biases, strict=True) for each in both]
-        parameters = np.concatenate(tensors, axis=1)
+        shape, parameters = self.shape(task), self.parameters()
         found = [networks.predict(shape, parameters, rows) for rows in _runs(x)]
         return found[0] if len(found) == 1 else np.concatenate(found)
+
+    def shape(self, task: Task) -> networks.Shape:
+        """Return the shape as kernels know it."""
+        widths = (self.weights[0].shape[2], *(weight.shape[1] for weight in self.weights))
+        return networks.Shape(widths, self.activation, task.value)
+
+    def parameters(self) -> FloatArray:
+        """Return the parameters (m, n_parameters) as kernels know them."""
+        both = (each for pair in zip(self.weights, self.biases, strict=True) for each in pair)
+        return np.concatenate([each.reshape(len(each), -1) for each in both], axis=1)
+
+
+def predicting_runs(task: Task, artifacts: Sequence[Artifact]) -> Callable[[FloatArray, Runs], FloatArray] | None:
+    """Return what predicts runs of rows, each by one of the networks; None where these are not of one shape."""
+    models = [Networks.of(artifact) for artifact in artifacts]
+    shapes = {model.shape(task) for model in models}
+    if len(shapes) != 1:
+        return None
+    parameters = np.concatenate([model.parameters() for model in models])
+    return partial(networks.predict_runs, shapes.pop(), parameters)
 
 
 def as_multiclass(artifact: Artifact) -> Artifact:

@@ -9,8 +9,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from grouplearn.data.ragged import Ragged
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
 from grouplearn.kernels import clustering as kernel
+from grouplearn.kernels.library import Runs
 from grouplearn.learners.contract.access import SUMS, AccessPattern
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.control import Diverged
@@ -148,6 +150,14 @@ class KMeans(StackLearner, VectorLearner):
         del task
         centroids = artifact.tensors["centroids"]
         return kernel.scores(np.asarray(x), centroids, np.array([0, len(centroids)]))[:, 0]
+
+    def score_runs(self, task: Task, artifacts: Sequence[Artifact]) -> Callable[[FloatArray, Runs], FloatArray] | None:
+        """Return ``score`` by one kernel."""
+        del task
+        if not artifacts:
+            return None
+        centroids = Ragged.of([artifact.tensors["centroids"] for artifact in artifacts])
+        return lambda x, runs: kernel.score_runs(x, centroids.values, centroids.start, runs)
 
     def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
         """Return how the tensors differ from centroids of such a group."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from grouplearn.data.ragged import Ragged
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
 from grouplearn.kernels import projections
+from grouplearn.kernels.library import Runs
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.cost import Cost
@@ -156,6 +157,14 @@ class Pca(StackLearner, VectorLearner):
         """Return the distance of rows from the point that their coordinates are of, and the coordinates; (n, 1 + k)."""
         del task
         return projections.scores(np.asarray(x), artifact.tensors["mean"], artifact.tensors["components"])
+
+    def score_runs(self, task: Task, artifacts: Sequence[Artifact]) -> Callable[[FloatArray, Runs], FloatArray] | None:
+        """Return ``score`` by one kernel, where all groups have as many components."""
+        del task
+        if len({len(artifact.tensors["components"]) for artifact in artifacts}) != 1:
+            return None
+        mean, components = (np.stack([each.tensors[name] for each in artifacts]) for name in ("mean", "components"))
+        return lambda x, runs: projections.score_runs(x, mean, components, runs)
 
     def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
         """Return how the tensors differ from components of such a group."""

@@ -163,6 +163,14 @@ GROUPLEARN_ENTRY void score_clusters(const float *x_single, const double *x_doub
     }
 }
 
+/// The same of runs of rows one after another, run r from start[r] on by the one model that begins at first[model[r]]: (n, 3).
+GROUPLEARN_ENTRY void score_clusters_runs(const double *x, int64_t d, const int64_t *start, const int64_t *model, int64_t runs,
+                                          const double *centroids, const int64_t *first, double *scores) {
+    Looks looks;
+    for (int64_t r = 0; r < runs && !looks.stop((start[r + 1] - start[r]) * d * (first[model[r] + 1] - first[model[r]])); r++)
+        score_clusters(nullptr, x + start[r] * d, start[r + 1] - start[r], d, centroids, first + model[r], 1, scores + start[r] * 3);
+}
+
 /// The sums of rows with such scores (count, models, 3): `weight` of all, `square` and `width` (models).
 GROUPLEARN_ENTRY void sum_scores(const double *scores, const double *weight, int64_t count, int64_t models, double *total, double *square,
                                  double *width) {

@@ -61,6 +61,15 @@ GROUPLEARN_ENTRY void project_rows(const float *x_single, const double *x_double
     }
 }
 
+/// The same of runs of rows one after another, run r from start[r] on by the means (d,) and components (k, d) numbered model[r].
+GROUPLEARN_ENTRY void project_rows_runs(const double *x, int64_t d, const int64_t *start, const int64_t *model, int64_t runs,
+                                        const double *mean, const double *components, int64_t k, double *scores) {
+    Looks looks;
+    for (int64_t r = 0; r < runs && !looks.stop((start[r + 1] - start[r]) * d * (1 + k)); r++)
+        project_rows(nullptr, x + start[r] * d, start[r + 1] - start[r], d, mean + model[r] * d, components + model[r] * k * d, k,
+                     scores + start[r] * (1 + k));
+}
+
 /// The sums of rows with such scores (count, models, 1 + k), NaN beyond the coordinates of a model: Σ w, and per model Σ w·r² of
 /// what is left and Σ w·‖p‖² of coordinates, one row after another.
 GROUPLEARN_ENTRY void sum_projections(const double *scores, const double *weight, int64_t count, int64_t models, int64_t k, double *total,

@@ -258,6 +258,18 @@ GROUPLEARN_ENTRY void networks_predict(const Networks *networks, const float *x_
         .run(networks->configs, (const double *)networks->parameters, {x_single, x_double}, n, found);
 }
 
+/// The same of runs of rows x one after another, run r from start[r] on by the parameters numbered model[r]: (n, outputs).
+GROUPLEARN_ENTRY void networks_predict_runs(const Networks *networks, const double *x, const int64_t *start, const int64_t *model,
+                                            int64_t runs, double *room, double *found) {
+    Arithmetic arithmetic;
+    Shape shape = networks->shape();
+    Predicting predicting(shape, 1, room);
+    Looks looks;
+    for (int64_t r = 0; r < runs && !looks.stop((1 + start[r + 1] - start[r]) * shape.kept()); r++)
+        predicting.run(1, (const double *)networks->parameters + model[r] * shape.kept(), {nullptr, x + start[r] * shape.inputs()},
+                       start[r + 1] - start[r], found + start[r] * shape.outputs());
+}
+
 /// The order in which an epoch visits the rows of a block, and the key of what dropout draws there.
 GROUPLEARN_ENTRY void visiting_order(uint64_t seed, uint64_t epoch, uint64_t block, int64_t n, int64_t *order) {
     shuffle(stream(SHUFFLE, seed, epoch, block), n, order);
