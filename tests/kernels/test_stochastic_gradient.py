@@ -78,7 +78,7 @@ def loss_and_slope(loss: Loss, score: np.ndarray, label: float) -> tuple[float, 
 
 def weight_of(descent: Descent, c: int, rate: float, row: tuple[np.ndarray, float, float], score: np.ndarray) -> float:
     """What a row (x, y, weight) counts in a step: its weight, but of Poisson's loss no more than moves its score to log(y)."""
-    x, y, weight = row
+    x, y, weight = row[0].astype(float), *row[1:]
     if descent.loss != "poisson" or rate == 0:
         return weight
     return float(min(weight, 1 / (max(np.exp(score[0]), y) * rate * (x @ x + descent.with_intercept[c]))))
