@@ -82,11 +82,11 @@ OUTSIDE = {
     "(SELECT count(*) FROM duckdb_logs)": 'reads "duckdb_logs", a view of DuckDB\'s own',
     "(SELECT count(*) FROM information_schema.tables)": 'reads "tables", a view of DuckDB\'s own',
     "(SELECT count(*) FROM of_duckdb)": 'names of_duckdb, which reads "pragma_database_list"',
-    "st_reads('/etc/hostname')": "calls st_reads, which is none of the functions that DuckDB itself has",
+    "st_reads('/etc/hostname')": "calls st_reads, and there is no function or macro of that name now",
     "system.main.nextval('s')": "calls nextval",
     "x.setseed()": "calls setseed",
     "length(json_serialize_plan('FROM read_csv(''a'')'))": "calls json_serialize_plan",
-    "list_transform([x], lambda v: spatial(v))[1]": "calls spatial, which is none of the functions that DuckDB itself has",
+    "list_transform([x], lambda v: spatial(v))[1]": "calls spatial, and there is no function or macro of that name now",
     "max(x) FILTER (getenv('HOME') = '') OVER ()": "calls getenv",
     "harmless(getenv('HOME'), 1)": "calls getenv",
     "reader('/etc/hostname')": "names reader, which calls read_text",
@@ -151,7 +151,7 @@ def test_what_reaches_outside_is_refused_until_trusted(con: grouplearn.Connectio
         con.native.execute(FEATURE, [text])
         told = refusal(con, "EVALUATE MODEL m ON t")
         assert told.startswith(f'feature "x" of model "m" {reason}'), told
-        assert told.endswith("SET grouplearn_trust = true.")
+        assert told.endswith("that predict does not." if "of that name now" in told else "SET grouplearn_trust = true.")
         if number % 10 == 0:
             con.execute("DESCRIBE MODEL m")
     con.native.execute(FEATURE, ["reader('/etc/hostname')"])
@@ -455,7 +455,7 @@ def test_trust_lets_a_model_have_any_type(con: grouplearn.Connection) -> None:
     [
         (
             "list_aggregate([x], 'st_union_agg')",
-            "calls st_union_agg, which is none of the functions that DuckDB itself has",
+            "calls st_union_agg, and there is no function or macro of that name now",
         ),
         ("[x].array_aggr('stats')", "calls stats"),
         ("aggregate([x], chr(115) || 'um')", "calls a function whose name is made, and not written"),

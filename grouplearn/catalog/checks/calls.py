@@ -66,7 +66,10 @@ _TRUST = (
     "The model was not trained in this session. If you know who made it, and trust it, SET grouplearn_trust = true."
 )
 _GONE = "and there is no function or macro of that name now"
-_TO_BE_MADE = "CREATE MACRO makes it again. The macro m_predict knows temporary ones that predict does not."
+_TO_BE_MADE = (
+    "CREATE MACRO makes it again, or LOAD of the extension that it was of. The macro m_predict knows temporary ones that predict"
+    " does not."
+)
 _ELSEWHERE = "where names are not looked for now"
 _WHERE_TO_BE = (
     "USE the database that the model is in: DuckDB looks for a name without a schema in the current one alone."

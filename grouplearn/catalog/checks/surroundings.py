@@ -74,7 +74,7 @@ class Surroundings:
     def has_function(self, name: str) -> bool:
         """Return whether there is any function or macro of that name, wherever it is and whoever made it."""
         asked = "SELECT 1 FROM system.main.duckdb_functions() WHERE lower(function_name) = lower(?) LIMIT 1"
-        return self.con.execute(asked, [name]).fetchone() is not None
+        return bool(self.con.execute(asked, [name]).fetchall())
 
     def hiding(self, place: tuple[str, str]) -> str | None:
         """Return the name of a macro of a database and schema that hides a function of DuckDB's own."""
