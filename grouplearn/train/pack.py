@@ -134,6 +134,8 @@ def has_more(pack: Pack, training: Training) -> bool:
 
 def settle(pack: Pack, training: Training, values: Sequence[float]) -> Training:
     """Return the training with the waiting points of curves complete, and configs done that stop early by them."""
+    if not training.waiting:
+        return training
     fits, done = list(training.fits), training.state.done.copy()
     reached = training.state if training.ended is None else training.ended
     for index, value in zip(training.waiting, values, strict=True):

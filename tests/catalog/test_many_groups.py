@@ -5,6 +5,7 @@ import pytest
 import grouplearn
 from grouplearn.learners.registry import learner
 from grouplearn.prediction.scoring import Scorer
+from grouplearn.train.rows import chosen
 
 GROUPS = 60
 STATEMENTS = {
@@ -54,3 +55,12 @@ def test_groups_together_are_predicted_as_one_by_one(con, kind: str, monkeypatch
     calls.clear()
     assert str(predictions(con)) == str(together)  # as text: NaN are one
     assert len(calls) >= GROUPS
+
+
+def test_the_memory_of_the_machine_is_not_looked_up_for_each_group_that_trains(con, monkeypatch) -> None:
+    asked = []
+    limit = chosen.memory_limit
+    monkeypatch.setattr(chosen, "memory_limit", lambda *given: asked.append(1) or limit(*given))
+    con.execute("TRAIN MODEL m USING gbdt PREDICT y FEATURES (x) FROM t GROUP BY g WITH (num_iterations = 1)")
+    assert con.execute("SELECT count(*) FROM m WHERE status = 'done'").fetchone() == (GROUPS,)
+    assert not asked

@@ -305,7 +305,7 @@ def _fit(job: Job, rows: RowNumbers) -> tuple[FittedItem, ...]:
 
 def _refuse_wide(job: Job, fitted: Sequence[FittedItem]) -> None:
     """Raise GroupFailed where the numbers of one model in training do not fit into memory."""
-    learner, limit = job.trainer, memory_limit()
+    learner = job.trainer
     if learner.form != "linear" or not job.configs or sum(each.width for each in fitted) <= encoders.DENSE_COLUMNS:
         return
     blocks = [FeatureBlock(each.item.name, each.width, each.pure) for each in fitted]
@@ -313,7 +313,7 @@ def _refuse_wide(job: Job, fitted: Sequence[FittedItem]) -> None:
     needed, most = max(
         (8 * learner.cost.most_values(config, blocks, outputs), place) for place, config in enumerate(job.configs)
     )
-    if needed > limit:
+    if needed > (limit := memory_limit()):  # which is in files
         other = registry.way_within(learner, job.configs[most], blocks, outputs, limit // 8)
         hint = "fewer columns" if other is None else f"WITH (solver = '{other[0]}')"
         raise GroupFailed(
