@@ -347,6 +347,11 @@ def test_a_model_in_a_schema_that_is_nowhere_is_dropped_by_its_name(schema: str)
         con.native.execute("UPDATE grouplearn.models SET schema_name = ? WHERE schema_name = 'main'", [schema])
         con.execute("DROP MODEL m").fetchall()
         assert con.execute("SELECT schema_name FROM grouplearn.models").fetchall() == [("two",)]
+        con.execute("DROP MODEL m").fetchall()  # what was left of it where it had been
+        assert (
+            con.execute("SELECT view_name FROM duckdb_views() WHERE schema_name = 'main' AND NOT internal").fetchall()
+            == []
+        )
         with pytest.raises(grouplearn.Error, match="unknown model"):
             con.execute("DROP MODEL m").fetchall()
         assert "nothing was dropped" in str(con.execute("DROP MODEL IF EXISTS m").fetchall())

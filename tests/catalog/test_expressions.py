@@ -455,7 +455,7 @@ def test_trust_lets_a_model_have_any_type(con: grouplearn.Connection) -> None:
     [
         (
             "list_aggregate([x], 'st_union_agg')",
-            "calls st_union_agg, and there is no function or macro of that name now",
+            "calls st_union_agg, which is none of the functions that DuckDB itself has",
         ),
         ("[x].array_aggr('stats')", "calls stats"),
         ("aggregate([x], chr(115) || 'um')", "calls a function whose name is made, and not written"),
