@@ -23,7 +23,7 @@ from grouplearn.interrupting import look
 #: In the place of the process: answers each frame with one of its own.
 ANSWERING = """#!{python}
 import socket, struct, sys
-from grouplearn.frontends.native.frames import PROTOCOL, Channel, Gone, Kind, text
+from grouplearn.frontends.native.frames import PROTOCOL, Channel, Gone, FrameKind, text
 with socket.socket(fileno=int(sys.argv[-1])) as control:
     while True:
         message, handed, _, _ = socket.recv_fds(control, 16, 1)
@@ -65,15 +65,15 @@ def asked(*arguments: str, **environment: str) -> str:
     ("answer", "told"),
     [
         (
-            'channel.send(Kind.GREETING, struct.pack("=Q", PROTOCOL + 1), text("9.9.9"))',
+            'channel.send(FrameKind.GREETING, struct.pack("=Q", PROTOCOL + 1), text("9.9.9"))',
             "IO Error: this build of the extension is of grouplearn 0.1.0, and the grouplearn 9.9.9 of {python} is newer",
         ),
         (
-            'channel.send(Kind.GREETING, struct.pack("=Q", PROTOCOL - 1), text("0.0.9"))',
+            'channel.send(FrameKind.GREETING, struct.pack("=Q", PROTOCOL - 1), text("0.0.9"))',
             "IO Error: this build of the extension is of grouplearn 0.1.0, and the grouplearn 0.0.9 of {python} is older",
         ),
         (  # what a process said, from before there was a greeting, to a request that is too short
-            'channel.send(Kind.FAILED, text("Invalid Input"), text("error: unpack_from requires a buffer"))',
+            'channel.send(FrameKind.FAILED, text("Invalid Input"), text("error: unpack_from requires a buffer"))',
             "IO Error: this build of the extension is of grouplearn 0.1.0, and the grouplearn of {python} is older",
         ),
     ],
@@ -88,7 +88,7 @@ def test_a_package_of_another_protocol_is_named(tmp_path: Path, answer: str, tol
     assert "make extension" in seen
 
 
-GREETS = 'channel.send(Kind.GREETING, struct.pack("=Q", PROTOCOL), text("0.1.0")); channel.receive(); '
+GREETS = 'channel.send(FrameKind.GREETING, struct.pack("=Q", PROTOCOL), text("0.1.0")); channel.receive(); '
 
 
 @pytest.mark.parametrize("kind", ["FATAL", "INTERNAL"])
@@ -96,7 +96,7 @@ def test_what_ends_the_database_of_the_process_does_not_end_this_one(tmp_path: P
     stand_in = tmp_path / "python"
     stand_in.write_text(
         ANSWERING.format(
-            python=sys.executable, answer=f"{GREETS}channel.send(Kind.FAILED, text('{kind}'), text('lost'))"
+            python=sys.executable, answer=f"{GREETS}channel.send(FrameKind.FAILED, text('{kind}'), text('lost'))"
         )
     )
     stand_in.chmod(0o755)
@@ -108,8 +108,8 @@ def test_what_ends_the_database_of_the_process_does_not_end_this_one(tmp_path: P
 @pytest.mark.parametrize("statement", ["COMMIT", "ROLLBACK"])
 def test_the_process_does_not_end_the_transaction_of_a_statement(tmp_path: Path, statement: str) -> None:
     stand_in = tmp_path / "python"
-    query = f"channel.send(Kind.QUERY, struct.pack('=II', 0, 0), text('{statement}')); "
-    said = "channel.send(Kind.FAILED, text('IO'), text(repr(bytes(channel.receive()[1]))))"
+    query = f"channel.send(FrameKind.QUERY, struct.pack('=II', 0, 0), text('{statement}')); "
+    said = "channel.send(FrameKind.FAILED, text('IO'), text(repr(bytes(channel.receive()[1]))))"
     stand_in.write_text(ANSWERING.format(python=sys.executable, answer=GREETS + query + said))
     stand_in.chmod(0o755)
     assert "the transaction is the statement's" in asked(GROUPLEARN_PYTHON=str(stand_in))

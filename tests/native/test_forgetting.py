@@ -21,7 +21,7 @@ OPENED, FORGOTTEN = 1, 3
 #: In the place of the process: refuses every statement, and writes down what it is told.
 REFUSING = """#!{python}
 import socket, struct, sys
-from grouplearn.frontends.native.frames import PROTOCOL, Channel, Kind, text
+from grouplearn.frontends.native.frames import PROTOCOL, Channel, FrameKind, text
 with socket.socket(fileno=int(sys.argv[-1])) as control, open({log!r}, "w", buffering=1) as log:
     while True:
         message, handed, _, _ = socket.recv_fds(control, 16, 1)
@@ -30,9 +30,9 @@ with socket.socket(fileno=int(sys.argv[-1])) as control, open({log!r}, "w", buff
         print(*struct.unpack("=QQ", message), file=log)
         if handed:
             channel = Channel(socket.socket(fileno=handed[0]))
-            while channel.receive()[0] is Kind.GREETING:
-                channel.send(Kind.GREETING, struct.pack("=Q", PROTOCOL), text("0"))
-            channel.send(Kind.FAILED, text("Binder"), text("refused"))
+            while channel.receive()[0] is FrameKind.GREETING:
+                channel.send(FrameKind.GREETING, struct.pack("=Q", PROTOCOL), text("0"))
+            channel.send(FrameKind.FAILED, text("Binder"), text("refused"))
 """
 DATABASES = """
 import duckdb, sys
