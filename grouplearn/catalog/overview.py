@@ -278,7 +278,7 @@ class Overview:
         ]
 
     def failed_pooled(self, limit: int) -> list[FailedTrials]:
-        """Return why groups that pool others have no model, those of most rows first, one :class:`Failure` each."""
+        """Return why groups that pool others have no model, those of most rows first, one :class:`FailedTrials` each."""
         levels = self.stored.definition.sets
         pooled = [level for level, used in enumerate(levels) if not used or level > 0]
         rows = (

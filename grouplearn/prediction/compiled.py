@@ -72,7 +72,7 @@ class ModelsInRuns:
     def of(cls, definition: ModelDefinition, groups: Sequence[GroupModel]) -> ModelsInRuns | None:
         """Return a model for lines of numbers alone, None where rows have something else or the learner has no such scores."""
         numbers = all(entry.item.kind == "numeric" for entry in definition.items)
-        known = definition.learner in registry.names() and 0 < len(definition.items) <= DENSE_COLUMNS
+        known = registry.is_known(definition.learner) and 0 < len(definition.items) <= DENSE_COLUMNS
         if not (groups and numbers and known) or definition.label_length:
             return None
         scores = registry.learner(definition.learner).score_runs(definition.task, [group.artifact for group in groups])

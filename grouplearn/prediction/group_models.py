@@ -20,8 +20,8 @@ from grouplearn.catalog.schema import table
 from grouplearn.data.encoders import FittedItem
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.state import Artifact
+from grouplearn.learners.registry import is_known
 from grouplearn.learners.registry import learner as learner_named
-from grouplearn.learners.registry import names as registered_names
 
 #: How many columns ``_numbers`` are.
 _NUMBERS = 4
@@ -57,7 +57,7 @@ def load_groups(con: duckdb.DuckDBPyConnection, model: StoredModel) -> list[Grou
     except UnicodeDecodeError:  # DuckDB does not look at the bytes of a text that it reads
         raise damaged(catalog, model.location.name, "groups", "or in artifacts, a text is not UTF-8") from None
     groups, definition = [], model.definition
-    learner = learner_named(definition.learner) if definition.learner in registered_names() else None
+    learner = learner_named(definition.learner) if is_known(definition.learner) else None
     for row, values in enumerate(zip(*plain, strict=True)):
         number, level, keys, fills, centers, scales, categories, classes, kind, content, digest = values
         weights, intercept, *wide = (column[row] for column in numbers)

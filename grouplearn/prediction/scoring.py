@@ -23,9 +23,8 @@ from grouplearn.data.encoders import Columns, encode
 from grouplearn.data.shard import Matrix
 from grouplearn.errors import data_error
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.registry import how_to_register
+from grouplearn.learners.registry import how_to_register, is_known
 from grouplearn.learners.registry import learner as learner_named
-from grouplearn.learners.registry import names as registered_names
 from grouplearn.prediction.compiled import CompiledModel, ModelsInRuns
 from grouplearn.prediction.forms.routed import GROUP, NUMERIC, item_alias, routed_cte, rows_cte
 from grouplearn.prediction.group_models import GroupModel, load_groups
@@ -72,7 +71,7 @@ class Scorer:
     def _learner(self) -> Learner:
         """The learner, or the one that is registered now under the name."""
         definition = self.definition
-        if definition.learner not in registered_names():
+        if not is_known(definition.learner):
             raise data_error(
                 f'model "{definition.name}" was trained with the learner {definition.learner}, which is not registered in'
                 f" this process.\n\nHint: {how_to_register(definition.learner)} first"

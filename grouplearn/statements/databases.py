@@ -233,9 +233,8 @@ class Databases:
             return True
         if self._users is not None:
             return self._users
-        users = in_transaction(
-            self._connection, self.attachments().transaction
-        )  # a BEGIN that fails would abort the user's
+        # Not by a BEGIN, which would abort the user's where it fails.
+        users = in_transaction(self._connection, self.attachments().transaction)
         self._users = users if self._in_statement else None
         return users
 

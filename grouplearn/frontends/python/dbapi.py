@@ -218,10 +218,9 @@ class Connection:
         pieces = pieces_of(query)
         if pieces:
             with self._running():
+                # An unfinished result of execute() is an error here, as it is in DuckDB.
                 with as_keyboard_interrupt():
-                    self._duckdb.sql(
-                        "SELECT 1"
-                    )  # an unfinished result of execute() is an error here, as it is in DuckDB
+                    self._duckdb.sql("SELECT 1")
                 query, parameters = self._up_to_last(pieces, query, parameters, scope)
         with _told_what_is_allowed(query):
             relation: duckdb.DuckDBPyRelation | None = scope.call(

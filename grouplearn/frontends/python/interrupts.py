@@ -146,9 +146,8 @@ def _watching(interrupt: Callable[[], None]) -> Iterator[None]:
         watcher = threading.Thread(target=watch, name="grouplearn-interrupt", daemon=True)
         started = False
         try:
-            with contextlib.suppress(
-                RuntimeError
-            ):  # no memory for a thread: without it, Ctrl-C ends what it finds, later
+            # Where there is no memory for a thread, Ctrl-C ends what it finds, later.
+            with contextlib.suppress(RuntimeError):
                 watcher.start()
                 started = True
             yield

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from grouplearn.data.encoders import DENSE_COLUMNS
 from grouplearn.learners.contract.config import Config
-from grouplearn.learners.contract.cost import BatchCost, Coefficients, Cost, whole
+from grouplearn.learners.contract.cost import Coefficients, Cost, whole
 from grouplearn.learners.contract.problem import FeatureBlock
 
 #: Up to this many parameters generalised linear models have second derivatives; the numbers of their solver besides vectors.
@@ -89,7 +89,7 @@ class CoordinateCost(Cost):
         )
 
 
-class SgdCost(BatchCost):
+class SgdCost(Cost):
     """The cost of stochastic gradient descent, a row at a time unless the config says otherwise."""
 
     def steps(self, config: Config, n_rows: int) -> int:  # noqa: ARG002
