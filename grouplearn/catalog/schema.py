@@ -12,7 +12,9 @@ import duckdb
 
 from grouplearn.catalog.checks.tables import (
     SCHEMA,
+    Listed,
     Table,
+    listed,
     refuse_foreign,
     refuse_triggers,
     refuse_views,
@@ -75,15 +77,16 @@ def current_database(con: duckdb.DuckDBPyConnection) -> str:
 
 def databases_with_models(con: duckdb.DuckDBPyConnection) -> list[str]:
     """Return the names of the attached databases that have schema ``grouplearn``; raises as ``has_schema`` does."""
-    found = tables_in(con)
+    found = tables_in(tables_of(con))
     refuse_views(con)
     return [catalog for catalog in sorted(found) if _version_of_ours(con, catalog, found[catalog])]
 
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """What was seen of databases in a transaction that lasts: versions of their tables, and those that have no triggers."""
+    """What was seen of databases in a transaction that lasts: all tables, versions of ours, and where there are no triggers."""
 
+    tables: list[Listed] = field(default_factory=list)
     versions: dict[str, int] = field(default_factory=dict)
     untriggered: set[str] = field(default_factory=set)
     own: bool = False
@@ -114,6 +117,14 @@ def in_own_transaction(con: duckdb.DuckDBPyConnection) -> bool:
     return con in _LOOKED and _LOOKED[con].own
 
 
+def tables_of(con: duckdb.DuckDBPyConnection) -> Listed:
+    """Return all tables of all databases, uncommitted ones of this connection included."""
+    known = _LOOKED.get(con, _Looked()).tables
+    if not known:
+        known.append(listed(con))
+    return known[0]
+
+
 def has_schema(con: duckdb.DuckDBPyConnection, catalog: str) -> bool:
     """Return whether the database has the catalog tables, uncommitted ones of this connection included.
 
@@ -127,7 +138,7 @@ def version_of(con: duckdb.DuckDBPyConnection, catalog: str) -> int:
     known = _LOOKED.get(con, _Looked()).versions
     if (version := known.get(folded(catalog))) is not None:
         return version
-    found = tables_in(con)
+    found = tables_in(tables_of(con))
     own = next((name for name in found if folded(name) == folded(catalog)), None)
     if own is None or "models" not in found[own]:
         refuse_views(con, catalog)
@@ -194,5 +205,6 @@ def ensure_schema(con: duckdb.DuckDBPyConnection, catalog: str | None = None) ->
         return
     for script in scripts()[made:]:
         con.execute(script.replace(f"{SCHEMA}.", f"{place}.").replace(f"EXISTS {SCHEMA};", f"EXISTS {place};"))
+    looked.tables.clear()
     looked.versions.clear()
     looked.untriggered.clear()

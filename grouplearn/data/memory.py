@@ -8,8 +8,10 @@ import gc
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 
 #: Share of the memory that rows and training may take when the user sets no limit; DuckDB and others need the rest.
@@ -69,7 +71,7 @@ def ran_out(error: BaseException) -> bool:
 
 def memory_limit(given: int | None = None) -> int:
     """Return bytes: ``given``, or 60% of physical memory or of the control group's limit, whichever is smaller."""
-    return int(MEMORY_SHARE * min(_physical(), *_container_limits())) if given is None else given
+    return int(MEMORY_SHARE * min(_limits(int(time.monotonic())))) if given is None else given
 
 
 def rows_stay_in_memory(n_bytes: int, limit: int) -> bool:
@@ -84,8 +86,12 @@ def _physical() -> int:
         return sys.maxsize
 
 
-def _container_limits() -> list[int]:
-    """Return the limits of the process's control groups; a group without one says ``max`` or a huge number."""
+@lru_cache(maxsize=1)
+def _limits(_second: int) -> list[int]:
+    """Return physical memory and the limits of the process's control groups, of which one without says ``max`` or a huge number.
+
+    A statement asks a dozen times, so they are read once a second: they can change while the process runs.
+    """
     limits = [_physical()]
     for controller, name in _LIMIT_FILES:
         for group in control_groups(controller):

@@ -49,6 +49,8 @@ CELL_SECONDS = 2e-4
 PACK_SHARE = 0.1
 #: Units to aim for where groups are few: enough for the cores of a usual machine, and never a matter of workers.
 WANTED_UNITS = 8
+#: Values of features that a unit of small groups has at least, where there are as many: a unit takes some milliseconds itself.
+LEAST_GATHERED_VALUES = 4_096
 
 #: Estimated single-thread seconds from which starting Ray (2 to 4 s, 0.7 GB) is repaid.
 RAY_REPAYS_SECONDS = 120.0
@@ -321,7 +323,7 @@ def gather_small_groups(bound: BoundTrain, stats: Statistics, task: Task, width:
     """Return the groups of each unit: large ones alone, small ones of similar size side by side.
 
     Sizes within a factor of two stand together, so that padding at most doubles the rows. The rule looks at the groups
-    alone, never at workers. Before: 100 groups of 50 rows. After: ``((0, ..., 99),)``.
+    alone, never at workers. Before: 96 groups of 500 rows. After: ``((0, ..., 11), ..., (84, ..., 95))``.
     """
     if not solves(bound, task, width):
         return tuple((number,) for number in watched(range(len(stats.groups))))
@@ -336,7 +338,9 @@ def gather_small_groups(bound: BoundTrain, stats: Statistics, task: Task, width:
     gathered = [
         tuple(members[start : start + most])
         for size, members in sorted(by_size.items())
-        for most in [max(1, min(MAX_GATHERED, share, MAX_GATHERED_VALUES // (width << size)))]
+        for values in [width << size]
+        for wanted in [max(share, LEAST_GATHERED_VALUES // values)]
+        for most in [max(1, min(MAX_GATHERED, wanted, MAX_GATHERED_VALUES // values))]
         for start in range(0, len(members), most)
     ]
     return tuple(sorted([*large, *gathered]))

@@ -30,6 +30,7 @@ from grouplearn.catalog.schema import (
     has_schema,
     in_own_transaction,
     table,
+    tables_of,
 )
 from grouplearn.catalog.sql_forms import SqlForm, prediction_of
 from grouplearn.errors import ModelExists, data_error
@@ -39,11 +40,8 @@ from grouplearn.prediction.scoring import scorer_of
 from grouplearn.sqltext import folded, identifier, literal
 from grouplearn.visible import visible_lines
 
-#: What lists database, schema, name and comment of all tables, and of all views.
-_LISTED: tuple[tuple[Literal["table", "view"], str], ...] = (
-    ("table", "SELECT database_name, schema_name, table_name, '' FROM system.main.duckdb_tables()"),
-    ("view", "SELECT database_name, schema_name, view_name, coalesce(comment, '') FROM system.main.duckdb_views()"),
-)
+#: What lists database, schema, name and comment of all views.
+_VIEWS = "SELECT database_name, schema_name, view_name, coalesce(comment, '') FROM system.main.duckdb_views()"
 #: Kind, name and definition of what there is in a schema.
 _Objects = list[tuple[Literal["table", "view", "macro"], str, str]]
 
@@ -137,10 +135,17 @@ def _tables_and_views(
 ) -> Iterator[tuple[Literal["table", "view"], str, str]]:
     """Yield the kind, name and comment of the tables and views of a schema with one of these folded names."""
     place = folded(catalog), folded(schema)
-    for kind, query in _LISTED:  # DuckDB takes longer to make a plan of conditions than to list what there is
-        for database, own, name, comment in con.execute(query).fetchall():
-            if folded(name) in names and (folded(database), folded(own)) == place:
-                yield kind, name, comment
+
+    def ours(database: str, own: str, name: str) -> bool:
+        return folded(name) in names and (folded(database), folded(own)) == place
+
+    for database, own, name, *_ in tables_of(con):
+        if ours(database, own, name):
+            yield "table", name, ""
+    # DuckDB takes longer to make a plan of conditions than to list what there is.
+    for database, own, name, comment in con.execute(_VIEWS).fetchall():
+        if ours(database, own, name):
+            yield "view", name, comment
 
 
 def _lacks_macro(con: duckdb.DuckDBPyConnection, macro: Location) -> bool:

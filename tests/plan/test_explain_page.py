@@ -28,7 +28,7 @@ HOSTILE = [
 @pytest.fixture
 def con() -> Iterator[grouplearn.Connection]:
     with grouplearn.connect(progress=False) as connection:
-        connection.execute("CREATE TABLE t AS SELECT i % 3 AS g, i AS x, 2 * i AS y FROM range(90) AS r(i)")
+        connection.execute("CREATE TABLE t AS SELECT i % 3 AS g, i AS x, 2 * i AS y FROM range(9000) AS r(i)")
         yield connection
 
 
@@ -95,7 +95,7 @@ def test_names_and_values_are_text(con: grouplearn.Connection, name: str) -> Non
 def test_an_empty_plan_has_a_page_too(con: grouplearn.Connection) -> None:
     page = page_of(
         con,
-        "EXPLAIN (FORMAT html) TRAIN MODEL m USING linear_regression PREDICT y FROM t GROUP BY g HAVING count(*) > 999",
+        "EXPLAIN (FORMAT html) TRAIN MODEL m USING linear_regression PREDICT y FROM t GROUP BY g HAVING count(*) > 9999",
     )
     assert "No unit." in "".join(ET.fromstring(page).itertext())
 

@@ -43,13 +43,20 @@ _COMMENT = re.compile(r"^COMMENT ON .*?;$", re.MULTILINE)
 _READ: set[frozenset[tuple[str, Table]]] = set()
 
 
-def tables_in(con: duckdb.DuckDBPyConnection) -> dict[str, dict[str, Table]]:
-    """Return the tables of schema ``grouplearn`` by database and name; nothing in the query can be hidden by a macro."""
+#: Database, schema, name, definition and number of indexes of every table there is.
+Listed = tuple[tuple[str, str, str, str, int], ...]
+
+
+def listed(con: duckdb.DuckDBPyConnection) -> Listed:
+    """Return all tables; nothing in the query can be hidden by a macro, and to choose here takes two thirds of the time."""
     query = "SELECT database_name, schema_name, table_name, sql, index_count FROM system.main.duckdb_tables()"
+    return tuple(con.execute(query).fetchall())
+
+
+def tables_in(tables: Listed) -> dict[str, dict[str, Table]]:
+    """Return those of schema ``grouplearn`` by database and name."""
     found: dict[str, dict[str, Table]] = {}
-    for database, schema, name, sql, indexes in con.execute(
-        query
-    ).fetchall():  # to choose here takes two thirds of the time
+    for database, schema, name, sql, indexes in tables:
         if folded(schema) == SCHEMA:
             found.setdefault(database, {})[folded(name)] = Table(sql, indexes)
     return found
@@ -123,7 +130,7 @@ def _ours(version: int) -> _Ours:
         con.execute("BEGIN TRANSACTION")  # and never ended: each version is made anew
         for script in scripts()[:version]:
             con.execute(_COMMENT.sub("", script))  # half of the time, and of what is said of tables nothing is compared
-        ((_, tables),) = tables_in(con).items()
+        ((_, tables),) = tables_in(listed(con)).items()
         columns: dict[str, dict[str, str]] = {}
         for _, table, column, kind, _ in _columns(con):
             columns.setdefault(table, {})[column] = kind
