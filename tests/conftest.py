@@ -5,12 +5,14 @@ import itertools
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from helpers.thorough import left_out
 from hypothesis import settings
+
+from grouplearn.catalog.checks import tables
 
 # A shell that runs tests in the background has them, and all that they start, ignore Ctrl-C, which some of them press.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -53,6 +55,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         place = {f"test_{name}": at for at, name in enumerate(LONGEST)}
         tests = collections.Counter(item.path for item in items)
         items.sort(key=lambda item: (place.get(item.path.stem, len(place)), -tests[item.path], item.path))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def uncommented() -> Iterator[Callable[[int], list[str]]]:
+    """Leave out what the catalog's tables and columns say of themselves, which is half of a new database's time; yield that."""
+    comments = tables.comments
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "comments", lambda _version: [])
+        yield comments
+
+
+@pytest.fixture
+def commented(uncommented: Callable[[int], list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Say of new tables what they are, as outside of tests."""
+    monkeypatch.setattr(tables, "comments", uncommented)
 
 
 @pytest.fixture(scope="session")

@@ -115,6 +115,7 @@ def test_the_page_of_learners(
         grouplearn.unregister("median_sgd")
 
 
+@pytest.mark.usefixtures("commented")
 def test_the_reference_is_what_grammar_and_learners_say() -> None:
     made = runpy.run_path(str(DOCS / "generate.py"))["reference"]()
     path = DOCS / "reference.md"
