@@ -90,12 +90,12 @@ class Descenders(Cluster):
         return model, others
 
     def check_all(self, kind: str, step: Step, taken: tuple[Any, ...], round_: int) -> None:
-        of = len(self.machine._jobs.shards.get(step.unit.group, ())) if self.split(step.unit) else 1  # type: ignore[attr-defined]
+        of = len(self.machine._assignment.shards.get(step.unit.group, ())) if self.split(step.unit) else 1  # type: ignore[attr-defined]
         assert [each.number for each in taken] == list(range(of)), "not all partitions"
         assert {(each.kind, each.epochs, each.round) for each in taken} == {(kind, step.epoch, round_)}
 
     def split(self, unit: Unit) -> bool:
-        return unit.group in self.machine._jobs.shards  # type: ignore[attr-defined]
+        return unit.group in self.machine._assignment.shards  # type: ignore[attr-defined]
 
     def epochs(self, unit: Unit) -> int:
         stops = (epoch + 1 for epoch in range(self.rules.epochs) if self.rules.stops(unit, epoch))
@@ -231,7 +231,7 @@ def test_cells_do_not_depend_on_workers_and_a_thousand_have_some() -> None:
 
 def test_cuts_stand_where_cells_end() -> None:
     operator = CoordinateDescent([Unit(0, 0, (0,))], Workload("rounds", (1_000_000,), 7, 1, 1000, epoch_rounds=2))
-    (shards,) = operator._jobs.shards.values()
+    (shards,) = operator._assignment.shards.values()
     ends = {cell.first for cell in cells_of(1000)} | {1000}
     assert all(blocks.first in ends and blocks.last in ends for blocks in shards.values())
     sizes = [len(blocks) for blocks in shards.values()]

@@ -11,13 +11,13 @@ from grouplearn.schedule.mop.hopping import Hopping, Route, Routed
 from grouplearn.schedule.mop.open_shop import Visit, planned
 from grouplearn.schedule.mop.planned_hops import PlannedHops
 from grouplearn.schedule.mop.random_hops import RandomHops
-from grouplearn.schedule.sharded.assignment import Assignment, MakeCourse
+from grouplearn.schedule.sharded.assignment import Assignment, MakeProgress
 from grouplearn.schedule.sharded.gap import place
 from grouplearn.schedule.sharded.partition import Partition
 from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.sharded_operator import ShardedOperator
 from grouplearn.schedule.sharded.step_queues import StepQueues
-from grouplearn.schedule.sharded.unit_progress import Sequential, UnitProgress
+from grouplearn.schedule.sharded.unit_progress import Sequential, SingleState
 from grouplearn.schedule.task_parallel import GroupTask, tasks_by_group
 from grouplearn.schedule.visiting import visits
 from grouplearn.schedule.workload import Workload
@@ -50,9 +50,9 @@ class Mop(ShardedOperator):
         whole = [[tasks[item] for item, _ in placed if item not in shards] for placed in placement.workers]
         split = [unit for group in shards for unit in tasks[group].units]
         repeats = workload.hops.recorded is not None
-        course, lines = _repeated(workload) if repeats else _scheduled(split, shards, workload)
-        jobs = Assignment(whole, split, shards, course, steal=True, replicas=workload.hops.replicas)
-        super().__init__(workload, jobs, lines(jobs.groups_at))
+        progress, queues = _repeated(workload) if repeats else _scheduled(split, shards, workload)
+        assignment = Assignment(whole, split, shards, progress, steal=True, replicas=workload.hops.replicas)
+        super().__init__(workload, assignment, queues(assignment.groups_at))
 
 
 def hopping_shards(units: Iterable[Unit], workload: Workload) -> Shards:
@@ -71,16 +71,16 @@ def _hopped_before(placement: Partition, tasks: Mapping[int, GroupTask], workloa
     }
 
 
-MakeLines = Callable[[Mapping[int, Sequence[int]]], StepQueues]
+MakeQueues = Callable[[Mapping[int, Sequence[int]]], StepQueues]
 
 
-def _scheduled(split: Sequence[Unit], shards: Shards, workload: Workload) -> tuple[MakeCourse, MakeLines]:
-    """Return the courses and lines of units whose visits the scheduler picks."""
+def _scheduled(split: Sequence[Unit], shards: Shards, workload: Workload) -> tuple[MakeProgress, MakeQueues]:
+    """Return the progress and queues of units whose visits the scheduler picks."""
     hops = workload.hops
     plan = None if hops.scheduler == "randomized" else planned(hops.scheduler, _seconds(split, shards, workload))
     routes = {} if plan is None else _routes(plan, split, shards)
 
-    def course(unit: Unit, places: Mapping[int, Blocks], products: Products) -> UnitProgress:
+    def progress(unit: Unit, places: Mapping[int, Blocks], products: Products) -> SingleState:
         every, evaluate = workload.epochs, workload.evaluate_epochs
         if any(each < 0 for each in places):  # a whole group on its worker
             return Sequential(unit, places, every, products, evaluate)
@@ -89,16 +89,16 @@ def _scheduled(split: Sequence[Unit], shards: Shards, workload: Workload) -> tup
         return Routed(unit, places, every, products, lambda _epoch: routes[unit.id], evaluate)
 
     if plan is None:
-        return course, lambda groups_at: RandomHops(groups_at, hops.seed)
+        return progress, lambda groups_at: RandomHops(groups_at, hops.seed)
     visits_in_order = plan
-    return course, lambda _groups_at: PlannedHops(visits_in_order)
+    return progress, lambda _groups_at: PlannedHops(visits_in_order)
 
 
-def _repeated(workload: Workload) -> tuple[MakeCourse, MakeLines]:
-    """Return the courses and lines of units that repeat the visits of an earlier run, wherever the rows are now."""
+def _repeated(workload: Workload) -> tuple[MakeProgress, MakeQueues]:
+    """Return the progress and queues of units that repeat the visits of an earlier run, wherever the rows are now."""
     recorded = workload.hops.recorded or {}
 
-    def course(unit: Unit, places: Mapping[int, Blocks], products: Products) -> UnitProgress:
+    def progress(unit: Unit, places: Mapping[int, Blocks], products: Products) -> SingleState:
         @functools.cache
         def route(epoch: int) -> Route:
             runs = recorded.get(unit.id, {}).get(epoch)
@@ -106,7 +106,7 @@ def _repeated(workload: Workload) -> tuple[MakeCourse, MakeLines]:
 
         return Routed(unit, places, workload.epochs, products, route, workload.evaluate_epochs)
 
-    return course, lambda _groups_at: StepQueues()
+    return progress, lambda _groups_at: StepQueues()
 
 
 def _cut(runs: Sequence[Blocks], places: Mapping[int, Blocks]) -> Route:

@@ -1,4 +1,4 @@
-"""The course of a unit that hops: every shard once in an epoch, in an order that the scheduler picks or a log tells."""
+"""The progress of a unit that hops: every shard once in an epoch, in an order that the scheduler picks or a log tells."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Hopping(Sequential):
         return self._shards[place]
 
     def started(self, ready: Ready, step: Step) -> None:
-        """A task that this course returned begins as ``step``."""
+        """A task that was returned here begins as ``step``."""
         if step.kind == "train":
             require(ready.place in self.left, f"unit {self.unit.id} visits the shard of place {ready.place} twice")
         super().started(ready, step)

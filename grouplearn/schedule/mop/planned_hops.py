@@ -33,7 +33,7 @@ class PlannedHops(StepQueues):
 
     def push(self, ready: Ready) -> Iterable[int]:
         """Let something wait; return the places whose workers may want it."""
-        unit = ready.course.unit.id
+        unit = ready.progress.unit.id
         if ready.kind != "train" or (unit, ready.place) not in self._position:
             return super().push(ready)
         if self._epoch[unit, ready.place] != ready.epoch:
@@ -80,7 +80,7 @@ class PlannedHops(StepQueues):
 
     def _back(self, ready: Ready) -> Collection[int]:
         """The unit goes on from an older state, or was lost on its way: what it has to do again is expected again."""
-        unit, epoch = ready.course.unit.id, ready.epoch
+        unit, epoch = ready.progress.unit.id, ready.epoch
         self._trains[unit] = ready
         now = self._position[unit, ready.place]
         for place in self._places[unit]:

@@ -31,8 +31,8 @@ class _Bag:
         return self._ready[number]
 
     def add(self, ready: Ready) -> None:
-        self.remove(ready.course.unit.id)
-        self._at[ready.course.unit.id] = len(self._ready)
+        self.remove(ready.progress.unit.id)
+        self._at[ready.progress.unit.id] = len(self._ready)
         self._ready.append(ready)
 
     def remove(self, unit: int) -> None:
@@ -42,7 +42,7 @@ class _Bag:
         last = self._ready.pop()
         if number < len(self._ready):
             self._ready[number] = last
-            self._at[last.course.unit.id] = number
+            self._at[last.progress.unit.id] = number
 
 
 class RandomHops(StepQueues):
@@ -64,7 +64,7 @@ class RandomHops(StepQueues):
         """Let something wait; return the places whose workers may want it."""
         if not ready.anywhere:
             return super().push(ready)
-        unit = ready.course.unit
+        unit = ready.progress.unit
         self._bags.setdefault(unit.group, _Bag()).add(ready)
         self._group_of[unit.id] = unit.group
         # One worker is enough: what it takes, others cannot have.
@@ -119,13 +119,13 @@ class RandomHops(StepQueues):
         return self._begin(*self._chance.choice(every)) if every else None
 
     def _begin(self, ready: Ready, place: int) -> Ready:
-        unit = ready.course.unit
+        unit = ready.progress.unit
         self._bags[unit.group].remove(unit.id)
-        return ready.at(place, cast(Hopping, ready.course).shard(place))
+        return ready.at(place, cast(Hopping, ready.progress).shard(place))
 
 
 def _left(ready: Ready) -> set[int]:
-    return cast(Hopping, ready.course).left
+    return cast(Hopping, ready.progress).left
 
 
 def _eligible(ready: Ready, place: int, may_begin: MayBegin) -> bool:

@@ -12,11 +12,11 @@ from grouplearn.schedule.messages import Blocks, Part, Unit
 from grouplearn.schedule.rounds import stages
 from grouplearn.schedule.rounds.rounds import Rounds
 from grouplearn.schedule.rounds.stages import Shares, Stage
-from grouplearn.schedule.sharded.assignment import Assignment, MakeCourse
+from grouplearn.schedule.sharded.assignment import Assignment, MakeProgress
 from grouplearn.schedule.sharded.partition import GroupRows, blocks_of, cut_evenly, largest_first, rows_in
 from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.sharded_operator import ShardedOperator
-from grouplearn.schedule.sharded.unit_progress import Course, Sequential
+from grouplearn.schedule.sharded.unit_progress import Sequential, UnitProgress
 from grouplearn.schedule.task_parallel import GroupTask, tasks_by_group
 from grouplearn.schedule.workload import Workload
 
@@ -48,7 +48,9 @@ class Averaging(ShardedOperator):
         placed = {group: _placed(cut) for group, cut in shares.items()}
         whole = _whole({group: task for group, task in tasks.items() if group not in shares}, workload)
         # Everybody waits for the last in every round: not even a small group's training may come between.
-        jobs = Assignment(whole, split, placed, _courses(shares, workload, self._split), steal=True, by_epochs_from=1)
+        jobs = Assignment(
+            whole, split, placed, _progress_of_split(shares, workload, self._split), steal=True, by_epochs_from=1
+        )
         super().__init__(workload, jobs)
 
     @staticmethod
@@ -57,15 +59,15 @@ class Averaging(ShardedOperator):
         return replace(workload.averages, staleness=0)
 
     @staticmethod
-    def _split(unit: Unit, shares: Shares, workload: Workload, products: Products) -> Course:
-        """Return the course of a unit whose rows are cut."""
+    def _split(unit: Unit, shares: Shares, workload: Workload, products: Products) -> UnitProgress:
+        """Return the progress of a unit whose rows are cut."""
         rounds = rounds_of_epoch(shares.blocks, unit, workload)
         make_round = partial(_round, shares, workload, unit, rounds)
         return Rounds(unit, shares, workload.epochs, products, make_round, rounds)
 
 
-#: Makes the course of a unit whose rows are cut.
-SplitCourse = Callable[[Unit, Shares, Workload, Products], Course]
+#: Makes the progress of a unit whose rows are cut.
+SplitProgress = Callable[[Unit, Shares, Workload, Products], UnitProgress]
 
 
 def _shares(task: GroupTask, workload: Workload, turn: int) -> Shares | None:
@@ -98,13 +100,13 @@ def _whole(tasks: Mapping[int, GroupTask], workload: Workload) -> list[list[Grou
     return [[tasks[item] for item, _ in mine] for mine in placed.workers]
 
 
-def _courses(shares: Mapping[int, Shares], workload: Workload, split: SplitCourse) -> MakeCourse:
-    def course(unit: Unit, places: Mapping[int, Blocks], products: Products) -> Course:
+def _progress_of_split(shares: Mapping[int, Shares], workload: Workload, split: SplitProgress) -> MakeProgress:
+    def progress(unit: Unit, places: Mapping[int, Blocks], products: Products) -> UnitProgress:
         if any(place < 0 for place in places):  # a whole group on its worker
             return Sequential(unit, places, workload.epochs, products, workload.evaluate_epochs)
         return split(unit, shares[unit.group], workload, products)
 
-    return course
+    return progress
 
 
 def partitions_of(unit: Unit, workload: Workload) -> tuple[Blocks, ...]:

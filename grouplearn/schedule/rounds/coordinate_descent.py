@@ -13,7 +13,7 @@ from grouplearn.schedule.sharded.gap import place
 from grouplearn.schedule.sharded.partition import blocks_of
 from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.sharded_operator import ShardedOperator
-from grouplearn.schedule.sharded.unit_progress import Course
+from grouplearn.schedule.sharded.unit_progress import UnitProgress
 from grouplearn.schedule.task_parallel import tasks_by_group
 from grouplearn.schedule.workload import Workload
 
@@ -43,10 +43,10 @@ class CoordinateDescent(ShardedOperator):
                 whole[next(iter(own))].append(tasks[group])
         split = [unit for group in shards for unit in tasks[group].units]
 
-        def course(unit: Unit, places: Mapping[int, Blocks], products: Products) -> Course:
+        def progress(unit: Unit, places: Mapping[int, Blocks], products: Products) -> UnitProgress:
             return Descent(unit, Shares(tuple(places), tuple(places.values())), workload, products)
 
-        super().__init__(workload, Assignment(whole, split, shards, course, steal=True))
+        super().__init__(workload, Assignment(whole, split, shards, progress, steal=True))
 
 
 def _between_cells(shards: Mapping[int, Blocks], n_blocks: int) -> dict[int, Blocks]:

@@ -1,4 +1,4 @@
-"""The course of a unit whose learner goes by rounds: many in an epoch, of which each changes a part of the model only."""
+"""The progress of a unit whose learner goes by rounds: many in an epoch, of which each changes a part of the model only."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from grouplearn.schedule.rounds.averaging import Averaging, rounds_of_epoch
 from grouplearn.schedule.rounds.pushes import Pushing
 from grouplearn.schedule.rounds.stages import Shares
 from grouplearn.schedule.sharded.products import Products
-from grouplearn.schedule.sharded.unit_progress import Course
+from grouplearn.schedule.sharded.unit_progress import UnitProgress
 from grouplearn.schedule.workload import Workload
 
 
@@ -29,7 +29,7 @@ class ParameterServer(Averaging):
         return Averages(own.partitions, batches=own.batches, staleness=staleness)
 
     @staticmethod
-    def _split(unit: Unit, shares: Shares, workload: Workload, products: Products) -> Course:
+    def _split(unit: Unit, shares: Shares, workload: Workload, products: Products) -> UnitProgress:
         if not workload.averages.staleness:
             return Averaging._split(unit, shares, workload, products)
         return Pushing(unit, shares, workload, products, rounds_of_epoch(shares.blocks, unit, workload))

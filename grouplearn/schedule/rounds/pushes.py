@@ -1,4 +1,4 @@
-"""The course of a unit whose partitions push what they change without waiting for each other (Ho et al. 2013, SSP)."""
+"""The progress of a unit whose partitions push what they change without waiting for each other (Ho et al. 2013, SSP)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from grouplearn.schedule.messages import Part, Push, Step, Unit
 from grouplearn.schedule.rounds import stages
 from grouplearn.schedule.rounds.stages import RoundTask, Shares, Stage
 from grouplearn.schedule.sharded.products import Products
-from grouplearn.schedule.sharded.unit_progress import Course, Ready
+from grouplearn.schedule.sharded.unit_progress import Ready, UnitProgress
 from grouplearn.schedule.workload import Workload
 
 #: A model is cut into so many parts at most: a push of one partition alone costs a message for each.
@@ -26,7 +26,7 @@ class _Worked:
     step: int
 
 
-class Pushing(Course):
+class Pushing(UnitProgress):
     """Partitions pull the model, work, and push what they changed of it; none is ``staleness`` clocks ahead of the slowest.
 
     A clock is a partition's pass, or some batches of it. It begins with all pushes that have been applied, among them the
@@ -40,7 +40,7 @@ class Pushing(Course):
     """
 
     def __init__(self, unit: Unit, shares: Shares, workload: Workload, products: Products, rounds: int) -> None:
-        self.unit, self.turn, self.over = unit, 0, False
+        self.unit, self.generation, self.over = unit, 0, False
         self._shares, self._products, self._staleness = shares, products, workload.averages.staleness
         self._rounds, self._clocks = rounds, workload.epochs * rounds
         self._parts = min(len(shares), MOST_PARTS)
@@ -86,7 +86,7 @@ class Pushing(Course):
         return tuple(self._order) if ready.kind == "finish" else ()
 
     def started(self, ready: Ready, step: Step) -> None:
-        """A task that this course returned begins as ``step``."""
+        """A task that was returned here begins as ``step``."""
         require(not ready.void and not self.over, f"step {step.id} of unit {self.unit.id} comes too late")
         if ready.kind == "work":
             ahead = self._clock[ready.number] - min(self._clock)
@@ -131,7 +131,7 @@ class Pushing(Course):
 
     def lost(self, lost_step: int | None) -> list[Ready]:
         """A worker is gone, and with it its products and ``lost_step`` of this unit; return all that may begin."""
-        self.turn += 1
+        self.generation += 1
         for stage in self._every_stage:
             number = stage.running.pop(lost_step, None) if lost_step is not None else None
             if number is not None:
@@ -288,7 +288,7 @@ class Pushing(Course):
 
     def _leave_pushes(self) -> None:
         """Nothing more is pushed, whoever works still."""
-        self.turn += 1
+        self.generation += 1
         self._leave_apply()
         for each in self._waiting:
             self._products.drop(each.step)

@@ -1,4 +1,4 @@
-"""The course of a unit that goes by rounds: work on every partition, reduce each part of the model, all take all parts."""
+"""The progress of a unit that goes by rounds: work on every partition, reduce each part of the model, all take all parts."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from grouplearn.schedule.messages import Step, Unit
 from grouplearn.schedule.rounds import stages
 from grouplearn.schedule.rounds.stages import RoundTask, Shares, Stage
 from grouplearn.schedule.sharded.products import Products
-from grouplearn.schedule.sharded.unit_progress import Course, Ready
+from grouplearn.schedule.sharded.unit_progress import Ready, UnitProgress
 
 #: Stages whose tasks take the model with which the round began.
 _FROM_THE_MODEL = ("work", "evaluate")
 
 
-class Rounds(Course):
+class Rounds(UnitProgress):
     """Bulk synchronous rounds of stages; a stage begins when the one before is complete.
 
     The model is what the last stage of a round made: parts, together with what an update noted where every epoch is judged.
@@ -35,7 +35,7 @@ class Rounds(Course):
         make_round: Callable[[int], list[Stage]],
         rounds: int = 1,
     ) -> None:
-        self.unit, self.turn, self.over = unit, 0, False
+        self.unit, self.generation, self.over = unit, 0, False
         self._shares, self._products, self._make_round = shares, products, make_round
         self._epochs, self._rounds = epochs, rounds
         self._judged = any(stage.kind == "update" for stage in make_round(rounds - 1))
@@ -65,7 +65,7 @@ class Rounds(Course):
         return (self._model[min(ready.number, len(self._model) - 1)],) if from_before else ()
 
     def started(self, ready: Ready, step: Step) -> None:
-        """A task that this course returned begins as ``step``."""
+        """A task that was returned here begins as ``step``."""
         require(not ready.void and not self.over, f"step {step.id} of unit {self.unit.id} comes too late")
         require(ready.stage == self._at, f"step {step.id} of unit {self.unit.id} begins before its barrier")
         stage = self._stages[ready.stage]
@@ -94,7 +94,7 @@ class Rounds(Course):
             number = stage.running.pop(lost_step, None) if lost_step is not None else None
             if number is not None:
                 stage.todo[number] = None
-        self.turn += 1
+        self.generation += 1
         self._inputs.clear()
         self._stages[-1].want(range(len(self._stages[-1].tasks)))
         for at in range(len(self._stages) - 1, 0, -1):
@@ -107,7 +107,7 @@ class Rounds(Course):
     def end(self) -> None:
         """The unit is done or has failed: nothing of it is needed any more."""
         self.over = True
-        self.turn += 1
+        self.generation += 1
         self._drop_all()
 
     def _enter(self, stretch: list[Stage]) -> list[Ready]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from grouplearn.schedule.averages import Averages, Reduction
 from grouplearn.schedule.messages import EPOCH, Blocks, Part, StepKind
-from grouplearn.schedule.sharded.unit_progress import Course, Ready
+from grouplearn.schedule.sharded.unit_progress import Ready, UnitProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,11 @@ class RoundTask:
     stretch: Part = EPOCH
     from_before: bool = False
 
-    def ready(self, course: Course, epoch: int, number: int, stage: int = 0) -> Ready:
-        """Return the step of an epoch, ready to begin, as what ``course`` knows by its ``stage`` and its ``number`` there."""
+    def ready(self, progress: UnitProgress, epoch: int, number: int, stage: int = 0) -> Ready:
+        """Return the step of an epoch, ready to begin, as what ``progress`` knows by its ``stage`` and its ``number`` there."""
         return Ready(
-            course,
-            course.turn,
+            progress,
+            progress.generation,
             self.place,
             self.kind,
             epoch,

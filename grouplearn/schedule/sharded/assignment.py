@@ -8,18 +8,18 @@ from dataclasses import dataclass
 
 from grouplearn.schedule.messages import Blocks, StepKind, Unit
 from grouplearn.schedule.sharded.products import Products
-from grouplearn.schedule.sharded.unit_progress import Course
+from grouplearn.schedule.sharded.unit_progress import UnitProgress
 from grouplearn.schedule.task_parallel import GroupTask
 from grouplearn.schedule.workload import Workload
 
-MakeCourse = Callable[[Unit, Mapping[int, Blocks], Products], Course]
+MakeProgress = Callable[[Unit, Mapping[int, Blocks], Products], UnitProgress]
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """What there is to do: tasks that stay whole, by place; units of split groups, in order; where these groups' shards are.
 
-    ``course`` makes the course of a split unit; without it, a split unit is one step of kind ``gang`` on all the group's
+    ``progress`` makes that of a split unit; without it, a split unit is one step of kind ``gang`` on all the group's
     workers at the same time. ``one_by_one``: a task or unit begins when the one before is over, in the order of groups.
     ``replicas``: see Placement. Whole units of ``by_epochs_from`` blocks go an epoch at a time where others would wait for them.
     """
@@ -27,7 +27,7 @@ class Assignment:
     whole: Sequence[Sequence[GroupTask]]
     split: Sequence[Unit]
     shards: Mapping[int, Mapping[int, Blocks]]
-    course: MakeCourse | None = None
+    progress: MakeProgress | None = None
     gang: StepKind = "boost"
     steal: bool = False
     isolate_groups: bool = False

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from grouplearn.schedule.messages import Blocks, StepKind, Unit
 from grouplearn.schedule.sharded.assignment import Assignment
-from grouplearn.schedule.sharded.gap import make_course
+from grouplearn.schedule.sharded.gap import make_progress
 from grouplearn.schedule.sharded.partition import blocks_of, cut_evenly
 from grouplearn.schedule.sharded.sharded_operator import ShardedOperator
 from grouplearn.schedule.task_parallel import GroupTask, tasks_by_group
@@ -37,6 +37,6 @@ class DataParallel(ShardedOperator):
             else:
                 shards[group] = dict(enumerate(cuts))
         split = [unit for group in shards for unit in tasks[group].units]
-        course = make_course(workload, eager=True) if workload.access == "algebraic" else None
+        progress = make_progress(workload, eager=True) if workload.access == "algebraic" else None
         gang: StepKind = "descend" if workload.access == "sequential" else "boost"
-        super().__init__(workload, Assignment([whole], split, shards, course, gang, one_by_one=True))
+        super().__init__(workload, Assignment([whole], split, shards, progress, gang, one_by_one=True))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from grouplearn.schedule.messages import Unit
+from grouplearn.schedule.messages import Blocks, Unit
+from grouplearn.schedule.sharded.placement import Placement
 
 
 @dataclass
@@ -25,19 +26,24 @@ class ScheduledGang:
         """Whether it is the next gang of every member, so that those who are free wait for the others."""
         return self.first_of == len(self.members)
 
+    @property
+    def complete(self) -> bool:
+        """Whether all members are there and it has not begun."""
+        return not self.begun and self.arrived == set(self.members)
 
-class Gangs:
+
+class GangQueues:
     """Gangs stand in one order, the same in every worker's line, so the first of all can always begin (no deadlock).
 
     A worker waits for its next gang only when that is the next one of all members; else it may do something else meanwhile.
     """
 
     def __init__(self) -> None:
-        self._lines: dict[int, deque[ScheduledGang]] = {}
+        self._queues: dict[int, deque[ScheduledGang]] = {}
 
     def arrange(self, gangs: Iterable[ScheduledGang]) -> None:
         """Line up gangs, those that have begun first, then in the order given."""
-        self._lines = {}
+        self._queues = {}
         for gang in sorted(gangs, key=lambda gang: not gang.begun):
             gang.first_of = 0
             gang.arrived.clear()
@@ -46,13 +52,13 @@ class Gangs:
     def append(self, gang: ScheduledGang) -> None:
         """Put a gang last in the line of every member."""
         for worker in gang.members:
-            line = self._lines.setdefault(worker, deque())
+            line = self._queues.setdefault(worker, deque())
             line.append(gang)
             gang.first_of += line[0] is gang
 
     def arrive(self, worker: int) -> ScheduledGang | None:
         """A worker is free: return the gang that it waits for or that can begin now, if there is one."""
-        line = self._lines.get(worker)
+        line = self._queues.get(worker)
         if not line or not (line[0].armed or line[0].begun):
             return None
         line[0].arrived.add(worker)
@@ -62,7 +68,7 @@ class Gangs:
         """A gang is over; return the workers for whom that changes what they do next."""
         awake = set(gang.members)
         for worker in gang.members:
-            line = self._lines.get(worker)
+            line = self._queues.get(worker)
             if not line or line[0] is not gang:
                 continue
             line.popleft()
@@ -71,3 +77,66 @@ class Gangs:
                 if line[0].armed:
                     awake.update(line[0].members)
         return tuple(sorted(awake))
+
+
+class GangUnits:
+    """Split units that all holders of their group's ``shards`` train at the same time, until each member has done its part."""
+
+    def __init__(self, placement: Placement, shards: Mapping[int, Mapping[int, Blocks]]) -> None:
+        self._placement, self._shards = placement, shards
+        self._queues = GangQueues()
+        self._of_unit: dict[int, ScheduledGang] = {}
+
+    def add(self, unit: Unit) -> tuple[int, ...]:
+        """Let a unit wait for its members; return them."""
+        gang = self._of_unit[unit.id] = ScheduledGang(unit, self._members(unit))
+        if self._placement.complete:
+            self._queues.append(gang)
+        return gang.members
+
+    def regroup(self) -> bool:
+        """Workers have changed: say anew who is in which gang that has not begun; return whether all workers are there."""
+        if not self._placement.complete:
+            return False
+        for number, gang in self._of_unit.items():
+            if not gang.begun:
+                self._of_unit[number] = ScheduledGang(gang.unit, self._members(gang.unit))
+        self._queues.arrange(self._of_unit.values())
+        return True
+
+    def arrive(self, worker: int) -> ScheduledGang | None:
+        """A worker is free: return the gang that it waits for, or that can begin now."""
+        return self._queues.arrive(worker) if self._of_unit else None
+
+    @property
+    def hold_back(self) -> bool:
+        """Whether nobody begins a whole unit: there are gangs, and some of their members are yet to come."""
+        return bool(self._of_unit) and not self._placement.complete
+
+    def is_current(self, gang: ScheduledGang) -> bool:
+        """Whether no member of the gang was lost, with which its unit begins again."""
+        return self._of_unit.get(gang.unit.id) is gang
+
+    def done(self, gang: ScheduledGang, worker: int) -> tuple[int, ...]:
+        """A member has done its part; return the workers for whom the gang's end changes what they do next."""
+        gang.working.discard(worker)
+        if gang.working:
+            return ()
+        del self._of_unit[gang.unit.id]
+        return self._queues.leave(gang)
+
+    def lose(self, worker: int, open_units: Collection[int]) -> None:
+        """Gangs in which the lost worker had not done its part begin again, unless their result is there."""
+        for number, gang in list(self._of_unit.items()):
+            if worker not in gang.working:
+                continue
+            gang.working.discard(worker)
+            if number in open_units:
+                self._of_unit[number] = ScheduledGang(gang.unit, ())
+            elif not gang.working:
+                del self._of_unit[number]
+
+    def _members(self, unit: Unit) -> tuple[int, ...]:
+        """Return the workers that hold the group's places, each once, in the order of their blocks."""
+        holders = (self._placement.holder(place) for place in self._shards[unit.group])
+        return tuple(dict.fromkeys(holder for holder in holders if holder is not None))

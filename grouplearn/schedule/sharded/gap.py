@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from grouplearn.schedule.messages import Blocks, Unit
-from grouplearn.schedule.sharded.assignment import Assignment, MakeCourse
+from grouplearn.schedule.sharded.assignment import Assignment, MakeProgress
 from grouplearn.schedule.sharded.partition import (
     GroupRows,
     Partition,
@@ -17,7 +17,7 @@ from grouplearn.schedule.sharded.partition import (
 )
 from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.sharded_operator import ShardedOperator
-from grouplearn.schedule.sharded.unit_progress import Algebraic, Sequential, UnitProgress
+from grouplearn.schedule.sharded.unit_progress import Algebraic, Sequential, SingleState
 from grouplearn.schedule.task_parallel import GroupTask, tasks_by_group
 from grouplearn.schedule.workload import Workload
 
@@ -39,9 +39,9 @@ class Gap(ShardedOperator):
         shards = placement.shards()
         whole = [[tasks[item] for item, blocks in placed if blocks is None] for placed in placement.workers]
         split = [unit for group in shards for unit in tasks[group].units]
-        course = None if workload.access == "sampling" else make_course(workload)
+        progress = None if workload.access == "sampling" else make_progress(workload)
         isolated = workload.access == "sequential" and workload.group_isolation
-        super().__init__(workload, Assignment(whole, split, shards, course, "boost", steal, isolated))
+        super().__init__(workload, Assignment(whole, split, shards, progress, "boost", steal, isolated))
 
 
 def place(units: Iterable[Unit], workload: Workload) -> Partition:
@@ -87,12 +87,12 @@ def _makespan(placement: Partition, tasks: Mapping[int, GroupTask], workload: Wo
     return max(map(busy, placement.workers))
 
 
-def make_course(workload: Workload, eager: bool = False) -> MakeCourse:
-    """Return what makes the course of a split unit by the workload's access pattern."""
+def make_progress(workload: Workload, eager: bool = False) -> MakeProgress:
+    """Return what makes the progress of a split unit by the workload's access pattern."""
 
-    def course(unit: Unit, shards: Mapping[int, Blocks], products: Products) -> UnitProgress:
+    def progress(unit: Unit, shards: Mapping[int, Blocks], products: Products) -> SingleState:
         if workload.access == "sequential":
             return Sequential(unit, shards, workload.epochs, products, workload.evaluate_epochs)
         return Algebraic(unit, shards, workload.epochs, products, eager)
 
-    return course
+    return progress

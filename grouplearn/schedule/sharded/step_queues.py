@@ -14,11 +14,11 @@ class StepQueues:
     """A line at every place, first come first served; what others wait for stands in front."""
 
     def __init__(self) -> None:
-        self._lines: defaultdict[int, deque[Ready]] = defaultdict(deque)
+        self._queues: defaultdict[int, deque[Ready]] = defaultdict(deque)
 
     def push(self, ready: Ready) -> Iterable[int]:
         """Let something wait; return the places whose workers may want it."""
-        line = self._lines[ready.place]
+        line = self._queues[ready.place]
         if ready.urgent:
             line.appendleft(ready)
         else:
@@ -32,14 +32,14 @@ class StepQueues:
 
     def waiting(self, places: Iterable[int]) -> Collection[int]:
         """Return those of ``places`` whose workers may have waited for a step to end."""
-        return [place for place in places if self._lines[place]]
+        return [place for place in places if self._queues[place]]
 
     def leave(self, worker: int) -> None:
         """The worker does something else, or is lost: it waits for nothing here."""
 
     def forget(self, place: int) -> None:
         """Nobody will ever ask for what waits at ``place``."""
-        self._lines.pop(place, None)
+        self._queues.pop(place, None)
 
     def close(self, unit: int) -> Collection[int]:
         """The unit is over; return the places whose workers may have waited for that."""
@@ -47,7 +47,7 @@ class StepQueues:
         return ()
 
     def _first(self, place: int, may_begin: MayBegin) -> Ready | None:
-        line = self._lines[place]
+        line = self._queues[place]
         while line and line[0].void:
             line.popleft()
         for number, ready in enumerate(line):

@@ -1,4 +1,4 @@
-"""The course of a unit whose group is split: which steps come next, from the first state to the unit's result."""
+"""The progress of a unit whose group is split: which steps come next, from the first state to the unit's result."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from grouplearn.schedule.visiting import visits
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A step that may begin at a place; void once its course has taken another turn.
+    """A step that may begin at a place; void once the unit's progress is of a later ``generation``.
 
     ``urgent``: others wait for what it makes. ``alone``: no other step of the unit may run beside it. ``partition``, ``piece``,
-    ``pieces``, ``stretch`` and ``round`` are those of its step; courses of rounds know it by its ``stage`` and its ``number``.
+    ``pieces``, ``stretch`` and ``round`` are those of its step; progress by rounds knows it by its ``stage`` and its ``number``.
     """
 
-    course: Course
-    turn: int
+    progress: UnitProgress
+    generation: int
     place: int
     kind: StepKind
     epoch: int
@@ -39,12 +39,12 @@ class Ready:
 
     @property
     def void(self) -> bool:
-        """Whether the course has taken another turn since."""
-        return self.turn != self.course.turn
+        """Whether the unit has gone on another way since, as after the loss of a worker."""
+        return self.generation != self.progress.generation
 
     @property
     def anywhere(self) -> bool:
-        """Whether it may begin at any place that its course has left to visit."""
+        """Whether it may begin at any place that its progress has left to visit."""
         return self.kind == "train" and self.blocks is None
 
     def at(self, place: int, blocks: Blocks) -> Ready:
@@ -66,11 +66,11 @@ class _State:
     over: bool = False
 
 
-class Course(ABC):
-    """Events of one unit in, tasks that may begin out; a task of an earlier ``turn`` than now is not to begin any more."""
+class UnitProgress(ABC):
+    """Events of one unit in, tasks that may begin out; a task of an earlier ``generation`` than now is not to begin any more."""
 
     unit: Unit
-    turn: int
+    generation: int
     over: bool
 
     @abstractmethod
@@ -91,7 +91,7 @@ class Course(ABC):
 
     @abstractmethod
     def started(self, ready: Ready, step: Step) -> None:
-        """A task that this course returned begins as ``step``."""
+        """A task that was returned here begins as ``step``."""
 
     @abstractmethod
     def expects(self, step: int) -> bool:
@@ -110,8 +110,8 @@ class Course(ABC):
         """The unit is done or has failed: nothing of it is needed any more."""
 
 
-class UnitProgress(Course):
-    """The course of a unit that has one state at a time.
+class SingleState(UnitProgress):
+    """The progress of a unit that has one state at a time.
 
     The newest state is kept, and with it the last one that another worker made: when a worker is lost with the newest
     state, training goes on from there, or from the start. A step that has begun has what it takes.
@@ -119,7 +119,7 @@ class UnitProgress(Course):
 
     def __init__(self, unit: Unit, shards: Mapping[int, Blocks], epochs: int, products: Products) -> None:
         require(len(shards) > 0, f"the group of unit {unit.id} is on no worker")
-        self.unit, self.turn, self.over = unit, 0, False
+        self.unit, self.generation, self.over = unit, 0, False
         self._shards, self._epochs, self._products = shards, epochs, products
         self._state: _State | None = None
         self._older: _State | None = None
@@ -145,7 +145,7 @@ class UnitProgress(Course):
         return (self._state.step, *(self._pass.unmerged if self._pass.complete else self._pass.offered()))
 
     def started(self, ready: Ready, step: Step) -> None:
-        """A task that this course returned begins as ``step``."""
+        """A task that was returned here begins as ``step``."""
         require(not ready.void and not self.over, f"step {step.id} of unit {self.unit.id} comes too late")
         require(self._single is None, f"a step of unit {self.unit.id} runs that nothing may run beside")
         if self._pass is not None and not self._pass.complete:
@@ -178,7 +178,7 @@ class UnitProgress(Course):
         if self._single is not None and self._single[0] != lost_step:
             return []  # it runs on, with all it needs
         self._single = None
-        self.turn += 1
+        self.generation += 1
         if self._state is None:
             return self.begin()
         if self._state.step not in self._products:
@@ -193,7 +193,7 @@ class UnitProgress(Course):
     def end(self) -> None:
         """The unit is done or has failed: nothing of it is needed any more."""
         self.over = True
-        self.turn += 1
+        self.generation += 1
         self._leave_pass()
         for state in (self._state, self._older):
             if state is not None:
@@ -230,7 +230,7 @@ class UnitProgress(Course):
     def _ready(
         self, place: int, kind: StepKind, epoch: int, blocks: Blocks | None = None, urgent: bool = False
     ) -> Ready:
-        return Ready(self, self.turn, place, kind, epoch, blocks, urgent, kind == "train")
+        return Ready(self, self.generation, place, kind, epoch, blocks, urgent, kind == "train")
 
     @property
     def _now(self) -> _State:
@@ -257,7 +257,7 @@ class UnitProgress(Course):
         """Return the kind of the steps of the pass that the newest state is in."""
 
 
-class Algebraic(UnitProgress):
+class Algebraic(SingleState):
     """Sums over all shards, then one step of the solver, once per epoch; any number of workers at the same time.
 
     ``eager``: every worker's sums are merged at once at the end of the epoch, as data-parallel systems do, instead of on
@@ -281,7 +281,7 @@ class Algebraic(UnitProgress):
         return "evaluate" if self._now.over else "accumulate"
 
 
-class Sequential(UnitProgress):
+class Sequential(SingleState):
     """One shard after the other, in the order of their blocks; one worker at a time, to which the state hops.
 
     ``evaluate_epochs``: every epoch ends with the metrics' sums of all shards and an ``update``, which notes them in the

@@ -1,0 +1,93 @@
+"""What runs on each worker now, and what may not run at the same time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from grouplearn.schedule.invariants import BrokenSchedule, require
+from grouplearn.schedule.messages import Step, Unit
+from grouplearn.schedule.sharded.gangs import ScheduledGang
+from grouplearn.schedule.sharded.unit_progress import Ready
+
+
+@dataclass(frozen=True, slots=True)
+class RunningStep:
+    """A step that runs, and what it is of: the ``ready`` step of a unit's progress, or a ``gang``."""
+
+    step: Step
+    ready: Ready | None = None
+    gang: ScheduledGang | None = None
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether a unit's progress still waits for what it makes; a gang's step is always wanted."""
+        return self.ready is None or self.ready.progress.expects(self.step.id)
+
+
+class Running:
+    """At each worker a whole unit or a step, one thing at a time; a pack trains at one worker at a time."""
+
+    def __init__(self) -> None:
+        self._at: dict[int, RunningStep | Unit] = {}
+        self._of_group: Counter[int] = Counter()
+        self._of_unit: Counter[int] = Counter()
+
+    def __contains__(self, worker: int) -> bool:
+        return worker in self._at
+
+    def __bool__(self) -> bool:
+        return bool(self._at)
+
+    def steps_of_group(self, group: int) -> int:
+        """Return how many steps of the group's units run."""
+        return self._of_group[group]
+
+    def steps_of(self, unit: Unit) -> int:
+        """Return how many steps of a unit run."""
+        return self._of_unit[unit.id]
+
+    def begin_unit(self, worker: int, unit: Unit) -> None:
+        """A free worker runs a whole unit."""
+        self._refuse_busy(worker)
+        self._at[worker] = unit
+
+    def begin_step(self, worker: int, running: RunningStep) -> None:
+        """A free worker runs a step."""
+        unit = running.step.unit
+        self._refuse_busy(worker)
+        isolated = running.step.kind != "train" or not self._of_unit[unit.id]
+        require(isolated, f"unit {unit.id} is to train in two places at a time")
+        self._at[worker] = running
+        self._of_group[unit.group] += 1
+        self._of_unit[unit.id] += 1
+
+    def end_unit(self, worker: int, unit: Unit) -> None:
+        """A worker has done its whole unit."""
+        require(self._at.get(worker) == unit, f"worker {worker} was not running unit {unit.id}")
+        del self._at[worker]
+
+    def end_step(self, worker: int, step: Step) -> RunningStep:
+        """A worker has done a step; return it."""
+        running = self._at.get(worker)
+        if not isinstance(running, RunningStep) or running.step != step:
+            raise BrokenSchedule(f"worker {worker} was not running step {step.id}")
+        self._ended(worker, running)
+        return running
+
+    def lose(self, worker: int) -> RunningStep | Unit | None:
+        """A worker is gone: return what ran on it, which runs no more."""
+        running = self._at.get(worker)
+        if isinstance(running, RunningStep):
+            self._ended(worker, running)
+        else:
+            self._at.pop(worker, None)
+        return running
+
+    def _ended(self, worker: int, running: RunningStep) -> None:
+        del self._at[worker]
+        self._of_group[running.step.unit.group] -= 1
+        self._of_unit[running.step.unit.id] -= 1
+
+    def _refuse_busy(self, worker: int) -> None:
+        require(worker not in self._at, f"worker {worker} is to do two things at a time")
