@@ -8,7 +8,7 @@ from typing import Any
 from grouplearn import sqltext
 from grouplearn.bind import ways
 from grouplearn.bind.bound import BoundKey, BoundTarget, BoundTrain
-from grouplearn.bind.definition import HyperparameterColumn, KeyColumn
+from grouplearn.bind.definition import SQL_TYPES, HyperparameterColumn, KeyColumn
 from grouplearn.bind.features import BoundItem, FeatureBinder
 from grouplearn.bind.holdout import HoldoutBinder
 from grouplearn.bind.label import LabelBinder
@@ -36,16 +36,6 @@ from grouplearn.parser.statements import (
 
 #: Models that KEEP BEST may name: a column of the catalog has the number.
 _MOST_KEPT = (1 << 31) - 1
-_SQL_TYPES: Mapping[str, str] = {
-    "float": "DOUBLE",
-    "int": "BIGINT",
-    "bool": "BOOLEAN",
-    "str": "VARCHAR",
-    "ints": "BIGINT[]",
-    "ints_by_feature": "VARCHAR",
-    "floats_by_feature": "VARCHAR",
-    "feature_sets": "VARCHAR",
-}
 
 
 def bind(
@@ -291,7 +281,7 @@ class _Binder:
         search = self._statement.search
         names = [name.value.casefold() for name in searched(search)] if search else []
         kinds = {parameter.name: parameter.kind for parameter in self._learner.hyperparameters}
-        return tuple(HyperparameterColumn(name, _SQL_TYPES[kinds[name]]) for name in dict.fromkeys([*names, *fixed]))
+        return tuple(HyperparameterColumn(name, SQL_TYPES[kinds[name]]) for name in dict.fromkeys([*names, *fixed]))
 
     # --- the rest --------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,7 +11,7 @@ from grouplearn.data.dataset import Item
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.learners.answers.answer import Answer
 from grouplearn.learners.answers.answers import answer_of
-from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.config import Config, Kind
 from grouplearn.learners.contract.problem import Task
 
 #: The name of the source's row wherever an expression is replayed; stored SQL may say ``__grouplearn_row.x``.
@@ -39,6 +40,19 @@ class ItemColumn:
     item: Item
     sql: str
     type: str | None = None
+
+
+#: The SQL type of a hyperparameter, by its kind.
+SQL_TYPES: Mapping[Kind, str] = {
+    "float": "DOUBLE",
+    "int": "BIGINT",
+    "bool": "BOOLEAN",
+    "str": "VARCHAR",
+    "ints": "BIGINT[]",
+    "ints_by_feature": "VARCHAR",
+    "floats_by_feature": "VARCHAR",
+    "feature_sets": "VARCHAR",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 
+from grouplearn.bind.definition import SQL_TYPES
 from grouplearn.catalog.checks.damage import damaged, shown
 from grouplearn.catalog.checks.definition_checks import check_definition, too_long
 from grouplearn.catalog.checks.flaws import refuse_flaws
@@ -95,7 +96,7 @@ def _load(con: duckdb.DuckDBPyConnection, catalog: str, where: str) -> StoredMod
         sets=tuple(tuple(keys) for keys in row[12]),
         items=tuple(_item(*entry) for entry in zip(row[13], row[21] or [None] * len(row[13]), strict=True)),
         hyperparameters=columns,
-        configs=_configs(con, catalog, row[0], row[2], columns),
+        configs=_configs(con, catalog, row[0], row[2], _types(row[3], columns)),
         metric=row[15],
         greater_is_better=row[16],
         metrics=tuple(row[17]),
@@ -132,10 +133,16 @@ def _item(entry: dict[str, Any], type_name: str | None) -> ItemColumn:
     return ItemColumn(item, entry["sql"], type_name)
 
 
+def _types(learner: str, columns: Iterable[HyperparameterColumn]) -> dict[str, str]:
+    """Return the SQL types of hyperparameters: of all that a learner declares, where it is known, and of those that are shown."""
+    ways = registry.ways(registry.learner(learner)) if registry.is_known(learner) else ()
+    declared = {each.name: SQL_TYPES[each.kind] for way in ways for each in way.hyperparameters}
+    return declared | {column.name: column.type for column in columns}
+
+
 def _configs(
-    con: duckdb.DuckDBPyConnection, catalog: str, model: str, name: str, columns: tuple[HyperparameterColumn, ...]
+    con: duckdb.DuckDBPyConnection, catalog: str, model: str, name: str, types: Mapping[str, str]
 ) -> tuple[Config, ...]:
-    types = {column.name: column.type for column in columns}
     rows = f"{table(catalog, 'configs')} WHERE model = '{model}'::UUID"
     lists = [f"coalesce(strlen(parameters[{literal(each)}]), 0)" for each, kind in types.items() if kind.endswith("[]")]
     counted = {

@@ -55,7 +55,7 @@ def _worse(definition: ModelDefinition, learner: Learner | None, config: Config)
     if judge == "mae":
         return f"{below} {at['mae']} > {deviation}"
     if judge == "pinball":
-        alpha = float(str(config["alpha"]))
+        alpha = float(config["alpha"])  # type: ignore[arg-type]
         # max(α·e, (α - 1)·e) is at least the smaller factor times |e|, where the loss itself is not kept.
         loss = at.get(judge) or f"{min(alpha, 1 - alpha)} * {at['mae']}"
         return f"{below} {loss} > {deviation} * {math.sqrt(max(0.0, alpha * (1 - alpha)))}"
@@ -70,7 +70,7 @@ def _advice(definition: ModelDefinition, learner: Learner | None) -> str:
 def _hyperparameters_to_change(definition: ModelDefinition, learner: Learner | None) -> Iterator[str]:
     """Yield what may help such a learner, one thing at least."""
     names = set() if learner is None else {parameter.name for parameter in learner.hyperparameters}
-    if any(str(config.get("fit_intercept", True)).casefold() == "false" for config in definition.configs):
+    if any(not config.get("fit_intercept", True) for config in definition.configs):
         yield "set fit_intercept = true"
     if learner is None or not learner.handles_missing:  # trees take features at any scale
         yield "bring features to one scale (zscore)"

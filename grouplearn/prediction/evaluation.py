@@ -13,6 +13,7 @@ from functools import partial
 
 from grouplearn.bind.definition import ROW
 from grouplearn.bind.sql.types import as_text, as_text_of, told_apart
+from grouplearn.catalog.checks.damage import damaged
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import table
@@ -176,7 +177,11 @@ def _config(definition: ModelDefinition) -> Config:
 
 
 def _losses(definition: ModelDefinition) -> tuple[RowLoss, ...]:
-    return row_losses(definition.metrics, _config(definition))
+    try:
+        return row_losses(definition.metrics, _config(definition))
+    except (KeyError, ValueError) as error:
+        flaw = f"there is no number for {error}, on which a metric depends"
+        raise damaged(definition.catalog, definition.name, "configs", flaw) from None
 
 
 def _value_sums(definition: ModelDefinition) -> str:

@@ -9,8 +9,10 @@ from pandas.testing import assert_frame_equal
 import grouplearn
 from grouplearn.catalog.models import load_definition
 from grouplearn.catalog.records import ModelDefinition
+from grouplearn.learners import registry
 from grouplearn.learners.contract.problem import LABELLED, Task
 from grouplearn.learners.metrics.sums import every_metric
+from grouplearn.learners.trees.lightgbm.objectives import OBJECTIVES
 from grouplearn.prediction.evaluation import evaluate_sql
 from grouplearn.store import writer as store
 
@@ -206,6 +208,35 @@ def test_many_classes_have_the_metrics_that_training_gave_them() -> None:
             assert found.balanced_accuracy == pytest.approx(balanced)
             weights = np.array(w, dtype=float)
             assert found.brier == pytest.approx(np.average(((np.array(p) - hits) ** 2).sum(axis=1), weights=weights))
+
+
+@pytest.mark.parametrize("learner", ["gbdt", "random_forest"])
+@pytest.mark.parametrize("objective", [name for name, each in OBJECTIVES.items() if each.tasks == {Task.REGRESSION}])
+def test_every_objective_has_the_metrics_that_training_gave_it(objective: str, learner: str) -> None:
+    """Also where the parameter of a metric (alpha, tweedie_variance_power) is that of the learner, and nobody wrote it."""
+    with grouplearn.connect(progress=False) as con:
+        con.execute(
+            "CREATE TABLE t AS SELECT i % 2 AS g, sin(i) AS x, 0.1 + abs(sin(i * 1.3)) / 2 AS y FROM range(120) r(i)"
+        )
+        options = f"WITH (objective = '{objective}', num_iterations = 5, min_data_in_leaf = 5)"
+        con.execute(f"TRAIN MODEL m USING {learner} PREDICT y FEATURES (x) FROM t GROUP BY g {options}")
+        metrics = stored(con, "m").definition.metrics
+        trained = con.execute(f"SELECT {', '.join(f'train_{name}' for name in metrics)} FROM m ORDER BY g").fetchnumpy()
+        judged = con.execute(f"SELECT {', '.join(metrics)} FROM (EVALUATE MODEL m ON t) ORDER BY g").fetchnumpy()
+    for name in metrics:
+        np.testing.assert_allclose(judged[name], trained[f"train_{name}"], rtol=1e-9, err_msg=name)
+
+
+@pytest.mark.parametrize("learner", ["gbdt", "mlp", "logistic_regression"])
+def test_a_stored_configuration_has_the_types_of_its_declaration(learner: str) -> None:
+    with grouplearn.connect(progress=False) as con:
+        con.execute("CREATE TABLE t AS SELECT sin(i) AS x, i % 3 = 0 AS y FROM range(60) AS r(i)")
+        con.execute(f"TRAIN MODEL m USING {learner} PREDICT y FEATURES (x) FROM t")
+        (config,) = stored(con, "m").definition.configs
+    declared = {each.name: each.default for each in registry.learner(learner).hyperparameters}
+    assert {name: (type(value), value) for name, value in config.items()} == {
+        name: (type(value), value) for name, value in declared.items()
+    }
 
 
 def test_a_class_more_makes_rows_more_and_no_part_of_the_plan() -> None:

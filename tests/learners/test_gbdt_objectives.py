@@ -394,3 +394,34 @@ def test_what_lightgbm_has_not_on_divided_rows_is_refused_before_it_is_asked(val
 def test_json_of_parameters_by_feature_reads_back():
     for ours, _ in NAMED.values():
         assert json.dumps(json.loads(ours)) == ours
+
+
+@pytest.mark.parametrize("offset", [-3e7, 1.6e9, 1e15])
+def test_labels_that_single_precision_cannot_tell_apart_are_refused(offset: float) -> None:
+    """LightGBM would learn from the rounded ones: at 1.6e9 nothing is left of a deviation of 20."""
+    y, weight = 20 * np.sin(np.arange(500.0)) + offset, np.ones(500)
+    with pytest.raises(Diverged, match="lie closer together than single precision") as refused:
+        gbdt_objectives.check_labels({}, [(y[:200], weight[:200]), (y[200:], weight[200:])])
+    taken = float(str(refused.value).rpartition(" - ")[2])
+    gbdt_objectives.check_labels({}, [(y - taken, weight)])
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        20 * np.sin(np.arange(500.0)) + 1e6,
+        np.full(50, 1.6e9 + 0.3),  # one label, whatever is made of it
+        np.where(np.arange(50) % 2, 0.1 + 0.2, 0.3),  # the same, but for what sums of doubles leave
+        np.arange(50.0) * 86_400 + 1.7e9,
+        np.array([0.0]),
+    ],
+)
+def test_labels_that_single_precision_tells_apart_are_not(y: np.ndarray) -> None:
+    gbdt_objectives.check_labels({}, [(y, np.ones(len(y)))])
+
+
+def test_rows_of_weight_0_do_not_say_how_labels_differ() -> None:
+    y = np.concatenate([20 * np.sin(np.arange(500.0)) + 1.6e9, [0.0]])
+    with pytest.raises(Diverged, match="single precision"):
+        gbdt_objectives.check_labels({}, [(y, np.append(np.ones(500), 0.0))])
+    gbdt_objectives.check_labels({}, [(y, np.ones(501))])  # 0 is far enough from the others for a tree to tell it

@@ -40,10 +40,10 @@ class RowLoss:
 
 
 def row_losses(names: Collection[str], config: Config) -> tuple[RowLoss, ...]:
-    """Return the losses among some metrics, with the parameters that a config has for them."""
+    """Return the losses among some metrics, with the parameters that a config has for them; KeyError where it lacks one."""
     found = [METRICS[name] for name in dict.fromkeys(names) if METRICS[name].row_loss]
-    numbers = ((each.name, config.get(each.parameter or "")) for each in found)
-    return tuple(RowLoss(name, float(number) if isinstance(number, int | float) else None) for name, number in numbers)
+    numbers = ((each.name, None if each.parameter is None else config[each.parameter]) for each in found)
+    return tuple(RowLoss(name, None if number is None else float(number)) for name, number in numbers)  # type: ignore[arg-type]
 
 
 def with_losses(

@@ -111,7 +111,7 @@ class Gbdt(SamplingLearner):
 
     def linear_leaves(self, config: Config) -> bool:
         """Return whether leaves are linear models."""
-        return str(config.get("linear_tree", False)).casefold() == "true"  # a stored config has texts
+        return bool(config.get("linear_tree", False))
 
     def only_undivided(self, config: Config) -> str | None:
         """Return what of a config does not train on rows that are divided among workers."""

@@ -84,7 +84,7 @@ class _Search:
         self._known = {result.unit.id: result for result in ledger.results} if ledger else {}
         self._greater = METRICS[job.target.metric].greater_is_better
         seeds = {group.id: group_seed(job.training.seed, group) for group in job.groups}
-        self._jury = GroupedSearch(self._plan, job.configs, list(seeds), self._alike, seeds)
+        self._grouped_search = GroupedSearch(self._plan, job.configs, list(seeds), self._alike, seeds)
         self._trials: dict[_Key, TrialResult] = {}
         self._goals: dict[_Key, int] = {}
         self._wanted: dict[_Key, int] = {}
@@ -96,14 +96,14 @@ class _Search:
 
     def run(self) -> Found:
         """Go from barrier to barrier."""
-        verdict = self._jury.begin()
+        verdict = self._grouped_search.begin()
         self._report(verdict)
         while verdict.goes and (self._was_here() or not self._job.training.expired()):
             results = self._round(verdict)
             self._take(results)
             told = {key: self._value(key) for key in verdict.keys}
             self._hear()
-            verdict = self._jury.on(told, frozenset(self._failed_groups()))
+            verdict = self._grouped_search.on(told, frozenset(self._failed_groups()))
             self._forget(verdict)
             if self._ledger is not None and not self._was_here():
                 self._ledger.compact(self._needed)
@@ -118,9 +118,9 @@ class _Search:
             return
         for wish in self._steering.hear(self._barriers, passed=self._was_here()):
             if isinstance(wish, Halt):
-                self._jury.stop(wish.trial)
+                self._grouped_search.stop(wish.trial)
             else:
-                self._jury.add(wish.config, wish.parent)
+                self._grouped_search.add(wish.config, wish.parent)
 
     def _was_here(self) -> bool:
         """Whether a process before this one came further: it has trained units of the round that is next, or later ones."""
@@ -133,7 +133,7 @@ class _Search:
         epochs: Counter[int] = Counter()
         for (_, config), trial in self._trials.items():
             epochs[config] = max(epochs[config], trial.epochs)
-        configs = enumerate(self._jury.configs)
+        configs = enumerate(self._grouped_search.configs)
         self._steering.report(tuple(Standing(n, config, going[n], epochs[n]) for n, config in configs))
 
     def _alike(self, one: Config, other: Config) -> bool:
@@ -169,7 +169,7 @@ class _Search:
         starts = {(each.group, each.config): each.start for each in wanted if each.start is not None}
         continues = self._plan.continues
         round_ = SearchRound(starts, goals if continues else {}, continues, share)
-        return self._carried_out(replace(self._job, configs=self._jury.configs, round=round_), units)
+        return self._carried_out(replace(self._job, configs=self._grouped_search.configs, round=round_), units)
 
     def _carried_out(self, job: Job, units: tuple[Unit, ...]) -> tuple[UnitResult, ...]:
         """Run the units that the ledger does not have, and return the results of all, in the whole run's time."""
@@ -218,7 +218,7 @@ class _Search:
             together[each.group, reached, each.budget].append(each.config)
         units: list[Unit] = []
         goals: dict[int, int] = {}
-        configs = self._jury.configs
+        configs = self._grouped_search.configs
         for (group, reached, budget), unsorted in watched(sorted(together.items())):
             numbers = sorted(unsorted)
             chosen = [configs[number] for number in numbers]
@@ -312,10 +312,10 @@ class _Search:
                 whole or trials, self._job.target.metric, self._greater
             )  # a model of few rows beats others by luck
             outcomes.append(GroupOutcome(group, trials, self._facts.get(group.id), best))
-        return Found(tuple(outcomes), tuple(self._units), self._jury.configs)
+        return Found(tuple(outcomes), tuple(self._units), self._grouped_search.configs)
 
     def _not_begun(self) -> tuple[TrialResult, ...]:
-        return tuple(TrialResult(number, "stopped", NOT_BEGUN) for number in range(len(self._jury.configs)))
+        return tuple(TrialResult(number, "stopped", NOT_BEGUN) for number in range(len(self._grouped_search.configs)))
 
     def _concluded(self, key: _Key, trial: TrialResult) -> TrialResult:
         """Return a trial without what it would go on from; one that was to have more epochs or rows in the end has stopped."""

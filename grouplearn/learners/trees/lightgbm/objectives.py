@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -87,6 +88,9 @@ REFUSED = (
     ("xentropy", "it is cross_entropy here"),
 )
 
+#: Standard deviations of labels by which rounding may change them, and which share of the largest label a deviation is one.
+_ROUNDED, _ALIKE = 0.02, 1e-14
+
 _IN_TEXT = re.compile(rb"^objective=([^\n]*)$", re.MULTILINE)
 
 
@@ -132,24 +136,20 @@ def link(config: Config, task: Task) -> Link:
 
 
 def _takes_roots(config: Config) -> bool:
-    return str(config.get("reg_sqrt", False)).casefold() == "true"  # a stored config has texts
+    return bool(config.get("reg_sqrt", False))
 
 
 def check_labels(config: Config, runs: Iterable[tuple[FloatArray, FloatArray]]) -> None:
     """Raise Diverged for labels of numbers (and their weights) that the objective cannot learn, or LightGBM not hold."""
-    chosen, single = of_config(config), np.finfo(np.float32)
+    chosen = of_config(config)
     labels = None if chosen is None else chosen.labels
-    largest, wrong, any_positive = 0.0, 0, False
+    wrong, any_positive, held = 0, False, _HeldLabels()
     for y, weight in runs:
         counts = weight > 0
-        largest = float(np.maximum(largest, np.abs(y[counts]).max(initial=0.0)))
+        held.add(y[counts])
         wrong += 0 if labels is None else int((labels.refuses(y) & counts).sum())
         any_positive = any_positive or bool((y[counts] > 0).any())
-    if not largest <= single.max or 0 < largest < single.tiny:
-        direction = "down" if largest > 1 else "up"
-        raise Diverged(
-            f"labels of up to {largest:.2g} are beyond single precision, in which LightGBM holds them; scale them {direction}"
-        )
+    held.refuse_rounded()
     if chosen is None or labels is None:
         return
     head = f"objective = '{chosen.name}'"
@@ -158,6 +158,49 @@ def check_labels(config: Config, runs: Iterable[tuple[FloatArray, FloatArray]]) 
         raise Diverged(f"the label is {labels.wrong} in {rows}; {head} takes labels that are {labels.allowed}")
     if labels.not_all_zero and not any_positive:
         raise Diverged(f"the label is 0 in all rows, and {head} has no mean to begin with")
+
+
+class _HeldLabels:
+    """Labels as LightGBM holds them, in single precision, beside what they are."""
+
+    def __init__(self) -> None:
+        self._count, self._low, self._high = 0, math.inf, -math.inf
+        # Squares are of differences to the first label, so that labels that are large and alike have a variance.
+        self._first, self._sum, self._squares, self._errors = 0.0, 0.0, 0.0, 0.0
+
+    def add(self, y: FloatArray) -> None:
+        """Take some more labels."""
+        if not y.size:
+            return
+        self._first = self._first if self._count else float(y[0])
+        self._count += y.size
+        self._low, self._high = min(self._low, float(y.min())), max(self._high, float(y.max()))
+        with np.errstate(all="ignore"):
+            apart = y - self._first
+            self._sum += float(apart.sum())
+            self._squares += float((apart * apart).sum())
+            self._errors += float(((y.astype(np.float32) - y) ** 2).sum())
+
+    def refuse_rounded(self) -> None:
+        """Raise Diverged where little or nothing is left of the labels, or of how they differ."""
+        if not self._count:
+            return
+        largest, single = max(abs(self._low), abs(self._high)), np.finfo(np.float32)
+        if not largest <= single.max or 0 < largest < single.tiny:
+            direction = "down" if largest > 1 else "up"
+            raise Diverged(
+                f"labels of up to {largest:.2g} are beyond single precision, in which LightGBM holds them;"
+                f" scale them {direction}"
+            )
+        deviation = math.sqrt(max(0.0, self._squares / self._count - (self._sum / self._count) ** 2))
+        error = math.sqrt(self._errors / self._count)
+        # What differs by no more than sums of doubles do is one number, and learned as such.
+        if deviation > _ALIKE * largest and error > _ROUNDED * deviation:
+            raise Diverged(
+                f"labels from {self._low:.12g} to {self._high:.12g} lie closer together than single precision, in which"
+                f" LightGBM holds them, can tell ({float(np.spacing(np.float32(largest))):.2g} apart there); hint:"
+                f" predict how they differ from one number: PREDICT y - {self._low / 2 + self._high / 2:.0f}"
+            )
 
 
 def written(task: Task, n_classes: int) -> tuple[bytes, ...]:
