@@ -48,6 +48,12 @@ _COLUMNS = (
     " classes, keys, sets, items, hyperparameters, metric, greater_is_better, metrics, missing_group, seed, keep_best,"
     " item_types, null_label, weight_sql, refit, search_path"
 )
+_NAMES = tuple(part.strip().removesuffix("::VARCHAR") for part in _COLUMNS.split(","))
+#: Columns whose values a definition has as they are.
+_AS_STORED = (
+    "learner", "linear", "statement", "target_name", "target_sql", "label_type", "metric", "greater_is_better",
+    "missing_group", "seed", "keep_best", "weight_sql",
+)  # fmt: skip
 
 
 #: Bytes of the hyperparameters of one configuration, and more than all of a model's take: those of a file of a few MB may be
@@ -68,55 +74,60 @@ def load_by_id(con: duckdb.DuckDBPyConnection, catalog: str, model: str) -> Stor
 
 
 def _load(con: duckdb.DuckDBPyConnection, catalog: str, where: str) -> StoredModel | None:
-    version = version_of(con, catalog)
-    rows, long = f"{table(catalog, 'models')} WHERE {where}", too_long(columns_lacking("models", version))
-    bounded = f"NOT coalesce({' OR '.join(long.values())}, false)"
-    row = first_row(con, f"SELECT {selected(_COLUMNS, 'models', version)} FROM {rows} AND {bounded}")
+    row = _row(con, catalog, where)
     if row is None:
-        found = first_row(con, f"SELECT model_name, {', '.join(long.values())} FROM {rows}")
-        if found is None:
-            return None
-        name = next(name for name, longer in zip(long, found[1:], strict=True) if longer)
-        raise damaged(catalog, found[0], "models", f"{name} is longer than there can be")
-    check_definition(catalog, _COLUMNS, row)
-    columns = tuple(HyperparameterColumn(entry["name"], entry["type"]) for entry in row[14])
-    definition = ModelDefinition(
-        catalog=catalog,
-        schema=row[1],
-        name=row[2],
-        learner=row[3],
-        task=Task(row[4]),
-        linear=row[5],
-        statement=row[6],
-        target_name=row[7],
-        target_sql=row[8],
-        label_type=row[9],
-        classes=tuple(row[10]),
-        keys=tuple(KeyColumn(entry["name"], entry["sql"], entry["type"]) for entry in row[11]),
-        sets=tuple(tuple(keys) for keys in row[12]),
-        items=tuple(_item(*entry) for entry in zip(row[13], row[21] or [None] * len(row[13]), strict=True)),
-        hyperparameters=columns,
-        configs=_configs(con, catalog, row[0], row[2], _types(row[3], columns)),
-        metric=row[15],
-        greater_is_better=row[16],
-        metrics=tuple(row[17]),
-        missing_group=row[18],
-        seed=row[19],
-        keep_best=row[20],
-        null_label=row[22] or "error",  # what versions without the clause did
-        weight_sql=row[23],
-        refit=bool(row[24]),
-        search_path=None if row[25] is None else tuple((entry["database"], entry["schema"]) for entry in row[25]),
-    )
-    form = stored_form(con, catalog, row[0], definition)
+        return None
+    definition = _definition(con, catalog, row)
+    form = stored_form(con, catalog, row["model"], definition)
     if not definition.configs:
         raise damaged(catalog, definition.name, "configs", "there are none")
     if form.kind != "function" and registry.form(definition.learner) == "own":
         message = f"the learner is {shown(definition.learner)}, whose models are not predicted by SQL"
         raise damaged(catalog, definition.name, "models", message)
-    model = StoredModel(row[0], Location(catalog, row[1], row[2]), definition, form)
+    location = Location(catalog, definition.schema, definition.name)
+    model = StoredModel(row["model"], location, definition, form)
     refuse_flaws(con, model, ("configs",))
     return model
+
+
+def _row(con: duckdb.DuckDBPyConnection, catalog: str, where: str) -> dict[str, Any] | None:
+    """Return the one row of ``models`` by column, looked at, or None where there is none."""
+    version = version_of(con, catalog)
+    rows, long = f"{table(catalog, 'models')} WHERE {where}", too_long(columns_lacking("models", version))
+    bounded = f"NOT coalesce({' OR '.join(long.values())}, false)"
+    row = first_row(con, f"SELECT {selected(_COLUMNS, 'models', version)} FROM {rows} AND {bounded}")
+    if row is not None:
+        values = dict(zip(_NAMES, row, strict=True))
+        check_definition(catalog, values)
+        return values
+    found = first_row(con, f"SELECT model_name, {', '.join(long.values())} FROM {rows}")
+    if found is None:
+        return None
+    name = next(name for name, longer in zip(long, found[1:], strict=True) if longer)
+    raise damaged(catalog, found[0], "models", f"{name} is longer than there can be")
+
+
+def _definition(con: duckdb.DuckDBPyConnection, catalog: str, row: Mapping[str, Any]) -> ModelDefinition:
+    columns = tuple(HyperparameterColumn(entry["name"], entry["type"]) for entry in row["hyperparameters"])
+    item_types = row["item_types"] or [None] * len(row["items"])
+    path = row["search_path"]
+    return ModelDefinition(
+        catalog=catalog,
+        schema=row["schema_name"],
+        name=row["model_name"],
+        task=Task(row["task"]),
+        classes=tuple(row["classes"]),
+        keys=tuple(KeyColumn(entry["name"], entry["sql"], entry["type"]) for entry in row["keys"]),
+        sets=tuple(tuple(keys) for keys in row["sets"]),
+        items=tuple(_item(*entry) for entry in zip(row["items"], item_types, strict=True)),
+        hyperparameters=columns,
+        configs=_configs(con, catalog, row["model"], row["model_name"], _types(row["learner"], columns)),
+        metrics=tuple(row["metrics"]),
+        null_label=row["null_label"] or "error",  # what versions without the clause did
+        refit=bool(row["refit"]),
+        search_path=None if path is None else tuple((entry["database"], entry["schema"]) for entry in path),
+        **{name: row[name] for name in _AS_STORED},
+    )
 
 
 def _item(entry: dict[str, Any], type_name: str | None) -> ItemColumn:

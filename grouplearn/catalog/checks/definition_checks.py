@@ -69,10 +69,8 @@ def too_long(lacking: Collection[str] = ()) -> dict[str, str]:
     return {name: condition for name, condition in found.items() if name not in lacking}
 
 
-def check_definition(catalog: str, columns: str, row: Sequence[Any]) -> None:
-    """Raise DataError unless a row of ``models`` with these ``columns`` can be that of a model."""
-    names = [part.strip().removesuffix("::VARCHAR") for part in columns.split(",")]
-    values = dict(zip(names, row, strict=True))
+def check_definition(catalog: str, values: Mapping[str, Any]) -> None:
+    """Raise DataError unless these values of a row of ``models``, by column, can be those of a model."""
     check_values(catalog, values)
     if values["linear"] and not registry.is_known(values["learner"]):
         said = f"the learner is {shown(values['learner'])}, which is not registered in this process"
