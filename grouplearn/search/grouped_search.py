@@ -92,7 +92,7 @@ class GroupedSearch:
         """Return the first round."""
         for seat in self._seats:
             self._seat(seat, seat.procedure.begin())
-        return self._verdict()
+        return self._next_round()
 
     def stop(self, number: int) -> None:
         """Have a configuration stop in all groups."""
@@ -120,7 +120,7 @@ class GroupedSearch:
             self._drop_common_losers()
         for seat in self._seats:
             self._pass_over_the_dropped(seat)
-        return self._verdict()
+        return self._next_round()
 
     def _pass_over_the_dropped(self, seat: _Seat) -> None:
         """A round of trials none of which may train is over at once: they have no value."""
@@ -157,7 +157,7 @@ class GroupedSearch:
     def _waiting(self, seat: _Seat) -> list[Key]:
         return [(group, seat.numbers[trial]) for trial in seat.procedure.waiting for group in seat.groups]
 
-    def _verdict(self) -> NextRound:
+    def _next_round(self) -> NextRound:
         goes: dict[Key, tuple[int, int | None]] = {}
         for seat in self._seats:
             for go in watched(seat.going):

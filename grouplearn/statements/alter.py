@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from grouplearn.bind.altering import bind_added, bind_trial
 from grouplearn.bind.sql.checker import SqlChecker
-from grouplearn.bind.steering import bind_added, bind_trial
 from grouplearn.parser.statements import AddTrial, QualifiedName, StopTrial
 from grouplearn.search.procedures import SearchPlan
 from grouplearn.statements import answers
@@ -12,24 +12,24 @@ from grouplearn.statements.workflow.trial_control import IN_TRAINING, Addition, 
 
 def stop_trial(statement: StopTrial, checker: SqlChecker, place: Place) -> str:
     """Wish that a trial stops in all groups; raise where there is no such trial in training."""
-    steering, _ = _search(statement.name, checker, place)
-    trial = bind_trial(checker, statement.trial, {each.trial: each.config for each in steering.standings()})
-    steering.wish(Halt(trial))
+    control, _ = _search(statement.name, checker, place)
+    trial = bind_trial(checker, statement.trial, {each.trial: each.config for each in control.standings()})
+    control.send(Halt(trial))
     return answers.notice(f"trial {trial} stops at the end of this round")
 
 
 def add_trial(statement: AddTrial, checker: SqlChecker, place: Place) -> str:
     """Wish for a further trial in all groups; raise where there is no search in training, or it cannot have this trial."""
-    steering, plan = _search(statement.name, checker, place)
-    standings = steering.standings()
+    control, plan = _search(statement.name, checker, place)
+    standings = control.standings()
     trials = {each.trial: each.config for each in standings}
     going = frozenset(each.trial for each in standings if each.going_on)
-    config, parent = bind_added(checker, statement, steering.learner, plan, trials, going)
-    steering.wish(Addition(config, parent))
+    config, parent = bind_added(checker, statement, control.learner, plan, trials, going)
+    control.send(Addition(config, parent))
     return answers.notice("the trial begins with the next round")
 
 
-def trials_sql(steering: TrialControl, plan: SearchPlan) -> str:
+def trials_sql(control: TrialControl, plan: SearchPlan) -> str:
     """Return a SELECT of the trials of a search, as they stood at its last barrier."""
     rows = [
         (
@@ -38,18 +38,18 @@ def trials_sql(steering: TrialControl, plan: SearchPlan) -> str:
             each.epochs,
             each.going_on,
         )
-        for each in steering.standings()
+        for each in control.standings()
     ]
     return answers.table(("trial", "hyperparameters", "epochs", "groups_going_on"), rows)
 
 
 def _search(name: QualifiedName, checker: SqlChecker, place: Place) -> tuple[TrialControl, SearchPlan]:
-    steering = IN_TRAINING.find(place)
-    if steering is None:
+    control = IN_TRAINING.find(place)
+    if control is None:
         message = f'this process is not training a model "{name.name}"'
         hint = "Trials are stopped and added while TRAIN runs, from another connection of the same process."
         raise checker.error(message, name.span, hint)
-    if steering.plan is None:
+    if control.plan is None:
         message = f'the trials of model "{name.name}" train in one round, so none can be stopped or added'
         raise checker.error(message, name.span, "OVER HYPERBAND, ASHA, PBT and TPE train in rounds.")
-    return steering, steering.plan
+    return control, control.plan

@@ -77,9 +77,9 @@ def _described(entry: Hyperparameter) -> tuple[str, ...]:
 
 def describe_model(statement: DescribeModel, checker: SqlChecker, at: StatementContext) -> str:
     """Return a query of what a model is; of one in training by a search, of its trials."""
-    steering = next(filter(None, map(IN_TRAINING.find, at.places_of(statement.name))), None)
-    if steering is not None and steering.plan is not None:
-        return altering.trials_sql(steering, steering.plan)
+    control = next(filter(None, map(IN_TRAINING.find, at.places_of(statement.name))), None)
+    if control is not None and control.plan is not None:
+        return altering.trials_sql(control, control.plan)
     return models.describe_sql(at.databases.model(statement.name, checker))
 
 

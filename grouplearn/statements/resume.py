@@ -117,7 +117,7 @@ def kept(
     return Ledger(directory.path)
 
 
-def steering(learner: Learner, search: SearchPlan | None, ledger: Ledger | None) -> TrialControl:
+def trial_control(learner: Learner, search: SearchPlan | None, ledger: Ledger | None) -> TrialControl:
     """Return how to act on a model in training; what is wished for a durable search outlives the process."""
     return TrialControl(learner, search, None if ledger is None or search is None else Journal(ledger.directory))
 
@@ -224,7 +224,7 @@ def resume(statement: ResumeModel, checker: SqlChecker, at: StatementContext, *,
         scheduled = Scheduled(
             began.operator, where.executor, workload, where.cluster, calibration.load(checker.outside)
         )
-        acting = steering(job.trainer, began.search, ledger)
+        acting = trial_control(job.trainer, began.search, ledger)
         with IN_TRAINING.entered(at.place(catalog, schema, stored.name), acting), resumable(stored, ledger):
             work = training.resumed(began, job, scheduled, ledger)
             outcome = training.run(work, Attendance(at.progress, at.cancelled, acting, ledger))

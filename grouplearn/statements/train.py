@@ -155,11 +155,11 @@ class _Training:
         job = training.job_of(physical, read.dataset, read.groups, self._checker)
         beginning = Beginning(self._began, place.replaced.id if place.replaced else None, at.cancelled)
         ledger = resuming.kept(physical, choice, job, stored, beginning, directory)
-        steering = resuming.steering(physical.bound.learner, physical.bound.search, ledger)
+        control = resuming.trial_control(physical.bound.learner, physical.bound.search, ledger)
         where = at.place(place.catalog, place.schema, physical.bound.name)
-        with IN_TRAINING.entered(where, steering), resuming.resumable(stored, ledger):
+        with IN_TRAINING.entered(where, control), resuming.resumable(stored, ledger):
             work = training.begun(physical, choice, job, at.cancelled, self._began)
-            outcome = training.run(work, Attendance(at.progress, at.cancelled, steering, ledger))
+            outcome = training.run(work, Attendance(at.progress, at.cancelled, control, ledger))
         stored = stored if outcome.configs is None else replace(stored, configs=outcome.configs)
         model = self._store(stored, outcome, place, directory)
         if model is None:

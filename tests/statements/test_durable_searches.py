@@ -114,15 +114,15 @@ def test_shows_a_search_that_is_not_finished(path: Path, monkeypatch: pytest.Mon
 
 
 def at_barrier(monkeypatch: pytest.MonkeyPatch, barrier: int, action: Callable[[], None]) -> None:
-    """Have ``action`` happen just before a barrier is heard."""
-    hear = searching._Search._hear
+    """Have ``action`` happen just before a barrier takes commands."""
+    obey = searching._Search._obey
 
-    def heard(self: Any) -> None:
+    def obeyed(self: Any) -> None:
         if self._barriers + 1 == barrier and not self._was_here():
             action()
-        hear(self)
+        obey(self)
 
-    monkeypatch.setattr(searching._Search, "_hear", heard)
+    monkeypatch.setattr(searching._Search, "_obey", obeyed)
 
 
 def test_what_users_did_is_done_again(path: Path, trained: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,7 @@ def test_what_users_did_is_done_again(path: Path, trained: list[int], monkeypatc
         assert everything(path) == expected
 
 
-def test_a_wish_that_no_barrier_heard_is_heard_after_the_death(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_no_barrier_took_is_taken_after_the_death(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch, grouplearn.connect(path, progress=False) as con:
         other = con.cursor()
 

@@ -202,7 +202,7 @@ NAMES += (
     "state-000001.x",
     "state-\u0663.0.0.0.1.part",
     "steps-x",
-    "wish-x",
+    "command-x",
     "barrier-x",
 )
 #: What is there in place of a file, and whether the run cannot go on with it.
@@ -215,7 +215,7 @@ KINDS = {
     "a file": lambda path: path.write_bytes(b"x"),
 }
 OURS = ("units-000001.segment", "units-000002.segment", "units-000009.draft", "state-000001.0.-1.0.1.part")
-OURS += ("state-000001.0.0.0.1.part", "wish-000000.noted", "barrier-000001.noted", "steps-abcdefgh")
+OURS += ("state-000001.0.0.0.1.part", "command-000000.noted", "barrier-000001.noted", "steps-abcdefgh")
 
 
 @pytest.fixture
@@ -276,15 +276,15 @@ def get(value: Any, path: tuple[Any, ...]) -> Any:
     return value
 
 
-WISHES = (b"x", {"Halt": {"trial": 10**30}}, {"Addition": {"config": {"map": []}, "parent": 99}}, {"Segment": {}})
-WISHES += ({"_Heard": {"barrier": 1, "first": -5, "last": 10**20}}, {"Addition": {"config": {"map": [["l2", "x"]]}}})
+COMMANDS = (b"x", {"Halt": {"trial": 10**30}}, {"Addition": {"config": {"map": []}, "parent": 99}}, {"Segment": {}})
+COMMANDS += ({"_Polled": {"barrier": 1, "first": -5, "last": 10**20}}, {"Addition": {"config": {"map": [["l2", "x"]]}}})
 
 
 @pytest.mark.parametrize("died", ["asha"], indirect=True)
 def test_wishes_that_nobody_could_have(run: Path) -> None:
-    for number, wish in enumerate(WISHES):
-        content = sealed({}, b"", wish) if isinstance(wish, dict) else wish
-        for name in (f"wish-{number:06d}.noted", f"barrier-{number:06d}.noted"):
+    for number, command in enumerate(COMMANDS):
+        content = sealed({}, b"", command) if isinstance(command, dict) else command
+        for name in (f"command-{number:06d}.noted", f"barrier-{number:06d}.noted"):
             (run / name).write_bytes(content)
     assert len(answer(run.parent.parent / "d.duckdb", "RESUME MODEL m")) == 4
 

@@ -315,12 +315,12 @@ def test_users_stop_and_add_trials_from_another_connection() -> None:
             told.append(rows(other, "DESCRIBE MODEL m"))
             going = [row[0] for row in told[0] if row[3]]
             stopped, parent = going[:2]
-            wishes = (
+            commands = (
                 f"ALTER MODEL m STOP TRIAL {stopped}",
                 "ALTER MODEL m ADD TRIAL (learning_rate = 0.0123, hidden_layers = [8])",
                 f"ALTER MODEL m ADD TRIAL (learning_rate = 0.0321) FROM TRIAL {parent}",
             )
-            told.extend(rows(other, statement) for statement in wishes)
+            told.extend(rows(other, statement) for statement in commands)
 
     with grouplearn.connect(progress=Watching(act)) as con:
         table(con)

@@ -64,5 +64,5 @@ class Attendance:
 
     progress: Progress | None = None
     cancelled: Callable[[], bool] = lambda: False
-    steering: TrialControl | None = None
+    control: TrialControl | None = None
     ledger: Ledger | None = None

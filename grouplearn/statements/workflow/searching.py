@@ -57,7 +57,7 @@ class SearchWork:
 def search(rounds: SearchWork, job: Job, progress: Progress, attendance: Attendance) -> Found:
     """Train in rounds until every procedure is content or the job's deadline has passed; raises StatementInterrupted.
 
-    ``progress`` is told how far it is. At each barrier the search hears what its control was told meanwhile. Procedures say
+    ``progress`` is told how far it is. At each barrier the search does what its control was told meanwhile. Procedures say
     the same for the same results, so with a ledger a search that died is made again from its first round: what the ledger
     has is not trained again.
     """
@@ -79,7 +79,7 @@ class _Search:
 
     def __init__(self, rounds: SearchWork, job: Job, progress: Progress, attendance: Attendance) -> None:
         self._rounds, self._plan, self._job, self._cancelled = rounds, rounds.plan, job, attendance.cancelled
-        self._progress, self._steering, self._ledger = progress, attendance.steering, attendance.ledger
+        self._progress, self._control, self._ledger = progress, attendance.control, attendance.ledger
         ledger = attendance.ledger
         self._known = {result.unit.id: result for result in ledger.results} if ledger else {}
         self._greater = METRICS[job.target.metric].greater_is_better
@@ -96,45 +96,45 @@ class _Search:
 
     def run(self) -> Found:
         """Go from barrier to barrier."""
-        verdict = self._grouped_search.begin()
-        self._report(verdict)
-        while verdict.goes and (self._was_here() or not self._job.training.expired()):
-            results = self._round(verdict)
+        next_round = self._grouped_search.begin()
+        self._report(next_round)
+        while next_round.goes and (self._was_here() or not self._job.training.expired()):
+            results = self._round(next_round)
             self._take(results)
-            told = {key: self._value(key) for key in verdict.keys}
-            self._hear()
-            verdict = self._grouped_search.on(told, frozenset(self._failed_groups()))
-            self._forget(verdict)
+            told = {key: self._value(key) for key in next_round.keys}
+            self._obey()
+            next_round = self._grouped_search.on(told, frozenset(self._failed_groups()))
+            self._forget(next_round)
             if self._ledger is not None and not self._was_here():
                 self._ledger.compact(self._needed)
-            self._report(verdict)
-            self._ends.show(results, verdict.goes.keys() | verdict.waiting, self._trials)
+            self._report(next_round)
+            self._ends.show(results, next_round.goes.keys() | next_round.waiting, self._trials)
         return self._found()
 
-    def _hear(self) -> None:
-        """Do what users wished for since the last barrier."""
+    def _obey(self) -> None:
+        """Do what users have commanded since the last barrier."""
         self._barriers += 1
-        if self._steering is None:
+        if self._control is None:
             return
-        for wish in self._steering.hear(self._barriers, passed=self._was_here()):
-            if isinstance(wish, Halt):
-                self._grouped_search.stop(wish.trial)
+        for command in self._control.poll(self._barriers, passed=self._was_here()):
+            if isinstance(command, Halt):
+                self._grouped_search.stop(command.trial)
             else:
-                self._grouped_search.add(wish.config, wish.parent)
+                self._grouped_search.add(command.config, command.parent)
 
     def _was_here(self) -> bool:
         """Whether a process before this one came further: it has trained units of the round that is next, or later ones."""
         return max(self._known, default=-1) >= len(self._units)
 
-    def _report(self, verdict: NextRound) -> None:
-        if self._steering is None:
+    def _report(self, next_round: NextRound) -> None:
+        if self._control is None:
             return
-        going = Counter(config for _, config in (*verdict.goes, *verdict.waiting))
+        going = Counter(config for _, config in (*next_round.goes, *next_round.waiting))
         epochs: Counter[int] = Counter()
         for (_, config), trial in self._trials.items():
             epochs[config] = max(epochs[config], trial.epochs)
         configs = enumerate(self._grouped_search.configs)
-        self._steering.report(tuple(Standing(n, config, going[n], epochs[n]) for n, config in configs))
+        self._control.report(tuple(Standing(n, config, going[n], epochs[n]) for n, config in configs))
 
     def _alike(self, one: Config, other: Config) -> bool:
         learner = self._job.trainer
@@ -142,11 +142,11 @@ class _Search:
 
     # --- a round ---------------------------------------------------------------------------------------------------
 
-    def _round(self, verdict: NextRound) -> tuple[UnitResult, ...]:
+    def _round(self, next_round: NextRound) -> tuple[UnitResult, ...]:
         """Train what is wanted and not known yet."""
         wanted = [
             _Wanted(group, config, budget, self._carried(group, config, parent))
-            for (group, config), (budget, parent) in watched(verdict.goes.items())
+            for (group, config), (budget, parent) in watched(next_round.goes.items())
             if self._lacks(group, config, budget)
         ]
         self._wanted = {(each.group, each.config): each.budget for each in wanted}
@@ -262,10 +262,10 @@ class _Search:
     def _is_further(self, trial: TrialResult, before: TrialResult) -> bool:
         return trial.status == "done" if self._plan.resource == "rows" else trial.epochs > before.epochs
 
-    def _forget(self, verdict: NextRound) -> None:
+    def _forget(self, next_round: NextRound) -> None:
         """Let go of the states that nobody will go on from."""
-        parents = {(group, parent) for (group, _), (_, parent) in verdict.goes.items()}
-        kept = verdict.goes.keys() | verdict.waiting | parents
+        parents = {(group, parent) for (group, _), (_, parent) in next_round.goes.items()}
+        kept = next_round.goes.keys() | next_round.waiting | parents
         for key, trial in self._trials.items():
             if trial.carried is not None and key not in kept:
                 self._trials[key] = replace(trial, carried=None)

@@ -1,4 +1,4 @@
-"""How other connections of this process act on a search that trains: they leave a wish, the search hears it at a barrier."""
+"""How other connections of this process act on a search that trains: they leave commands, which it polls for at a barrier."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Place = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """A wish for a further trial, which continues a copy of what the trial ``parent`` has reached."""
+    """Begin a further trial, which continues a copy of what the trial ``parent`` has reached."""
 
     config: Config
     parent: int | None = None
@@ -30,12 +30,12 @@ class Addition:
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """A wish that a trial stops in all groups."""
+    """Stop a trial in all groups."""
 
     trial: int
 
 
-Wish = Halt | Addition
+Command = Halt | Addition
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class _Heard:
-    """The wishes that were heard at a barrier: those from ``first`` to before ``last``."""
+class _Polled:
+    """The commands that a barrier took: those from ``first`` to before ``last``."""
 
     barrier: int
     first: int
@@ -58,7 +58,7 @@ class _Heard:
 
 
 class Journal:
-    """The wishes of a durable search on disk: a wish before its user is told, what a barrier heard before it is acted on.
+    """The commands of a durable search on disk: a command before its user is told, what a barrier took before it is acted on.
 
     Files in the run's directory, each there as a whole or not at all. Writing raises TrainingError when the disk is full.
     """
@@ -66,21 +66,21 @@ class Journal:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def wishes(self) -> tuple[Wish, ...]:
-        """Return all wishes, in order."""
-        return tuple(self._read("wish-*.noted", (Addition, Halt)))
+    def commands(self) -> tuple[Command, ...]:
+        """Return all commands, in order."""
+        return tuple(self._read("command-*.noted", (Addition, Halt)))
 
-    def heard(self) -> tuple[_Heard, ...]:
-        """Return what barriers heard."""
-        return tuple(self._read("barrier-*.noted", (_Heard,)))
+    def polled(self) -> tuple[_Polled, ...]:
+        """Return what barriers took."""
+        return tuple(self._read("barrier-*.noted", (_Polled,)))
 
-    def note(self, number: int, wish: Wish) -> None:
-        """Keep a wish."""
-        ledger.write(self._directory / f"wish-{number:06d}.noted", to_bytes(wish))
+    def note(self, number: int, command: Command) -> None:
+        """Keep a command."""
+        ledger.write(self._directory / f"command-{number:06d}.noted", to_bytes(command))
 
-    def note_heard(self, heard: _Heard) -> None:
-        """Keep what a barrier hears."""
-        ledger.write(self._directory / f"barrier-{heard.barrier:06d}.noted", to_bytes(heard))
+    def note_polled(self, polled: _Polled) -> None:
+        """Keep what a barrier takes."""
+        ledger.write(self._directory / f"barrier-{polled.barrier:06d}.noted", to_bytes(polled))
 
     def _read(self, pattern: str, kinds: tuple[type, ...]) -> Iterator[Any]:
         """Yield what is in files of ours, in order; what is damaged, or something else, counts as not there."""
@@ -93,25 +93,27 @@ class Journal:
 
 
 class TrialControl:
-    """What is known of a model in training, and what is wished for it. ``plan`` is None where nothing can be.
+    """What is known of a model in training, and what is to be done about it. ``plan`` is None where nothing can be.
 
-    With a ``journal`` wishes outlive the process: a search that goes on hears at each barrier what was heard there before.
+    With a ``journal`` commands outlive the process: a search that goes on takes at each barrier what it took there before.
     """
 
     def __init__(self, learner: Learner, plan: SearchPlan | None, journal: Journal | None = None) -> None:
         self.learner, self.plan, self._journal = learner, plan, journal
         self._standings: tuple[Standing, ...] = ()
         self._lock = threading.Lock()
-        self._wishes: list[Wish] = [each for each in (journal.wishes() if journal else ()) if self._could(each)]
-        self._heard = {each.barrier: each for each in journal.heard()} if journal else {}
+        self._commands: list[Command] = [each for each in (journal.commands() if journal else ()) if self._could(each)]
+        self._polled = {each.barrier: each for each in journal.polled()} if journal else {}
 
-    def _could(self, wish: Wish) -> bool:
-        """Return whether a wish that is read is one that ALTER MODEL takes, as far as is known before the search goes on."""
-        if isinstance(wish, Halt):
+    def _could(self, command: Command) -> bool:
+        """Return whether a command that is read is one that ALTER MODEL takes, as far as is known before the search goes on."""
+        if isinstance(command, Halt):
             return True
         declared = {each.name for each in self.learner.hyperparameters}
-        known = set(wish.config) == declared and are_declared(self.learner.hyperparameters, wish.config)
-        return known and (wish.parent is None or wish.parent >= 0) and self.learner.conflict(wish.config) is None
+        known = set(command.config) == declared and are_declared(self.learner.hyperparameters, command.config)
+        return (
+            known and (command.parent is None or command.parent >= 0) and self.learner.conflict(command.config) is None
+        )
 
     def report(self, standings: tuple[Standing, ...]) -> None:
         """Say how the trials stand."""
@@ -123,29 +125,29 @@ class TrialControl:
         with self._lock:
             return self._standings
 
-    def wish(self, wish: Wish) -> None:
-        """Wish something of the next barrier."""
+    def send(self, command: Command) -> None:
+        """Leave a command for the next barrier."""
         with self._lock:
             if self._journal is not None:
-                self._journal.note(len(self._wishes), wish)
-            self._wishes.append(wish)
+                self._journal.note(len(self._commands), command)
+            self._commands.append(command)
 
-    def hear(self, barrier: int, *, passed: bool = False) -> tuple[Wish, ...]:
-        """Return the wishes that a barrier hears: what it heard before, or all that no barrier has heard.
+    def poll(self, barrier: int, *, passed: bool = False) -> tuple[Command, ...]:
+        """Return the commands that a barrier takes: what it took before, or all that no barrier has taken.
 
-        ``passed``: the barrier was passed before, so that it hears nothing new.
+        ``passed``: the barrier was passed before, so that it takes nothing new.
         """
         with self._lock:
-            first = max((each.last for each in self._heard.values()), default=0)
-            if barrier not in self._heard and (passed or first == len(self._wishes)):
+            first = max((each.last for each in self._polled.values()), default=0)
+            if barrier not in self._polled and (passed or first == len(self._commands)):
                 return ()
-            if barrier not in self._heard:
-                heard = _Heard(barrier, first, len(self._wishes))
+            if barrier not in self._polled:
+                polled = _Polled(barrier, first, len(self._commands))
                 if self._journal is not None:
-                    self._journal.note_heard(heard)
-                self._heard[barrier] = heard
-            found = self._heard[barrier]
-            return tuple(self._wishes[found.first : found.last])
+                    self._journal.note_polled(polled)
+                self._polled[barrier] = polled
+            found = self._polled[barrier]
+            return tuple(self._commands[found.first : found.last])
 
 
 class InTraining:
@@ -156,15 +158,15 @@ class InTraining:
         self._models: dict[Place, TrialControl] = {}
 
     @contextmanager
-    def entered(self, place: Place, steering: TrialControl) -> Iterator[TrialControl]:
+    def entered(self, place: Place, control: TrialControl) -> Iterator[TrialControl]:
         """Have a model in training found at ``place`` meanwhile."""
         with self._lock:
-            self._models[place] = steering
+            self._models[place] = control
         try:
-            yield steering
+            yield control
         finally:
             with self._lock:
-                if self._models.get(place) is steering:
+                if self._models.get(place) is control:
                     del self._models[place]
 
     def find(self, place: Place) -> TrialControl | None:
