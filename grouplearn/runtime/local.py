@@ -61,8 +61,8 @@ class LocalRuntime:
         import_learner(job.trainer)
         try:
             with blas_on_one_thread():
-                crew = (_Here if self._here else _Workers)(job, operator, max(1, workers), observer)
-                return crew.run(cancelled)
+                run = (_Here if self._here else _Workers)(job, operator, max(1, workers), observer)
+                return run.run(cancelled)
         except (Interrupted, KeyboardInterrupt):
             raise StatementInterrupted("training was interrupted; nothing was stored") from None
 
@@ -167,22 +167,22 @@ class _Workers:
             self._news.put(_Broken(error))
 
     def _follow_orders(self, worker: int) -> None:
-        bench, taken = Worker(self._job), LastTaken()
+        own, taken = Worker(self._job), LastTaken()
         while not isinstance(order := self._orders[worker].get(), Finish) and not self._stop.is_set():
-            self._follow(order, bench, worker, taken)
+            self._follow(order, own, worker, taken)
 
-    def _follow(self, order: Instruction, bench: Worker, worker: int, taken: LastTaken) -> None:
+    def _follow(self, order: Instruction, own: Worker, worker: int, taken: LastTaken) -> None:
         match order:
             case Load(_, group, blocks):
-                bench.load(group, blocks)
+                own.load(group, blocks)
             case Release(_, group):
-                bench.release(group)
+                own.release(group)
             case Run(_, unit):
-                self._news.put(bench.run(unit, self._watch(worker, unit)))
+                self._news.put(own.run(unit, self._watch(worker, unit)))
             case RunStep(_, step):
-                self._news.put(self._step(bench, worker, step, taken))
+                self._news.put(self._step(own, worker, step, taken))
 
-    def _step(self, bench: Worker, worker: int, step: Step, taken: LastTaken) -> StepAnswer:
+    def _step(self, own: Worker, worker: int, step: Step, taken: LastTaken) -> StepAnswer:
         takes: Takes | list[Product]
         if step.round is not None:
             takes, fetched = Takes(lambda number, piece: self._products.one(worker, step.takes[number], piece)), 0
@@ -190,7 +190,7 @@ class _Workers:
             here = taken.of(step)
             takes, fetched = self._products.take(worker, step) if here is None else (here, 0)
             taken.keep(step, takes)
-        answer = bench.step(step, self._outlines.of(step.unit), takes, fetched, self._watch(worker, step.unit))
+        answer = own.step(step, self._outlines.of(step.unit), takes, fetched, self._watch(worker, step.unit))
         if answer.product is not None:
             self._products.keep(worker, step.id, answer.product)
         return replace(answer, product=None)
@@ -219,7 +219,7 @@ class _Here(_Workers):
 
     def __init__(self, job: Job, operator: Operator, workers: int, observer: Observer) -> None:
         super().__init__(job, operator, workers, observer)
-        self._benches = [(Worker(job), LastTaken()) for _ in range(workers)]
+        self._own = [(Worker(job), LastTaken()) for _ in range(workers)]
         self._cancelled: Callable[[], bool] = self._stop.is_set
 
     def run(self, cancelled: Callable[[], bool]) -> tuple[UnitResult, ...]:
@@ -231,9 +231,9 @@ class _Here(_Workers):
         self._orders[worker].put(instruction)
 
     def _heard(self) -> UnitResult | StepAnswer | _Epochs | _Broken:
-        for worker, (orders, (bench, taken)) in enumerate(zip(self._orders, self._benches, strict=True)):
+        for worker, (orders, (own, taken)) in enumerate(zip(self._orders, self._own, strict=True)):
             while self._news.empty() and not orders.empty():
-                self._follow(orders.get(), bench, worker, taken)
+                self._follow(orders.get(), own, worker, taken)
         return self._news.get_nowait()
 
     def _watch(self, worker: int, unit: Unit) -> Watch:

@@ -211,10 +211,13 @@ class Worker:
         try:
             with np.errstate(all="ignore"):
                 part = self.part(step, decided)
-                if step.kind in GANG_KINDS:  # of one worker: larger ones are not a step of one bench
+                if step.kind in GANG_KINDS:  # of one worker: larger ones are not a step of one worker
                     return StepAnswer(step, unrecorded, result=train_unit(self._job, unit, part, report, cancelled))
-                pack, keeper = pack_of(self._job, unit, unit.configs, part, report, cancelled), self._keeper(unit)
-                pack = kept(pack, keeper) if step.kind == "init" else replace(pack, keep=keeper.keep)
+                pack, checkpointer = (
+                    pack_of(self._job, unit, unit.configs, part, report, cancelled),
+                    self._checkpointer(unit),
+                )
+                pack = kept(pack, checkpointer) if step.kind == "init" else replace(pack, keep=checkpointer.keep)
                 if isinstance(takes, Takes):
                     rounds = self._rounds(pack, step, takes, decided)
                     if step.kind != "finish":
@@ -226,7 +229,7 @@ class Worker:
                     return StepAnswer(step, unrecorded, result=result, more=False)
                 product = make(pack, step, takes)
                 if isinstance(product, Training) and step.kind != "init" and goes_on(pack, product):
-                    keeper.keep(lambda: product)
+                    checkpointer.keep(lambda: product)
                 return StepAnswer(step, unrecorded, product, more=goes_on(pack, product))
         except (Interrupted, NotFetched):
             raise
@@ -237,7 +240,7 @@ class Worker:
         reached = self._reached[step.unit.group].setdefault(step.unit.id, Reached())
         return RoundStep(pack, step, takes, reached, cells_with_rows(decided))
 
-    def _keeper(self, unit: Unit) -> Checkpointer:
+    def _checkpointer(self, unit: Unit) -> Checkpointer:
         """Return who keeps what the steps of a unit reach; each worker has a clock of its own for it."""
         clock = self._clocks.setdefault(unit.id, Timer())
         return Checkpointer.of(self._job.training.states, unit, unit.configs, clock=clock)

@@ -36,18 +36,19 @@ class NextRound:
 
 
 @dataclass
-class _Seat:
+class _Scope:
     """A procedure, the groups it decides for, and the number of the configuration of each of its trials.
 
-    What its rungs judged is ``unheard`` until some trial has a value: where none has, configurations are not to blame.
+    What its rungs judged ``counts`` once some trial has a value, and is ``uncounted`` until then: where none has, configurations
+    are not to blame.
     """
 
     procedure: Procedure
     groups: tuple[int, ...]
     numbers: dict[int, int] = field(default_factory=dict)
     going: tuple[Go, ...] = ()
-    unheard: list[Judgment] = field(default_factory=list)
-    heard: bool = False
+    uncounted: list[Judgment] = field(default_factory=list)
+    counts: bool = False
 
 
 class GroupedSearch:
@@ -72,8 +73,8 @@ class GroupedSearch:
         self._known: dict[Hashable, int] = {}
         members = [tuple(groups)] if plan.shared else [(group,) for group in groups]
         lots = {} if seeds is None or plan.shared else seeds
-        self._seats = [_Seat(plan.procedure(configs, alike, lots.get(each[0])), each) for each in members if each]
-        self._yardstick = GroupNormaliser()
+        self._scopes = [_Scope(plan.procedure(configs, alike, lots.get(each[0])), each) for each in members if each]
+        self._normaliser = GroupNormaliser()
         self._dropped: set[Key] = set()
         self._latest: dict[Key, float] = {}
         self._judgments: Counter[tuple[int, int]] = Counter()  # of a configuration at a rung
@@ -90,8 +91,8 @@ class GroupedSearch:
 
     def begin(self) -> NextRound:
         """Return the first round."""
-        for seat in self._seats:
-            self._seat(seat, seat.procedure.begin())
+        for scope in self._scopes:
+            self._go_on(scope, scope.procedure.begin())
         return self._next_round()
 
     def stop(self, number: int) -> None:
@@ -105,34 +106,34 @@ class GroupedSearch:
 
     def on(self, values: Mapping[Key, float | None], failed_groups: frozenset[int]) -> NextRound:
         """Take the values of a round's trials (None: it has no model) and return the next round."""
-        self._yardstick.see(values)
+        self._normaliser.see(values)
         self._latest.update({key: value for key, value in values.items() if value is not None})
-        for seat in self._seats:
+        for scope in self._scopes:
             look()
-            if not seat.going:
+            if not scope.going:
                 continue
-            seat.groups = tuple(group for group in seat.groups if group not in failed_groups)
-            told = {go.trial: self._value(seat, seat.numbers[go.trial], values) for go in watched(seat.going)}
-            self._seat(seat, seat.procedure.on(told) if seat.groups else ())
-            if seat.groups:
-                self._hear(seat, any(value > WORST for value in told.values()))
+            scope.groups = tuple(group for group in scope.groups if group not in failed_groups)
+            told = {go.trial: self._value(scope, scope.numbers[go.trial], values) for go in watched(scope.going)}
+            self._go_on(scope, scope.procedure.on(told) if scope.groups else ())
+            if scope.groups:
+                self._count_losses(scope, any(value > WORST for value in told.values()))
         if self._plan.prunes and not self._plan.shared:
             self._drop_common_losers()
-        for seat in self._seats:
-            self._pass_over_the_dropped(seat)
+        for scope in self._scopes:
+            self._pass_over_the_dropped(scope)
         return self._next_round()
 
-    def _pass_over_the_dropped(self, seat: _Seat) -> None:
+    def _pass_over_the_dropped(self, scope: _Scope) -> None:
         """A round of trials none of which may train is over at once: they have no value."""
-        while seat.going and self._dropped.issuperset(self._keys(seat)):
-            self._seat(seat, seat.procedure.on({go.trial: WORST for go in seat.going}))
+        while scope.going and self._dropped.issuperset(self._keys(scope)):
+            self._go_on(scope, scope.procedure.on({go.trial: WORST for go in scope.going}))
 
-    def _seat(self, seat: _Seat, goes: tuple[Go, ...]) -> None:
+    def _go_on(self, scope: _Scope, goes: tuple[Go, ...]) -> None:
         for go in watched(goes):
-            if go.trial not in seat.numbers:
-                parent = None if go.parent is None else seat.numbers[go.parent]
-                seat.numbers[go.trial] = self._number(go.trial, go.config, parent)
-        seat.going = goes
+            if go.trial not in scope.numbers:
+                parent = None if go.parent is None else scope.numbers[go.parent]
+                scope.numbers[go.trial] = self._number(go.trial, go.config, parent)
+        scope.going = goes
 
     def _number(self, trial: int, config: Config, parent: int | None) -> int:
         """Return the number of a configuration: equal ones are one, unless they continue another's state."""
@@ -143,46 +144,46 @@ class GroupedSearch:
             self._configs.append(config)
         return self._known[key]
 
-    def _value(self, seat: _Seat, number: int, values: Mapping[Key, float | None]) -> float:
-        keys = [(group, number) for group in seat.groups]
+    def _value(self, scope: _Scope, number: int, values: Mapping[Key, float | None]) -> float:
+        keys = [(group, number) for group in scope.groups]
         known = {key: None if key in self._dropped else values.get(key) for key in keys}
         if self._plan.shared:
-            return self._yardstick.mean(known)
+            return self._normaliser.mean(known)
         value = known[keys[0]] if keys else None
         return WORST if value is None else value
 
-    def _keys(self, seat: _Seat) -> list[Key]:
-        return [(group, seat.numbers[go.trial]) for go in seat.going for group in seat.groups]
+    def _keys(self, scope: _Scope) -> list[Key]:
+        return [(group, scope.numbers[go.trial]) for go in scope.going for group in scope.groups]
 
-    def _waiting(self, seat: _Seat) -> list[Key]:
-        return [(group, seat.numbers[trial]) for trial in seat.procedure.waiting for group in seat.groups]
+    def _waiting(self, scope: _Scope) -> list[Key]:
+        return [(group, scope.numbers[trial]) for trial in scope.procedure.waiting for group in scope.groups]
 
     def _next_round(self) -> NextRound:
         goes: dict[Key, tuple[int, int | None]] = {}
-        for seat in self._seats:
-            for go in watched(seat.going):
-                parent = None if go.parent is None else seat.numbers[go.parent]
-                for group in seat.groups:
-                    goes.setdefault((group, seat.numbers[go.trial]), (go.budget, parent))
+        for scope in self._scopes:
+            for go in watched(scope.going):
+                parent = None if go.parent is None else scope.numbers[go.parent]
+                for group in scope.groups:
+                    goes.setdefault((group, scope.numbers[go.trial]), (go.budget, parent))
         added, self._added = self._added, {}
         goes = {key: go for key, go in {**goes, **added}.items() if key not in self._dropped}
-        waiting = frozenset(key for seat in self._seats for key in self._waiting(seat)) - self._dropped
+        waiting = frozenset(key for scope in self._scopes for key in self._waiting(scope)) - self._dropped
         return NextRound(goes, waiting - goes.keys())
 
-    def _hear(self, seat: _Seat, has_values: bool) -> None:
-        """Count what a seat's rungs said, if its group says anything about configurations."""
-        seat.heard |= has_values
-        seat.unheard += seat.procedure.judged
-        if not seat.heard:
+    def _count_losses(self, scope: _Scope, has_values: bool) -> None:
+        """Count what a scope's rungs said, if its group says anything about configurations."""
+        scope.counts |= has_values
+        scope.uncounted += scope.procedure.judged
+        if not scope.counts:
             return
-        for judgment in seat.unheard:
-            number = seat.numbers[judgment.trial]
-            if self._dropped.issuperset((group, number) for group in seat.groups):
+        for judgment in scope.uncounted:
+            number = scope.numbers[judgment.trial]
+            if self._dropped.issuperset((group, number) for group in scope.groups):
                 continue  # it was stopped from outside, and lost to nothing
             at = (number, judgment.rung)
             self._judgments[at] += 1
             self._losses[at] += not judgment.passed
-        seat.unheard.clear()
+        scope.uncounted.clear()
 
     def _drop_common_losers(self) -> None:
         """Stop what has lost in most groups in those where it goes on, or may, without leading."""
@@ -194,8 +195,8 @@ class GroupedSearch:
         }
         if not losers:
             return
-        for seat in self._seats:
-            going = {*self._keys(seat), *self._waiting(seat)}
+        for scope in self._scopes:
+            going = {*self._keys(scope), *self._waiting(scope)}
             known = {key: self._latest[key] for key in going if key in self._latest}
             best = max(known.values(), default=None)
             self._dropped |= {key for key in going if key[1] in losers and (best is None or known.get(key) != best)}

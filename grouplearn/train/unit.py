@@ -137,12 +137,12 @@ def _train(
         return tuple(trial for trials in alone for trial in trials)
 
 
-def kept(pack: Pack, keeper: Checkpointer) -> Pack:
-    """Return the pack as one that goes on from what its keeper knows, and is kept."""
-    reached = keeper.read()
+def kept(pack: Pack, checkpointer: Checkpointer) -> Pack:
+    """Return the pack as one that goes on from what its checkpointer knows, and is kept."""
+    reached = checkpointer.read()
     if reached is not None and not pack.learner.resumes(pack.prepared.problem, pack.configs, reached.state):
         reached = None
-    return replace(pack, start=pack.start if reached is None else reached, keep=keeper.keep)
+    return replace(pack, start=pack.start if reached is None else reached, keep=checkpointer.keep)
 
 
 def pack_of(

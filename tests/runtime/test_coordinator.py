@@ -1,4 +1,4 @@
-"""The foreman: what the schedule hears, what is given up, what is counted; without a cluster."""
+"""The coordinator: what the schedule hears, what is given up, what is counted; without a cluster."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ from grouplearn.train.steps import StepAnswer
 UNITS = [Unit(0, 0, (0,), cost=2.0), Unit(1, 1, (0,), cost=1.0)]
 
 
-def foreman(operator: Any = None) -> tuple[Coordinator, Watcher]:
+def coordinated(operator: Any = None) -> tuple[Coordinator, Watcher]:
     watcher = Watcher()
     return Coordinator(operator or ModelTaskParallel(UNITS), watcher, began=0.0), watcher
 
 
-def told(boss: Coordinator, *happened: Happened, epochs: tuple[tuple[int, int], ...] = ()) -> tuple[Instruction, ...]:
-    return boss.take(News(0, happened, epochs))
+def told(
+    coordinator: Coordinator, *happened: Happened, epochs: tuple[tuple[int, int], ...] = ()
+) -> tuple[Instruction, ...]:
+    return coordinator.take(News(0, happened, epochs))
 
 
 def given(orders: tuple[Instruction, ...]) -> list[tuple[int, int]]:
@@ -37,75 +39,77 @@ def done(worker: int, unit: Unit) -> UnitEnded:
 
 
 def test_units_go_to_workers_that_join_and_results_are_read_afterwards() -> None:
-    boss, watcher = foreman()
-    assert given(told(boss, Joined(0), Joined(1))) == [(0, 0), (1, 1)]
-    orders = told(boss, done(1, UNITS[1]), done(0, UNITS[0]), epochs=((0, 3), (7, 9)))
-    assert boss.finished
+    coordinator, watcher = coordinated()
+    assert given(told(coordinator, Joined(0), Joined(1))) == [(0, 0), (1, 1)]
+    orders = told(coordinator, done(1, UNITS[1]), done(0, UNITS[0]), epochs=((0, 3), (7, 9)))
+    assert coordinator.finished
     assert Finish() in orders
     assert watcher.epochs == 3, "of units that this run has"
     assert not watcher.units
-    boss.catch_up()
+    coordinator.catch_up()
     assert watcher.units == [1, 0]
-    assert [result.unit.id for result in boss.results] == [0, 1]
-    assert boss.next_worker == 2
+    assert [result.unit.id for result in coordinator.results] == [0, 1]
+    assert coordinator.next_worker == 2
 
 
 def test_a_lost_unit_runs_elsewhere_and_its_result_tells_of_it() -> None:
-    boss, watcher = foreman()
-    told(boss, Joined(0), Joined(1))
-    assert given(told(boss, Lost((0,), kept=True), done(1, UNITS[1]))) == [(1, 0)]
+    coordinator, watcher = coordinated()
+    told(coordinator, Joined(0), Joined(1))
+    assert given(told(coordinator, Lost((0,), kept=True), done(1, UNITS[1]))) == [(1, 0)]
     assert watcher.lost == [0]
-    told(boss, done(1, UNITS[0]))
-    boss.catch_up()
-    (lost,) = boss.results[0].lost
+    told(coordinator, done(1, UNITS[0]))
+    coordinator.catch_up()
+    (lost,) = coordinator.results[0].lost
     assert (lost.worker, lost.epoch, lost.blocks) == (0, None, None)
-    assert not boss.results[1].lost
+    assert not coordinator.results[1].lost
 
 
 def test_a_unit_that_takes_its_worker_down_every_time_is_given_up() -> None:
-    boss, watcher = foreman()
+    coordinator, watcher = coordinated()
     for worker in range(UNIT_ATTEMPTS):
-        assert given(told(boss, Joined(worker))) == [(worker, 0)]
-        told(boss, Lost((worker,), kept=True))
-    assert given(told(boss, Joined(3))) == [(3, 1)], "the worker goes on with the next unit"
-    assert boss.results[0].trials[0].reason == ("the worker process died 3 times while training it (out of memory?)")
-    assert len(boss.results[0].lost) == UNIT_ATTEMPTS
+        assert given(told(coordinator, Joined(worker))) == [(worker, 0)]
+        told(coordinator, Lost((worker,), kept=True))
+    assert given(told(coordinator, Joined(3))) == [(3, 1)], "the worker goes on with the next unit"
+    assert coordinator.results[0].trials[0].reason == (
+        "the worker process died 3 times while training it (out of memory?)"
+    )
+    assert len(coordinator.results[0].lost) == UNIT_ATTEMPTS
     assert watcher.lost == [0] * UNIT_ATTEMPTS
 
 
 def test_a_lost_cluster_counts_for_half() -> None:
-    boss, watcher = foreman()
+    coordinator, watcher = coordinated()
     for number in range(2 * UNIT_ATTEMPTS):
-        assert given(told(boss, Joined(number))) == [(number, 0)]
-        boss.cluster_lost(kept=True)
-    assert given(told(boss, Joined(boss.next_worker))) == [(boss.next_worker - 1, 1)]
+        assert given(told(coordinator, Joined(number))) == [(number, 0)]
+        coordinator.cluster_lost(kept=True)
+    assert given(told(coordinator, Joined(coordinator.next_worker))) == [(coordinator.next_worker - 1, 1)]
     assert watcher.units == [0]
 
 
 def test_what_a_schedule_gives_to_workers_that_are_gone_too_is_no_attempt() -> None:
-    boss, watcher = foreman()
-    told(boss, Joined(0), Joined(1), done(1, UNITS[1]))
-    told(boss, Lost((0, 1), kept=True))  # the first loss gives unit 0 to worker 1
+    coordinator, watcher = coordinated()
+    told(coordinator, Joined(0), Joined(1), done(1, UNITS[1]))
+    told(coordinator, Lost((0, 1), kept=True))  # the first loss gives unit 0 to worker 1
     assert watcher.lost == [0]
-    assert given(told(boss, Joined(2))) == [(2, 0)]
+    assert given(told(coordinator, Joined(2))) == [(2, 0)]
 
 
 def test_others_do_the_share_of_a_worker_that_does_not_come() -> None:
     """A gap schedule waits for all of its workers; one that is absent counts as having been there."""
     units = [Unit(0, 0, (0,), cost=1.0)]
-    boss, watcher = foreman(Gap(units, Workload("algebraic", (40,), 2, 1, 10)))
+    coordinator, watcher = coordinated(Gap(units, Workload("algebraic", (40,), 2, 1, 10)))
 
     def ended(step: Step) -> StepEnded:
         record = StepRecord(step.id, step.kind, step.epoch, step.blocks, 0, 0.0, 0.0)
         result = UnitResult(step.unit, (TrialResult(0, "done"),)) if step.kind == "finish" else None
         return StepEnded(StepAnswer(step, record, result=result, more=False))
 
-    orders = [*told(boss, Joined(0)), *told(boss, Absent(1))]
+    orders = [*told(coordinator, Joined(0)), *told(coordinator, Absent(1))]
     seen = []
-    while not boss.finished:
+    while not coordinator.finished:
         (step,) = [each.step for each in orders if isinstance(each, RunStep) and each.worker == 0]
         seen.append(step.kind)
-        orders = [*told(boss, ended(step))]
+        orders = [*told(coordinator, ended(step))]
     assert seen == ["init", "accumulate", "accumulate", "update", "evaluate", "evaluate", "finish"]
     assert watcher.units == [0]
     assert not watcher.lost
@@ -113,13 +117,13 @@ def test_others_do_the_share_of_a_worker_that_does_not_come() -> None:
 
 def test_products_are_known_until_they_are_discarded_or_lost() -> None:
     units = [Unit(0, 0, (0,), cost=1.0)]
-    boss, _ = foreman(Gap(units, Workload("algebraic", (40,), 2, 3, 10)))
-    orders = [*told(boss, Joined(0)), *told(boss, Joined(1))]
+    coordinator, _ = coordinated(Gap(units, Workload("algebraic", (40,), 2, 3, 10)))
+    orders = [*told(coordinator, Joined(0)), *told(coordinator, Joined(1))]
     (start,) = [each for each in orders if isinstance(each, RunStep)]
     record = StepRecord(start.step.id, "init", 0, None, start.worker, 0.0, 0.0)
-    told(boss, StepEnded(StepAnswer(start.step, record)))
-    assert boss.made == {start.step.id: start.worker}
-    boss.cluster_lost(kept=True)
-    assert boss.made == {start.step.id: start.worker}
-    boss.cluster_lost(kept=False)
-    assert boss.made == {}
+    told(coordinator, StepEnded(StepAnswer(start.step, record)))
+    assert coordinator.made == {start.step.id: start.worker}
+    coordinator.cluster_lost(kept=True)
+    assert coordinator.made == {start.step.id: start.worker}
+    coordinator.cluster_lost(kept=False)
+    assert coordinator.made == {}

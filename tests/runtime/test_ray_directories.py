@@ -111,11 +111,11 @@ def test_networks_of_a_prompt_bring_what_they_imported_from_the_current_director
 
 def test_a_network_whose_modules_are_not_found_is_told_of_as_such() -> None:
     a_job = job("mlp", ({},), groups=1, rows=4)
-    errand = WorkerSetup(a_job, LearnerCode(b"cno_such_module\nWIDTH\n."), JobRows(None, True), None, 0.0)
+    setup = WorkerSetup(a_job, LearnerCode(b"cno_such_module\nWIDTH\n."), JobRows(None, True), None, 0.0)
     with pytest.raises(
         TrainingFailed, match=r"^other processes cannot import .* mlp needs: No module named 'no_such_module'"
     ):
-        errand.taken_on()
+        setup.taken_on()
 
 
 def test_modules_beside_a_script_are_found_from_wherever_it_is_run(tmp_path: Path) -> None:

@@ -241,11 +241,11 @@ def test_replicas_are_visited_where_a_worker_is_free() -> None:
         for count in (1, 2)
     )
     assert two <= one
-    crew = Placement(3, replicas=2)
+    placement = Placement(3, replicas=2)
     for worker in range(4):
-        crew.join(worker)
-    assert [crew.reach(worker) for worker in range(4)] == [[0, 1], [1, 2], [2, 0], [0]]
-    assert [sorted(crew.near(place)) for place in range(3)] == [[0, 2, 3], [0, 1], [1, 2]]
+        placement.join(worker)
+    assert [placement.reach(worker) for worker in range(4)] == [[0, 1], [1, 2], [2, 0], [0]]
+    assert [sorted(placement.near(place)) for place in range(3)] == [[0, 2, 3], [0, 1], [1, 2]]
 
 
 def test_a_broken_promise_stops_the_run() -> None:

@@ -41,9 +41,9 @@ def gang(machine: Operator) -> list[Step]:
 
 def member(a_job: Job, step: Step, decided: Outline) -> Shard | StoredShard:
     """Return the training rows of a member that has loaded the blocks that the schedule spoke of."""
-    bench = Worker(a_job)
-    bench.load(step.unit.group, step.blocks)
-    return bench.part(_with_own_blocks(step, decided), decided, Blocks(0, decided.n_blocks)).train
+    worker = Worker(a_job)
+    worker.load(step.unit.group, step.blocks)
+    return worker.part(_with_own_blocks(step, decided), decided, Blocks(0, decided.n_blocks)).train
 
 
 @pytest.mark.parametrize("operator", [DataParallel, Gap])

@@ -141,20 +141,20 @@ class BoostingControl:
         self.stop.keep(lambda: to_state(self.n_configs, self.kept, under_way() if under_way else None))
 
 
-def boost_family(data: Binned, family: Sequence[Config], pace: BoostingControl) -> list[Kept]:
+def boost_family(data: Binned, family: Sequence[Config], control: BoostingControl) -> list[Kept]:
     """Train the config of a family that has most rounds and cut the others out of it."""
     try:
-        return _boost_longest(data, family, pace)
+        return _boost_longest(data, family, control)
     except LightGBMError as error:
         # "Check failed: (a) < (b) at /path/file.hpp, line 9 ." ends in a place that means nothing to a user.
         raise Diverged(f"LightGBM: {re.sub(r' at [^ ]+, line [0-9]+ *[.]?', '', str(error)).strip()}") from error
 
 
-def _boost_longest(data: Binned, family: Sequence[Config], pace: BoostingControl) -> list[Kept]:
-    limits, stop = [int(config["num_iterations"]) for config in family], pace.stop  # type: ignore[arg-type]
-    booster, run = _begun(data, family[0], pace)
-    keep = pace.keep if _continues(family[0]) else None
-    run = _boosted(booster, run, max(limits), family[0], stop, data if data.valid else None, keep, pace.config)
+def _boost_longest(data: Binned, family: Sequence[Config], control: BoostingControl) -> list[Kept]:
+    limits, stop = [int(config["num_iterations"]) for config in family], control.stop  # type: ignore[arg-type]
+    booster, run = _begun(data, family[0], control)
+    keep = control.keep if _continues(family[0]) else None
+    run = _boosted(booster, run, max(limits), family[0], stop, data if data.valid else None, keep, control.config)
     results = []
     for config, limit in zip(family, limits, strict=True):
         count = min(limit, len(run.trees))
@@ -183,9 +183,9 @@ class _Boosting:
     expired: bool = False
 
 
-def _begun(data: Binned, config: Config, pace: BoostingControl) -> tuple[Booster, _Boosting]:
+def _begun(data: Binned, config: Config, control: BoostingControl) -> tuple[Booster, _Boosting]:
     """Return the booster of a family and the rounds that it has: those reached before, if it can go on from them."""
-    reached = pace.beginning(config)
+    reached = control.beginning(config)
     if reached is not None:
         booster = data.booster(config, reached.text)
         if scores_digest(booster) == reached.scores:

@@ -159,10 +159,10 @@ class Gbdt(SamplingLearner):
             ):
                 data = Binned(problem, filled[binned_alike[0]], shard, valid, stop, gang)
                 for family in _grouped(filled, _family, binned_alike):
-                    pace = BoostingControl(stop, len(configs), kept, family[0], under_way)
+                    control = BoostingControl(stop, len(configs), kept, family[0], under_way)
                     members = [filled[index] for index in family]
-                    kept.update(zip(family, boost_family(data, members, pace), strict=True))
-                    pace.keep(None)
+                    kept.update(zip(family, boost_family(data, members, control), strict=True))
+                    control.keep(None)
         tensors = {
             f"model_{index}": np.frombuffer(result.text.encode(), dtype=np.uint8) for index, result in kept.items()
         }

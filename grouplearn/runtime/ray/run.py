@@ -89,15 +89,15 @@ class _Call:
 class RayRun:
     """One run; ``job`` has its rows. The driver routes references of products and never their bytes."""
 
-    def __init__(self, connection: ClusterConnection, begin: Begin, job: Job, superior: CoordinatorPort) -> None:
-        self._ray, self._connection, self._superior = connection.ray, connection, superior
+    def __init__(self, connection: ClusterConnection, begin: Begin, job: Job, coordinator: CoordinatorPort) -> None:
+        self._ray, self._connection, self._coordinator = connection.ray, connection, coordinator
         self._begin, self._job = begin, job
         shared = connection.sees(begin.rows.directory) and connection.sees(begin.scratch)
-        self._shelf = ProductStore(begin.scratch) if shared else None
+        self._products = ProductStore(begin.scratch) if shared else None
         chunks = () if shared else stored(self._ray, begin.job, job.dataset)
         rows = JobRows(begin.rows if shared else None, begin.in_memory, chunks)
-        errand = WorkerSetup(begin.job, begin.code, rows, self._shelf, begin.began)
-        self._errand = self._ray.put(errand)
+        setup = WorkerSetup(begin.job, begin.code, rows, self._products, begin.began)
+        self._setup = self._ray.put(setup)
         self._outlines: dict[tuple[int, int], Any] = {}
         self._made = {step: Made(step, worker) for step, worker in begin.made.items()} if shared else {}
         self._gangs = Gangs()
@@ -121,7 +121,7 @@ class RayRun:
         """Wait for answers, at most ``POLL_SECONDS``, and act on them."""
         if not self._connection.alive:
             raise ClusterLost
-        self._superior.look_up()
+        self._coordinator.look_up()
         wait = 0.0 if self._happened else POLL_SECONDS
         ready, _ = self._ray.wait(list(self._calls), num_returns=1, timeout=wait)
         if ready:  # and what else is there by now
@@ -133,7 +133,7 @@ class RayRun:
         if self._happened or self._epochs:
             news = News(self._begin.run, tuple(self._happened), tuple(self._epochs.items()))
             self._happened, self._epochs = [], Counter()
-            self._execute(self._superior.report(news))
+            self._execute(self._coordinator.report(news))
 
     def dismiss(self) -> None:
         """End all workers."""
@@ -159,7 +159,7 @@ class RayRun:
         number = next(self._numbers)
         actor = self._spare.popleft() if self._spare else new_actor(self._ray, self._connection.actor_options)
         self._workers[number] = WorkerHandle(actor)
-        self._call(number, "begin", actor.begin.remote(self._errand, number))
+        self._call(number, "begin", actor.begin.remote(self._setup, number))
 
     def _call(
         self, number: int, kind: Literal["begin", "follow", "progress"], reference: Any, also: Any = None
@@ -211,7 +211,7 @@ class RayRun:
         self._epochs.update(dict(epochs))
 
     def _lose(self, number: int, *, kept: bool = True, reason: str = "") -> None:
-        """Make sure that the worker is dead, with its gang; others are hired. What they did is run again.
+        """Make sure that the worker is dead, with its gang; others are started. What they did is run again.
 
         What they made is in files, or the driver owns it.
         """
@@ -260,8 +260,8 @@ class RayRun:
 
     def _discard(self, steps: Iterable[int]) -> None:
         for step in steps:
-            if self._made.pop(step, None) is not None and self._shelf is not None:
-                self._shelf.discard(step)
+            if self._made.pop(step, None) is not None and self._products is not None:
+                self._products.discard(step)
 
     def _order(self, instruction: Run | RunStep | Load | Release) -> None:
         worker = self._workers.get(instruction.worker)
@@ -298,7 +298,7 @@ class RayRun:
     def _send(self, number: int, supplies: Supplies | None = None, pieces: int = 1) -> None:
         worker = self._workers[number]
         orders, worker.orders = worker.orders, []
-        if self._shelf is not None or supplies is None or supplies.gang is not None:
+        if self._products is not None or supplies is None or supplies.gang is not None:
             self._call(number, "follow", worker.actor.follow.remote(orders, supplies))
             return
         answer, *product = worker.actor.follow.options(num_returns=1 + pieces).remote(orders, supplies)
@@ -326,7 +326,7 @@ class RayRun:
 
     def _refuse_distance(self, addresses: Sequence[Address | None]) -> None:
         """Members of a gang talk over the loopback interface, and share a directory."""
-        if self._shelf is None or len({address.node for address in addresses if address is not None}) > 1:
+        if self._products is None or len({address.node for address in addresses if address is not None}) > 1:
             message = "workers that train one model together must be on one machine, and the cluster has several"
             raise TrainingFailed(message, hint="WITH (operator = 'group_task_parallel')")
 

@@ -82,31 +82,31 @@ class RayRuntime:
         CHILDREN.end_idle(self._cluster.address)
 
     def _run(
-        self, sent: _Sent, foreman: Coordinator, workers: int, cancelled: Callable[[], bool]
+        self, sent: _Sent, coordinator: Coordinator, workers: int, cancelled: Callable[[], bool]
     ) -> tuple[UnitResult, ...]:
         deaths = 0
-        while not foreman.finished:
-            ended = foreman.ended
+        while not coordinator.finished:
+            ended = coordinator.ended
             try:
-                self._try(sent, foreman, workers, cancelled)
+                self._try(sent, coordinator, workers, cancelled)
             except ChildLost as lost:
-                foreman.catch_up()
-                deaths = 1 if foreman.ended > ended else deaths + 1
+                coordinator.catch_up()
+                deaths = 1 if coordinator.ended > ended else deaths + 1
                 if deaths >= DEATHS:
                     raise _died(lost, deaths) from None
-                foreman.cluster_lost(kept=self._cluster.address is None)
-        return foreman.results
+                coordinator.cluster_lost(kept=self._cluster.address is None)
+        return coordinator.results
 
-    def _try(self, sent: _Sent, foreman: Coordinator, workers: int, cancelled: Callable[[], bool]) -> None:
+    def _try(self, sent: _Sent, coordinator: Coordinator, workers: int, cancelled: Callable[[], bool]) -> None:
         """Run on one child until the last unit is done; raises ChildLost."""
         child, fit = CHILDREN.take(self._cluster.address), False
         number = next(child.runs)
         try:
             child.connect(cancelled)
-            child.send(self._begin(sent, foreman, workers, number))
+            child.send(self._begin(sent, coordinator, workers, number))
             try:
                 child.revive()
-                _converse(child, number, foreman, self._cluster.worker_timeout, cancelled)
+                _converse(child, number, coordinator, self._cluster.worker_timeout, cancelled)
                 fit = True
             except BaseException as error:
                 fit = not isinstance(error, ChildLost) and child.abort(number)
@@ -114,7 +114,7 @@ class RayRuntime:
         finally:
             CHILDREN.give_back(child, fit=fit)
 
-    def _begin(self, sent: _Sent, foreman: Coordinator, workers: int, number: int) -> Begin:
+    def _begin(self, sent: _Sent, coordinator: Coordinator, workers: int, number: int) -> Begin:
         return Begin(
             run=number,
             job=replace(sent.job, groups=()),
@@ -123,11 +123,11 @@ class RayRuntime:
             in_memory=sent.in_memory,
             code=sent.code,
             workers=workers,
-            first_worker=foreman.next_worker,
-            began=foreman.began,
+            first_worker=coordinator.next_worker,
+            began=coordinator.began,
             scratch=os.path.abspath(sent.scratch),
             cluster=self._cluster,
-            made=foreman.made,
+            made=coordinator.made,
         )
 
 
@@ -159,17 +159,19 @@ def _prepared(job: Job) -> Iterator[_Sent]:
             yield _Sent(said, job.dataset.files, False, code, passing_path)
 
 
-def _converse(child: Child, number: int, foreman: Coordinator, timeout: float, cancelled: Callable[[], bool]) -> None:
+def _converse(
+    child: Child, number: int, coordinator: Coordinator, timeout: float, cancelled: Callable[[], bool]
+) -> None:
     """Take news and give orders until the last unit is done; raises ChildLost, also when the child is silent too long."""
-    while not foreman.finished:
+    while not coordinator.finished:
         if cancelled():
             raise Interrupted
         child.watch(max(timeout, LEAST_SILENCE))
         match child.receive():
             case News(run) as news if run == number:
-                orders = foreman.take(news)
-                child.send(Stop() if foreman.finished else Orders(orders))
-                foreman.catch_up()
+                orders = coordinator.take(news)
+                child.send(Stop() if coordinator.finished else Orders(orders))
+                coordinator.catch_up()
             case Broken(run, message, hint) if run == number:
                 raise TrainingFailed(message, hint=hint)
 

@@ -42,7 +42,7 @@ class WorkerSetup:
     job: Job
     code: LearnerCode | None
     rows: JobRows
-    shelf: ProductStore | None
+    products: ProductStore | None
     began: float
 
     def taken_on(self) -> Job:
@@ -100,13 +100,13 @@ class RayWorker:
         self._lock = threading.Lock()
         self._epochs: Counter[int] = Counter()
 
-    def begin(self, errand: WorkerSetup, worker: int) -> Address:
+    def begin(self, setup: WorkerSetup, worker: int) -> Address:
         """Get ready for a run as its worker number ``worker``."""
-        job = errand.taken_on()
+        job = setup.taken_on()
         import_learner(job.trainer)
         self._threads = threadpoolctl.ThreadpoolController()
-        self._bench = Worker(*errand.rows.of(job))
-        self._worker, self._began, self._shelf = worker, errand.began, errand.shelf
+        self._trainer = Worker(*setup.rows.of(job))
+        self._worker, self._began, self._products = worker, setup.began, setup.products
         self._outlines: dict[tuple[int, int], Outline] = {}
         self._taken = LastTaken()
         return Address(import_ray().get_runtime_context().get_node_id(), os.getpid())
@@ -122,16 +122,16 @@ class RayWorker:
             for order in orders:
                 match order:
                     case Load(_, group, blocks):
-                        self._bench.load(group, blocks)
+                        self._trainer.load(group, blocks)
                     case Release(_, group):
-                        self._bench.release(group)
+                        self._trainer.release(group)
                     case Run(_, unit):
-                        answer: Answer = Written(to_bytes(self._bench.run(unit, self._watch(unit))))
+                        answer: Answer = Written(to_bytes(self._trainer.run(unit, self._watch(unit))))
                     case RunStep(_, step) if supplies is not None:
                         answer, product = self._step(step, supplies)
                         pieces = step.pieces
         told = (answer, self.progress())
-        if self._shelf is not None or supplies is None or supplies.gang is not None:
+        if self._products is not None or supplies is None or supplies.gang is not None:
             return told
         if pieces == 1:
             return told, product
@@ -141,26 +141,26 @@ class RayWorker:
         """Return the result of a unit that a gang trained, of which this worker is the first member."""
         moved = sum(product_bytes(each) for each in evaluations[1:])
         with self._threads.limit(limits=1):
-            answer = self._bench.conclude(step, evaluations, moved, self._watch(step.unit))
+            answer = self._trainer.conclude(step, evaluations, moved, self._watch(step.unit))
         return answer, self.progress()
 
     def _step(self, step: Step, supplies: Supplies) -> tuple[StepAnswer | Missing, Product | None]:
         outline, watch = self._outline(step.unit, supplies), self._watch(step.unit)
         if supplies.gang is not None:
-            return self._bench.join(step, outline, supplies.gang, watch), None
+            return self._trainer.join(step, outline, supplies.gang, watch), None
         if step.round is not None:
             takes = Takes(lambda number, piece: self._take_one(supplies.takes[number].taken(piece), piece))
             try:
-                answer = self._bench.step(step, outline, takes, 0, watch)
+                answer = self._trainer.step(step, outline, takes, 0, watch)
             except NotFetched as error:
                 return Missing(step, (error.maker,)), None
         else:
             fetched = self._take(step, supplies.takes)
             if isinstance(fetched, Missing):
                 return fetched, None
-            answer = self._bench.step(step, outline, *fetched, watch)
-        if answer.product is not None and self._shelf is not None:
-            self._shelf.put(step.id, answer.product)
+            answer = self._trainer.step(step, outline, *fetched, watch)
+        if answer.product is not None and self._products is not None:
+            self._products.put(step.id, answer.product)
         return replace(answer, product=None), answer.product
 
     def _outline(self, unit: Unit, supplies: Supplies) -> Outline:
@@ -194,8 +194,8 @@ class RayWorker:
         return product, product_bytes(product) if made.worker != self._worker else 0
 
     def _fetch(self, made: Made) -> Product:
-        if self._shelf is not None:
-            return self._shelf.get(made.step, made.piece)
+        if self._products is not None:
+            return self._products.get(made.step, made.piece)
         if isinstance(made.product, tuple):
             return Pieces(tuple(import_ray().get(list(made.product), timeout=FETCH_SECONDS)))
         product: Product = import_ray().get(made.product, timeout=FETCH_SECONDS)
@@ -217,7 +217,7 @@ class RayWorker:
 
     def rest(self) -> None:
         """Forget the job, so that nothing of it is held."""
-        del self._bench, self._outlines, self._taken
+        del self._trainer, self._outlines, self._taken
         gc.collect()  # maps of files that are gone take memory for as long as anything refers to them
 
 

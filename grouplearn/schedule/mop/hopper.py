@@ -28,7 +28,7 @@ Shards = Mapping[int, Mapping[int, Blocks]]
 class Mop(ShardedOperator):
     """Partitions the groups as gap does; the packs of a split group hop from shard to shard, each at one of them at a time.
 
-    Promises, checked at every transition (3.1): (1) completeness: in an epoch a pack is trained on every shard once;
+    Invariants, checked at every transition (3.1): (1) completeness: in an epoch a pack is trained on every shard once;
     (2) isolation: it is trained in one place at a time; (3) exclusive access: a worker does one thing at a time; (4) a unit
     that has begun is not preempted. There is a barrier at the end of an epoch for its pack alone. What a lost worker was
     doing is done again elsewhere, from the last state that is left (5.6).

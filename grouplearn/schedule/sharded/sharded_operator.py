@@ -36,7 +36,7 @@ from grouplearn.schedule.workload import Workload
 class ShardedOperator:
     """Runs whole units and split units on the workers that hold their rows.
 
-    Promises, checked at every transition (kingpin 4.2): (1) a row is placed on one worker; (2) a worker does one thing at a
+    Invariants, checked at every transition (kingpin 4.2): (1) a row is placed on one worker; (2) a worker does one thing at a
     time; (3) a pack trains at one worker at a time where its learner is sequential; (4) with ``isolate_groups`` no two
     workers are busy with one split group. Also: a step takes only products that exist; no unit is done twice; ``Finish``
     is said once. The workers that the workload names must all become ready, sooner or later.

@@ -82,7 +82,7 @@ class Checkpointer:
 
     @classmethod
     def of(cls, directory: str | None, unit: Unit, configs: Sequence[int], clock: Timer | None = None) -> Checkpointer:
-        """Return the keeper of some configs of a unit."""
+        """Return the checkpointer of some configs of a unit."""
         return cls(directory, unit.id, unit.group, unit.fold, tuple(configs), clock or Timer())
 
     @property

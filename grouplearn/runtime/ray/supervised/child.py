@@ -118,8 +118,8 @@ class Driver:
 
     def _carry_out(self, connection: ClusterConnection, begin: Begin) -> None:
         rows = JobRows(begin.rows, begin.in_memory)
-        errand = WorkerSetup(begin.job, begin.code, rows, None, begin.began)
-        job = replace(errand.taken_on(), dataset=rows.opened())
+        setup = WorkerSetup(begin.job, begin.code, rows, None, begin.began)
+        job = replace(setup.taken_on(), dataset=rows.opened())
         actors, self._actors = self._actors, []
         run = RayRun(connection, begin, job, _User(self._pipe))
         try:
