@@ -66,6 +66,7 @@ class Binned:
         self.native = native or "None"
         self.losses = row_losses((stop.metric,), config)
         parameters = lightgbm_parameters(problem, config) | _distributed(gang)
+        self._given = config, parameters
 
         def look() -> None:
             if stop.cancelled():
@@ -77,7 +78,10 @@ class Binned:
 
     def booster(self, config: Config, text: str | None = None) -> Booster:
         """Return a booster without trees, or one that goes on from those of ``text``."""
-        parameters = lightgbm_parameters(self.problem, config, self.native) | _distributed(self.gang)
+        given, parameters = self._given
+        if given is not config:
+            parameters = lightgbm_parameters(self.problem, config) | _distributed(self.gang)
+        parameters = parameters | {"metric": self.native}
         before = None if text is None else Booster.of_text(text.encode())
         with nullcontext() if before is None else self._scored(before):
             booster = Booster.on(self.train_set, parameters)

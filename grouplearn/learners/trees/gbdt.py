@@ -327,7 +327,11 @@ def _grouped(
     configs: Sequence[Config], key: Callable[[Config], tuple[Value, ...]], indexes: Iterable[int]
 ) -> Iterator[list[int]]:
     """Yield the indexes of configs with equal keys, in order of first appearance."""
+    numbers = list(indexes)
+    if len(numbers) < 2:  # most small groups have one: their keys would take a tenth of the time
+        yield from ([number] for number in numbers)
+        return
     groups: dict[tuple[Value, ...], list[int]] = {}
-    for index in indexes:
+    for index in numbers:
         groups.setdefault(key(configs[index]), []).append(index)
     yield from groups.values()

@@ -18,7 +18,7 @@ from grouplearn.sqltext import folded
 _APART = ("num_iterations", "objective", "interaction_constraints", *BY_FEATURE)
 
 
-def lightgbm_parameters(problem: Problem, config: Config, metric: str = "None") -> dict[str, Any]:
+def lightgbm_parameters(problem: Problem, config: Config) -> dict[str, Any]:
     """Return the parameters of one complete config for LightGBM; ``num_iterations`` is left to the number of updates.
 
     What is at LightGBM's default is left out: it reads all it is given anew for every small model. Columns are histogrammed
@@ -36,7 +36,7 @@ def lightgbm_parameters(problem: Problem, config: Config, metric: str = "None") 
     objective = gbdt_objectives.name_for(problem, config)
     return own | classes | _by_column(problem, config) | {
         "objective": objective,
-        "metric": metric,
+        "metric": "None",
         "seed": problem.seed % SEEDS,
         "deterministic": True,
         "force_row_wise" if objective == "mape" else "force_col_wise": True,
