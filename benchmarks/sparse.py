@@ -74,14 +74,16 @@ def ours(path: Path, penalty: str, tolerance: float, values: int) -> Model:
             f"TRAIN OR REPLACE MODEL m USING logistic_regression PREDICT y FEATURES ({features}) FROM t VALIDATE NONE"
             f" WITH (solver = 'coordinate_descent', {penalties}, tolerance = {tolerance})"
         )
-        found = con.execute(
-            "SELECT split_part(feature, '=', 1)[2:]::INTEGER AS item, split_part(feature, '=', 2)::INTEGER AS code, weight"
-            " FROM m_weights WHERE feature LIKE 'c%'"
-        ).fetchnumpy()
-        intercept = con.execute("SELECT weight FROM m_weights WHERE feature = '(intercept)'").fetchall()[0][0]
+        item, code = (
+            "TRY_CAST(split_part(feature, '=', 1)[2:] AS INTEGER)",
+            "TRY_CAST(split_part(feature, '=', 2) AS INTEGER)",
+        )
+        found = con.execute(f"SELECT {item} AS item, {code} AS code, weight FROM m_weights").fetchnumpy()
+    column = found["item"].astype(np.int64) * values + found["code"]
+    named = ~np.ma.getmaskarray(column)  # the intercept has no such number
     weights = np.zeros(ITEMS * values)
-    weights[found["item"].astype(np.int64) * values + found["code"]] = found["weight"]
-    return weights, float(intercept)
+    weights[column[named]] = found["weight"][named]
+    return weights, float(found["weight"][~named][0])
 
 
 def scikit_learn(solver: str) -> Side:

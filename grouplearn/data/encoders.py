@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.dataset import Dataset, FeatureArray, Item, RowNumbers
-from grouplearn.data.encoding.columns import ColumnPiece, Columns
+from grouplearn.data.encoding.columns import ColumnPiece, Columns, IntArray
 from grouplearn.data.encoding.encoder import FittedItem, Replay
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.data.shard import Matrix
@@ -132,11 +132,15 @@ def _sparse(pieces: Sequence[ColumnPiece], starts: Sequence[int]) -> Matrix:
 
     parts = [piece.nonzeros() for piece in pieces]
     indptr = np.concatenate([[0], np.cumsum(sum(counts for counts, _, _ in parts))])
-    column, value = np.empty(indptr[-1], np.int64), np.empty(indptr[-1])
+    entries = int(indptr[-1])
+    column, value = np.empty(entries, np.int32 if max(entries, starts[-1]) < 1 << 31 else np.int64), np.empty(entries)
+    each_has_one = all(counts.size == own.size and counts.all() for counts, own, _ in parts)
     begin = indptr[:-1].copy()  # where the next item's entries of each row go
-    for (counts, own, values), start in zip(parts, starts, strict=False):
-        before = np.cumsum(counts) - counts
-        at = np.repeat(begin - before, counts) + np.arange(own.size)
+    for number, ((counts, own, values), start) in enumerate(zip(parts, starts, strict=False)):
+        at: slice | IntArray = slice(number, None, len(parts))
+        if not each_has_one:
+            before = np.cumsum(counts) - counts
+            at = np.repeat(begin - before, counts) + np.arange(own.size)
+            begin += counts
         column[at], value[at] = start + own, values
-        begin += counts
     return scipy.sparse.csr_matrix((value, column, indptr), shape=(indptr.size - 1, starts[-1]))

@@ -156,10 +156,22 @@ def test_rows_in_single_precision_and_sparse_ones_have_the_same_bits(loss: kerne
 
 def test_a_survey_counts_columns_and_items() -> None:
     x, _, weight = rows("squares")
-    item = np.repeat(np.arange(4), np.diff(BEGINS)).astype(np.int64)
+    first = np.array(BEGINS, np.int64)
+
+    def surveyed(given: kernel.Matrix) -> dict[str, np.ndarray]:
+        whole, *parts = (
+            kernel.survey(given[part], np.ascontiguousarray(weight[part]), first)
+            for part in (slice(None), slice(40), slice(40, None))
+        )
+        both = kernel.merged(*parts)
+        assert both.items.tobytes() == whole.items.tobytes()
+        assert both.columns[:, 1:].tobytes() == whole.columns[:, 1:].tobytes()
+        np.testing.assert_allclose(both.columns[:, 0], whole.columns[:, 0], rtol=1e-12, atol=1e-12)
+        return {"merged": both.columns, **whole._asdict()}
+
     for given in (x, scipy.sparse.csr_matrix(x)):
-        found = in_every_build(lambda given=given: kernel.survey(given, weight, item, 4)._asdict())
-        total, low, high, count = found["columns"]
+        found = in_every_build(lambda given=given: surveyed(given))
+        total, low, high, count = found["columns"].T
         np.testing.assert_allclose(total, weight @ x, rtol=1e-12, atol=1e-12)
         set_ = x != 0
         np.testing.assert_array_equal(count, set_.sum(axis=0))

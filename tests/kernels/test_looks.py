@@ -324,6 +324,12 @@ def begun_wide(plan: clustering.Plan, centroids: np.ndarray) -> clustering.Tenso
     return {**model, **whole, "origin": np.zeros(plan.d), "scale": np.ones(1)}
 
 
+def surveyed() -> Callable[[], object]:
+    """What rows say of many columns."""
+    found = coordinate_descent.Survey(numbers(300_000, 4), np.ones((3, 1), np.int64))
+    return lambda: coordinate_descent.merged(found, found)
+
+
 def descending(call: str) -> Callable[[], object]:
     """Coordinate descent on three blocks: numbers, codes, a list; ``wide`` ones of many columns."""
     wide = call in ("solve", "shift", "leap", "close")
@@ -332,13 +338,13 @@ def descending(call: str) -> Callable[[], object]:
     x[:, 0] = numbers(n)
     x[np.arange(n), 1 + np.arange(n) % own] = 1
     x[:, 1 + own :: 7] = 2.5
-    ones, item = np.ones(n), np.repeat([0, 1, 2], [1, own, 50]).astype(np.int64)
+    ones, first = np.ones(n), np.cumsum([0, 1, own, 50]).astype(np.int64)
     if call == "survey":
-        return lambda: coordinate_descent.survey(x, ones, item, 3)
+        return lambda: coordinate_descent.survey(x, ones, first)
     forms = [coordinate_descent.ONE_COLUMN, coordinate_descent.CODES, coordinate_descent.RAGGED_WITH_VALUES]
     mean = np.zeros(x.shape[1])
     mean[0] = 0.1
-    cut = coordinate_descent.Blocks(np.cumsum([0, 1, own, 50]).astype(np.int64), np.array(forms), mean)
+    cut = coordinate_descent.Blocks(first, np.array(forms), mean)
     shape = coordinate_descent.Shape("logistic", configs, 1)
     if call == "cut":
         return lambda: coordinate_descent.Cell(x, ones, ones, cut, shape)
@@ -440,6 +446,7 @@ CALLS = {
     "sums of projections": Call("sum_projections", lambda: lambda: of_components("sums"), 3),
     "metrics of projections": Call("measure_projections", lambda: lambda: of_components("measure"), 10),
     "survey of columns": Call("coordinate_survey", lambda: descending("survey"), 4),
+    "merged surveys": Call("coordinate_merge", surveyed, 1),
     "rows by block": Call("coordinate_entries coordinate_cut", lambda: descending("cut"), 8),
     "round of a block": Call("coordinate_pass", lambda: descending("pass"), 3),
     "end of an epoch": Call("coordinate_measure", lambda: descending("measure"), 4),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -13,21 +14,32 @@ from grouplearn.data.encoding.columns import Around, Columns, IntArray, Numbers,
 from grouplearn.data.encoding.encoder import Encoder, FittedItem, OnnxGraph, Replay, Role
 from grouplearn.data.encoding.wide import Wide, WideCategories
 
+#: Texts for each code that is looked up, up to which a table of all is made for it.
+_TABLE = 16
 #: Most columns of an item that has all of them, and of a wide one.
 MAX_BUCKETS, MAX_WIDE = 1 << 22, 1 << 30
 
 
 def places(fitted: FittedItem, dictionary: Sequence[str]) -> IntArray:
     """Return the place among the categories of each code of a dictionary, -1 for none; so has the last entry, for code -1."""
-    if dictionary is fitted.categories:
-        return np.array([*range(len(dictionary)), -1], dtype=np.int64)
-    place = {category: position for position, category in enumerate(fitted.categories)}
-    return np.array([*(place.get(text, -1) for text in dictionary), -1], dtype=np.int64)
+    known, found = fitted.categories, np.full(len(dictionary) + 1, -1, np.int64)
+    if len(known) == len(dictionary) and known == tuple(dictionary):  # as of a group that has them all
+        found[:-1] = np.arange(len(known))
+    elif known:
+        place = dict(zip(known, range(len(known)), strict=True))
+        found[:-1] = np.fromiter(map(place.get, dictionary, itertools.repeat(-1)), np.int64, len(dictionary))
+    return found
 
 
 def seen(codes: npt.NDArray[Any], dictionary: Sequence[str]) -> tuple[str, ...]:
     """Return the texts that codes are of, in the order of the dictionary; -1 is of none."""
-    return tuple(dictionary[code] for code in np.unique(codes) if code >= 0)
+    if _TABLE * codes.size < len(dictionary):
+        met = np.unique(codes[codes >= 0])
+    else:
+        table = np.zeros(len(dictionary) + 1, np.bool_)  # the last one for -1
+        table[codes] = True
+        met = np.flatnonzero(table[:-1])
+    return tuple(dictionary) if met.size == len(dictionary) else tuple(map(dictionary.__getitem__, met.tolist()))
 
 
 def bucket(around: Around, buckets: int) -> Around:

@@ -31,7 +31,7 @@ ONE_COLUMN, CODES, CODES_WITH_VALUES, RAGGED, RAGGED_WITH_VALUES = range(5)
 
 
 class Survey(NamedTuple):
-    """What rows say of columns (4, d), ``total`` Σw·x, ``low`` and ``high`` and ``count`` of entries that are not 0; and of items
+    """What rows say of columns (d, 4), ``total`` Σw·x, ``low`` and ``high`` and ``count`` of entries that are not 0; and of items
     (3, items): the ``most`` entries of a row, their number, and of how many the value is not 1."""
 
     columns: FloatArray
@@ -55,16 +55,27 @@ class _Given:
         self.places = (None, *(address(each) for each in self.kept))
 
 
-def survey(x: Matrix, weight: FloatArray, item_of_column: Numbers, n_items: int) -> Survey:
-    """Return what the rows ``x`` (n, d), dense or CSR, say of columns and items; ``item_of_column`` is (d,)."""
-    rows = _Given(x)
-    found = Survey(np.empty((4, rows.n_columns)), np.zeros((3, n_items), np.int64))
+def survey(x: Matrix, weight: FloatArray, first: Numbers) -> Survey:
+    """Return what the rows ``x`` (n, d), dense or CSR, say of columns and items; item i begins at column ``first[i]``."""
+    rows, n_items = _Given(x), len(first) - 1
+    found = Survey(np.empty((rows.n_columns, 4)), np.zeros((3, n_items), np.int64))
     kinds = (*[_POINTER] * 4, _COUNT, _COUNT, _POINTER, _COUNT, *[_POINTER] * 3)
     function("coordinate_survey", *kinds)(
-        *(*rows.places, rows.n_rows, rows.n_columns, address(weight), n_items, address(item_of_column)),
+        *(*rows.places, rows.n_rows, rows.n_columns, address(weight), n_items, address(first)),
         *map(address, found),
     )
     return found
+
+
+def merged(left: Survey, right: Survey) -> Survey:
+    """Return what the rows of both say."""
+    columns = np.empty_like(left.columns)
+    one, other = (np.ascontiguousarray(each.columns) for each in (left, right))
+    function("coordinate_merge", _POINTER, _POINTER, _COUNT, _POINTER)(
+        address(one), address(other), len(columns), address(columns)
+    )
+    most = np.maximum(left.items[:1], right.items[:1])
+    return Survey(columns, np.concatenate([most, left.items[1:] + right.items[1:]]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +94,6 @@ class Blocks:
         """Number of blocks."""
         return len(self.form)
 
-    @property
-    def of_column(self) -> Numbers:
-        """The block of each column (d,)."""
-        return np.repeat(np.arange(self.n_blocks, dtype=np.int64), np.diff(self.first))
-
 
 class Cell:
     """Rows of a group cut by block, their labels and weights, and the predictions of all models for them.
@@ -102,15 +108,14 @@ class Cell:
         self.predictions = np.zeros((shape.groups, shape.outputs, padded, shape.lanes))
         self.places = np.array([address(each) for each in (self.label, self.weight, self.predictions)], np.int64)
         rows = _Given(x)
-        of_column = cut.of_column
-        entries = _entries(rows, of_column, cut)
+        entries = _entries(rows, cut)
         self._arrays = [_block(form, count, self.n_rows, padded) for form, count in zip(cut.form, entries, strict=True)]
         self.blocks = np.zeros((cut.n_blocks, 3), np.int64)
         for block, arrays in enumerate(self._arrays):
             self.blocks[block] = [0 if each is None else address(each) for each in arrays]
-        kinds = (*[_POINTER] * 4, *[_COUNT] * 2, *[_POINTER] * 2, _COUNT, *[_POINTER] * 2)
+        kinds = (*[_POINTER] * 4, *[_COUNT] * 2, _POINTER, _COUNT, *[_POINTER] * 2)
         function("coordinate_cut", *kinds)(
-            *(*rows.places, rows.n_rows, rows.n_columns, address(of_column), address(cut.first), cut.n_blocks),
+            *(*rows.places, rows.n_rows, rows.n_columns, address(cut.first), cut.n_blocks),
             *(address(cut.mean), address(self.blocks)),
         )
 
@@ -121,13 +126,13 @@ def _padded(values: FloatArray, length: int) -> FloatArray:
     return padded
 
 
-def _entries(rows: _Given, of_column: Numbers, cut: Blocks) -> list[int]:
+def _entries(rows: _Given, cut: Blocks) -> list[int]:
     """Return how many entries ragged blocks have; of others it is not asked."""
     count = np.zeros(cut.n_blocks, np.int64)
     if (cut.form >= RAGGED).any():
         kinds = (*[_POINTER] * 4, *[_COUNT] * 2, *[_POINTER] * 2)
         function("coordinate_entries", *kinds)(
-            *rows.places, rows.n_rows, rows.n_columns, address(of_column), address(count)
+            *rows.places, rows.n_rows, rows.n_columns, address(cut.first), address(count)
         )
     return count.tolist()
 

@@ -8,7 +8,6 @@
 #include "linear/coordinate_descent_ends.hpp"
 #include "lanes/entry.hpp"
 #include "rows/features.hpp"
-#include <memory>
 
 namespace grouplearn::coordinate_descent {
 namespace {
@@ -19,13 +18,20 @@ bool all_done(const Shape &shape, int64_t group, const double *done) {
     return true;
 }
 
-/// Sums of cells in order, merged as ``train/block_sums.py`` does: complete subtrees of pairs, then these from the left.
+/// Sums of cells in order, merged as ``train/block_sums.py`` does: complete subtrees of pairs, then these from the left. Their
+/// memory, `most` numbers each, is kept from round to round.
 class Cells {
   public:
-    explicit Cells(int64_t length) : length(length) {}
+    explicit Cells(int64_t most) : most(most) {}
 
+    /// Forget what was added; sums have so many numbers from now on.
+    void begin(int64_t numbers) {
+        length = numbers;
+        for (const Subtree &each : tree) spare.push_back(each.sums);
+        tree.clear();
+    }
     double *next() {
-        if (spare.empty()) return new double[(size_t)length]();
+        if (spare.empty()) spare.push_back(new double[(size_t)most]);
         double *numbers = spare.back();
         spare.pop_back();
         memset(numbers, 0, (size_t)length * sizeof(double));
@@ -57,7 +63,7 @@ class Cells {
         double *sums;
         int level;
     };
-    int64_t length;
+    int64_t most, length = 0;
     std::vector<Subtree> tree;
     std::vector<double *> spare;
 
@@ -101,7 +107,7 @@ class Descent {
     Descent(const Group &group, const Rows *cells, const Block *blocks, double *weights, double *before, double *radius,
             double *path, int64_t number, Progress progress, Order order)
         : group(group), shape(group.shape), cells(cells), blocks(blocks), weights(weights), before(before), radius(radius),
-          path(path), number(number), progress(progress), order(order), tile(group.shape.outputs) {}
+          path(path), number(number), progress(progress), order(order), tile(group.shape.outputs), sums(most_sums()) {}
 
     void epoch() {
         int64_t apart = shape.column(), level = group.first[group.n_blocks] * apart;
@@ -110,7 +116,7 @@ class Descent {
         int64_t moved = -1; // the block that has moved last, by `step`; -1 for the intercept
         for (int64_t round = 0; round < group.n_blocks; round++) {
             int64_t b = order.block[round], first = group.first[b] * apart;
-            Cells sums(2 * group.width(b) * apart);
+            sums.begin(2 * group.width(b) * apart);
             for (int64_t c = 0; c < group.n_cells && !stopped(); c++) {
                 double *of_cell = sums.next();
                 const Block *own = blocks + c * group.n_blocks, *last = moved < 0 ? &INTERCEPT : own + moved;
@@ -152,18 +158,25 @@ class Descent {
     Order order;
     Tile tile;
     std::vector<double> ahead;
-    std::unique_ptr<Cells> totals;
+    Cells sums;
+
+    /// The most numbers that are summed in a round or at the end of an epoch.
+    int64_t most_sums() const {
+        int64_t widest = 3 * N_POINTS;
+        for (int64_t b = 0; b < group.n_blocks; b++) widest = std::max(widest, 2 * group.width(b));
+        return widest * shape.column();
+    }
 
     /// The sums of ``measure`` over all cells, NULL where that was stopped; they are there until the next.
     double *measured(const double *at, const double *leap) {
-        totals = std::make_unique<Cells>(3 * shape.column() * (leap ? N_POINTS : 1));
+        sums.begin(3 * shape.column() * (leap ? N_POINTS : 1));
         const double *own = radius ? radius + group.first[group.n_blocks] * shape.column() : nullptr;
         for (int64_t c = 0; c < group.n_cells && !stopped(); c++) {
-            double *of_cell = totals->next();
+            double *of_cell = sums.next();
             measure_groups(group, cells[c], blocks + c * group.n_blocks, at, leap, own, progress.done, of_cell, tile);
-            totals->add(of_cell);
+            sums.add(of_cell);
         }
-        return stopped() ? nullptr : totals->total();
+        return stopped() ? nullptr : sums.total();
     }
 };
 
@@ -183,6 +196,22 @@ Progress progress_of(double *numbers, const Shape &shape) {
     int64_t models = shape.groups * shape.lanes;
     return {numbers, numbers + models, numbers + 2 * models, numbers + 3 * models, numbers + 4 * models};
 }
+
+/// What rows say of a column.
+struct Found {
+    double total, low, high, count;
+};
+
+/// In which run of columns each of a row's columns is, which ascend; run i begins at column `first[i]`.
+struct Runs {
+    const int64_t *first;
+    int64_t run = 0;
+
+    int64_t of(int64_t column) {
+        while (first[run + 1] <= column) run++;
+        return run;
+    }
+};
 
 /// The entries of a row, dense or CSR.
 struct Matrix {
@@ -204,51 +233,59 @@ struct Matrix {
 
 } // namespace
 
-/// What rows say of columns (4, d): Σ w·x, the least and the greatest x of those not 0, and how many these are; and of items
-/// (3, items): the most entries of a row, how many there are, and how many are not 1. `item` (d) is which each column is of.
+/// What rows say of each column (d, 4): Σ w·x, the least and the greatest x of those not 0, and how many these are; and of items
+/// (3, items): the most entries of a row, how many there are, and how many are not 1. Item i begins at column `first[i]`.
 GROUPLEARN_ENTRY void coordinate_survey(const float *single, const double *wide, const int32_t *indices, const int64_t *indptr,
-                                        int64_t n, int64_t d, const double *weight, int64_t n_items, const int64_t *item,
-                                        double *of_columns, int64_t *of_items) {
+                                        int64_t n, int64_t d, const double *weight, int64_t n_items, const int64_t *first,
+                                        Found *of_columns, int64_t *of_items) {
     Arithmetic arithmetic;
     Matrix matrix{{single, wide}, indices, indptr, d};
-    double *total = of_columns, *low = total + d, *high = low + d, *count = high + d;
-    std::vector<int64_t> in_row((size_t)n_items), touched;
-    for (int64_t j = 0; j < d; j++) total[j] = count[j] = 0, low[j] = INFINITY, high[j] = -INFINITY;
+    for (int64_t j = 0; j < d; j++) of_columns[j] = {0, INFINITY, -INFINITY, 0};
     Looks looks;
     for (int64_t row = 0; row < n; row++) {
-        touched.clear();
-        int64_t entries = 0;
+        Runs items{first};
+        int64_t entries = 0, in_item = 0, last = -1;
         matrix.entries(row, [&](int64_t j, double x) {
-            total[j] += weight[row] * x, count[j] += 1, entries++;
-            low[j] = x < low[j] ? x : low[j], high[j] = x > high[j] ? x : high[j];
-            if (!in_row[item[j]]++) touched.push_back(item[j]);
-            of_items[n_items + item[j]]++, of_items[2 * n_items + item[j]] += x != 1;
+            Found &column = of_columns[j];
+            column.total += weight[row] * x, column.count += 1, entries++;
+            column.low = x < column.low ? x : column.low, column.high = x > column.high ? x : column.high;
+            int64_t item = items.of(j);
+            in_item = item == last ? in_item + 1 : 1, last = item;
+            if (in_item > of_items[item]) of_items[item] = in_item;
+            of_items[n_items + item]++, of_items[2 * n_items + item] += x != 1;
         });
         if (looks.stop(indptr ? entries + 1 : d / 2 + 1)) return;
-        for (int64_t i : touched) {
-            if (in_row[i] > of_items[i]) of_items[i] = in_row[i];
-            in_row[i] = 0;
-        }
     }
 }
 
-/// How many entries rows have in each block that is ragged; `block` (d) is which each column is of.
+/// What the rows of two surveys say of columns.
+GROUPLEARN_ENTRY void coordinate_merge(const Found *left, const Found *right, int64_t d, Found *to) {
+    Arithmetic arithmetic;
+    Looks looks;
+    for (int64_t j = 0; j < d && !looks.stop(1); j++) {
+        const Found &a = left[j], &b = right[j];
+        to[j] = {a.total + b.total, b.low < a.low ? b.low : a.low, b.high > a.high ? b.high : a.high, a.count + b.count};
+    }
+}
+
+/// How many entries rows have in each block that is ragged; block b begins at column `first[b]`.
 GROUPLEARN_ENTRY void coordinate_entries(const float *single, const double *wide, const int32_t *indices, const int64_t *indptr,
-                                         int64_t n, int64_t d, const int64_t *block, int64_t *count) {
+                                         int64_t n, int64_t d, const int64_t *first, int64_t *count) {
     Arithmetic arithmetic;
     Matrix matrix{{single, wide}, indices, indptr, d};
     Looks looks;
     for (int64_t row = 0; row < n; row++) {
+        Runs blocks{first};
         int64_t entries = 0;
-        matrix.entries(row, [&](int64_t j, double) { count[block[j]]++, entries++; });
+        matrix.entries(row, [&](int64_t j, double) { count[blocks.of(j)]++, entries++; });
         if (looks.stop(indptr ? entries + 1 : d / 2 + 1)) return;
     }
 }
 
 /// Rows cut by block: `to` (blocks, 3) says where `start`, `column` and `value` of each block lie, the last less `mean` (d).
 GROUPLEARN_ENTRY void coordinate_cut(const float *single, const double *wide, const int32_t *indices, const int64_t *indptr,
-                                     int64_t n, int64_t d, const int64_t *block, const int64_t *first, int64_t n_blocks,
-                                     const double *mean, void *const *to) {
+                                     int64_t n, int64_t d, const int64_t *first, int64_t n_blocks, const double *mean,
+                                     void *const *to) {
     Arithmetic arithmetic;
     Matrix matrix{{single, wide}, indices, indptr, d};
     std::vector<int64_t> filled((size_t)n_blocks);
@@ -260,9 +297,10 @@ GROUPLEARN_ENTRY void coordinate_cut(const float *single, const double *wide, co
     Looks looks;
     for (int64_t row = 0; row < n; row++) {
         for (int64_t b : dense) ((double *)to[3 * b + 2])[row] = -mean[first[b]];
+        Runs blocks{first};
         int64_t entries = 0;
         matrix.entries(row, [&](int64_t j, double x) {
-            int64_t b = block[j], at = to[3 * b] ? filled[b]++ : row;
+            int64_t b = blocks.of(j), at = to[3 * b] ? filled[b]++ : row;
             if (to[3 * b + 1]) ((int32_t *)to[3 * b + 1])[at] = (int32_t)(j - first[b]);
             if (to[3 * b + 2]) ((double *)to[3 * b + 2])[at] = x - mean[j];
             entries++;

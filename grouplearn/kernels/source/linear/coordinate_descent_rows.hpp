@@ -290,6 +290,14 @@ inline void add_entries(const Cut &block, int64_t row, int count, const double *
     }
 }
 
+/// Asks for what rows a few tiles ahead touch of their columns, of blocks whose rows have one entry of 1.
+inline void expect(const Block &block, int64_t row, int64_t padded, const double *of_columns, int64_t apart) {
+    constexpr int64_t ahead = 4 * TILE;
+    if (block.start || !block.column || row + ahead >= padded) return;
+    for (int i = 0; i < TILE; i++)
+        if (int64_t column = block.column[row + ahead + i]; column >= 0) __builtin_prefetch(of_columns + column * apart);
+}
+
 /// Where the models of a lane group have moved by `step` along the entries of `before`, and the sums of `now`, if any, there:
 /// per column and output Σ w·loss'·x and Σ w·bend·|x|·(Σ|x|·unit)/unit. The last is, summed over columns, the most that the
 /// columns of a block bend together (De Pierro 1995), and x² where a row has one entry. `unit` is of the columns of `now`;
@@ -302,6 +310,11 @@ void pass(const Shape &shape, const Rows &rows, int64_t group, const Block *befo
     Looks looks;
     for (int64_t row = 0; row < rows.count && !looks.stop(shape.outputs * 32 * vectors); row += TILE) {
         int count = (int)(rows.count - row < TILE ? rows.count - row : TILE);
+        if (vectors == 1) {
+            if (before) expect(*before, row, padded, step + shape.at(group, 0), apart);
+            if (now && radius) expect(*now, row, padded, radius + shape.at(group, 0), apart);
+            if (now) expect(*now, row, padded, sums + 2 * shape.at(group, 0), 2 * apart);
+        }
         for (int64_t k = 0; k < shape.outputs; k++) {
             double *place = rows.predictions + (shape.at(group, k) * padded + row * shape.lanes);
             double *score = tile.score + k * 64;
@@ -331,14 +344,21 @@ struct Line {
     int64_t n_points;
 };
 
-/// The scores of a tile's rows at some weights, whose last column is the intercept.
+/// The scores (rows, lanes) of adjoining rows at the weights of a lane group, whose last column is the intercept. Block after block,
+/// so that the weights of one stay in the cache.
 template <int vectors>
-inline void score(const Block *blocks, const int64_t *first, int64_t n_blocks, const double *weights, int64_t apart, int64_t at,
-                  int64_t row, int count, double *scores) {
+inline void score(const Block *blocks, const int64_t *first, int64_t n_blocks, const double *weights, int64_t apart, int64_t begin,
+                  int64_t end, double *scores, Looks &looks) {
     const double *level = weights + first[n_blocks] * apart;
-    for (int v = 0; v < vectors; v++) store(scores + v * 8, vectors == 8 ? load(level + at) : all(level[at]));
+    for (double *to = scores; to < scores + (end - begin + TILE - 1) / TILE * 8 * vectors; to += 8)
+        store(to, vectors == 8 ? load(level) : all(*level));
     for (int64_t b = 0; b < n_blocks; b++)
-        as_cut(blocks[b], [&](const auto &cut) { move<vectors>(cut, row, count, weights + first[b] * apart + at, apart, scores); });
+        as_cut(blocks[b], [&](const auto &cut) {
+            for (int64_t row = begin; row < end && !looks.stop(vectors); row += TILE) {
+                int count = (int)(end - row < TILE ? end - row : TILE);
+                move<vectors>(cut, row, count, weights + first[b] * apart, apart, scores + (row - begin) * vectors);
+            }
+        });
 }
 
 /// Predictions made anew from the weights of a line's first point, and at each of its points the sums (points, group, output, 3,
@@ -346,9 +366,10 @@ inline void score(const Block *blocks, const int64_t *first, int64_t n_blocks, c
 template <int vectors>
 void measure(const Shape &shape, const Rows &rows, int64_t group, const Block *blocks, const int64_t *first, int64_t n_blocks,
              const Line &line, const double *radius, double *sums, Tile &tile) {
+    constexpr int64_t together = 16384 / vectors; // rows whose scores are made block after block
     int64_t apart = shape.column(), padded = rows.padded(), each = shape.outputs * 192, n_points = line.n_points;
-    int64_t of_line = line.direction ? shape.outputs * 64 : 0;
-    Numbers parts(n_points * each), ahead(of_line), here(of_line);
+    int64_t some = rows.count < together ? padded * vectors : together * vectors;
+    Numbers parts(n_points * each), ahead(line.direction ? shape.outputs * some : 0), here(line.direction ? shape.outputs * 64 : 0);
     for (int64_t k = 0; k < shape.outputs; k++)
         for (int v = 0; v < vectors; v++) {
             int64_t at = shape.at(group, k);
@@ -356,32 +377,38 @@ void measure(const Shape &shape, const Rows &rows, int64_t group, const Block *b
             store(tile.reach + k * 64 + v * 8, reach);
         }
     Looks looks;
-    int64_t work = shape.outputs * (40 * n_points + (line.direction ? 2 : 1) * n_blocks) * vectors;
-    for (int64_t row = 0; row < rows.count && !looks.stop(work); row += TILE) {
-        int count = (int)(rows.count - row < TILE ? rows.count - row : TILE);
+    for (int64_t begin = 0; begin < rows.count && !looks.stop(1); begin += together) {
+        int64_t end = rows.count - begin < together ? rows.count : begin + together;
         for (int64_t k = 0; k < shape.outputs; k++) {
             int64_t at = shape.at(group, k);
-            score<vectors>(blocks, first, n_blocks, line.weights, apart, at, row, count, tile.score + k * 64);
-            memcpy(rows.predictions + (at * padded + row * shape.lanes), tile.score + k * 64, sizeof(double) * 8 * vectors);
-            if (!line.direction) continue;
-            memcpy(here + k * 64, tile.score + k * 64, sizeof(double) * 8 * vectors);
-            score<vectors>(blocks, first, n_blocks, line.direction, apart, at, row, count, ahead + k * 64);
+            double *scores = rows.predictions + (at * padded + begin * shape.lanes);
+            score<vectors>(blocks, first, n_blocks, line.weights + at, apart, begin, end, scores, looks);
+            if (line.direction)
+                score<vectors>(blocks, first, n_blocks, line.direction + at, apart, begin, end, ahead + k * some, looks);
         }
-        for (int64_t point = 0; point < n_points; point++) {
-            for (int64_t k = 0; k < shape.outputs && point; k++)
-                for (int v = 0; v < vectors; v++) {
-                    int64_t at = k * 64 + v * 8;
-                    store(tile.score + at, fma(all(line.points[point]), load(ahead + at), load(here + at)));
-                }
-            evaluate<vectors>(shape, rows.label + row, rows.weight + row, true, tile);
-            for (int64_t k = 0; k < shape.outputs; k++)
-                for (int v = 0; v < vectors; v++) {
-                    const double *of[3] = {tile.loss, tile.slope, tile.bend};
-                    for (int which = 0; which < 3; which++) {
-                        double *part = parts + point * each + k * 192 + which * 64 + v * 8;
-                        store(part, load(part) + load(of[which] + k * 64 + v * 8));
+        for (int64_t row = begin; row < end && !looks.stop(shape.outputs * 40 * n_points * vectors); row += TILE) {
+            for (int64_t k = 0; k < shape.outputs; k++) {
+                const double *scores = rows.predictions + (shape.at(group, k) * padded + row * shape.lanes);
+                memcpy(tile.score + k * 64, scores, sizeof(double) * 8 * vectors);
+                if (line.direction) memcpy(here + k * 64, scores, sizeof(double) * 8 * vectors);
+            }
+            for (int64_t point = 0; point < n_points; point++) {
+                for (int64_t k = 0; k < shape.outputs && point; k++)
+                    for (int v = 0; v < vectors; v++) {
+                        int64_t at = k * 64 + v * 8;
+                        D further = load(ahead + k * some + (row - begin) * vectors + v * 8);
+                        store(tile.score + at, fma(all(line.points[point]), further, load(here + at)));
                     }
-                }
+                evaluate<vectors>(shape, rows.label + row, rows.weight + row, true, tile);
+                for (int64_t k = 0; k < shape.outputs; k++)
+                    for (int v = 0; v < vectors; v++) {
+                        const double *of[3] = {tile.loss, tile.slope, tile.bend};
+                        for (int which = 0; which < 3; which++) {
+                            double *part = parts + point * each + k * 192 + which * 64 + v * 8;
+                            store(part, load(part) + load(of[which] + k * 64 + v * 8));
+                        }
+                    }
+            }
         }
     }
     for (int64_t point = 0; point < n_points; point++)

@@ -121,9 +121,9 @@ def items_of(problem: Problem, configs: Sequence[Config]) -> list[int]:
 def survey(problem: Problem, configs: Sequence[Config], targets: FloatArray, shard: Shard) -> Tensors:
     """Return what a shard's rows say of columns and items, and the moments of its ``targets`` (n, t)."""
     widths = items_of(problem, configs)
-    item_of_column = np.repeat(np.arange(len(widths), dtype=np.int64), widths)
+    first = np.cumsum([0, *widths], dtype=np.int64)
     weight = np.ascontiguousarray(shard.weight, np.float64)
-    found = kernel.survey(shard.x, weight, item_of_column, len(widths))
+    found = kernel.survey(shard.x, weight, first)
     of_targets = moments.block_moments(np.empty((shard.n_rows, 0)), targets, weight, gram=False)
     return {**of_targets, "columns": found.columns, "items": found.items, "rows": np.array([shard.n_rows])}
 
@@ -132,13 +132,8 @@ def merge(left: Tensors, right: Tensors) -> Tensors:
     """Return the sums of both."""
     if "items" not in left:
         return {name: left[name] + right[name] for name in left}
-    one, other = left["columns"], right["columns"]
-    columns = np.stack(
-        [one[0] + other[0], np.minimum(one[1], other[1]), np.maximum(one[2], other[2]), one[3] + other[3]]
-    )
-    most = np.maximum(left["items"][:1], right["items"][:1])
-    items = np.concatenate([most, left["items"][1:] + right["items"][1:]])
-    found = {"columns": columns, "items": items, "rows": left["rows"] + right["rows"]}
+    both = kernel.merged(*(kernel.Survey(each["columns"], each["items"]) for each in (left, right)))
+    found = {"columns": both.columns, "items": both.items, "rows": left["rows"] + right["rows"]}
     return {**moments.merge_moments(left, right), **found}
 
 
@@ -152,7 +147,7 @@ def begin(
     rows = int(sums["rows"][0])
     first, form, complete = _blocks(widths, sums["items"], rows, configs)
     single = np.repeat(form == kernel.ONE_COLUMN, np.diff(first))
-    total, low, high, count = sums["columns"]
+    total, low, high, count = np.ascontiguousarray(sums["columns"].T)
     absent = count == 0
     low, high = (
         np.where(count < rows, edge(each, 0.0), each) for edge, each in ((np.minimum, low), (np.maximum, high))
@@ -206,7 +201,7 @@ def _blocks(
 
 
 def _require_finite(sums: Tensors) -> None:
-    total, low, high, _ = sums["columns"]
+    total, low, high, _ = sums["columns"].T
     bad = ~np.isfinite(total * total) | (np.maximum(np.abs(low), np.abs(high)) > 1e150) & np.isfinite(low)
     if not np.isfinite(sums["total"]):
         raise Diverged("the sum of the weights overflows; scale the weights down")
