@@ -9,8 +9,10 @@ import sklearn.metrics as sk
 from grouplearn.data import spilled
 from grouplearn.data.dataset import mapped_file
 from grouplearn.kernels import metrics as kernel
+from grouplearn.learners.answers.answers import answer_of
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.metrics import sums as metrics
+from grouplearn.learners.metrics.deviances import row_losses
 from grouplearn.learners.metrics.sums import (
     METRICS,
     default_metric,
@@ -270,6 +272,14 @@ def test_every_metric_belongs_to_a_task_and_has_a_direction():
         "log_loss",
     ]
     assert all(default_metric(task) in metrics_for(task) for task in Task)
+
+
+@pytest.mark.parametrize("task", Task, ids=lambda task: task.value)
+def test_evaluate_has_every_metric(task):
+    names = every_metric(task)
+    answer = answer_of(task, ("a", "b", "c")[: CLASSES.get(task, 0)], "VARCHAR", 0)
+    assert tuple(answer.judged("prediction", row_losses(names, {})).metrics) == names
+    assert all(METRICS[name].row_loss or name in answer.judged("prediction", ()).metrics for name in names)
 
 
 @pytest.mark.parametrize("ties", [False, True])
