@@ -1,4 +1,4 @@
-"""No room but learners and schedule asks which learner or access pattern it has before it: it asks what that declares."""
+"""No room but learners and schedule asks which learner, access pattern or operator it has: it asks what that declares."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import grouplearn
 from grouplearn.learners import registry
 from grouplearn.learners.contract import access
 from grouplearn.learners.contract.problem import Task
+from grouplearn.schedule.operators import OPERATORS
 
 PACKAGE = Path(grouplearn.__file__).parent
 #: Where they are at home.
@@ -46,6 +47,7 @@ RULES = (
         frozenset(type(make()).__name__ for make in registry.LEARNERS.values()),
         frozenset(registry.LEARNERS),
     ),
+    Rule("an operator", frozenset(), frozenset(OPERATORS) - {"gap"}),  # which is a class of CSS, too
 )
 
 
@@ -91,6 +93,7 @@ def test_what_is_allowed_is_there() -> None:
         "if definition.learner == 'gbdt': pass",
         "several = definition.task is Task.MULTICLASS",
         "from grouplearn.learners.neural.mlp import Mlp",
+        "run['operator'] = 'mop'",
         "isinstance(learner, (int, MomentsLearner))",
     ],
 )
