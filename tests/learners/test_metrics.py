@@ -12,7 +12,7 @@ from grouplearn.kernels import metrics as kernel
 from grouplearn.learners.answers.answers import answer_of
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.metrics import sums as metrics
-from grouplearn.learners.metrics.deviances import row_losses
+from grouplearn.learners.metrics.deviances import row_losses, with_losses
 from grouplearn.learners.metrics.sums import (
     METRICS,
     default_metric,
@@ -272,6 +272,26 @@ def test_every_metric_belongs_to_a_task_and_has_a_direction():
         "log_loss",
     ]
     assert all(default_metric(task) in metrics_for(task) for task in Task)
+
+
+@pytest.mark.parametrize("task", ROWS, ids=lambda task: task.value)
+def test_metrics_of_groups_are_pooled_where_they_say_so(task):
+    scores, y, _ = ROWS[task]()
+    losses = row_losses(every_metric(task), {"alpha": 0.3, "tweedie_variance_power": 1.5})
+    parts = [slice(0, 40), slice(40, 130), slice(130, len(y))]
+
+    def measured(rows):
+        given = scores[rows], y[rows], np.ones(len(y[rows]))
+        return finish(with_losses(measure(task, CLASSES[task], *given), losses, *given))
+
+    each, whole = [measured(part) for part in parts], measured(slice(None))
+    sizes = [len(y[part]) for part in parts]
+    for name, expected in whole.items():
+        if np.isnan(expected).all():  # labels that are no shares
+            continue
+        power = 2 if METRICS[name].pooled == "root" else 1
+        pooled = np.average([found[name] ** power for found in each], axis=0, weights=sizes) ** (1 / power)
+        assert np.allclose(pooled, expected, rtol=1e-9) == (METRICS[name].pooled is not None), name
 
 
 @pytest.mark.parametrize("task", Task, ids=lambda task: task.value)
