@@ -16,9 +16,9 @@ from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import table
 from grouplearn.catalog.sql_forms import SqlForm
 from grouplearn.catalog.views import key_columns, level_sql, select_list
-from grouplearn.learners.metrics.deviances import RowLoss, row_losses
-from grouplearn.learners.metrics.metric import TARGET, Judged
-from grouplearn.learners.metrics.sums import every_metric
+from grouplearn.learners.metrics.deviances import loss_sql, row_losses
+from grouplearn.learners.metrics.metric import TARGET, Asked, Judged
+from grouplearn.learners.metrics.sums import METRICS, every_metric, family_of
 from grouplearn.prediction.forms.macro import predict_select
 from grouplearn.prediction.forms.routed import GROUP, ROUTED, Extra, routed_cte, rows_cte
 from grouplearn.sqltext import identifier
@@ -36,17 +36,15 @@ def evaluate_sql(model: StoredModel, source: str, where: str | None = None, *, w
     and enter no metric. ``weighted``: rows have the model's weight, whose sum is then a column ``weight``.
     """
     definition, catalog = model.definition, model.location.catalog
-    prediction = told_apart("prediction".join(as_text(definition.label_type or "")), "VARCHAR")
-    judged = definition.answer.judged(prediction, _losses(definition))
+    judged = family_of(definition.task).judged(_asked(definition))
     extras = _extras(definition, weighted=weighted)
     rows = source_rows(source, where)
     form = _FUNCTION if _is_slow(model) else model.form
     # The copy of a database has models of the same identities.
     known = f"{identifier(catalog)}.{model.id}" if form.kind == "function" else model.id
     predicted = predict_select(definition, known, rows, partial(table, catalog), form, extras)
-    measured = judged.metrics
-    others = (name for name in every_metric(definition.task) if name not in definition.metrics)
-    chosen = [name for name in (*definition.metrics, *others) if name in measured]
+    others = (name for name in every_metric(definition.task) if not METRICS[name].row_loss)
+    chosen = dict.fromkeys((*definition.metrics, *others))
     columns = [
         *key_columns(definition, "g.keys"),
         ("model_level", level_sql(definition, "g.level")),
@@ -56,7 +54,7 @@ def evaluate_sql(model: StoredModel, source: str, where: str | None = None, *, w
         *((name, f"m.{name}") for name in chosen),
     ]
     groups = f"(SELECT * FROM {table(catalog, 'groups')} WHERE model = '{model.id}'::UUID)"
-    metrics = ", ".join(f"{measured[name]} AS {name}" for name in chosen)
+    metrics = ", ".join(f"{METRICS[name].sql} AS {name}" for name in chosen)
     return (
         f"WITH predicted AS ({predicted}), {_known(_rows(definition, groups, judged), weighted)}, {judged.sums},"
         f" measured AS (SELECT id, n_rows, n_skipped, total * unit AS weight, {metrics} FROM judged)"
@@ -129,6 +127,9 @@ def _rows(definition: ModelDefinition, groups: str, judged: Judged) -> str:
     return f"SELECT {GROUP} AS id, {columns}, {_WEIGHT} AS w, {ok} AS ok FROM predicted{joined}"
 
 
-def _losses(definition: ModelDefinition) -> tuple[RowLoss, ...]:
-    """Return the further losses of a model: of what they depend on, all configs have the same."""
-    return row_losses(definition.metrics, definition.configs[0] if definition.configs else {})
+def _asked(definition: ModelDefinition) -> Asked:
+    """Return what is to be measured; of what losses depend on, all configs have the same."""
+    prediction = told_apart("prediction".join(as_text(definition.label_type or "")), "VARCHAR")
+    losses = row_losses(definition.metrics, definition.configs[0] if definition.configs else {})
+    of_rows = {loss.name: loss_sql(loss) for loss in losses}
+    return Asked(definition.classes, definition.task.scores_classes, prediction, of_rows)

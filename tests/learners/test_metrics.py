@@ -2,6 +2,7 @@
 
 import functools
 
+import duckdb
 import numpy as np
 import pytest
 import sklearn.metrics as sk
@@ -9,14 +10,15 @@ import sklearn.metrics as sk
 from grouplearn.data import spilled
 from grouplearn.data.dataset import mapped_file
 from grouplearn.kernels import metrics as kernel
-from grouplearn.learners.answers.answers import answer_of
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.metrics import sums as metrics
-from grouplearn.learners.metrics.deviances import row_losses, with_losses
+from grouplearn.learners.metrics.deviances import loss_sql, row_losses, with_losses
+from grouplearn.learners.metrics.metric import Asked
 from grouplearn.learners.metrics.sums import (
     METRICS,
     default_metric,
     every_metric,
+    family_of,
     finish,
     first_best,
     measure,
@@ -265,7 +267,7 @@ def test_every_metric_belongs_to_a_task_and_has_a_direction():
     assert losses == {"pinball", "poisson_deviance", "gamma_deviance", "tweedie_deviance", "cross_entropy"}
     without_label = {"inertia", "mean_squared_distance", "reconstruction_error"}
     assert smaller == {"log_loss", "brier", "rmse", "mae", "mape", *losses, *without_label}
-    assert all(metric.name == name and metric.mergeable for name, metric in METRICS.items())
+    assert all(metric.name == name and metric.meaning for name, metric in METRICS.items())
     assert [default_metric(task) for task in (Task.REGRESSION, Task.BINARY, Task.MULTICLASS)] == [
         "rmse",
         "log_loss",
@@ -297,9 +299,14 @@ def test_metrics_of_groups_are_pooled_where_they_say_so(task):
 @pytest.mark.parametrize("task", Task, ids=lambda task: task.value)
 def test_evaluate_has_every_metric(task):
     names = every_metric(task)
-    answer = answer_of(task, ("a", "b", "c")[: CLASSES.get(task, 0)], "VARCHAR", 0)
-    assert tuple(answer.judged("prediction", row_losses(names, {})).metrics) == names
-    assert all(METRICS[name].row_loss or name in answer.judged("prediction", ()).metrics for name in names)
+    losses = {loss.name: loss_sql(loss) for loss in row_losses(names, {})}
+    judged = family_of(task).judged(
+        Asked(("a", "b", "c")[: CLASSES.get(task, 0)], task is Task.MULTICLASS, "p", losses)
+    )
+    rows = ", ".join(f"NULL AS {name}" for name in judged.row if name != "p")
+    known = f"known AS (SELECT 1 AS id, 1.0 AS w, 1.0 AS unit, true AS ok, {rows}, {'[0.5]' if CLASSES.get(task) else 1} AS p)"
+    metrics = ", ".join(METRICS[name].sql for name in names)
+    duckdb.sql(f"WITH {known}, {judged.sums} SELECT {metrics} FROM judged").fetchall()
 
 
 @pytest.mark.parametrize("ties", [False, True])

@@ -13,8 +13,6 @@ import pyarrow as pa
 
 from grouplearn.learners.contract.problem import Link
 from grouplearn.learners.contract.state import FloatArray
-from grouplearn.learners.metrics.deviances import RowLoss
-from grouplearn.learners.metrics.metric import Judged
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -74,10 +72,6 @@ class Answer(ABC):
     @abstractmethod
     def fields(self, outputs: FloatArray, missing: BoolArray) -> Mapping[str, pa.Array]:
         """Return the fields of what ``predict`` returns, without those that are NULL, of outputs (n, width)."""
-
-    def judged(self, prediction: str, losses: Sequence[RowLoss]) -> Judged:
-        """Return how EVALUATE measures it; ``prediction`` is SQL of it as text, ``losses`` are what numbers have besides."""
-        raise NotImplementedError(type(self).__name__)
 
     def missing(self, outputs: FloatArray) -> BoolArray:
         """Return which rows (n,) have no prediction."""

@@ -13,9 +13,6 @@ import pyarrow.compute as pc
 from grouplearn.learners.answers.answer import Answer, BoolArray, Scored
 from grouplearn.learners.answers.number import LINKS
 from grouplearn.learners.contract.state import FloatArray
-from grouplearn.learners.metrics import classes as measuring
-from grouplearn.learners.metrics.deviances import RowLoss
-from grouplearn.learners.metrics.metric import Judged
 from grouplearn.sqltext import literal
 
 
@@ -86,11 +83,6 @@ class TwoClasses(Classes):
         )
         return f"{value} AS prediction", f"{p} AS probability"
 
-    def judged(self, prediction: str, losses: Sequence[RowLoss]) -> Judged:
-        """Return that it is measured by the class and both probabilities."""
-        del losses
-        return measuring.judged(self.classes, prediction, "[1 - probability, probability]", "probability")
-
     def _class_of(self, probability: str, threshold: str) -> str:
         """Return the class that a row with this probability is taken for."""
         if not self.has_threshold:  # nothing could be told apart: every group has failed
@@ -159,11 +151,6 @@ class SeveralClasses(Classes):
         del threshold, judged
         value = f"CAST({predicted}.prediction AS {self.label_type})"
         return f"{value} AS prediction", f"{predicted}.probabilities AS probabilities"
-
-    def judged(self, prediction: str, losses: Sequence[RowLoss]) -> Judged:
-        """Return that it is measured by the class and the probabilities of all."""
-        del losses
-        return measuring.judged(self.classes, prediction, "map_values(probabilities)", "probabilities")
 
     def outputs(self, score: FloatArray, classes: Sequence[int]) -> FloatArray:
         """Return the probability of each class, 0 of those that the group has not."""

@@ -9,9 +9,6 @@ import pyarrow as pa
 
 from grouplearn.learners.answers.answer import Answer, BoolArray, Scored, list_array
 from grouplearn.learners.contract.state import FloatArray
-from grouplearn.learners.metrics import distances
-from grouplearn.learners.metrics.deviances import RowLoss
-from grouplearn.learners.metrics.metric import Judged
 
 #: In SQL the distances to all centroids of a group in their order, NaN to those that have no rows.
 DISTANCES = "__grouplearn_distances"
@@ -49,11 +46,6 @@ class Clusters(Answer):
         del threshold
         second = (f"nullif({predicted}.predicted[2], 'inf'::DOUBLE) AS second",) if judged else ()
         return f"CAST({predicted}.prediction AS INTEGER) AS cluster", f"{predicted}.value AS distance", *second
-
-    def judged(self, prediction: str, losses: Sequence[RowLoss]) -> Judged:
-        """Return that it is measured by both distances."""
-        del prediction, losses
-        return distances.judged_clusters("distance", "second")
 
     def outputs(self, score: FloatArray, classes: Sequence[int]) -> FloatArray:
         """Return the scores."""

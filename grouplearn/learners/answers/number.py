@@ -10,9 +10,6 @@ import pyarrow as pa
 from grouplearn.learners.answers.answer import Answer, BoolArray, Scored
 from grouplearn.learners.contract.problem import Link
 from grouplearn.learners.contract.state import FloatArray
-from grouplearn.learners.metrics import values
-from grouplearn.learners.metrics.deviances import RowLoss
-from grouplearn.learners.metrics.metric import Judged
 
 #: What becomes of a score, in SQL.
 LINKS: Mapping[Link, str] = {
@@ -37,11 +34,6 @@ class Number(Answer):
         """Return the field ``value`` as ``prediction``."""
         del threshold, judged
         return (f"{predicted}.value AS prediction",)
-
-    def judged(self, prediction: str, losses: Sequence[RowLoss]) -> Judged:
-        """Return that it is measured by its distance from the label."""
-        del prediction
-        return values.judged(losses)
 
     def outputs(self, score: FloatArray, classes: Sequence[int]) -> FloatArray:
         """Return the scores of a learner, which are the numbers."""

@@ -9,9 +9,6 @@ import pyarrow as pa
 
 from grouplearn.learners.answers.answer import Answer, BoolArray, Scored, list_array
 from grouplearn.learners.contract.state import FloatArray
-from grouplearn.learners.metrics import distances
-from grouplearn.learners.metrics.deviances import RowLoss
-from grouplearn.learners.metrics.metric import Judged
 
 #: In SQL the coordinates of a row, and its distance from the point that they are of.
 COORDINATES, RESIDUAL = "__grouplearn_coordinates", "__grouplearn_residual"
@@ -36,11 +33,6 @@ class Projection(Answer):
         """Return the fields ``predicted`` and ``value``."""
         del threshold, judged
         return f"{predicted}.predicted AS projection", f"{predicted}.value AS residual"
-
-    def judged(self, prediction: str, losses: Sequence[RowLoss]) -> Judged:
-        """Return that it is measured by the residual and the length of the coordinates."""
-        del prediction, losses
-        return distances.judged_projections("residual", "projection")
 
     def outputs(self, score: FloatArray, classes: Sequence[int]) -> FloatArray:
         """Return the scores."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -12,16 +12,18 @@ from grouplearn.data.spilled import ByRow
 from grouplearn.kernels.metrics import ClassCount, class_sums
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.metrics import ranking
-from grouplearn.learners.metrics.metric import EPSILON, TARGET, Family, Judged, Metric, MetricSums, Scores, ratio
+from grouplearn.learners.metrics.metric import (
+    EPSILON,
+    TARGET,
+    Asked,
+    Family,
+    Judged,
+    Metric,
+    MetricSums,
+    Scores,
+    mean_of,
+)
 from grouplearn.sqltext import literal
-
-_TASKS = frozenset({Task.BINARY, Task.MULTICLASS})
-_PER_CLASS = "sums of weights per true and predicted class"
-_ROWS = "exact: the scores, labels and weights of all rows"
-
-
-def _mean(name: str) -> Callable[[MetricSums], FloatArray]:
-    return lambda sums: ratio(sums.tensors[name], sums.tensors["weight"])
 
 
 def _of_classes(counted: Callable[[FloatArray, FloatArray], FloatArray]) -> Callable[[MetricSums], FloatArray]:
@@ -92,130 +94,83 @@ def _area_sql(name: str, new: str) -> str:
     return _second_or(f"second_{name}", mean)
 
 
-#: Each with what it is of a class, over the columns of ``classed`` and NULL where it has none; None where it is of no class.
-_METRICS: tuple[tuple[Metric, str | None], ...] = (
-    (
-        Metric(
-            "log_loss",
-            _TASKS,
-            False,
-            "sum of weighted losses",
-            "mean of -log p of the row's own class, p between 2.2e-16 and 1 - 2.2e-16",
-            _mean("loss"),
-            "loss / total",
-            "mean",
-        ),
-        None,
+_METRICS = (
+    Metric(
+        "log_loss",
+        False,
+        "mean of -log p of the row's own class, p between 2.2e-16 and 1 - 2.2e-16",
+        mean_of("loss"),
+        "loss / total",
+        "mean",
     ),
-    (
-        Metric(
-            "auc",
-            _TASKS,
-            True,
-            _ROWS,
-            "area under the ROC curve; several classes: mean of each against the rest, over classes with rows in and out",
-            _area(ranking.area_under_curve),
-            _area_sql("auc", "CASE WHEN new < total THEN 0.5 * n_new END"),
-            by_row=True,
-        ),
-        "1 - lost / nullif(actual * (every - actual), 0)",
+    Metric(
+        "auc",
+        True,
+        "area under the ROC curve; several classes: mean of each against the rest, over classes with rows in and out",
+        _area(ranking.area_under_curve),
+        _area_sql("auc", "CASE WHEN new < total THEN 0.5 * n_new END"),
+        by_row=True,
+        of_class="1 - lost / nullif(actual * (every - actual), 0)",
     ),
-    (
-        Metric(
-            "accuracy",
-            _TASKS,
-            True,
-            "sum of weights of rows predicted right",
-            "share predicted right",
-            _mean("correct"),
-            "coalesce(correct, 0) / total",
-            "mean",
-        ),
-        None,
+    Metric("accuracy", True, "share predicted right", mean_of("correct"), "coalesce(correct, 0) / total", "mean"),
+    Metric(
+        "f1",
+        True,
+        "2·hits / (rows of the class + rows predicted so), of the positive class; several classes: mean over those that "
+        "occur in labels or predictions",
+        _of_classes(lambda actual, predicted: 0.5 * (actual + predicted)),
+        _hits_sql("f1"),
+        of_class="2 * hit / nullif(actual + said, 0)",
     ),
-    (
-        Metric(
-            "f1",
-            _TASKS,
-            True,
-            _PER_CLASS,
-            "2·hits / (rows of the class + rows predicted so), of the positive class; several classes: mean over those that "
-            "occur in labels or predictions",
-            _of_classes(lambda actual, predicted: 0.5 * (actual + predicted)),
-            _hits_sql("f1"),
-        ),
-        "2 * hit / nullif(actual + said, 0)",
+    Metric(
+        "precision",
+        True,
+        "hits / rows predicted so, 0 without any, of the positive class; several classes: mean as for f1",
+        _of_classes(lambda _, predicted: predicted),
+        _hits_sql("precision"),
+        always=False,
+        of_class="CASE WHEN actual + said > 0 THEN coalesce(hit / nullif(said, 0), 0) END",
     ),
-    (
-        Metric(
-            "precision",
-            _TASKS,
-            True,
-            _PER_CLASS,
-            "hits / rows predicted so, 0 without any, of the positive class; several classes: mean as for f1",
-            _of_classes(lambda _, predicted: predicted),
-            _hits_sql("precision"),
-            always=False,
-        ),
-        "CASE WHEN actual + said > 0 THEN coalesce(hit / nullif(said, 0), 0) END",
+    Metric(
+        "recall",
+        True,
+        "hits / rows of the class, 0 without any, of the positive class; several classes: mean as for f1",
+        _of_classes(lambda actual, _: actual),
+        _hits_sql("recall"),
+        always=False,
+        of_class="CASE WHEN actual + said > 0 THEN coalesce(hit / nullif(actual, 0), 0) END",
     ),
-    (
-        Metric(
-            "recall",
-            _TASKS,
-            True,
-            _PER_CLASS,
-            "hits / rows of the class, 0 without any, of the positive class; several classes: mean as for f1",
-            _of_classes(lambda actual, _: actual),
-            _hits_sql("recall"),
-            always=False,
-        ),
-        "CASE WHEN actual + said > 0 THEN coalesce(hit / nullif(actual, 0), 0) END",
+    Metric(
+        "balanced_accuracy",
+        True,
+        "mean of hits / rows of the class, over the classes that occur in labels, of two classes, too",
+        _balanced,
+        _mean_sql("balanced_accuracy"),
+        always=False,
+        of_class="hit / nullif(actual, 0)",
     ),
-    (
-        Metric(
-            "balanced_accuracy",
-            _TASKS,
-            True,
-            _PER_CLASS,
-            "mean of hits / rows of the class, over the classes that occur in labels, of two classes, too",
-            _balanced,
-            _mean_sql("balanced_accuracy"),
-            always=False,
-        ),
-        "hit / nullif(actual, 0)",
+    Metric(
+        "pr_auc",
+        True,
+        "average precision, Σ (Rₙ - Rₙ₋₁)·Pₙ over thresholds, of the positive class; several classes: mean of each "
+        "against the rest, over classes with rows",
+        _area(ranking.average_precision),
+        _area_sql("pr_auc", "new / total"),
+        always=False,
+        by_row=True,
+        of_class="found / nullif(actual, 0)",
     ),
-    (
-        Metric(
-            "pr_auc",
-            _TASKS,
-            True,
-            _ROWS,
-            "average precision, Σ (Rₙ - Rₙ₋₁)·Pₙ over thresholds, of the positive class; several classes: mean of each "
-            "against the rest, over classes with rows",
-            _area(ranking.average_precision),
-            _area_sql("pr_auc", "new / total"),
-            always=False,
-            by_row=True,
-        ),
-        "found / nullif(actual, 0)",
-    ),
-    (
-        Metric(
-            "brier",
-            _TASKS,
-            False,
-            "sum of weighted squared errors of probabilities",
-            "mean of (p - y)², y 1 for the positive class and else 0; several classes: mean of the sum of it over classes",
-            _mean("brier"),
-            "error / total",
-            "mean",
-            always=False,
-        ),
-        None,
+    Metric(
+        "brier",
+        False,
+        "mean of (p - y)², y 1 for the positive class and else 0; several classes: mean of the sum of it over classes",
+        mean_of("brier"),
+        "error / total",
+        "mean",
+        always=False,
     ),
 )
-_OF_CLASS: Mapping[str, str] = {metric.name: sql for metric, sql in _METRICS if sql is not None}
+_OF_CLASS = {metric.name: metric.of_class for metric in _METRICS if metric.of_class}
 
 
 def _measure(rows: Scores) -> MetricSums:
@@ -239,26 +194,22 @@ def _measure(rows: Scores) -> MetricSums:
     )
 
 
-CLASSES = Family(tuple(metric for metric, _ in _METRICS), _measure, "loss")
-
-
-def judged(classes: tuple[str, ...], prediction: str, shares: str, known: str) -> Judged:
-    """Return how classes are measured; ``prediction`` is the text of one, ``shares`` the list of the probabilities of all, and
-    ``known`` is NULL where there are none.
+def _judged(asked: Asked) -> Judged:
+    """Return how classes are measured.
 
     A row has the number ``positive`` of the second of its group's classes (``g.classes``) where it has two, ``label`` and its
-    number ``y`` (-1 for one that the model has not), the number ``guess`` of the prediction, and the list ``p``.
+    number ``y`` (-1 for one that the model has not), the number ``guess`` of the prediction, and the probabilities ``p`` of all.
     """
-    names = f"CAST([{', '.join(map(literal, classes))}] AS VARCHAR[])"
+    known = "probabilities" if asked.several else "probability"
+    names = f"CAST([{', '.join(map(literal, asked.classes))}] AS VARCHAR[])"
     row = {
         "positive": "CASE WHEN len(g.classes) = 2 THEN list_max(g.classes) END",
         "label": TARGET,
         "y": f"coalesce(list_position({names}, {TARGET}) - 1, -1)",
-        "guess": f"list_position({names}, {prediction}) - 1",
-        "p": shares,
+        "guess": f"list_position({names}, {asked.prediction}) - 1",
+        "p": "map_values(probabilities)" if asked.several else "[1 - probability, probability]",
     }
-    metrics = {metric.name: metric.sql for metric in CLASSES.metrics}
-    return Judged(row, f"{TARGET} IS NOT NULL AND {known} IS NOT NULL", _sums_sql(max(2, len(classes))), metrics)
+    return Judged(row, f"{TARGET} IS NOT NULL AND {known} IS NOT NULL", _sums_sql(max(2, len(asked.classes))))
 
 
 def _sums_sql(n_classes: int) -> str:
@@ -301,3 +252,6 @@ def _sums_sql(n_classes: int) -> str:
         f" means AS (SELECT id, {means} FROM shares GROUP BY id),"
         " judged AS (SELECT summed.*, means.* EXCLUDE (id) FROM summed LEFT JOIN means ON means.id = summed.id)"
     )
+
+
+CLASSES = Family(frozenset({Task.BINARY, Task.MULTICLASS}), _METRICS, _measure, _judged, "loss")

@@ -20,9 +20,8 @@ import numpy as np
 from grouplearn.data.shard import FloatArray
 from grouplearn.kernels.algebra import exponential, logarithm
 from grouplearn.learners.contract.config import Config
-from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.contract.state import Tensors
-from grouplearn.learners.metrics.metric import EPSILON, Metric, MetricSums, ratio
+from grouplearn.learners.metrics.metric import EPSILON, Metric, MetricSums, mean_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +127,9 @@ class _Loss:
         """Return the mean of it."""
         return Metric(
             self.name,
-            frozenset({Task.REGRESSION}),
             False,
-            "sum of weighted losses",
             self.meaning,
-            lambda sums: ratio(sums.tensors[self.name], sums.tensors["weight"]),
+            mean_of(self.name),
             f"CASE WHEN all_{self.name} THEN sum_{self.name} / total END",
             "mean",
             always=False,

@@ -6,10 +6,7 @@ import numpy as np
 
 from grouplearn.kernels import clustering, projections
 from grouplearn.learners.contract.problem import Task
-from grouplearn.learners.metrics.metric import Family, Judged, Metric, MetricSums, Scores, ratio, summed
-
-_CLUSTERING, _PROJECTION = frozenset({Task.CLUSTERING}), frozenset({Task.PROJECTION})
-_DISTANCES = "sum of weighted squared distances"
+from grouplearn.learners.metrics.metric import Asked, Family, Judged, Metric, MetricSums, Scores, mean_of, ratio, summed
 
 
 def _cluster_sums(rows: Scores) -> MetricSums:
@@ -28,81 +25,71 @@ def _projection_sums(rows: Scores) -> MetricSums:
     return MetricSums(projections.sums(rows.scores, rows.weight)._asdict())
 
 
+def _judged_clusters(_: Asked) -> Judged:
+    width = "CASE WHEN e IS NULL THEN 0 WHEN e > 0 THEN (e - d) / e ELSE 0 END"
+    sums = summed("known", {"square": "sum(w * d ** 2)", "width": f"sum(w * {width})"})
+    return Judged({"d": "distance", "e": "second"}, "distance IS NOT NULL", sums)
+
+
+def _judged_projections(_: Asked) -> Judged:
+    # Of what CASE leaves NULL DuckDB takes the values to be NULL, which list_dot_product refuses, but not of a slice of it.
+    length = "list_dot_product(projection[:], projection[:])"
+    sums = summed("known", {"residual": "sum(w * r)", "explained": "sum(w * p)"})
+    return Judged({"r": "residual ** 2", "p": length}, "residual IS NOT NULL", sums)
+
+
 CLUSTERS = Family(
+    frozenset({Task.CLUSTERING}),
     (
         Metric(
             "silhouette",
-            _CLUSTERING,
             True,
-            "sum of weighted widths",
             "mean of 1 - a/b, a the distance to the nearest centroid, b to the second nearest; 0 of one cluster (the "
             "simplified silhouette: of centroids in place of all pairs of rows)",
-            lambda sums: ratio(sums.tensors["width"], sums.tensors["clustered"]),
+            mean_of("width", "clustered"),
             "width / total",
             "mean",
         ),
         Metric(
             "inertia",
-            _CLUSTERING,
             False,
-            _DISTANCES,
             "sum of squared distances to the nearest centroid",
             lambda sums: np.where(sums.tensors["clustered"] > 0, sums.tensors["square"], np.nan),
             "square * unit",
         ),
         Metric(
             "mean_squared_distance",
-            _CLUSTERING,
             False,
-            _DISTANCES,
             "mean of squared distances to the nearest centroid",
-            lambda sums: ratio(sums.tensors["square"], sums.tensors["clustered"]),
+            mean_of("square", "clustered"),
             "square / total",
             "mean",
         ),
     ),
     _cluster_sums,
+    _judged_clusters,
     "clustered",
 )
 PROJECTIONS = Family(
+    frozenset({Task.PROJECTION}),
     (
         Metric(
             "explained_variance",
-            _PROJECTION,
             True,
-            "sums of weighted squared lengths of projections and of residuals",
             "share of the squared distances from the mean of the training rows that projections keep",
             lambda sums: ratio(sums.tensors["explained"], sums.tensors["explained"] + sums.tensors["residual"]),
             "explained / nullif(explained + residual, 0)",
         ),
         Metric(
             "reconstruction_error",
-            _PROJECTION,
             False,
-            "sum of weighted squared residuals",
             "mean of squared residuals",
-            lambda sums: ratio(sums.tensors["residual"], sums.tensors["projected"]),
+            mean_of("residual", "projected"),
             "residual / total",
             "mean",
         ),
     ),
     _projection_sums,
+    _judged_projections,
     "projected",
 )
-
-
-def judged_clusters(distance: str, second: str) -> Judged:
-    """Return how clusters are measured by the distances to the nearest centroid and to the second nearest."""
-    width = "CASE WHEN e IS NULL THEN 0 WHEN e > 0 THEN (e - d) / e ELSE 0 END"
-    sums = summed("known", {"square": "sum(w * d ** 2)", "width": f"sum(w * {width})"})
-    metrics = {each.name: each.sql for each in CLUSTERS.metrics}
-    return Judged({"d": distance, "e": second}, f"{distance} IS NOT NULL", sums, metrics)
-
-
-def judged_projections(residual: str, projection: str) -> Judged:
-    """Return how projections are measured by the residual and the list of coordinates."""
-    # Of what CASE leaves NULL DuckDB takes the values to be NULL, which list_dot_product refuses, but not of a slice of it.
-    length = f"list_dot_product({projection}[:], {projection}[:])"
-    sums = summed("known", {"residual": "sum(w * r)", "explained": "sum(w * p)"})
-    metrics = {each.name: each.sql for each in PROJECTIONS.metrics}
-    return Judged({"r": f"{residual} ** 2", "p": length}, f"{residual} IS NOT NULL", sums, metrics)

@@ -48,19 +48,18 @@ class MetricSums:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric, the tasks it applies to, its direction, what must be kept to merge it over rows, and what it is.
+    """A metric, its direction, and what it is.
 
     ``finish`` makes it of sums, (c,), NaN where it is not defined; ``sql`` of what ``judged`` has of a group, see ``Judged``.
     ``always``: every model has it; the others only where they are optimised. ``by_row``: it is computed from the scores of
     all rows, and labels that are arrays have none; nor do they have a ``row_loss``, the mean of a loss of ``deviances``, whose
     ``parameter`` is the hyperparameter of that name. ``pooled``: that of the rows of several groups is the mean over rows of
-    those of the groups, or the root of that of their squares; of others it does not follow.
+    those of the groups, or the root of that of their squares; of others it does not follow. ``of_class``: SQL of what it
+    is of a class, see ``classes``.
     """
 
     name: str
-    tasks: frozenset[Task]
     greater_is_better: bool
-    mergeable: str
     meaning: str
     finish: Callable[[MetricSums], FloatArray]
     sql: str
@@ -69,6 +68,7 @@ class Metric:
     by_row: bool = False
     row_loss: bool = False
     parameter: str | None = None
+    of_class: str | None = None
 
 
 class Scores(NamedTuple):
@@ -81,34 +81,39 @@ class Scores(NamedTuple):
     n_unseen: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
-    """The metrics of some tasks, in the order in which they are shown, the sums of rows that they follow from, and the name of
-    one of these that no other family has."""
+class Asked(NamedTuple):
+    """What EVALUATE knows of a model: its ``classes``, of which groups may have ``several``, SQL of the ``prediction`` as text,
+    and of the losses of a row that it has besides, by name."""
 
-    metrics: tuple[Metric, ...]
-    measure: Callable[[Scores], MetricSums]
-    known_by: str
-
-    @property
-    def tasks(self) -> frozenset[Task]:
-        """The tasks of its metrics."""
-        return self.metrics[0].tasks
+    classes: tuple[str, ...]
+    several: bool
+    prediction: str
+    losses: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """How EVALUATE measures answers, as SQL.
+class Judged(NamedTuple):
+    """How EVALUATE measures predictions, as SQL.
 
     ``row`` is what it looks at of a row with a prediction and the label ``TARGET``, by name, and ``known`` whether that is there.
     ``sums`` are CTEs: the last, ``judged``, has the sums of each group ``id``, over rows of ``known``, which have besides the
-    weight ``w`` in units of ``unit``, and whether they count, ``ok``. ``metrics`` are SQL over these.
+    weight ``w`` in units of ``unit``, and whether they count, ``ok``.
     """
 
     row: Mapping[str, str]
     known: str
     sums: str
-    metrics: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The metrics of some tasks, in the order in which they are shown, the sums that they follow from, here and in SQL, and the
+    name of one of these sums that no other family has."""
+
+    tasks: frozenset[Task]
+    metrics: tuple[Metric, ...]
+    measure: Callable[[Scores], MetricSums]
+    judged: Callable[[Asked], Judged]
+    known_by: str
 
 
 def summed(source: str, sums: Mapping[str, str]) -> str:
@@ -118,6 +123,11 @@ def summed(source: str, sums: Mapping[str, str]) -> str:
         "judged AS (SELECT id, count(*) AS n_rows, count(*) FILTER (NOT ok) AS n_skipped, any_value(unit) AS unit,"
         f" sum(w) FILTER (ok) AS total{columns} FROM {source} GROUP BY id)"
     )
+
+
+def mean_of(name: str, by: str = "weight") -> Callable[[MetricSums], FloatArray]:
+    """Return what divides one sum by another."""
+    return lambda sums: ratio(sums.tensors[name], sums.tensors[by])
 
 
 def ratio(numerator: FloatArray, weight: FloatArray) -> FloatArray:

@@ -12,24 +12,13 @@ from grouplearn.data.shard import FloatArray
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.metrics.classes import CLASSES
 from grouplearn.learners.metrics.distances import CLUSTERS, PROJECTIONS
-from grouplearn.learners.metrics.metric import Family, Metric, MetricSums, Scores
+from grouplearn.learners.metrics.metric import Family, Metric, Scores
+from grouplearn.learners.metrics.metric import MetricSums as MetricSums
 from grouplearn.learners.metrics.values import VALUES, merged_labels
 
-__all__ = [
-    "METRICS",
-    "MetricSums",
-    "default_metric",
-    "every_metric",
-    "finish",
-    "first_best",
-    "measure",
-    "merge",
-    "metrics_for",
-]
-
-_FAMILIES = (CLASSES, VALUES, CLUSTERS, PROJECTIONS)
-_FAMILY_OF: Mapping[Task, Family] = {task: family for family in _FAMILIES for task in family.tasks}
-METRICS: Mapping[str, Metric] = MappingProxyType({each.name: each for family in _FAMILIES for each in family.metrics})
+FAMILIES = (CLASSES, VALUES, CLUSTERS, PROJECTIONS)
+_FAMILY_OF: Mapping[Task, Family] = {task: family for family in FAMILIES for task in family.tasks}
+METRICS: Mapping[str, Metric] = MappingProxyType({each.name: each for family in FAMILIES for each in family.metrics})
 #: Metrics that differ by no more of the better one's size are tied.
 TIED = 1e-9
 
@@ -44,6 +33,11 @@ def metrics_for(task: Task, arrays: bool = False, *also: str) -> tuple[str, ...]
 def every_metric(task: Task, arrays: bool = False) -> tuple[str, ...]:
     """Return the names of all metrics of ``task``."""
     return tuple(each.name for each in _FAMILY_OF[task].metrics if not (arrays and (each.by_row or each.row_loss)))
+
+
+def family_of(task: Task) -> Family:
+    """Return the metrics of ``task`` with what they follow from."""
+    return _FAMILY_OF[task]
 
 
 def default_metric(task: Task) -> str:
@@ -100,6 +94,6 @@ def finish(sums: MetricSums, *only: str) -> dict[str, FloatArray]:
 
     ``only`` names those that are wanted: an area needs a sort.
     """
-    family = next(each for each in _FAMILIES if each.known_by in sums.tensors)
+    family = next(each for each in FAMILIES if each.known_by in sums.tensors)
     kept = (each for each in family.metrics if not each.row_loss or each.name in sums.tensors)
     return {each.name: each.finish(sums) for each in kept if not only or each.name in only}

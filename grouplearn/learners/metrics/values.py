@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import numpy as np
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.kernels.metrics import error_sums
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.contract.state import Tensors
-from grouplearn.learners.metrics.deviances import DEVIANCES, RowLoss, loss_sql
+from grouplearn.learners.metrics.deviances import DEVIANCES
 from grouplearn.learners.metrics.metric import (
     EPSILON,
     TARGET,
+    Asked,
     Family,
     Judged,
     Metric,
     MetricSums,
     Scores,
-    ratio,
+    mean_of,
     summed,
 )
 
-_TASKS = frozenset({Task.REGRESSION})
 #: Labels within this share of their size, a few units in its last place, are one number and its rounding.
 CONSTANT = 4 * EPSILON
 #: A constant label is predicted exactly if errors are this share of it: a model's sums over many rows round more than a label.
@@ -31,58 +29,33 @@ EXACT = 1e-13
 _SIZE = "greatest(abs(low), abs(high))"
 
 
-def _mean(name: str) -> Callable[[MetricSums], FloatArray]:
-    return lambda sums: ratio(sums.tensors[name], sums.tensors["weight"])
-
-
-def r_squared(
-    square: FloatArray, spread: FloatArray, error: FloatArray, low: FloatArray, high: FloatArray
-) -> FloatArray:
-    """Return 1 - Σw(y-ŷ)²/Σw(y-ȳ)², ``square`` and ``spread``; of a label that is constant but for rounding, from ``low`` to
-    ``high``, 1 if predicted exactly, by the mean absolute ``error``, and 0 otherwise."""
+def _r2(sums: MetricSums) -> FloatArray:
+    """Return 1 - Σw(y-ŷ)²/Σw(y-ȳ)²; of a label that is constant but for rounding 1 if predicted exactly, by the mean absolute
+    error, and 0 otherwise. NaN of fewer than two rows."""
+    tensors = sums.tensors
+    square, spread, low, high = (tensors[name] for name in ("square", "label_square", "label_low", "label_high"))
+    if tensors["rows"] < 2:
+        return np.full(square.shape, np.nan)
     size = np.maximum(np.abs(low), np.abs(high))
-    exact = np.where(error <= EXACT * size, 1.0, 0.0)
+    exact = np.where(mean_of("absolute")(sums) <= EXACT * size, 1.0, 0.0)
     with np.errstate(all="ignore"):  # what is divided by 0 is not used, and a range may overflow
         r2: FloatArray = np.where((spread > 0) & (high - low > CONSTANT * size), 1.0 - square / spread, exact)
     return r2
 
 
-def _r2(sums: MetricSums) -> FloatArray:
-    """Return ``r_squared``; NaN of fewer than two rows."""
-    tensors = sums.tensors
-    square = tensors["square"]
-    if tensors["rows"] < 2:
-        return np.full(square.shape, np.nan)
-    error = ratio(tensors["absolute"], tensors["weight"])
-    return r_squared(square, tensors["label_square"], error, tensors["label_low"], tensors["label_high"])
-
-
 _METRICS = (
     Metric(
         "rmse",
-        _TASKS,
         False,
-        "sum of weighted squared errors",
         "root of the mean of (y - ŷ)²",
-        lambda sums: np.sqrt(_mean("square")(sums)),
+        lambda sums: np.sqrt(mean_of("square")(sums)),
         "sqrt(square / total)",
         "root",
     ),
-    Metric(
-        "mae",
-        _TASKS,
-        False,
-        "sum of weighted absolute errors",
-        "mean of |y - ŷ|",
-        _mean("absolute"),
-        "absolute / total",
-        "mean",
-    ),
+    Metric("mae", False, "mean of |y - ŷ|", mean_of("absolute"), "absolute / total", "mean"),
     Metric(
         "r2",
-        _TASKS,
         True,
-        "sums of weighted errors and their squares; least, greatest, mean and squared deviations of the label",
         "1 - Σ(y - ŷ)² / Σ(y - mean of y)²; of a label that is constant but for rounding 1 if predicted exactly, else 0",
         _r2,
         f"CASE WHEN n_judged < 2 THEN NULL WHEN spread > 0 AND high - low > {CONSTANT} * {_SIZE} THEN 1 - square / spread"
@@ -90,11 +63,9 @@ _METRICS = (
     ),
     Metric(
         "mape",
-        _TASKS,
         False,
-        "sum of weighted relative errors",
         "mean of |y - ŷ| / |y|, |y| at least 2.2e-16",
-        _mean("relative"),
+        mean_of("relative"),
         "relative / total",
         "mean",
         always=False,
@@ -147,20 +118,14 @@ _SUMS = {
 }
 
 
-def judged(losses: Sequence[RowLoss]) -> Judged:
-    """Return how numbers ``prediction`` are measured, with further ``losses``."""
+def _judged(asked: Asked) -> Judged:
     mean = "sum(w * y) FILTER (ok) OVER (PARTITION BY id) / sum(w) FILTER (ok) OVER (PARTITION BY id)"
-    of_losses = {f"sum_{loss.name}": f"sum(w * {loss_sql(loss)})" for loss in losses}
+    of_losses = {f"sum_{name}": f"sum(w * {sql})" for name, sql in asked.losses.items()}
     # Where a label has no such loss, neither has the group.
-    defined = {f"all_{loss.name}": f"bool_and({loss_sql(loss)} IS NOT NULL)" for loss in losses}
+    defined = {f"all_{name}": f"bool_and({sql} IS NOT NULL)" for name, sql in asked.losses.items()}
     sums = summed("centred", {**_SUMS, **of_losses, **defined})
-    kept = {loss.name for loss in losses}
-    return Judged(
-        {"y": TARGET, "p": "prediction"},
-        f"coalesce(isfinite({TARGET}), false) AND prediction IS NOT NULL",
-        f"centred AS (SELECT *, {mean} AS mean FROM known), {sums}",
-        {each.name: each.sql for each in VALUES.metrics if not each.row_loss or each.name in kept},
-    )
+    known = f"coalesce(isfinite({TARGET}), false) AND prediction IS NOT NULL"
+    return Judged({"y": TARGET, "p": "prediction"}, known, f"centred AS (SELECT *, {mean} AS mean FROM known), {sums}")
 
 
-VALUES = Family((*_METRICS, *DEVIANCES), _measure, "label_mean")
+VALUES = Family(frozenset({Task.REGRESSION}), (*_METRICS, *DEVIANCES), _measure, _judged, "label_mean")
