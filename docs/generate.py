@@ -107,11 +107,12 @@ def metrics_table() -> str:
     rows = (
         (
             f"`{metric.name}`",
-            ", ".join(sorted(task.value for task in metric.tasks)),
+            ", ".join(sorted(task.value for task in family.tasks)),
             "greater" if metric.greater_is_better else "smaller",
             metric.meaning,
         )
-        for metric in metrics.METRICS.values()
+        for family in metrics.FAMILIES
+        for metric in family.metrics
     )
     return table(("metric", "tasks", "better", "meaning"), rows)
 

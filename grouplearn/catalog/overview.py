@@ -27,16 +27,10 @@ from grouplearn.catalog.views import (
     where,
     with_importances,
 )
+from grouplearn.learners.metrics.sums import METRICS
 from grouplearn.plan.explain.gantt import Bar
 
 Value = float | None
-#: Metrics of groups from which that of all their rows follows, and what is averaged for it.
-_MERGES = {
-    **dict.fromkeys(
-        ("log_loss", "accuracy", "mae", "silhouette", "mean_squared_distance", "reconstruction_error"), "value"
-    ),
-    "rmse": "value * value",
-}
 _FIRST_LOSS = "nullif(first_value(p.train_loss) OVER (PARTITION BY p.group_id ORDER BY p.epoch ASC), 0)"
 #: Points of curves, or bars, that are read: no picture shows more, and a small file may have any number of equal rows.
 _MOST_DRAWN = 1_000_000
@@ -220,9 +214,10 @@ class Overview:
     def by_level(self) -> list[Level]:
         """Return the levels, finest first."""
         definition = self.stored.definition
-        what = _MERGES.get(definition.metric)
-        exact = what is not None and _ROW_WEIGHTS.search(definition.statement) is None
-        merged = f"sum(n * ({what or 'value'})) / sum(n) FILTER (value IS NOT NULL)"
+        pooled = METRICS[definition.metric].pooled
+        exact = pooled is not None and _ROW_WEIGHTS.search(definition.statement) is None
+        what = "value * value" if pooled == "root" else "value"
+        merged = f"sum(n * ({what})) / sum(n) FILTER (value IS NOT NULL)"
         # Where rows took turns at being held out none is held out for good, and each counted once.
         count = "if(n_valid > 0, n_valid, n_rows - coalesce(n_skipped, 0))" if self.facts.part == "valid" else "n_train"
         rows = self._rows(
@@ -231,7 +226,7 @@ class Overview:
             " ON t.model = g.model AND t.group_id = g.group_id AND t.is_best"
             f" WHERE g.model = '{self._id}'::UUID)"
             f" SELECT level, count(*), count(value), coalesce(sum(n) FILTER (value IS NOT NULL), 0),"
-            f" {f'sqrt({merged})' if definition.metric == 'rmse' else merged},"
+            f" {f'sqrt({merged})' if pooled == 'root' else merged},"
             f" min(value), median(value), max(value), {exact} FROM best GROUP BY level ORDER BY level ASC"
         )
         return [Level(self.levels[row[0]], *row[1:]) for row in rows]

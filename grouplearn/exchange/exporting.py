@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,35 +17,34 @@ from grouplearn.exchange.onnx import files as onnx_files
 from grouplearn.exchange.writing import WrittenExport, write
 from grouplearn.learners import registry
 
-Files = Iterator[tuple[str, bytes]]
-_MAKERS: Mapping[str, Callable[[duckdb.DuckDBPyConnection, StoredModel], Files]] = {
-    "native": native.files,
-    "onnx": onnx_files.files,
-    "lightgbm": plain_files.lightgbm_files,
-    "safetensors": plain_files.safetensors_files,
-    "sql": sql_script.files,
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format: the name and content of each file of a model, and why a model has none of that kind, None for one that has.
+
+    ``evaluated``: whoever reads the files has expressions of the model evaluated; of others they are data, which is looked at
+    before it is used.
+    """
+
+    files: Callable[[duckdb.DuckDBPyConnection, StoredModel], Iterator[tuple[str, bytes]]]
+    lacking: Callable[[StoredModel], str | None]
+    evaluated: bool = False
+
+
+#: The formats by the name that EXPORT MODEL has for them.
+FORMATS: Mapping[str, Format] = {
+    "native": Format(native.files, lambda _: None),
+    "onnx": Format(onnx_files.files, onnx_files.lacking),
+    "lightgbm": Format(plain_files.lightgbm_files, lambda model: None if _has_trees(model) else "it has no trees"),
+    "safetensors": Format(
+        plain_files.safetensors_files, lambda model: "its trees are not tensors" if _has_trees(model) else None
+    ),
+    "sql": Format(sql_script.files, lambda model: model.form.reason or None, evaluated=True),
 }
 
 
-def formats_of(model: StoredModel) -> dict[str, str | None]:
-    """Return every format with the reason why the model has none of that kind, None for one that it has."""
-    definition = model.definition
-    trees = registry.form(definition.learner) == "trees"
-    own = not definition.linear and registry.form(definition.learner) == "own"
-    return {
-        "native": None,
-        "onnx": "only its module, which is Python, knows what its tensors mean" if own else _no_graph(model),
-        "lightgbm": None if trees else "it has no trees",
-        "safetensors": "its trees are not tensors" if trees else None,
-        "sql": model.form.reason or None,
-    }
-
-
-def _no_graph(model: StoredModel) -> str | None:
-    definition = model.definition
-    if registry.has_linear_leaves(definition.learner, definition.configs):
-        return "the leaves of its trees are linear models"
-    return "it predicts arrays" if definition.label_length else None
+def _has_trees(model: StoredModel) -> bool:
+    return registry.form(model.definition.learner) == "trees"
 
 
 def export(
@@ -59,4 +59,4 @@ def export(
         "learner": model.definition.learner,
         "statement": model.definition.statement,
     }
-    return write(path, facts, _MAKERS[kind](con, model), overwrite=overwrite)
+    return write(path, facts, FORMATS[kind].files(con, model), overwrite=overwrite)

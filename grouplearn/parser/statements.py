@@ -13,7 +13,6 @@ from grouplearn import sqltext
 from grouplearn.messages import Span
 
 PlanFormat = Literal["text", "json", "html"]
-ExportFormat = Literal["native", "onnx", "lightgbm", "safetensors", "sql"]
 NO_SPAN = Span(0, 0)
 
 
@@ -349,7 +348,7 @@ class EvaluateModel:
 
 @dataclass(frozen=True, slots=True)
 class ExportModel:
-    """``EXPORT MODEL name TO 'dir' [(FORMAT f [, OVERWRITE])]``; ``format`` is an ExportFormat, None for native."""
+    """``EXPORT MODEL name TO 'dir' [(FORMAT f [, OVERWRITE])]``; ``format`` is None for native."""
 
     name: QualifiedName
     directory: Sql

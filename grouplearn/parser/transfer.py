@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import get_args
 
-from grouplearn.messages import did_you_mean
 from grouplearn.parser.lexer.cursor import Cursor
 from grouplearn.parser.lexer.tokens import Kind, Token, unquote
-from grouplearn.parser.statements import ExportFormat, ExportModel, ImportModel, Name, Sql
+from grouplearn.parser.statements import ExportModel, ImportModel, Name, Sql
 from grouplearn.parser.train import parse_amount
 
-EXPORT_FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
-_FORMATS = f"The formats are {', '.join(EXPORT_FORMATS)}."
 _EXAMPLE = "For example (FORMAT onnx, OVERWRITE)."
 
 
@@ -80,13 +76,10 @@ def _parse_export_options(cursor: Cursor) -> tuple[Name | None, bool]:
 
 def _parse_format(cursor: Cursor, option: Token, values: Sequence[Token]) -> Name:
     if len(values) != 1:
-        cursor.fail("FORMAT takes one word", values[1] if values else option, _FORMATS)
+        cursor.fail("FORMAT takes one word", values[1] if values else option, _EXAMPLE)
     value = values[0]
-    word = (value.text.strip("'") if value.kind is Kind.STRING else unquote(value)).lower()
-    if word not in EXPORT_FORMATS:
-        hint = did_you_mean(word, EXPORT_FORMATS) or _FORMATS
-        cursor.fail(f'"{word}" is not a format of EXPORT MODEL', value, hint)
-    return Name(word, value.span)
+    word = value.text.strip("'") if value.kind is Kind.STRING else unquote(value)
+    return Name(word.lower(), value.span)
 
 
 def _parse_overwrite(cursor: Cursor, values: Sequence[Token]) -> bool:

@@ -11,8 +11,8 @@ from grouplearn.bind.run import compatibility as legality
 from grouplearn.data.memory import memory_limit
 from grouplearn.interrupting import watched
 from grouplearn.plan.physical import RAY_REPAYS_SECONDS, RAY_REPAYS_WITHIN, PhysicalPlan
-from grouplearn.plan.rounds import BY_PARTITIONS, descent_facts, round_facts
-from grouplearn.schedule.operators import OPERATORS
+from grouplearn.plan.rounds import told_of_rounds
+from grouplearn.schedule.operators import BASELINE, HOPPING, OPERATORS
 
 _AS_ASKED = "as asked"
 
@@ -143,12 +143,8 @@ def choose(
 def _asked(physical: PhysicalPlan, candidates: Sequence[Candidate], executor: str) -> tuple[Candidate, str]:
     """Return the operator that is asked for; of packs too few to hop (cerebro 5.7) say so, and what takes less time."""
     asked = next(each for each in candidates if each.operator == physical.bound.options.placement.operator)
-    if asked.operator in BY_PARTITIONS:
-        return asked, f"{_AS_ASKED}; {round_facts(physical, physical.workers, asked.operator).words}"
-    if asked.operator == "coordinate_descent":
-        return asked, f"{_AS_ASKED}; {descent_facts(physical, physical.workers).words}"
-    if asked.operator != "mop" or asked.units >= physical.workers or physical.recorded is not None:
-        return asked, _AS_ASKED
+    if asked.operator not in HOPPING or asked.units >= physical.workers or physical.recorded is not None:
+        return asked, _AS_ASKED + told_of_rounds(physical, asked.operator)
     why = f"{_AS_ASKED}; {counted(asked.units, 'pack')} cannot keep {physical.workers} workers busy"
     learner = physical.bound.learner
     # An epoch of averaged models is not worth one of theirs.
@@ -156,8 +152,8 @@ def _asked(physical: PhysicalPlan, candidates: Sequence[Candidate], executor: st
     quickest = min((each for each in alike if executor in legality.runtimes(each.operator, learner)), key=_rank)
     if quickest is asked:
         return asked, why
-    takes = f"{quickest.operator} takes {rounded_seconds(quickest.makespan)} and mop {rounded_seconds(asked.makespan)}"
-    return asked, f"{why}: {takes}"
+    takes, its = rounded_seconds(quickest.makespan), rounded_seconds(asked.makespan)
+    return asked, f"{why}: {quickest.operator} takes {takes} and {asked.operator} {its}"
 
 
 def fits(physical: PhysicalPlan, candidate: Candidate) -> bool:
@@ -252,7 +248,7 @@ def _why(physical: PhysicalPlan, best: Candidate, fitting: Sequence[Candidate]) 
     if _rank(second)[0] == _rank(best)[0]:
         fewest = f"it loads rows {_times(best.loads)}" if best.loads < second.loads else "it comes first"
         return f"no operator is faster, and {fewest}"
-    grouped = next((each for each in others if each.operator == "group_task_parallel"), None)
+    grouped = next((each for each in others if each.operator == BASELINE), None)
     if grouped is not None and _waits(grouped, best):
         return _skewed(physical, grouped)
     difference = f"{second.operator} takes {rounded_seconds(second.makespan)}"
@@ -277,7 +273,7 @@ def _skewed(physical: PhysicalPlan, grouped: Candidate) -> str:
     rows = share(sizes[largest] / max(1, physical.stats.n_rows))
     others = "the other waits" if physical.workers == 2 else "others wait"
     return (
-        f"the largest group has {rows} of the rows, and group_task_parallel would keep one worker busy with it for "
+        f"the largest group has {rows} of the rows, and {BASELINE} would keep one worker busy with it for "
         f"{rounded_seconds(busy)} of {rounded_seconds(grouped.makespan)} while {others}"
     )
 

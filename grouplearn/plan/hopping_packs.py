@@ -10,18 +10,19 @@ from dataclasses import replace
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.plan.physical import PhysicalPlan, repacked
 from grouplearn.schedule.mop.hopper import hopping_shards
+from grouplearn.schedule.operators import HOPPING
 
 #: Most sub-epochs of an epoch that are scheduled exactly. HiGHS proves the optimum of 30 within 10 s.
 MAX_EXACT = 64
 
 
 def planned_for(physical: PhysicalPlan, operator: str, workers: int) -> PhysicalPlan:
-    """Return the plan with the packs that ``operator`` runs: those of mop are cut until all workers have one to train.
+    """Return the plan with the packs that ``operator`` runs: those that hop are cut until all workers have one to train.
 
     As many packs of a group can be trained at a time as it has shards; groups that stay whole keep their packs.
     Before: one pack of 12 configs, 4 workers. After: 4 packs of 3. Packs of a run that is repeated are as they were.
     """
-    if operator != "mop" or physical.recorded is not None or not _has_shards(physical):
+    if operator not in HOPPING or physical.recorded is not None or not _has_shards(physical):
         return physical
     shards = hopping_shards(physical.units, physical.workload(workers))
     if not shards:
@@ -54,10 +55,10 @@ def _evenly(pack: tuple[int, ...], pieces: int) -> list[tuple[int, ...]]:
 
 def check_exact(checker: SqlChecker, physical: PhysicalPlan) -> PhysicalPlan:
     """Return the plan; raise where an exact schedule is asked for and would take too long to find."""
-    if physical.bound.options.hopping.scheduler != "exact":
+    workers, operator = physical.workers, physical.bound.options.placement.operator
+    if physical.bound.options.hopping.scheduler != "exact" or operator not in HOPPING:
         return physical
-    workers = physical.workers
-    planned = planned_for(physical, "mop", workers)
+    planned = planned_for(physical, operator, workers)
     shards = hopping_shards(planned.units, planned.workload(workers))
     count = sum(len(shards.get(unit.group, ())) for unit in planned.units)
     if count > MAX_EXACT:

@@ -13,6 +13,7 @@ from grouplearn.learners.contract.config import Config
 from grouplearn.messages import Span
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.schedule.messages import Push, Unit
+from grouplearn.schedule.operators import HOPPING, REPEATABLE
 from grouplearn.schedule.rounds.averaging import partitions_of, rounds_of_epoch
 from grouplearn.schedule.workload import Visits
 
@@ -40,7 +41,7 @@ def check_same(checker: SqlChecker, bound: BoundTrain, earlier: Earlier) -> None
     """Raise unless the statement trains what the earlier run trained, as far as is known before rows are read."""
     name, operator = f'model "{earlier.name}"', bound.options.placement.operator
     problem = None
-    if earlier.operator not in ("mop", "parameter_server"):
+    if earlier.operator not in REPEATABLE:
         problem = f"{name} was trained by operator {earlier.operator}, which has no schedule to repeat"
     elif earlier.operator != operator:
         problem = f"{name} was trained by operator {earlier.operator}, and this statement is run by operator {operator}"
@@ -60,7 +61,7 @@ def repeated(checker: SqlChecker, physical: PhysicalPlan, earlier: Earlier) -> P
     if units is None or physical.stats.rows != earlier.rows:
         message = f'model "{earlier.name}" was trained on other rows: its groups are not those of this statement'
         raise checker.error(message, replay_span(physical.bound), "A run is repeated on the rows that it had.")
-    if earlier.operator == "mop":
+    if earlier.operator in HOPPING:
         return replace(physical, units=units, recorded=earlier.visits)
     return _with_pushes(checker, replace(physical, units=units), earlier)
 

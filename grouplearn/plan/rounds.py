@@ -9,14 +9,14 @@ from grouplearn.learners.contract.config import Config
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.schedule.messages import Unit
+from grouplearn.schedule.operators import PARTITIONING
 from grouplearn.schedule.rounds import averaging
 from grouplearn.schedule.rounds.averaging import Averaging
+from grouplearn.schedule.rounds.coordinate_descent import CoordinateDescent
 from grouplearn.schedule.rounds.parameter_server import ParameterServer
 from grouplearn.schedule.rounds.stages import neighbours
 from grouplearn.schedule.sharded.partition import blocks_of
 
-#: Operators that cut a group's rows into partitions.
-BY_PARTITIONS = (Averaging.name, ParameterServer.name)
 #: What all wait for in a round, by who takes the mean; where every epoch is judged, two more.
 _BARRIERS = {"scatter": 2, "star": 2, "tree": 3}
 _JUDGED = 2
@@ -47,9 +47,16 @@ class RoundFacts:
         return f"up to {self.partitions} partitions, {how}, {moved} a round on the busiest worker"
 
 
+def told_of_rounds(physical: PhysicalPlan, operator: str) -> str:
+    """Return what a person is told of the rounds of an operator, nothing of one that has none."""
+    if operator in PARTITIONING:
+        return f"; {round_facts(physical, physical.workers, operator).words}"
+    return f"; {descent_facts(physical, physical.workers).words}" if operator == CoordinateDescent.name else ""
+
+
 def by_rounds(physical: PhysicalPlan, operator: str, workers: int) -> PhysicalPlan:
     """Return the plan as one whose epochs are rounds of partitions, all of which cost the same: of these few are simulated."""
-    rounds = rounds_of_epoch(physical, workers) if operator in BY_PARTITIONS else 1
+    rounds = rounds_of_epoch(physical, workers) if operator in PARTITIONING else 1
     if rounds == 1:
         return physical
     options = physical.bound.options.changed({"sync": "epoch"})
@@ -59,7 +66,7 @@ def by_rounds(physical: PhysicalPlan, operator: str, workers: int) -> PhysicalPl
 def rounds_of_epoch(physical: PhysicalPlan, workers: int) -> int:
     """Return in how many rounds an epoch of the largest group goes; 1 unless another operator may run it."""
     rows = physical.stats.rows
-    if physical.bound.options.placement.operator not in BY_PARTITIONS or not physical.units:
+    if physical.bound.options.placement.operator not in PARTITIONING or not physical.units:
         return 1
     largest = max(range(len(rows)), key=rows.__getitem__)
     unit, work = Unit(0, largest, physical.units[0].configs), physical.workload(workers)

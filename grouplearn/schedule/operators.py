@@ -149,6 +149,10 @@ OWNERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         for option in declared.options
     }
 )
+#: Operators whose units hop, that cut the rows of a group into partitions, and whose runs can be repeated.
+HOPPING, PARTITIONING, REPEATABLE = OWNERS["scheduler"], OWNERS["partitions"], OWNERS["replay"]
+#: What others are compared with: it loads every group once, and shares none.
+BASELINE = GroupTaskParallel.name
 #: Operators that run a unit as a whole.
 WHOLE = tuple(name for name, declared in OPERATORS.items() if declared.whole)
 #: Operators whose models are the same on any number of workers, and in the rounds of a search as in one long run.

@@ -12,9 +12,11 @@ from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import Location
 from grouplearn.data.files.run_directory import size
 from grouplearn.errors import DataError, Error, MissingDependency, ModelExists, NotTrusted
-from grouplearn.exchange import exporting, native
+from grouplearn.exchange import native
 from grouplearn.exchange.directory import CannotExchange, located
+from grouplearn.exchange.exporting import FORMATS, export
 from grouplearn.exchange.onnx.graph import OnnxMissing
+from grouplearn.messages import did_you_mean
 from grouplearn.parser.statements import ExportModel, ImportModel, Sql
 from grouplearn.prediction import prediction
 from grouplearn.statements import answers
@@ -30,21 +32,21 @@ _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 def export_model(statement: ExportModel, checker: SqlChecker, at: StatementContext) -> str:
     """Write the directory and say how much it is."""
     con, databases = at.connection, at.databases
-    model = databases.model(statement.name, checker)
     kind, where = (statement.format.value, statement.format.span) if statement.format else ("native", None)
-    formats = exporting.formats_of(model)
-    if formats[kind] is not None:
-        message = f'model "{model.definition.name}" ({model.definition.learner}) has no {kind} form: {formats[kind]}'
-        possible = ", ".join(name for name, reason in formats.items() if reason is None)
+    if kind not in FORMATS:
+        hint = did_you_mean(kind, FORMATS) or f"The formats are {', '.join(FORMATS)}."
+        raise checker.error(f'"{kind}" is not a format of EXPORT MODEL', where, hint)
+    model = databases.model(statement.name, checker)
+    if (reason := FORMATS[kind].lacking(model)) is not None:
+        message = f'model "{model.definition.name}" ({model.definition.learner}) has no {kind} form: {reason}'
+        possible = ", ".join(name for name, each in FORMATS.items() if each.lacking(model) is None)
         raise checker.error(message, where, f"It can be exported as {possible}.")
-    if (
-        kind == "sql"
-    ):  # whoever runs it has expressions evaluated; another form is data, which is looked at before it is used
+    if FORMATS[kind].evaluated:
         prediction.predictor_for(con).guard.admit(con, model.definition)
     path = _path(checker, statement.directory)
     checker.outside.refuse(path.parent, checker.text, statement.directory.span)  # made under another name there
     try:
-        written = exporting.export(con, model, kind, path, overwrite=statement.overwrite)
+        written = export(con, model, kind, path, overwrite=statement.overwrite)
     except CannotExchange as error:
         raise checker.error(str(error), statement.directory.span, error.hint) from None
     except OnnxMissing as error:

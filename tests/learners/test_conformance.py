@@ -95,7 +95,7 @@ def registered() -> Iterator[None]:
 
 def configs_of(name: str) -> list[Config]:
     base = {parameter.name: parameter.default for parameter in named(name).hyperparameters}
-    return [{**base, **changes} for changes in GRIDS[name]]
+    return [{**base, **changes} for changes in GRIDS.get(name, [{}] * 3)]
 
 
 def data(task: Task) -> tuple[Problem, Shard]:

@@ -2,6 +2,7 @@
 
 import functools
 
+import duckdb
 import numpy as np
 import pytest
 import sklearn.metrics as sk
@@ -11,10 +12,13 @@ from grouplearn.data.dataset import mapped_file
 from grouplearn.kernels import metrics as kernel
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.metrics import sums as metrics
+from grouplearn.learners.metrics.deviances import loss_sql, row_losses, with_losses
+from grouplearn.learners.metrics.metric import Asked
 from grouplearn.learners.metrics.sums import (
     METRICS,
     default_metric,
     every_metric,
+    family_of,
     finish,
     first_best,
     measure,
@@ -263,13 +267,46 @@ def test_every_metric_belongs_to_a_task_and_has_a_direction():
     assert losses == {"pinball", "poisson_deviance", "gamma_deviance", "tweedie_deviance", "cross_entropy"}
     without_label = {"inertia", "mean_squared_distance", "reconstruction_error"}
     assert smaller == {"log_loss", "brier", "rmse", "mae", "mape", *losses, *without_label}
-    assert all(metric.name == name and metric.mergeable for name, metric in METRICS.items())
+    assert all(metric.name == name and metric.meaning for name, metric in METRICS.items())
     assert [default_metric(task) for task in (Task.REGRESSION, Task.BINARY, Task.MULTICLASS)] == [
         "rmse",
         "log_loss",
         "log_loss",
     ]
     assert all(default_metric(task) in metrics_for(task) for task in Task)
+
+
+@pytest.mark.parametrize("task", ROWS, ids=lambda task: task.value)
+def test_metrics_of_groups_are_pooled_where_they_say_so(task):
+    scores, y, _ = ROWS[task]()
+    losses = row_losses(every_metric(task), {"alpha": 0.3, "tweedie_variance_power": 1.5})
+    parts = [slice(0, 40), slice(40, 130), slice(130, len(y))]
+
+    def measured(rows):
+        given = scores[rows], y[rows], np.ones(len(y[rows]))
+        return finish(with_losses(measure(task, CLASSES[task], *given), losses, *given))
+
+    each, whole = [measured(part) for part in parts], measured(slice(None))
+    sizes = [len(y[part]) for part in parts]
+    for name, expected in whole.items():
+        if np.isnan(expected).all():  # labels that are no shares
+            continue
+        power = 2 if METRICS[name].pooled == "root" else 1
+        pooled = np.average([found[name] ** power for found in each], axis=0, weights=sizes) ** (1 / power)
+        assert np.allclose(pooled, expected, rtol=1e-9) == (METRICS[name].pooled is not None), name
+
+
+@pytest.mark.parametrize("task", Task, ids=lambda task: task.value)
+def test_evaluate_has_every_metric(task):
+    names = every_metric(task)
+    losses = {loss.name: loss_sql(loss) for loss in row_losses(names, {})}
+    judged = family_of(task).judged(
+        Asked(("a", "b", "c")[: CLASSES.get(task, 0)], task is Task.MULTICLASS, "p", losses)
+    )
+    rows = ", ".join(f"NULL AS {name}" for name in judged.row if name != "p")
+    known = f"known AS (SELECT 1 AS id, 1.0 AS w, 1.0 AS unit, true AS ok, {rows}, {'[0.5]' if CLASSES.get(task) else 1} AS p)"
+    metrics = ", ".join(METRICS[name].sql for name in names)
+    duckdb.sql(f"WITH {known}, {judged.sums} SELECT {metrics} FROM judged").fetchall()
 
 
 @pytest.mark.parametrize("ties", [False, True])

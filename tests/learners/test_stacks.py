@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -11,14 +12,17 @@ import sklearn.linear_model as sk
 from helpers.moments import stack_moments
 
 from grouplearn.data.shard import Shard, Stack
+from grouplearn.kernels import metrics as kernel
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.ways import MomentsLearner, StackLearner
+from grouplearn.learners.linear import solved as of_solved
 from grouplearn.learners.linear.least_squares import moments
 from grouplearn.learners.linear.linear_regression import LinearRegression
 from grouplearn.learners.linear.logistic_regression import LogisticRegression
 from grouplearn.learners.linear.poisson_regression import PoissonRegression
-from grouplearn.learners.linear.solved import SolvedLinear
+from grouplearn.learners.linear.solved import SolvedLinear, measure
+from grouplearn.learners.metrics.sums import METRICS, every_metric
 
 LOGISTIC, POISSON, LINEAR = LogisticRegression(), PoissonRegression(), LinearRegression()
 BINARY, MULTICLASS = Problem(Task.BINARY, 6, 2, epochs=100), Problem(Task.MULTICLASS, 6, 3, epochs=100)
@@ -340,3 +344,28 @@ def test_a_group_of_a_least_squares_stack_that_overflows_is_alone_in_it():
     result = LINEAR.solve(Problem(Task.REGRESSION, 6), [{"l2": 1.0}, {"l1": 1.0}], stack, lambda _: None, lambda: False)
     assert np.isnan(result.loss[1]).all()
     assert np.isfinite(result.weights[[0, 2]]).all()
+
+
+@pytest.mark.parametrize("parts", [None, 2])
+@pytest.mark.parametrize("task", [Task.REGRESSION, Task.BINARY, Task.MULTICLASS], ids=str)
+def test_metrics_that_the_kernel_has_not_are_those_of_each_group(
+    task: Task, parts: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random, learner = np.random.default_rng(1), LinearRegression() if task is Task.REGRESSION else LogisticRegression()
+    problem = Problem(task, 2, n_classes=0 if task is Task.REGRESSION else 2 if task is Task.BINARY else 3)
+    y = random.normal(size=60) if task is Task.REGRESSION else random.integers(0, problem.n_classes, 60).astype(float)
+    stack = Stack(
+        random.normal(size=(60, 2)), y, random.uniform(size=60) * (np.arange(60) % 7 > 0), np.array([0, 25, 60])
+    )
+    sets = (2,) if parts is None else (2, parts)
+    weights, intercept = (random.normal(size=(*sets, 3, problem.n_outputs, *more)) for more in ((2,), ()))
+    nothing = np.zeros((2, 3))
+    models = SolvedLinear(weights, intercept, nothing, nothing.astype(int), nothing[None], nothing > 0)
+    part = None if parts is None else (np.arange(60, dtype=np.int16) % parts, parts)
+    names = [name for name in every_metric(task) if not METRICS[name].row_loss]
+    by_kernel = measure(learner, problem, stack, models, names, part)
+    monkeypatch.setattr(of_solved, "kernel", SimpleNamespace(**{**vars(kernel), "NAMES": ()}))
+    one_by_one = measure(learner, problem, stack, models, names, part)
+    assert one_by_one.keys() == by_kernel.keys() == set(names)
+    for name in names:
+        np.testing.assert_allclose(one_by_one[name], by_kernel[name], rtol=1e-9, err_msg=name)

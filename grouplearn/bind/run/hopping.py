@@ -7,6 +7,7 @@ from typing import Any
 
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.parser.statements import Option
+from grouplearn.schedule.operators import REPEATABLE
 from grouplearn.schedule.workload import Hops, Scheduler, Visits
 
 
@@ -24,10 +25,10 @@ class HopOptions:
 
 
 def settle(checker: SqlChecker, options: tuple[Option, ...], run: dict[str, Any]) -> None:
-    """Let ``replay`` ask for operator mop; raise for options that contradict each other."""
+    """Let ``replay`` ask for the first operator that repeats runs; raise for options that contradict each other."""
     given = {option.name.value.casefold(): option for option in options}
     if "replay" in given and run.get("operator", "auto") == "auto":
-        run["operator"] = "mop"
+        run["operator"] = REPEATABLE[0]
     if "replay" in given and "scheduler" in given:
         message = "scheduler and replay contradict each other: replay repeats a schedule that there is"
         raise checker.error(message, given["scheduler"].name.span, "Leave out one of them.")

@@ -38,6 +38,16 @@ _HOW = (
 )
 
 
+def lacking(model: StoredModel) -> str | None:
+    """Return why a model has no graph, None where it has."""
+    definition = model.definition
+    if not definition.linear and registry.form(definition.learner) == "own":
+        return "only its module, which is Python, knows what its tensors mean"
+    if registry.has_linear_leaves(definition.learner, definition.configs):
+        return "the leaves of its trees are linear models"
+    return "it predicts arrays" if definition.label_length else None
+
+
 def files(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[tuple[str, bytes]]:
     """Yield a graph per group, and the index."""
     onnx()  # not installed is said before anything is written

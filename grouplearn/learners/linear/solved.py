@@ -15,7 +15,8 @@ from grouplearn.kernels import metrics as kernel
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.linear.linear_model import inverse_link, linear_predictor
-from grouplearn.learners.metrics.deviances import RowLoss, loss_sums, row_losses
+from grouplearn.learners.metrics import sums as metrics
+from grouplearn.learners.metrics.deviances import row_losses, with_losses
 
 
 def _lengthened(curve: FloatArray, passes: int) -> FloatArray:
@@ -122,7 +123,6 @@ def measure(
     part p at place p on the rows of part p. A metric is NaN where it is not defined, as in ``metrics.finish``.
     """
     kind = {Task.REGRESSION: kernel.LOG_VALUES if learner.log_link else kernel.VALUES, Task.BINARY: kernel.BINARY}
-    losses = row_losses(wanted, {})
     found = kernel.of_models(
         kernel.LabelledRows(stack.y, stack.weight, stack.start, part),
         stack.x,
@@ -131,20 +131,21 @@ def measure(
         kernel.ClassCount(problem.n_classes, problem.n_unseen),
         [name for name in wanted if name in kernel.NAMES],
     )
-    return {**found, **_mean_losses(learner, losses, stack, models, part)} if losses else found
+    others = [name for name in wanted if name not in kernel.NAMES]
+    return {**found, **_others(learner, problem, stack, models, others, part)} if others else found
 
 
-def _mean_losses(
+def _others(
     learner: Learner,
-    losses: Sequence[RowLoss],
+    problem: Problem,
     stack: Stack,
     models: SolvedLinear,
+    names: Sequence[str],
     part: tuple[npt.NDArray[np.int16], int] | None,
 ) -> dict[str, FloatArray]:
-    """Return the means of further losses of numbers as ``measure`` does, group by group."""
-    n_parts = 1 if part is None else part[1]
-    configs = models.weights.shape[-3]
-    means = {loss.name: np.full((stack.n_groups, n_parts, configs), np.nan) for loss in losses}
+    """Return metrics that the kernel has not as ``measure`` does, group by group."""
+    n_parts, losses = 1 if part is None else part[1], row_losses(names, {})
+    found = {name: np.full((stack.n_groups, n_parts, models.weights.shape[-3]), np.nan) for name in names}
     for group, place in np.ndindex(stack.n_groups, n_parts):
         rows = np.arange(int(stack.start[group]), int(stack.start[group + 1]))
         rows = rows[(stack.weight[rows] > 0) & (True if part is None else part[0][rows] == place)]
@@ -152,8 +153,8 @@ def _mean_losses(
             continue
         model = (group,) if part is None else (group, place)
         predictor = linear_predictor(stack.x[rows], models.weights[model], models.intercept[model])
-        predicted = inverse_link(Task.REGRESSION, predictor, learner.log_link)
-        weight = stack.weight[rows]
-        for name, total in loss_sums(losses, predicted, stack.y[rows], weight).items():
-            means[name][group, place] = total / weight.sum()
-    return {name: mean[:, 0] if part is None else mean for name, mean in means.items()}
+        scores, y, weight = inverse_link(problem.task, predictor, learner.log_link), stack.y[rows], stack.weight[rows]
+        sums = metrics.measure(problem.task, problem.n_classes, scores, y, weight, problem.n_unseen)
+        for name, values in metrics.finish(with_losses(sums, losses, scores, y, weight), *names).items():
+            found[name][group, place] = values
+    return {name: values[:, 0] if part is None else values for name, values in found.items()}

@@ -21,9 +21,7 @@ from grouplearn.data.shard import FloatArray
 from grouplearn.kernels.algebra import exponential, logarithm
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.state import Tensors
-from grouplearn.learners.metrics.sums import METRICS, MetricSums
-
-_EPSILON = float(np.finfo(np.float64).eps)
+from grouplearn.learners.metrics.metric import EPSILON, Metric, MetricSums, mean_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +34,12 @@ class RowLoss:
     def of(self, predicted: FloatArray, y: FloatArray) -> FloatArray:
         """Return the loss of each row; ``predicted`` and ``y`` broadcast. NaN where a label has none."""
         with np.errstate(all="ignore"):
-            return _LOSSES[self.name](predicted, y, 0.0 if self.parameter is None else self.parameter)
+            return _LOSSES[self.name].of(predicted, y, self.parameter or 0.0)
 
 
 def row_losses(names: Collection[str], config: Config) -> tuple[RowLoss, ...]:
     """Return the losses among some metrics, with the parameters that a config has for them; KeyError where it lacks one."""
-    found = [METRICS[name] for name in dict.fromkeys(names) if METRICS[name].row_loss]
+    found = [_LOSSES[name] for name in dict.fromkeys(names) if name in _LOSSES]
     numbers = ((each.name, None if each.parameter is None else config[each.parameter]) for each in found)
     return tuple(RowLoss(name, None if number is None else float(number)) for name, number in numbers)  # type: ignore[arg-type]
 
@@ -62,6 +60,11 @@ def loss_sums(losses: Collection[RowLoss], scores: FloatArray, y: FloatArray, we
     return {loss.name: np.where(counts, loss.of(predicted, y) * weight, 0.0).sum(axis=1) for loss in losses}
 
 
+def loss_sql(loss: RowLoss) -> str:
+    """Return the loss of a row as SQL over the columns ``y`` and ``p``, NULL where a label has none."""
+    return _LOSSES[loss.name].sql(loss.parameter or 0.0)
+
+
 def _pinball(predicted: FloatArray, y: FloatArray, alpha: float) -> FloatArray:
     error = y - predicted
     loss: FloatArray = np.maximum(alpha * error, (alpha - 1.0) * error)
@@ -69,20 +72,20 @@ def _pinball(predicted: FloatArray, y: FloatArray, alpha: float) -> FloatArray:
 
 
 def _poisson(predicted: FloatArray, y: FloatArray, _: float = 0.0) -> FloatArray:
-    mean = np.maximum(predicted, _EPSILON)
+    mean = np.maximum(predicted, EPSILON)
     loss: FloatArray = 2.0 * (y * logarithm(np.where(y == 0, mean, y) / mean) - y + mean)
     return loss
 
 
 def _gamma(predicted: FloatArray, y: FloatArray, _: float) -> FloatArray:
-    ratio = np.where(y > 0, y, np.nan) / np.maximum(predicted, _EPSILON)
+    ratio = np.where(y > 0, y, np.nan) / np.maximum(predicted, EPSILON)
     return 2.0 * (ratio - logarithm(ratio) - 1.0)
 
 
 def _tweedie(predicted: FloatArray, y: FloatArray, power: float) -> FloatArray:
     if power == 1.0:
         return _poisson(predicted, y)
-    mean, one, two = np.maximum(predicted, _EPSILON), 1.0 - power, 2.0 - power
+    mean, one, two = np.maximum(predicted, EPSILON), 1.0 - power, 2.0 - power
     loss: FloatArray = _power(y, two) / (one * two) - y * _power(mean, one) / one + _power(mean, two) / two
     return 2.0 * loss
 
@@ -93,35 +96,81 @@ def _power(base: FloatArray, exponent: float) -> FloatArray:
 
 
 def _cross_entropy(predicted: FloatArray, y: FloatArray, _: float) -> FloatArray:
-    share = np.clip(predicted, _EPSILON, 1.0 - _EPSILON)
+    share = np.clip(predicted, EPSILON, 1.0 - EPSILON)
     loss: FloatArray = -(y * logarithm(share) + (1.0 - y) * logarithm(1.0 - share))
     return np.where((y >= 0) & (y <= 1), loss, np.nan)
 
 
-_LOSSES: Mapping[str, Callable[[FloatArray, FloatArray, float], FloatArray]] = MappingProxyType(
+_MEAN, _SHARE = f"greatest(p, {EPSILON})", f"least(greatest(p, {EPSILON}), {1.0 - EPSILON})"
+_POISSON = f"CASE WHEN y >= 0 THEN 2 * (CASE WHEN y > 0 THEN y * ln(y / {_MEAN}) ELSE 0 END - y + {_MEAN}) END"
+
+
+def _tweedie_sql(power: float) -> str:
+    if power == 1:
+        return _POISSON
+    one, two = 1 - power, 2 - power
+    parts = f"pow(y, {two}) / {one * two} - y * pow({_MEAN}, {one}) / {one} + pow({_MEAN}, {two}) / {two}"
+    return f"CASE WHEN y >= 0 THEN 2 * ({parts}) END"
+
+
+@dataclass(frozen=True, slots=True)
+class _Loss:
+    """A loss of rows by prediction, label and parameter, and as SQL; ``parameter`` is the hyperparameter that says it."""
+
+    name: str
+    meaning: str
+    of: Callable[[FloatArray, FloatArray, float], FloatArray]
+    sql: Callable[[float], str]
+    parameter: str | None = None
+
+    def metric(self) -> Metric:
+        """Return the mean of it."""
+        return Metric(
+            self.name,
+            False,
+            self.meaning,
+            mean_of(self.name),
+            f"CASE WHEN all_{self.name} THEN sum_{self.name} / total END",
+            "mean",
+            always=False,
+            row_loss=True,
+            parameter=self.parameter,
+        )
+
+
+_LOSSES: Mapping[str, _Loss] = MappingProxyType(
     {
-        "pinball": _pinball,
-        "poisson_deviance": _poisson,
-        "gamma_deviance": _gamma,
-        "tweedie_deviance": _tweedie,
-        "cross_entropy": _cross_entropy,
+        loss.name: loss
+        for loss in (
+            _Loss(
+                "pinball",
+                "mean of alpha·(y - ŷ) if positive, else of (alpha - 1)·(y - ŷ)",
+                _pinball,
+                lambda alpha: f"greatest({alpha} * (y - p), {alpha - 1} * (y - p))",
+                "alpha",
+            ),
+            _Loss("poisson_deviance", "mean of 2·(y·log(y / ŷ) - y + ŷ); of labels >= 0", _poisson, lambda _: _POISSON),
+            _Loss(
+                "gamma_deviance",
+                "mean of 2·(log(ŷ / y) + y / ŷ - 1); of labels > 0",
+                _gamma,
+                lambda _: f"CASE WHEN y > 0 THEN 2 * (y / {_MEAN} - ln(y / {_MEAN}) - 1) END",
+            ),
+            _Loss(
+                "tweedie_deviance",
+                "mean of 2·(y^(2-p) / ((1-p)(2-p)) - y·ŷ^(1-p) / (1-p) + ŷ^(2-p) / (2-p)), p hyperparameter "
+                "tweedie_variance_power; of labels >= 0",
+                _tweedie,
+                _tweedie_sql,
+                "tweedie_variance_power",
+            ),
+            _Loss(
+                "cross_entropy",
+                "mean of -(y·log ŷ + (1 - y)·log(1 - ŷ)), ŷ as for log_loss; of labels from 0 to 1",
+                _cross_entropy,
+                lambda _: f"CASE WHEN y BETWEEN 0 AND 1 THEN -(y * ln({_SHARE}) + (1 - y) * ln(1 - {_SHARE})) END",
+            ),
+        )
     }
 )
-
-
-def loss_sql(loss: RowLoss) -> str:
-    """Return the loss of a row as SQL over the columns ``y`` and ``p``, NULL where a label has none."""
-    mean, share = f"greatest(p, {_EPSILON})", f"least(greatest(p, {_EPSILON}), {1.0 - _EPSILON})"
-    poisson = f"CASE WHEN y >= 0 THEN 2 * (CASE WHEN y > 0 THEN y * ln(y / {mean}) ELSE 0 END - y + {mean}) END"
-    number = loss.parameter or 0.0
-    if loss.name == "pinball":
-        return f"greatest({number} * (y - p), {number - 1} * (y - p))"
-    if loss.name == "gamma_deviance":
-        return f"CASE WHEN y > 0 THEN 2 * (y / {mean} - ln(y / {mean}) - 1) END"
-    if loss.name == "cross_entropy":
-        return f"CASE WHEN y BETWEEN 0 AND 1 THEN -(y * ln({share}) + (1 - y) * ln(1 - {share})) END"
-    if loss.name == "poisson_deviance" or number == 1:
-        return poisson
-    one, two = 1 - number, 2 - number
-    parts = f"pow(y, {two}) / {one * two} - y * pow({mean}, {one}) / {one} + pow({mean}, {two}) / {two}"
-    return f"CASE WHEN y >= 0 THEN 2 * ({parts}) END"
+DEVIANCES: tuple[Metric, ...] = tuple(loss.metric() for loss in _LOSSES.values())

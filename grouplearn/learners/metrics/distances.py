@@ -2,50 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from grouplearn.data.shard import FloatArray
 from grouplearn.kernels import clustering, projections
-from grouplearn.learners.contract.state import Tensors
+from grouplearn.learners.contract.problem import Task
+from grouplearn.learners.metrics.metric import Asked, Family, Judged, Metric, MetricSums, Scores, mean_of, ratio, summed
 
 
-def cluster_sums(scores: FloatArray, weight: FloatArray) -> dict[str, FloatArray]:
+def _cluster_sums(rows: Scores) -> MetricSums:
     """Return the sums of rows with ``scores`` (n, c, 3): cluster, distance a to its centroid, distance b to the second nearest.
 
     ``clustered`` Σw (scalar), ``square`` Σw·a², ``width`` Σw·(1 − a/b), 0 for each row where there is no second one (c,).
     """
-    return clustering.sums_of_scores(scores, weight)._asdict()
+    return MetricSums(clustering.sums_of_scores(rows.scores, rows.weight)._asdict())
 
 
-def projection_sums(scores: FloatArray, weight: FloatArray) -> dict[str, FloatArray]:
+def _projection_sums(rows: Scores) -> MetricSums:
     """Return the sums of rows with ``scores`` (n, c, 1 + k): the residual, and coordinates, NaN beyond those of a config.
 
     ``projected`` Σw (scalar), ``residual`` Σw·r², ``explained`` Σw·‖p‖² (c,).
     """
-    return projections.sums(scores, weight)._asdict()
+    return MetricSums(projections.sums(rows.scores, rows.weight)._asdict())
 
 
-def finish_clusters(sums: Tensors) -> dict[str, Callable[[], FloatArray]]:
-    """Return the metrics of ``cluster_sums``."""
-    return {
-        "inertia": lambda: np.where(sums["clustered"] > 0, sums["square"], np.nan),
-        "mean_squared_distance": lambda: _ratio(sums["square"], sums["clustered"]),
-        "silhouette": lambda: _ratio(sums["width"], sums["clustered"]),
-    }
+def _judged_clusters(_: Asked) -> Judged:
+    width = "CASE WHEN e IS NULL THEN 0 WHEN e > 0 THEN (e - d) / e ELSE 0 END"
+    sums = summed("known", {"square": "sum(w * d ** 2)", "width": f"sum(w * {width})"})
+    return Judged({"d": "distance", "e": "second"}, "distance IS NOT NULL", sums)
 
 
-def finish_projection(sums: Tensors) -> dict[str, Callable[[], FloatArray]]:
-    """Return the metrics of ``projection_sums``."""
-    return {
-        "explained_variance": lambda: _ratio(sums["explained"], sums["explained"] + sums["residual"]),
-        "reconstruction_error": lambda: _ratio(sums["residual"], sums["projected"]),
-    }
+def _judged_projections(_: Asked) -> Judged:
+    # Of what CASE leaves NULL DuckDB takes the values to be NULL, which list_dot_product refuses, but not of a slice of it.
+    length = "list_dot_product(projection[:], projection[:])"
+    sums = summed("known", {"residual": "sum(w * r)", "explained": "sum(w * p)"})
+    return Judged({"r": "residual ** 2", "p": length}, "residual IS NOT NULL", sums)
 
 
-def _ratio(value: FloatArray, by: FloatArray) -> FloatArray:
-    """Return a quotient, NaN where it is one by 0."""
-    by = np.broadcast_to(by, value.shape)
-    ratio: FloatArray = np.divide(value, by, out=np.full(value.shape, np.nan), where=by > 0)
-    return ratio
+CLUSTERS = Family(
+    frozenset({Task.CLUSTERING}),
+    (
+        Metric(
+            "silhouette",
+            True,
+            "mean of 1 - a/b, a the distance to the nearest centroid, b to the second nearest; 0 of one cluster (the "
+            "simplified silhouette: of centroids in place of all pairs of rows)",
+            mean_of("width", "clustered"),
+            "width / total",
+            "mean",
+        ),
+        Metric(
+            "inertia",
+            False,
+            "sum of squared distances to the nearest centroid",
+            lambda sums: np.where(sums.tensors["clustered"] > 0, sums.tensors["square"], np.nan),
+            "square * unit",
+        ),
+        Metric(
+            "mean_squared_distance",
+            False,
+            "mean of squared distances to the nearest centroid",
+            mean_of("square", "clustered"),
+            "square / total",
+            "mean",
+        ),
+    ),
+    _cluster_sums,
+    _judged_clusters,
+    "clustered",
+)
+PROJECTIONS = Family(
+    frozenset({Task.PROJECTION}),
+    (
+        Metric(
+            "explained_variance",
+            True,
+            "share of the squared distances from the mean of the training rows that projections keep",
+            lambda sums: ratio(sums.tensors["explained"], sums.tensors["explained"] + sums.tensors["residual"]),
+            "explained / nullif(explained + residual, 0)",
+        ),
+        Metric(
+            "reconstruction_error",
+            False,
+            "mean of squared residuals",
+            mean_of("residual", "projected"),
+            "residual / total",
+            "mean",
+        ),
+    ),
+    _projection_sums,
+    _judged_projections,
+    "projected",
+)

@@ -21,7 +21,7 @@ from grouplearn.learners.contract.learner import Vector, VectorLearner
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.state import Artifact, State, Tensors
 from grouplearn.learners.contract.ways import Solved, StackLearner
-from grouplearn.learners.metrics.distances import finish_clusters
+from grouplearn.learners.metrics.sums import MetricSums, finish
 from grouplearn.learners.unsupervised import k_means
 from grouplearn.learners.unsupervised.cost import CLUSTERS
 from grouplearn.learners.unsupervised.solved import SolvedVectors
@@ -133,8 +133,8 @@ class KMeans(StackLearner, VectorLearner):
         del problem, configs
         centroids = solved.tensors()["centroids"]
         sums = kernel.measure(stack.x, stack.weight, stack.start, (centroids.values, centroids.start))
-        finished = finish_clusters({**sums._asdict(), "clustered": sums.clustered[:, None]})
-        return {name: finished[name]() for name in wanted}
+        finished = finish(MetricSums({**sums._asdict(), "clustered": sums.clustered[:, None]}), *wanted)
+        return {name: finished[name] for name in wanted}
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
         """Return cluster, its distance and that to the second nearest centroid, (n, n_configs, 3)."""

@@ -20,7 +20,7 @@ from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.state import Artifact, State, Tensors, has_tensors_of
 from grouplearn.learners.contract.ways import Solved, StackLearner
 from grouplearn.learners.linear.least_squares import moments
-from grouplearn.learners.metrics.distances import finish_projection
+from grouplearn.learners.metrics.sums import MetricSums, finish
 from grouplearn.learners.unsupervised import principal_components
 from grouplearn.learners.unsupervised.cost import COMPONENTS
 from grouplearn.learners.unsupervised.solved import SolvedVectors
@@ -129,8 +129,8 @@ class Pca(StackLearner, VectorLearner):
         tensors, components = solved.tensors(), solved.tensors()["components"]
         mean = tensors["mean"].values.reshape(-1, len(configs), problem.n_features)[:, 0]
         sums = projections.of_groups(stack.x, stack.weight, stack.start, mean, (components.values, components.start))
-        finished = finish_projection({**sums._asdict(), "projected": sums.projected[:, None]})
-        return {name: finished[name]() for name in wanted}
+        finished = finish(MetricSums({**sums._asdict(), "projected": sums.projected[:, None]}), *wanted)
+        return {name: finished[name] for name in wanted}
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
         """Return residual and coordinates, (n, n_configs, 1 + k) for the most components, NaN beyond those of a config."""

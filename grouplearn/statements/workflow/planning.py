@@ -32,7 +32,7 @@ from grouplearn.plan.replaying import repeated
 from grouplearn.plan.rounds import by_rounds
 from grouplearn.runtime.simulated import Costs, Exchange, Timeline, simulate
 from grouplearn.schedule.messages import Blocks, Step
-from grouplearn.schedule.operators import operator
+from grouplearn.schedule.operators import BASELINE, HOPPING, operator
 from grouplearn.schedule.sharded.partition import rows_in
 
 #: Seconds of work of which no operator saves what it takes to plan another one.
@@ -72,10 +72,9 @@ def _candidates(
     *,
     every: bool,
 ) -> list[Candidate]:
-    """Return what is to be chosen from: group_task_parallel alone where no operator can be faster, or load rows less often,
+    """Return what is to be chosen from: the baseline alone where no operator can be faster, or load rows less often,
     and where so little is to be done that none can save anything.
     """
-    first = "group_task_parallel"
     small = miniature(physical, workers)
 
     def candidate(name: str) -> Candidate:
@@ -83,15 +82,15 @@ def _candidates(
         its = small if own is physical else miniature(own, workers)
         return _candidate(its, name, workers, cancelled)
 
-    if every or first not in names or len(names) == 1:
+    if every or BASELINE not in names or len(names) == 1:
         return [candidate(name) for name in names]
-    whole = candidate(first)
+    whole = candidate(BASELINE)
     loads = sum(small.load_seconds(group) for group in {unit.group for unit in small.physical.units})
     least = (physical.serial_seconds + loads) / workers
     gains_nothing = whole.makespan - least <= _NOTHING_TO_GAIN or two_digits(whole.makespan) <= two_digits(least)
     if gains_nothing and choosing.fits(physical, whole):
         return [whole]
-    return [whole if name == first else candidate(name) for name in names]
+    return [whole if name == BASELINE else candidate(name) for name in names]
 
 
 def estimate(physical: PhysicalPlan, choice: Choice) -> float:
@@ -127,7 +126,7 @@ def plan_ahead(physical: PhysicalPlan, name: str, workers: int, cancelled: Calla
 
     Raises StatementInterrupted; the thread that searches then ends by itself.
     """
-    if name != "mop" or physical.bound.options.hopping.scheduler != "exact":
+    if name not in HOPPING or physical.bound.options.hopping.scheduler != "exact":
         return
     search = threading.Thread(target=operator, args=(name, physical.units, physical.workload(workers)), daemon=True)
     search.start()
