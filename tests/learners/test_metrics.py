@@ -299,7 +299,7 @@ def test_metrics_of_groups_are_pooled_where_they_say_so(task):
 @pytest.mark.parametrize("task", Task, ids=lambda task: task.value)
 def test_evaluate_has_every_metric(task):
     names = every_metric(task)
-    losses = {loss.name: loss_sql(loss) for loss in row_losses(names, {})}
+    losses = {loss.name: loss_sql(loss) for loss in row_losses(names, {"alpha": 0.9, "tweedie_variance_power": 1.5})}
     judged = family_of(task).judged(
         Asked(("a", "b", "c")[: CLASSES.get(task, 0)], task is Task.MULTICLASS, "p", losses)
     )
