@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -67,6 +67,8 @@ class _Blocks(ABC):
     """Rows of one group cut into blocks."""
 
     __slots__ = ()
+    #: Whether the rows lie in files.
+    stored: ClassVar[bool]
     cuts: tuple[int, ...] | None
     first: int
     whole: Totals | None
@@ -86,6 +88,10 @@ class _Blocks(ABC):
         """Return the rows in memory."""
 
     @abstractmethod
+    def matrices(self) -> Iterator[Matrix]:
+        """Yield the features of all rows, as many at a time as there is reason to have in memory."""
+
+    @abstractmethod
     def label_runs(self) -> Iterator[tuple[FloatArray, FloatArray]]:
         """Yield ``y`` and ``weight`` of all rows, some at a time."""
 
@@ -93,6 +99,10 @@ class _Blocks(ABC):
         """Return ``y`` and ``weight`` of all rows."""
         y, weight = zip(*self.label_runs(), strict=True)
         return np.concatenate(y), np.concatenate(weight)
+
+    def total_weight(self) -> float:
+        """Return the sum of weights, block by block."""
+        return sum(float(weight.sum()) for block in self.blocks() for _, weight in block.label_runs())
 
     @abstractmethod
     def _rows(self, start: int, stop: int, cuts: tuple[int, ...] | None, first: int, whole: Totals | None) -> Self: ...
@@ -135,6 +145,7 @@ class Shard(_Blocks):
     number of the first block in the group, ``whole`` what is known of all the group's rows when these are a part.
     """
 
+    stored: ClassVar[bool] = False
     x: Matrix
     y: FloatArray
     weight: FloatArray
@@ -155,6 +166,10 @@ class Shard(_Blocks):
     def read(self) -> Shard:
         """Return itself."""
         return self
+
+    def matrices(self) -> Iterator[Matrix]:
+        """Yield ``x``."""
+        yield self.x
 
     def label_runs(self) -> Iterator[tuple[FloatArray, FloatArray]]:
         """Yield ``y`` and ``weight``."""
@@ -177,6 +192,7 @@ class StoredShard(_Blocks):
     ``Shard``.
     """
 
+    stored: ClassVar[bool] = True
     numbers: RowNumbers
     encode: Callable[[RowNumbers], Matrix]
     label: Callable[[RowNumbers], tuple[FloatArray, FloatArray]]
@@ -197,6 +213,12 @@ class StoredShard(_Blocks):
     def read(self) -> Shard:
         """Return the rows in memory."""
         return Shard(self.encode(self.numbers), *self.label(self.numbers), self.cuts, self.first, self.whole)
+
+    def matrices(self) -> Iterator[Matrix]:
+        """Yield the features of a block at a time."""
+        for start, stop in itertools.pairwise(self.bounds):
+            if start < stop:
+                yield self.encode(self.numbers[start:stop])
 
     def label_runs(self) -> Iterator[tuple[FloatArray, FloatArray]]:
         """Yield ``y`` and ``weight``, which are read ``SUMMED_ROWS`` at a time."""

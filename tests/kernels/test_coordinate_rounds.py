@@ -103,7 +103,7 @@ def passed(loss: kernel.Loss, configs: int, x: object | None = None) -> dict[str
     outputs = LOSSES[loss]
     given, y, weight = rows(loss, outputs)
     one = group(loss, configs, outputs)
-    cell = kernel.Cell(given if x is None else x, y, weight, one.cut, one.shape)
+    cell = kernel.Cell(lambda: [given if x is None else x], (y, weight), one.cut, one.shape)
     here, start = weights_of(9, outputs, 1)[:configs], weights_of(9, outputs, 2)[:configs]
     radius = np.abs(weights_of(9, outputs, 4)[:configs])
     lanes = None if loss == "squares" else one.shape.in_lanes(radius)
@@ -158,7 +158,7 @@ def test_a_survey_counts_columns_and_items() -> None:
     x, _, weight = rows("squares")
     item = np.repeat(np.arange(4), np.diff(BEGINS)).astype(np.int64)
     for given in (x, scipy.sparse.csr_matrix(x)):
-        found = in_every_build(lambda given=given: kernel.survey(given, weight, item, 4)._asdict())
+        found = in_every_build(lambda given=given: kernel.survey([given], weight, item, 4)._asdict())
         total, low, high, count = found["columns"]
         np.testing.assert_allclose(total, weight @ x, rtol=1e-12, atol=1e-12)
         set_ = x != 0
@@ -400,7 +400,7 @@ def test_a_leap_goes_where_moves_lead_as_far_as_the_objective_falls(loss: kernel
 
     def leapt(configs: int) -> dict[str, np.ndarray]:
         one = group(loss, configs, outputs, l1)
-        cell = kernel.Cell(given, y, weight, one.cut, one.shape)
+        cell = kernel.Cell(lambda: [given], (y, weight), one.cut, one.shape)
         shape, done = one.shape, one.lanes_of_done(np.arange(configs) == 4)
         lanes = None if loss == "squares" else shape.in_lanes(radius[:configs])
         level = None if lanes is None else lanes[12:]

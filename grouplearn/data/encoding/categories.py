@@ -20,14 +20,18 @@ MAX_BUCKETS, MAX_WIDE = 1 << 22, 1 << 30
 def places(fitted: FittedItem, dictionary: Sequence[str]) -> IntArray:
     """Return the place among the categories of each code of a dictionary, -1 for none; so has the last entry, for code -1."""
     if dictionary is fitted.categories:
-        return np.array([*range(len(dictionary)), -1], dtype=np.int64)
+        return np.append(np.arange(len(dictionary)), -1)
     place = {category: position for position, category in enumerate(fitted.categories)}
     return np.array([*(place.get(text, -1) for text in dictionary), -1], dtype=np.int64)
 
 
 def seen(codes: npt.NDArray[Any], dictionary: Sequence[str]) -> tuple[str, ...]:
-    """Return the texts that codes are of, in the order of the dictionary; -1 is of none."""
-    return tuple(dictionary[code] for code in np.unique(codes) if code >= 0)
+    """Return the texts that codes are of, in the order of the dictionary, itself where that is all; -1 is of none."""
+    known = np.zeros(len(dictionary) + 1, np.bool_)
+    known[codes] = True  # -1 marks the last entry
+    if known[:-1].all():
+        return tuple(dictionary)
+    return tuple(dictionary[code] for code in np.flatnonzero(known[:-1]).tolist())
 
 
 def bucket(around: Around, buckets: int) -> Around:
