@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -67,8 +67,6 @@ class _Blocks(ABC):
     """Rows of one group cut into blocks."""
 
     __slots__ = ()
-    #: Whether the rows lie in files.
-    stored: ClassVar[bool]
     cuts: tuple[int, ...] | None
     first: int
     whole: Totals | None
@@ -82,6 +80,11 @@ class _Blocks(ABC):
     @abstractmethod
     def totals(self) -> Totals:
         """Of the whole group."""
+
+    @property
+    def directory(self) -> str | None:
+        """The folder of the files that the rows lie in, None where they are in memory."""
+        return None
 
     @abstractmethod
     def read(self) -> Shard:
@@ -145,7 +148,6 @@ class Shard(_Blocks):
     number of the first block in the group, ``whole`` what is known of all the group's rows when these are a part.
     """
 
-    stored: ClassVar[bool] = False
     x: Matrix
     y: FloatArray
     weight: FloatArray
@@ -188,17 +190,22 @@ class Shard(_Blocks):
 class StoredShard(_Blocks):
     """Rows of one group that lie in files: ``encode`` reads and encodes rows by number, each time they are asked for.
 
-    A block at a time is in memory, whatever the size of the group. ``label`` reads ``y`` and ``weight``. The rest is as in
-    ``Shard``.
+    A block at a time is in memory, whatever the size of the group. ``label`` reads ``y`` and ``weight``. They are
+    ``kept_in`` a folder. The rest is as in ``Shard``.
     """
 
-    stored: ClassVar[bool] = True
     numbers: RowNumbers
     encode: Callable[[RowNumbers], Matrix]
     label: Callable[[RowNumbers], tuple[FloatArray, FloatArray]]
     cuts: tuple[int, ...]
     first: int
     whole: Totals
+    kept_in: str
+
+    @property
+    def directory(self) -> str | None:
+        """The folder of their files."""
+        return self.kept_in
 
     @property
     def n_rows(self) -> int:
@@ -235,7 +242,8 @@ class StoredShard(_Blocks):
         self, start: int, stop: int, cuts: tuple[int, ...] | None, first: int, whole: Totals | None
     ) -> StoredShard:
         cuts = (0, stop - start) if cuts is None else cuts
-        return StoredShard(self.numbers[start:stop], self.encode, self.label, cuts, first, whole or self.whole)
+        own = self.numbers[start:stop]
+        return StoredShard(own, self.encode, self.label, cuts, first, whole or self.whole, self.kept_in)
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,11 +61,12 @@ class ByRow:
             start += part.shape[-1]
 
 
-def array(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Return an array in an unnamed file, whose values do not matter; in memory where it is empty or the disk is full."""
+def array(directory: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return an array in an unnamed file of a directory, whose values do not matter; in memory where it is empty, or there is no
+    room in the directory."""
     n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     try:
-        return np.ndarray(shape, dtype, buffer=_pages(n_bytes)) if n_bytes else np.empty(shape, dtype)
+        return np.ndarray(shape, dtype, buffer=_pages(n_bytes, directory)) if n_bytes else np.empty(shape, dtype)
     except OSError:
         return np.empty(shape, dtype)
 
@@ -85,9 +86,9 @@ def _in_file(parts: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[Any], ...]:
     return tuple(moved)
 
 
-def _pages(n_bytes: int) -> mmap.mmap:
+def _pages(n_bytes: int, directory: str | None = None) -> mmap.mmap:
     """Return the pages of a new unnamed file, which goes with them; OSError when the disk is full."""
-    with tempfile.TemporaryFile() as file:
+    with tempfile.TemporaryFile(dir=directory) as file:
         if hasattr(os, "posix_fallocate"):  # a full disk is an error here, and not the end of the process later
             os.posix_fallocate(file.fileno(), 0, n_bytes)
         else:

@@ -167,7 +167,7 @@ def _fit_rounds(pack: Pack) -> Training:
     values = sum(rows.x.size for rows, _ in cells if isinstance(rows, Shard)) * len(pack.configs) * problem.n_outputs
     while has_more(pack, training):
         pack.check()
-        if pack.prepared.train.stored:
+        if pack.prepared.train.directory:
             training = _kept(pack, judged_now(pack, _epoch_of_rounds(pack, training, rounds, cells)))
             continue
         together = 1 if pack.judges else max(1, _GONE_THROUGH // max(1, values))

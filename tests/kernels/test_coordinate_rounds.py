@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse
 from builds import in_every_build
 
+from grouplearn.data.dataset import mapped_file
 from grouplearn.kernels.linear import coordinate_descent as kernel
 
 LOSSES: dict[kernel.Loss, int] = {"squares": 1, "logistic": 1, "softmax": 3, "poisson": 1, "squared_hinge": 1}
@@ -170,6 +172,25 @@ def test_a_survey_counts_columns_and_items() -> None:
         assert found["items"][1].tolist() == [each.sum() for each in of_items]
         odd = [(x[:, BEGINS[i] : BEGINS[i + 1]] != 1) & of_items[i] for i in range(4)]
         assert found["items"][2].tolist() == [each.sum() for each in odd]
+
+
+@pytest.mark.parametrize("forms", [(0, 1, 2, 4), (0, 3, 4, 4), (4, 1, 4, 3)])
+def test_rows_in_pieces_are_cut_as_all_at_once_in_memory_and_in_files(forms: tuple[int, ...], tmp_path: Path) -> None:
+    x, y, weight = rows("squares")
+    one = group("squares", 2, 1)
+    cut = kernel.Blocks(one.cut.first, np.array(forms), one.cut.mean)
+    pieces = [scipy.sparse.csr_matrix(each) for each in np.split(x, (16, 17, 30))]
+    item = np.repeat(np.arange(4), np.diff(BEGINS)).astype(np.int64)
+    for whole, part in zip(kernel.survey([x], weight, item, 4), kernel.survey(pieces, weight, item, 4), strict=True):
+        assert whole.tobytes() == part.tobytes()
+    expected = kernel.Cell(lambda: [x], (y, weight), cut, one.shape)
+    for directory in (None, str(tmp_path)):
+        found = kernel.Cell(lambda: iter(pieces), (y, weight), cut, one.shape, directory)
+        assert (mapped_file(found.predictions) is not None) == (directory is not None)
+        for own, same in zip(found._arrays, expected._arrays, strict=True):
+            for array, other in zip(own, same, strict=True):
+                assert (array is None) == (other is None)
+                assert array is None or array.tobytes() == other.tobytes()
 
 
 def unknown(configs: int, done: np.ndarray | None = None) -> kernel.EpochProgress:

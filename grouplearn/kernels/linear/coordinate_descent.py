@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -105,7 +106,8 @@ class Cell:
     """Rows of a group cut by block, their labels and weights, and the predictions of all models for them.
 
     ``read`` reads the rows anew, some after others. ``blocks`` (B, 3) says where each block's arrays lie: where a row's entries
-    begin, their columns, their values. Of rows that are ``stored`` arrays are in files, too, as far as these have room.
+    begin, their columns, their values. Arrays are in files of a ``directory``, if one is given, as far as it has
+    room.
     """
 
     def __init__(
@@ -114,10 +116,11 @@ class Cell:
         labels: tuple[FloatArray, FloatArray],
         cut: Blocks,
         shape: Shape,
-        stored: bool = False,
+        directory: str | None = None,
     ) -> None:
-        self.n_rows, self.cut, self.stored = len(labels[0]), cut, stored
-        new, padded = spilled.array if stored else np.empty, -(-self.n_rows // _TILE) * _TILE
+        self.n_rows, self.cut, self.stored = len(labels[0]), cut, directory is not None
+        new: NewArray = np.empty if directory is None else partial(spilled.array, directory)
+        padded = -(-self.n_rows // _TILE) * _TILE
         self.label, self.weight = new((padded,), np.float64), new((padded,), np.float64)
         for own, given in zip((self.label, self.weight), labels, strict=True):
             own[: self.n_rows], own[self.n_rows :] = given, 0.0

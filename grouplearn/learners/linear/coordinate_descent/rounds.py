@@ -271,7 +271,7 @@ def work(group: kernel.GroupRounds, state: State, shard: Shard | StoredShard, me
 
 def _cell(group: kernel.GroupRounds, shard: Shard | StoredShard, memory: Memory) -> kernel.Cell:
     if memory.cell is None:
-        memory.cell = kernel.Cell(shard.matrices, shard.labels(), group.cut, group.shape, shard.stored)
+        memory.cell = kernel.Cell(shard.matrices, shard.labels(), group.cut, group.shape, shard.directory)
     return memory.cell
 
 
