@@ -18,6 +18,7 @@ __all__ = [
     "DENSE_COLUMNS",
     "Columns",
     "FittedItem",
+    "always_finite",
     "columns_of",
     "complete",
     "encode",
@@ -25,6 +26,7 @@ __all__ = [
     "is_mostly_zero",
     "keeps_single",
     "needs_no_fit",
+    "replays",
 ]
 
 #: A design matrix with at most this many columns is built dense; a wider one is CSR.
@@ -61,7 +63,7 @@ def needs_no_fit(item: Item) -> bool:
 
 def complete(items: Sequence[Item], data: Dataset, rows: RowNumbers | slice) -> npt.NDArray[np.bool_]:
     """Return which of some rows (n,) have every value that the items make features of, where none fills what is missing."""
-    kept = np.ones(data.y[rows].shape[0], np.bool_)
+    kept = np.ones(len(range(data.n_rows)[rows]) if isinstance(rows, slice) else rows.size, np.bool_)
     for item in items:
         if encoder_of(item).fills:
             continue
@@ -70,6 +72,11 @@ def complete(items: Sequence[Item], data: Dataset, rows: RowNumbers | slice) -> 
         for column in range(item.column, item.column + item.numbers if item.impute is None else item.column):
             kept &= np.isfinite(data.column("numeric", column, rows))
     return kept
+
+
+def always_finite(item: Item) -> bool:
+    """Whether no row lacks a feature of the item, or has one that is infinite: they are 0, 1 or how many there are."""
+    return encoder_of(item).fills and item.kind != "entries"
 
 
 def keeps_single(item: Item) -> bool:
@@ -83,25 +90,36 @@ def is_mostly_zero(items: Sequence[Item], width: int, n_rows: float) -> bool:
     return width > _NARROW and most_set <= width * _SET_SHARE and n_rows * width >= _REPAYING_VALUES
 
 
-def encode(fitted: Sequence[FittedItem], columns: Columns, dense_columns: int = DENSE_COLUMNS) -> Matrix:
+def replays(fitted: Sequence[FittedItem], columns: Columns) -> list[Replay]:
+    """Return what makes the feature columns of these rows, and of others whose codes are of the same dictionaries."""
+    return [entry.encoder.replay(entry, columns) for entry in fitted]
+
+
+def encode(
+    fitted: Sequence[FittedItem],
+    columns: Columns,
+    dense_columns: int = DENSE_COLUMNS,
+    made: Sequence[Replay] | None = None,
+) -> Matrix:
     """Return the design matrix of rows: columns in the order of ``fitted``; missing numeric values stay NaN.
 
     Dense (C order) up to ``dense_columns`` columns, CSR beyond; ``columns.numeric`` itself where nothing is to be done. Dense
-    rows are float32 where that is and every feature is exact in it, else float64; CSR is float64.
+    rows are float32 where that is and every feature is exact in it, else float64; CSR is float64. Who encodes a few rows after
+    others has ``made`` their ``replays`` once.
     """
     numeric = columns.numeric
     if [*map(_as_is, fitted)] == [*range(numeric.shape[1])] and 0 < numeric.shape[1] <= dense_columns:
         return numeric
     starts = [0, *itertools.accumulate(item.width for item in fitted)]
-    replays = [entry.encoder.replay(entry, columns) for entry in fitted]
+    made = replays(fitted, columns) if made is None else made
     if starts[-1] > dense_columns:
-        return _sparse([replay(columns) for replay in replays], starts)
+        return _sparse([replay(columns) for replay in made], starts)
     n_rows = columns.n_rows if fitted else 0
     x: FeatureArray = np.zeros((n_rows, starts[-1]), _dtype(fitted, numeric))
     step = max(1, _CACHED_VALUES // max(1, starts[-1]))
     for start in range(0, n_rows, step):
         rows = slice(start, start + step)
-        _write(x[rows], replays, starts, columns.rows(rows))
+        _write(x[rows], made, starts, columns.rows(rows))
     return x
 
 

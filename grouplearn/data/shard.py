@@ -81,9 +81,18 @@ class _Blocks(ABC):
     def totals(self) -> Totals:
         """Of the whole group."""
 
+    @property
+    def directory(self) -> str | None:
+        """The folder of the files that the rows lie in, None where they are in memory."""
+        return None
+
     @abstractmethod
     def read(self) -> Shard:
         """Return the rows in memory."""
+
+    @abstractmethod
+    def matrices(self) -> Iterator[Matrix]:
+        """Yield the features of all rows, as many at a time as there is reason to have in memory."""
 
     @abstractmethod
     def label_runs(self) -> Iterator[tuple[FloatArray, FloatArray]]:
@@ -93,6 +102,10 @@ class _Blocks(ABC):
         """Return ``y`` and ``weight`` of all rows."""
         y, weight = zip(*self.label_runs(), strict=True)
         return np.concatenate(y), np.concatenate(weight)
+
+    def total_weight(self) -> float:
+        """Return the sum of weights, block by block."""
+        return sum(float(weight.sum()) for block in self.blocks() for _, weight in block.label_runs())
 
     @abstractmethod
     def _rows(self, start: int, stop: int, cuts: tuple[int, ...] | None, first: int, whole: Totals | None) -> Self: ...
@@ -156,6 +169,10 @@ class Shard(_Blocks):
         """Return itself."""
         return self
 
+    def matrices(self) -> Iterator[Matrix]:
+        """Yield ``x``."""
+        yield self.x
+
     def label_runs(self) -> Iterator[tuple[FloatArray, FloatArray]]:
         """Yield ``y`` and ``weight``."""
         yield self.y, self.weight
@@ -173,8 +190,8 @@ class Shard(_Blocks):
 class StoredShard(_Blocks):
     """Rows of one group that lie in files: ``encode`` reads and encodes rows by number, each time they are asked for.
 
-    A block at a time is in memory, whatever the size of the group. ``label`` reads ``y`` and ``weight``. The rest is as in
-    ``Shard``.
+    A block at a time is in memory, whatever the size of the group. ``label`` reads ``y`` and ``weight``. They are
+    ``kept_in`` a folder. The rest is as in ``Shard``.
     """
 
     numbers: RowNumbers
@@ -183,6 +200,12 @@ class StoredShard(_Blocks):
     cuts: tuple[int, ...]
     first: int
     whole: Totals
+    kept_in: str
+
+    @property
+    def directory(self) -> str | None:
+        """The folder of their files."""
+        return self.kept_in
 
     @property
     def n_rows(self) -> int:
@@ -197,6 +220,12 @@ class StoredShard(_Blocks):
     def read(self) -> Shard:
         """Return the rows in memory."""
         return Shard(self.encode(self.numbers), *self.label(self.numbers), self.cuts, self.first, self.whole)
+
+    def matrices(self) -> Iterator[Matrix]:
+        """Yield the features of a block at a time."""
+        for start, stop in itertools.pairwise(self.bounds):
+            if start < stop:
+                yield self.encode(self.numbers[start:stop])
 
     def label_runs(self) -> Iterator[tuple[FloatArray, FloatArray]]:
         """Yield ``y`` and ``weight``, which are read ``SUMMED_ROWS`` at a time."""
@@ -213,7 +242,8 @@ class StoredShard(_Blocks):
         self, start: int, stop: int, cuts: tuple[int, ...] | None, first: int, whole: Totals | None
     ) -> StoredShard:
         cuts = (0, stop - start) if cuts is None else cuts
-        return StoredShard(self.numbers[start:stop], self.encode, self.label, cuts, first, whole or self.whole)
+        own = self.numbers[start:stop]
+        return StoredShard(own, self.encode, self.label, cuts, first, whole or self.whole, self.kept_in)
 
 
 @dataclass(frozen=True, slots=True)

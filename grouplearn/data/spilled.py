@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.dataset import forget_pages, mapped_file
+
+NewArray = Callable[[tuple[int, ...], npt.DTypeLike], npt.NDArray[Any]]
 
 #: Values of at least so many bytes go to a file.
 SPILLED_BYTES = 1 << 25
@@ -58,16 +61,19 @@ class ByRow:
             start += part.shape[-1]
 
 
+def array(directory: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return an array in an unnamed file of a directory, whose values do not matter; in memory where it is empty, or there is no
+    room in the directory."""
+    n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+    try:
+        return np.ndarray(shape, dtype, buffer=_pages(n_bytes, directory)) if n_bytes else np.empty(shape, dtype)
+    except OSError:
+        return np.empty(shape, dtype)
+
+
 def _in_file(parts: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[Any], ...]:
     """Return the same values, those that were in memory in one unnamed file; OSError when the disk is full."""
-    held = [part for part in parts if mapped_file(part) is None]
-    n_bytes = sum(part.nbytes for part in held)
-    with tempfile.TemporaryFile() as file:
-        if hasattr(os, "posix_fallocate"):  # a full disk is an error here, and not the end of the process later
-            os.posix_fallocate(file.fileno(), 0, n_bytes)
-        else:
-            file.truncate(n_bytes)
-        pages = mmap.mmap(file.fileno(), n_bytes)
+    pages = _pages(sum(part.nbytes for part in parts if mapped_file(part) is None))
     offset, moved = 0, []
     for part in parts:
         if mapped_file(part) is None:
@@ -78,3 +84,13 @@ def _in_file(parts: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[Any], ...]:
             part = copy
         moved.append(part)
     return tuple(moved)
+
+
+def _pages(n_bytes: int, directory: str | None = None) -> mmap.mmap:
+    """Return the pages of a new unnamed file, which goes with them; OSError when the disk is full."""
+    with tempfile.TemporaryFile(dir=directory) as file:
+        if hasattr(os, "posix_fallocate"):  # a full disk is an error here, and not the end of the process later
+            os.posix_fallocate(file.fileno(), 0, n_bytes)
+        else:
+            file.truncate(n_bytes)
+        return mmap.mmap(file.fileno(), n_bytes)

@@ -247,7 +247,7 @@ class RoundStep:
     def _cell(self, number: int, state: State) -> Cell:
         if number not in self.reached.cells:
             cell = self.cells[number]
-            rows = self.pack.prepared.train.part(cell.first, cell.last).read()
+            rows = self.pack.prepared.train.part(cell.first, cell.last)
             self.reached.cells[number] = (rows, self._learner.remember(*self._about, state, rows))
         return self.reached.cells[number]
 

@@ -7,13 +7,13 @@ A whole group and a group that is split between workers train by the same functi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import cast
 
 import numpy as np
 
-from grouplearn.data.shard import Shard
+from grouplearn.data.shard import Shard, StoredShard
 from grouplearn.learners.contract.control import Gang, Stop
 from grouplearn.learners.contract.state import State, Tensors
 from grouplearn.learners.contract.ways import (
@@ -40,7 +40,7 @@ from grouplearn.train.pack import (
     settle,
     waited_values,
 )
-from grouplearn.train.rounds import LocalRounds
+from grouplearn.train.rounds import Cell, LocalRounds
 
 #: Values, of every model, that rounds go through between two looks at what the run wishes: some tenths of a second.
 _GONE_THROUGH = 1 << 24
@@ -98,7 +98,7 @@ def visit(pack: Pack, training: Training) -> Training:
     if not training.visited:
         active = tuple(np.flatnonzero(~training.state.done).tolist())
         training = replace(training, active=active, ended=training.state if training.waiting else None)
-    learner, rows = cast(SequentialLearner, pack.learner), pack.prepared.train.read()
+    learner, rows = cast(SequentialLearner, pack.learner), pack.prepared.train
     judged = training.judged.merged(judge_blocks(pack, training), metrics.merge)
     state = blocks_visited(pack, learner, training, rows)
     training = replace(training, state=state, judged=judged, visited=training.visited + rows.n_blocks)
@@ -112,14 +112,14 @@ def visit(pack: Pack, training: Training) -> Training:
     return end_epoch(pack, settled, going_on, learner.losses(state))
 
 
-def blocks_visited(pack: Pack, learner: SequentialLearner, training: Training, rows: Shard) -> State:
+def blocks_visited(pack: Pack, learner: SequentialLearner, training: Training, rows: Shard | StoredShard) -> State:
     """Return the state after a visit of the blocks, between which somebody may wish to stop."""
     if rows.n_blocks == 1:
-        return learner.train(pack.prepared.problem, pack.configs, training.state, rows, training.epochs)
+        return learner.train(pack.prepared.problem, pack.configs, training.state, rows.read(), training.epochs)
     state, rows = training.state, replace(rows, whole=rows.totals)
     for block in range(rows.first, rows.first + rows.n_blocks):
         pack.check()
-        part = rows.part(block, block + 1)
+        part = rows.part(block, block + 1).read()
         state = learner.train(pack.prepared.problem, pack.configs, state, part, training.epochs)
     return state
 
@@ -162,17 +162,30 @@ def _fit_rounds(pack: Pack) -> Training:
     rounds = LocalRounds(learner, problem, pack.configs, pack.check)
     if not has_more(pack, training):
         return training
-    cells = rounds.cells(training.state, pack.prepared.train.read())
+    cells = rounds.cells(training.state, pack.prepared.train)
     training = replace(training, state=rounds.prepared(training.state, cells))
-    values = sum(rows.x.size for rows, _ in cells) * len(pack.configs) * problem.n_outputs
+    values = sum(rows.x.size for rows, _ in cells if isinstance(rows, Shard)) * len(pack.configs) * problem.n_outputs
     while has_more(pack, training):
         pack.check()
+        if pack.prepared.train.directory:
+            training = _kept(pack, judged_now(pack, _epoch_of_rounds(pack, training, rounds, cells)))
+            continue
         together = 1 if pack.judges else max(1, _GONE_THROUGH // max(1, values))
         found = learner.descend(
             problem, pack.configs, training.state, cells, min(together, problem.epochs - training.epochs)
         )
         training = _kept(pack, judged_now(pack, _end_epochs(pack, training, found)))
     return training
+
+
+def _epoch_of_rounds(pack: Pack, training: Training, rounds: LocalRounds, cells: Sequence[Cell]) -> Training:
+    """Return the training an epoch later, of cells in files: a kernel has one of them in memory at a time."""
+    learner, active, state = rounds.learner, np.flatnonzero(~training.state.done).tolist(), training.state
+    ended = False
+    while not ended:
+        ended = learner.next_round(rounds.problem, pack.configs, state).ends_epoch
+        state = rounds.after_round(state, cells)
+    return end_epoch(pack, replace(training, state=state), active, learner.losses(state))
 
 
 def _end_epochs(pack: Pack, training: Training, found: Descended) -> Training:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.data.shard import Shard
+from grouplearn.data.shard import Shard, StoredShard
 from grouplearn.learners.contract import averaging
 from grouplearn.learners.contract.state import State, Tensors
 from grouplearn.learners.contract.ways import AveragingLearner, BatchesLearner, Piece, Visit
@@ -29,7 +29,7 @@ class TrainedModel:
     learner: AveragingLearner
     state: State
     weight: float
-    rows: Shard
+    rows: Shard | StoredShard
 
     @property
     def done(self) -> npt.NDArray[np.bool_]:
@@ -60,10 +60,10 @@ Work = TrainedModel | GradientSums
 
 def trained(pack: Pack, training: Training, step: Step) -> TrainedModel:
     """Return the model after the partition's rows of a round, from the model that all partitions have."""
-    learner, rows = cast(AveragingLearner, pack.learner), pack.prepared.train.read()
+    learner, rows = cast(AveragingLearner, pack.learner), pack.prepared.train
     if not step.averages.batches:
         state = blocks_visited(pack, learner, training, rows) if rows.n_rows else training.state
-        return TrainedModel(learner, state, float(rows.weight.sum()), rows)
+        return TrainedModel(learner, state, rows.total_weight(), rows)
     state, weight = training.state, 0.0
     for block, visit in _visits(pack, rows, training.epochs, step):
         pack.check()
@@ -74,7 +74,7 @@ def trained(pack: Pack, training: Training, step: Step) -> TrainedModel:
 
 def gradients(pack: Pack, training: Training, step: Step) -> GradientSums:
     """Return the sums of gradients over the partition's rows of a round, at the model that all partitions have."""
-    learner, rows = cast(BatchesLearner, pack.learner), pack.prepared.train.read()
+    learner, rows = cast(BatchesLearner, pack.learner), pack.prepared.train
     found, weight = [], 0.0
     for block, visit in _visits(pack, rows, training.epochs, step):
         pack.check()
@@ -97,7 +97,7 @@ def every_piece(tensors: Tensors, names: Sequence[str], piece: Piece) -> dict[st
     return {**kept, **averaging.cut(tensors, names, *piece)}
 
 
-def _visits(pack: Pack, rows: Shard, epoch: int, step: Step) -> Iterator[tuple[Shard, Visit]]:
+def _visits(pack: Pack, rows: Shard | StoredShard, epoch: int, step: Step) -> Iterator[tuple[Shard, Visit]]:
     """Yield the blocks of a partition with what a round visits of them: of all B batches those from B·r/R to B·(r + 1)/R.
 
     So all partitions are through with an epoch at the same time, whichever has more rows.
@@ -112,7 +112,7 @@ def _visits(pack: Pack, rows: Shard, epoch: int, step: Step) -> Iterator[tuple[S
         start, stop = max(first - before, 0), min(last - before, count)
         if start < stop:
             block = rows.first + place
-            whole = rows if len(counts) == 1 else rows.part(block, block + 1)
+            whole = (rows if len(counts) == 1 else rows.part(block, block + 1)).read()
             yield whole, Visit(epoch, start * size, min(whole.n_rows, stop * size), begins)
             begins = False
         before += count

@@ -74,7 +74,7 @@ def work(pack: Pack, takes: Sequence[Any], step: Step) -> Pieces:
     if epoch >= pack.prepared.problem.epochs:
         return Pieces((PushPart({}, 0.0),) * step.pieces)
     made = partition_work.trained(pack, replace(pulled, epochs=epoch, state=before), step)
-    share = float(made.rows.weight.sum()) / pack.prepared.train.totals.weight
+    share = made.rows.total_weight() / pack.prepared.train.totals.weight
     clock = step.epoch * step.stretch.of + step.stretch.number
     note = Note(clock, partition.of, pack.learner.losses(made.state), made.weight, made.done, judged)
     learner, pieces = _learner(pack), [Piece(number, step.pieces) for number in range(step.pieces)]

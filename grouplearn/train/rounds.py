@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from grouplearn.data.shard import Shard
+from grouplearn.data.shard import Shard, StoredShard
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.state import State, Tensors
@@ -21,7 +21,7 @@ from grouplearn.learners.contract.ways import RoundsLearner
 from grouplearn.schedule.rounds.cells import cells_of
 from grouplearn.train.block_sums import BlockSums
 
-Cell = tuple[Shard, Any]
+Cell = tuple[Shard | StoredShard, Any]
 
 
 class Columns(NamedTuple):
@@ -40,7 +40,7 @@ class LocalRounds:
     configs: tuple[Config, ...]
     check: Callable[[], None]
 
-    def cells(self, state: State, rows: Shard) -> list[Cell]:
+    def cells(self, state: State, rows: Shard | StoredShard) -> list[Cell]:
         """Return the cells of a whole group, with what is remembered of each; those without rows are left out."""
         parts = [rows.part(each.first, each.last) for each in cells_of(rows.n_blocks)]
         kept = [part for part in parts if part.n_rows]

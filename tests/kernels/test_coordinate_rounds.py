@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse
 from builds import in_every_build
 
+from grouplearn.data.dataset import mapped_file
 from grouplearn.kernels.linear import coordinate_descent as kernel
 
 LOSSES: dict[kernel.Loss, int] = {"squares": 1, "logistic": 1, "softmax": 3, "poisson": 1, "squared_hinge": 1}
@@ -103,7 +105,7 @@ def passed(loss: kernel.Loss, configs: int, x: object | None = None) -> dict[str
     outputs = LOSSES[loss]
     given, y, weight = rows(loss, outputs)
     one = group(loss, configs, outputs)
-    cell = kernel.Cell(given if x is None else x, y, weight, one.cut, one.shape)
+    cell = kernel.Cell(lambda: [given if x is None else x], (y, weight), one.cut, one.shape)
     here, start = weights_of(9, outputs, 1)[:configs], weights_of(9, outputs, 2)[:configs]
     radius = np.abs(weights_of(9, outputs, 4)[:configs])
     lanes = None if loss == "squares" else one.shape.in_lanes(radius)
@@ -160,7 +162,7 @@ def test_a_survey_counts_columns_and_items() -> None:
 
     def surveyed(given: kernel.Matrix) -> dict[str, np.ndarray]:
         whole, *parts = (
-            kernel.survey(given[part], np.ascontiguousarray(weight[part]), first)
+            kernel.survey([given[part]], np.ascontiguousarray(weight[part]), first)
             for part in (slice(None), slice(40), slice(40, None))
         )
         both = kernel.merged(*parts)
@@ -182,6 +184,25 @@ def test_a_survey_counts_columns_and_items() -> None:
         assert found["items"][1].tolist() == [each.sum() for each in of_items]
         odd = [(x[:, BEGINS[i] : BEGINS[i + 1]] != 1) & of_items[i] for i in range(4)]
         assert found["items"][2].tolist() == [each.sum() for each in odd]
+
+
+@pytest.mark.parametrize("forms", [(0, 1, 2, 4), (0, 3, 4, 4), (4, 1, 4, 3)])
+def test_rows_in_pieces_are_cut_as_all_at_once_in_memory_and_in_files(forms: tuple[int, ...], tmp_path: Path) -> None:
+    x, y, weight = rows("squares")
+    one = group("squares", 2, 1)
+    cut = kernel.Blocks(one.cut.first, np.array(forms), one.cut.mean)
+    pieces = [scipy.sparse.csr_matrix(each) for each in np.split(x, (16, 17, 30))]
+    first = np.array(BEGINS, np.int64)
+    for whole, part in zip(kernel.survey([x], weight, first), kernel.survey(pieces, weight, first), strict=True):
+        assert whole.tobytes() == part.tobytes()
+    expected = kernel.Cell(lambda: [x], (y, weight), cut, one.shape)
+    for directory in (None, str(tmp_path)):
+        found = kernel.Cell(lambda: iter(pieces), (y, weight), cut, one.shape, directory)
+        assert (mapped_file(found.predictions) is not None) == (directory is not None)
+        for own, same in zip(found._arrays, expected._arrays, strict=True):
+            for array, other in zip(own, same, strict=True):
+                assert (array is None) == (other is None)
+                assert array is None or array.tobytes() == other.tobytes()
 
 
 def unknown(configs: int, done: np.ndarray | None = None) -> kernel.EpochProgress:
@@ -412,7 +433,7 @@ def test_a_leap_goes_where_moves_lead_as_far_as_the_objective_falls(loss: kernel
 
     def leapt(configs: int) -> dict[str, np.ndarray]:
         one = group(loss, configs, outputs, l1)
-        cell = kernel.Cell(given, y, weight, one.cut, one.shape)
+        cell = kernel.Cell(lambda: [given], (y, weight), one.cut, one.shape)
         shape, done = one.shape, one.lanes_of_done(np.arange(configs) == 4)
         lanes = None if loss == "squares" else shape.in_lanes(radius[:configs])
         level = None if lanes is None else lanes[12:]

@@ -340,20 +340,20 @@ def descending(call: str) -> Callable[[], object]:
     x[:, 1 + own :: 7] = 2.5
     ones, first = np.ones(n), np.cumsum([0, 1, own, 50]).astype(np.int64)
     if call == "survey":
-        return lambda: coordinate_descent.survey(x, ones, first)
+        return lambda: coordinate_descent.survey([x], ones, first)
     forms = [coordinate_descent.ONE_COLUMN, coordinate_descent.CODES, coordinate_descent.RAGGED_WITH_VALUES]
     mean = np.zeros(x.shape[1])
     mean[0] = 0.1
     cut = coordinate_descent.Blocks(first, np.array(forms), mean)
     shape = coordinate_descent.Shape("logistic", configs, 1)
     if call == "cut":
-        return lambda: coordinate_descent.Cell(x, ones, ones, cut, shape)
+        return lambda: coordinate_descent.Cell(lambda: [x], (ones, ones), cut, shape)
     each = np.linspace(0.1, 1, configs)
     penalties = coordinate_descent.Penalties(each, each, np.full(configs, 1e-9))
     about_columns = cut, np.array([0, 1, 0]), np.ones(x.shape[1] + 1)
     group = coordinate_descent.GroupRounds(shape, *about_columns, True, penalties)
     free = coordinate_descent.GroupRounds(shape, *about_columns, False, replace(penalties, l1=np.zeros(configs)))
-    cell = coordinate_descent.Cell(x, np.arange(n) % 2.0, ones, cut, shape)
+    cell = coordinate_descent.Cell(lambda: [x], (np.arange(n) % 2.0, ones), cut, shape)
     weights = shape.in_lanes(np.tile(numbers(x.shape[1] + 1), (configs, 1, 1)))
     radius, done = np.full(weights.shape, 1.0), group.lanes_of_done(np.zeros(configs, bool))
     unknown = coordinate_descent.EpochProgress(

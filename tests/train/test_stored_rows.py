@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tracemalloc
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -187,6 +188,81 @@ def test_trees_are_those_of_rows_in_memory(
     assert len(most) > 40
     assert max(most) < 6 * BLOCK_BYTES
     assert resident_bytes() == 0
+
+
+def of_categories(way: dict[str, Any], task: Task, levels: int) -> Job:
+    """Return a job with numbers, and two categories, one of them missing now and then."""
+    job, rng = in_memory(task), np.random.default_rng(8)
+    codes = rng.integers(-1, (levels, 7), size=(job.dataset.n_rows, 2), dtype=np.int32)
+    dictionaries = tuple(tuple(f"c{each:03}" for each in range(size)) for size in (levels, 7))
+    items = (*job.items[:4], Item("wide", "category", 0, "onehot"), Item("few", "category", 1, "onehot"))
+    found = replace(job.dataset, numeric=job.dataset.numeric[:, :4].copy(), codes=codes, dictionaries=dictionaries)
+    learner = "logistic_regression" if task is Task.BINARY else "linear_regression"
+    configs = tuple({**way, **config} for config in job.configs)
+    return runtime_jobs.changed(job, learner=learner, dataset=found, items=items, configs=configs)
+
+
+@pytest.mark.examples(3)
+@pytest.mark.parametrize(
+    ("solver", "name", "workers"),
+    [
+        ("coordinate_descent", "group_task_parallel", 1),
+        ("coordinate_descent", "coordinate_descent", 2),
+        ("sgd", "group_task_parallel", 1),
+        ("sgd", "averaging", 2),
+    ],
+)
+@pytest.mark.parametrize(("task", "levels"), [(Task.BINARY, 800), (Task.REGRESSION, 20)])
+def test_models_of_rounds_and_passes_are_those_of_rows_in_memory(
+    directory: RunDirectory,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    solver: str,
+    name: str,
+    workers: int,
+    task: Task,
+    levels: int,
+) -> None:
+    monkeypatch.setattr(shard, "SUMMED_ROWS", 2 * BLOCK)
+    monkeypatch.setattr(dataset, "_COLUMN_ROWS", BLOCK)
+    job = of_categories({"solver": solver}, task, levels)
+    expected = models(run(job, name, workers))
+    assert len(expected) == 2 * len(job.groups)
+    files = stored(job, directory)
+    most, read = [0], shard.StoredShard.read
+
+    def spied(rows: StoredShard) -> Any:
+        found = read(rows)
+        most.append(rows.n_rows)
+        return found
+
+    monkeypatch.setattr(shard.StoredShard, "read", spied)
+    assert models(run(files, name, workers)) == expected
+    assert 0 < max(most) <= BLOCK
+    assert resident_bytes("codes.npy") == 0
+
+
+@pytest.mark.parametrize("solver", ["coordinate_descent", "sgd"])
+def test_many_categories_take_a_part_of_the_memory_that_their_codes_would(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, solver: str
+) -> None:
+    """As rows without their zeros they would take ten times the bytes of their codes."""
+    monkeypatch.setattr(shard, "SUMMED_ROWS", 2 * BLOCK)
+    monkeypatch.setattr(dataset, "_COLUMN_ROWS", BLOCK)
+    job, items, levels = of_categories({"solver": solver}, Task.BINARY, 7), 40, 20
+    codes = np.random.default_rng(9).integers(0, levels, size=(job.dataset.n_rows, items), dtype=np.int32)
+    dictionaries = (tuple(f"c{each:02}" for each in range(levels)),) * items
+    data = replace(job.dataset, numeric=np.empty((len(codes), 0)), codes=codes, dictionaries=dictionaries)
+    coded = tuple(Item(f"c{column}", "category", column, "onehot") for column in range(items))
+    files = stored(runtime_jobs.changed(job, dataset=data, items=coded), directory)
+    run(files, "group_task_parallel", 1)  # what is loaded once
+    tracemalloc.start()
+    try:
+        run(files, "group_task_parallel", 1)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 2 * codes.nbytes
 
 
 def test_a_column_is_read_and_forgotten(directory: RunDirectory) -> None:

@@ -119,7 +119,7 @@ class Places:
     def nonzeros(self) -> tuple[IntArray, IntArray, FloatArray]:
         """See ``Piece``."""
         present = self.column >= 0
-        column = self.column[present]
+        column = self.column if present.all() else self.column[present]
         return present.astype(np.int64), column, np.ones(column.size)
 
 

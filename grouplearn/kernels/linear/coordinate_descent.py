@@ -8,13 +8,17 @@ Numbers that models have per column lie as (columns, groups, outputs, lanes), ea
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from grouplearn.data import spilled
+from grouplearn.data.dataset import forget_pages
+from grouplearn.data.spilled import NewArray
 from grouplearn.kernels.library import address, features, function, single_or_double
 from grouplearn.kernels.linear.generalised_linear import Penalties
 
@@ -55,15 +59,16 @@ class _Given:
         self.places = (None, *(address(each) for each in self.kept))
 
 
-def survey(x: Matrix, weight: FloatArray, first: Numbers) -> Survey:
-    """Return what the rows ``x`` (n, d), dense or CSR, say of columns and items; item i begins at column ``first[i]``."""
-    rows, n_items = _Given(x), len(first) - 1
-    found = Survey(np.empty((rows.n_columns, 4)), np.zeros((3, n_items), np.int64))
+def survey(pieces: Iterable[Matrix], weight: FloatArray, first: Numbers) -> Survey:
+    """Return what rows (n, d), some after others, dense or CSR, say of columns and items; item i begins at column ``first[i]``."""
+    n_items, n_columns = len(first) - 1, int(first[-1])
+    found = Survey(np.tile([0.0, np.inf, -np.inf, 0.0], (n_columns, 1)), np.zeros((3, n_items), np.int64))
     kinds = (*[_POINTER] * 4, _COUNT, _COUNT, _POINTER, _COUNT, *[_POINTER] * 3)
-    function("coordinate_survey", *kinds)(
-        *(*rows.places, rows.n_rows, rows.n_columns, address(weight), n_items, address(first)),
-        *map(address, found),
-    )
+    for rows, start in _one_by_one(pieces):
+        function("coordinate_survey", *kinds)(
+            *(*rows.places, rows.n_rows, rows.n_columns, address(weight[start:]), n_items, address(first)),
+            *map(address, found),
+        )
     return found
 
 
@@ -76,6 +81,14 @@ def merged(left: Survey, right: Survey) -> Survey:
     )
     most = np.maximum(left.items[:1], right.items[:1])
     return Survey(columns, np.concatenate([most, left.items[1:] + right.items[1:]]))
+
+
+def _one_by_one(pieces: Iterable[Matrix]) -> Iterator[tuple[_Given, int]]:
+    """Yield rows, and how many there were before."""
+    start = 0
+    for rows in map(_Given, pieces):
+        yield rows, start
+        start += rows.n_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,53 +111,72 @@ class Blocks:
 class Cell:
     """Rows of a group cut by block, their labels and weights, and the predictions of all models for them.
 
-    ``blocks`` (B, 3) says where each block's arrays lie: where a row's entries begin, their columns, their values.
+    ``read`` reads the rows anew, some after others. ``blocks`` (B, 3) says where each block's arrays lie: where a row's entries
+    begin, their columns, their values. Arrays are in files of a ``directory``, if one is given, as far as it has
+    room.
     """
 
-    def __init__(self, x: Matrix, label: FloatArray, weight: FloatArray, cut: Blocks, shape: Shape) -> None:
-        self.n_rows, self.cut = x.shape[0], cut
+    def __init__(
+        self,
+        read: Callable[[], Iterable[Matrix]],
+        labels: tuple[FloatArray, FloatArray],
+        cut: Blocks,
+        shape: Shape,
+        directory: str | None = None,
+    ) -> None:
+        self.n_rows, self.cut, self.stored = len(labels[0]), cut, directory is not None
+        new: NewArray = np.empty if directory is None else partial(spilled.array, directory)
         padded = -(-self.n_rows // _TILE) * _TILE
-        self.label, self.weight = _padded(label, padded), _padded(weight, padded)
-        self.predictions = np.zeros((shape.groups, shape.outputs, padded, shape.lanes))
+        self.label, self.weight = new((padded,), np.float64), new((padded,), np.float64)
+        for own, given in zip((self.label, self.weight), labels, strict=True):
+            own[: self.n_rows], own[self.n_rows :] = given, 0.0
+        self.predictions = new((shape.groups, shape.outputs, padded, shape.lanes), np.float64)
+        self.predictions[...] = 0.0
         self.places = np.array([address(each) for each in (self.label, self.weight, self.predictions)], np.int64)
-        rows = _Given(x)
-        entries = _entries(rows, cut)
-        self._arrays = [_block(form, count, self.n_rows, padded) for form, count in zip(cut.form, entries, strict=True)]
+        entries = _entries(read, cut)
+        self._arrays = [_block(form, count, self.n_rows, new) for form, count in zip(cut.form, entries, strict=True)]
         self.blocks = np.zeros((cut.n_blocks, 3), np.int64)
         for block, arrays in enumerate(self._arrays):
             self.blocks[block] = [0 if each is None else address(each) for each in arrays]
-        kinds = (*[_POINTER] * 4, *[_COUNT] * 2, _POINTER, _COUNT, *[_POINTER] * 2)
-        function("coordinate_cut", *kinds)(
-            *(*rows.places, rows.n_rows, rows.n_columns, address(cut.first), cut.n_blocks),
-            *(address(cut.mean), address(self.blocks)),
-        )
+        kinds = (*[_POINTER] * 4, *[_COUNT] * 2, _POINTER, _COUNT, _POINTER, _COUNT, _POINTER)
+        for rows, start in _one_by_one(read()):
+            function("coordinate_cut", *kinds)(
+                *(*rows.places, rows.n_rows, rows.n_columns, address(cut.first), cut.n_blocks),
+                *(address(cut.mean), start, address(self.blocks)),
+            )
+        self.forget_pages(range(cut.n_blocks))
+
+    def forget_pages(self, blocks: Iterable[int]) -> None:
+        """Let the operating system take back the memory of rows, and of some of their blocks, that are in files."""
+        if self.stored:
+            of_blocks = (array for block in blocks for array in self._arrays[block] if array is not None)
+            for array in (self.label, self.weight, self.predictions, *of_blocks):
+                forget_pages(array)
 
 
-def _padded(values: FloatArray, length: int) -> FloatArray:
-    padded = np.zeros(length)
-    padded[: len(values)] = values
-    return padded
-
-
-def _entries(rows: _Given, cut: Blocks) -> list[int]:
+def _entries(read: Callable[[], Iterable[Matrix]], cut: Blocks) -> list[int]:
     """Return how many entries ragged blocks have; of others it is not asked."""
     count = np.zeros(cut.n_blocks, np.int64)
-    if (cut.form >= RAGGED).any():
-        kinds = (*[_POINTER] * 4, *[_COUNT] * 2, *[_POINTER] * 2)
+    kinds = (*[_POINTER] * 4, *[_COUNT] * 2, *[_POINTER] * 2)
+    for rows, _ in _one_by_one(read()) if (cut.form >= RAGGED).any() else ():
         function("coordinate_entries", *kinds)(
             *rows.places, rows.n_rows, rows.n_columns, address(cut.first), address(count)
         )
     return count.tolist()
 
 
-def _block(form: int, entries: int, n_rows: int, padded: int) -> tuple[npt.NDArray[Any] | None, ...]:
+def _block(form: int, entries: int, n_rows: int, new: NewArray) -> tuple[npt.NDArray[Any] | None, ...]:
     """Return the arrays of a block: where entries begin, their columns, their values."""
-    if form == ONE_COLUMN:
-        return None, None, np.zeros(padded)
-    if form in (CODES, CODES_WITH_VALUES):
-        return None, np.full(padded, -1, np.int32), None if form == CODES else np.zeros(padded)
-    values = None if form == RAGGED else np.empty(entries)
-    return np.empty(n_rows + 1, np.int64), np.empty(entries, np.int32), values
+    padded = -(-n_rows // _TILE) * _TILE
+    if form in (RAGGED, RAGGED_WITH_VALUES):
+        values = None if form == RAGGED else new((entries,), np.float64)
+        return new((n_rows + 1,), np.int64), new((entries,), np.int32), values
+    columns = None if form == ONE_COLUMN else new((padded,), np.int32)
+    values = None if form == CODES else new((padded,), np.float64)
+    for array, nothing in ((columns, -1), (values, 0.0)):
+        if array is not None:
+            array[...] = nothing
+    return None, columns, values
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +316,7 @@ class GroupRounds:
         first = -1 if block is None else int(self.cut.first[block])
         given = (cell.n_rows, cell.places, blocks, int(moved is not None), step, first, radius, done)
         self._call("coordinate_pass", "naanana" + "aa", *given, sums)
+        cell.forget_pages(each for each in (None if moved is None else moved[0], block) if each is not None)
         return sums
 
     def measure(
@@ -303,6 +336,7 @@ class GroupRounds:
         sums = np.zeros((1 if leap is None else POINTS, shape.groups, shape.outputs, 3, shape.lanes))
         given = (cell.n_rows, cell.places, cell.blocks, weights, leap, radius, done, sums)
         self._call("coordinate_measure", "naaaaaaa", *given)
+        cell.forget_pages(range(self.cut.n_blocks))
         return sums
 
     def solve(

@@ -16,7 +16,8 @@ class AccessPattern:
 
     ``threaded_from``: feature values of an average unit from which on a second thread gains time. Measured with 2 threads.
     Where each visit changes the state, those of every configuration and epoch count.
-    ``held``: what a worker holds of rows that are kept in files: a block at a time, all as bins, or all as they are.
+    ``held``: what a worker holds of rows that are kept in files: a block at a time, all as bins, or ``some``, which are all rows
+    of a group that has but some blocks, and of a larger one a block at a time.
     ``gang_waits``: after what the members of a gang wait for each other.
     ``one_by_one``: the configs of a pack train one after another, and share no more than how the rows are made ready.
     ``in_one_go``: training is one step with all its epochs, which nobody stops or looks at in between.
@@ -29,7 +30,7 @@ class AccessPattern:
     name: AccessName
     words: str
     threaded_from: float
-    held: Literal["block", "bins", "rows"]
+    held: Literal["block", "bins", "some"]
     gang_waits: Literal["leaf", "batch"] = "leaf"
     one_by_one: bool = False
     in_one_go: bool = False
@@ -43,7 +44,7 @@ class AccessPattern:
 SUMS = AccessPattern("algebraic", "sums over rows", threaded_from=400_000.0, held="block", converges=True)
 #: Mini-batches are so short that two threads take longer than one at any size (0.5x), but where a kernel runs all of a block.
 PASSES = AccessPattern(
-    "sequential", "batches of rows", threaded_from=math.inf, held="rows", gang_waits="batch", visits=True, retunes=True
+    "sequential", "batches of rows", threaded_from=math.inf, held="some", gang_waits="batch", visits=True, retunes=True
 )
 #: LightGBM releases the lock in every call (1.1x at 120 values and 10 rounds, 1.5x at 100 rounds, 1.8x at 3,200 values).
 BOOSTING = AccessPattern(
@@ -51,6 +52,6 @@ BOOSTING = AccessPattern(
 )
 #: Whole epochs of rounds over rows in memory are one call of a kernel.
 ROUNDS = AccessPattern(
-    "rounds", "rounds of sums over rows", threaded_from=100_000.0, held="rows", converges=True, in_rounds=True
+    "rounds", "rounds of sums over rows", threaded_from=100_000.0, held="some", converges=True, in_rounds=True
 )
 PATTERNS = (SUMS, PASSES, BOOSTING, ROUNDS)

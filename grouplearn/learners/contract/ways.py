@@ -335,12 +335,14 @@ class RoundsLearner(Learner, Protocol):
         """Return what comes next."""
         ...
 
-    def remember(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard) -> Any:
+    def remember(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard | StoredShard) -> Any:
         """Return what is kept of a shard between rounds, which only ``work`` and ``descend`` touch: a cache of what follows from
         the state and the shard, so that one that is lost is made anew with the same bits."""
         ...
 
-    def work(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, memory: Any) -> Tensors:
+    def work(
+        self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard | StoredShard, memory: Any
+    ) -> Tensors:
         """Return one shard's sums in this round; work that is done twice gives the same."""
         ...
 
@@ -363,7 +365,7 @@ class RoundsLearner(Learner, Protocol):
         problem: Problem,
         configs: Sequence[Config],
         state: State,
-        cells: Sequence[tuple[Shard, Any]],
+        cells: Sequence[tuple[Shard | StoredShard, Any]],
         epochs: int,
     ) -> Descended:
         """Return the state after up to so many epochs on a group whose shards and memories are all here: the same bits as

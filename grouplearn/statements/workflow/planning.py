@@ -16,6 +16,7 @@ from grouplearn.bind.run import compatibility as legality
 from grouplearn.bind.run.options import OPERATORS
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog.rows.recorded import repeated_by
+from grouplearn.data import shard
 from grouplearn.extract.extract import fits_in_memory, statistics
 from grouplearn.failures import StatementInterrupted
 from grouplearn.interrupting import watched
@@ -179,6 +180,8 @@ def costs_of(small: Miniature) -> Costs:
         rows = small.largest_of(group)
         if in_blocks and learner.access.held == "block":
             rows = min(rows, physical.block_rows)
+        elif in_blocks and learner.access.held == "some":
+            rows = min(rows, shard.SUMMED_ROWS)
         elif in_blocks and learner.access.held == "bins":
             return float(min(row_bytes * rows, cost.binned_bytes(physical.stored, row_bytes, rows)))
         return float(row_bytes * rows)

@@ -13,6 +13,7 @@ from grouplearn.data import encoders, shard
 from grouplearn.data.arrays import block_rows
 from grouplearn.data.dataset import Dataset, FloatArray, Group, has_label
 from grouplearn.data.encoders import FittedItem
+from grouplearn.data.encoding.encoder import Replay
 from grouplearn.data.memory import memory_limit
 from grouplearn.data.shard import BLOCK_ROWS, Matrix, RowNumbers
 from grouplearn.kernels.algebra import finite_rows
@@ -93,31 +94,44 @@ class ChosenRows:
 
     def encoded(self, rows: Rows) -> tuple[Rows, Matrix]:
         """Return the rows with their features, all at once, without those that the learner cannot handle."""
-        x = self._encode(rows.numbers, rows.dataset)
+        x = encode_rows(self.fitted, rows.dataset, rows.numbers, self.dense_columns)
         if self.learner.handles_missing or (kept := _complete(x)).all():
             return rows, x
         return rows.only(kept), x[kept]
 
     def scanned(self, rows: Rows) -> Rows:
         """Return the rows that ``encoded`` keeps, without their features, encoding few at a time."""
-        if self.learner.handles_missing or not rows.numbers.size:
+        items, data = [each.item for each in self.fitted], rows.dataset
+        if self.learner.handles_missing or not rows.numbers.size or all(map(encoders.always_finite, items)):
             return rows
-        runs = rows.runs(block_rows([each.item for each in self.fitted], BLOCK_ROWS))
-        return rows.only(np.concatenate([_complete(self._encode(run, rows.dataset)) for run in runs]))
-
-    def _encode(self, numbers: RowNumbers, data: Dataset) -> Matrix:
-        return encode_rows(self.fitted, data, numbers, self.dense_columns)
+        runs, made = rows.runs(block_rows(items, BLOCK_ROWS)), replays(self.fitted, data)
+        encoded = (encode_rows(self.fitted, data, run, self.dense_columns, made) for run in runs)
+        return rows.only(np.concatenate([_complete(x) for x in encoded]))
 
 
-def encode_rows(fitted: Sequence[FittedItem], data: Dataset, numbers: RowNumbers, dense_columns: int) -> Matrix:
-    """Return the design matrix of rows by number, and let go of the pages that they were read from."""
+def replays(fitted: Sequence[FittedItem], data: Dataset) -> list[Replay]:
+    """Return what makes features of any rows of a dataset."""
+    return encoders.replays(fitted, encoders.columns_of(data, slice(0, 0)))
+
+
+def encode_rows(
+    fitted: Sequence[FittedItem],
+    data: Dataset,
+    numbers: RowNumbers,
+    dense_columns: int,
+    made: Sequence[Replay] | None = None,
+) -> Matrix:
+    """Return the design matrix of rows by number, and let go of the pages that they were read from.
+
+    Who encodes a few rows after others has ``made`` their ``replays`` once.
+    """
     rows = adjoining(numbers)
     columns = encoders.columns_of(data, rows)
     if data.files is not None and isinstance(
         rows, slice
     ):  # a view of pages that are let go of, and it may be the result
         columns = replace(columns, numeric=columns.numeric.copy())
-    x = encoders.encode(fitted, columns, dense_columns)
+    x = encoders.encode(fitted, columns, dense_columns, made)
     forget(data, numbers)
     return x
 

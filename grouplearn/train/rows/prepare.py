@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from grouplearn.data import encoders
+from grouplearn.data import encoders, shard
 from grouplearn.data.dataset import Dataset, FloatArray, Group
 from grouplearn.data.shard import Matrix, RowNumbers, Shard, StoredShard, Totals
 from grouplearn.learners.contract.learner import Learner
@@ -15,7 +15,7 @@ from grouplearn.learners.contract.problem import FeatureBlock, Problem
 from grouplearn.schedule.messages import Blocks, Part, Step
 from grouplearn.schedule.sharded.partition import cut_evenly
 from grouplearn.train.job import GroupFacts, Job
-from grouplearn.train.rows.chosen import FINAL, ChosenRows, GroupFailed, Rows, encode_rows, forget, refuse_few
+from grouplearn.train.rows.chosen import FINAL, ChosenRows, GroupFailed, Rows, encode_rows, forget, refuse_few, replays
 from grouplearn.train.rows.sampled import group_seed, share_of
 
 __all__ = [
@@ -127,10 +127,10 @@ def prepare(job: Job, group: Group, fold: int = FINAL) -> Prepared:
 
 
 def stays_stored(job: Job, group: Group) -> bool:
-    """Whether the group's rows are read and encoded a block at a time in every pass: they are kept in files, are more than
-    one block, and the learner wants sums of blocks, or bins them."""
-    in_blocks = job.trainer.access.held != "rows"
-    return in_blocks and job.dataset.files is not None and group.n_rows > job.block_rows
+    """Whether the group's rows are read and encoded a block at a time in every pass: they are kept in files, and are more than
+    the learner holds at a time."""
+    held = shard.SUMMED_ROWS if job.trainer.access.held == "some" else job.block_rows
+    return job.dataset.files is not None and group.n_rows > held
 
 
 def outline(job: Job, group: Group, fold: int = FINAL) -> Outline:
@@ -181,9 +181,11 @@ def encode_blocks(
 def stored_blocks(job: Job, outline: Outline, blocks: Blocks, held_out: Blocks) -> Prepared:
     """Return what ``encode_blocks`` returns, of rows that stay in files until they are read."""
     data, fitted, columns = job.dataset, outline.facts.fitted, outline.dense_columns
+    directory = "" if data.files is None else data.files.directory
+    made = replays(fitted, data)
 
     def encode(numbers: RowNumbers) -> Matrix:
-        return encode_rows(fitted, data, numbers, columns)
+        return encode_rows(fitted, data, numbers, columns, made)
 
     def label(numbers: RowNumbers) -> tuple[FloatArray, FloatArray]:
         y, weight = _numbered(data.y[numbers], outline.classes, outline.unseen), data.weight[numbers]
@@ -193,7 +195,8 @@ def stored_blocks(job: Job, outline: Outline, blocks: Blocks, held_out: Blocks) 
     def stored(rows: RowNumbers, cuts: tuple[int, ...], wanted: Blocks) -> StoredShard:
         bounds = cuts[wanted.first : wanted.last + 1]
         own_cuts = tuple(bound - bounds[0] for bound in bounds)
-        return StoredShard(rows[bounds[0] : bounds[-1]], encode, label, own_cuts, wanted.first, outline.totals)
+        own = rows[bounds[0] : bounds[-1]]
+        return StoredShard(own, encode, label, own_cuts, wanted.first, outline.totals, directory)
 
     judged = stored(outline.train_rows, outline.train_cuts, blocks)
     factors, train = outline.class_factors, judged

@@ -235,12 +235,12 @@ struct Matrix {
 
 /// What rows say of each column (d, 4): Σ w·x, the least and the greatest x of those not 0, and how many these are; and of items
 /// (3, items): the most entries of a row, how many there are, and how many are not 1. Item i begins at column `first[i]`.
+/// Both go on from what they are, 0 before the first rows but for the least, ∞, and the greatest, -∞.
 GROUPLEARN_ENTRY void coordinate_survey(const float *single, const double *wide, const int32_t *indices, const int64_t *indptr,
                                         int64_t n, int64_t d, const double *weight, int64_t n_items, const int64_t *first,
                                         Found *of_columns, int64_t *of_items) {
     Arithmetic arithmetic;
     Matrix matrix{{single, wide}, indices, indptr, d};
-    for (int64_t j = 0; j < d; j++) of_columns[j] = {0, INFINITY, -INFINITY, 0};
     Looks looks;
     for (int64_t row = 0; row < n; row++) {
         Runs items{first};
@@ -282,30 +282,34 @@ GROUPLEARN_ENTRY void coordinate_entries(const float *single, const double *wide
     }
 }
 
-/// Rows cut by block: `to` (blocks, 3) says where `start`, `column` and `value` of each block lie, the last less `mean` (d).
+/// Rows cut by block, `done` of them before: `to` (blocks, 3) says where `start`, `column` and `value` of all rows of each block
+/// lie, the last less `mean` (d).
 GROUPLEARN_ENTRY void coordinate_cut(const float *single, const double *wide, const int32_t *indices, const int64_t *indptr,
                                      int64_t n, int64_t d, const int64_t *first, int64_t n_blocks, const double *mean,
-                                     void *const *to) {
+                                     int64_t done, void *const *to) {
     Arithmetic arithmetic;
     Matrix matrix{{single, wide}, indices, indptr, d};
     std::vector<int64_t> filled((size_t)n_blocks);
     std::vector<int64_t> ragged, dense;
     for (int64_t b = 0; b < n_blocks; b++) {
-        if (to[3 * b]) ragged.push_back(b), ((int64_t *)to[3 * b])[0] = 0;
-        else if (!to[3 * b + 1] && mean[first[b]] != 0) dense.push_back(b);
+        if (int64_t *start = (int64_t *)to[3 * b]) {
+            ragged.push_back(b);
+            if (!done) start[0] = 0;
+            filled[b] = start[done];
+        } else if (!to[3 * b + 1] && mean[first[b]] != 0) dense.push_back(b);
     }
     Looks looks;
     for (int64_t row = 0; row < n; row++) {
-        for (int64_t b : dense) ((double *)to[3 * b + 2])[row] = -mean[first[b]];
+        for (int64_t b : dense) ((double *)to[3 * b + 2])[done + row] = -mean[first[b]];
         Runs blocks{first};
         int64_t entries = 0;
         matrix.entries(row, [&](int64_t j, double x) {
-            int64_t b = blocks.of(j), at = to[3 * b] ? filled[b]++ : row;
+            int64_t b = blocks.of(j), at = to[3 * b] ? filled[b]++ : done + row;
             if (to[3 * b + 1]) ((int32_t *)to[3 * b + 1])[at] = (int32_t)(j - first[b]);
             if (to[3 * b + 2]) ((double *)to[3 * b + 2])[at] = x - mean[j];
             entries++;
         });
-        for (int64_t b : ragged) ((int64_t *)to[3 * b])[row + 1] = filled[b];
+        for (int64_t b : ragged) ((int64_t *)to[3 * b])[done + row + 1] = filled[b];
         if (looks.stop((int64_t)(ragged.size() + dense.size()) + (indptr ? entries + 1 : d / 2 + 1))) return;
     }
 }

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from grouplearn.data.shard import FloatArray, Matrix, Shard
+from grouplearn.data.shard import FloatArray, Matrix, Shard, StoredShard
 from grouplearn.kernels.linear.coordinate_descent import Loss
 from grouplearn.learners.contract.config import Config, Hyperparameter, Value, solver_named
 from grouplearn.learners.contract.cost import Cost
@@ -102,12 +102,14 @@ class CoordinateDescentLearner(LinearLearner, RoundsLearner):
         del problem, configs
         return coordinates.next_round(state)
 
-    def remember(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard) -> Any:
+    def remember(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard | StoredShard) -> Any:
         """Return a memory in which nothing is yet: the first round that needs it fills it."""
         del problem, configs, state, shard
         return coordinates.Memory()
 
-    def work(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, memory: Any) -> Tensors:
+    def work(
+        self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard | StoredShard, memory: Any
+    ) -> Tensors:
         """Return one shard's sums: of the survey, of a block, or of the end of an epoch.
 
         Raises ValueError in the survey for labels that the loss cannot have.
@@ -116,8 +118,9 @@ class CoordinateDescentLearner(LinearLearner, RoundsLearner):
             if memory.group is None:
                 memory.group = self._group(problem, configs, state)
             return coordinates.work(memory.group, state, shard, memory)
-        self.check_labels(shard.y, shard.weight)
-        return coordinates.survey(problem, configs, self.targets(problem, shard.y), shard)
+        y, weight = shard.labels()
+        self.check_labels(y, weight)
+        return coordinates.survey(problem, configs, self.targets(problem, y), weight, shard)
 
     def merge(self, left: Tensors, right: Tensors) -> Tensors:
         """Return the sums of both."""
@@ -143,7 +146,7 @@ class CoordinateDescentLearner(LinearLearner, RoundsLearner):
         problem: Problem,
         configs: Sequence[Config],
         state: State,
-        cells: Sequence[tuple[Shard, Any]],
+        cells: Sequence[tuple[Shard | StoredShard, Any]],
         epochs: int,
     ) -> Descended:
         """Return the state after up to so many epochs in one call of a kernel, and what they were."""

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.data.shard import FloatArray, Shard
+from grouplearn.data.shard import FloatArray, Shard, StoredShard
 from grouplearn.kernels.linear import coordinate_descent as kernel
 from grouplearn.kernels.linear.generalised_linear import Penalties
 from grouplearn.learners.contract.config import Config, Hyperparameter
@@ -118,12 +118,14 @@ def items_of(problem: Problem, configs: Sequence[Config]) -> list[int]:
     return widths if sum(widths) == problem.n_features and not one else [problem.n_features] * bool(problem.n_features)
 
 
-def survey(problem: Problem, configs: Sequence[Config], targets: FloatArray, shard: Shard) -> Tensors:
+def survey(
+    problem: Problem, configs: Sequence[Config], targets: FloatArray, weight: FloatArray, shard: Shard | StoredShard
+) -> Tensors:
     """Return what a shard's rows say of columns and items, and the moments of its ``targets`` (n, t)."""
     widths = items_of(problem, configs)
     first = np.cumsum([0, *widths], dtype=np.int64)
-    weight = np.ascontiguousarray(shard.weight, np.float64)
-    found = kernel.survey(shard.x, weight, first)
+    weight = np.ascontiguousarray(weight, np.float64)
+    found = kernel.survey(shard.matrices(), weight, first)
     of_targets = moments.block_moments(np.empty((shard.n_rows, 0)), targets, weight, gram=False)
     return {**of_targets, "columns": found.columns, "items": found.items, "rows": np.array([shard.n_rows])}
 
@@ -238,7 +240,7 @@ def group_of(
     )
 
 
-def work(group: kernel.GroupRounds, state: State, shard: Shard, memory: Memory) -> Tensors:
+def work(group: kernel.GroupRounds, state: State, shard: Shard | StoredShard, memory: Memory) -> Tensors:
     """Return a shard's sums in a round after the survey: those of a block, predictions moved by the block before; or, at the
     end of an epoch, those of losses, predictions made anew."""
     cell, tensors = _cell(group, shard, memory), state.tensors
@@ -262,9 +264,9 @@ def work(group: kernel.GroupRounds, state: State, shard: Shard, memory: Memory) 
     return {"sums": sums}
 
 
-def _cell(group: kernel.GroupRounds, shard: Shard, memory: Memory) -> kernel.Cell:
+def _cell(group: kernel.GroupRounds, shard: Shard | StoredShard, memory: Memory) -> kernel.Cell:
     if memory.cell is None:
-        memory.cell = kernel.Cell(shard.x, shard.y, shard.weight, group.cut, group.shape)
+        memory.cell = kernel.Cell(shard.matrices, shard.labels(), group.cut, group.shape, shard.directory)
     return memory.cell
 
 
@@ -385,7 +387,9 @@ def _after(
     return State({**tensors, **_of_order(order)}, progress.done)
 
 
-def descend(group: kernel.GroupRounds, state: State, cells: Sequence[tuple[Shard, Memory]], epochs: int) -> Descended:
+def descend(
+    group: kernel.GroupRounds, state: State, cells: Sequence[tuple[Shard | StoredShard, Memory]], epochs: int
+) -> Descended:
     """Return the state after up to so many epochs, and what they were; the state is between two of them."""
     begun = not np.isnan(state.tensors["start"]).any()
     epoch = int(state.tensors["epoch"][0])
