@@ -60,7 +60,7 @@ class _Given:
 
 
 def survey(pieces: Iterable[Matrix], weight: FloatArray, first: Numbers) -> Survey:
-    """Return what rows (n, d), some after others, dense or CSR, say of columns and items; item i begins at column ``first[i]``."""
+    """Return what rows (n, d), some after others, dense or CSR, say of columns and items; item i is from column ``first[i]``."""
     n_items, n_columns = len(first) - 1, int(first[-1])
     found = Survey(np.tile([0.0, np.inf, -np.inf, 0.0], (n_columns, 1)), np.zeros((3, n_items), np.int64))
     kinds = (*[_POINTER] * 4, _COUNT, _COUNT, _POINTER, _COUNT, *[_POINTER] * 3)
