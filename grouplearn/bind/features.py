@@ -20,7 +20,7 @@ from grouplearn.data.encoding.calls import CALLS
 from grouplearn.data.encoding.categories import MAX_WIDE
 from grouplearn.data.encoding.columns import SqlColumn, woven
 from grouplearn.data.encoding.encoder import Encoder
-from grouplearn.data.encoding.registry import automatic, called, widened
+from grouplearn.data.encoding.registry import automatic, called, takers, widened
 from grouplearn.errors import BindError
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.messages import Span, did_you_mean
@@ -192,7 +192,7 @@ class FeatureBinder:
         columns = [types.column_of(scalar.type) for scalar in scalars]
         column = replace(columns[0], others=tuple(columns[1:]))
         encoder = next(filter(lambda each: each.takes(column), called(call)), None) if call else automatic(column)
-        if encoder is None or (self._learner.form == "linear" and not encoder.linear):
+        if encoder is None or not self._learns(encoder):
             raise self._unsupported(call, scalars, column)
         fill = options.get("impute", options.get("method", "mean" if call == "impute" else None))
         n_columns = options.get(encoder.size or "", 0)
@@ -220,22 +220,35 @@ class FeatureBinder:
         raise self._checker.error(message, option.value.span, f"Linear learners take up to {MAX_WIDE:,}.")
 
     def _unsupported(self, call: str | None, scalars: Sequence[_Scalar], column: SqlColumn) -> Exception:
+        """Return the error of a column that the call, or a plain expression, does not take; the hint names what does."""
         scalar = scalars[0]
-        hints = (encoder.refusal(column) for encoder in called(call or ""))
-        if hint := next(filter(None, hints), None):
+        others = () if column.others else tuple(filter(self._learns, takers(column)))
+        hint = self._written(others, scalar.type)
+        if call and (others or column.others):
             what = " and ".join(f"{each.name}, which is {each.type}" for each in scalars)
-            return self._checker.error(f"{call} of {what}", scalar.sql.span, hint)
-        message = f'feature "{scalar.name}" has type {scalar.type}, which no encoder takes'
-        if call is None and array_type(scalar.type):
-            message = f'feature "{scalar.name}" has type {scalar.type}, which {self._learner.name} does not take'
-            hint = "gbdt, mlp and registered networks take arrays; or take single values out of it, e.g. x[1]."
-            return self._checker.error(message, scalar.sql.span, hint)
-        hint = types.advice(scalar.type)
-        if column.element is not None and column.element.named:
-            hint = "multihot(x) and hash(x, 64) take lists; or take single values out of it, e.g. x[1]."
+            takes = f"{call} takes {called(call)[0].taken}"
+            return self._checker.error(
+                f"{call} of {what}", scalar.sql.span, f"{takes}; {hint}." if others else f"{takes}."
+            )
+        needs = "which needs an encoder" if others else "which no encoder takes"
+        if automatic(column) is not None:  # an array
+            needs += f" in {self._learner.name}"
+            hint += "; gbdt, mlp and registered networks take arrays as they are"
+        hint = f"{hint[0].upper()}{hint[1:]}." if others else types.advice(scalar.type)
         if self._by_default:
             hint = "Without FEATURES every column is one: list those to learn from, as in FEATURES (a, zscore(b))."
-        return self._checker.error(message, scalar.sql.span, hint)
+        return self._checker.error(f'feature "{scalar.name}" has type {scalar.type}, {needs}', scalar.sql.span, hint)
+
+    def _learns(self, encoder: Encoder) -> bool:
+        return encoder.linear or self._learner.form != "linear"
+
+    @staticmethod
+    def _written(encoders: Sequence[Encoder], type_name: str) -> str:
+        """Return, as the end of a sentence, how a feature ``x`` of this type is written, by what takes it."""
+        *first, last = dict.fromkeys(CALLS[each.call].example if each.call else "x" for each in encoders) or ("",)
+        written = f"for this type write {', '.join(first)}{' or ' if first else ''}{last}"
+        inner = types.inside(type_name)
+        return written if inner is None or any(each.call is None for each in encoders) else f"{written}, or {inner}"
 
     def _options(self, feature: Feature, call: str | None) -> dict[str, Any]:
         allowed = CALLS[call].options if call else ()

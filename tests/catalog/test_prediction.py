@@ -1,6 +1,7 @@
 """The macro, the function and plain arithmetic agree on every encoder, task, group level and missing value."""
 
 import math
+import re
 import subprocess
 import sys
 import threading
@@ -452,6 +453,35 @@ def test_a_query_for_the_macro_is_refused_with_a_hint():
         assert str(told.value).endswith(
             "\n\nHint: line_predict takes the name of a table, view or CTE: WITH r AS (SELECT ...) FROM line_predict(r)."
         )
+
+
+@pytest.mark.parametrize(
+    ("query", "call"),
+    [
+        ("SELECT p.x FROM s JOIN line_predict(s) p USING (x)", "line_predict('s')"),
+        ("SELECT p.x FROM s JOIN main.LINE_predict(src := s) AS p USING (x)", "LINE_predict('s')"),
+        ('SELECT p.x FROM "s s", line_predict("s s") p', "line_predict('s s')"),
+        ("SELECT p.x FROM other.s JOIN line_predict(other.s) p USING (x)", "line_predict('other.s')"),
+        ("SELECT (SELECT max(prediction) FROM line_predict(s)) FROM s", "line_predict('s')"),
+        ("WITH c AS (FROM s) SELECT p.x FROM c JOIN line_predict(c) p USING (x)", "line_predict('c')"),
+    ],
+)
+def test_a_macro_beside_its_table_is_told_to_take_its_name_in_quotes(query, call):
+    """DuckDB takes ``s`` there for the columns of its rows; the name in quotes it does not."""
+    with grouplearn.connect(progress=False) as con:
+        con.execute("CREATE TABLE s AS SELECT i AS x, i * 2 AS y FROM range(20) AS r(i)")
+        con.execute('CREATE SCHEMA other; CREATE TABLE other.s AS FROM s; CREATE TABLE "s s" AS FROM s')
+        con.execute("TRAIN MODEL line USING linear_regression PREDICT y FEATURES (x) FROM s")
+        for run in (con.execute, con.sql):
+            with pytest.raises(duckdb.BinderException) as told:
+                run(query)
+            assert str(told.value).endswith(
+                f"\n\nHint: Beside the table itself, give its name (no alias) in single quotes: {call}."
+            )
+        assert con.execute(re.sub(r"line_predict\(.*?\)", call, query, flags=re.IGNORECASE)).fetchall()
+        with pytest.raises(duckdb.BinderException) as told:
+            con.execute("SELECT * FROM s, query_table(s)")
+        assert "Hint" not in str(told.value)
 
 
 def test_function_errors_are_understandable(con):

@@ -275,21 +275,21 @@ zscore of image, which is BLOB
 LINE 1: TRAIN MODEL m USING unet PREDICT mask FEATURES (zscore(image)) FROM pictures
                                                                ^^^^^
 
-Hint: zscore takes numbers; use onehot, ordinal or hash for texts.""",
+Hint: zscore takes numbers; for this type write x, onehot(x), ordinal(x) or hash(x, 64).""",
     "TRAIN MODEL m USING logistic_regression PREDICT busy FEATURES (image) FROM pictures": """
-feature "image" has type BLOB, which logistic_regression does not take
+feature "image" has type BLOB, which needs an encoder in logistic_regression
 
 LINE 1: TRAIN MODEL m USING logistic_regression PREDICT busy FEATURES (image) FROM pictures
                                                                        ^^^^^
 
-Hint: gbdt, mlp and registered networks take arrays; or take single values out of it, e.g. x[1].""",
+Hint: For this type write onehot(x), ordinal(x) or hash(x, 64); gbdt, mlp and registered networks take arrays as they are.""",
     "TRAIN MODEL m USING mlp PREDICT list FEATURES (image) FROM pictures": """
 a label of type DOUBLE[] cannot be predicted
 
 LINE 1: TRAIN MODEL m USING mlp PREDICT list FEATURES (image) FROM pictures
                                         ^^^^
 
-Hint: Take single values out of it, e.g. x[1] or x.field.""",
+Hint: Take single values out of it, e.g. x[1].""",
 }
 
 

@@ -135,18 +135,36 @@ def is_classless(type_name: str) -> bool:
 
 def is_time(type_name: str) -> bool:
     """Values of this type are dates or times."""
-    return type_name.startswith(("DATE", "TIME"))
+    return type_name.startswith(("DATE", "TIME")) and not is_nested(type_name)
 
 
 def advice(type_name: str) -> str:
     """Return what a user can do about a feature of an unsupported type."""
+    if is_nameless(type_name) and not is_nested(type_name):
+        return f"Cast it, e.g. x::VARCHAR{' or x::DOUBLE' if type_name == 'VARIANT' else ''}."
+    inner = inside(type_name)
+    if inner is None:
+        return "Leave it out, or turn it into a number or a text with a SQL expression."
+    return f"{inner[0].upper()}{inner[1:]}."
+
+
+def inside(type_name: str) -> str | None:
+    """Return, as the end of a sentence, how to take a feature out of a value ``x`` of this type, None where nothing is in it."""
     if is_time(type_name):
         part = "month" if type_name == "DATE" else "hour"
-        return f"Take a number out of it, e.g. date_part('{part}', x) or epoch(x)."
+        return f"take a number out of it, e.g. date_part('{part}', x) or epoch(x)"
     if type_name == "INTERVAL":
-        return "Take a number out of it, e.g. epoch(x)."
+        return "take a number out of it, e.g. epoch(x)"
+    return f"take single values out of it, e.g. {_single('x', type_name)}" if is_nested(type_name) else None
+
+
+def _single(value: str, type_name: str) -> str:
+    """Return a number or a text out of a value, as SQL; of a member nothing is known."""
+    listed = _LIST.fullmatch(type_name)
+    if listed:
+        return _single(f"{value}[1]", listed[1])
     if is_nested(type_name):
-        return "Take single values out of it, e.g. x[1] or x.field."
-    if is_nameless(type_name):
-        return f"Cast it, e.g. x::VARCHAR{' or x::DOUBLE' if type_name == 'VARIANT' else ''}."
-    return "Leave it out, or turn it into a number or a text with a SQL expression."
+        return f"{value}['key']" if type_name.startswith("MAP") else f"{value}.field"
+    if is_time(type_name) or type_name == "INTERVAL":
+        return f"epoch({value})"
+    return f"{value}::VARCHAR" if kind(type_name) == "other" else value

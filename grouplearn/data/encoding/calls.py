@@ -23,6 +23,11 @@ class Call:
     together: int = 1
     within: str | None = None
 
+    @property
+    def example(self) -> str:
+        """How it is called of a column ``x``."""
+        return f"{self.name}(x{', 64' if self.needed else ''})"
+
 
 CALLS: Mapping[str, Call] = {
     call.name: call

@@ -55,6 +55,7 @@ class _Category(Encoder):
     """A category: its text is looked up among those of the training rows."""
 
     kind: ClassVar[str] = "category"
+    taken: ClassVar[str] = "single values"
 
     def takes(self, column: SqlColumn) -> bool:
         """Return whether values have texts that name categories."""
@@ -152,6 +153,7 @@ class Hash(Encoder):
     kind: ClassVar[str] = "hash"
     name: ClassVar[str] = "hash"
     call: ClassVar[str | None] = "hash"
+    taken: ClassVar[str] = "single values and lists of them"
     role: ClassVar[Role] = "indicator"
     fills: ClassVar[bool] = True
     most: ClassVar[int | None] = MAX_BUCKETS

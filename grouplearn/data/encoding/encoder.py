@@ -59,12 +59,13 @@ class Encoder(ABC):
     ``wide``: of so many columns a group has those alone that its training rows set, and models have their weights by column.
     ``pure``: a row has at most one nonzero in them. ``fills``: a row without a value is a row all the same. ``scales``: what is
     subtracted and divided by differs by group. ``linear``: those learners take it whose models are weights in SQL. ``plain``:
-    where items are shown nothing is said of it.
+    where items are shown nothing is said of it. ``taken`` says in words what it, or all of its call, takes.
     """
 
     kind: ClassVar[str]
     name: ClassVar[str]
     call: ClassVar[str | None]
+    taken: ClassVar[str]
     role: ClassVar[Role]
     pure: ClassVar[bool] = True
     fills: ClassVar[bool] = False
@@ -94,10 +95,6 @@ class Encoder(ABC):
     def is_meant(self, column: SqlColumn) -> bool:  # noqa: ARG002 - some look at it
         """Return whether a plain expression of this type means it, without a call."""
         return False
-
-    def refusal(self, column: SqlColumn) -> str | None:  # noqa: ARG002 - some look at it
-        """Return what to do about a column that it does not take, None where the type alone says it."""
-        return None
 
     @abstractmethod
     def reading(self, column: SqlColumn, item: Item) -> Reading:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.dataset import FloatArray, Item
-from grouplearn.data.encoding.categories import MAX_BUCKETS, MAX_WIDE, bucket, places, seen
+from grouplearn.data.encoding.categories import MAX_BUCKETS, MAX_WIDE, Hash, bucket, places, seen
 from grouplearn.data.encoding.columns import Around, Columns, Entries, IntArray, Reading, SqlColumn
 from grouplearn.data.encoding.encoder import Encoder, FittedItem, NoForm, OnnxGraph, Replay, Role
 from grouplearn.data.encoding.wide import Wide, WideCategories
@@ -61,11 +61,8 @@ class MultiHot(Listed):
     kind: ClassVar[str] = "categories"
     name: ClassVar[str] = "multihot"
     call: ClassVar[str | None] = "multihot"
+    taken: ClassVar[str] = "lists of single values"
     per_category: ClassVar[bool] = True
-
-    def refusal(self, column: SqlColumn) -> str | None:
-        """Return what else there is."""
-        return "multihot takes lists; onehot takes single values." if column.element is None else None
 
     def reading(self, column: SqlColumn, item: Item) -> Reading:  # noqa: ARG002
         """Return the texts of the elements."""
@@ -110,6 +107,7 @@ class HashedList(Listed):
     kind: ClassVar[str] = "hashes"
     name: ClassVar[str] = "hash"
     call: ClassVar[str | None] = "hash"
+    taken: ClassVar[str] = Hash.taken
     size: ClassVar[str | None] = "buckets"
     most: ClassVar[int | None] = MAX_BUCKETS
 
@@ -142,6 +140,7 @@ class Sparse(Listed):
     kind: ClassVar[str] = "entries"
     name: ClassVar[str] = "sparse"
     call: ClassVar[str | None] = "sparse"
+    taken: ClassVar[str] = "two lists, of whole numbers and of numbers: sparse(indices, values, 1000)"
     size: ClassVar[str | None] = "columns"
     most: ClassVar[int | None] = MAX_BUCKETS
     first: ClassVar[int] = 1
@@ -151,10 +150,6 @@ class Sparse(Listed):
         first, others = column.element, column.others
         whole = first is not None and _WHOLE.fullmatch(first.type) is not None
         return whole and len(others) == 1 and others[0].element is not None and others[0].element.kind == "numeric"
-
-    def refusal(self, column: SqlColumn) -> str | None:  # noqa: ARG002
-        """Return what it takes."""
-        return "sparse takes two lists, of whole numbers and of numbers: sparse(indices, values, 1000)."
 
     def reading(self, column: SqlColumn, item: Item) -> Reading:  # noqa: ARG002
         """Return one list of both; where one of them is shorter it has NULLs.

@@ -24,6 +24,7 @@ class Number(Encoder):
     kind: ClassVar[str] = "numeric"
     name: ClassVar[str] = "none"
     call: ClassVar[str | None] = None
+    taken: ClassVar[str] = "numbers"
     role: ClassVar[Role] = "number"
     plain: ClassVar[bool] = True
 
@@ -34,10 +35,6 @@ class Number(Encoder):
     def is_meant(self, column: SqlColumn) -> bool:
         """Return whether it is a number."""
         return self.call is None and self.takes(column)
-
-    def refusal(self, column: SqlColumn) -> str | None:  # noqa: ARG002
-        """Return what else there is."""
-        return None if self.call is None else f"{self.call} takes numbers; use onehot, ordinal or hash for texts."
 
     def reading(self, column: SqlColumn, item: Item) -> Reading:  # noqa: ARG002
         """Return the cast to a double."""
@@ -156,6 +153,7 @@ class Array(Encoder):
     kind: ClassVar[str] = "array"
     name: ClassVar[str] = "array"
     call: ClassVar[str | None] = None
+    taken: ClassVar[str] = "arrays"
     role: ClassVar[Role] = "array"
     pure: ClassVar[bool] = False
     linear: ClassVar[bool] = False

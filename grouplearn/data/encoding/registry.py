@@ -10,7 +10,7 @@ from grouplearn.data.encoding.encoder import Encoder, encoder_of, known, registe
 from grouplearn.data.encoding.listed import LISTS, Listed
 from grouplearn.data.encoding.numbers import NUMBERS
 
-__all__ = ["ENCODERS", "automatic", "called", "encoder_of", "known", "of_list", "widened"]
+__all__ = ["ENCODERS", "automatic", "called", "encoder_of", "known", "of_list", "takers", "widened"]
 
 ENCODERS: tuple[Encoder, ...] = (*NUMBERS, *CATEGORIES, *LISTS)
 register(ENCODERS)
@@ -33,6 +33,11 @@ def widened(encoder: Encoder, columns: int) -> Encoder:
 def automatic(column: SqlColumn) -> Encoder | None:
     """Return what encodes a column without a call: a number as it is, a category by one-hot columns, an array."""
     return next((encoder for encoder in ENCODERS if encoder.is_meant(column)), None)
+
+
+def takers(column: SqlColumn) -> tuple[Encoder, ...]:
+    """Return all that encode a column, with a call or without."""
+    return tuple(encoder for encoder in ENCODERS if not encoder.wide and encoder.takes(column))
 
 
 def of_list(item: Item) -> Listed:

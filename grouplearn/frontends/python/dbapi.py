@@ -29,7 +29,7 @@ from grouplearn.frontends.python.interrupts import (
 )
 from grouplearn.frontends.python.scope import Scope, frames_registered
 from grouplearn.messages import Span
-from grouplearn.sqltext import plain
+from grouplearn.sqltext import literal, plain
 from grouplearn.visible import visible
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ _MAY_ROLL_BACK = re.compile(r"\b(?:rollback|abort)\b", re.IGNORECASE)
 # Python that DuckDB calls makes an error of DuckDB's of a KeyboardInterrupt. To hear Ctrl-C costs as much as a small query.
 _MAY_PREDICT = re.compile(r"predict|grouplearn", re.IGNORECASE)
 _PREDICTS_QUERY = re.compile(r"(\w+)_predict\s*\(\s*\(", re.IGNORECASE)
+_BESIDE = re.compile(r'"query_table" does not support lateral join .*cannot use column "(.+)" in this context')
 
 # What reads the rows that execute() left; anything else finds the connection free after one of our statements.
 _READERS = frozenset(
@@ -448,16 +449,27 @@ class Connection:
 
 @contextmanager
 def _told_what_is_allowed(query: Any) -> Iterator[None]:
-    """Add a hint where a model's macro is given a query: DuckDB says only that it may not be one."""
+    """Add a hint where a model's macro is given a query, or a table that it is joined with: DuckDB says only that it may not."""
     try:
         yield
     except duckdb.BinderException as error:
-        macro = _PREDICTS_QUERY.search(query) if isinstance(query, str) else None
-        if macro is None or "cannot contain subqueries" not in str(error):
+        hint = _hint_of_macro(query, str(error)) if isinstance(query, str) else None
+        if hint is None:
             raise
-        name = f"{macro[1]}_predict"
-        hint = f"{name} takes the name of a table, view or CTE: WITH r AS (SELECT ...) FROM {name}(r)."
         raise duckdb.BinderException(f"{error}\n\nHint: {hint}") from None
+
+
+def _hint_of_macro(query: str, error: str) -> str | None:
+    """Return what a model's macro takes, where it was given something else."""
+    if "cannot contain subqueries" in error and (macro := _PREDICTS_QUERY.search(query)):
+        name = f"{macro[1]}_predict"
+        return f"{name} takes the name of a table, view or CTE: WITH r AS (SELECT ...) FROM {name}(r)."
+    if beside := _BESIDE.search(error):
+        macro = re.search(rf"(\w+_predict)\s*\([^()]*{re.escape(beside[1])}", query, re.IGNORECASE)
+        if macro is not None:
+            called = f"{macro[1]}({literal(beside[1])})"
+            return f"Beside the table itself, give its name (no alias) in single quotes: {called}."
+    return None
 
 
 def _without_advice(function: Callable[..., Any], *arguments: Any) -> Any:
