@@ -19,7 +19,7 @@ from grouplearn.data.dataset import Item
 from grouplearn.data.encoding.calls import CALLS
 from grouplearn.data.encoding.categories import MAX_WIDE
 from grouplearn.data.encoding.columns import SqlColumn, woven
-from grouplearn.data.encoding.encoder import Encoder
+from grouplearn.data.encoding.encoder import INTERCEPT, Encoder
 from grouplearn.data.encoding.registry import automatic, called, takers, widened
 from grouplearn.errors import BindError
 from grouplearn.learners.contract.learner import Learner
@@ -102,7 +102,7 @@ class FeatureBinder:
         self._source = tuple(source)
         self._replay = replay
         self._items: list[BoundItem] = []
-        self._names: set[str] = set()
+        self._names = {INTERCEPT} if learner.form == "linear" else set[str]()
         self._counts: dict[str, int] = {"numeric": 0, "codes": 0, "lists": 0}
         self._by_default = False
 

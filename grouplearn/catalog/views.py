@@ -10,7 +10,7 @@ from grouplearn.catalog.checks.trust import check
 from grouplearn.catalog.poor_fits import poor_fits
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import first_row, table
-from grouplearn.data.encoding.registry import encoder_of
+from grouplearn.data.encoding.encoder import INTERCEPT, encoder_of
 from grouplearn.learners import registry
 from grouplearn.learners.answers.answers import answer_of
 from grouplearn.learners.contract.problem import Task
@@ -244,7 +244,7 @@ def each_weight(definition: ModelDefinition, model: str, catalog: str | None, *,
     width = "len(g.features)"
     names, listed = "g.features", f"a.weights[(o.output - 1) * {width} + 1 : o.output * {width}]"
     if intercept:
-        names, listed = f"list_append({names}, '(intercept)')", f"list_append({listed}, a.intercept[o.output])"
+        names, listed = f"list_append({names}, {literal(INTERCEPT)})", f"list_append({listed}, a.intercept[o.output])"
     parts = [(f"unnest({names}) AS feature", listed)]
     for at, entry in enumerate(definition.items, start=1):
         encoder = encoder_of(entry.item)
@@ -282,7 +282,7 @@ def _weights(definition: ModelDefinition, model: str, catalog: str | None) -> Vi
         return [*head, ("feature", "o.feature"), ("weight", "o.weight")], _joined_with(weights, model, catalog)
     columns = [
         *head,
-        ("feature", "unnest(list_append(g.features, '(intercept)'))"),
+        ("feature", f"unnest(list_append(g.features, {literal(INTERCEPT)}))"),
         ("weight", f"unnest(list_append({weights}, a.intercept[o.output]))"),
     ]
     outputs = "unnest(range(1, len(a.intercept) + 1)) AS o(output)"

@@ -18,6 +18,8 @@ from grouplearn.sqltext import literal
 Role = Literal["number", "array", "place", "indicator", "list"]
 #: Makes an item's feature columns of rows.
 Replay = Callable[[Columns], ColumnPiece]
+#: Among the features of a linear model's weights, what is added to every row: no item has this name.
+INTERCEPT = "(intercept)"
 #: Bytes of the number of a column.
 _BYTES = 8
 
