@@ -263,3 +263,67 @@ def test_the_type_of_a_key_changes_no_model(learner: str, options: str) -> None:
             found.append(con.execute("SELECT group_id, sha256 FROM grouplearn.artifacts ORDER BY ALL").fetchall())
         assert len(found[0]) == 3
         assert found == [found[0]] * 5
+
+
+@pytest.mark.parametrize(
+    ("y", "weight", "told"),
+    [
+        ([0.0, 1e-151, 0.0], 1.0, "the squares of the label underflow; scale the label up"),
+        ([3e-162, -1e-200, 1e-180], 1.0, "the squares of the label underflow; scale the label up"),
+        ([1e-100, 3e-100, 2e-100], 1e-120, "the weighted squares of the label underflow; scale the weights up"),
+        ([1e-200, 1e-200, 1e-200], 1.0, None),
+        ([0.0, 0.0, 0.0], 1e-300, None),
+        ([0.0, 2e-150, 1e-200], 1.0, None),
+        ([1.0, 1.0 + 2e-16, 1.0], 1e-290, "the weighted squares of the label underflow; scale the weights up"),
+        ([1.0, 1e-200, 2.0], 1.0, None),
+        ([1.0, 2.0, 4.0], 1e-290, None),
+    ],
+)
+def test_labels_whose_squares_are_none_fail_their_group(y: list[float], weight: float, told: str | None) -> None:
+    """Alone, and side by side with others, of numbers; equal labels have metrics, and the labels of classes no squares."""
+    rows = dataset(np.arange(3.0)[:, None], y, weight=np.full(3, weight))
+    a_job = one_group(rows)
+    failed = prepare_stacks(a_job, a_job.groups).failed
+    assert [str(each) for each in failed.values()] == ([told] if told else [])
+    if told:
+        assert reason(a_job) == told
+        assert failed[0].facts is not None
+        assert failed[0].facts.n_train == 3
+    else:
+        assert ready(a_job).train.n_rows == 3
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        "linear_regression WITH (solver = 'moments')",
+        "linear_regression WITH (solver = 'coordinate_descent')",
+        "linear_regression WITH (solver = 'sgd')",
+        "poisson_regression",
+        "mlp",
+        "gbdt",
+        "random_forest",
+    ],
+)
+def test_every_learner_refuses_labels_that_have_no_metrics(learner: str) -> None:
+    """Of 8 groups the labels are 10^-k: what is done has the metrics of what it predicts."""
+    name, _, options = learner.partition(" ")
+    with grouplearn.connect(progress=False) as con:
+        con.execute(
+            "CREATE TABLE t AS SELECT i % 8 AS g, hash(i) % 100 / 100 AS x, (1 + hash(i + 1) % 100) * 10.0::DOUBLE **"
+            " [0, -100, -140, -153, -158, -162, -200, -290][1 + i % 8] AS y FROM range(800) AS r(i)"
+        )
+        con.execute(f"TRAIN MODEL m USING {name} PREDICT y FEATURES (x) FROM t GROUP BY g VALIDATE FOLDS 2 {options}")
+        con.execute(f"TRAIN MODEL whole USING {name} PREDICT y FEATURES (x) FROM t GROUP BY g {options}")
+        for model in ("m", "whole"):
+            found = dict(con.execute(f"SELECT g, coalesce(error, status) FROM {model}").fetchall())
+            told = ["the squares of the label underflow; scale the label up"] * 5
+            assert [found[group] for group in range(3, 8)] == told
+            assert (name in ("gbdt", "random_forest")) == ("scale them up" in found[1])
+            by_hand = con.execute(
+                f"SELECT g, sqrt(avg((y - prediction) ** 2)) FROM {model}_predict(t) WHERE prediction IS NOT NULL GROUP BY g"
+            ).fetchall()
+            reported = dict(con.execute(f"SELECT g, train_rmse FROM {model} WHERE train_rmse IS NOT NULL").fetchall())
+            assert model == "m" or set(reported) == {group for group in range(8) if found[group] == "done"}
+            for group, value in by_hand:
+                assert group not in reported or reported[group] == pytest.approx(value, rel=1e-9)

@@ -218,8 +218,11 @@ def _trial(pack: Pack, fit: Fit, model: _Model, measured: TrialResult, keep_mode
     beyond = [name for found in (measured.train, measured.valid) for name, value in found.items() if math.isinf(value)]
     task = pack.prepared.problem.task
     if model.artifact is not None and beyond and not task.has_classes:
-        what = "of the label or of its predictions overflow" if task.has_label else "of distances overflow"
-        scaled = "the label down" if task.has_label else "the features, with zscore for example"
+        what, scaled = "of distances overflow", "the features, with zscore for example"
+        if task.has_label:
+            what, scaled = "of the label or of its predictions overflow", "the label down"
+        if set(beyond) == {"r2"}:  # which is of squares that are finite
+            what, scaled = "of the label are too small beside those of its errors", "the label up"
         model = _Model(None, f"the squares {what} ({beyond[0]}); scale {scaled}")
     if model.artifact is None:
         measured = replace(measured, status="failed", reason=model.reason, converged=None, train={}, valid={})

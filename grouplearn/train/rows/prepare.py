@@ -33,6 +33,8 @@ __all__ = [
 
 
 _NONE: FloatArray = np.empty(0)
+#: The least square of how far labels are apart that has all its digits, and so has that of what a good model leaves of it.
+LEAST_SQUARE = 1e-300
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +261,8 @@ class _Decided:
         refuse_few(few, group.n_rows, n_train, n_valid, train.n_skipped)
         skipped = chosen.n_skipped + train.n_skipped + valid.n_skipped
         counted = GroupFacts((), (), n_train, n_valid, skipped)
+        if job.target.task.has_values:
+            _refuse_small(train, counted)
         classes = _classes(job, train, counted)
         facts = replace(counted, fitted=chosen.fitted, classes=tuple(int(each) for each in classes))
         return cls(classes, _class_weights(job, classes, train), facts)
@@ -269,6 +273,24 @@ class _Decided:
             return weight
         factors: FloatArray = self.class_factors[np.searchsorted(self.classes, y)]
         return weight * factors
+
+
+def _refuse_small(train: Rows, counted: GroupFacts) -> None:
+    """Raise GroupFailed for labels, or weights, so small that sums of weighted squares lose digits, and so do metrics.
+
+    Labels that are all the same are 0 apart, and so are the metrics of the model that predicts them.
+    """
+    low, high, heaviest = np.inf, -np.inf, 0.0
+    for labels, weight in train.labelled():
+        low, high = min(low, float(labels.min())), max(high, float(labels.max()))
+        heaviest = max(heaviest, float(weight.max()))
+    apart = high - low
+    for square, what, scaled in (
+        (apart * apart, "squares of the label", "the label"),
+        (apart * apart * heaviest, "weighted squares of the label", "the weights"),
+    ):
+        if apart > 0 and square < LEAST_SQUARE:
+            raise GroupFailed(f"the {what} underflow; scale {scaled} up", counted)
 
 
 def _numbered(y: FloatArray, classes: FloatArray, unseen: FloatArray = _NONE) -> FloatArray:

@@ -20,13 +20,15 @@ from grouplearn.kernels.algebra import finite_rows
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.train.job import GroupFacts, Job
 from grouplearn.train.rows.chosen import learns_sparse
-from grouplearn.train.rows.prepare import FINAL, GroupFailed, Prepared, prepare, problem_of
+from grouplearn.train.rows.prepare import FINAL, LEAST_SQUARE, GroupFailed, Prepared, prepare, problem_of
 from grouplearn.train.rows.sampled import group_seed
 from grouplearn.train.rows.sources import pick
 from grouplearn.train.unit import or_failed
 
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.intp]
+#: Labels that are too close together have smaller weighted squares than this, for they are not equal: a double has 16 digits.
+_SMALL_SQUARE = LEAST_SQUARE * 1e32
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +190,13 @@ class _StackRows:
         return cls(groups, sizes, data, np.repeat(np.arange(len(groups)), sizes), np.asarray(held_out))
 
     def unusual(self, job: Job) -> BoolArray:
-        """Return which groups need a closer look (G,): few rows, odd labels, weights or features, a class missing."""
+        """Return which groups need a closer look (G,): few rows, odd or small labels, weights or features, a class missing."""
         n_groups, train, y, weight = len(self.groups), ~self.held_out, self.data.y, self.data.weight
         odd = ~np.isfinite(y) | ~(weight > 0) | (weight == np.inf)
         odd |= ~finite_rows(self.data.numeric)
+        if job.target.task.has_values:
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                odd |= (y * y * weight < _SMALL_SQUARE) & (y != 0)
         training = self.sizes - self._held_out_sizes()
         counted = self.sizes if job.rules.folds else training  # a row that one fold holds out trains in the others
         unusual: BoolArray = (counted < job.rules.min_rows) | (training == 0)
