@@ -327,3 +327,14 @@ def test_every_learner_refuses_labels_that_have_no_metrics(learner: str) -> None
             assert model == "m" or set(reported) == {group for group in range(8) if found[group] == "done"}
             for group, value in by_hand:
                 assert group not in reported or reported[group] == pytest.approx(value, rel=1e-9)
+
+
+def test_held_out_labels_too_small_beside_the_errors_are_told_to_be_scaled_up() -> None:
+    with grouplearn.connect(progress=False) as con:
+        con.execute(
+            "CREATE TABLE t AS SELECT i, hash(i) % 100 / 100 AS x, if(i % 5 = 0, 1e-160 * (i % 3), 1 + 3 * x) AS y"
+            " FROM range(300) AS r(i)"
+        )
+        con.execute("TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t VALIDATE WHERE i % 5 = 0")
+        told = "the squares of the label are too small beside those of its errors (r2); scale the label up"
+        assert con.execute("SELECT error FROM m").fetchall() == [(told,)]

@@ -158,7 +158,8 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
     "interval": RunOption("PBT: epochs after which losers go on from copies of winners", _whole(1)),
     "search_scope": RunOption("whether each group decides about its trials, or all together", _one_of(*SCOPES)),
     "min_rows": RunOption(
-        "fewest training rows of a group, 2 unless said; smaller groups fail. Under FOLDS all its rows count: they train the model that is kept",
+        "fewest training rows of a group, 2 unless said; smaller groups fail. Under FOLDS all its rows count:"
+        " they train the model that is kept",
         _whole(1),
     ),
     "task": RunOption("classification or regression, where the learner does both", _one_of(*TASKS)),
