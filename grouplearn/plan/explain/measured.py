@@ -168,7 +168,8 @@ def _bar(physical: PhysicalPlan, row: Ran) -> Bar:
 
 def _verdict(learner: str, ratio: float | None, units: int) -> str:
     if ratio is None:
-        return f"{counted(units, 'unit')} this short say nothing about the estimates of {learner}"
+        say = "says" if units == 1 else "say"
+        return f"{counted(units, 'unit')} this short {say} nothing about the estimates of {learner}"
     return (
         f"{learner} took {ratio:.2g} times its estimate (median of {counted(units, 'unit')}); "
         "later estimates of it are corrected"
