@@ -13,6 +13,7 @@ from helpers.thorough import left_out
 from hypothesis import settings
 
 from grouplearn.catalog.checks import tables
+from grouplearn.plan import physical
 
 # A shell that runs tests in the background has them, and all that they start, ignore Ctrl-C, which some of them press.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -70,6 +71,19 @@ def uncommented() -> Iterator[Callable[[int], list[str]]]:
 def commented(uncommented: Callable[[int], list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     """Say of new tables what they are, as outside of tests."""
     monkeypatch.setattr(tables, "comments", uncommented)
+
+
+#: Where tests look at what users are shown.
+AS_SHOWN = ("slt", "project")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def many_units(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Cut the groups of small tables into as many units as those of larger ones, so that workers and deaths have some."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.path.parent.name not in AS_SHOWN:
+            patch.setattr(physical, "LEAST_GATHERED_VALUES", 1)
+        yield
 
 
 @pytest.fixture(scope="session")

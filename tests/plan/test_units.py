@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from helpers.plans import planned
 
+from grouplearn.plan import physical as physical_module
 from grouplearn.plan import units as units_module
 from grouplearn.plan.miniature import MOST_UNITS
 from grouplearn.plan.units import alike
@@ -88,3 +89,24 @@ def test_planning_makes_no_object_per_group(
     assert len(physical.stats.groups) > 6000
     assert counts["units"] <= 1000
     assert counts["intervals"] <= 1.5 * MOST_UNITS
+
+
+@pytest.mark.parametrize(
+    ("groups", "rows", "units"),
+    [
+        (3, 20, 1),  # 32 values each, of which a unit takes 128 groups
+        (50, 20, 1),
+        (300, 20, 3),
+        (300, 2_000, 8),
+        (3, 5_000, 3),
+    ],
+)
+def test_small_groups_of_little_work_share_a_unit(
+    monkeypatch: pytest.MonkeyPatch, groups: int, rows: int, units: int
+) -> None:
+    monkeypatch.setattr(physical_module, "LEAST_GATHERED_VALUES", 4_096)
+    with duckdb.connect() as con:
+        con.execute(f"CREATE TABLE t AS SELECT i % {groups} AS g, i % 7 AS a, i AS y FROM range({groups * rows}) r(i)")
+        physical = planned(con, "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (a) FROM t GROUP BY g")
+    assert len(physical.units) == units
+    assert sorted(group for unit in physical.units for group in unit.groups) == list(range(groups))
