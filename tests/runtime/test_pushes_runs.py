@@ -80,9 +80,9 @@ def in_order(job: Job, unit: Unit, averages: Averages, pushes: Sequence[Push]) -
             visit = visit._replace(begins=visit.begins and not whole)
             after = learner.train_batches(problem, pack.configs, after, block, visit)
             weight += float(block.weight.sum()) * ((visit.stop - visit.start) / block.n_rows)
-        weight = float(train.weight.sum()) if not averages.batches else weight
+        weight = train.total_weight() if not averages.batches else weight
         change = changed(learner.part(before, 0, 1), learner.part(after, 0, 1), learner.summed())
-        seen.append(with_push(seen[-1], change, float(train.weight.sum()) / totals.weight, names))
+        seen.append(with_push(seen[-1], change, train.total_weight() / totals.weight, names))
         losses[clock].append((weight, learner.losses(after), after.done))
         clocks[push.partition] += 1
         over = len(losses[clock]) == len(cuts)
@@ -172,7 +172,7 @@ def test_pushes_in_step_are_the_mean() -> None:
     begun, names = begin(pack).state, Names(learner.summed(), learner.averaged)
     cuts = [prepared.part(cut).train.read() for cut in cut_evenly(prepared.n_blocks, 5)]
     made = [learner.train(prepared.problem, pack.configs, begun, rows, 0) for rows in cuts]
-    weights = [float(rows.weight.sum()) for rows in cuts]
+    weights = [rows.total_weight() for rows in cuts]
     mean = learner.average([learner.part(each, 0, 1) for each in made], weights)["parameters"]
     before = found = learner.part(begun, 0, 1)
     for each, weight in zip(made, weights, strict=True):
