@@ -22,9 +22,10 @@ import duckdb
 
 from grouplearn.errors import Cancelled, Error, ProgrammingError
 from grouplearn.frontends.notebook.model_table import SHOWN_ROWS, find_model, ordered, relation_html, rendered
-from grouplearn.frontends.python.dbapi import Connection, connect, sendable, wrap
+from grouplearn.frontends.python.dbapi import Connection, connect, wrap
 from grouplearn.frontends.python.interrupts import interruptible
 from grouplearn.frontends.python.model import Model
+from grouplearn.frontends.python.pieces import sendable
 from grouplearn.frontends.python.scope import Scope
 from grouplearn.frontends.report.drawing import rounded, shortened
 from grouplearn.frontends.shell.console import interruption, is_answer, is_report, relation_of, statements

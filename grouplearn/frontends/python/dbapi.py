@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import os
 import re
 import warnings
@@ -15,8 +14,6 @@ import duckdb
 
 from grouplearn.errors import (
     InterfaceError,
-    NotSupportedError,
-    ParseError,
     ProgrammingError,
     as_database_errors,
     not_installed,
@@ -27,39 +24,29 @@ from grouplearn.frontends.python.interrupts import (
     interruptible,
     told_what_is_stored,
 )
+from grouplearn.frontends.python.macro_hints import told_what_macros_take
+from grouplearn.frontends.python.pieces import (
+    MAY_COMMIT,
+    MAY_PREDICT,
+    MAY_ROLL_BACK,
+    MAY_SET_VARIABLE,
+    pieces_of,
+    refuse_parameters,
+    sendable,
+)
 from grouplearn.frontends.python.scope import Scope, frames_registered
-from grouplearn.messages import Span
-from grouplearn.sqltext import literal, plain
 from grouplearn.visible import visible
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from grouplearn.frontends.python.model import Model
+    from grouplearn.frontends.python.pieces import Piece
     from grouplearn.parser.clauses.binding import Parameters
     from grouplearn.parser.statements import OurStatement, PlanFormat
     from grouplearn.train.job import Progress
 
-    Piece = str | OurStatement
-
-# Every statement of ours has one of these words; a text without them goes to DuckDB unread.
-_MAY_BE_OURS = re.compile(
-    r"\b(?:train|models?|learners?|evaluate|calibrat(?:e|ion)|runs?|grouplearn_\w*)\b", re.IGNORECASE
-)
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _NO_PATH = re.compile("[\0\ud800-\udfff]")
-_MAY_COMMIT = re.compile(r"\b(?:commit|end)\b", re.IGNORECASE)
-# After this word predict() needs to know the names of variables, before they are set: the text may go on with it. And
-# ROLLBACK may make it forget them.
-_MAY_SET_VARIABLE = re.compile(r"\bvariable\b", re.IGNORECASE)
-_MAY_ROLL_BACK = re.compile(r"\b(?:rollback|abort)\b", re.IGNORECASE)
-
-# Python that DuckDB calls makes an error of DuckDB's of a KeyboardInterrupt. To hear Ctrl-C costs as much as a small query.
-_MAY_PREDICT = re.compile(r"predict|grouplearn", re.IGNORECASE)
-_PREDICTS_QUERY = re.compile(r"(\w+)_predict\s*\(\s*\(", re.IGNORECASE)
-_BESIDE = re.compile(r'"query_table" does not support lateral join .*cannot use column "(.+)" in this context')
-
 # What reads the rows that execute() left; anything else finds the connection free after one of our statements.
 _READERS = frozenset(
     """abort complete df fetch_df fetch_df_chunk fetchall fetchdf fetchmany fetchnumpy fetchone interrupt query_progress tf
@@ -223,7 +210,7 @@ class Connection:
                 with as_keyboard_interrupt():
                     self._duckdb.sql("SELECT 1")
                 query, parameters = self._up_to_last(pieces, query, parameters, scope)
-        with _told_what_is_allowed(query):
+        with told_what_macros_take(query):
             relation: duckdb.DuckDBPyRelation | None = scope.call(
                 self._duckdb.sql, query, alias=alias, params=parameters
             )
@@ -368,9 +355,9 @@ class Connection:
                 with as_keyboard_interrupt():
                     self._duckdb.execute("SELECT 1").fetchall()
                 query, parameters = self._up_to_last(pieces, query, parameters, scope)
-            self._may_predict = bool(pieces) or (isinstance(query, str) and _MAY_PREDICT.search(query) is not None)
+            self._may_predict = bool(pieces) or (isinstance(query, str) and MAY_PREDICT.search(query) is not None)
             ours = told_what_is_stored(self._session.has_stored) if pieces else nullcontext()
-            with _told_what_is_allowed(query), ours, self._interruptible():
+            with told_what_macros_take(query), ours, self._interruptible():
                 scope.call(self._duckdb.execute, query, parameters)
         self._settle(query)
         self._has_executed = True
@@ -398,16 +385,16 @@ class Connection:
             yield
 
     def _foresee(self, query: Any) -> None:
-        if isinstance(query, str) and (self._rolled_back or _MAY_SET_VARIABLE.search(query)):
+        if isinstance(query, str) and (self._rolled_back or MAY_SET_VARIABLE.search(query)):
             self._rolled_back = False
             self._session.expect_variables(query)
 
     def _settle(self, query: Any) -> None:
-        if isinstance(query, str) and _MAY_COMMIT.search(query) is not None:
+        if isinstance(query, str) and MAY_COMMIT.search(query) is not None:
             self._session.settle()
         if isinstance(query, str):
             self._session.notice(query)
-        self._rolled_back |= isinstance(query, str) and _MAY_ROLL_BACK.search(query) is not None
+        self._rolled_back |= isinstance(query, str) and MAY_ROLL_BACK.search(query) is not None
 
     def _drop_unread_answer(self) -> None:
         """Make ``execute('TRAIN ...')`` leave the connection free, as ``execute('CREATE TABLE ...')`` does in DuckDB."""
@@ -425,7 +412,7 @@ class Connection:
                 self._duckdb.complete()
                 self._settle(piece)
             else:
-                _refuse_parameters(piece)
+                refuse_parameters(piece)
                 answer = self._answer(piece, text, None, scope)
                 if isinstance(piece, Nested):  # what it does, its answer does
                     scope.call(self._duckdb.execute, answer)
@@ -447,77 +434,8 @@ class Connection:
             return self._session.answer(statement, text, parameters)
 
 
-@contextmanager
-def _told_what_is_allowed(query: Any) -> Iterator[None]:
-    """Add a hint where a model's macro is given a query, or a table that it is joined with: DuckDB says only that it may not."""
-    try:
-        yield
-    except duckdb.BinderException as error:
-        hint = _hint_of_macro(query, str(error)) if isinstance(query, str) else None
-        if hint is None:
-            raise
-        raise duckdb.BinderException(f"{error}\n\nHint: {hint}") from None
-
-
-def _hint_of_macro(query: str, error: str) -> str | None:
-    """Return what a model's macro takes, where it was given something else."""
-    if "cannot contain subqueries" in error and (macro := _PREDICTS_QUERY.search(query)):
-        name = f"{macro[1]}_predict"
-        return f"{name} takes the name of a table, view or CTE: WITH r AS (SELECT ...) FROM {name}(r)."
-    if beside := _BESIDE.search(error):
-        macro = re.search(rf"(\w+_predict)\s*\([^()]*{re.escape(beside[1])}", query, re.IGNORECASE)
-        if macro is not None:
-            called = f"{macro[1]}({literal(beside[1])})"
-            return f"Beside the table itself, give its name (no alias) in single quotes: {called}."
-    return None
-
-
 def _without_advice(function: Callable[..., Any], *arguments: Any) -> Any:
     """DuckDB advises con.sql(...) to save a copy; who calls this has chosen execute()."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return function(*arguments)
-
-
-def sendable(query: Any) -> Any:
-    """Return a text as a str: what is cut out of and joined to one of a class of its own may change on the way.
-
-    Raises ParseError for half of a surrogate pair, of which DuckDB says only ``std::bad_cast``.
-    """
-    if not isinstance(query, str):
-        return query
-    text = plain(query)
-    wrong = None if text.isascii() else _SURROGATE.search(text)
-    if wrong is not None:
-        message = f'"{wrong[0]}" is half of a surrogate pair, and no character'
-        raise ParseError(message, text=text, span=Span(*wrong.span()))
-    return text
-
-
-def pieces_of(query: Any) -> list[Piece]:
-    """Split a text into our statements and, between them, DuckDB's SQL exactly as it was written.
-
-    The list is empty when nothing in it is ours: then the query goes to DuckDB as it is.
-    """
-    if not isinstance(query, str) or _MAY_BE_OURS.search(query) is None:
-        return []
-    from grouplearn.parser.parse import parse
-    from grouplearn.parser.statements import Passthrough
-
-    pieces: list[Piece] = []
-    for theirs, group in itertools.groupby(parse(query), lambda statement: isinstance(statement, Passthrough)):
-        statements: list[Any] = list(group)
-        if theirs:
-            pieces.append(query[statements[0].span.start : statements[-1].span.end])
-        else:
-            pieces.extend(statements)
-    return [] if all(isinstance(piece, str) for piece in pieces) else pieces
-
-
-def _refuse_parameters(statement: OurStatement) -> None:
-    from grouplearn.parser.clauses.binding import parameter_names
-
-    if parameter_names(statement):
-        raise NotSupportedError(
-            "Parameters are only supported in the last statement of a text; split it into separate execute() calls"
-        )

@@ -16,8 +16,9 @@ from typing import Any
 import duckdb
 
 from grouplearn.errors import Error
-from grouplearn.frontends.python.dbapi import Connection, pieces_of
+from grouplearn.frontends.python.dbapi import Connection
 from grouplearn.frontends.python.interrupts import interruptible
+from grouplearn.frontends.python.pieces import pieces_of
 from grouplearn.frontends.python.scope import Scope
 from grouplearn.frontends.shell import output
 from grouplearn.visible import visible_lines

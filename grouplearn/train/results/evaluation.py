@@ -221,7 +221,9 @@ def _trial(pack: Pack, fit: Fit, model: _Model, measured: TrialResult, keep_mode
         what, scaled = "of distances overflow", "the features, with zscore for example"
         if task.has_label:
             what, scaled = "of the label or of its predictions overflow", "the label down"
-        if all(metrics.METRICS[name].pooled is None for name in beyond):  # a quotient of squares that are finite, as r2 is
+        if all(
+            metrics.METRICS[name].pooled is None for name in beyond
+        ):  # a quotient of squares that are finite, as r2 is
             what, scaled = "of the label are too small beside those of its errors", "the label up"
         model = _Model(None, f"the squares {what} ({beyond[0]}); scale {scaled}")
     if model.artifact is None:

@@ -1,0 +1,40 @@
+"""Hints for calls of models' macros that DuckDB refuses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import duckdb
+
+from grouplearn.sqltext import literal
+
+_PREDICTS_QUERY = re.compile(r"(\w+)_predict\s*\(\s*\(", re.IGNORECASE)
+_BESIDE = re.compile(r'"query_table" does not support lateral join .*cannot use column "(.+)" in this context')
+
+
+@contextmanager
+def told_what_macros_take(query: Any) -> Iterator[None]:
+    """Add a hint where a model's macro is given a query, or a table that it is joined with: DuckDB says only that it may not."""
+    try:
+        yield
+    except duckdb.BinderException as error:
+        hint = _hint_of_macro(query, str(error)) if isinstance(query, str) else None
+        if hint is None:
+            raise
+        raise duckdb.BinderException(f"{error}\n\nHint: {hint}") from None
+
+
+def _hint_of_macro(query: str, error: str) -> str | None:
+    """Return what a model's macro takes, where it was given something else."""
+    if "cannot contain subqueries" in error and (macro := _PREDICTS_QUERY.search(query)):
+        name = f"{macro[1]}_predict"
+        return f"{name} takes the name of a table, view or CTE: WITH r AS (SELECT ...) FROM {name}(r)."
+    if beside := _BESIDE.search(error):
+        macro = re.search(rf"(\w+_predict)\s*\([^()]*{re.escape(beside[1])}", query, re.IGNORECASE)
+        if macro is not None:
+            called = f"{macro[1]}({literal(beside[1])})"
+            return f"Beside the table itself, give its name (no alias) in single quotes: {called}."
+    return None
