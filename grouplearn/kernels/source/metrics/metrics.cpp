@@ -184,7 +184,7 @@ class Measurer {
                 turned[8 * d + c] = c < here ? intercept[c * outputs + k] : 0;
             }
             D offset = load(&turned[8 * d]);
-            double *to = &scores[8 * k * n];
+            double *to = scores.data() + 8 * k * n;
             in_pieces(n, d + 2, [x, d, to, offset, n = n, own = turned.data(), places = numbers.data()](int64_t first, int64_t last) {
                 for (int64_t i = first; i < last; i += 8) {
                     const Number *row[8];
@@ -330,7 +330,7 @@ class Measurer {
 
     /// The same of one lane by ranks, or the average precision.
     double sorted_area(int64_t output, int lane, double positive, bool precision) {
-        const double *own = &scores[8 * output * n + lane];
+        const double *own = scores.data() + 8 * output * n + lane;
         int64_t here = 0;
         if (equal_weights && !precision) {
             if (!keys.reserve(n) || !other.reserve(n) || !wins.reserve()) abort();
