@@ -204,7 +204,7 @@ def ensure_schema(con: duckdb.DuckDBPyConnection, catalog: str | None = None) ->
     place, made = qualified(catalog, SCHEMA), version_of(con, catalog)
     if made == VERSION:
         return
-    for script in scripts()[made:] if made else [creation(VERSION)]:
+    for script in scripts()[made:] if made else (creation(VERSION),):
         con.execute(script.replace(f"{SCHEMA}.", f"{place}.").replace(f"EXISTS {SCHEMA};", f"EXISTS {place};"))
     looked.tables.clear()
     looked.versions.clear()

@@ -62,11 +62,12 @@ def tables_in(tables: Listed) -> dict[str, dict[str, Table]]:
     return found
 
 
-def scripts() -> list[str]:
+@lru_cache
+def scripts() -> tuple[str, ...]:
     """Return the SQL that makes the tables of the first version, and that which makes of each version the next."""
     folder = resources.files("grouplearn.sql.catalog")
     files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".sql")), key=lambda entry: entry.name)
-    return [entry.read_text(encoding="utf-8") for entry in files]
+    return tuple(entry.read_text(encoding="utf-8") for entry in files)
 
 
 def creation(version: int) -> str:
