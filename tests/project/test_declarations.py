@@ -21,7 +21,6 @@ PACKAGE = Path(grouplearn.__file__).parent
 ROOMS = ("learners", "schedule")
 #: Why a file may do so all the same.
 ALLOWED = {
-    "catalog/poor_fits.py": "knows what a constant has of each loss",
     "kernels/clustering.py": "inertia is a sum of its passes",
     "kernels/metrics.py": "which metrics it computes of linear models of many groups in one call",
 }

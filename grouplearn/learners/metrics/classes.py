@@ -14,6 +14,7 @@ from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.metrics import ranking
 from grouplearn.learners.metrics.metric import (
     EPSILON,
+    FAR,
     TARGET,
     Asked,
     Family,
@@ -102,6 +103,7 @@ _METRICS = (
         mean_of("loss"),
         "loss / total",
         "mean",
+        astray=(f"{{log_loss}} > {FAR} * ln({{n_classes}})",),  # that of equal probabilities
     ),
     Metric(
         "auc",

@@ -21,7 +21,7 @@ from grouplearn.data.shard import FloatArray
 from grouplearn.kernels.algebra import exponential, logarithm
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.state import Tensors
-from grouplearn.learners.metrics.metric import EPSILON, Metric, MetricSums, mean_of
+from grouplearn.learners.metrics.metric import DEVIATION, EPSILON, FAR, SOME_LEFT, Metric, MetricSums, mean_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +115,17 @@ def _tweedie_sql(power: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Loss:
-    """A loss of rows by prediction, label and parameter, and as SQL; ``parameter`` is the hyperparameter that says it."""
+    """A loss of rows by prediction, label and parameter, and as SQL; ``parameter`` is the hyperparameter that says it.
+
+    ``astray`` is that of its metric. Of a constant's deviances nothing is known.
+    """
 
     name: str
     meaning: str
     of: Callable[[FloatArray, FloatArray, float], FloatArray]
     sql: Callable[[float], str]
     parameter: str | None = None
+    astray: tuple[str, ...] = ()
 
     def metric(self) -> Metric:
         """Return the mean of it."""
@@ -135,8 +139,12 @@ class _Loss:
             always=False,
             row_loss=True,
             parameter=self.parameter,
+            astray=self.astray,
         )
 
+
+#: The quantile of ``alpha`` has at most that many deviations of the label.
+_OF_QUANTILE = f"{FAR} * {DEVIATION} * sqrt({{alpha}} * (1 - {{alpha}}))"
 
 _LOSSES: Mapping[str, _Loss] = MappingProxyType(
     {
@@ -148,6 +156,11 @@ _LOSSES: Mapping[str, _Loss] = MappingProxyType(
                 _pinball,
                 lambda alpha: f"greatest({alpha} * (y - p), {alpha - 1} * (y - p))",
                 "alpha",
+                # Where the loss is not kept: it is at least the smaller factor times |y - ŷ|.
+                (
+                    f"{SOME_LEFT} {{pinball}} > {_OF_QUANTILE}",
+                    f"{SOME_LEFT} least({{alpha}}, 1 - {{alpha}}) * {{mae}} > {_OF_QUANTILE}",
+                ),
             ),
             _Loss("poisson_deviance", "mean of 2·(y·log(y / ŷ) - y + ŷ); of labels >= 0", _poisson, lambda _: _POISSON),
             _Loss(
@@ -169,6 +182,7 @@ _LOSSES: Mapping[str, _Loss] = MappingProxyType(
                 "mean of -(y·log ŷ + (1 - y)·log(1 - ŷ)), ŷ as for log_loss; of labels from 0 to 1",
                 _cross_entropy,
                 lambda _: f"CASE WHEN y BETWEEN 0 AND 1 THEN -(y * ln({_SHARE}) + (1 - y) * ln(1 - {_SHARE})) END",
+                astray=(f"{{cross_entropy}} > {FAR} * ln(2)",),  # that of 1/2
             ),
         )
     }

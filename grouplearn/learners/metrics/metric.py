@@ -15,6 +15,12 @@ from grouplearn.learners.contract.state import Tensors
 
 #: Probabilities are clipped to [ε, 1 − ε] before their logarithm, as scikit-learn does for float64.
 EPSILON = float(np.finfo(np.float64).eps)
+#: How much worse than a constant is far: what is said for certain is not said of what a few more rows could turn.
+FAR = 2
+#: The deviation of a label, in ``Metric.astray``: a constant's absolute errors have at most that mean. Where r2 is 1 nothing is
+#: left to explain.
+DEVIATION = "{rmse} / sqrt(1 - {r2})"
+SOME_LEFT = "{r2} < 1 AND"
 #: In SQL the label of a row that is predicted.
 TARGET = "__grouplearn_target"
 
@@ -69,6 +75,7 @@ class Metric:
     row_loss: bool = False
     parameter: str | None = None
     of_class: str | None = None
+    astray: tuple[str, ...] = ()
 
 
 class Scores(NamedTuple):

@@ -10,7 +10,10 @@ from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.contract.state import Tensors
 from grouplearn.learners.metrics.deviances import DEVIANCES
 from grouplearn.learners.metrics.metric import (
+    DEVIATION,
     EPSILON,
+    FAR,
+    SOME_LEFT,
     TARGET,
     Asked,
     Family,
@@ -51,8 +54,17 @@ _METRICS = (
         lambda sums: np.sqrt(mean_of("square")(sums)),
         "sqrt(square / total)",
         "root",
+        astray=(f"{{r2}} < {1 - FAR}",),
     ),
-    Metric("mae", False, "mean of |y - ŷ|", mean_of("absolute"), "absolute / total", "mean"),
+    Metric(
+        "mae",
+        False,
+        "mean of |y - ŷ|",
+        mean_of("absolute"),
+        "absolute / total",
+        "mean",
+        astray=(f"{SOME_LEFT} {{mae}} > {FAR} * {DEVIATION}",),
+    ),
     Metric(
         "r2",
         True,
@@ -69,6 +81,7 @@ _METRICS = (
         "relative / total",
         "mean",
         always=False,
+        astray=(f"{{mape}} > {FAR}",),  # that of 0 is at most 1
     ),
 )
 
