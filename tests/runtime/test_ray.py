@@ -22,13 +22,15 @@ from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.failures import NotInstalled, StatementInterrupted
 from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.local import LocalRuntime
+from grouplearn.runtime.ray import actors as ray_actors
 from grouplearn.runtime.ray import run as ray_run
+from grouplearn.runtime.ray.actors import Actors
 from grouplearn.runtime.ray.gang import GRACE_SECONDS, Gangs
 from grouplearn.runtime.ray.rows import shared_files
 from grouplearn.runtime.ray.runtime import RayRuntime
 from grouplearn.runtime.ray.supervised.processes import of_session
 from grouplearn.runtime.ray.supervised.supervisor import CHILDREN
-from grouplearn.runtime.ray.worker import Address
+from grouplearn.runtime.ray.worker import Address, WorkerHandle
 from grouplearn.runtime.worker import failed_step
 from grouplearn.schedule.messages import Step, Unit
 from grouplearn.schedule.task_parallel import ModelTaskParallel
@@ -206,17 +208,17 @@ def test_without_ray_the_install_command_is_named(monkeypatch: pytest.MonkeyPatc
 def test_a_busy_worker_is_asked_how_far_it_is_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     # Asked again as soon as it has answered, driver and worker would be busy with that alone.
     now, asked = 100.0, itertools.count(1)
-    monkeypatch.setattr(ray_run.time, "monotonic", lambda: now)
+    monkeypatch.setattr(ray_actors.time, "monotonic", lambda: now)
     actor = SimpleNamespace(progress=SimpleNamespace(remote=lambda: f"question {next(asked)}"))
-    run = object.__new__(ray_run.RayRun)
-    run._begin = SimpleNamespace(cluster=SimpleNamespace(worker_timeout=60.0))
-    run._gangs, run._workers = SimpleNamespace(overdue=set()), {0: ray_run.WorkerHandle(actor)}
-    run._calls = {"unit": ray_run._Call(0, "follow", now - 1.0)}
+    actors = Actors(SimpleNamespace(ray=None))
+    actors.workers[0] = WorkerHandle(actor)
+    actors.called(0, "follow", "unit")
+    now += 1.0
     for _ in range(5):
         for _ in range(10):
-            run._look_after_workers()
-            run._calls = {"unit": run._calls["unit"]}  # it has answered
-        now += ray_run.POLL_SECONDS
+            actors.ask_for_progress()
+            actors._calls = {"unit": actors._calls["unit"]}  # it has answered
+        now += ray_actors.POLL_SECONDS
     assert next(asked) == 5 + 1
 
 
@@ -227,12 +229,11 @@ def test_a_member_that_fails_by_itself_tells_its_reason(monkeypatch: pytest.Monk
     steps = [Step(rank, unit, "boost", rank=rank, size=2) for rank in range(2)]
     run = object.__new__(ray_run.RayRun)
     run._begin = SimpleNamespace(cluster=SimpleNamespace(worker_timeout=60.0))
-    run._connection = SimpleNamespace(private=True)
-    run._gangs, run._calls, run._happened = Gangs(), {}, []
+    run._gangs, run._happened = Gangs(), []
+    run._actors = Actors(SimpleNamespace(ray=None, private=True))
     processes = [os.getpid(), 2**22 + 1 if dead else os.getpid()]
-    run._workers = {
-        n: ray_run.WorkerHandle(None, address=Address("here", process)) for n, process in enumerate(processes)
-    }
+    for number, process in enumerate(processes):
+        run._actors.workers[number] = WorkerHandle(None, address=Address("here", process))
     for number, step in enumerate(steps):
         gang = run._gangs.add(number, step)
     gang.note(0, failed_step(steps[0], failed_unit(unit, "no useful features")))

@@ -228,7 +228,6 @@ class WorkerHandle:
     actor: Any
     asked: float = 0.0
     address: Address | None = None
-    running: Unit | None = None
     orders: list[Instruction] = field(default_factory=list)
 
 

@@ -1,0 +1,123 @@
+"""Instructions to workers on Ray, with what a step needs besides them."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from grouplearn.failures import TrainingFailed
+from grouplearn.learners.contract.control import Gang
+from grouplearn.runtime.ray.actors import Actors
+from grouplearn.runtime.ray.gang import GANG_SECONDS, Gangs
+from grouplearn.runtime.ray.products import Made, ProductStore
+from grouplearn.runtime.ray.supervised.pipe import Begin
+from grouplearn.runtime.ray.worker import Address, Supplies
+from grouplearn.runtime.worker import failed_step, outline_or_failed
+from grouplearn.schedule.messages import Discard, Finish, Instruction, Load, Release, Run, RunStep, Step, Unit
+from grouplearn.train.job import Job
+from grouplearn.train.rows.prepare import GroupFailed
+from grouplearn.train.steps import StepAnswer
+from grouplearn.train.unit import failed_unit
+
+
+class Dispatcher:
+    """Has the workers of a run follow instructions, which go with the next Run or RunStep, so that a unit costs one call.
+
+    ``job`` has its rows. ``products`` is where what steps make lies, None for Ray's store.
+    """
+
+    def __init__(self, ray: Any, begin: Begin, job: Job, products: ProductStore | None, actors: Actors) -> None:
+        self._ray, self._begin, self._job, self._products, self._actors = ray, begin, job, products, actors
+        self._outlines: dict[tuple[int, int], Any] = {}
+        there = {} if products is None else begin.made
+        self._made = {step: Made(step, worker) for step, worker in there.items()}
+        self.gangs = Gangs()
+
+    def dispatch(self, instructions: Iterable[Instruction]) -> list[StepAnswer]:
+        """Have instructions followed; return the answers of steps that cannot even start."""
+        failed: list[StepAnswer] = []
+        for instruction in instructions:
+            match instruction:
+                case Discard(steps):
+                    self._discard(steps)
+                case Run() | RunStep() | Load() | Release():
+                    failed += self._order(instruction)
+                case Finish():
+                    pass  # Stop comes next
+        return failed
+
+    def note_made(self, step: Step, worker: int, product: Any) -> None:
+        """Note who has made the product of a step, and its reference where it lies in Ray's store."""
+        self._made[step.id] = Made(step.id, worker, product)
+
+    def _discard(self, steps: Iterable[int]) -> None:
+        for step in steps:
+            if self._made.pop(step, None) is not None and self._products is not None:
+                self._products.discard(step)
+
+    def _order(self, instruction: Run | RunStep | Load | Release) -> list[StepAnswer]:
+        worker = self._actors.workers.get(instruction.worker)
+        if worker is None:  # lost just now, as the schedule has been told
+            return []
+        worker.orders.append(instruction)
+        match instruction:
+            case Run(number):
+                self._send(number)
+            case RunStep(number, step):
+                return self._run_step(number, step)
+        return []
+
+    def _run_step(self, number: int, step: Step) -> list[StepAnswer]:
+        unit = step.unit
+        outline = self._outline(unit)
+        if isinstance(outline, GroupFailed):
+            self._actors.workers[number].orders.pop()
+            now = time.time() - self._begin.began
+            return [failed_step(step, failed_unit(unit, str(outline), facts=outline.facts), number, now)]
+        if step.size > 1:
+            self._gather(number, step)
+            return []
+        lost = [taken for taken in step.inputs if taken not in self._made]
+        if lost:
+            raise TrainingFailed(f"step {step.id} takes products of steps {lost}, which are not there any more")
+        piece = step.piece if step.round is None else None  # the worker says what is new to it
+        takes = tuple(self._made[taken].taken(piece) for taken in step.inputs)
+        self._send(number, Supplies(outline, takes), step.pieces)
+        return []
+
+    def _send(self, number: int, supplies: Supplies | None = None, pieces: int = 1) -> None:
+        worker = self._actors.workers[number]
+        orders, worker.orders = worker.orders, []
+        if self._products is not None or supplies is None or supplies.gang is not None:
+            self._actors.called(number, "follow", worker.actor.follow.remote(orders, supplies))
+            return
+        answer, *product = worker.actor.follow.options(num_returns=1 + pieces).remote(orders, supplies)
+        self._actors.called(number, "follow", answer, tuple(product) if pieces > 1 else product[0])
+
+    def _outline(self, unit: Unit) -> Any:
+        """Return a reference of what is decided about a unit's whole group, or why it cannot be trained."""
+        key = (unit.group, unit.fold)
+        if key not in self._outlines:
+            outline = outline_or_failed(self._job, unit)
+            self._outlines[key] = outline if isinstance(outline, GroupFailed) else self._ray.put(outline)
+        return self._outlines[key]
+
+    def _gather(self, number: int, step: Step) -> None:
+        """Note a member of a gang; when all are there, they start."""
+        gang = self.gangs.add(number, step)
+        if not gang.gathered:
+            return
+        self._refuse_distance([self._actors.workers[member].address for member in gang.steps])
+        directory = tempfile.mkdtemp(prefix="gang-", dir=self._begin.scratch)
+        outline = self._outline(step.unit)
+        for member, own in gang.steps.items():
+            place = Gang(own.rank, own.size, directory, GANG_SECONDS)
+            self._send(member, Supplies(outline, gang=place))
+
+    def _refuse_distance(self, addresses: Sequence[Address | None]) -> None:
+        """Members of a gang talk over the loopback interface, and share a directory."""
+        if self._products is None or len({address.node for address in addresses if address is not None}) > 1:
+            message = "workers that train one model together must be on one machine, and the cluster has several"
+            raise TrainingFailed(message, hint="WITH (operator = 'group_task_parallel')")
