@@ -17,6 +17,7 @@ import hashlib
 import grouplearn
 
 con = grouplearn.connect(progress=False)
+con.execute("SET enable_progress_bar = false")  # DuckDB draws one under python -c where a query takes seconds
 con.execute('''
     CREATE TABLE t AS
     SELECT CASE WHEN i < 100 THEN (i % 20 > 8)::INT + (i % 20 > 14)::INT + (i % 20 > 18)::INT ELSE 4 END AS g,
