@@ -15,6 +15,7 @@ from grouplearn import sqltext
 from grouplearn.bind.definition import ROW
 from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.messages import Span
+from grouplearn.parser.lexer.tokens import lex
 from grouplearn.parser.statements import Sql
 
 #: What a node of DuckDB's tree says of itself that is no part of what it means.
@@ -25,6 +26,9 @@ _UNNESTING = ("unnest", "unlist")
 _LEVELS = 8_000
 #: A column alone, as we write it where the statement says only ``*``.
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
+_WORD = re.compile(r"\w+")
+#: Functions that read what a text names.
+_OF_TEXTS = re.compile(r"\bquery(?:_table)?\"?\s*\(", re.IGNORECASE)
 
 
 def read_ahead(checker: SqlChecker, source: Sequence[str | Sql], expressions: Iterable[Sql]) -> None:
@@ -144,13 +148,38 @@ def calls(checker: SqlChecker, fragment: Sql, name: str) -> bool:
     return tree is None or any(sqltext.folded(str(node.get("function_name"))) == name for node in _nodes(tree))
 
 
-def samples_anew(checker: SqlChecker, fragment: Sql) -> bool:
-    """Whether an expression or a FROM clause samples rows without a seed."""
+def samples_anew(checker: SqlChecker, fragment: Sql | str) -> bool:
+    """Whether an expression, a FROM clause, or a query as text samples rows without a seed."""
     tree = _any_tree(checker, fragment)
     return any((node.get("sample") or {}).get("repeatable") is False for node in _nodes(tree))
 
 
-def _any_tree(checker: SqlChecker, fragment: Sql) -> dict[str, Any] | None:
+def tables_named(checker: SqlChecker, fragment: Sql | str) -> frozenset[str]:
+    """Return the folded names of tables and views that an expression, a FROM clause, or a query as text reads.
+
+    Of what only DuckDB's parser for whole statements reads, and of names in texts, it is any word.
+    """
+    text = fragment if isinstance(fragment, str) else fragment.text
+    tree = None if _OF_TEXTS.search(text) else _any_tree(checker, fragment)
+    if tree is None:
+        return frozenset(map(sqltext.folded, _WORD.findall(text)))
+    return frozenset(sqltext.folded(node["table_name"]) for node in _nodes(tree) if node.get("type") == "BASE_TABLE")
+
+
+def query_of_view(text: str) -> str:
+    """Return the query of a view: what follows AS in ``CREATE VIEW v(a, b) AS SELECT ...;``."""
+    depth = 0
+    for token in lex(text):
+        word = text[token.start : token.end]
+        depth += (word == "(") - (word == ")")
+        if depth == 0 and word.upper() == "AS":
+            return text[token.end :].rstrip().removesuffix(";")
+    return ""
+
+
+def _any_tree(checker: SqlChecker, fragment: Sql | str) -> dict[str, Any] | None:
+    if isinstance(fragment, str):
+        return checker.tree(fragment) or checker.tree(f"SELECT {fragment}")
     return checker.tree(_selected(fragment)) or checker.tree(_from(("FROM", fragment)))
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 from grouplearn import sqltext
 from grouplearn.bind.sql.checker import SqlChecker
-from grouplearn.bind.sql.expressions import calls, samples_anew
+from grouplearn.bind.sql.expressions import calls, query_of_view, samples_anew, tables_named
 from grouplearn.bind.sql.pristine import functions, keywords
 from grouplearn.messages import Span
 from grouplearn.parser.statements import Sql
 
-_WORD = re.compile(r"\w+")
 _CALL = re.compile(r'\b(\w+)"?\s*\(')
 #: It has no value at all, and nothing is lost by reading it twice.
 _HARMLESS = "error"
+_SEEDED = "Give it a seed: TABLESAMPLE reservoir(10%) REPEATABLE (1)."
 _IN_A_TABLE = "Keep the rows in a table first: CREATE TEMP TABLE kept AS SELECT ...; then TRAIN ... FROM kept."
 
 
@@ -27,41 +27,65 @@ class Volatility:
         self._checker = checker
         #: Functions of users, by name: to ask for one takes as long as to ask for all.
         self._asked: dict[str, bool] = {}
-
-    def refuse(self, fragments: Iterable[Sql], hint: str = _IN_A_TABLE) -> None:
-        """Raise BindError at the first volatile function or sample without a seed."""
-        for fragment in fragments:
-            for name in self._volatile(fragment.text):
-                if calls(self._checker, fragment, name):
-                    message = (
-                        f"{name}() gives another value each time that it is read, and rows are read more than once"
-                    )
-                    raise self._checker.error(message, self._span(fragment, name), hint)
-            if "sample" in fragment.text.casefold() and samples_anew(self._checker, fragment):
-                message = (
-                    "a sample without a seed has other rows each time that it is read, and rows are read more than once"
-                )
-                seeded = "Give it a seed: TABLESAMPLE reservoir(10%) REPEATABLE (1)."
-                raise self._checker.error(message, fragment.span, f"{seeded} Or keep the rows in a table first.")
+        self._definitions: dict[str, list[str]] = {}
 
     def refuse_source(self, source: Sql) -> None:
-        """As ``refuse``, of FROM and of the views that it names."""
-        self.refuse([source])
+        """As ``refuse``, of FROM."""
+        self._refuse(source, f"FROM {source.text}")
+
+    def refuse(self, fragments: Iterable[Sql], hint: str = _IN_A_TABLE) -> None:
+        """Raise BindError at the first volatile function or sample without a seed, of views that are named, too."""
+        for fragment in fragments:
+            self._refuse(fragment, fragment, hint)
+
+    def _refuse(self, fragment: Sql, query: Sql | str, hint: str = _IN_A_TABLE) -> None:
+        for name in self._volatile(fragment.text):
+            if calls(self._checker, fragment, name):
+                message = f"{name}() gives another value each time that it is read, and rows are read more than once"
+                raise self._checker.error(message, self._span(fragment, name), hint)
+        if _may_sample(fragment.text) and samples_anew(self._checker, fragment):
+            message = (
+                "a sample without a seed has other rows each time that it is read, and rows are read more than once"
+            )
+            raise self._checker.error(message, fragment.span, f"{_SEEDED} Or keep the rows in a table first.")
+        self._refuse_views(fragment, query)
+
+    def _refuse_views(self, fragment: Sql, query: Sql | str) -> None:
+        """As ``refuse``, of the views that a fragment names, and of those that they, and macros, name."""
+        if not self._names_of_views:
+            return
         seen: set[str] = set()
-        texts = [source.text]
-        while names := {name for text in texts for name in _WORD.findall(text.casefold())} - seen:
+        named = [(fragment.text, tables_named(self._checker, query))]
+        while names := {name for text, tables in named for name in self._read(text, tables)} - seen:
             seen |= names
-            texts = []
+            named = []
             for view, text in self._views(names):
-                texts.append(text)
+                query = query_of_view(text)
+                named.append((query, tables_named(self._checker, query)))
                 for name in self._volatile(text):
                     message = f'view "{view}" calls {name}(), which gives another value each time that it is read'
-                    raise self._checker.error(message, source.span, _IN_A_TABLE)
+                    raise self._checker.error(message, fragment.span, _IN_A_TABLE)
+                if self._samples(query):
+                    message = f'view "{view}" has a sample without a seed: other rows each time that it is read'
+                    raise self._checker.error(message, fragment.span, f"{_SEEDED} Or keep the rows in a table first.")
+
+    def _read(self, text: str, tables: Collection[str]) -> Iterator[str]:
+        """Yield the tables that a text reads, and those that macros read which it calls."""
+        yield from tables
+        for name in _called(text):
+            for definition in self._definitions.pop(name, ()):
+                yield from self._read(definition, tables_named(self._checker, definition))
+
+    def _samples(self, query: str) -> bool:
+        return _may_sample(query) and samples_anew(self._checker, query)
+
+    @functools.cached_property
+    def _names_of_views(self) -> list[str]:
+        return [view for (view,) in self._checker.rows("SELECT view_name FROM duckdb_views() WHERE NOT internal")]
 
     def _views(self, names: Collection[str]) -> list[tuple[str, str]]:
         # To tell the text of a view takes longer than all else, and DuckDB would tell that of every view there is.
-        views = self._checker.rows("SELECT view_name FROM duckdb_views() WHERE NOT internal")
-        found = sorted({view for (view,) in views if view.casefold() in names})
+        found = sorted({view for view in self._names_of_views if view.casefold() in names})
         if not found:
             return []
         listed = ", ".join(map(sqltext.literal, found))
@@ -71,8 +95,7 @@ class Volatility:
         return [(row[0], row[1]) for row in rows]
 
     def _volatile(self, text: str) -> list[str]:
-        called = dict.fromkeys(name.casefold() for name in _CALL.findall(text))
-        return [name for name in called if self._is_volatile(name)]
+        return [name for name in _called(text) if self._is_volatile(name)]
 
     def _is_volatile(self, name: str) -> bool:
         known = _functions_of_duckdb().get(name, self._asked.get(name))
@@ -84,13 +107,24 @@ class Volatility:
             f" WHERE lower(function_name) = {sqltext.literal(name)}"
         )
         found = self._checker.rows(query)
-        self._asked[name] = any(volatile or self._volatile(definition) for volatile, definition in found)
+        self._definitions[name] = [definition for _, definition in found]
+        self._asked[name] = any(
+            volatile or self._volatile(definition) or self._samples(definition) for volatile, definition in found
+        )
         return self._asked[name]
 
     def _span(self, fragment: Sql, name: str) -> Span:
         text = self._checker.text[fragment.span.start : fragment.span.end]
         found = re.search(rf'\b{re.escape(name)}"?\s*\(\s*\)?', text, re.IGNORECASE)
         return Span(fragment.span.start + found.start(), fragment.span.start + found.end()) if found else fragment.span
+
+
+def _called(text: str) -> dict[str, None]:
+    return dict.fromkeys(name.casefold() for name in _CALL.findall(text))
+
+
+def _may_sample(text: str) -> bool:
+    return "sample" in text.casefold()
 
 
 @functools.cache

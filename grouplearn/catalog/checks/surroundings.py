@@ -9,9 +9,9 @@ from typing import Any
 
 import duckdb
 
+from grouplearn.bind.sql.expressions import query_of_view
 from grouplearn.bind.sql.pristine import functions
 from grouplearn.catalog.checks.search_path import Place
-from grouplearn.parser.lexer.tokens import lex
 from grouplearn.sqltext import folded
 
 #: How many places are at the end of every path: ``main`` of the default database, and those of DuckDB's own.
@@ -122,7 +122,9 @@ class Surroundings:
             self._tables.setdefault((*key,), [])
             generated += [tuple(key)] if _GENERATED in sql.upper() else []
         for *key, sql, internal in self._folded("view_name, sql, internal FROM system.main.duckdb_views()"):
-            run = [OF_DUCKDB] if internal else [Defined(key[0], key[1], _query_of(sql), is_query=True, at_home=True)]
+            run = (
+                [OF_DUCKDB] if internal else [Defined(key[0], key[1], query_of_view(sql), is_query=True, at_home=True)]
+            )
             self._tables.setdefault((*key,), []).extend(run)
         columns = "table_name, column_default FROM system.main.duckdb_columns() WHERE column_default IS NOT NULL"
         for *key, sql in self._folded(columns) if generated else ():
@@ -133,17 +135,6 @@ class Surroundings:
         query = f"SELECT database_name, schema_name, {rest}"
         for database, schema, name, *others in self.con.execute(query).fetchall():
             yield folded(database), folded(schema), folded(name), *(other or "" for other in others)
-
-
-def _query_of(view: str) -> str:
-    """Return the query of a view: what follows AS in ``CREATE VIEW v(a, b) AS SELECT ...;``."""
-    depth = 0
-    for token in lex(view):
-        word = view[token.start : token.end]
-        depth += (word == "(") - (word == ")")
-        if depth == 0 and word.upper() == "AS":
-            return view[token.end :].rstrip().removesuffix(";")
-    return ""
 
 
 @dataclass(frozen=True)
