@@ -37,6 +37,11 @@ class RunOutcome:
     packs: tuple[PackedOutcome, ...] = ()
     configs: tuple[Config, ...] | None = None
 
+    @property
+    def has_model(self) -> bool:
+        """Whether any group has a model."""
+        return any(each.best is not None for each in self.groups) or any((pack.best >= 0).any() for pack in self.packs)
+
     def every_group(self, metric: str) -> list[GroupOutcome]:
         """Return the outcomes of all groups as objects, in order of their number; ``metric`` is the one that curves show."""
         unpacked = (outcome for pack in self.packs for outcome in pack.outcomes(metric))

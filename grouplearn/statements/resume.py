@@ -38,6 +38,7 @@ from grouplearn.statements.context import StatementContext
 from grouplearn.statements.workflow import durable, training
 from grouplearn.statements.workflow.durable import Manifest, UnfinishedRun, UnreadableRun
 from grouplearn.statements.workflow.finishing import finish, is_stored
+from grouplearn.statements.workflow.replacing import refuse_loss
 from grouplearn.statements.workflow.scheduled import Attendance, Scheduled
 from grouplearn.statements.workflow.trial_control import IN_TRAINING, Journal, TrialControl
 from grouplearn.store import writer as store
@@ -232,6 +233,7 @@ def resume(statement: ResumeModel, checker: SqlChecker, at: StatementContext, *,
 
         def store_it() -> None:
             _refuse_newer(statement, run, stored, checker, at)
+            refuse_loss(stored, outcome, statement.name.span, checker, at)
             store.write(at.connection, stored, outcome, replace=True, identity=run.identity)
             refuse_unsound(
                 at.connection, catalog, run.identity

@@ -44,6 +44,7 @@ from grouplearn.statements.context import StatementContext
 from grouplearn.statements.resume import Beginning
 from grouplearn.statements.workflow import durable, planning, training
 from grouplearn.statements.workflow.finishing import finish
+from grouplearn.statements.workflow.replacing import refuse_loss
 from grouplearn.statements.workflow.scheduled import Attendance
 from grouplearn.statements.workflow.trial_control import IN_TRAINING
 from grouplearn.store import writer as store
@@ -174,6 +175,7 @@ class _Training:
         at, statement = self._at, self._statement
 
         def store_it() -> str | None:
+            refuse_loss(stored, outcome, statement.name.span, self._checker, at)
             try:
                 return store.write(
                     at.connection, stored, outcome, replace=statement.replace, identity=directory.identity

@@ -84,6 +84,20 @@ def test_duckdbs_own_methods_keep_working(con: Connection) -> None:
     assert con.table("t").columns == ["x", "y"]
 
 
+def test_what_a_statement_of_duckdbs_answers_is_duckdbs_answer(con: Connection) -> None:
+    """We look whether a transaction lasts where macros come and go, and leave no trace of that."""
+    with duckdb.connect() as plain:
+        for statement in (
+            "CREATE TEMP MACRO z(a) AS a + 1",
+            "DROP MACRO z",
+            "CREATE MACRO z(a) AS a",
+            "DROP MACRO IF EXISTS z",
+        ):
+            ours, theirs = con.execute(statement), plain.execute(statement)
+            assert [each[0] for each in ours.description] == [each[0] for each in theirs.description]
+            assert ours.df().shape == theirs.df().shape
+
+
 @pytest.mark.parametrize("send", ["execute", "sql", "query", "from_query"])
 def test_our_statement_works_through_each_method(con: Connection, send: str) -> None:
     result = getattr(con, send)(TRAIN.format(source="t"))

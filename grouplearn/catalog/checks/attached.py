@@ -62,10 +62,13 @@ class Attachments:
 
 
 def in_transaction(con: duckdb.DuckDBPyConnection, first: int | None = None) -> bool:
-    """Return whether a connection is in a transaction, as its queries have one number then; ``first``: one that it had."""
+    """Return whether a connection is in a transaction, as its queries have one number then; ``first``: one that it had.
+
+    The result of what the connection executed last stays as it is.
+    """
     query = "SELECT system.main.txid_current()"
-    number = first if first is not None else con.execute(query).fetchall()[0][0]
-    return bool(con.execute(query).fetchall()[0][0] == number)
+    number = first if first is not None else con.sql(query).fetchall()[0][0]
+    return bool(con.sql(query).fetchall()[0][0] == number)
 
 
 def attachments_of(con: duckdb.DuckDBPyConnection) -> Attachments:
