@@ -362,15 +362,11 @@ def _refuse_other_rows(checker: SqlChecker, bound: BoundTrain, stats: Statistics
 
 def _refuse_many_texts(checker: SqlChecker, bound: BoundTrain, key: BoundKey) -> None:
     """Raise BindError for a key that has several texts for one value: it is a group's name, and which it were is chance."""
-    name = key.extract.text.strip()
-    if key.stored.type == "VARCHAR":
-        why = "the collation of the key takes texts for equal that are written differently"
-        hint = f"For a group per text GROUP BY {name} COLLATE POSIX, for one group of them all GROUP BY lower({name})."
-    elif key.stored.type == "INTERVAL":
-        why = "intervals may be equal that are written differently"
-        hint = f"Group by their length in seconds: GROUP BY epoch({name})."
-    else:
+    if key.stored.type != "VARCHAR":
         return
+    name = key.extract.text.strip()
+    why = "the collation of the key takes texts for equal that are written differently"
+    hint = f"For a group per text GROUP BY {name} COLLATE POSIX, for one group of them all GROUP BY lower({name})."
     before, after = types.as_text(key.stored.type)
     text = (f"(({before}", key.extract, f"{after}) COLLATE POSIX)")
     # Each group has one or more of the texts: two are shown.

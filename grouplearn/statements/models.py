@@ -168,6 +168,10 @@ def evaluate(statement: EvaluateModel, checker: SqlChecker, at: StatementContext
     # By itself the query does not see what a WITH around it does.
     source, predicate = (statement.seen, None) if statement.seen else (statement.source, statement.where)
     columns = checker.describe("SELECT * FROM", source, *(("WHERE", predicate) if predicate else ()))
+    if checker.tree(f"SELECT 1 FROM {source.text}\n") is None:
+        message = "DuckDB makes several statements of these rows, as of a PIVOT without IN, and EVALUATE is one query"
+        hint = "List the values, PIVOT ... ON column IN ('a', 'b') ..., or keep the rows in a table first."
+        raise checker.error(message, statement.source.span, hint)
     if (name := _read_twice(model, columns)) is not None:
         message = f'FROM has more than one column "{name}", and model "{model.definition.name}" reads one of that name'
         raise checker.error(

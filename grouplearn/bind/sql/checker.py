@@ -38,6 +38,7 @@ _IN_PYTHON: dict[str, Callable[[str], Any]] = {
 _GROUPS = re.compile(r"\bgroup\s+by\b|\bhaving\b", re.IGNORECASE)
 _KIND = re.compile(r"^(\w+(?: \w+)?) Error: ")
 
+_ABORTED = "transaction is aborted"
 _OUT_OF_MEMORY = "DuckDB had not enough memory to read the rows, so nothing was trained"
 _LESS_MEMORY = "Give it more with a higher memory_limit, or let fewer threads share it: SET threads = 2."
 _AGGREGATE = "an aggregate has no value of its own for each row"
@@ -61,6 +62,8 @@ class SqlChecker:
         #: What the statement may use outside of the database.
         self.outside = Outside(connection)
         self._trees: dict[str, str] = {}
+        #: What DuckDB last refused, and why: later queries of a transaction that this has aborted do not say it.
+        self._refused: tuple[duckdb.Error, Pieces] | None = None
 
     def rows(self, *pieces: str | Sql) -> list[tuple[Any, ...]]:
         """Run the query and return its rows; a DuckDB error becomes a BindError with a caret in the user's text."""
@@ -78,8 +81,7 @@ class SqlChecker:
             # Run as a statement, the error says where it is.
             described = self.connection.execute(_assemble(("DESCRIBE", *pieces))).fetchall()
         except duckdb.Error as error:
-            # What DuckDB makes several statements of (PIVOT) is run when it is asked for, and has aborted a transaction.
-            self.refuse(refused if "transaction is aborted" in str(error) else error, ("DESCRIBE", *pieces))
+            self.refuse(error, ("DESCRIBE", *pieces))
         return tuple(Column(row[0], row[1]) for row in described)
 
     def tried(self, *pieces: str | Sql) -> tuple[tuple[Column, ...], str]:
@@ -98,6 +100,8 @@ class SqlChecker:
         except duckdb.InterruptException:
             raise
         except duckdb.Error as error:
+            if _ABORTED not in str(error):
+                self._refused = error, pieces
             return (), error
 
     def constant(self, fragment: Sql) -> Any:
@@ -129,6 +133,9 @@ class SqlChecker:
         """Raise ``error`` as ours, its caret moved from the assembled query to the user's statement."""
         if isinstance(error, duckdb.InterruptException):
             raise error
+        if _ABORTED in str(error) and self._refused is not None:
+            # What DuckDB makes several statements of (PIVOT) is run when it is asked for, and has aborted the transaction.
+            error, pieces = self._refused
         message = str(error)
         if "Out of Memory Error: " in message:
             raise TrainingError(_OUT_OF_MEMORY, hint=_LESS_MEMORY) from None

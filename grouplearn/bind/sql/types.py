@@ -87,13 +87,15 @@ def column_of(type_name: str) -> SqlColumn:
 def as_text(type_name: str) -> tuple[str, str]:
     """Return what stands before and after an expression to make it a text; equal values have equal texts.
 
-    DuckDB takes 0.0 and -0.0 for one value, with two texts, and so NaN of either sign; -0.0 + 0 is 0.0. A moment reads as it
-    does in UTC, whatever the time zone of the session.
+    DuckDB takes 0.0 and -0.0 for one value, with two texts, and so NaN of either sign; -0.0 + 0 is 0.0. It takes 24 hours for a
+    day and 30 days for a month. A moment reads as it does in UTC, whatever the time zone of the session.
     """
     if is_floating(type_name):
         return "replace(CAST((\n", "\n) + 0 AS VARCHAR), '-nan', 'nan')"
     if type_name == "TIMESTAMP WITH TIME ZONE":
         return "replace(CAST((\n", "\n) AT TIME ZONE 'UTC' AS VARCHAR) || '+00', 'infinity+00', 'infinity')"
+    if type_name == "INTERVAL":
+        return "CAST(normalized_interval((\n", "\n)) AS VARCHAR)"
     return "CAST((\n", "\n) AS VARCHAR)"
 
 
@@ -129,7 +131,7 @@ def told_apart(sql: str, type_name: str) -> str:
 
 
 def is_classless(type_name: str) -> bool:
-    """Values of this type have no single text that names a class: intervals such as 30 days and 1 month are equal."""
+    """Values of this type do not name a class."""
     return is_nameless(type_name) or type_name in {"INTERVAL", '"NULL"'}
 
 
