@@ -31,6 +31,8 @@ _T = TypeVar("_T")
 _PATIENCE_SECONDS, _LONGEST_PAUSE = 5.0, 0.3
 #: Times that a ROLLBACK is tried which somebody interrupts.
 _ROLLBACKS = 100
+#: Databases that everybody has, and that hold nothing which stays.
+_OF_DUCKDB = ("temp", "system")
 #: What ends a query of DuckDB's that is interrupted: RuntimeError is what it makes of Ctrl-C.
 _INTERRUPTS = (duckdb.InterruptException, KeyboardInterrupt, RuntimeError)
 
@@ -105,6 +107,10 @@ class Databases:
             catalog, schema = qualifiers[0].value, "main"
         elif qualifiers:
             schema = qualifiers[0].value
+        if len(qualifiers) == 1 and sqltext.folded(schema) in _OF_DUCKDB:
+            message = f'"{schema}" is a database of DuckDB\'s own, and holds no models'
+            hint = "For one that goes with the session: ATTACH ':memory:' AS scratch; TRAIN MODEL scratch.m ..."
+            raise checker.error(message, qualifiers[0].span, hint)
         database = databases.get(sqltext.folded(catalog))
         if database is not None and database.kind == "duckdb" and schema == "main":  # which cannot be dropped
             return database.name, schema

@@ -78,7 +78,8 @@ def predictions_by_function(
     """Return what the function predicts, by ``id``; that the functions of its numbers say the same is asserted."""
     names = classes_of(con, model)
     field = "probability" if names else "value"
-    sql = f"SELECT id, predict('{model}', r) AS p, predict_{field}('{model}', r) AS number FROM {source} AS r"
+    number = "NULL::DOUBLE" if len(names) > 2 else f"predict_{field}('{model}', r)"  # of several there is no single one
+    sql = f"SELECT id, predict('{model}', r) AS p, {number} AS number FROM {source} AS r"
     found = {}
     for row in con.sql(sql).to_arrow_table().to_pylist():
         p = row["p"]

@@ -57,6 +57,8 @@ _MOST_WORKERS = 10_000
 
 def _whole(low: int, high: int = _MOST) -> Callable[[Any], int]:
     def check(value: Any) -> int:
+        if isinstance(value, float | Decimal) and float(value).is_integer() and abs(float(value)) < _MOST_SEED:  # 1e3
+            value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or value < low:
             raise ValueError(f"must be a whole number of at least {low}, got {sqltext.shown(value)}")
         if value > high:
