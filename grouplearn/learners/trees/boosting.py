@@ -17,6 +17,7 @@ from grouplearn.learners.contract.control import Diverged, Gang, Interrupted, St
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.metrics.deviances import row_losses, with_losses
+from grouplearn.learners.trees.lightgbm import stumps
 from grouplearn.learners.trees.lightgbm.data import DataSet
 from grouplearn.learners.trees.lightgbm.given import lightgbm_parameters
 from grouplearn.learners.trees.lightgbm.library import Booster, LightGBMError
@@ -31,6 +32,13 @@ _NATIVE_METRICS = {
     (Task.BINARY, "auc"): "auc",
     (Task.MULTICLASS, "log_loss"): "multi_logloss",
 }
+
+
+#: What makes a tree of one leaf, which says what scores begin with.
+_WITHOUT_SPLITS = {
+    "boosting": "gbdt", "boost_from_average": True, "min_gain_to_split": 1e300, "linear_tree": False, "bagging_freq": 0,
+    "bagging_fraction": 1.0, "pos_bagging_fraction": 1.0, "neg_bagging_fraction": 1.0, "num_iterations": 1,
+}  # fmt: skip
 
 
 def _distributed(gang: Gang | None) -> dict[str, Any]:
@@ -105,13 +113,31 @@ class Binned:
             for data, _ in known:
                 data.set_field("init_score", None)
 
+    def beginnings(self, config: Config) -> list[str]:
+        """Return what the scores of a config begin with, one an output, as LightGBM writes it."""
+        parameters = lightgbm_parameters(self.problem, config) | _WITHOUT_SPLITS
+        booster = Booster.on(self.train_set, parameters | {"metric": "None"})
+        booster.update()
+        return stumps.beginnings(booster.to_text())
+
     def measure(self, booster: Booster) -> float:
         """Return the metric of the booster so far on the validation rows."""
-        if self.native != "None":
-            return booster.watched_metric()
+        return booster.watched_metric() if self.native != "None" else self._metric_of(booster.running(1))
+
+    def curve(self, text: str, rounds: int) -> list[float]:
+        """Return the metric of the validation rows after each round of a finished model."""
+        booster, found = Booster.of_text(text.encode()), []
+        for count in range(1, rounds + 1):
+            blocks = self.valid.blocks() if self.valid else ()
+            found.append(
+                self._metric_of(np.concatenate([booster.predict(each.read().x, rounds=count) for each in blocks]))
+            )
+        return found
+
+    def _metric_of(self, predicted: FloatArray) -> float:
         y, weight = self._valid_labels  # type: ignore[misc]
-        problem, running = self.problem, booster.running(1)
-        shares = shares_of_one(running) if self.one_vs_all else running
+        problem = self.problem
+        shares = shares_of_one(predicted) if self.one_vs_all else predicted
         scores = shares.reshape(len(y), 1, problem.n_outputs)
         sums = metrics.measure(problem.task, problem.n_classes, scores, y, weight, problem.n_unseen)
         sums = with_losses(sums, self.losses, scores, y, weight)
@@ -170,7 +196,11 @@ def _boost_longest(data: Binned, family: Sequence[Config], control: BoostingCont
             model = data.booster(config)
             trees = _boosted(model, _Boosting([], [], []), count, config, stop, None).trees[-1]
         whole = not run.expired or limit <= len(run.trees)
-        results.append(Kept(model.to_text(trees), count, tuple(run.curve[:limit]), whole))
+        text, curve = model.to_text(trees), run.curve[:limit]
+        if config["boosting"] == "rf" and stumps.has_some(text):
+            text = stumps.with_beginnings(text, data.beginnings(config))
+            curve = curve and data.curve(text, count) + curve[count:]
+        results.append(Kept(text, count, tuple(curve), whole))
     return results
 
 
