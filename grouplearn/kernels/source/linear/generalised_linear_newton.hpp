@@ -6,10 +6,12 @@
 // changes is minimised by coordinate descent, too (Scheinberg & Tang 2016).
 #pragma once
 #include "lanes/elementary.hpp"
+#include "lanes/few.hpp"
 #include "linear/generalised_linear_rows.hpp"
 #include "lanes/lane_algebra.hpp"
 #include "lanes/memory.hpp"
 #include <initializer_list>
+#include <type_traits>
 
 namespace grouplearn::generalised_linear {
 namespace {
@@ -102,9 +104,12 @@ struct Model {
     int retries = 0, age = 0, steps = 0; // steps since ``chol`` of this stage, and those that are remembered
 };
 
+/// Several models lie lane by lane; one of many parameters, of which no others would fill the lanes, lies by itself.
 template <class V> struct Newton {
     static constexpr int width = Lanes<V>::count;
+    static constexpr bool alone = width == 1;
     using N = Number<V>;
+    using Wide = std::conditional_t<alone, V, D>; // double precision of some lanes
     const Stage &stage;
     int64_t columns, outputs, p, size;
     int slots;              // the most steps that are remembered
@@ -172,11 +177,12 @@ template <class V> struct Newton {
         if (judge(first)) {
             bool needed = false;
             for (int lane = 0; lane < width; lane++) needed = needed || wants(model[lane]);
-            if (needed) {
-                differentiate();
-                complete();
-                factorise();
-            }
+            if constexpr (!alone)
+                if (needed) {
+                    differentiate();
+                    complete();
+                    factorise();
+                }
             aim();
         }
         return go_on();
@@ -302,13 +308,18 @@ template <class V> struct Newton {
         inner[(slots - 1) * width + lane] = 0;
     }
 
+    static V load(const N *a) {
+        if constexpr (alone) return taken<V>(a);
+        else return grouplearn::load(a);
+    }
+
     static V rounded(const double *a) {
-        if constexpr (width == 16) return narrow(load(a), load(a + 8));
+        if constexpr (width == 16) return narrow(grouplearn::load(a), grouplearn::load(a + 8));
         else return load(a);
     }
 
-    /// The eight lanes from ``half`` on.
-    static D eight(const N *a, int half) {
+    /// The lanes from ``half`` on that a Wide has.
+    static Wide wide(const N *a, int half) {
         if constexpr (width == 16) return half ? high(load(a)) : low(load(a));
         else return load(a + half);
     }
@@ -399,10 +410,10 @@ template <class V> struct Newton {
             store(drawn + slot * width, factor);
             for (int64_t k = 0; k < size; k++) store(right + k * width, fnma(factor, load(bend + k * width), load(right + k * width)));
         }
-        if (dense) solve<V>(chol, size, right);
-        else
-            for (int64_t k = 0; k < size; k++)
-                store(right + k * width, load(right + k * width) / (load(sigma) * load(base + k * width)));
+        if constexpr (!alone)
+            if (dense) solve<V>(chol, size, right);
+        for (int64_t k = 0; k < size && !dense; k++)
+            store(right + k * width, load(right + k * width) / (load(sigma) * load(base + k * width)));
         for (int slot = 0; slot < last; slot++) {
             if (stop(2 * size)) return;
             const N *change = changes + slot * size * width, *bend = bends + slot * size * width;
@@ -457,13 +468,13 @@ template <class V> struct Newton {
     /// Of the way from ``point`` to ``step`` in double precision: the slope along it, its curvature, what it adds to penalties.
     void promise(double *along, double *bent, double *pulled) const {
         for (int half = 0; half < width; half += 8) {
-            D slopes = zero<D>(), curves = zero<D>(), penalties = zero<D>();
+            Wide slopes = zero<Wide>(), curves = zero<Wide>(), penalties = zero<Wide>();
             for (int64_t k = 0; k < size; k++) {
                 int64_t at = k * width;
-                D from = eight(point + at, half), to = eight(step + at, half), change = to - from;
-                slopes = fma(load(gradient + at + half), change, slopes);
-                curves = fma(eight(moved + at, half), change, curves);
-                penalties = fma(load(penalty + at + half), grouplearn::size(to) - grouplearn::size(from), penalties);
+                Wide from = wide(point + at, half), to = wide(step + at, half), change = to - from;
+                slopes = fma(taken<Wide>(gradient + at + half), change, slopes);
+                curves = fma(wide(moved + at, half), change, curves);
+                penalties = fma(taken<Wide>(penalty + at + half), grouplearn::size(to) - grouplearn::size(from), penalties);
             }
             store(along + half, slopes);
             store(bent + half, curves);
@@ -489,7 +500,8 @@ template <class V> struct Newton {
             for (int64_t k = 0; k < size && !looks.stop(work); k++) descend(k, open, gain, flips);
             total += gain;
             open = open & !(gain <= all<V>(stage.model_share) * total);
-            if (round && dense) solve_face(open & (flips <= zero<V>()));
+            if constexpr (!alone)
+                if (round && dense) solve_face(open & (flips <= zero<V>()));
         }
         for (int64_t k = 0; k < size && !dense; k++) store(moved + k * width, select(mine, drawn_at(k), zero<V>()));
     }
