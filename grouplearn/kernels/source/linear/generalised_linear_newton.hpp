@@ -10,6 +10,7 @@
 #include "linear/generalised_linear_rows.hpp"
 #include "lanes/lane_algebra.hpp"
 #include "lanes/memory.hpp"
+#include "linear/working_set.hpp"
 #include <initializer_list>
 #include <type_traits>
 
@@ -127,7 +128,7 @@ template <class V> struct Newton {
     Scratch<N> hessian, chol, face;    // lower triangles
     Scratch<N> changes, bends, inner;  // the last steps, what they changed of the slope, 1 / (their product) or 0
     Scratch<N> base, turned, diagonal; // in place of the triangles: a diagonal, and what with the steps makes a parabola of it
-    Scratch<N> sigma, up, down, drawn, pushed;
+    Scratch<N> sigma, up, down, drawn, drawn_base;
     Scratch<double> gradient, ridge, penalty;
     double bent[most_lanes] = {}; // the sum of second derivatives at ``trial``
     bool narrows = false;         // whether the loss has a kink, and is trained by smooth ones that come ever nearer
@@ -143,7 +144,7 @@ template <class V> struct Newton {
                moved.reserve(here) && hessian.reserve(lower) && chol.reserve(lower) && face.reserve(lower) &&
                changes.reserve(slots * here) && bends.reserve(slots * here) && inner.reserve(slots * width) && base.reserve(wide) &&
                turned.reserve(slots * wide) && diagonal.reserve(wide) && sigma.reserve(width) && up.reserve(slots * width) &&
-               down.reserve(slots * width) && drawn.reserve(slots * width) && pushed.reserve(slots * width) &&
+               down.reserve(slots * width) && drawn.reserve(slots * width) && drawn_base.reserve(wide) &&
                gradient.reserve(here) && ridge.reserve(here) && penalty.reserve(here);
     }
 
@@ -444,7 +445,9 @@ template <class V> struct Newton {
             approach(step);
             for (int64_t k = 0; k < size; k++) store(step + k * width, load(point + k * width) + load(step + k * width));
         }
-        if (sparse) minimise(smooth);
+        if constexpr (alone) {
+            if (sparse) minimise_few();
+        } else if (sparse) minimise(smooth);
         double along[width], bent[width], pulled[width];
         promise(along, bent, pulled);
         auto mine = zero<V>() < mask_of(&Model::accepted);
@@ -490,30 +493,36 @@ template <class V> struct Newton {
             V from = load(point + k * width);
             store(step + k * width, others ? select(mine, from, load(step + k * width)) : from);
         }
-        if (!dense) unroll();
         auto open = mine & (zero<V>() < mask_of(&Model::accepted));
         V total = zero<V>();
         Looks looks;
-        int64_t work = dense ? size : 4 * slots;
         for (int round = 0; round < stage.model_rounds && any(open) && !stopped(); round++) {
             V gain = zero<V>(), flips = zero<V>();
-            for (int64_t k = 0; k < size && !looks.stop(work); k++) descend(k, open, gain, flips);
+            for (int64_t k = 0; k < size && !looks.stop(size); k++) descend(k, open, gain, flips);
             total += gain;
             open = open & !(gain <= all<V>(stage.model_share) * total);
-            if constexpr (!alone)
-                if (round && dense) solve_face(open & (flips <= zero<V>()));
+            if (round) solve_face(open & (flips <= zero<V>()));
         }
-        for (int64_t k = 0; k < size && !dense; k++) store(moved + k * width, select(mine, drawn_at(k), zero<V>()));
+    }
+
+    /// The same of one model of many parameters, of which few may move.
+    void minimise_few() {
+        memcpy(step, point, (size_t)size * sizeof(N));
+        unroll();
+        for (int64_t k = 0; k < size; k++) drawn_base[k] = sigma[0] * base[k];
+        Parabola parabola{size, model[0].steps, point, slope, penalty, drawn_base, diagonal, bends, turned, up, down};
+        WorkingSet few(parabola);
+        if (!few.reserve()) return;
+        few.descend(stage.model_rounds, stage.model_share, step);
+        few.bend(step, moved);
     }
 
     /// The second derivatives of a model of many parameters, sigma·base + Σ y·y'/(s'y) − Σ v·v'/(s'v): the v of a step s, which are
     /// the product with s of what the steps before made (BFGS), and the diagonal.
     void unroll() {
-        drawn.clear(slots * width);
-        pushed.clear(slots * width);
         V many = load(sigma);
         for (int64_t k = 0; k < size; k++) store(diagonal + k * width, many * load(base + k * width));
-        for (int slot = 0; slot < slots; slot++) {
+        for (int slot = 0; slot < model[0].steps; slot++) {
             const N *change = changes + slot * size * width, *bend = bends + slot * size * width;
             N *turn = turned + slot * size * width;
             for (int64_t k = 0; k < size; k++) store(turn + k * width, many * load(base + k * width) * load(change + k * width));
@@ -538,18 +547,6 @@ template <class V> struct Newton {
             store(diagonal + k * width, larger(load(diagonal + k * width), all<V>(least_diagonal) * many * load(base + k * width)));
     }
 
-    /// Of the way from ``point`` to ``step`` what second derivatives make of it, one number of them.
-    V drawn_at(int64_t k) const {
-        if (dense) return load(moved + k * width);
-        V sum = load(sigma) * load(base + k * width) * (load(step + k * width) - load(point + k * width));
-        for (int slot = 0; slot < slots; slot++) {
-            int64_t at = (slot * size + k) * width;
-            sum = fma(load(bends + at), load(pushed + slot * width), sum);
-            sum = fnma(load(turned + at), load(drawn + slot * width), sum);
-        }
-        return sum;
-    }
-
     V pen(int64_t k) const {
         N lane[width];
         for (int i = 0; i < width; i++) lane[i] = (N)penalty[k * width + i];
@@ -558,8 +555,8 @@ template <class V> struct Newton {
 
     /// One coordinate to the least of its parabola plus penalty.
     template <class Mask> void descend(int64_t k, Mask open, V &gain, V &flips) {
-        V bend = load(dense ? hessian + (triangle(k) + k) * width : diagonal + k * width), now = load(step + k * width);
-        V free = now - (load(slope + k * width) + drawn_at(k)) / bend, threshold = pen(k) / bend;
+        V bend = load(hessian + (triangle(k) + k) * width), now = load(step + k * width);
+        V free = now - (load(slope + k * width) + load(moved + k * width)) / bend, threshold = pen(k) / bend;
         V next = larger(free - threshold, zero<V>()) + smaller(free + threshold, zero<V>());
         V change = select(open, next - now, zero<V>());
         if (!any(zero<V>() < size_of(change))) return;
@@ -574,14 +571,6 @@ template <class V> struct Newton {
 
     /// What a ``change`` of one number makes of ``moved``: hessian's column ``k`` times it.
     void bend_by(int64_t k, V change) {
-        if (!dense) {
-            for (int slot = 0; slot < slots; slot++) {
-                int64_t at = (slot * size + k) * width, mine = slot * width;
-                store(pushed + mine, fma(load(up + mine) * load(bends + at), change, load(pushed + mine)));
-                store(drawn + mine, fma(load(down + mine) * load(turned + at), change, load(drawn + mine)));
-            }
-            return;
-        }
         const N *line = hessian + triangle(k) * width;
         for (int64_t i = 0; i <= k; i++) store(moved + i * width, fma(load(line + i * width), change, load(moved + i * width)));
         for (int64_t i = k + 1; i < size; i++)
