@@ -232,6 +232,8 @@ class Form:
         asking = int((models[active, 0] > 0).sum())
         found, sampled = np.empty((len(active), _BEFORE_GRADIENT + self.parameters)), np.zeros(())
         curvature = np.empty((asking, self._triangle))
+        if not len(active):
+            return {"sums": found, "curvature": curvature, "sampled": sampled}
         if isinstance(x, np.ndarray):
             rows = [features(x)]
             parts = [*single_or_double(rows[0]), *[None] * 3]
