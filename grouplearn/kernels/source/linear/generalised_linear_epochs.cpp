@@ -501,11 +501,12 @@ struct Steps {
     template <class V> int take() {
         constexpr int width = Lanes<V>::count;
         Newton<V> newton(form.dense ? dense_stage : wide_stage, form.columns, form.outputs, form.fit_intercept, (int)form.history, form.dense, INT64_MAX);
-        if (Newton<V>::alone && (!newton.base.reserve(form.size()))) return 2;
+        if (Newton<V>::alone && !newton.base.reserve(form.size())) return 2;
         for (int64_t first = 0; first < models && !stop(form.size()); first += width) {
             if constexpr (Newton<V>::alone) Lane<V>{form, newton, row[first], 0}.vectors(false);
             if (!newton.reserve()) return 2;
             step(newton, first);
+            if (newton.lacks_memory) return 2;
             if (stopped()) return 1;
         }
         return stopped() ? 1 : 0;

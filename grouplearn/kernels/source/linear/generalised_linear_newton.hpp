@@ -119,6 +119,7 @@ template <class V> struct Newton {
     int64_t fewest = fewest_sampled; // the rows that they are taken from, at least
     int most_retries;                // how often a step is shortened until it is given up
     double other = other_bend;       // by how many times their sum may change until they are taken anew
+    bool lacks_memory = false;       // for what a step needs of the weights that may move
     bool damps = false;              // whether steps are damped after one that went too far
     double nothing = -1;             // the objective from which on downward it is rounding
     int64_t limit;
@@ -512,7 +513,8 @@ template <class V> struct Newton {
         for (int64_t k = 0; k < size; k++) drawn_base[k] = sigma[0] * base[k];
         Parabola parabola{size, model[0].steps, point, slope, penalty, drawn_base, diagonal, bends, turned, up, down};
         WorkingSet few(parabola);
-        if (!few.reserve()) return;
+        lacks_memory = !few.reserve();
+        if (lacks_memory) return;
         few.descend(stage.model_rounds, stage.model_share, step);
         few.bend(step, moved);
     }
