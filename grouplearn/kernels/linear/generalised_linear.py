@@ -14,12 +14,13 @@ import numpy.typing as npt
 from grouplearn.kernels.library import WATCH, Stopped, address, asking, features, function, single_or_double, watching
 
 FloatArray = npt.NDArray[np.float64]
+Places = npt.NDArray[np.intp]
 Loss = Literal["logistic", "softmax", "poisson", "squared_hinge", "hinge"]
 Sums = Mapping[str, npt.NDArray[Any]]
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 _LOSSES: tuple[Loss, ...] = ("logistic", "softmax", "poisson", "squared_hinge", "hinge")
 #: Of the sums of a model, those that are before its gradient.
-_BEFORE_GRADIENT = 3
+_BEFORE_GRADIENT = 4
 #: The most passes of one model: Newton's method needs tens.
 _MOST_PASSES = 4096
 
@@ -121,14 +122,23 @@ def solve(
 
 
 class Stepped(NamedTuple):
-    """FittedModels after a step: their numbers (M, m), ``weights`` (M, K, d) and ``intercept`` (M, K) as written, the objective
-    ``value`` (M,), NaN where it is not finite, and which are ``finished`` (M,)."""
+    """The numbers (C, m) of all models after a step of M of them, whose ``weights`` (M, K, d) and ``intercept`` (M, K) are as
+    written, with the objective ``value`` (M,), NaN where it is not finite, and which are ``finished`` (M,)."""
 
     models: FloatArray
     weights: FloatArray
     intercept: FloatArray
     value: FloatArray
     finished: npt.NDArray[np.bool_]
+
+
+def _places(models: FloatArray, active: Places | None) -> Places:
+    return np.arange(len(models)) if active is None else active
+
+
+def _row_addresses(models: FloatArray, active: Places) -> npt.NDArray[np.int64]:
+    """Return where the rows of active models lie: who has a million weights is not copied to stand beside others."""
+    return np.asarray(models.ctypes.data + active * models.strides[0], np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,17 +211,29 @@ class Form:
         )
         return model, {"sums": sums, "curvature": curvature, "sampled": sampled}
 
-    def sums(self, x: Any, label: FloatArray, weight: FloatArray, loss: Loss, models: FloatArray) -> Sums:
-        """Return what ``step`` needs of the rows of a block, dense or CSR, at the points of ``models`` (M, m) of one group.
+    def sums(
+        self,
+        x: Any,
+        label: FloatArray,
+        weight: FloatArray,
+        loss: Loss,
+        models: FloatArray,
+        active: Places | None = None,
+    ) -> Sums:
+        """Return what ``step`` needs of the rows of a block, dense or CSR, at the points of those of ``models`` (C, m) of one
+        group that are ``active`` (M,), all unless it is given.
 
-        ``sums`` (M, 3 + p): loss, trace of its second derivatives by the scores, a hinge as it is (0 of other losses),
-        gradient in the solver's coordinates;
+        ``sums`` (M, 4 + p): loss, trace of its second derivatives by the scores, a hinge as it is (0 of other losses), how many
+        rows have the gradient by columns as they are, which are all or none, gradient, else in the solver's coordinates;
         ``curvature`` (asking, p·(p + 1)/2): the second derivatives by parameters of a sample of rows, of the models that ask
         for them, and ``sampled``, the weight of these rows.
         """
-        asking = int((models[:, 0] > 0).sum())
-        found, sampled = np.empty((len(models), _BEFORE_GRADIENT + self.parameters)), np.zeros(())
+        models, active = np.ascontiguousarray(models), _places(models, active)
+        asking = int((models[active, 0] > 0).sum())
+        found, sampled = np.empty((len(active), _BEFORE_GRADIENT + self.parameters)), np.zeros(())
         curvature = np.empty((asking, self._triangle))
+        if not len(active):
+            return {"sums": found, "curvature": curvature, "sampled": sampled}
         if isinstance(x, np.ndarray):
             rows = [features(x)]
             parts = [*single_or_double(rows[0]), *[None] * 3]
@@ -226,18 +248,26 @@ class Form:
         kinds = (*[_POINTER] * 5, _COUNT, *[_POINTER] * 2, *[_COUNT] * 7, *[_POINTER] * 4)
         outcome = function("sum_generalised_linear", *kinds, returns=ctypes.c_int)(
             *parts,
-            *(len(label), *map(address, given), _LOSSES.index(loss), *self._numbers, len(models)),
-            *map(address, (models, found, curvature, sampled)),
+            *(len(label), *map(address, given), _LOSSES.index(loss), *self._numbers, len(active)),
+            *map(address, (_row_addresses(models, active), found, curvature, sampled)),
         )
         if outcome:
             raise MemoryError
         return {"sums": found, "curvature": curvature, "sampled": sampled}
 
     def step(
-        self, loss: Loss, models: FloatArray, penalties: Penalties, first_length: FloatArray, sums: Sums
+        self,
+        loss: Loss,
+        models: FloatArray,
+        penalties: Penalties,
+        first_length: FloatArray,
+        sums: Sums,
+        active: Places | None = None,
     ) -> Stepped:
-        """Return the models (M, m) after a step by the sums over all blocks of a group, the first of them of ``first_length``."""
-        count, after = len(models), models.copy()
+        """Return all models (C, m) after a step of those that are ``active`` (M,), all unless it is given, by their sums over all
+        blocks of a group, the first of them of ``first_length`` (M,), as the penalties are."""
+        after, active = models.copy(), _places(models, active)
+        count = len(active)
         stepped = Stepped(
             after,
             np.empty((count, self.outputs, self.columns)),
@@ -250,7 +280,8 @@ class Form:
         outcome = function("step_generalised_linear", *kinds, returns=ctypes.c_int)(
             *(_LOSSES.index(loss), *self._numbers, count, *map(address, columns)),
             float(sums["sampled"]),
-            *map(address, stepped),
+            address(_row_addresses(after, active)),
+            *map(address, stepped[1:]),
         )
         if outcome:
             raise MemoryError

@@ -44,10 +44,11 @@ class GlmCost(Cost):
     """The cost of batched L-BFGS, which in most passes sums second derivatives, too."""
 
     def state_values(self, config: Config, width: int, outputs: int) -> int:
-        """Weights as written, four points and the steps of the solver, second derivatives or a diagonal, a few numbers."""
+        """Weights as written, four points and the steps of the solver, second derivatives or a diagonal and where it is
+        evaluated, as written, a few numbers."""
         parameters, triangle = outputs * (width + 1), _second_derivatives(width, outputs)
         steps = whole(config, "history", 10)
-        return (5 + 2 * steps) * parameters + (triangle or parameters) + 2 * width + steps + _SOLVER_NUMBERS
+        return (5 + 2 * steps) * parameters + (triangle or 2 * parameters) + 2 * width + steps + _SOLVER_NUMBERS
 
     def sums_values(self, configs: Sequence[Config], width: int, outputs: int) -> int:
         """Return gradients and second derivatives."""

@@ -80,8 +80,8 @@ def accumulate(family: Family, problem: Problem, configs: Sequence[Config], stat
     """Return the moments of one block in the first pass; later, of the configs not done, ``kernel.Form.sums``."""
     if "solver" not in state.tensors:
         return block_moments(problem, configs, family.targets(problem, block.y), block)
-    active = state.tensors["solver"][~state.done]
-    return _form(problem, configs).sums(block.x, block.y, block.weight, family.loss(problem), active)
+    given = (block.x, block.y, block.weight, family.loss(problem), state.tensors["solver"])
+    return _form(problem, configs).sums(*given, np.flatnonzero(~state.done))
 
 
 def block_moments(problem: Problem, configs: Sequence[Config], targets: FloatArray, block: Shard) -> Tensors:
@@ -110,10 +110,10 @@ def step(family: Family, problem: Problem, configs: Sequence[Config], state: Sta
     active = np.flatnonzero(~state.done)
     chosen = [configs[place] for place in active.tolist()]
     rates = linear_model.column(chosen, linear_model.LEARNING_RATE)
-    given = (state.tensors["solver"][active], _penalties(chosen), rates, sums)
-    stepped = form.step(family.loss(problem), *given)
-    tensors, done = {name: value.copy() for name, value in state.tensors.items()}, state.done.copy()
-    for name, value in zip(("solver", "weights", "intercept", "loss"), stepped, strict=False):
+    stepped = form.step(family.loss(problem), state.tensors["solver"], _penalties(chosen), rates, sums, active)
+    tensors, done = {**state.tensors, "solver": stepped.models}, state.done.copy()
+    for name, value in zip(("weights", "intercept", "loss"), stepped[1:], strict=False):
+        tensors[name] = tensors[name].copy()
         tensors[name][active] = value
     done[active] = stepped.finished
     return State(tensors, done)

@@ -16,7 +16,8 @@ enum Field {
 };
 
 /// Where the numbers of a model lie: fields, means and 1/spread of columns, where it is, where its step leads, where it is evaluated
-/// next, the slope, the ``history`` of steps, and the factor of the second derivatives or, if not ``dense``, a diagonal.
+/// next, the slope, the ``history`` of steps, and the factor of the second derivatives or, if not ``dense``, a diagonal and where it is
+/// evaluated next as written, weights and then intercepts.
 struct Form {
     int64_t columns, outputs, fit_intercept, history, dense;
 
@@ -33,11 +34,28 @@ struct Form {
     int64_t bends() const { return changes() + history * size(); }
     int64_t matrix() const { return bends() + history * size(); }
     int64_t in_matrix() const { return dense ? triangle(size()) : size(); }
-    int64_t length() const { return matrix() + in_matrix(); }
-    /// Of the sums of a model: loss, second derivatives by scores, a loss with a kink as it is (0 of others), gradient.
-    static constexpr int64_t before_gradient = 3;
+    int64_t written() const { return matrix() + in_matrix(); }
+    int64_t lift() const { return written() + outputs * columns; }
+    int64_t length() const { return dense ? written() : lift() + outputs; }
+    /// Of the sums of a model: loss, second derivatives by scores, a loss with a kink as it is (0 of others), how many rows have their
+    /// share of the gradient by columns as written, which are all or none, gradient.
+    static constexpr int64_t before_gradient = 4;
     int64_t sums() const { return before_gradient + size(); }
 };
+
+/// Where a model of many parameters is evaluated next, as written: what columns are less their means for is the intercept's.
+void write_trial(const Form &form, double *row) {
+    const double *mean = row + form.mean(), *inverse = row + form.inverse();
+    for (int64_t c = 0; c < form.outputs; c++) {
+        const double *trial = row + form.trial() + c * form.p();
+        double *written = row + form.written() + c * form.columns, rest = form.fit_intercept ? trial[form.columns] : 0;
+        for (int64_t j = 0; j < form.columns; j++) {
+            written[j] = trial[j] * inverse[j];
+            rest = __builtin_fma(-written[j], mean[j], rest);
+        }
+        row[form.lift() + c] = rest;
+    }
+}
 
 /// Rows whose second derivatives take the time of a pass over all, of a model with this ``row`` of numbers.
 int64_t rows_of_a_pass(const double *row, int64_t size) {
@@ -70,16 +88,16 @@ struct Block {
     bool sparse() const { return value != nullptr; }
 };
 
-/// The models of a call in lanes, a batch after the other.
+/// The models of a call, by their rows of numbers; in lanes, a batch after the other.
 struct Models {
     static constexpr int width = Lanes<D>::count;
     Form form;
     int64_t count;
-    const double *row;
+    const double *const *row;
     Loss loss;
     int64_t batches() const { return (count + width - 1) / width; }
-    const double *model(int64_t m) const { return row + (m < count ? m : count - 1) * form.length(); }
-    const double *model() const { return row; }
+    const double *model(int64_t m) const { return row[m < count ? m : count - 1]; }
+    const double *model() const { return row[0]; }
     bool asks(int64_t batch) const {
         for (int64_t m = batch * width; m < count && m < (batch + 1) * width; m++)
             if (model(m)[ASKS] > 0) return true;
@@ -256,13 +274,108 @@ struct Work {
     }
 };
 
-/// One model in a lane of ``newton``, from its row of numbers or back.
-struct Lane {
+/// Sums over a block of sparse rows for models of many parameters, one after the other: weights and gradients are as written, so that a
+/// row asks for no more than its own columns, and the pass of a block for no more than its gradient besides.
+struct Apart {
+    static constexpr int abreast = Lanes<D>::count;
+    const Models &models;
+    const Block &block;
+    int64_t columns, outputs;
+    Scratch<double> label, weight, constant, score, losses;
+
+    Apart(const Models &models, const Block &block)
+        : models(models), block(block), columns(models.form.columns), outputs(models.form.outputs) {}
+
+    bool reserve() {
+        int64_t padded = (block.rows + abreast - 1) / abreast * abreast;
+        if (!label.reserve(padded) || !weight.reserve(padded) || !constant.reserve(padded) || !score.reserve(outputs * abreast)) return false;
+        for (int64_t i = 0; i < padded; i++) {
+            label[i] = i < block.rows ? block.label[i] : 0;
+            weight[i] = i < block.rows ? block.weight[i] / models.model()[SCALE] : 0;
+        }
+        if (models.loss == Loss::poisson) count_constants(block.label, block.rows, constant);
+        return true;
+    }
+
+    /// The sums of a model, see ``Form``, which are 0.
+    void pass(const double *model, double *sums) {
+        double *gradient = sums + Form::before_gradient;
+        Objective<D> objective = {models.loss, all(model[SMOOTHING])};
+        Looks looks;
+        for (int64_t first = 0; first < block.rows; first += abreast) {
+            int count = (int)(block.rows - first < abreast ? block.rows - first : abreast);
+            if (looks.stop(outputs * (2 * (block.start[first + count] - block.start[first]) / 8 + 16 * abreast))) return;
+            expect(model, gradient, first + abreast);
+            for (int64_t c = 0; c < outputs; c++) score_rows(model, c, first, count);
+            judge(objective, first, count, sums);
+            for (int64_t c = 0; c < outputs; c++) add_rows(c, first, count, gradient + c * models.form.p());
+        }
+        sums[3] = (double)block.rows;
+    }
+
+  private:
+    /// Asks for what the next rows touch.
+    void expect(const double *model, const double *gradient, int64_t first) const {
+        int64_t last = first + abreast < block.rows ? first + abreast : block.rows;
+        if (first >= last) return;
+        for (int64_t at = block.start[first]; at < block.start[last]; at++) {
+            __builtin_prefetch(model + models.form.written() + block.place[at]);
+            __builtin_prefetch(gradient + block.place[at], 1);
+        }
+    }
+
+    void score_rows(const double *model, int64_t c, int64_t first, int count) const {
+        const double *weights = model + models.form.written() + c * columns;
+        for (int i = 0; i < abreast; i++) score[c * abreast + i] = 0;
+        for (int i = 0; i < count; i++) {
+            double value = model[models.form.lift() + c];
+            for (int64_t at = block.start[first + i]; at < block.start[first + i + 1]; at++)
+                value = __builtin_fma(weights[block.place[at]], block.value[at], value);
+            score[c * abreast + i] = value;
+        }
+    }
+
+    /// Scores become weighted slopes; losses and the like are added row after row.
+    void judge(const Objective<D> &objective, int64_t first, int count, double *sums) const {
+        D y = load(label + first), w = load(weight + first), loss, curve = zero<D>(), exact = zero<D>();
+        if (models.loss == Loss::softmax) loss = softmax<D>(outputs, y, w, score, nullptr, curve);
+        else {
+            D slope, at = load(score);
+            with_loss_of_a_score(objective, [&](const auto &kind) {
+                kind.at(at, y, loss, slope, curve);
+                if (kind.with_constant) loss += load(constant + first);
+                if constexpr (std::remove_reference_t<decltype(kind)>::with_kink) exact = w * kind.exact(at, y);
+            });
+            loss = w * loss, curve = w * curve;
+            store(score, w * slope);
+        }
+        D of_rows[3] = {loss, curve, exact};
+        for (int which = 0; which < 3; which++) {
+            double lane[abreast];
+            store(lane, of_rows[which]);
+            for (int i = 0; i < count; i++) sums[which] += lane[i];
+        }
+    }
+
+    void add_rows(int64_t c, int64_t first, int count, double *gradient) const {
+        for (int i = 0; i < count; i++) {
+            double slope = score[c * abreast + i];
+            for (int64_t at = block.start[first + i]; at < block.start[first + i + 1]; at++) {
+                double *place = gradient + block.place[at];
+                *place = __builtin_fma(slope, block.value[at], *place);
+            }
+            if (models.form.fit_intercept) gradient[columns] += slope;
+        }
+    }
+};
+
+/// One model in a lane of ``newton``, from its row of numbers or back; one that lies alone stays where it is.
+template <class V> struct Lane {
     const Form &form;
-    Newton<D> &newton;
+    Newton<V> &newton;
     double *row;
     int lane;
-    static constexpr int width = Lanes<D>::count;
+    static constexpr int width = Lanes<V>::count;
 
     void copy(double *lanes, int64_t first, int64_t count, bool back) const {
         Looks looks;
@@ -272,6 +385,17 @@ struct Lane {
         }
     }
     void vectors(bool back) const {
+        if constexpr (Newton<V>::alone) {
+            newton.point.lend(row + form.point(), form.size());
+            newton.goal.lend(row + form.goal(), form.size());
+            newton.trial.lend(row + form.trial(), form.size());
+            newton.slope.lend(row + form.slope(), form.size());
+            newton.inner.lend(row + form.inner(), form.history);
+            newton.changes.lend(row + form.changes(), form.history * form.size());
+            newton.bends.lend(row + form.bends(), form.history * form.size());
+            if (!back) copy(newton.base, form.matrix(), form.in_matrix(), false);
+            return;
+        }
         copy(newton.point, form.point(), form.size(), back);
         copy(newton.goal, form.goal(), form.size(), back);
         copy(newton.trial, form.trial(), form.size(), back);
@@ -319,6 +443,23 @@ struct Lane {
         }
     }
 
+    /// The sums of the model, its gradient by the solver's coordinates; returns its loss.
+    double hear(const double *sums) const {
+        newton.bent[lane] = sums[1];
+        newton.exact[lane] = sums[2];
+        bool written = sums[3] > 0;
+        const double *mean = row + form.mean(), *inverse = row + form.inverse();
+        for (int64_t c = 0; c < form.outputs; c++) {
+            const double *slope = sums + Form::before_gradient + c * form.p();
+            double all = form.fit_intercept ? slope[form.columns] : 0;
+            for (int64_t j = 0; j < form.p(); j++) {
+                bool turns = written && j < form.columns;
+                newton.gradient[(c * form.p() + j) * width + lane] = turns ? __builtin_fma(-all, mean[j], slope[j]) * inverse[j] : slope[j];
+            }
+        }
+        return sums[0];
+    }
+
     /// Back into the row; returns whether training is over.
     bool give() const {
         const Model &m = newton.model[lane];
@@ -341,7 +482,65 @@ struct Lane {
         row[DAMPING] = m.damping;
         row[DAMPED] = m.damped;
         row[SIGMA] = newton.sigma[lane];
+        if (!form.dense) write_trial(form, row);
         return !m.active;
+    }
+};
+
+/// A step of models with the sums of all blocks; see ``step_generalised_linear``.
+struct Steps {
+    const Form &form;
+    Loss loss;
+    int64_t models;
+    double *const *row;
+    const double *l1, *l2, *tolerance, *first_length, *sums, *curvature;
+    double sampled;
+    double *weights, *intercept, *value;
+    uint8_t *finished;
+
+    template <class V> int take() {
+        constexpr int width = Lanes<V>::count;
+        Newton<V> newton(form.dense ? dense_stage : wide_stage, form.columns, form.outputs, form.fit_intercept, (int)form.history, form.dense, INT64_MAX);
+        if (Newton<V>::alone && !newton.base.reserve(form.size())) return 2;
+        for (int64_t first = 0; first < models && !stop(form.size()); first += width) {
+            if constexpr (Newton<V>::alone) Lane<V>{form, newton, row[first], 0}.vectors(false);
+            if (!newton.reserve()) return 2;
+            step(newton, first);
+            if (newton.lacks_memory) return 2;
+            if (stopped()) return 1;
+        }
+        return stopped() ? 1 : 0;
+    }
+
+  private:
+    template <class V> void step(Newton<V> &newton, int64_t first) {
+        constexpr int width = Lanes<V>::count;
+        double reached[width];
+        bool begins = row[first][PASSES] == 0;
+        newton.lasting = (int)steps_between(row[first], form);
+        if (jumps(loss)) newton.expect_jumps();
+        if (has_kink(loss)) newton.expect_kink();
+        if (form.dense) newton.hessian.clear(triangle(form.size()) * width);
+        for (int lane = 0; lane < width; lane++) {
+            int64_t m = first + lane < models ? first + lane : models - 1;
+            Lane<V> mine{form, newton, row[m], lane};
+            mine.take(first + lane < models, l1[m], l2[m], tolerance[m], first_length[m]);
+            reached[lane] = mine.hear(sums + m * form.sums());
+            if (first + lane >= models || !(row[m][ASKS] > 0)) continue;
+            double share = sampled > 0 ? row[m][TOTAL] / sampled : 1;
+            for (int64_t at = 0; at < triangle(form.size()); at++) newton.hessian[at * width + lane] = *curvature++ * share;
+        }
+        newton.penalise(reached);
+        for (int lane = 0; lane < width; lane++) newton.model[lane].reached = reached[lane];
+        newton.advance(begins, [] {});
+        for (int lane = 0; lane < width && first + lane < models && !stopped(); lane++) {
+            int64_t m = first + lane;
+            double *mine = row[m];
+            finished[m] = Lane<V>{form, newton, mine, lane}.give();
+            value[m] = mine[OBJECTIVE] * mine[SCALE];
+            write_model(mine + form.point(), 1, mine + form.mean(), mine + form.inverse(), form.columns, form.outputs, form.fit_intercept,
+                        weights + m * form.outputs * form.columns, intercept + m * form.outputs);
+        }
     }
 };
 
@@ -415,7 +614,8 @@ GROUPLEARN_ENTRY void begin_generalised_linear(int64_t kind, int64_t columns, in
     sums[0] = loss * whole;
     sums[1] = trace * whole;
     sums[2] = has_kink((Loss)kind) ? whole : 0; // of scores that are 0
-    if (!form.dense) return;
+    sums[3] = 0;                                // the slopes are those of standardised columns
+    if (!form.dense) return write_trial(form, row);
     auto product = [&](int64_t a, int64_t b) { // of two standardised columns
         if (a == columns || b == columns) return a == b ? whole : 0.0;
         double beside = fit_intercept ? 0 : total * mean[a] * mean[b];
@@ -425,16 +625,23 @@ GROUPLEARN_ENTRY void begin_generalised_linear(int64_t kind, int64_t columns, in
         for (int64_t b = 0; b <= a; b++) *curvature++ = coupling[a / p * outputs + b / p] * product(a % p, b % p);
 }
 
-/// Sums over a block at the points of models: loss, second derivatives by scores, exact loss and gradient (M, 3 + K·p), second derivatives of
+/// Sums over a block at the points of models, of which each has a ``row``, (M, 4 + K·p), see ``Form``, second derivatives of
 /// those that ask for them (asking, triangle) and the weight of the rows that these are of; 2 without memory.
 GROUPLEARN_ENTRY int sum_generalised_linear(const float *x_single, const double *x_double, const double *value, const int32_t *place,
                                             const int64_t *start, int64_t rows, const double *label, const double *weight, int64_t kind,
                                             int64_t columns, int64_t outputs, int64_t fit_intercept, int64_t history, int64_t dense, int64_t models,
-                                            const double *row, double *sums, double *curvature, double *sampled) {
+                                            const double *const *row, double *sums, double *curvature, double *sampled) {
     Arithmetic arithmetic;
     constexpr int width = Lanes<D>::count;
     Models those = {{columns, outputs, fit_intercept, history, dense}, models, row, (Loss)kind};
     Block block = {x_single, x_double, value, place, start, rows, label, weight};
+    if (block.sparse() && !dense) {
+        Apart apart(those, block);
+        if (!apart.reserve()) return 2;
+        memset(sums, 0, (size_t)(models * those.form.sums()) * sizeof(double));
+        for (int64_t m = 0; m < models && !stopped(); m++) apart.pass(row[m], sums + m * those.form.sums());
+        return stopped() ? 1 : 0;
+    }
     Work work(those, block);
     if (!work.reserve()) return 2;
     if (block.sparse()) work.pass_sparse();
@@ -443,58 +650,23 @@ GROUPLEARN_ENTRY int sum_generalised_linear(const float *x_single, const double 
         sums[0] = work.total[m];
         sums[1] = work.bend[m];
         sums[2] = work.exact[m];
+        sums[3] = 0;
         for (int64_t k = 0; k < work.size; k++) sums[Form::before_gradient + k] = work.gradient[(m / width * work.size + k) * width + m % width];
     }
     if (work.curved && !stopped()) *sampled = work.differentiate(curvature);
     return stopped() ? 1 : 0;
 }
 
-/// A step of every model by the sums over all blocks: their rows (M, length) change. Also the models as written, weights (M, K, d) and
+/// A step of every model by the sums over all blocks: their rows of numbers change. Also the models as written, weights (M, K, d) and
 /// intercepts (M, K), their objectives (M,), no number where there is none, and which are finished (M,); 2 without memory.
 GROUPLEARN_ENTRY int step_generalised_linear(int64_t kind, int64_t columns, int64_t outputs, int64_t fit_intercept, int64_t history, int64_t dense,
                                              int64_t models, const double *l1, const double *l2, const double *tolerance, const double *first_length,
-                                             const double *sums, const double *curvature, double sampled, double *row, double *weights,
+                                             const double *sums, const double *curvature, double sampled, double *const *row, double *weights,
                                              double *intercept, double *value, uint8_t *finished) {
     Arithmetic arithmetic;
-    constexpr int width = Lanes<D>::count;
     Form form = {columns, outputs, fit_intercept, history, dense};
-    Newton<D> newton(form.dense ? dense_stage : wide_stage, columns, outputs, fit_intercept, (int)form.history, form.dense, INT64_MAX);
-    if (!newton.reserve()) return 2;
-    for (int64_t first = 0; first < models && !stop(form.size()); first += width) {
-        double loss[width];
-        const double *one = row + first * form.length();
-        bool begins = one[PASSES] == 0;
-        newton.lasting = (int)steps_between(one, form);
-        if (jumps((Loss)kind)) newton.expect_jumps();
-        if (has_kink((Loss)kind)) newton.expect_kink();
-        if (form.dense) newton.hessian.clear(triangle(form.size()) * width);
-        for (int lane = 0; lane < width; lane++) {
-            int64_t m = first + lane < models ? first + lane : models - 1;
-            const double *mine = sums + m * form.sums();
-            double *numbers = row + m * form.length();
-            Lane{form, newton, numbers, lane}.take(first + lane < models, l1[m], l2[m], tolerance[m], first_length[m]);
-            loss[lane] = mine[0];
-            newton.bent[lane] = mine[1];
-            newton.exact[lane] = mine[2];
-            for (int64_t k = 0; k < form.size(); k++) newton.gradient[k * width + lane] = mine[Form::before_gradient + k];
-            if (first + lane >= models || !(numbers[ASKS] > 0)) continue;
-            double share = sampled > 0 ? numbers[TOTAL] / sampled : 1;
-            for (int64_t at = 0; at < triangle(form.size()); at++) newton.hessian[at * width + lane] = *curvature++ * share;
-        }
-        newton.penalise(loss);
-        for (int lane = 0; lane < width; lane++) newton.model[lane].reached = loss[lane];
-        newton.advance(begins, [] {});
-        if (stopped()) return 1;
-        for (int lane = 0; lane < width && first + lane < models; lane++) {
-            int64_t m = first + lane;
-            double *mine = row + m * form.length();
-            finished[m] = Lane{form, newton, mine, lane}.give();
-            value[m] = mine[OBJECTIVE] * mine[SCALE];
-            write_model(mine + form.point(), 1, mine + form.mean(), mine + form.inverse(), columns, outputs, fit_intercept,
-                        weights + m * outputs * columns, intercept + m * outputs);
-        }
-    }
-    return stopped() ? 1 : 0;
+    Steps steps = {form, (Loss)kind, models, row, l1, l2, tolerance, first_length, sums, curvature, sampled, weights, intercept, value, finished};
+    return dense ? steps.take<D>() : steps.take<Few<1>>();
 }
 
 } // namespace grouplearn::generalised_linear

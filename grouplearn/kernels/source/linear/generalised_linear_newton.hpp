@@ -6,10 +6,13 @@
 // changes is minimised by coordinate descent, too (Scheinberg & Tang 2016).
 #pragma once
 #include "lanes/elementary.hpp"
+#include "lanes/few.hpp"
 #include "linear/generalised_linear_rows.hpp"
 #include "lanes/lane_algebra.hpp"
 #include "lanes/memory.hpp"
+#include "linear/working_set.hpp"
 #include <initializer_list>
+#include <type_traits>
 
 namespace grouplearn::generalised_linear {
 namespace {
@@ -102,9 +105,12 @@ struct Model {
     int retries = 0, age = 0, steps = 0; // steps since ``chol`` of this stage, and those that are remembered
 };
 
+/// Several models lie lane by lane; one of many parameters, of which no others would fill the lanes, lies by itself.
 template <class V> struct Newton {
     static constexpr int width = Lanes<V>::count;
+    static constexpr bool alone = width == 1;
     using N = Number<V>;
+    using Wide = std::conditional_t<alone, V, D>; // double precision of some lanes
     const Stage &stage;
     int64_t columns, outputs, p, size;
     int slots;              // the most steps that are remembered
@@ -113,6 +119,7 @@ template <class V> struct Newton {
     int64_t fewest = fewest_sampled; // the rows that they are taken from, at least
     int most_retries;                // how often a step is shortened until it is given up
     double other = other_bend;       // by how many times their sum may change until they are taken anew
+    bool lacks_memory = false;       // for what a step needs of the weights that may move
     bool damps = false;              // whether steps are damped after one that went too far
     double nothing = -1;             // the objective from which on downward it is rounding
     int64_t limit;
@@ -122,7 +129,7 @@ template <class V> struct Newton {
     Scratch<N> hessian, chol, face;    // lower triangles
     Scratch<N> changes, bends, inner;  // the last steps, what they changed of the slope, 1 / (their product) or 0
     Scratch<N> base, turned, diagonal; // in place of the triangles: a diagonal, and what with the steps makes a parabola of it
-    Scratch<N> sigma, up, down, drawn, pushed;
+    Scratch<N> sigma, up, down, drawn, drawn_base;
     Scratch<double> gradient, ridge, penalty;
     double bent[most_lanes] = {}; // the sum of second derivatives at ``trial``
     bool narrows = false;         // whether the loss has a kink, and is trained by smooth ones that come ever nearer
@@ -138,7 +145,7 @@ template <class V> struct Newton {
                moved.reserve(here) && hessian.reserve(lower) && chol.reserve(lower) && face.reserve(lower) &&
                changes.reserve(slots * here) && bends.reserve(slots * here) && inner.reserve(slots * width) && base.reserve(wide) &&
                turned.reserve(slots * wide) && diagonal.reserve(wide) && sigma.reserve(width) && up.reserve(slots * width) &&
-               down.reserve(slots * width) && drawn.reserve(slots * width) && pushed.reserve(slots * width) &&
+               down.reserve(slots * width) && drawn.reserve(slots * width) && drawn_base.reserve(wide) &&
                gradient.reserve(here) && ridge.reserve(here) && penalty.reserve(here);
     }
 
@@ -172,11 +179,12 @@ template <class V> struct Newton {
         if (judge(first)) {
             bool needed = false;
             for (int lane = 0; lane < width; lane++) needed = needed || wants(model[lane]);
-            if (needed) {
-                differentiate();
-                complete();
-                factorise();
-            }
+            if constexpr (!alone)
+                if (needed) {
+                    differentiate();
+                    complete();
+                    factorise();
+                }
             aim();
         }
         return go_on();
@@ -302,13 +310,18 @@ template <class V> struct Newton {
         inner[(slots - 1) * width + lane] = 0;
     }
 
+    static V load(const N *a) {
+        if constexpr (alone) return taken<V>(a);
+        else return grouplearn::load(a);
+    }
+
     static V rounded(const double *a) {
-        if constexpr (width == 16) return narrow(load(a), load(a + 8));
+        if constexpr (width == 16) return narrow(grouplearn::load(a), grouplearn::load(a + 8));
         else return load(a);
     }
 
-    /// The eight lanes from ``half`` on.
-    static D eight(const N *a, int half) {
+    /// The lanes from ``half`` on that a Wide has.
+    static Wide wide(const N *a, int half) {
         if constexpr (width == 16) return half ? high(load(a)) : low(load(a));
         else return load(a + half);
     }
@@ -399,10 +412,10 @@ template <class V> struct Newton {
             store(drawn + slot * width, factor);
             for (int64_t k = 0; k < size; k++) store(right + k * width, fnma(factor, load(bend + k * width), load(right + k * width)));
         }
-        if (dense) solve<V>(chol, size, right);
-        else
-            for (int64_t k = 0; k < size; k++)
-                store(right + k * width, load(right + k * width) / (load(sigma) * load(base + k * width)));
+        if constexpr (!alone)
+            if (dense) solve<V>(chol, size, right);
+        for (int64_t k = 0; k < size && !dense; k++)
+            store(right + k * width, load(right + k * width) / (load(sigma) * load(base + k * width)));
         for (int slot = 0; slot < last; slot++) {
             if (stop(2 * size)) return;
             const N *change = changes + slot * size * width, *bend = bends + slot * size * width;
@@ -433,7 +446,9 @@ template <class V> struct Newton {
             approach(step);
             for (int64_t k = 0; k < size; k++) store(step + k * width, load(point + k * width) + load(step + k * width));
         }
-        if (sparse) minimise(smooth);
+        if constexpr (alone) {
+            if (sparse) minimise_few();
+        } else if (sparse) minimise(smooth);
         double along[width], bent[width], pulled[width];
         promise(along, bent, pulled);
         auto mine = zero<V>() < mask_of(&Model::accepted);
@@ -457,13 +472,13 @@ template <class V> struct Newton {
     /// Of the way from ``point`` to ``step`` in double precision: the slope along it, its curvature, what it adds to penalties.
     void promise(double *along, double *bent, double *pulled) const {
         for (int half = 0; half < width; half += 8) {
-            D slopes = zero<D>(), curves = zero<D>(), penalties = zero<D>();
+            Wide slopes = zero<Wide>(), curves = zero<Wide>(), penalties = zero<Wide>();
             for (int64_t k = 0; k < size; k++) {
                 int64_t at = k * width;
-                D from = eight(point + at, half), to = eight(step + at, half), change = to - from;
-                slopes = fma(load(gradient + at + half), change, slopes);
-                curves = fma(eight(moved + at, half), change, curves);
-                penalties = fma(load(penalty + at + half), grouplearn::size(to) - grouplearn::size(from), penalties);
+                Wide from = wide(point + at, half), to = wide(step + at, half), change = to - from;
+                slopes = fma(taken<Wide>(gradient + at + half), change, slopes);
+                curves = fma(wide(moved + at, half), change, curves);
+                penalties = fma(taken<Wide>(penalty + at + half), grouplearn::size(to) - grouplearn::size(from), penalties);
             }
             store(along + half, slopes);
             store(bent + half, curves);
@@ -479,29 +494,37 @@ template <class V> struct Newton {
             V from = load(point + k * width);
             store(step + k * width, others ? select(mine, from, load(step + k * width)) : from);
         }
-        if (!dense) unroll();
         auto open = mine & (zero<V>() < mask_of(&Model::accepted));
         V total = zero<V>();
         Looks looks;
-        int64_t work = dense ? size : 4 * slots;
         for (int round = 0; round < stage.model_rounds && any(open) && !stopped(); round++) {
             V gain = zero<V>(), flips = zero<V>();
-            for (int64_t k = 0; k < size && !looks.stop(work); k++) descend(k, open, gain, flips);
+            for (int64_t k = 0; k < size && !looks.stop(size); k++) descend(k, open, gain, flips);
             total += gain;
             open = open & !(gain <= all<V>(stage.model_share) * total);
-            if (round && dense) solve_face(open & (flips <= zero<V>()));
+            if (round) solve_face(open & (flips <= zero<V>()));
         }
-        for (int64_t k = 0; k < size && !dense; k++) store(moved + k * width, select(mine, drawn_at(k), zero<V>()));
+    }
+
+    /// The same of one model of many parameters, of which few may move.
+    void minimise_few() {
+        memcpy(step, point, (size_t)size * sizeof(N));
+        unroll();
+        for (int64_t k = 0; k < size; k++) drawn_base[k] = sigma[0] * base[k];
+        Parabola parabola{size, model[0].steps, point, slope, penalty, drawn_base, diagonal, bends, turned, up, down};
+        WorkingSet few(parabola);
+        lacks_memory = !few.reserve();
+        if (lacks_memory) return;
+        few.descend(stage.model_rounds, stage.model_share, step);
+        few.bend(step, moved);
     }
 
     /// The second derivatives of a model of many parameters, sigma·base + Σ y·y'/(s'y) − Σ v·v'/(s'v): the v of a step s, which are
     /// the product with s of what the steps before made (BFGS), and the diagonal.
     void unroll() {
-        drawn.clear(slots * width);
-        pushed.clear(slots * width);
         V many = load(sigma);
         for (int64_t k = 0; k < size; k++) store(diagonal + k * width, many * load(base + k * width));
-        for (int slot = 0; slot < slots; slot++) {
+        for (int slot = 0; slot < model[0].steps; slot++) {
             const N *change = changes + slot * size * width, *bend = bends + slot * size * width;
             N *turn = turned + slot * size * width;
             for (int64_t k = 0; k < size; k++) store(turn + k * width, many * load(base + k * width) * load(change + k * width));
@@ -526,18 +549,6 @@ template <class V> struct Newton {
             store(diagonal + k * width, larger(load(diagonal + k * width), all<V>(least_diagonal) * many * load(base + k * width)));
     }
 
-    /// Of the way from ``point`` to ``step`` what second derivatives make of it, one number of them.
-    V drawn_at(int64_t k) const {
-        if (dense) return load(moved + k * width);
-        V sum = load(sigma) * load(base + k * width) * (load(step + k * width) - load(point + k * width));
-        for (int slot = 0; slot < slots; slot++) {
-            int64_t at = (slot * size + k) * width;
-            sum = fma(load(bends + at), load(pushed + slot * width), sum);
-            sum = fnma(load(turned + at), load(drawn + slot * width), sum);
-        }
-        return sum;
-    }
-
     V pen(int64_t k) const {
         N lane[width];
         for (int i = 0; i < width; i++) lane[i] = (N)penalty[k * width + i];
@@ -546,8 +557,8 @@ template <class V> struct Newton {
 
     /// One coordinate to the least of its parabola plus penalty.
     template <class Mask> void descend(int64_t k, Mask open, V &gain, V &flips) {
-        V bend = load(dense ? hessian + (triangle(k) + k) * width : diagonal + k * width), now = load(step + k * width);
-        V free = now - (load(slope + k * width) + drawn_at(k)) / bend, threshold = pen(k) / bend;
+        V bend = load(hessian + (triangle(k) + k) * width), now = load(step + k * width);
+        V free = now - (load(slope + k * width) + load(moved + k * width)) / bend, threshold = pen(k) / bend;
         V next = larger(free - threshold, zero<V>()) + smaller(free + threshold, zero<V>());
         V change = select(open, next - now, zero<V>());
         if (!any(zero<V>() < size_of(change))) return;
@@ -562,14 +573,6 @@ template <class V> struct Newton {
 
     /// What a ``change`` of one number makes of ``moved``: hessian's column ``k`` times it.
     void bend_by(int64_t k, V change) {
-        if (!dense) {
-            for (int slot = 0; slot < slots; slot++) {
-                int64_t at = (slot * size + k) * width, mine = slot * width;
-                store(pushed + mine, fma(load(up + mine) * load(bends + at), change, load(pushed + mine)));
-                store(drawn + mine, fma(load(down + mine) * load(turned + at), change, load(drawn + mine)));
-            }
-            return;
-        }
         const N *line = hessian + triangle(k) * width;
         for (int64_t i = 0; i <= k; i++) store(moved + i * width, fma(load(line + i * width), change, load(moved + i * width)));
         for (int64_t i = k + 1; i < size; i++)
