@@ -100,7 +100,7 @@ class _Plan(ctypes.Structure):
 
 
 class _Found(ctypes.Structure):
-    _fields_ = tuple((name, _POINTER) for name in ("rounds", "text_end", "run", "gain", "sound"))
+    _fields_ = tuple((name, _POINTER) for name in ("kept", "text_end", "run", "gain", "sound"))
 
 
 def boost(api: Sequence[int], plan: Plan, train: Rows, valid: Rows | None) -> Boosted:

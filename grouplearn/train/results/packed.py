@@ -12,6 +12,7 @@ import numpy.typing as npt
 from grouplearn.data.ragged import Ragged
 from grouplearn.data.shard import FloatArray
 from grouplearn.learners.contract.state import Artifact
+from grouplearn.learners.metrics.ranking import in_order
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.job import CurvePoint, GroupFacts, TrialResult
 
@@ -179,7 +180,7 @@ def mean_known(measured: Sequence[Mapping[str, FloatArray]]) -> dict[str, FloatA
     for name in names:
         values = np.stack([each[name] for each in measured if name in each])
         known = ~np.isnan(values)
-        total, count = np.where(known, values, 0.0).sum(axis=0), known.sum(axis=0)
+        total, count = in_order(np.where(known, values, 0.0)), known.sum(axis=0)
         means[name] = np.where(count > 0, total / np.maximum(count, 1), np.nan)
     return means
 
