@@ -40,6 +40,11 @@ class Models:
         counts = {len(each) for each in self.tensors.values()}
         return counts.pop() if len(counts) == 1 else -1
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the models."""
+        return sum(each.values.nbytes for each in self.tensors.values())
+
     def artifact(self, trial: int) -> Artifact:
         """Return the model of a trial, counted over groups and configs."""
         own = {name: each[trial] for name, each in self.tensors.items()}

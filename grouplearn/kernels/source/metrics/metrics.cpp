@@ -38,15 +38,19 @@ struct LabelSums {
     double mean = 0, spread = 0, low = INFINITY, high = -INFINITY;
 
     LabelSums(const double *label, const double *weight, int64_t n, double total) {
-        for (int64_t i = 0; i < n; i++) mean = __builtin_fma(weight[i], label[i], mean);
+        in_pieces(n, 1, [&](int64_t first, int64_t last) {
+            for (int64_t i = first; i < last; i++) mean = __builtin_fma(weight[i], label[i], mean);
+        });
         mean = total > 0 ? mean / total : 0;
-        for (int64_t i = 0; i < n; i++) {
-            if (!(weight[i] > 0)) continue;
-            double y = label[i];
-            spread = __builtin_fma(weight[i], (y - mean) * (y - mean), spread);
-            if (y < low) low = y;
-            if (y > high) high = y;
-        }
+        in_pieces(n, 1, [&](int64_t first, int64_t last) {
+            for (int64_t i = first; i < last; i++) {
+                if (!(weight[i] > 0)) continue;
+                double y = label[i];
+                spread = __builtin_fma(weight[i], (y - mean) * (y - mean), spread);
+                if (y < low) low = y;
+                if (y > high) high = y;
+            }
+        });
     }
 };
 
@@ -392,7 +396,9 @@ GROUPLEARN_ENTRY void row_metrics(const int64_t *sizes, const float *x_single, c
 GROUPLEARN_ENTRY void label_sums(const double *y, const double *weight, int64_t n, double *out) {
     Arithmetic arithmetic;
     double total = 0;
-    for (int64_t i = 0; i < n; i++) total += weight[i];
+    in_pieces(n, 1, [&](int64_t first, int64_t last) {
+        for (int64_t i = first; i < last; i++) total += weight[i];
+    });
     LabelSums sums(y, weight, n, total);
     out[0] = total, out[1] = sums.mean, out[2] = sums.spread, out[3] = sums.low, out[4] = sums.high;
 }
