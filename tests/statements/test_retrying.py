@@ -12,6 +12,7 @@ import pytest
 import grouplearn
 from grouplearn.errors import BindError
 from grouplearn.extract import extract as extracting
+from grouplearn.plan import physical
 from grouplearn.plan.retrying import cut
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.results import ledger

@@ -12,6 +12,8 @@ import pytest
 from helpers.runtime_jobs import changed, job
 
 from grouplearn.data.dataset import Dataset, Group, Item
+from grouplearn.data.files.plain import from_bytes, to_bytes
+from grouplearn.data.ragged import Ragged
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Interrupted
@@ -20,6 +22,8 @@ from grouplearn.schedule.messages import Unit
 from grouplearn.train import gather
 from grouplearn.train.gather import train_gathered
 from grouplearn.train.job import Job, TrialResult
+from grouplearn.train.results.ledger import RESULT_KINDS
+from grouplearn.train.results.soundness import is_sound
 from grouplearn.train.unit import train_unit
 
 pytest.importorskip("lightgbm")
@@ -111,7 +115,7 @@ def _plain(trial: TrialResult, fold: int) -> tuple[Any, ...]:
 CATEGORY = (Item("c", "category", 0, "ordinal"),)
 GRIDS: dict[str, tuple[Config, ...]] = {
     "one": ({},),
-    "prefixes": ({"num_iterations": 2}, {"num_iterations": 9}, {"num_iterations": 5, "learning_rate": 0.3}),
+    "prefixes": ({"num_iterations": 2}, {"num_iterations": 5, "learning_rate": 0.3}, {"num_iterations": 9}),
     "bins": ({"max_bin": 4}, {"max_bin": 255}, {"max_bin": 4, "num_leaves": 3}),
     "bagging": ({"bagging_fraction": 0.5, "bagging_freq": 1}, {"bagging_fraction": 0.02, "bagging_freq": 1}),
     "random": ({"extra_trees": True, "feature_fraction": 0.5}, {"data_sample_strategy": "goss"}),
@@ -196,6 +200,21 @@ def test_single_precision_features_and_constraints_by_name() -> None:
     assert_as_alone(given)
     numeric = given.dataset.numeric.astype(np.float32)
     assert_as_alone(replace(given, dataset=replace(given.dataset, numeric=numeric)))
+
+
+def test_a_pack_is_kept_and_gone_on_from() -> None:
+    given = a_job(Task.REGRESSION, GRIDS["prefixes"])
+    unit = Unit(0, 0, (0, 1, 2), others=tuple(range(1, len(SIZES))))
+    result = train_gathered(given, unit, lambda _: None, lambda: False)
+    again = from_bytes(to_bytes(result), RESULT_KINDS)
+    assert is_sound(given, again)
+    assert result.pack is not None
+    for one, other in zip(result.pack.trials("rmse"), again.pack.trials("rmse"), strict=True):
+        assert [_plain(trial, -1) for trial in one] == [_plain(trial, -1) for trial in other]
+    (models, *_) = result.pack.models
+    for odd in (models.tensors["text"].values[::-1], np.zeros(models.tensors["text"].values.size)):
+        damaged = replace(models, tensors={"text": Ragged(odd, models.tensors["text"].start)})
+        assert not is_sound(given, replace(result, pack=replace(result.pack, models=(damaged,))))
 
 
 def test_it_stops_soon_and_leaves_nothing_behind() -> None:

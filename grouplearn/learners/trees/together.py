@@ -76,6 +76,8 @@ class SolvedTrees:
 
     def with_groups(self, places: npt.NDArray[np.intp], found: SolvedTrees) -> SolvedTrees:
         """Return these results with those of the groups at ``places``, which had none."""
+        if len(places) == len(self.epochs):
+            return found
         # Of all groups and then of the found ones: where each is taken from.
         source = np.arange(len(self.epochs))
         source[places] = len(self.epochs) + np.arange(len(places))
@@ -89,6 +91,30 @@ class SolvedTrees:
             np.concatenate(judged, axis=1),
             np.concatenate([self.sound, found.sound]),
         ).take(source)
+
+    @classmethod
+    def beside(cls, parts: Sequence[SolvedTrees], place: npt.NDArray[np.intp]) -> SolvedTrees:
+        """Return the results of other configs each as those of one; config i is at ``place[i]`` of all parts."""
+        if len(parts) == 1 and (place == np.arange(len(place))).all():
+            return parts[0]
+        rounds = max(len(part.judged) for part in parts)
+        firsts = np.cumsum([0, *(part.epochs.size for part in parts)])
+        trials = [
+            first + np.arange(part.epochs.size).reshape(part.epochs.shape)
+            for first, part in zip(firsts, parts, strict=False)
+        ]
+
+        def joined(name: str) -> npt.NDArray[Any]:
+            return np.concatenate([getattr(part, name) for part in parts], axis=1)[:, place]
+
+        return cls(
+            Ragged.joined([part.texts for part in parts]).take(np.concatenate(trials, axis=1)[:, place].ravel()),
+            joined("gain"),
+            joined("epochs"),
+            joined("points"),
+            np.concatenate([_lengthened(part.judged, rounds) for part in parts], axis=2)[:, :, place],
+            np.logical_and.reduce([part.sound for part in parts]),
+        )
 
 
 def _lengthened(judged: FloatArray, rounds: int) -> FloatArray:
@@ -106,15 +132,22 @@ class Together:
 
     def boosted(self, train: Stack, held_out: HeldOut) -> SolvedTrees:
         """Return the models of all groups of a stack that can be had in one call."""
-        solved = SolvedTrees.nothing(train, len(self.configs))
         learned = _single_holds(self.configs, train) & self._draws_some(train)
-        for native, chosen in self._watched(held_out):
-            places = np.flatnonzero(learned & chosen)
-            if places.size:
-                kept = learned & chosen
+        parts = [self._with_bins(families, train, held_out, learned) for families in self.boosters]
+        order = [number for families in self.boosters for family in families for number in family]
+        return SolvedTrees.beside(parts, np.argsort(order))
+
+    def _with_bins(
+        self, families: Sequence[Sequence[int]], train: Stack, held_out: HeldOut, learned: BoolArray
+    ) -> SolvedTrees:
+        """Return the models of configs that share their bins, family by family, of the groups that can be ``learned`` (G,)."""
+        solved = SolvedTrees.nothing(train, sum(map(len, families)))
+        for native, chosen in self._watched(held_out, self.configs[families[0][0]]):
+            kept = learned & chosen
+            if kept.any():
                 valid = None if held_out.rows is None or native is None else held_out.rows.take(kept)
-                found = self._alike(train.take(kept), HeldOut(valid, held_out.metric), native or "None")
-                solved = solved.with_groups(places, found)
+                found = self._boosted(families, train.take(kept), HeldOut(valid, held_out.metric), native or "None")
+                solved = solved.with_groups(np.flatnonzero(kept), found)
         return solved
 
     def _draws_some(self, train: Stack) -> BoolArray:
@@ -122,13 +155,13 @@ class Together:
         fractions = [float(each["bagging_fraction"]) for each in self.configs if draws_rows(each)]  # type: ignore[arg-type]
         return np.diff(train.start) * min(fractions, default=np.inf) >= 1
 
-    def _watched(self, held_out: HeldOut) -> Iterator[tuple[str | None, BoolArray | bool]]:
+    def _watched(self, held_out: HeldOut, config: Config) -> Iterator[tuple[str | None, BoolArray | bool]]:
         """Yield what LightGBM measures after each round (None: nothing, for there are no rows), and of which groups (G,)."""
         rows = held_out.rows
         if rows is None:
             yield None, True
             return
-        native = native_metric(self.problem, self.configs[0], held_out.metric)
+        native = native_metric(self.problem, config, held_out.metric)
         some = np.diff(rows.start) > 0
         least, most = (_of_groups(each, rows, 0.0) for each in (np.minimum, np.maximum))
         measured = some & (native is not None)
@@ -139,34 +172,8 @@ class Together:
         yield native or "None", measured
         yield "None", some & ~measured
 
-    def _alike(self, train: Stack, held_out: HeldOut, native: str) -> SolvedTrees:
-        """Return the models of groups of which one and the same is watched."""
-        parts, order = [], []
-        for families in self.boosters:
-            parts.append(self._on_bins(families, train, held_out, native))
-            order += [number for family in families for number in family]
-        groups, place = train.n_groups, np.argsort(order)
-        rounds = max(len(part.judged) for part in parts)
-        texts = Ragged.joined([part.texts for part in parts])
-        firsts = np.cumsum([0, *(part.epochs.size for part in parts)])
-        trials = [
-            first + np.arange(part.epochs.size).reshape(groups, -1) for first, part in zip(firsts, parts, strict=False)
-        ]
-
-        def beside(name: str) -> npt.NDArray[Any]:
-            return np.concatenate([getattr(part, name) for part in parts], axis=1)[:, place]
-
-        return SolvedTrees(
-            texts.take(np.concatenate(trials, axis=1)[:, place].ravel()),
-            beside("gain"),
-            beside("epochs"),
-            beside("points"),
-            np.concatenate([_lengthened(part.judged, rounds) for part in parts], axis=2)[:, :, place],
-            np.logical_and.reduce([part.sound for part in parts]),
-        )
-
-    def _on_bins(self, families: Sequence[Sequence[int]], train: Stack, held_out: HeldOut, native: str) -> SolvedTrees:
-        """Return the models of configs that share their bins, family by family."""
+    def _boosted(self, families: Sequence[Sequence[int]], train: Stack, held_out: HeldOut, native: str) -> SolvedTrees:
+        """Return the models of groups of which one and the same is watched: LightGBM's metric ``native``, or what it predicts."""
         watched = kernel.NOTHING if held_out.rows is None else kernel.METRIC if native != "None" else kernel.PREDICTIONS
         found = kernel.boost(
             addresses(kernel.FUNCTIONS),
@@ -196,22 +203,20 @@ class Together:
         """Yield group, family, and the metric after each of its rounds, of those groups that are sound."""
         if held_out.rows is None:
             return
-        losses, begun = row_losses((held_out.metric,), self.configs[families[0][0]]), 0
-        for group, family in np.ndindex(found.run.shape):
+        first, begun, metric = self.configs[families[0][0]], 0, held_out.metric
+        losses, one_vs_all = row_losses((metric,), first), is_one_vs_all(self.problem, first)
+        of_round = np.ones(len(found.run), np.int64)
+        if watched == kernel.PREDICTIONS:
+            of_round = self.problem.n_outputs * np.diff(held_out.rows.start)
+        for group, family in np.argwhere(found.run > 0).tolist():
             rounds = int(found.run[group, family])
-            rows = held_out.rows.part(group, group + 1)
-            of_round = 1 if watched == kernel.METRIC else self.problem.n_outputs * len(rows.y)
-            values = found.watched[begun : begun + rounds * of_round]
-            begun += rounds * of_round
-            if not rounds:
-                continue
+            values = found.watched[begun : begun + rounds * int(of_round[group])]
+            begun += len(values)
             if watched == kernel.PREDICTIONS:
                 running = [each.reshape((-1, self.problem.n_outputs), order="F") for each in values.reshape(rounds, -1)]
-                if is_one_vs_all(self.problem, self.configs[families[0][0]]):
-                    running = [shares_of_one(each) for each in running]
-                values = _measured(self.problem, np.stack(running, axis=1), rows, losses, (held_out.metric,))[
-                    held_out.metric
-                ]
+                scores = np.stack([shares_of_one(each) if one_vs_all else each for each in running], axis=1)
+                rows = held_out.rows.part(group, group + 1)
+                values = _measured(self.problem, scores, rows, losses, (metric,))[metric]
             yield group, family, values
 
     def _family(self, family: Sequence[int], native: str) -> kernel.Family:
