@@ -363,6 +363,36 @@ def trees(folder: Path, groups: int, zipf: float, rounds: int, target: float) ->
     )
 
 
+def fit_small_forest(x: np.ndarray, z: np.ndarray, rounds: int) -> list[float]:
+    import lightgbm
+
+    parameters = {
+        "objective": "regression",
+        "num_threads": 1,
+        "verbose": -1,
+        "deterministic": True,
+        "force_col_wise": True,
+    }
+    booster = lightgbm.train(parameters, lightgbm.Dataset(x, z, params={"verbose": -1}), num_boost_round=rounds)
+    return [float(np.sqrt(((booster.predict(x) - z) ** 2).mean()))]
+
+
+def small_forests(folder: Path) -> Workload:
+    path, rounds = folder / "forests.duckdb", 10
+    table(path, 200_000, 3, 10_000)
+    statement = (
+        f"TRAIN OR REPLACE MODEL m USING gbdt PREDICT z FEATURES ({names(3)}) FROM t GROUP BY g "
+        f"VALIDATE NONE WITH (num_iterations = {rounds})"
+    )
+    return Workload(
+        f"gbdt, 200,000 x 3, 10,000 groups, {rounds} trees",
+        lambda: train(path, statement, LOSSES)[0],
+        lambda: joblib(path, 3, "z", fit_small_forest, rounds),
+        same_losses(1e-5),
+        1.5,
+    )
+
+
 LOSSES = (
     "SELECT train[1] AS loss FROM grouplearn.trials JOIN grouplearn.groups USING (model, group_id) "
     "ORDER BY keys[1]::INTEGER, config"
@@ -470,6 +500,7 @@ WORKLOADS: dict[str, Callable[[Path], Workload]] = {
     "trees10": lambda folder: trees(folder, 280, 1.1, 10, 2),
     "trees100": lambda folder: trees(folder, 280, 1.1, 100, 1.2),
     "trees10000": lambda folder: trees(folder, 10_000, 0.0, 10, 1.5),
+    "forests": small_forests,
     "nets": nets,
     "clusters": clusters,
     "components": components,

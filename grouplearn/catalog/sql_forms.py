@@ -211,9 +211,13 @@ def _of_same_columns(best: Sequence[Best]) -> list[list[Best]]:
     """Return the models by the columns that their trees ask for: those of one list, of few texts, become nodes together."""
     lists: list[list[Best]] = []
     last: dict[tuple[bytes, bytes], tuple[list[Best], int]] = {}
+    keys: dict[int, tuple[bytes, bytes]] = {}  # of many groups that share their items
     for each in best:
-        columns, size = _in_order(each.fitted), len(each.artifact.text)
-        key = columns.slot.tobytes(), columns.category.tobytes()
+        size = len(each.artifact.text)
+        if id(each.fitted) not in keys:
+            columns = _in_order(each.fitted)
+            keys[id(each.fitted)] = columns.slot.tobytes(), columns.category.tobytes()
+        key = keys[id(each.fitted)]
         alike, so_far = last.get(key, ([], 0))
         if not alike or so_far + size > _TOGETHER_BYTES:
             alike, so_far = [], 0

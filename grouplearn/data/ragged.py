@@ -19,7 +19,7 @@ class Ragged:
     Raises ValueError where ``start`` does not cut all values, and nothing else, into such arrays.
     """
 
-    values: npt.NDArray[np.float64]
+    values: npt.NDArray[Any]
     start: Starts
 
     def __post_init__(self) -> None:
@@ -32,12 +32,12 @@ class Ragged:
         """Return the number of arrays."""
         return self.start.size - 1
 
-    def __getitem__(self, place: int) -> npt.NDArray[np.float64]:
+    def __getitem__(self, place: int) -> npt.NDArray[Any]:
         """Return an array."""
         return self.values[self.start[place] : self.start[place + 1]]
 
     @classmethod
-    def of_sizes(cls, values: npt.NDArray[np.float64], sizes: npt.ArrayLike) -> Ragged:
+    def of_sizes(cls, values: npt.NDArray[Any], sizes: npt.ArrayLike) -> Ragged:
         """Return values (N, ...) as arrays of so many rows each."""
         return cls(values, np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)]))
 
@@ -48,7 +48,7 @@ class Ragged:
         return cls(values, np.arange(count + 1, dtype=np.int64) * rows)
 
     @classmethod
-    def of(cls, arrays: Sequence[npt.NDArray[np.float64]]) -> Ragged:
+    def of(cls, arrays: Sequence[npt.NDArray[Any]]) -> Ragged:
         """Return arrays, one at least, whose other axes are the same."""
         return cls.of_sizes(np.concatenate(arrays), [len(each) for each in arrays])
 

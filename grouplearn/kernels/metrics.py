@@ -72,6 +72,23 @@ def of_scores(
     return _metrics(rows, (0, 1), shape, wanted, (None, None, address(scores), None, None))
 
 
+class LabelSums(NamedTuple):
+    """What is known of labels: Σw, their weighted mean, Σw(y - mean)², the least and the greatest that weighs anything."""
+
+    total: float
+    mean: float
+    spread: float
+    low: float
+    high: float
+
+
+def label_sums(y: FloatArray, weight: FloatArray) -> LabelSums:
+    """Return what is known of labels y (n,), added up as ``of_scores`` does."""
+    given, found = [np.ascontiguousarray(each, np.float64) for each in (y, weight)], np.empty(5)
+    function("label_sums", _POINTER, _POINTER, ctypes.c_int64, _POINTER)(*map(address, given), y.size, address(found))
+    return LabelSums(*found.tolist())
+
+
 def error_sums(predicted: FloatArray, y: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return Σwe², Σw|e| and Σw|e|/|y|, (C,) each, of the errors e of predictions (n, C) of labels y (n,); |y| is at least ε."""
     given = [np.ascontiguousarray(each, np.float64) for each in (predicted, y, weight)]

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from grouplearn.learners.contract.boosted_stack import BoostedStackLearner
 from grouplearn.learners.contract.config import SOLVER, Hyperparameter, solver_named
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.hyperparameter_values import resolve
@@ -36,6 +37,7 @@ _SUPPLIES: Mapping[type, tuple[str, ...]] = {
     SequentialLearner: ("train",),
     SamplingLearner: ("boost",),
     StackLearner: ("gathers", "solve", "measure"),
+    BoostedStackLearner: ("gathers", "boost_together", "measure"),
     MomentsLearner: ("unclear", "solve_moments"),
     DataParallelLearner: ("joined", "descend"),
     VectorLearner: ("vectors",),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 
 from grouplearn.bind import arrays
 from grouplearn.bind.bound import BoundTarget, BoundTrain
@@ -51,6 +52,9 @@ PACK_SHARE = 0.1
 WANTED_UNITS = 8
 #: Values of features that a unit of small groups has at least, where there are as many: a unit takes some milliseconds itself.
 LEAST_GATHERED_VALUES = 4_096
+#: Values that all rounds of boosting a group go through, above which it is a unit of its own: what Python does between two groups
+#: takes some milliseconds, and these tens of them.
+MOST_BOOSTED_VALUES = 1 << 19
 
 #: Estimated single-thread seconds from which starting Ray (2 to 4 s, 0.7 GB) is repaid.
 RAY_REPAYS_SECONDS = 120.0
@@ -329,8 +333,10 @@ def gather_small_groups(bound: BoundTrain, stats: Statistics, task: Task, width:
         return tuple((number,) for number in watched(range(len(stats.groups))))
     by_size: dict[int, list[int]] = {}
     large: list[tuple[int, ...]] = []
-    for number, n_rows in enumerate(watched(stats.rows)):
-        if n_rows > BLOCK_ROWS:
+    row_values = _row_values(bound, width)
+    is_small = _small(bound, np.array(stats.rows, np.int64), width)
+    for number, (n_rows, small) in enumerate(watched(zip(stats.rows, is_small.tolist(), strict=True))):
+        if not small:
             large.append((number,))
         else:
             by_size.setdefault(n_rows.bit_length(), []).append(number)
@@ -338,12 +344,28 @@ def gather_small_groups(bound: BoundTrain, stats: Statistics, task: Task, width:
     gathered = [
         tuple(members[start : start + most])
         for size, members in sorted(by_size.items())
-        for values in [width << size]
+        for values in [row_values << size]
         for wanted in [max(share, LEAST_GATHERED_VALUES // values)]
         for most in [max(1, min(MAX_GATHERED, wanted, MAX_GATHERED_VALUES // values))]
         for start in range(0, len(members), most)
     ]
     return tuple(sorted([*large, *gathered]))
+
+
+def _row_values(bound: BoundTrain, width: int) -> int:
+    """Return the values of a row that a unit goes through: its columns, where it boosts in each round of each config."""
+    if not bound.learner.access.in_one_go:
+        return width
+    rounds = sorted(bound.learner.cost.passes(config, 1) for config in bound.configs)
+    return width * max(1, sum(rounds[-MAX_PACK:]))
+
+
+def _small(bound: BoundTrain, n_rows: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.bool_]:
+    """Return which groups of so many rows train side by side: those of one block, and of rounds that take some milliseconds."""
+    small: npt.NDArray[np.bool_] = n_rows <= BLOCK_ROWS
+    if bound.learner.access.in_one_go:
+        small &= n_rows * _row_values(bound, width) <= MOST_BOOSTED_VALUES
+    return small
 
 
 def folds_in_one_pass(bound: BoundTrain, width: int) -> bool:
@@ -395,7 +417,7 @@ def _units(
     placed = np.fromiter(itertools.chain.from_iterable(watched(gathered)), np.int64, int(members.sum()))
     starts = np.cumsum(members) - members
     n_rows = np.add.reduceat(sizes[placed], starts) if len(gathered) else sizes[:0]
-    stacked = (sizes[placed[starts]] <= BLOCK_ROWS) & solved
+    stacked = _small(bound, sizes[placed[starts]], width) & solved
     # Of many thousand groups, many have the same number of rows.
     sizes_of = np.stack([n_rows, members], axis=1)
     distinct, which = apart(lambda: np.unique(sizes_of, axis=0, return_inverse=True), len(n_rows))

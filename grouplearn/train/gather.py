@@ -5,26 +5,31 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.ragged import Ragged
 from grouplearn.data.shard import FloatArray, Stack
+from grouplearn.learners.contract.boosted_stack import BoostedStackLearner, HeldOut, SolvedStack
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Interrupted
+from grouplearn.learners.contract.problem import Problem
+from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.contract.ways import MomentsLearner, Solved, StackLearner
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.folds import solve_folds
 from grouplearn.train.job import GroupFacts, Job, TrialResult, UnitResult
 from grouplearn.train.results.outcome import trial_with_folds
-from grouplearn.train.results.packed import Curves, Models, Packed
+from grouplearn.train.results.packed import TEXT, Curves, Models, Packed
 from grouplearn.train.rows.prepare import FINAL, GroupFailed, Prepared
 from grouplearn.train.rows.prepare_stack import PreparedFolds, PreparedStack, prepare_folds, prepare_stacks
 from grouplearn.train.unit import groups_of, train_unit
 
 Metrics = Mapping[str, FloatArray]
+Made = TypeVar("Made")
+AnySolved = TypeVar("AnySolved", Solved, SolvedStack)
 
 
 def train_gathered(job: Job, unit: Unit, report: Callable[[int], None], cancelled: Callable[[], bool]) -> UnitResult:
@@ -40,10 +45,10 @@ def train_gathered(job: Job, unit: Unit, report: Callable[[int], None], cancelle
         return UnitResult(unit, (), pack=table.finished(time.perf_counter() - began))
     prepared = prepare_stacks(job, groups_of(job, unit.groups), unit.fold)
     table.fail(prepared.failed)
+    train = _boost if job.trainer.access.in_one_go else _solve
     for stack in prepared.stacks:
-        solved = _solve(job, table.configs, stack, report, cancelled)
         # What broke the stack, or in it, tells its own reason when it trains alone.
-        broken = stack.members if solved is None else table.add(stack, solved)
+        broken = train(table, stack, report, cancelled)
         table.train_alone(dict.fromkeys(broken), report, cancelled)
     table.train_alone(prepared.alone, report, cancelled)
     return UnitResult(unit, (), pack=table.finished(time.perf_counter() - began))
@@ -72,18 +77,47 @@ def _train_folds(
 
 
 def _solve(
-    job: Job,
-    configs: Sequence[Config],
-    stack: PreparedStack,
-    report: Callable[[int], None],
-    cancelled: Callable[[], bool],
-) -> Solved | None:
-    learner = cast(StackLearner, job.trainer)  # the plan puts no other one's groups side by side
-    if not learner.gathers(stack.problem, configs):
+    table: _Table, stack: PreparedStack, report: Callable[[int], None], cancelled: Callable[[], bool]
+) -> Sequence[int]:
+    """Train a stack in one solve; return the places of the groups that it broke on."""
+    learner = cast(StackLearner, table.job.trainer)  # the plan puts no other one's groups side by side
+    solved = _unless_broken(
+        learner,
+        stack.problem,
+        table.configs,
+        lambda: learner.solve(stack.problem, table.configs, stack.train, report, cancelled),
+    )
+    return stack.members if solved is None else table.add(stack, solved)
+
+
+def _boost(
+    table: _Table, stack: PreparedStack, report: Callable[[int], None], cancelled: Callable[[], bool]
+) -> Sequence[int]:
+    """Boost a stack in one call; return the places of the groups that are to train alone."""
+    learner = cast(BoostedStackLearner, table.job.trainer)
+    held_out = HeldOut(stack.valid, table.job.target.metric)
+    solved = _unless_broken(
+        learner,
+        stack.problem,
+        table.configs,
+        lambda: learner.boost_together(stack.problem, table.configs, stack.train, held_out, cancelled),
+    )
+    if solved is None:
+        return stack.members
+    broken = table.add_boosted(stack, solved)
+    report(int(solved.epochs[solved.sound].sum()))
+    return broken
+
+
+def _unless_broken(
+    learner: StackLearner | BoostedStackLearner, problem: Problem, configs: Sequence[Config], made: Callable[[], Made]
+) -> Made | None:
+    """Return what ``made`` makes of a stack, None where its groups are to train alone; raises Interrupted."""
+    if not learner.gathers(problem, configs):
         return None
     try:
         with np.errstate(all="ignore"):
-            return learner.solve(stack.problem, configs, stack.train, report, cancelled)
+            return made()
     except Interrupted:
         raise
     except Exception:
@@ -91,13 +125,18 @@ def _solve(
 
 
 def _parted(
-    stack: PreparedStack, solved: Solved, kept: npt.NDArray[np.bool_]
-) -> tuple[PreparedStack, Solved, list[int]]:
+    stack: PreparedStack, solved: AnySolved, kept: npt.NDArray[np.bool_]
+) -> tuple[PreparedStack, AnySolved, list[int]]:
     """Return the groups that are ``kept`` (G,) with their models, and the places of the others."""
     if kept.all():
         return stack, solved, []
     others = [place for place, is_kept in zip(stack.members, kept.tolist(), strict=True) if not is_kept]
     return stack.take(kept), solved.take(kept), others
+
+
+def _named(artifact: Artifact) -> Mapping[str, npt.NDArray[Any]]:
+    """Return a model as arrays, a text as its bytes."""
+    return {TEXT: np.frombuffer(artifact.text, np.uint8)} if artifact.text else artifact.tensors
 
 
 def _beyond(metrics: Sequence[FloatArray], groups: int) -> npt.NDArray[np.bool_]:
@@ -124,11 +163,12 @@ class _Table:
         self.configs = tuple(self.job.configs[number] for number in self.unit.configs)
         self.facts: list[GroupFacts | None] = [None] * shape[0]
         self.epochs = np.zeros(shape, dtype=np.int32)
-        self.converged = np.zeros(shape, dtype=np.bool_)
+        self.converged = np.zeros(shape, dtype=np.bool_) if self.job.trainer.access.converges else None
         self.train = {name: np.full(shape, np.nan) for name in names} if self.unit.fold == FINAL else {}
         self.valid = {name: np.full(shape, np.nan) for name in names}
         self.lengths = np.zeros(shape, dtype=np.int32)
-        self.curves: list[tuple[npt.NDArray[np.intp], FloatArray]] = []
+        #: The objective after each epoch (g, C, epochs) of some groups, and the metric where it was looked at.
+        self.curves: list[tuple[npt.NDArray[np.intp], FloatArray, FloatArray]] = []
 
     def fail(self, failed: dict[int, GroupFailed]) -> None:
         """Note groups that cannot be trained."""
@@ -138,44 +178,66 @@ class _Table:
 
     def add(self, stack: PreparedStack, solved: Solved) -> list[int]:
         """Take the models of a stack and measure them; return the places of groups some of whose models diverged."""
-        stack, solved, broken = _parted(stack, solved, solved.sound)
-        train, valid = self._measured(stack, solved)
-        if not self.job.target.task.has_classes:  # what overflows is no model, either
-            kept = ~_beyond([*train.values(), *valid.values()], len(stack.members))
-            stack, solved, more = _parted(stack, solved, kept)
-            train, valid = ({name: each[kept] for name, each in found.items()} for found in (train, valid))
-            broken += more
+        stack, solved, broken = self._measure(stack, solved)
         if not stack.members:
             return broken
         members = np.array(stack.members)
         self.epochs[members] = self.lengths[members] = solved.epochs
-        self.converged[members] = solved.converged
-        for place, group_facts in zip(stack.members, stack.facts, strict=True):
-            self.facts[place] = group_facts
-        for into, found in ((self.train, train), (self.valid, valid)):
-            for name, values in found.items():
-                into[name][members] = values
+        if self.converged is not None:
+            self.converged[members] = solved.converged
         self._draw(members, solved)
         if self.unit.fold == FINAL:
             whole = solved.as_multiclass() if stack.problem.among_more else solved
             self.models.append(Models(members, whole.tensors()))
         return broken
 
+    def add_boosted(self, stack: PreparedStack, solved: SolvedStack) -> list[int]:
+        """Take the models of a boosted stack as ``add`` does; a round is an epoch of its curve."""
+        stack, solved, broken = self._measure(stack, solved)
+        if not stack.members:
+            return broken
+        members = np.array(stack.members)
+        self.epochs[members], self.lengths[members] = solved.epochs, solved.points
+        judged = np.ascontiguousarray(solved.judged.transpose(1, 2, 0))
+        self.curves.append((members, np.full(judged.shape, np.nan), judged))
+        if self.unit.fold == FINAL:
+            gain = Ragged.of_equal(solved.gain.ravel(), solved.epochs.size)
+            self.models.append(Models(members, {TEXT: solved.texts}, gain))
+        return broken
+
+    def _measure(self, stack: PreparedStack, solved: AnySolved) -> tuple[PreparedStack, AnySolved, list[int]]:
+        """Take the metrics of models; return the groups that have some, and the places of the others."""
+        stack, solved, broken = _parted(stack, solved, solved.sound)
+        measured = self._measured(stack, solved)
+        if not self.job.target.task.has_classes:  # what overflows is no model, either
+            kept = ~_beyond([each for found in measured for each in found.values()], len(stack.members))
+            stack, solved, more = _parted(stack, solved, kept)
+            measured = [{name: each[kept] for name, each in found.items()} for found in measured]
+            broken += more
+        members = np.array(stack.members, dtype=np.intp)
+        for place, group_facts in zip(stack.members, stack.facts, strict=True):
+            self.facts[place] = group_facts
+        for into, found in zip((self.train, self.valid), measured, strict=True):
+            for name, values in found.items():
+                into[name][members] = values
+        return stack, solved, broken
+
     def _draw(self, members: npt.NDArray[np.intp], solved: Solved) -> None:
         """Keep the curves, which end at the objective of the finished model."""
         curve = np.ascontiguousarray(solved.curve.transpose(1, 2, 0))
         np.put_along_axis(curve, (solved.epochs - 1)[:, :, None], solved.loss[:, :, None], axis=2)
-        self.curves.append((members, curve))
+        self.curves.append((members, curve, np.full(curve.shape, np.nan)))
 
-    def _losses(self) -> FloatArray:
+    def _drawn(self) -> Curves:
         """Return all curves, one trial after the other."""
-        losses = np.empty(self.lengths.sum())
+        losses, metrics = np.empty(self.lengths.sum()), np.empty(self.lengths.sum())
         first = (np.cumsum(self.lengths) - self.lengths.ravel()).reshape(self.lengths.shape)
-        for members, curve in self.curves:
+        for members, curve, judged in self.curves:
             epoch = np.arange(curve.shape[2])
             reached = epoch < self.lengths[members][:, :, None]
-            losses[(first[members][:, :, None] + epoch)[reached]] = curve[reached]
-        return losses
+            places = (first[members][:, :, None] + epoch)[reached]
+            losses[places], metrics[places] = curve[reached], judged[reached]
+        return Curves(self.lengths, losses, metrics if self.job.trainer.access.in_one_go else None)
 
     def add_folded(self, prepared: PreparedFolds, solved: Solved, valid: dict[str, FloatArray]) -> list[int]:
         """Take the models of all rows and the folds' mean metrics; return the places of groups that diverged."""
@@ -198,16 +260,17 @@ class _Table:
         self._take(place, [trial_with_folds(trials[-1], trials[:-1]) for trials in by_config])
         self._keep_alone(place, results[-1].trials)
 
-    def _measured(self, stack: PreparedStack, solved: Solved) -> tuple[Metrics, Metrics]:
+    def _measured(self, stack: PreparedStack, solved: Solved | SolvedStack) -> list[Metrics]:
         """Return the metrics of a stack's models on training and on held-out rows, none where they are not wanted."""
-        learner = cast(StackLearner, self.job.trainer)
+        learner = cast(Any, self.job.trainer)  # a StackLearner or a BoostedStackLearner, whose models these are
 
         def of(rows: Stack) -> Metrics:
-            return learner.measure(stack.problem, self.configs, rows, solved, self.job.target.measured)
+            found: Metrics = learner.measure(stack.problem, self.configs, rows, solved, self.job.target.measured)
+            return found
 
         with np.errstate(all="ignore"):
             train = of(replace(stack.train, weight=stack.row_weight)) if self.train and stack.members else {}
-            return train, of(stack.valid) if stack.valid is not None and stack.members else {}
+            return [train, of(stack.valid) if stack.valid is not None and stack.members else {}]
 
     def train_alone(
         self,
@@ -225,19 +288,21 @@ class _Table:
     def _take(self, place: int, trials: Sequence[TrialResult]) -> None:
         """Take what became of every config of a group that trained alone."""
         self.lengths[place] = [len(trial.curve) for trial in trials]
-        curves = np.full((1, len(trials), self.lengths[place].max()), np.nan)
+        curves, judged = (np.full((1, len(trials), self.lengths[place].max()), np.nan) for _ in range(2))
         for config, trial in enumerate(trials):
             if trial.status == "failed":
                 self.reasons[place, config] = trial.reason or "failed"
             elif trial.reason is not None:
                 self.notes[place, config] = trial.reason
             self.epochs[place, config] = trial.epochs
-            self.converged[place, config] = bool(trial.converged)
+            if self.converged is not None:
+                self.converged[place, config] = bool(trial.converged)
             curves[0, config, : len(trial.curve)] = [point.train_loss for point in trial.curve]
+            judged[0, config, : len(trial.curve)] = [point.valid_metric for point in trial.curve]
             for into, values in ((self.train, trial.train), (self.valid, trial.valid)):
                 for name in into:
                     into[name][place, config] = values.get(name, np.nan)
-        self.curves.append((np.array([place]), curves))
+        self.curves.append((np.array([place]), curves, judged))
 
     def _keep_alone(self, place: int, trials: Sequence[TrialResult]) -> None:
         found = [trial.artifact for trial in trials]
@@ -245,10 +310,12 @@ class _Table:
         if some is None:
             return
         tensors = {
-            name: Ragged.of([like[:0] if each is None else each.tensors[name] for each in found])
-            for name, like in some.tensors.items()
+            name: Ragged.of([like[:0] if each is None else _named(each)[name] for each in found])
+            for name, like in _named(some).items()
         }
-        self.models.append(Models(np.array([place]), tensors))
+        told = [np.array(trial.importance or (), np.float64) for trial in trials]
+        importance = Ragged.of(told) if any(each.size for each in told) else None
+        self.models.append(Models(np.array([place]), tensors, importance))
 
     def finished(self, seconds: float) -> Packed:
         """Return the results, the time shared equally: everything took place at once."""
@@ -263,6 +330,6 @@ class _Table:
             seconds=seconds / max(1, self.epochs.size),
             train=self.train,
             valid=self.valid,
-            curves=Curves(self.lengths, self._losses()),
+            curves=self._drawn(),
             models=tuple(self.models),
         )

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from grouplearn.kernels import algebra, clustering, digests, library, metrics, networks, projections, scoring
+from grouplearn.kernels import algebra, boosting, clustering, digests, library, metrics, networks, projections, scoring
 from grouplearn.kernels.build import compiling
 from grouplearn.kernels.columns import NumberReader
 from grouplearn.kernels.library import asking
@@ -20,12 +20,13 @@ from grouplearn.kernels.linear import generalised_linear as glm
 from grouplearn.kernels.row_order import Draw, Places
 from grouplearn.kernels.texts import Texts
 from grouplearn.kernels.trees import Forests
+from grouplearn.learners.trees.lightgbm.library import addresses
 
 #: Operations on eight numbers between two looks (``source/lanes/looks.hpp``).
 STRETCH = 1 << 18
 #: Of so few operations no call looks: what is made once per epoch or block, of parameters alone.
 SHORT = {
-    *("ask_of_thread", "fingerprint", "processor_level", "dropout_key"),
+    *("ask_of_thread", "fingerprint", "processor_level", "dropout_key", "free_grown"),
     *("generalised_linear_numbers", "generalised_linear_are_sound", "begin_generalised_linear"),
     *("networks_predict_room", "networks_room_single", "networks_room_double"),
 }
@@ -157,6 +158,18 @@ def scored() -> Callable[[], object]:
     n = 20_000
     rows, scores = metrics.LabelledRows(np.arange(n) % 2.0, np.ones(n), np.array([0, n])), np.abs(numbers(n, 12, 1))
     return lambda: metrics.of_scores(rows, scores, metrics.BINARY, metrics.ClassCount(2), metrics.NAMES)
+
+
+def boosted(rounds: int, *, predicts: bool = False) -> Callable[[], object]:
+    """Boost ten groups, or predict by their models: it looks at every other round, and at every other model."""
+    api, nothing = addresses(boosting.FUNCTIONS), boosting.Parameters(b"seed=", b" num_threads=1 verbosity=-1")
+    x = numbers(500, 3)
+    rows = boosting.Rows(x, x[:, 0].astype(np.float32), np.ones(500, np.float32), np.arange(11) * 50)
+    plan = boosting.Plan(nothing, (boosting.Family(nothing, (rounds,), False),), 1, np.zeros(10, np.int64))
+    if not predicts:
+        return lambda: boosting.boost(api, plan, rows, None)
+    found = boosting.boost(api, plan, rows, None)
+    return lambda: boosting.predict(api, rows, found.texts, 1)
 
 
 def network(n: int = 2_000) -> tuple[networks.Shape, networks.Descent, dict[str, np.ndarray], networks.BlockRows]:
@@ -410,6 +423,9 @@ CALLS = {
     "errors": Call(
         "error_sums", lambda: lambda: metrics.error_sums(numbers(50_000, 12), numbers(50_000), np.ones(50_000)), 4
     ),
+    "labels": Call("label_sums", lambda: lambda: metrics.label_sums(numbers(1_000_000), np.ones(1_000_000)), 5),
+    "boosting": Call("boost_groups", lambda: boosted(10), 50),
+    "predictions of boosted trees": Call("predict_groups", lambda: boosted(1, predicts=True), 5),
     "classes": Call(
         "class_sums",
         lambda: lambda: metrics.class_sums(

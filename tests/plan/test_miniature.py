@@ -33,7 +33,10 @@ def whole(physical: PhysicalPlan) -> Miniature:
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_bundles_of_groups_take_what_the_groups_take(connection: duckdb.DuckDBPyConnection, name: str) -> None:
-    text = "TRAIN MODEL m USING gbdt PREDICT y FEATURES (a) FROM many GROUP BY g OVER GRID (num_leaves IN (4, 9))"
+    alone = "WITH (early_stopping = 5)"  # else small groups are few units
+    text = (
+        f"TRAIN MODEL m USING gbdt PREDICT y FEATURES (a) FROM many GROUP BY g OVER GRID (num_leaves IN (4, 9)) {alone}"
+    )
     physical = planned(connection, text, executor="ray", workers=4)
     small = miniature(physical, 4)
     assert len(small.physical.units) <= 1000 < len(physical.units)

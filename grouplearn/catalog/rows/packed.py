@@ -20,6 +20,7 @@ from grouplearn.data.dataset import FloatArray
 from grouplearn.data.ragged import Ragged
 from grouplearn.data.tensors import tensor_bytes
 from grouplearn.kernels import digests
+from grouplearn.train.results.packed import TEXT, Packed
 
 Packs = Sequence[PackedOutcome]
 Flags = npt.NDArray[np.bool_]
@@ -45,14 +46,44 @@ def trials(definition: ModelDefinition, packs: Packs) -> Any:
             "status": pa.array(["failed", "done"]).take(pa.array(done.astype(np.int8))),
             "error": _reasons(packs, done.size),
             "epochs": pa.array(np.where(done, epochs, 0), pa.int32()),
-            "converged": pa.array(np.concatenate([each.pack.converged.ravel() for each in packs]), mask=~done),
+            "converged": _converged(packs, done),
             "seconds": pa.array(seconds),
             "is_best": pa.array(np.concatenate([each.ravel() for each in best])),
             "train": _metrics(definition, [each.pack.train for each in packs], shapes, done),
             "valid": _metrics(definition, [each.pack.valid for each in packs], shapes, done),
-            "importance": pa.nulls(done.size, pa.list_(pa.float64())),
+            "importance": _importance(packs, done),
         }
     )
+
+
+def _converged(packs: Packs, done: Flags) -> Any:
+    """Return which models ended because nothing was left to gain, NULL where a learner has no such end."""
+    known = [each.pack.converged for each in packs]
+    values = [
+        np.zeros(each.pack.shape, np.bool_) if own is None else own for each, own in zip(packs, known, strict=True)
+    ]
+    told = np.repeat([own is not None for own in known], [each.size for each in values])
+    return pa.array(np.concatenate([each.ravel() for each in values]), mask=~(done & told))
+
+
+def _importance(packs: Packs, done: Flags) -> Any:
+    """Return a list column with a number per feature column, NULL where there is no model or none are told."""
+    begun, chosen, found = 0, [], []
+    for outcome in packs:
+        places = np.arange(math.prod(outcome.pack.shape)).reshape(outcome.pack.shape) + begun
+        begun += places.size
+        for models in outcome.pack.models:
+            if models.importance is not None:
+                chosen.append(places[models.members].ravel())
+                found.append(models.importance)
+    if not found:
+        return pa.nulls(done.size, pa.list_(pa.float64()))
+    order = np.argsort(np.concatenate(chosen), kind="stable")
+    told, rows = np.concatenate(chosen)[order], Ragged.joined(found).take(order)
+    sizes, known = np.zeros(done.size, np.int64), np.zeros(done.size, np.bool_)
+    sizes[told], known[told] = rows.sizes, done[told]
+    ends = pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32), mask=np.append(~known, False))
+    return pa.ListArray.from_arrays(ends, pa.array(rows.values))
 
 
 def _modelled(outcome: PackedOutcome) -> Flags:
@@ -105,22 +136,29 @@ def _metrics(
 
 
 def curves(packs: Packs, metric: str) -> Any:
-    """Return the rows of ``curves``; the metric is known after the last epoch."""
+    """Return the rows of ``curves``."""
     lengths = np.concatenate([outcome.pack.curves.lengths.ravel() for outcome in packs])
     losses = np.concatenate([outcome.pack.curves.losses for outcome in packs])
     ends = np.cumsum(lengths)
-    last = np.full(losses.size, np.nan)
-    values = np.concatenate([each.pack.valid.get(metric, np.full(each.pack.shape, np.nan)).ravel() for each in packs])
-    drawn = lengths > 0
-    last[ends[drawn] - 1] = values[drawn]
+    judged = np.concatenate([_judged(outcome.pack, metric) for outcome in packs])
     return pa.table(
         {
             **{name: pa.array(np.repeat(np.asarray(column), lengths)) for name, column in _numbers(packs).items()},
             "epoch": pa.array((np.arange(losses.size) - np.repeat(ends - lengths, lengths) + 1).astype(np.int32)),
             "train_loss": pa.array(losses, mask=np.isnan(losses)),
-            "valid_metric": pa.array(last, mask=np.isnan(last)),
+            "valid_metric": pa.array(judged, mask=np.isnan(judged)),
         }
     )
+
+
+def _judged(pack: Packed, metric: str) -> FloatArray:
+    """Return the metric of every point of curves; where it was not looked at in training, it is known after the last epoch."""
+    if pack.curves.metrics is not None:
+        return pack.curves.metrics
+    lengths, judged = pack.curves.lengths.ravel(), np.full(pack.curves.losses.size, np.nan)
+    values, drawn = pack.valid.get(metric, np.full(pack.shape, np.nan)).ravel(), lengths > 0
+    judged[np.cumsum(lengths)[drawn] - 1] = values[drawn]
+    return judged
 
 
 def artifacts(definition: ModelDefinition, packs: Packs) -> Any:
@@ -214,13 +252,17 @@ def _linear(found: Sequence[Mapping[str, Ragged]]) -> dict[str, Any]:
 
 def _tensors(found: Sequence[Mapping[str, Ragged]]) -> dict[str, Any]:
     """Return the columns of models that are kept as bytes."""
-    contents = [
-        tensor_bytes({name: each[place] for name, each in tensors.items()})
-        for tensors in found
-        for place in range(len(next(iter(tensors.values()))))
-    ]
+    is_text = bool(found) and all(TEXT in each for each in found)
+    if is_text:
+        contents = [each[TEXT][place].tobytes() for each in found for place in range(len(each[TEXT]))]
+    else:
+        contents = [
+            tensor_bytes({name: each[place] for name, each in tensors.items()})
+            for tensors in found
+            for place in range(len(next(iter(tensors.values()))))
+        ]
     return {
-        "format": pa.array(["tensors"] * len(contents), pa.string()),
+        "format": pa.array(["lightgbm" if is_text else "tensors"] * len(contents), pa.string()),
         **{name: pa.nulls(len(contents), pa.large_list(pa.float64())) for name in ("weights", "intercept")},
         "content": pa.array(contents, pa.binary()),
         "sha256": pa.array([hashlib.sha256(content).hexdigest() for content in contents], pa.string()),

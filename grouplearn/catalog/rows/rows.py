@@ -319,7 +319,15 @@ def parts_of(outcome: RunOutcome) -> Iterator[RunOutcome]:
             part, size = [], 0
         part.append(entry)
         size += own
-    yield replace(outcome, groups=tuple(part))
+    packs: list[PackedOutcome] = []
+    for trained in outcome.packs:
+        own = sum(models.nbytes for models in trained.pack.models)
+        if (part or packs) and size + own > _MODEL_BYTES:
+            yield replace(outcome, groups=tuple(part), packs=tuple(packs))
+            part, packs, size = [], [], 0
+        packs.append(trained)
+        size += own
+    yield replace(outcome, groups=tuple(part), packs=tuple(packs))
 
 
 def _bytes_of(artifact: Artifact) -> int:

@@ -23,3 +23,4 @@
 #include "linear/stochastic_gradient.cpp"
 #include "rows/texts.cpp"
 #include "scoring/trees.cpp"
+#include "trees/boosting.cpp"

@@ -52,7 +52,8 @@ class Learner(Protocol):
     handles_sparse: ClassVar[bool] = False
     #: Labels may be arrays: ``y`` of a shard is then (n, L), and a score is (n, n_configs, K·L), classes outermost.
     predicts_arrays: ClassVar[bool] = False
-    #: Small groups may train together in one call, as a ``StackLearner`` does; all folds of a group, too, from their moments.
+    #: Small groups may train together in one call, as a ``StackLearner`` or a ``BoostedStackLearner`` does; all folds of a group,
+    #: too, from their moments.
     stacks: ClassVar[bool] = False
     has_moments: ClassVar[bool] = False
     #: Groups that train together draw random numbers: their stack has a seed for each.
@@ -73,6 +74,11 @@ class Learner(Protocol):
         """Its name, with that of its solver where this is not the usual one: ``logistic_regression by sgd``."""
         usual = all(parameter.name != SOLVER for parameter in self.hyperparameters)
         return self.name if usual else f"{self.name} by {self.solver}"
+
+    @property
+    def sooner_sparse(self) -> bool:
+        """Whether it sooner learns from CSR where most values are zeros; boosting bins rows of either form."""
+        return self.handles_sparse and self.stacks and not self.access.in_one_go
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
         """Return the state before the first epoch."""

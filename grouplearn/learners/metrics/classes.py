@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.data.spilled import ByRow
-from grouplearn.kernels.metrics import ClassCount, class_sums
+from grouplearn.kernels.metrics import ClassCount, class_sums, label_sums
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.metrics import ranking
 from grouplearn.learners.metrics.metric import (
@@ -53,7 +53,7 @@ def _hits(sums: MetricSums, counted: FloatArray, occurs: npt.NDArray[np.bool_], 
     if binary:
         positive: FloatArray = per_class[:, 1]
         return positive
-    mean: FloatArray = np.where(occurs, per_class, 0.0).sum(axis=1) / occurs.sum(axis=1)
+    mean: FloatArray = ranking.in_order(np.where(occurs, per_class, 0.0).T) / occurs.sum(axis=1)
     return mean
 
 
@@ -182,10 +182,10 @@ def _measure(rows: Scores) -> MetricSums:
     columns = np.ascontiguousarray(scores.transpose(1, 2, 0))
     return MetricSums(
         {
-            "weight": np.array(weight.sum()),
+            "weight": np.array(label_sums(y, weight).total),
             "loss": sums[0],
             "brier": sums[1],
-            "correct": hit.sum(axis=1),
+            "correct": ranking.in_order(hit.T),
             "actual": actual[0],
             "predicted": predicted,
             "hit": hit,

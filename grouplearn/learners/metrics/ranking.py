@@ -37,12 +37,13 @@ def average_precision(scores: ByRow, labels: ByRow, weights: ByRow, n_unseen: in
     its rows.
     """
     configs, classes, _ = scores.shape
-    weight = weights.whole()
+    weight = None if _alike(weights) else weights.whole()
     if classes == 1:
         return _precisions(scores, 0, _equal(labels, 1), weight)
     found = [_precisions(scores, each, _equal(labels, each), weight) for each in range(classes)]
     for each in range(classes, classes + n_unseen):
-        share = _weight_of(labels, weights, each) / weight.sum() if weight.size else np.nan
+        whole = weights.whole()
+        share = _weight_of(labels, weights, each) / float(in_order(whole)) if whole.size else np.nan
         found.append(np.full(configs, share if share > 0 else np.nan))
     return _mean_over_classes(np.stack(found))
 
@@ -55,23 +56,32 @@ def _mean_over_classes(values: FloatArray) -> FloatArray:
     defined = ~np.isnan(values).all(axis=1)
     if not defined.any():
         return np.full(values.shape[1], np.nan)
-    mean: FloatArray = values[defined].mean(axis=0)
+    mean: FloatArray = in_order(values[defined]) / defined.sum()
     return mean
 
 
+def in_order(values: FloatArray) -> FloatArray:
+    """Return the sum over the first axis, one after the other as kernels add: NumPy's order depends on the other axes."""
+    return np.add.accumulate(values)[-1] if len(values) else np.zeros(values.shape[1:])
+
+
 def _weight_of(labels: ByRow, weights: ByRow, number: int) -> float:
-    return float(weights.whole()[_equal(labels, number)].sum())
+    return float(in_order(weights.whole()[_equal(labels, number)]))
 
 
-def _precisions(scores: ByRow, number: int, positive: npt.NDArray[np.bool_], weight: FloatArray) -> FloatArray:
+def _alike(weights: ByRow) -> bool:
+    """Whether all rows, one at least, have one weight, which is then of no matter."""
+    return bool(weights.shape[0] and weights.parts[0][0] > 0 and _equal(weights, weights.parts[0][0]).all())
+
+
+def _precisions(scores: ByRow, number: int, positive: npt.NDArray[np.bool_], weight: FloatArray | None) -> FloatArray:
     """Return the average precision of score ``number`` of every config."""
     return _areas(scores, number, lambda runs: areas(runs, positive, weight, precision=True))
 
 
 def _binary_auc(scores: ByRow, number: int, positive: npt.NDArray[np.bool_], weights: ByRow) -> FloatArray:
     """Return Σ over pairs w⁺w⁻·([s⁺ > s⁻] + ½[s⁺ = s⁻]) / (Σw⁺·Σw⁻) of score ``number`` of every config."""
-    alike = positive.size > 0 and weights.parts[0][0] > 0 and bool(_equal(weights, weights.parts[0][0]).all())
-    weight = None if alike else weights.whole()
+    weight = None if _alike(weights) else weights.whole()
     return _areas(scores, number, lambda runs: areas(runs, positive, weight))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from grouplearn.data.shard import FloatArray
-from grouplearn.kernels.metrics import error_sums
+from grouplearn.kernels.metrics import error_sums, label_sums
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.contract.state import Tensors
 from grouplearn.learners.metrics.deviances import DEVIANCES
@@ -89,16 +89,15 @@ _METRICS = (
 def _measure(rows: Scores) -> MetricSums:
     y, weight = rows.y, rows.weight
     square, absolute, relative = error_sums(rows.scores[:, :, 0], y, weight)
-    total = weight.sum()
-    mean = (weight * y).sum() / total if total > 0 else 0.0
+    labels = label_sums(y, weight)
     return MetricSums(
         {
             "rows": np.array(float(len(y))),
-            "weight": np.array(total),
-            "label_low": np.array(np.min(y, initial=np.inf, where=weight > 0)),
-            "label_high": np.array(np.max(y, initial=-np.inf, where=weight > 0)),
-            "label_mean": np.array(mean),
-            "label_square": np.array((weight * (y - mean) ** 2).sum()),
+            "weight": np.array(labels.total),
+            "label_low": np.array(labels.low),
+            "label_high": np.array(labels.high),
+            "label_mean": np.array(labels.mean),
+            "label_square": np.array(labels.spread),
             "absolute": absolute,
             "square": square,
             "relative": relative,

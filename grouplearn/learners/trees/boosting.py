@@ -41,6 +41,18 @@ _WITHOUT_SPLITS = {
 }  # fmt: skip
 
 
+def native_metric(problem: Problem, config: Config, metric: str) -> str | None:
+    """Return LightGBM's name of a metric that it computes itself, None where it does not."""
+    if is_one_vs_all(problem, config):
+        return None  # LightGBM takes the classes' shares as they are, whatever they sum to
+    return _NATIVE_METRICS.get((problem.task, metric))
+
+
+def is_one_vs_all(problem: Problem, config: Config) -> bool:
+    """Return whether predictions are one of each class against the rest, and do not sum to 1."""
+    return problem.task is Task.MULTICLASS and config["objective"] == "multiclassova"
+
+
 def _distributed(gang: Gang | None) -> dict[str, Any]:
     """Return the parameters of a gang's members, each of which has rows of its own."""
     if gang is None:
@@ -65,12 +77,10 @@ class Binned:
         self._valid_labels = self.valid.labels() if self.valid else None
         # Classes that it does not learn LightGBM does not take.
         watched = self.valid is not None and not problem.n_unseen
-        native = _NATIVE_METRICS.get((problem.task, stop.metric)) if watched else None
+        native = native_metric(problem, config, stop.metric) if watched else None
         if native == "auc" and self._valid_labels and np.ptp(self._valid_labels[0]) == 0:
             native = None  # LightGBM calls the area under the curve of a single class 1
-        self.one_vs_all = problem.task is Task.MULTICLASS and config["objective"] == "multiclassova"
-        if self.one_vs_all:
-            native = None  # LightGBM takes the classes' shares as they are, whatever they sum to
+        self.one_vs_all = is_one_vs_all(problem, config)
         self.native = native or "None"
         self.losses = row_losses((stop.metric,), config)
         parameters = lightgbm_parameters(problem, config) | _distributed(gang)
@@ -240,7 +250,7 @@ def _boosted(
     """Boost up to ``rounds``, or until no round can add a tree or ``stop.patience`` rounds were no better."""
     merits = [value if watch is None or watch.greater_is_better else -value for value in run.curve]
     record = max((merit for merit in merits if merit == merit), default=-math.inf)
-    may_recover = _is_random(config)
+    may_recover = is_random(config)
 
     def under_way() -> UnderWay:
         text = booster.to_text()
@@ -282,10 +292,10 @@ def _continues(config: Config) -> bool:
     training is what they predict later, which linear ones do not: they train on features in single precision.
     """
     remembers = config["cegb_penalty_feature_lazy"] or config["cegb_penalty_feature_coupled"]
-    return not (_is_random(config) or remembers or config["linear_tree"])
+    return not (is_random(config) or remembers or config["linear_tree"])
 
 
-def _is_random(config: Config) -> bool:
+def is_random(config: Config) -> bool:
     """Return whether a round that found no split may be followed by one that does."""
     whole = config["feature_fraction"] == config["feature_fraction_bynode"] == 1 and not draws_rows(config)
     plain = config["boosting"] == "gbdt" and config["data_sample_strategy"] == "bagging"

@@ -5,23 +5,25 @@ from __future__ import annotations
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import ClassVar
 
 import numpy as np
 
-from grouplearn.data.shard import Matrix, Shard, StoredShard
+from grouplearn.data.shard import Matrix, Shard, Stack, StoredShard
+from grouplearn.kernels.library import asking
+from grouplearn.learners.contract.boosted_stack import BoostedStackLearner, HeldOut
 from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value
-from grouplearn.learners.contract.control import Boosted, Diverged, Gang, Stop
+from grouplearn.learners.contract.control import Boosted, Diverged, Gang, Interrupted, Stop
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.learner import Form
 from grouplearn.learners.contract.problem import LABELLED, Link, Problem, Task
 from grouplearn.learners.contract.requirement import Requirement
 from grouplearn.learners.contract.state import Artifact, FloatArray, State, of_both_classes
-from grouplearn.learners.contract.ways import SamplingLearner
 from grouplearn.learners.metrics.sums import default_metric
 from grouplearn.learners.neural.gang_sockets import NoGang
+from grouplearn.learners.trees import together
 from grouplearn.learners.trees.boosting import Binned, BoostingControl, boost_family, shares_of_one
 from grouplearn.learners.trees.cost import COST
 from grouplearn.learners.trees.gang import network
@@ -38,6 +40,7 @@ from grouplearn.learners.trees.lightgbm.parameters import (
     draws_rows,
 )
 from grouplearn.learners.trees.reached import from_state
+from grouplearn.learners.trees.together import SolvedTrees, Together
 
 #: What LightGBM writes for a leaf of no rows, and for one whose linear function it could not compute.
 _NO_NUMBER = re.compile(rb"^leaf_(?:value|const|coeff)=[^\n]*(?:nan|inf)", re.MULTILINE)
@@ -47,7 +50,7 @@ _PARSED_BYTES = 1 << 26
 _PARSED_IN_TRAINING_BYTES = 1 << 23
 
 
-class Gbdt(SamplingLearner):
+class Gbdt(BoostedStackLearner):
     """Gradient boosted decision trees by LightGBM (Ke et al. 2017), under LightGBM's own parameter names.
 
     The model of a trial is that of ``lightgbm.train(params, Dataset(x, y, weight))`` with ``params`` as
@@ -171,6 +174,39 @@ class Gbdt(SamplingLearner):
         boosted = Boosted(tuple(r.rounds for r in in_order), tuple(r.curve for r in in_order))
         return State(tensors, done), boosted
 
+    def gathers(self, problem: Problem, configs: Sequence[Config]) -> bool:
+        """Return whether there is anything to learn from: Python has nothing to do between two calls of LightGBM."""
+        del configs
+        return problem.n_features > 0 and problem.label_length == 1
+
+    def boost_together(
+        self,
+        problem: Problem,
+        configs: Sequence[Config],
+        train: Stack,
+        held_out: HeldOut,
+        cancelled: Callable[[], bool],
+    ) -> SolvedTrees:
+        """Return what ``boost`` makes of every group, of those for which nothing is out of the ordinary; see ``together``."""
+        filled = [self.filled(config) for config in configs]
+        for config in filled:
+            _check_config(problem, config)
+
+        def look() -> None:
+            if cancelled():
+                raise Interrupted
+
+        alike = _grouped(filled, self.pack_key, range(len(filled)))
+        boosters = [list(_grouped(filled, _family, binned_alike)) for binned_alike in alike]
+        with asking(look):
+            return Together(problem, filled, boosters).boosted(train, held_out)
+
+    def measure(
+        self, problem: Problem, configs: Sequence[Config], stack: Stack, solved: SolvedTrees, wanted: Collection[str]
+    ) -> dict[str, FloatArray]:
+        """Return the metrics of solved models on rows of the same groups; see ``ways.BoostedStackLearner``."""
+        return together.measure(problem, [self.filled(config) for config in configs], stack, solved, wanted)
+
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
         """Return the predictions, shape (n, c, n_outputs)."""
         texts = (_artifact(state, index).text for index in range(len(configs)))
@@ -276,16 +312,21 @@ def _scored(task: Task, text: bytes, booster: Booster, x: Matrix) -> FloatArray:
 def _check(problem: Problem, config: Config, n_rows: int, gang: Gang | None) -> None:
     if not n_rows:
         raise Diverged("there are no training rows")
-    if not problem.n_features:
-        raise Diverged("there are no features")
-    contradiction = conflict(config) or _misplaced(gbdt_objectives.name_for(problem, config), config)
-    if contradiction:
-        raise Diverged(contradiction.message)
+    _check_config(problem, config)
     undivided = None if gang is None else _only_undivided(config)
     if undivided:
         raise Diverged(f"{undivided} needs all rows of a group in one place: choose another operator")
     if draws_rows(config) and int(config["bagging_fraction"] * n_rows) == 0:  # type: ignore[operator, arg-type]
         raise Diverged(f"bagging_fraction = {config['bagging_fraction']} of {n_rows} rows leaves none")
+
+
+def _check_config(problem: Problem, config: Config) -> None:
+    """Raise Diverged for what no group of such a problem can be trained with."""
+    if not problem.n_features:
+        raise Diverged("there are no features")
+    contradiction = conflict(config) or _misplaced(gbdt_objectives.name_for(problem, config), config)
+    if contradiction:
+        raise Diverged(contradiction.message)
 
 
 def _only_undivided(config: Config) -> str | None:

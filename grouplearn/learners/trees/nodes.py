@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -22,6 +21,18 @@ ZERO = float(np.float32(1e-35))
 _CATEGORICAL, _DEFAULT_LEFT = 1, 2
 _MISSING_IS_ZERO = 1
 _WAYS = ("inside", "outside", "missing")
+#: The lines of a tree that are read, and all of them in the order in which LightGBM writes them.
+_IN_TREE = (
+    "num_leaves", "split_feature", "threshold", "decision_type", "left_child", "right_child", "leaf_value",
+    "cat_boundaries", "cat_threshold",
+)  # fmt: skip
+_TREE = re.compile(
+    rb"\nnum_leaves=([^\n]*)\nnum_cat=[^\n]*\nsplit_feature=([^\n]*)\nsplit_gain=[^\n]*\nthreshold=([^\n]*)"
+    rb"\ndecision_type=([^\n]*)\nleft_child=([^\n]*)\nright_child=([^\n]*)\nleaf_value=([^\n]*)\n"
+    rb"(?:[^\n]*\n){5}(?:cat_boundaries=([^\n]*)\ncat_threshold=([^\n]*)\n)?is_linear="
+)
+_LEAVES = re.compile(rb"\nnum_leaves=(\d+)")
+_OUTPUTS = re.compile(rb"^num_tree_per_iteration=(\d+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +105,7 @@ class Forest:
 
 def count_leaves(text: bytes) -> int:
     """Return the leaves of all trees of a LightGBM model text, without reading the rest of it."""
-    return sum(int(number) for number in re.findall(rb"^num_leaves=(\d+)", text, re.MULTILINE))
+    return sum(map(int, _LEAVES.findall(text, 0, text.find(b"\nend of trees"))))
 
 
 def parse_forest(text: bytes) -> Forest:
@@ -107,22 +118,19 @@ def parse_forest(text: bytes) -> Forest:
 
 def parse_forests(texts: Sequence[bytes]) -> Forest:
     """Return the trees of the models of several groups, one after the other."""
-    lines: dict[str, list[str]] = defaultdict(list)
+    trees: list[tuple[bytes, ...]] = []
     per_text: list[int] = []
     outputs: list[int] = []
     factors: list[float] = []
-    sets: list[tuple[IntArray, ...]] = []
     for text in texts:
-        source = text.decode().partition("\nend of trees")[0]
-        own = _lines(source)
-        for name, values in own.items():
-            lines[name] += values
-        per_text.append(len(own["num_leaves"]))
-        outputs.append(int(own["num_tree_per_iteration"][0]))
-        averaged = per_text[-1] // outputs[-1] if "average_output" in own else 1
-        factors.append(in_text(text).factor / averaged)
-        blocks = source.split("\nTree=")[1:] if "cat_threshold" in own else [""] * per_text[-1]
-        sets += map(_category_sets, blocks)
+        own = _TREE.findall(text, 0, text.index(b"\nend of trees"))
+        trees += own
+        per_text.append(len(own))
+        head = text[: text.index(b"\nfeature_names=")]
+        outputs.append(int(_OUTPUTS.findall(head)[0]))
+        averaged = per_text[-1] // outputs[-1] if head.endswith(b"\naverage_output") else 1
+        factors.append(in_text(head).factor / averaged)
+    lines = dict(zip(_IN_TREE, zip(*trees, strict=True), strict=True))
     leaves, decision = _integers(lines["num_leaves"]), _integers(lines["decision_type"])
     threshold = _numbers(lines["threshold"])
     return Forest(
@@ -136,7 +144,7 @@ def parse_forests(texts: Sequence[bytes]) -> Forest:
         _integers(lines["left_child"]),
         _integers(lines["right_child"]),
         _numbers(lines["leaf_value"]) * np.repeat(np.repeat(factors, per_text), leaves),
-        tuple(sets),
+        tuple(map(_category_sets, lines["cat_boundaries"], lines["cat_threshold"])),
     )
 
 
@@ -147,29 +155,19 @@ def _beside_zero(threshold: FloatArray) -> FloatArray:
     return np.where(np.abs(threshold) <= ZERO, moved, threshold)
 
 
-def _lines(source: str) -> dict[str, list[str]]:
-    """Return what comes after ``name=`` in the lines of each name, in order."""
-    lines: dict[str, list[str]] = defaultdict(list)
-    for line in source.split("\n"):
-        name, _, value = line.partition("=")
-        lines[name].append(value)
-    return lines
+def _integers(lines: Sequence[bytes]) -> IntArray:
+    return np.array(b" ".join(lines).split(), dtype=np.int64)
 
 
-def _integers(lines: Sequence[str]) -> IntArray:
-    return np.array(" ".join(lines).split(), dtype=np.int64)
+def _numbers(lines: Sequence[bytes]) -> FloatArray:
+    return np.array(b" ".join(lines).split(), dtype=np.float64)
 
 
-def _numbers(lines: Sequence[str]) -> FloatArray:
-    return np.array(" ".join(lines).split(), dtype=np.float64)
-
-
-def _category_sets(tree: str) -> tuple[IntArray, ...]:
+def _category_sets(boundaries: bytes, sets: bytes) -> tuple[IntArray, ...]:
     """Return the sets of a tree from its bit sets: 32 categories to a word, sets from one boundary to the next."""
-    if "cat_threshold=" not in tree:
+    if not sets:
         return ()
-    lines = _lines(tree)
-    bounds, words = _integers(lines["cat_boundaries"]), _integers(lines["cat_threshold"])
+    bounds, words = _integers([boundaries]), _integers([sets])
     bits = (words[:, None] >> np.arange(32)) & 1
     return tuple(np.flatnonzero(bits[low:high].ravel()) for low, high in itertools.pairwise(bounds.tolist()))
 

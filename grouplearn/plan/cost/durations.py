@@ -20,6 +20,11 @@ def load_seconds(n_rows: int, width: int, rates: Rates | None = None) -> float:
     return machine.load + machine.encode * n_rows * width
 
 
+#: Of what a group and its configs cost besides their rounds, the share that Python has: 1,000 groups of 20 rows and 10 rounds
+#: take 2.2 s one by one and 0.45 s in one call.
+_SAVED_TOGETHER = 0.8
+
+
 def unit_seconds(
     learner: Learner,
     configs: Sequence[Config],
@@ -36,6 +41,10 @@ def unit_seconds(
     config and ``step`` per step of the pack, k outputs, η updates (kingpin 3.1, Cost_Comp).
     """
     known = (rates or Rates()).of(learner.way)
+    if groups > 1 and learner.access.one_by_one:  # one after the other in one call: each is to be had for less
+        mean = n_rows // groups
+        own = unit_seconds(learner, configs, mean, width, epochs, outputs, 1, rates)
+        return groups * (own - _SAVED_TOGETHER * known.correction * (known.group + known.config * len(configs)))
     seconds = known.group * groups + known.config * len(configs) + known.read * n_rows * width
     steps = 0
     for config in configs:

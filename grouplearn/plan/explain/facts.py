@@ -238,7 +238,7 @@ def _features(physical: PhysicalPlan) -> str:
     kind = "dense" if is_dense(physical) else "sparse"
     most = max(physical.stats.rows, default=0)
     learner = physical.bound.learner
-    if learner.stacks and learner.handles_sparse and is_mostly_zero(items, physical.width, most):
+    if learner.sooner_sparse and is_mostly_zero(items, physical.width, most):
         kind = "sparse where a group has many rows"
     size = f"{counted(len(items), 'feature')} as {counted(physical.width, 'column')}, {kind}"
     return f"{on_one_line(named, _TEXT)}: {size}"

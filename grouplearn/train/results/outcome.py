@@ -13,6 +13,7 @@ import numpy.typing as npt
 from grouplearn.data.dataset import Group
 from grouplearn.interrupting import watched
 from grouplearn.learners.contract.state import Artifact
+from grouplearn.learners.metrics.ranking import in_order
 from grouplearn.learners.metrics.sums import first_best
 from grouplearn.train.job import NOT_VALIDATED, GroupFacts, Job, TrialResult, UnitResult
 from grouplearn.train.results.packed import Packed, beside, mean_known
@@ -163,7 +164,7 @@ def trial_with_folds(final: TrialResult, folds: Sequence[TrialResult]) -> TrialR
 
 def _mean(values: Sequence[float]) -> float:
     known = [value for value in values if not math.isnan(value)]
-    return math.fsum(known) / len(known) if known else math.nan
+    return float(in_order(np.array(known))) / len(known) if known else math.nan
 
 
 def best_config(trials: Sequence[TrialResult], metric: str, greater_is_better: bool) -> int | None:

@@ -12,10 +12,13 @@ import numpy.typing as npt
 from grouplearn.data.ragged import Ragged
 from grouplearn.data.shard import FloatArray
 from grouplearn.learners.contract.state import Artifact
+from grouplearn.learners.metrics.ranking import in_order
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.job import CurvePoint, GroupFacts, TrialResult
 
 IntArray = npt.NDArray[np.int32]
+#: The name of models that are texts.
+TEXT = "text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +26,13 @@ class Models:
     """Models of some groups of a pack: ``members`` (g,) are their places.
 
     ``tensors`` are those of artifacts by name, of every config of the first group, then of the second; without rows where a
-    trial has no model.
+    trial has no model. Of models that are texts there is one, ``TEXT``, of uint8. ``importance`` has a number per feature
+    column, where learners tell them.
     """
 
     members: npt.NDArray[np.intp]
     tensors: Mapping[str, Ragged]
+    importance: Ragged | None = None
 
     @property
     def count(self) -> int:
@@ -35,35 +40,52 @@ class Models:
         counts = {len(each) for each in self.tensors.values()}
         return counts.pop() if len(counts) == 1 else -1
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the models."""
+        return sum(each.values.nbytes for each in self.tensors.values())
+
     def artifact(self, trial: int) -> Artifact:
         """Return the model of a trial, counted over groups and configs."""
-        return Artifact("tensors", {name: each[trial] for name, each in self.tensors.items()})
+        own = {name: each[trial] for name, each in self.tensors.items()}
+        if TEXT in own:
+            return Artifact("lightgbm", text=own[TEXT].tobytes())
+        if any(each.dtype != np.float64 for each in own.values()):
+            raise ValueError("the numbers of models are in double precision")
+        return Artifact("tensors", own)
 
     def of_group(self, at: int, configs: int) -> Models:
         """Return the models of one of the groups, each with so many configs."""
-        own = {name: each.part(at * configs, (at + 1) * configs) for name, each in self.tensors.items()}
-        return Models(self.members[at : at + 1], own)
+        trials = at * configs, (at + 1) * configs
+        own = {name: each.part(*trials) for name, each in self.tensors.items()}
+        importance = None if self.importance is None else self.importance.part(*trials)
+        return Models(self.members[at : at + 1], own, importance)
 
     def none(self, configs: int) -> Models:
         """Return for the same groups so many configs without models."""
         count = len(self.members) * configs
-        return Models(self.members, {name: each.none(count) for name, each in self.tensors.items()})
+        importance = None if self.importance is None else self.importance.none(count)
+        return Models(self.members, {name: each.none(count) for name, each in self.tensors.items()}, importance)
 
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """The objective after each epoch of every trial: ``lengths`` (G, C), and ``losses`` one trial after the other."""
+    """The objective after each epoch of every trial: ``lengths`` (G, C), and ``losses`` one trial after the other.
+
+    ``metrics`` are those of held-out rows after each epoch; None where they are known of finished models alone.
+    """
 
     lengths: IntArray
     losses: FloatArray
+    metrics: FloatArray | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
     """Trials of G groups x C configs. Arrays are (G, C); ``reasons`` has the trials that failed, by their place.
 
-    ``train`` and ``valid`` are metrics by name, NaN where there is none; the validation metric of a curve is known for its
-    last epoch alone. ``seconds`` is each trial's equal share. ``facts`` (G) is None for a group that was not prepared.
+    ``train`` and ``valid`` are metrics by name, NaN where there is none. ``converged`` is None of learners without such an end.
+    ``seconds`` is each trial's equal share. ``facts`` (G) is None for a group that was not prepared.
     ``notes`` are what is to be said of trials that did not fail.
     """
 
@@ -72,7 +94,7 @@ class Packed:
     facts: tuple[GroupFacts | None, ...]
     reasons: Mapping[tuple[int, int], str]
     epochs: IntArray
-    converged: npt.NDArray[np.bool_]
+    converged: npt.NDArray[np.bool_] | None
     seconds: float
     train: Mapping[str, FloatArray]
     valid: Mapping[str, FloatArray]
@@ -101,11 +123,15 @@ class Packed:
                         for place in range(len(self.configs)))  # fmt: skip
 
     def _trial(self, group: int, place: int, model: tuple[Models, int] | None, end: int, metric: str) -> TrialResult:
-        losses = self.curves.losses[end - int(self.curves.lengths[group, place]) : end].tolist()
-        last = float(self.valid[metric][group, place]) if metric in self.valid else np.nan
-        curve = tuple(
-            CurvePoint(epoch, loss, last if epoch == len(losses) else np.nan) for epoch, loss in enumerate(losses, 1)
-        )
+        drawn = slice(end - int(self.curves.lengths[group, place]), end)
+        losses = self.curves.losses[drawn].tolist()
+        if self.curves.metrics is not None:
+            judged = self.curves.metrics[drawn].tolist()
+        else:
+            last = float(self.valid[metric][group, place]) if metric in self.valid else np.nan
+            judged = [*[np.nan] * (len(losses) - 1), last][-len(losses) :] if losses else []
+        points = zip(losses, judged, strict=True)
+        curve = tuple(CurvePoint(epoch, *point) for epoch, point in enumerate(points, 1))
         number, reason = self.configs[place], self.reasons.get((group, place))
         if reason is not None:
             return TrialResult(number, "failed", reason, seconds=self.seconds, curve=curve)
@@ -114,7 +140,7 @@ class Packed:
             status="done",
             reason=self.notes.get((group, place)),
             epochs=int(self.epochs[group, place]),
-            converged=bool(self.converged[group, place]),
+            converged=None if self.converged is None else bool(self.converged[group, place]),
             seconds=self.seconds,
             train=_known(self.train, group, place),
             valid=_known(self.valid, group, place),
@@ -123,7 +149,9 @@ class Packed:
         if model is None:  # a fold's
             return trial
         found, at = model
-        return replace(trial, artifact=found.artifact(at * len(self.configs) + place))
+        number = at * len(self.configs) + place
+        importance = None if found.importance is None else tuple(found.importance[number].tolist())
+        return replace(trial, artifact=found.artifact(number), importance=importance)
 
 
 def _known(metrics: Mapping[str, FloatArray], group: int, place: int) -> dict[str, float]:
@@ -157,7 +185,7 @@ def mean_known(measured: Sequence[Mapping[str, FloatArray]]) -> dict[str, FloatA
     for name in names:
         values = np.stack([each[name] for each in measured if name in each])
         known = ~np.isnan(values)
-        total, count = np.where(known, values, 0.0).sum(axis=0), known.sum(axis=0)
+        total, count = in_order(np.where(known, values, 0.0)), known.sum(axis=0)
         means[name] = np.where(count > 0, total / np.maximum(count, 1), np.nan)
     return means
 
@@ -185,7 +213,7 @@ def beside(parts: Sequence[Packed]) -> Packed:
         reasons=placed([part.reasons for part in parts]),
         notes=placed([part.notes for part in parts]),
         epochs=np.concatenate([part.epochs for part in parts], axis=1)[:, order],
-        converged=np.concatenate([part.converged for part in parts], axis=1)[:, order],
+        converged=_converged_beside(parts, order),
         seconds=float(np.mean([part.seconds for part in parts])),
         train=_joined([part.train for part in parts], order),
         valid=_joined([part.valid for part in parts], order),
@@ -202,14 +230,23 @@ def _joined(parts: Sequence[Mapping[str, FloatArray]], order: npt.NDArray[np.int
     }
 
 
+def _converged_beside(parts: Sequence[Packed], order: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_] | None:
+    known = [part.converged for part in parts if part.converged is not None]
+    return np.concatenate(known, axis=1)[:, order] if len(known) == len(parts) else None
+
+
 def _curves_beside(parts: Sequence[Packed], order: npt.NDArray[np.intp]) -> Curves:
     lengths = np.concatenate([part.curves.lengths for part in parts], axis=1)
-    pieces: list[list[FloatArray]] = [[] for _ in parts[0].groups]
-    for part in parts:
-        cuts = np.split(part.curves.losses, np.cumsum(part.curves.lengths.ravel())[:-1])
-        for group in range(len(part.groups)):
-            pieces[group] += cuts[group * len(part.configs) : (group + 1) * len(part.configs)]
-    return Curves(lengths[:, order], np.concatenate([row[int(old)] for row in pieces for old in order]))
+    places = _places_beside(len(parts[0].groups), [len(part.configs) for part in parts])[:, order].ravel()
+
+    def placed(values: Sequence[FloatArray]) -> FloatArray:
+        cut = [Ragged.of_sizes(each, part.curves.lengths.ravel()) for each, part in zip(values, parts, strict=True)]
+        taken: FloatArray = Ragged.joined(cut).take(places).values
+        return taken
+
+    metrics = [part.curves.metrics for part in parts if part.curves.metrics is not None]
+    losses = placed([part.curves.losses for part in parts])
+    return Curves(lengths[:, order], losses, placed(metrics) if len(metrics) == len(parts) else None)
 
 
 def _models_beside(parts: Sequence[Packed], order: npt.NDArray[np.intp]) -> tuple[Models, ...]:
@@ -224,7 +261,9 @@ def _models_beside(parts: Sequence[Packed], order: npt.NDArray[np.intp]) -> tupl
         alike = [column.get(members) or known.none(count) for column, count in zip(columns, configs, strict=True)]
         places = _places_beside(len(members), configs)[:, order].ravel()
         tensors = {name: Ragged.joined([each.tensors[name] for each in alike]).take(places) for name in known.tensors}
-        found.append(Models(known.members, tensors))
+        told = [each.importance for each in alike if each.importance is not None]
+        importance = Ragged.joined(told).take(places) if len(told) == len(alike) else None
+        found.append(Models(known.members, tensors, importance))
     return tuple(found)
 
 

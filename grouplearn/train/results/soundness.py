@@ -22,7 +22,7 @@ def is_sound(job: Job, result: UnitResult) -> bool:
         return False
     try:
         return all(_fits(job, facts, artifact) for facts, artifact in _models(job, result))
-    except (IndexError, ValueError):  # arrays of a pack that are not as long as each other
+    except (IndexError, KeyError, ValueError):  # arrays of a pack that are not as long as each other
         return False
 
 

@@ -338,8 +338,9 @@ def _refuse_wide(job: Job, fitted: Sequence[FittedItem]) -> None:
 
 def learns_sparse(learner: Learner, fitted: Sequence[FittedItem], n_rows: int) -> bool:
     """Whether a learner of either form of rows sooner learns a group of so many rows from CSR, all of its folds alike."""
-    both = learner.handles_sparse and learner.stacks
-    return both and encoders.is_mostly_zero([each.item for each in fitted], sum(each.width for each in fitted), n_rows)
+    return learner.sooner_sparse and encoders.is_mostly_zero(
+        [each.item for each in fitted], sum(each.width for each in fitted), n_rows
+    )
 
 
 def _dense_columns(fitted: Sequence[FittedItem], n_rows: int, learner: Learner) -> int:

@@ -120,7 +120,7 @@ def _is_quick(job: Job) -> bool:
 def _one_by_one(job: Job, groups: Sequence[Group], places: Sequence[int], fold: int) -> Preparation:
     failed: dict[int, GroupFailed] = {}
     alone: dict[int, Prepared] = {}
-    alike: dict[tuple[int, int, bool], list[tuple[int, Prepared]]] = defaultdict(list)
+    alike: dict[tuple[Problem, bool], list[tuple[int, Prepared]]] = defaultdict(list)
     for place in places:
         group = groups[place]
         prepared = or_failed(functools.partial(prepare, job, group, fold))
@@ -129,8 +129,8 @@ def _one_by_one(job: Job, groups: Sequence[Group], places: Sequence[int], fold: 
         elif not isinstance(prepared.train.read().x, np.ndarray):
             alone[place] = prepared
         else:
-            problem = prepared.problem
-            alike[problem.n_features, problem.n_classes, prepared.valid is None].append((place, prepared))
+            shape = replace(prepared.problem, seed=0, n_unseen=0)
+            alike[shape, prepared.valid is None].append((place, prepared))
     return Preparation(tuple(_stack_of(job, groups, members) for members in alike.values()), alone, failed)
 
 
@@ -193,7 +193,8 @@ class _StackRows:
         """Return which groups need a closer look (G,): few rows, odd or small labels, weights or features, a class missing."""
         n_groups, train, y, weight = len(self.groups), ~self.held_out, self.data.y, self.data.weight
         odd = ~np.isfinite(y) | ~(weight > 0) | (weight == np.inf)
-        odd |= ~finite_rows(self.data.numeric)
+        if not job.trainer.handles_missing:
+            odd |= ~finite_rows(self.data.numeric)
         if job.target.task.has_values:
             with np.errstate(over="ignore", under="ignore", invalid="ignore"):
                 odd |= (y * y * weight < _SMALL_SQUARE) & (y != 0)

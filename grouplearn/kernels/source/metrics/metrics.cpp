@@ -12,8 +12,6 @@ namespace {
 
 constexpr double TINY = 2.220446049250313e-16;
 constexpr int64_t METRIC_RUN = 128;
-/// Rows up to which an area counts pairs.
-constexpr int64_t PAIRS = 256;
 
 enum Task { VALUES, LOG_VALUES, BINARY, CLASSES };
 enum Metric { RMSE, MAE, R2, MAPE, LOG_LOSS, AUC, ACCURACY, F1, PRECISION, RECALL, BALANCED_ACCURACY, PR_AUC, BRIER, METRICS };
@@ -33,6 +31,27 @@ struct Sum {
     D part = zero<D>(), whole = zero<D>();
     void add(D weight, D value) { part = fma(weight, value, part); }
     void end_run() { whole += part, part = zero<D>(); }
+};
+
+/// What is to be known of labels: their weighted mean, Σw(y - mean)², the least and the greatest.
+struct LabelSums {
+    double mean = 0, spread = 0, low = INFINITY, high = -INFINITY;
+
+    LabelSums(const double *label, const double *weight, int64_t n, double total) {
+        in_pieces(n, 1, [&](int64_t first, int64_t last) {
+            for (int64_t i = first; i < last; i++) mean = __builtin_fma(weight[i], label[i], mean);
+        });
+        mean = total > 0 ? mean / total : 0;
+        in_pieces(n, 1, [&](int64_t first, int64_t last) {
+            for (int64_t i = first; i < last; i++) {
+                if (!(weight[i] > 0)) continue;
+                double y = label[i];
+                spread = __builtin_fma(weight[i], (y - mean) * (y - mean), spread);
+                if (y < low) low = y;
+                if (y > high) high = y;
+            }
+        });
+    }
 };
 
 /// What metrics of numbers add up.
@@ -216,18 +235,9 @@ class Measurer {
     }
 
     void of_values() {
-        double mean = 0, spread = 0, low = INFINITY, high = -INFINITY;
-        for (int64_t i = 0; i < n; i++) mean = __builtin_fma(weight[i], label[i], mean);
-        mean /= total;
         ErrorSums sums;
         for (int64_t i = 0; i < n; i++) {
-            if (weight[i] > 0) {
-                double y = label[i];
-                spread = __builtin_fma(weight[i], (y - mean) * (y - mean), spread);
-                if (y < low) low = y;
-                if (y > high) high = y;
-                sums.add(at(0, i), y, weight[i], wanted[MAPE]);
-            }
+            if (weight[i] > 0) sums.add(at(0, i), label[i], weight[i], wanted[MAPE]);
             if (i % METRIC_RUN != METRIC_RUN - 1) continue;
             sums.end_run();
             if (stop(16 * METRIC_RUN)) return;
@@ -238,6 +248,8 @@ class Measurer {
         result[MAE] = sums.absolute.whole / weights;
         result[MAPE] = sums.relative.whole / weights;
         if (weighted < 2) return;
+        LabelSums labels(label.data(), weight.data(), n, total);
+        double spread = labels.spread, low = labels.low, high = labels.high;
         // Of a label that is constant but for rounding 1 if it is predicted exactly.
         double largest = __builtin_fabs(low) > __builtin_fabs(high) ? __builtin_fabs(low) : __builtin_fabs(high);
         if (spread > 0 && high - low > 4 * TINY * largest) result[R2] = all(1.0) - sums.square.whole / all(spread);
@@ -378,6 +390,17 @@ GROUPLEARN_ENTRY void row_metrics(const int64_t *sizes, const float *x_single, c
                            shape.configs * sizeof(double));
         }
     }
+}
+
+/// Σw, the weighted mean of labels y (n), Σw(y - mean)², and the least and the greatest y of rows that weigh anything.
+GROUPLEARN_ENTRY void label_sums(const double *y, const double *weight, int64_t n, double *out) {
+    Arithmetic arithmetic;
+    double total = 0;
+    in_pieces(n, 1, [&](int64_t first, int64_t last) {
+        for (int64_t i = first; i < last; i++) total += weight[i];
+    });
+    LabelSums sums(y, weight, n, total);
+    out[0] = total, out[1] = sums.mean, out[2] = sums.spread, out[3] = sums.low, out[4] = sums.high;
 }
 
 /// Σwe², Σw|e| and Σw|e|/|y| (3, C) of the errors e of predictions (n, C) of labels y (n).

@@ -25,6 +25,28 @@ struct Runs {
     }
 };
 
+/// Σ over pairs of w⁺w⁻·([s⁺ > s⁻] + ½[s⁺ = s⁻]) / (Σw⁺·Σw⁻) of ``weighed`` rows, in the order of ``Measurer::pairs``.
+double of_pairs(const Keyed *rows, int64_t n) {
+    auto weight = [&](int64_t i) {
+        double own;
+        memcpy(&own, &rows[i].row, sizeof own);
+        return own;
+    };
+    double up = 0, down = 0, won = 0;
+    for (int64_t i = 0; i < n; i++) weight(i) > 0 ? up += weight(i) : down -= weight(i);
+    for (int64_t i = 0; i < n; i++) {
+        if (weight(i) < 0) continue;
+        double less = 0, no_more = 0;
+        for (int64_t j = 0; j < n; j++) {
+            if (weight(j) > 0) continue;
+            if (rows[j].key < rows[i].key) less -= weight(j);
+            if (rows[j].key <= rows[i].key) no_more -= weight(j);
+        }
+        won = __builtin_fma(0.5 * weight(i), less + no_more, won);
+    }
+    return up > 0 && down > 0 ? won / (up * down) : (double)NAN;
+}
+
 } // namespace
 } // namespace grouplearn
 
@@ -56,7 +78,9 @@ GROUPLEARN_ENTRY int areas(int64_t runs, const double *const *scores, const int6
             }
         });
         if (stopped()) return 1;
-        double found = counts ? wins.area(keys, other, n, positives) : WeighedArea(precision).of(rows, spare, kept);
+        double found = counts                         ? wins.area(keys, other, n, positives)
+                       : kept <= PAIRS && !precision ? of_pairs(rows, kept)
+                                                     : WeighedArea(precision).of(rows, spare, kept);
         out[config] = numbers ? found : (double)NAN;
     }
     return stopped() ? 1 : 0;

@@ -12,6 +12,9 @@
 
 namespace grouplearn {
 
+/// Rows up to which an area of rows that do not weigh alike counts pairs.
+constexpr int64_t PAIRS = 256;
+
 inline uint64_t ranking_key(double score, bool positive) {
     uint64_t bits;
     memcpy(&bits, &score, sizeof bits);

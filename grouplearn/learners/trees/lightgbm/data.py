@@ -12,7 +12,15 @@ import numpy.typing as npt
 
 from grouplearn.data.memory import give_back
 from grouplearn.data.shard import FloatArray, Matrix, RowNumbers, Shard, StoredShard
-from grouplearn.learners.trees.lightgbm.library import MatrixArguments, address, call, free, joined, type_of
+from grouplearn.learners.trees.lightgbm.library import (
+    MatrixArguments,
+    address,
+    call,
+    categorical_columns,
+    free,
+    joined,
+    type_of,
+)
 
 #: Values up to here are zeros to LightGBM (``meta.h``): it is not told those of the rows that place the bins.
 _ZERO = float(np.float32(1e-35))
@@ -34,8 +42,7 @@ class DataSet:
         reference: DataSet | None = None,
         look: Callable[[], None] = lambda: None,
     ) -> None:
-        columns = {"categorical_column": ",".join(map(str, sorted(categorical)))} if categorical else {}
-        self.parameters, self.handle = {**parameters, **columns}, ctypes.c_void_p()
+        self.parameters, self.handle = {**parameters, **categorical_columns(categorical)}, ctypes.c_void_p()
         if isinstance(rows, StoredShard) and self._gains_by_blocks(rows, reference):
             self._read_in_blocks(rows, reference, look)
         else:

@@ -10,7 +10,7 @@ import ctypes
 import functools
 import importlib.util
 import runpy
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -213,6 +213,17 @@ class Booster:
 def joined(parameters: Mapping[str, Any]) -> bytes:
     """Return parameters as the library takes them."""
     return " ".join(f"{name}={value}" for name, value in parameters.items()).encode()
+
+
+def categorical_columns(columns: Collection[int]) -> dict[str, str]:
+    """Return the parameter that names the columns of category codes, of which there may be none."""
+    return {"categorical_column": ",".join(map(str, sorted(columns)))} if columns else {}
+
+
+@functools.cache
+def addresses(names: tuple[str, ...]) -> tuple[int, ...]:
+    """Return where functions of the C API lie."""
+    return tuple(ctypes.cast(getattr(library(), name), ctypes.c_void_p).value or 0 for name in names)
 
 
 def address(values: npt.NDArray[Any]) -> int:

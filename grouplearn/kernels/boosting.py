@@ -1,0 +1,181 @@
+"""Small groups boosted by LightGBM in one call (``source/trees/boosting.cpp``), which is given the addresses of its C API."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data.ragged import Ragged
+from grouplearn.kernels.library import address, features, function, single_or_double
+
+FloatArray = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+
+#: The functions of LightGBM's C API that are called, in the order of ``Api``.
+FUNCTIONS = (
+    "LGBM_DatasetCreateFromMat", "LGBM_DatasetSetField", "LGBM_DatasetFree", "LGBM_BoosterCreate",
+    "LGBM_BoosterLoadModelFromString", "LGBM_BoosterAddValidData", "LGBM_BoosterUpdateOneIter",
+    "LGBM_BoosterGetCurrentIteration", "LGBM_BoosterGetEval", "LGBM_BoosterGetPredict", "LGBM_BoosterSaveModelToString",
+    "LGBM_BoosterPredictForMat", "LGBM_BoosterFree",
+)  # fmt: skip
+#: What is noted after each round: nothing, LightGBM's metric of the rows that are held out, or what is predicted for these.
+NOTHING, METRIC, PREDICTIONS = range(3)
+
+_POINTER, _LONG = ctypes.c_void_p, ctypes.c_int64
+
+
+class Refused(Exception):
+    """LightGBM refused something, and knows why."""
+
+
+class Rows(NamedTuple):
+    """Rows of groups one after another: ``x`` (n, d), ``label`` and ``weight`` (n,) float32, ``start`` (G + 1,)."""
+
+    x: npt.NDArray[Any]
+    label: npt.NDArray[np.float32]
+    weight: npt.NDArray[np.float32]
+    start: Counts
+
+
+class Parameters(NamedTuple):
+    """LightGBM's parameters, but for the seed of the group, which stands between these."""
+
+    head: bytes
+    tail: bytes
+
+
+class Family(NamedTuple):
+    """Configs that are beginnings of one booster, each of so many ``rounds``. If it ``recovers`` a round without a split may be
+    followed by one that has some; else it is the last."""
+
+    parameters: Parameters
+    rounds: tuple[int, ...]
+    recovers: bool
+
+
+class Plan(NamedTuple):
+    """What is trained: ``families`` on the ``bins`` of each group's rows, with so many ``outputs``; a ``seed`` per group (G,)."""
+
+    bins: Parameters
+    families: tuple[Family, ...]
+    outputs: int
+    seed: Counts
+    watched: int = NOTHING
+
+    @property
+    def configs(self) -> int:
+        """The number of configs of all families."""
+        return sum(len(family.rounds) for family in self.families)
+
+
+class Boosted(NamedTuple):
+    """Models of G groups with C configs, those of the families one after the other.
+
+    ``texts`` (G·C) are uint8, ``rounds`` (G, C) those of each model, ``gain`` (G, C, d) that of the splits on each feature,
+    ``run`` (G, families) the rounds that were boosted, ``watched`` the numbers after each of these. Only ``sound`` (G,)
+    groups have any: of the others LightGBM refused something, or made a leaf that is no number.
+    """
+
+    texts: Ragged
+    rounds: Counts
+    gain: FloatArray
+    run: Counts
+    sound: npt.NDArray[np.bool_]
+    watched: FloatArray
+
+
+class _Rows(ctypes.Structure):
+    _fields_ = tuple((name, _POINTER) for name in ("x_single", "x", "label", "weight", "start"))
+
+
+class _Plan(ctypes.Structure):
+    _fields_ = (
+        *((name, _LONG) for name in ("groups", "d", "outputs", "boosters", "watched")),
+        *((name, _POINTER) for name in ("seed", "head", "tail", "first", "limit", "recovers")),
+    )
+
+
+class _Found(ctypes.Structure):
+    _fields_ = tuple((name, _POINTER) for name in ("kept", "text_end", "run", "gain", "sound"))
+
+
+def boost(api: Sequence[int], plan: Plan, train: Rows, valid: Rows | None) -> Boosted:
+    """Return the models of every family on every group; ``valid`` are held-out rows of the same groups, where any are watched."""
+    groups, d, configs = train.start.size - 1, train.x.shape[1], plan.configs
+    rounds, ends, run = (np.zeros((groups, each), np.int64) for each in (configs, configs, len(plan.families)))
+    gain, sound = np.zeros((groups, configs, d)), np.zeros(groups, np.bool_)
+    found = _Found(*(each.ctypes.data for each in (rounds, ends, run, gain, sound)))
+    given, kept = _plan(plan, groups, d)
+    rows, held_out = _rows(train), _rows(train if valid is None else valid)
+    functions, grown = (_POINTER * len(FUNCTIONS))(*api), (_POINTER * 2)()
+    try:
+        function("boost_groups", *[_POINTER] * 6)(
+            *map(ctypes.addressof, (functions, given, rows[0], held_out[0], found, grown))
+        )
+        texts = _copied(grown[0], int(ends[-1, -1]) if ends.size else 0, np.uint8)
+        watched = _copied(grown[1], _watched(plan, run, valid), np.float64)
+    finally:
+        for each in grown:
+            function("free_grown", _POINTER)(each)
+    del kept
+    start = np.concatenate([np.zeros(1, np.int64), ends.ravel()])
+    return Boosted(Ragged(texts, start), rounds, gain, run, sound, watched)
+
+
+def predict(api: Sequence[int], rows: Rows, texts: Ragged, outputs: int) -> FloatArray:
+    """Return what the models of groups, C of each, predict for rows of these: (n, C, outputs). Raises Refused."""
+    groups, d = rows.start.size - 1, rows.x.shape[1]
+    configs = len(texts) // groups if groups else 0
+    nothing = Parameters(b"", b"")
+    families = (Family(nothing, (1,) * configs, False),)
+    given, kept = _plan(Plan(nothing, families, outputs, np.zeros(groups, np.int64)), groups, d)
+    scores = np.empty((len(rows.x), configs, outputs))
+    functions, held = (_POINTER * len(FUNCTIONS))(*api), _rows(rows)
+    arrays = (np.ascontiguousarray(texts.values), np.ascontiguousarray(texts.start), scores)
+    refused = function("predict_groups", *[_POINTER] * 6, returns=ctypes.c_int)(
+        *map(ctypes.addressof, (functions, given, held[0])), *map(address, arrays)
+    )
+    del kept
+    if refused:
+        raise Refused
+    return scores
+
+
+def _rows(rows: Rows) -> tuple[_Rows, tuple[npt.NDArray[Any], ...]]:
+    """Return rows as the kernel reads them, and what has to be kept meanwhile."""
+    x = features(rows.x)
+    label, weight = (np.ascontiguousarray(each, np.float32) for each in (rows.label, rows.weight))
+    start = np.ascontiguousarray(rows.start, np.int64)
+    return _Rows(*single_or_double(x), address(label), address(weight), address(start)), (x, label, weight, start)
+
+
+def _plan(plan: Plan, groups: int, d: int) -> tuple[_Plan, tuple[Any, ...]]:
+    """Return a plan as the kernel reads it, and what has to be kept meanwhile."""
+    every = [plan.bins, *(family.parameters for family in plan.families)]
+    heads, tails = ((ctypes.c_char_p * len(every))(*(each[part] for each in every)) for part in range(2))
+    first = np.cumsum([0, *(len(family.rounds) for family in plan.families)], dtype=np.int64)
+    limit = np.array([rounds for family in plan.families for rounds in family.rounds], np.int64)
+    recovers = np.array([family.recovers for family in plan.families], np.uint8)
+    seed = np.ascontiguousarray(plan.seed, np.int64)
+    numbers = (groups, d, plan.outputs, len(plan.families), plan.watched, address(seed))
+    pointers = (ctypes.addressof(heads), ctypes.addressof(tails), address(first), address(limit), address(recovers))
+    return _Plan(*numbers, *pointers), (heads, tails, first, limit, recovers, seed)
+
+
+def _watched(plan: Plan, run: Counts, valid: Rows | None) -> int:
+    """Return how many numbers were noted."""
+    if valid is None or plan.watched == NOTHING:
+        return 0
+    of_round = 1 if plan.watched == METRIC else plan.outputs * np.diff(valid.start)[:, None]
+    return int((run * of_round).sum())
+
+
+def _copied(place: int | None, count: int, kind: Any) -> npt.NDArray[Any]:
+    if not count or place is None:
+        return np.empty(0, kind)
+    size = count * np.dtype(kind).itemsize
+    return np.frombuffer(ctypes.string_at(place, size), kind)

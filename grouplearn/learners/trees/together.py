@@ -1,0 +1,321 @@
+"""Small groups boosted in one call, and the metrics of their models: what ``boosting`` makes of each, to the last bit.
+
+The kernel calls LightGBM as ``boosting`` does, without the interpreter between two calls. What it refuses, and what no run
+of groups is for, is left to the groups themselves: they are not ``sound``, train alone, and tell their reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.data.ragged import Ragged
+from grouplearn.data.shard import FloatArray, Stack
+from grouplearn.kernels import boosting as kernel
+from grouplearn.kernels import metrics as metric_kernel
+from grouplearn.learners.contract.boosted_stack import HeldOut
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.control import Diverged
+from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.metrics import sums as metrics
+from grouplearn.learners.metrics.deviances import row_losses, with_losses
+from grouplearn.learners.trees.boosting import is_one_vs_all, is_random, native_metric, shares_of_one
+from grouplearn.learners.trees.lightgbm import objectives
+from grouplearn.learners.trees.lightgbm.given import lightgbm_parameters
+from grouplearn.learners.trees.lightgbm.library import addresses, categorical_columns, joined
+from grouplearn.learners.trees.lightgbm.parameters import SEEDS, draws_rows
+
+#: Part of the range of labels by which single precision may change them, and a group needs no closer look.
+_SURELY = 1e-2
+#: What stands for the seed until it is known.
+_SEED = "\0"
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class SolvedTrees:
+    """The finished models of a stack: G groups, each with the same C configs.
+
+    ``texts`` (G·C) are LightGBM's as uint8, ``gain`` (G, C, d) that of the splits on each feature, ``epochs`` (G, C) the rounds
+    of each. ``judged`` (rounds, G, C) is the metric of held-out rows after each round, of which there are ``points`` (G, C).
+    ``sound`` (G,) groups have all their models; the others train alone, and say why.
+    """
+
+    texts: Ragged
+    gain: FloatArray
+    epochs: npt.NDArray[np.int64]
+    points: npt.NDArray[np.int64]
+    judged: FloatArray
+    sound: BoolArray
+
+    def take(self, groups: npt.NDArray[Any]) -> SolvedTrees:
+        """Return the results of some groups, chosen or in that order."""
+        trials = np.arange(self.epochs.size).reshape(self.epochs.shape)[groups].ravel()
+        return SolvedTrees(
+            self.texts.take(trials),
+            self.gain[groups],
+            self.epochs[groups],
+            self.points[groups],
+            self.judged[:, groups],
+            self.sound[groups],
+        )
+
+    @classmethod
+    def nothing(cls, stack: Stack, configs: int) -> SolvedTrees:
+        """Return the results of a stack of which no group is sound."""
+        shape = stack.n_groups, configs
+        none = np.zeros(shape, np.int64)
+        texts = Ragged(np.empty(0, np.uint8), np.zeros(none.size + 1, np.int64))
+        judged, sound = np.empty((0, *shape)), np.zeros(shape[0], np.bool_)
+        return cls(texts, np.zeros((*shape, stack.x.shape[1])), none, none, judged, sound)
+
+    def with_groups(self, places: npt.NDArray[np.intp], found: SolvedTrees) -> SolvedTrees:
+        """Return these results with those of the groups at ``places``, which had none."""
+        if len(places) == len(self.epochs):
+            return found
+        # Of all groups and then of the found ones: where each is taken from.
+        source = np.arange(len(self.epochs))
+        source[places] = len(self.epochs) + np.arange(len(places))
+        rounds = max(len(self.judged), len(found.judged))
+        judged = [_lengthened(each.judged, rounds) for each in (self, found)]
+        return SolvedTrees(
+            Ragged.joined([self.texts, found.texts]),
+            np.concatenate([self.gain, found.gain]),
+            np.concatenate([self.epochs, found.epochs]),
+            np.concatenate([self.points, found.points]),
+            np.concatenate(judged, axis=1),
+            np.concatenate([self.sound, found.sound]),
+        ).take(source)
+
+    @classmethod
+    def beside(cls, parts: Sequence[SolvedTrees], place: npt.NDArray[np.intp]) -> SolvedTrees:
+        """Return the results of other configs each as those of one; config i is at ``place[i]`` of all parts."""
+        if len(parts) == 1 and (place == np.arange(len(place))).all():
+            return parts[0]
+        rounds = max(len(part.judged) for part in parts)
+        firsts = np.cumsum([0, *(part.epochs.size for part in parts)])
+        trials = [
+            first + np.arange(part.epochs.size).reshape(part.epochs.shape)
+            for first, part in zip(firsts, parts, strict=False)
+        ]
+
+        def joined(name: str) -> npt.NDArray[Any]:
+            return np.concatenate([getattr(part, name) for part in parts], axis=1)[:, place]
+
+        return cls(
+            Ragged.joined([part.texts for part in parts]).take(np.concatenate(trials, axis=1)[:, place].ravel()),
+            joined("gain"),
+            joined("epochs"),
+            joined("points"),
+            np.concatenate([_lengthened(part.judged, rounds) for part in parts], axis=2)[:, :, place],
+            np.logical_and.reduce([part.sound for part in parts]),
+        )
+
+
+def _lengthened(judged: FloatArray, rounds: int) -> FloatArray:
+    return np.concatenate([judged, np.full((rounds - len(judged), *judged.shape[1:]), np.nan)])
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Complete configs of one problem whose groups differ in their rows and seeds alone; ``boosters`` are the lists of configs,
+    by number, that share their bins, and in these of those that are beginnings of one booster."""
+
+    problem: Problem
+    configs: Sequence[Config]
+    boosters: Sequence[Sequence[Sequence[int]]]
+
+    def boosted(self, train: Stack, held_out: HeldOut) -> SolvedTrees:
+        """Return the models of all groups of a stack that can be had in one call."""
+        learned = _single_holds(self.configs, train) & self._draws_some(train)
+        parts = [self._with_bins(families, train, held_out, learned) for families in self.boosters]
+        order = [number for families in self.boosters for family in families for number in family]
+        return SolvedTrees.beside(parts, np.argsort(order))
+
+    def _with_bins(
+        self, families: Sequence[Sequence[int]], train: Stack, held_out: HeldOut, learned: BoolArray
+    ) -> SolvedTrees:
+        """Return the models of configs that share their bins, family by family, of the groups that can be ``learned`` (G,)."""
+        solved = SolvedTrees.nothing(train, sum(map(len, families)))
+        for native, chosen in self._watched(held_out, self.configs[families[0][0]]):
+            kept = learned & chosen
+            if kept.any():
+                valid = None if held_out.rows is None or native is None else held_out.rows.take(kept)
+                found = self._boosted(families, train.take(kept), HeldOut(valid, held_out.metric), native or "None")
+                solved = solved.with_groups(np.flatnonzero(kept), found)
+        return solved
+
+    def _draws_some(self, train: Stack) -> BoolArray:
+        """Return which groups (G,) have rows enough for a part of them to be drawn."""
+        fractions = [float(each["bagging_fraction"]) for each in self.configs if draws_rows(each)]  # type: ignore[arg-type]
+        return np.diff(train.start) * min(fractions, default=np.inf) >= 1
+
+    def _watched(self, held_out: HeldOut, config: Config) -> Iterator[tuple[str | None, BoolArray | bool]]:
+        """Yield what LightGBM measures after each round (None: nothing, for there are no rows), and of which groups (G,)."""
+        rows = held_out.rows
+        if rows is None:
+            yield None, True
+            return
+        native = native_metric(self.problem, config, held_out.metric)
+        some = np.diff(rows.start) > 0
+        least, most = (_of_groups(each, rows, 0.0) for each in (np.minimum, np.maximum))
+        measured = some & (native is not None)
+        if self.problem.task.has_classes:
+            measured &= most < self.problem.n_classes
+            measured &= (most > least) | (native != "auc")
+        yield None, ~some
+        yield native or "None", measured
+        yield "None", some & ~measured
+
+    def _boosted(self, families: Sequence[Sequence[int]], train: Stack, held_out: HeldOut, native: str) -> SolvedTrees:
+        """Return the models of groups of which one and the same is watched: LightGBM's metric ``native``, or what it predicts."""
+        watched = kernel.NOTHING if held_out.rows is None else kernel.METRIC if native != "None" else kernel.PREDICTIONS
+        found = kernel.boost(
+            addresses(kernel.FUNCTIONS),
+            kernel.Plan(
+                self._given(families[0][0], "None"),
+                tuple(self._family(family, native) for family in families),
+                self.problem.n_outputs,
+                _seeds(train),
+                watched,
+            ),
+            _rows(train),
+            None if held_out.rows is None else _rows(held_out.rows),
+        )
+        limits = np.array([self._rounds(number) for family in families for number in family])
+        points = np.minimum(np.repeat(found.run, [len(family) for family in families], axis=1), limits)
+        points = points if watched else np.zeros_like(points)
+        judged = np.full((int(points.max(initial=0)), *points.shape), np.nan)
+        for group, family, values in self._numbers(found, families, held_out, watched):
+            first = sum(map(len, families[:family]))
+            for place in range(first, first + len(families[family])):
+                judged[: points[group, place], group, place] = values[: points[group, place]]
+        return SolvedTrees(found.texts, found.gain, found.rounds, points, judged, found.sound)
+
+    def _numbers(
+        self, found: kernel.Boosted, families: Sequence[Sequence[int]], held_out: HeldOut, watched: int
+    ) -> Iterator[tuple[int, int, FloatArray]]:
+        """Yield group, family, and the metric after each of its rounds, of those groups that are sound."""
+        if held_out.rows is None:
+            return
+        first, begun, metric = self.configs[families[0][0]], 0, held_out.metric
+        losses, one_vs_all = row_losses((metric,), first), is_one_vs_all(self.problem, first)
+        of_round = np.ones(len(found.run), np.int64)
+        if watched == kernel.PREDICTIONS:
+            of_round = self.problem.n_outputs * np.diff(held_out.rows.start)
+        for group, family in np.argwhere(found.run > 0).tolist():
+            rounds = int(found.run[group, family])
+            values = found.watched[begun : begun + rounds * int(of_round[group])]
+            begun += len(values)
+            if watched == kernel.PREDICTIONS:
+                running = [each.reshape((-1, self.problem.n_outputs), order="F") for each in values.reshape(rounds, -1)]
+                scores = np.stack([shares_of_one(each) if one_vs_all else each for each in running], axis=1)
+                rows = held_out.rows.part(group, group + 1)
+                values = _measured(self.problem, scores, rows, losses, (metric,))[metric]
+            yield group, family, values
+
+    def _family(self, family: Sequence[int], native: str) -> kernel.Family:
+        first = self.configs[family[0]]
+        return kernel.Family(self._given(family[0], native), tuple(map(self._rounds, family)), is_random(first))
+
+    def _rounds(self, number: int) -> int:
+        return int(self.configs[number]["num_iterations"])  # type: ignore[arg-type]
+
+    def _given(self, number: int, native: str) -> kernel.Parameters:
+        parameters = lightgbm_parameters(self.problem, self.configs[number]) | {"metric": native, "seed": _SEED}
+        head, tail = joined({**parameters, **categorical_columns(self.problem.categorical)}).split(_SEED.encode())
+        return kernel.Parameters(head, tail)
+
+
+def measure(
+    problem: Problem, configs: Sequence[Config], stack: Stack, solved: SolvedTrees, wanted: Collection[str]
+) -> dict[str, FloatArray]:
+    """Return the ``wanted`` metrics, (G, C) each, of finished models on rows of the same groups; NaN where one is not defined."""
+    scores = kernel.predict(addresses(kernel.FUNCTIONS), _rows(stack), solved.texts, problem.n_outputs)
+    for place, config in enumerate(configs):
+        if is_one_vs_all(problem, config):
+            scores[:, place] = shares_of_one(scores[:, place])
+    kinds = {Task.REGRESSION: metric_kernel.VALUES, Task.BINARY: metric_kernel.BINARY}
+    found = metric_kernel.of_scores(
+        metric_kernel.LabelledRows(stack.y, stack.weight, stack.start),
+        scores,
+        kinds.get(problem.task, metric_kernel.CLASSES),
+        metric_kernel.ClassCount(problem.n_classes, problem.n_unseen),
+        [name for name in wanted if name in metric_kernel.NAMES],
+    )
+    others = [name for name in wanted if name not in metric_kernel.NAMES]
+    losses = row_losses(others, configs[0])
+    for name in others:
+        found[name] = np.full((stack.n_groups, len(configs)), np.nan)
+    for group in range(stack.n_groups if others else 0):
+        rows = stack.part(group, group + 1)
+        if rows.y.size:
+            own = scores[stack.start[group] : stack.start[group + 1]]
+            for name, values in _measured(problem, own, rows, losses, others).items():
+                found[name][group] = values
+    return found
+
+
+def _measured(
+    problem: Problem, scores: FloatArray, rows: Stack, losses: Collection[Any], wanted: Iterable[str]
+) -> Mapping[str, FloatArray]:
+    """Return metrics of one group, as ``train.pack.measure`` has them."""
+    sums = metrics.measure(problem.task, problem.n_classes, scores, rows.y, rows.weight, problem.n_unseen)
+    return metrics.finish(with_losses(sums, losses, scores, rows.y, rows.weight), *wanted)
+
+
+def _rows(stack: Stack) -> kernel.Rows:
+    return kernel.Rows(stack.x, stack.y.astype(np.float32), stack.weight.astype(np.float32), stack.start)
+
+
+def _seeds(stack: Stack) -> npt.NDArray[np.int64]:
+    """Return the seed of each group as LightGBM is given it."""
+    if stack.seed is None:
+        raise ValueError("groups that draw random numbers have seeds")
+    return (stack.seed % np.uint64(SEEDS)).astype(np.int64)
+
+
+def _of_groups(ufunc: np.ufunc, stack: Stack, empty: float) -> FloatArray:
+    """Return what a function makes of the labels of each group (G,), ``empty`` of none."""
+    some, found = np.diff(stack.start) > 0, np.full(stack.n_groups, empty)
+    if some.any():
+        found[some] = ufunc.reduceat(stack.y, stack.start[:-1][some])
+    return found
+
+
+def _single_holds(configs: Sequence[Config], train: Stack) -> BoolArray:
+    """Return which groups (G,) have labels that their objectives and single precision take: as ``check_labels`` finds."""
+    limits = np.finfo(np.float32)
+    least, most = (_of_groups(each, train, 0.0) for each in (np.minimum, np.maximum))
+    largest, some = np.maximum(np.abs(least), np.abs(most)), np.diff(train.start) > 0
+    with np.errstate(all="ignore"):
+        error = np.abs(train.y.astype(np.float32) - train.y)
+        worst = _of_groups(np.maximum, Stack(train.x, error, train.weight, train.start), 0.0)
+        within = (largest == 0) | ((largest < limits.max / 2) & (largest > 2 * limits.tiny))
+        # A deviation is at least that of two labels as far apart as the range, among others that are their mean.
+        deviation = (most - least) / np.sqrt(2.0 * np.maximum(1, np.diff(train.start)))
+        sure = within & ((worst == 0) | (worst <= _SURELY * deviation))
+    of_objectives = {config["objective"]: config for config in configs}.values()
+    if any(
+        (chosen := objectives.of_config(config)) is not None and chosen.labels is not None for config in of_objectives
+    ):
+        sure[:] = False
+    for group in np.flatnonzero(~sure & some).tolist():
+        rows = train.part(group, group + 1)
+        sure[group] = _are_taken(of_objectives, rows)
+    taken: BoolArray = sure & some
+    return taken
+
+
+def _are_taken(configs: Iterable[Config], rows: Stack) -> bool:
+    try:
+        for config in configs:
+            objectives.check_labels(config, [(rows.y, rows.weight)])
+    except Diverged:
+        return False
+    return True

@@ -1,0 +1,230 @@
+"""Groups boosted in one call are the groups boosted alone, to the last bit: texts, curves, metrics, importance, reasons."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.runtime_jobs import changed, job
+
+from grouplearn.data.dataset import Dataset, Group, Item
+from grouplearn.data.files.plain import from_bytes, to_bytes
+from grouplearn.data.ragged import Ragged
+from grouplearn.learners import registry
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.control import Interrupted
+from grouplearn.learners.contract.problem import Task
+from grouplearn.schedule.messages import Unit
+from grouplearn.train import gather
+from grouplearn.train.gather import train_gathered
+from grouplearn.train.job import Job, TrialResult
+from grouplearn.train.results.ledger import RESULT_KINDS
+from grouplearn.train.results.soundness import is_sound
+from grouplearn.train.unit import train_unit
+
+pytest.importorskip("lightgbm")
+
+#: Rows of groups: none that trees can split, one, and enough for some leaves.
+SIZES = (45, 1, 30, 2, 60, 7, 41, 5, 90, 22)
+METRIC = {Task.REGRESSION: "rmse", Task.BINARY: "log_loss", Task.MULTICLASS: "log_loss"}
+
+
+def a_table(task: Task, seed: int, *, odd: bool, weights: bool) -> Dataset:
+    """Return rows with a category and, where ``odd``, values that are missing, infinite, zero and very small."""
+    random, n = np.random.default_rng(seed), sum(SIZES)
+    x = random.normal(size=(n, 3)) * [1.0, 1e3, 1e-3]
+    codes = random.integers(0, 5, (n, 1)).astype(np.int32)
+    score = x[:, 0] + 0.5 * codes[:, 0] + random.normal(size=n)
+    y = score if task is Task.REGRESSION else np.digitize(score, [1.0] if task is Task.BINARY else [0.5, 1.0, 2.0])
+    y = np.asarray(y, np.float64)
+    if odd:
+        for value in (np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-36, -1e-35, 1e300):
+            x[random.integers(0, n, 12), random.integers(0, 3, 12)] = value
+        codes[random.integers(0, n, 10), 0] = -1
+        y[:45] = y[0]
+        y[random.integers(0, n, 4)] = np.nan
+    weight = random.choice([1.0, 0.5, 2.25, 0.0], n) if weights else np.ones(n)
+    split = random.integers(0, 3, n).astype(np.int16)
+    names = {Task.BINARY: ("a", "b"), Task.MULTICLASS: ("a", "b", "c", "d")}.get(task, ())
+    return Dataset(x, codes, y, weight, split, (("p", "q", "r", "s", "t"),), names)
+
+
+def a_job(task: Task, configs: Sequence[Config], seed: int = 0, learner: str = "gbdt", **options: Any) -> Job:
+    dataset = a_table(task, seed, odd=options.pop("odd", False), weights=options.pop("weights", False))
+    ends = np.cumsum(SIZES).tolist()
+    groups = tuple(
+        Group(g, 0, (str(g),), ((end - size, end),)) for g, (size, end) in enumerate(zip(SIZES, ends, strict=True))
+    )
+    complete = registry.learner(learner).filled  # type: ignore[attr-defined]
+    return changed(
+        job(groups=1),
+        learner=learner,
+        task=task,
+        configs=tuple(complete({"num_iterations": 6, "min_data_in_leaf": 3, **config}) for config in configs),
+        items=(*(Item(f"x{column}", "numeric", column) for column in range(3)), *options.pop("items", ())),
+        groups=groups,
+        dataset=dataset,
+        metric=options.pop("metric", METRIC[task]),
+        epochs=1,
+        **options,
+    )
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The groups of a gathered unit that had to train alone."""
+    found: list[int] = []
+
+    def noted(a_job: Job, unit: Unit, *others: Any) -> Any:
+        found.append(unit.group)
+        return train_unit(a_job, unit, *others)
+
+    monkeypatch.setattr(gather, "train_unit", noted)
+    return found
+
+
+def assert_as_alone(given: Job, fold: int = -1) -> None:
+    unit = Unit(0, 0, tuple(range(len(given.configs))), fold=fold, others=tuple(range(1, len(SIZES))))
+    pack = train_gathered(given, unit, lambda _: None, lambda: False).pack
+    assert pack is not None
+    for group, ours, facts in zip(pack.groups, pack.trials(given.target.metric), pack.facts, strict=True):
+        result = train_unit(given, unit.of(group), None, lambda _: None, lambda: False)
+        assert facts == result.facts
+        for one, other in zip(ours, result.trials, strict=True):
+            assert _plain(one, fold) == _plain(other, fold), (group, one.config)
+
+
+def _plain(trial: TrialResult, fold: int) -> tuple[Any, ...]:
+    """Return what a trial is but for its time; the bits of its numbers, of metrics that there are."""
+
+    def bits(values: Any) -> dict[str, str]:
+        return {name: float(value).hex() for name, value in values.items() if not math.isnan(value)}
+
+    curve = [(point.epoch, repr(point.train_loss), float(point.valid_metric).hex()) for point in trial.curve]
+    text = None if trial.artifact is None or fold >= 0 else trial.artifact.text
+    return (
+        *(trial.config, trial.status, trial.reason, trial.epochs, trial.converged),
+        *(bits(trial.train), bits(trial.valid), curve if fold < 0 else [], text, trial.importance),
+    )
+
+
+CATEGORY = (Item("c", "category", 0, "ordinal"),)
+GRIDS: dict[str, tuple[Config, ...]] = {
+    "one": ({},),
+    "prefixes": ({"num_iterations": 2}, {"num_iterations": 5, "learning_rate": 0.3}, {"num_iterations": 9}),
+    "bins": ({"max_bin": 4}, {"max_bin": 255}, {"max_bin": 4, "num_leaves": 3}),
+    "bagging": ({"bagging_fraction": 0.5, "bagging_freq": 1}, {"bagging_fraction": 0.02, "bagging_freq": 1}),
+    "random": ({"extra_trees": True, "feature_fraction": 0.5}, {"data_sample_strategy": "goss"}),
+    "dart": ({"boosting": "dart", "num_iterations": 3}, {"boosting": "dart"}),
+    "linear": ({"linear_tree": True},),
+    "quantized": ({"use_quantized_grad": True},),
+}
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize("task", METRIC)
+def test_together_is_alone(task: Task, grid: str, alone: list[int]) -> None:
+    assert_as_alone(a_job(task, GRIDS[grid], items=CATEGORY))
+    if grid == "one":  # of a number there is no other; of classes one has too few rows for both
+        assert len(set(alone)) <= {Task.REGRESSION: 0, Task.BINARY: 3, Task.MULTICLASS: 3}[task]
+
+
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("task", METRIC)
+def test_rows_of_all_kinds(task: Task, seed: int, weights: bool) -> None:
+    items = CATEGORY if seed % 2 else (Item("c", "category", 0, "onehot"),)
+    given = a_job(task, GRIDS["prefixes"], seed, odd=True, weights=weights, items=items)
+    assert_as_alone(given)
+    assert_as_alone(changed(given, class_weight="balanced", holds_out=False))
+
+
+@pytest.mark.parametrize("metric", ["log_loss", "auc", "accuracy", "f1"])
+@pytest.mark.parametrize("task", [Task.BINARY, Task.MULTICLASS])
+def test_curves_of_any_metric(task: Task, metric: str) -> None:
+    """What LightGBM measures itself, and what is measured of its predictions; held-out rows may be of one class, or none."""
+    for seed in range(2):
+        assert_as_alone(a_job(task, GRIDS["prefixes"], seed, metric=metric))
+        ova = ({"objective": "multiclassova"},) if task is Task.MULTICLASS else ({"scale_pos_weight": 2.0},)
+        assert_as_alone(a_job(task, ova, seed, metric=metric, weights=True))
+
+
+@pytest.mark.parametrize("metric", ["rmse", "mae", "r2", "mape", "pinball", "poisson_deviance"])
+def test_curves_of_numbers(metric: str) -> None:
+    assert_as_alone(a_job(Task.REGRESSION, ({"alpha": 0.3}, {"alpha": 0.7, "objective": "quantile"}), metric=metric))
+
+
+@pytest.mark.parametrize(
+    "objective",
+    ["regression_l1", "huber", "fair", "poisson", "quantile", "mape", "gamma", "tweedie", "cross_entropy"],
+)
+def test_every_objective(objective: str) -> None:
+    given = a_job(Task.REGRESSION, ({"objective": objective},))
+    assert_as_alone(given)
+    y = np.abs(given.dataset.y) / np.abs(given.dataset.y).max()
+    assert_as_alone(replace(given, dataset=replace(given.dataset, y=y)))
+
+
+@pytest.mark.parametrize("task", METRIC)
+def test_folds(task: Task) -> None:
+    given = changed(a_job(task, GRIDS["prefixes"]), folds=3)
+    for fold in (0, 2, -1):
+        assert_as_alone(given, fold)
+
+
+@pytest.mark.parametrize("task", METRIC)
+def test_forests(task: Task, alone: list[int]) -> None:
+    assert_as_alone(a_job(task, ({}, {"num_leaves": 4}), learner="random_forest"))
+    assert 4 not in alone
+
+
+def test_labels_that_single_precision_does_not_hold_fail_as_alone(alone: list[int]) -> None:
+    given = a_job(Task.REGRESSION, GRIDS["one"])
+    y = given.dataset.y.copy()
+    y[:45] += 1e9
+    y[46:76] *= 1e300
+    given = replace(given, dataset=replace(given.dataset, y=y))
+    assert_as_alone(given)
+    assert {0, 2} <= set(alone)
+    assert 4 not in alone
+
+
+def test_single_precision_features_and_constraints_by_name() -> None:
+    given = a_job(
+        Task.REGRESSION, ({"monotone_constraints": '{"x0": 1}'}, {"interaction_constraints": '[["x0","x1"],["x2"]]'})
+    )
+    assert_as_alone(given)
+    numeric = given.dataset.numeric.astype(np.float32)
+    assert_as_alone(replace(given, dataset=replace(given.dataset, numeric=numeric)))
+
+
+def test_a_pack_is_kept_and_gone_on_from() -> None:
+    given = a_job(Task.REGRESSION, GRIDS["prefixes"])
+    unit = Unit(0, 0, (0, 1, 2), others=tuple(range(1, len(SIZES))))
+    result = train_gathered(given, unit, lambda _: None, lambda: False)
+    again = from_bytes(to_bytes(result), RESULT_KINDS)
+    assert is_sound(given, again)
+    assert result.pack is not None
+    for one, other in zip(result.pack.trials("rmse"), again.pack.trials("rmse"), strict=True):
+        assert [_plain(trial, -1) for trial in one] == [_plain(trial, -1) for trial in other]
+    (models, *_) = result.pack.models
+    for odd in (models.tensors["text"].values[::-1], np.zeros(models.tensors["text"].values.size)):
+        damaged = replace(models, tensors={"text": Ragged(odd, models.tensors["text"].start)})
+        assert not is_sound(given, replace(result, pack=replace(result.pack, models=(damaged,))))
+
+
+def test_it_stops_soon_and_leaves_nothing_behind() -> None:
+    given = a_job(Task.REGRESSION, ({"num_iterations": 100_000},))
+    asked = 0
+
+    def cancelled() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > 3
+
+    with pytest.raises(Interrupted):
+        train_gathered(given, Unit(0, 0, (0,), others=tuple(range(1, len(SIZES)))), lambda _: None, cancelled)
