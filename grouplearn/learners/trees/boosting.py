@@ -35,7 +35,7 @@ _NATIVE_METRICS = {
 
 
 #: What makes a tree of one leaf, which says what scores begin with.
-_WITHOUT_SPLITS = {
+WITHOUT_SPLITS = {
     "boosting": "gbdt", "boost_from_average": True, "min_gain_to_split": 1e300, "linear_tree": False, "bagging_freq": 0,
     "bagging_fraction": 1.0, "pos_bagging_fraction": 1.0, "neg_bagging_fraction": 1.0, "num_iterations": 1,
 }  # fmt: skip
@@ -125,7 +125,7 @@ class Binned:
 
     def beginnings(self, config: Config) -> list[str]:
         """Return what the scores of a config begin with, one an output, as LightGBM writes it."""
-        parameters = lightgbm_parameters(self.problem, config) | _WITHOUT_SPLITS
+        parameters = lightgbm_parameters(self.problem, config) | WITHOUT_SPLITS
         booster = Booster.on(self.train_set, parameters | {"metric": "None"})
         booster.update()
         return stumps.beginnings(booster.to_text())

@@ -6,8 +6,10 @@ of groups is for, is left to the groups themselves: they are not ``sound``, trai
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -23,8 +25,8 @@ from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.metrics.deviances import row_losses, with_losses
-from grouplearn.learners.trees.boosting import is_one_vs_all, is_random, native_metric, shares_of_one
-from grouplearn.learners.trees.lightgbm import objectives
+from grouplearn.learners.trees.boosting import WITHOUT_SPLITS, is_one_vs_all, is_random, native_metric, shares_of_one
+from grouplearn.learners.trees.lightgbm import objectives, stumps
 from grouplearn.learners.trees.lightgbm.given import lightgbm_parameters
 from grouplearn.learners.trees.lightgbm.library import addresses, categorical_columns, joined
 from grouplearn.learners.trees.lightgbm.parameters import SEEDS, draws_rows
@@ -187,6 +189,7 @@ class Together:
             _rows(train),
             None if held_out.rows is None else _rows(held_out.rows),
         )
+        found = self._with_beginnings(found, families, train, watched)
         limits = np.array([self._rounds(number) for family in families for number in family])
         points = np.minimum(np.repeat(found.run, [len(family) for family in families], axis=1), limits)
         points = points if watched else np.zeros_like(points)
@@ -196,6 +199,42 @@ class Together:
             for place in range(first, first + len(families[family])):
                 judged[: points[group, place], group, place] = values[: points[group, place]]
         return SolvedTrees(found.texts, found.gain, found.rounds, points, judged, found.sound)
+
+    def _with_beginnings(
+        self, found: kernel.Boosted, families: Sequence[Sequence[int]], train: Stack, watched: int
+    ) -> kernel.Boosted:
+        """Return models of forests whose trees without a split say what scores begin with, see ``stumps``.
+
+        Where rows are held out such groups are not sound: their curves are those of the models.
+        """
+        configs = [number for family in families for number in family]
+        forests = [place for place, number in enumerate(configs) if self.configs[number]["boosting"] == "rf"]
+        some = np.zeros((len(found.sound), len(configs)), np.bool_)
+        for group, place in itertools.product(np.flatnonzero(found.sound).tolist(), forests):
+            some[group, place] = stumps.has_some(_text(found, group, place))
+        groups = np.flatnonzero(some.any(axis=1))
+        if not groups.size:
+            return found
+        sound = found.sound.copy()
+        sound[groups] = False
+        if watched:
+            return found._replace(sound=sound)
+        seeds, bins = _seeds(train)[groups], self._given(families[0][0], "None")
+        alone = tuple(
+            kernel.Family(self._given(configs[place], "None", WITHOUT_SPLITS), (1,), False) for place in forests
+        )
+        rows = _rows(train.take(some.any(axis=1)))
+        begun = kernel.boost(
+            addresses(kernel.FUNCTIONS), kernel.Plan(bins, alone, self.problem.n_outputs, seeds), rows, None
+        )
+        sound[groups] = begun.sound
+        texts = [found.texts[trial] for trial in range(len(found.texts))]
+        for at, group in enumerate(groups.tolist()):
+            for place in np.flatnonzero(some[group] & sound[group]).tolist():
+                values = stumps.beginnings(_text(begun, at, forests.index(place)))
+                text = stumps.with_beginnings(_text(found, group, place), values)
+                texts[group * len(configs) + place] = np.frombuffer(text.encode(), np.uint8)
+        return found._replace(texts=Ragged.of(texts), sound=sound)
 
     def _numbers(
         self, found: kernel.Boosted, families: Sequence[Sequence[int]], held_out: HeldOut, watched: int
@@ -226,10 +265,18 @@ class Together:
     def _rounds(self, number: int) -> int:
         return int(self.configs[number]["num_iterations"])  # type: ignore[arg-type]
 
-    def _given(self, number: int, native: str) -> kernel.Parameters:
-        parameters = lightgbm_parameters(self.problem, self.configs[number]) | {"metric": native, "seed": _SEED}
+    def _given(self, number: int, native: str, others: Mapping[str, Any] = MappingProxyType({})) -> kernel.Parameters:
+        parameters = lightgbm_parameters(self.problem, self.configs[number]) | {
+            **others,
+            "metric": native,
+            "seed": _SEED,
+        }
         head, tail = joined({**parameters, **categorical_columns(self.problem.categorical)}).split(_SEED.encode())
         return kernel.Parameters(head, tail)
+
+
+def _text(found: kernel.Boosted, group: int, place: int) -> str:
+    return found.texts[group * found.rounds.shape[1] + place].tobytes().decode()
 
 
 def measure(
