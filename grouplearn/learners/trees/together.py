@@ -212,7 +212,8 @@ class Together:
         some = np.zeros((len(found.sound), len(configs)), np.bool_)
         for group, place in itertools.product(np.flatnonzero(found.sound).tolist(), forests):
             some[group, place] = stumps.has_some(_text(found, group, place))
-        groups = np.flatnonzero(some.any(axis=1))
+        chosen: BoolArray = some.any(axis=1)
+        groups = np.flatnonzero(chosen)
         if not groups.size:
             return found
         sound = found.sound.copy()
@@ -223,7 +224,7 @@ class Together:
         alone = tuple(
             kernel.Family(self._given(configs[place], "None", WITHOUT_SPLITS), (1,), False) for place in forests
         )
-        rows = _rows(train.take(some.any(axis=1)))
+        rows = _rows(train.take(chosen))
         begun = kernel.boost(
             addresses(kernel.FUNCTIONS), kernel.Plan(bins, alone, self.problem.n_outputs, seeds), rows, None
         )
