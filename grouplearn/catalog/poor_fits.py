@@ -1,4 +1,4 @@
-"""When a model is worse on its own rows than a constant, as its metric declares: its training went astray."""
+"""When a model is worse on its own rows than a constant, as its metric declares: its training went astray; or is one itself."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ def poor_fits(definition: ModelDefinition) -> list[tuple[str, str]]:
     told = literal(f"the best trial is worse on its own rows than a constant: {_advice(definition, learner)}")
     alike = len(found) == 1 and len(definition.configs) == len(next(iter(found.values())))
     chosen = {worse: "" if alike else f" AND config IN {(*numbers, -1)}" for worse, numbers in found.items()}
-    return [(f"(is_best AND {worse}{own})", told) for worse, own in chosen.items()]
+    said = [(f"(is_best AND {worse}{own})", told) for worse, own in chosen.items()]
+    if learner is not None and learner.told_of_constants:
+        constant = "(is_best AND coalesce(len(list_filter(importance, lambda gain: gain <> 0)) = 0, false))"
+        said.append((constant, literal(learner.told_of_constants)))
+    return said
 
 
 def _worse(definition: ModelDefinition, learner: Learner | None, config: Config) -> str | None:

@@ -98,10 +98,26 @@ def test_a_fit_is_judged_by_the_metric_of_its_loss_and_told_what_the_learner_has
         train = f"TRAIN MODEL m USING {learner} PREDICT {target} AS z FEATURES ({features}) FROM t WITH ({options})"
         (row,) = answer(con, train)
         if told is None:
-            assert "note" not in row
+            assert "worse on its own rows" not in str(row.get("note"))
         else:
             assert f"worse on its own rows than a constant: {told}" in str(row["note"])
             assert "zscore" not in str(row["note"]) or learner != "gbdt"
+
+
+def test_trees_without_a_split_are_told_of() -> None:
+    """Groups of 20 rows are too small for LightGBM's leaves of 20, and small weights for its least sum of them."""
+    with grouplearn.connect(progress=False) as con:
+        con.execute("CREATE TABLE s AS SELECT i % 3 AS g, i * 1.0 AS x, sin(i) AS y, 1e-6 AS w FROM range(60) AS r(i)")
+        train = "TRAIN OR REPLACE MODEL m USING {} PREDICT y FEATURES (x) FROM s GROUP BY g WITH (num_iterations = 3{})"
+        told = (
+            "no tree has a split, so every row is predicted alike: lower min_data_in_leaf (or min_sum_hessian_in_leaf)"
+        )
+        assert notes_of(con, train.format("gbdt", "")) == [told] * 3
+        assert con.execute("SELECT count(DISTINCT prediction) FROM m_predict(s)").fetchall() == [(3,)]
+        for enough in ("min_data_in_leaf = 3", "min_data_in_leaf = 3, weight = 1"):
+            assert notes_of(con, train.format("gbdt", f", {enough}")) == [None] * 3
+        assert notes_of(con, train.format("gbdt", ", min_data_in_leaf = 3, weight = w")) == [told] * 3
+        assert notes_of(con, train.format("random_forest", "")) == [None] * 3
 
 
 def test_configurations_of_several_losses_are_each_judged_by_their_own() -> None:

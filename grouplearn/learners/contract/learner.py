@@ -64,6 +64,8 @@ class Learner(Protocol):
     averages: ClassVar[bool] = False
     #: Some of its batches can be visited, or their gradients taken, as a ``BatchesLearner`` says.
     in_batches: ClassVar[bool] = False
+    #: What is said of a model in which no feature has any importance; None: nothing.
+    told_of_constants: ClassVar[str | None] = None
     #: The package to load before training; None for learners that need nothing but what grouplearn needs.
     requires: ClassVar[Requirement | None] = None
     #: What training takes.

@@ -67,6 +67,9 @@ class Gbdt(BoostedStackLearner):
     cost: ClassVar[Cost] = COST
     handles_missing: ClassVar[bool] = True
     handles_sparse: ClassVar[bool] = True
+    told_of_constants: ClassVar[str | None] = (
+        "no tree has a split, so every row is predicted alike: lower min_data_in_leaf (or min_sum_hessian_in_leaf)"
+    )
     requires: ClassVar[Requirement | None] = Requirement("lightgbm", "grouplearn[gbdt]", library)
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:

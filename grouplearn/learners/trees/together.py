@@ -212,7 +212,7 @@ class Together:
         some = np.zeros((len(found.sound), len(configs)), np.bool_)
         for group, place in itertools.product(np.flatnonzero(found.sound).tolist(), forests):
             some[group, place] = stumps.has_some(_text(found, group, place))
-        chosen: BoolArray = some.any(axis=1)
+        chosen = np.logical_or.reduce(some, axis=1)
         groups = np.flatnonzero(chosen)
         if not groups.size:
             return found
