@@ -244,12 +244,12 @@ class Form:
                 np.ascontiguousarray(x.indptr, np.int64),  # one number a row
             ]
             parts = [None, None, *map(address, rows)]
-        given = [np.ascontiguousarray(each) for each in (label, weight)]
+        given, places = [np.ascontiguousarray(each) for each in (label, weight)], _row_addresses(models, active)
         kinds = (*[_POINTER] * 5, _COUNT, *[_POINTER] * 2, *[_COUNT] * 7, *[_POINTER] * 4)
         outcome = function("sum_generalised_linear", *kinds, returns=ctypes.c_int)(
             *parts,
             *(len(label), *map(address, given), _LOSSES.index(loss), *self._numbers, len(active)),
-            *map(address, (_row_addresses(models, active), found, curvature, sampled)),
+            *map(address, (places, found, curvature, sampled)),
         )
         if outcome:
             raise MemoryError
@@ -267,7 +267,7 @@ class Form:
         """Return all models (C, m) after a step of those that are ``active`` (M,), all unless it is given, by their sums over all
         blocks of a group, the first of them of ``first_length`` (M,), as the penalties are."""
         after, active = models.copy(), _places(models, active)
-        count = len(active)
+        count, places = len(active), _row_addresses(after, active)
         stepped = Stepped(
             after,
             np.empty((count, self.outputs, self.columns)),
@@ -280,8 +280,7 @@ class Form:
         outcome = function("step_generalised_linear", *kinds, returns=ctypes.c_int)(
             *(_LOSSES.index(loss), *self._numbers, count, *map(address, columns)),
             float(sums["sampled"]),
-            address(_row_addresses(after, active)),
-            *map(address, stepped[1:]),
+            *map(address, (places, *stepped[1:])),
         )
         if outcome:
             raise MemoryError
