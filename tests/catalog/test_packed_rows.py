@@ -67,7 +67,7 @@ def test_artifacts_are_made_some_groups_at_a_time(monkeypatch: pytest.MonkeyPatc
         for most in (0, 1 << 24):
             monkeypatch.setattr(rows, "_MODEL_BYTES", most)
             parts = list(rows.parts_of(each))
-            assert len(parts) == (len(each.groups) or 1 if most == 0 else 1)
+            assert len(parts) == (len(each.groups) + len(each.packs) if most == 0 else 1)
             joined = pa.concat_tables([rows.artifacts(definition, part) for part in parts])
             assert told(joined) == told(rows.artifacts(definition, each))
 

@@ -1,4 +1,7 @@
-"""LightGBM makes a leaf that is no number where bagging leaves a tree no rows, and where linear leaves have infinite features."""
+"""LightGBM makes a leaf that is no number where bagging leaves a tree no rows, and where linear leaves have infinite features.
+
+A tree without rows has one leaf, and says the mean of its group, as one without a split.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,8 @@ def test_groups_of_two_rows_are_trained_or_fail_with_a_reason(learner: str, opti
         con.execute(f"TRAIN MODEL m USING {learner} PREDICT {label} AS y FEATURES (a) FROM t GROUP BY g {options}")
         found = con.execute("SELECT g, status, error FROM m").fetchall()
         assert len(found) == 30
-        assert {"done"} < {status for _, status, _ in found}
-        assert all("leaf that is no number" in why or "the label is" in why for _, _, why in found if why is not None)
+        assert "done" in {status for _, status, _ in found}
+        assert all("the label is" in why for _, _, why in found if why is not None)
         done = sorted(g for g, status, _ in found if status == "done")
         for query in (
             "SELECT g, p.prediction FROM (SELECT g, predict('m', t) AS p FROM t)",

@@ -153,7 +153,8 @@ def test_a_unit_out_of_memory_is_a_failed_trial_that_is_trained_again(
     expected = models(path)
     answer(path, "DROP MODEL m")
     with monkeypatch.context() as patch:
-        patch.setattr("grouplearn.learners.trees.gbdt.Gbdt.boost", raising(MemoryError))
+        for name in ("boost", "boost_together"):
+            patch.setattr(f"grouplearn.learners.trees.gbdt.Gbdt.{name}", raising(MemoryError))
         answer(path, statement)
     assert answer(path, "SELECT DISTINCT status, error[:13] FROM m") == [("failed", "out of memory")]
     answer(path, "RETRY FAILED MODEL m")

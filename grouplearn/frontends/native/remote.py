@@ -154,6 +154,10 @@ class RemoteQuery:
     def _described(self) -> list[tuple[Any, ...]]:
         return self._connection.execute(f"DESCRIBE {self._query}").fetchall()
 
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """Run the query and return its rows."""
+        return python_rows(self.to_arrow_table())
+
     def to_arrow_table(self) -> pa.Table:
         """Run the query and return its rows."""
         schema, batches = self._connection._rows(self._query, None, 0)
