@@ -29,7 +29,9 @@ template <class T> class Scratch {
         room = count;
         own = false;
     }
-    void clear(int64_t count) { memset((void *)memory, 0, (size_t)count * sizeof(T)); }
+    void clear(int64_t count) {
+        if (count) memset((void *)memory, 0, (size_t)count * sizeof(T)); // none of none has no place
+    }
     operator T *() const { return memory; }
 
   private:

@@ -137,7 +137,7 @@ template <class V> struct Newton {
 
     Newton(const Stage &stage, int64_t columns, int64_t outputs, bool fit_intercept, int slots, bool dense, int64_t limit)
         : stage(stage), columns(columns), outputs(outputs), p(columns + fit_intercept), size(outputs * p), slots(slots), dense(dense),
-          limit(limit), most_retries(stage.retries) {}
+          most_retries(stage.retries), limit(limit) {}
 
     bool reserve() {
         int64_t here = size * width, lower = dense ? triangle(size) * width : 0, wide = dense ? 0 : here;
