@@ -9,9 +9,9 @@ import pytest
 
 import grouplearn
 from grouplearn import Connection
+from grouplearn.learners.trees.lightgbm import stumps
 
 lightgbm = pytest.importorskip("lightgbm")
-from grouplearn.learners.trees.lightgbm import stumps  # noqa: E402
 
 FOREST = {"boosting": "rf", "bagging_freq": 1, "bagging_fraction": 0.632, "verbose": -1, "num_threads": 1}
 

@@ -16,7 +16,7 @@ from grouplearn.parser.statements import Sql
 _CALL = re.compile(r'\b(\w+)"?\s*\(')
 #: It has no value at all, and nothing is lost by reading it twice.
 _HARMLESS = "error"
-_SEEDED = "Give it a seed: TABLESAMPLE reservoir(10%) REPEATABLE (1)."
+_SEEDED = "Give it a seed: TABLESAMPLE reservoir(10%) REPEATABLE (1). Or keep the rows in a table first."
 _IN_A_TABLE = "Keep the rows in a table first: CREATE TEMP TABLE kept AS SELECT ...; then TRAIN ... FROM kept."
 
 
@@ -43,11 +43,11 @@ class Volatility:
             if calls(self._checker, fragment, name):
                 message = f"{name}() gives another value each time that it is read, and rows are read more than once"
                 raise self._checker.error(message, self._span(fragment, name), hint)
-        if _may_sample(fragment.text) and samples_anew(self._checker, fragment):
+        if self._samples(fragment):
             message = (
                 "a sample without a seed has other rows each time that it is read, and rows are read more than once"
             )
-            raise self._checker.error(message, fragment.span, f"{_SEEDED} Or keep the rows in a table first.")
+            raise self._checker.error(message, fragment.span, _SEEDED)
         self._refuse_views(fragment, query)
 
     def _refuse_views(self, fragment: Sql, query: Sql | str) -> None:
@@ -67,7 +67,7 @@ class Volatility:
                     raise self._checker.error(message, fragment.span, _IN_A_TABLE)
                 if self._samples(query):
                     message = f'view "{view}" has a sample without a seed: other rows each time that it is read'
-                    raise self._checker.error(message, fragment.span, f"{_SEEDED} Or keep the rows in a table first.")
+                    raise self._checker.error(message, fragment.span, _SEEDED)
 
     def _read(self, text: str, tables: Collection[str]) -> Iterator[str]:
         """Yield the tables that a text reads, and those that macros read which it calls."""
@@ -76,8 +76,9 @@ class Volatility:
             for definition in self._definitions.pop(name, ()):
                 yield from self._read(definition, tables_named(self._checker, definition))
 
-    def _samples(self, query: str) -> bool:
-        return _may_sample(query) and samples_anew(self._checker, query)
+    def _samples(self, fragment: Sql | str) -> bool:
+        text = fragment if isinstance(fragment, str) else fragment.text
+        return "sample" in text.casefold() and samples_anew(self._checker, fragment)
 
     @functools.cached_property
     def _names_of_views(self) -> list[str]:
@@ -121,10 +122,6 @@ class Volatility:
 
 def _called(text: str) -> dict[str, None]:
     return dict.fromkeys(name.casefold() for name in _CALL.findall(text))
-
-
-def _may_sample(text: str) -> bool:
-    return "sample" in text.casefold()
 
 
 @functools.cache

@@ -10,10 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-#: How a tree of one leaf begins, what a tree says of its leaves, and how many trees say something together.
+#: How a tree of one leaf begins, what a tree says of its leaves, and of how many characters each tree is.
 _ALONE = re.compile(r"Tree=\d+\nnum_leaves=1\n")
 _LEAF = re.compile(r"^leaf_value=.*$", re.MULTILINE)
-_TREES = re.compile(r"^num_tree_per_iteration=(\d+)$", re.MULTILINE)
 _SIZES = re.compile(r"^tree_sizes=(.*)$", re.MULTILINE)
 
 
@@ -29,20 +28,13 @@ def beginnings(text: str) -> list[str]:
 
 def with_beginnings(text: str, values: Sequence[str]) -> str:
     """Return the text of a forest in which each tree of one leaf says what scores begin with, one of ``values`` an output."""
-    outputs, written = int(_found(_TREES, text)), _found(_SIZES, text)
+    (written,) = _SIZES.findall(text)
     at = text.index("\nTree=0\n") + 1
     head, trees = text[:at], []
     for number, size in enumerate(map(int, written.split())):
         tree = text[at : at + size]
         at += size
         alone = _ALONE.match(tree) is not None
-        trees.append(_LEAF.sub(f"leaf_value={values[number % outputs]}", tree) if alone else tree)
+        trees.append(_LEAF.sub(f"leaf_value={values[number % len(values)]}", tree) if alone else tree)
     sizes = " ".join(str(len(tree)) for tree in trees)
     return "".join((head.replace(f"tree_sizes={written}\n", f"tree_sizes={sizes}\n"), *trees, text[at:]))
-
-
-def _found(pattern: re.Pattern[str], text: str) -> str:
-    found = pattern.search(text)
-    if found is None:
-        raise ValueError(f"the text of a model has no {pattern.pattern}")
-    return found[1]
