@@ -238,7 +238,7 @@ def _models_of(catalog: str) -> str:
     best = "CASE WHEN m.greater_is_better THEN v.high ELSE v.low END"
     return (
         f"SELECT m.model_name, m.target_name, {count('groups')}, m.learner, {count('configs')},"
-        f" {count('trials')}, m.seconds, date_trunc('second', m.trained_at),"
+        f" {count('trials')}, round(m.seconds, 3), date_trunc('second', m.trained_at),"
         f" {literal(catalog)}, m.schema_name, {failed}, m.metric, {best}, v.middle"
         f" FROM (FROM {table(catalog, 'models')} LIMIT {_MOST_SHOWN}) AS m LEFT JOIN ({summary}) AS v ON v.model = m.model"
     )
@@ -275,7 +275,7 @@ def describe_sql(model: StoredModel) -> str:
         ("failed trials", one("trials", "count(*) FILTER (status = 'failed')")),
         ("operator", one("models", "any_value(operator)")),
         ("executor", one("models", "any_value(executor || ', workers: ' || workers)")),
-        ("seconds", one("models", "any_value(seconds)")),
+        ("seconds", one("models", "round(any_value(seconds), 3)")),
         ("trained at", one("models", "any_value(trained_at)")),
         ("statement", literal(definition.statement)),
     ]

@@ -49,6 +49,19 @@ print([name for name in {later!r} if name in sys.modules])
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize("rows", [1, 100_000])
+def test_errors_of_functions_are_told_in_their_own_words(rows: int) -> None:
+    with grouplearn.connect(progress=False) as con:
+        con.execute(f"CREATE TABLE t AS SELECT i AS x FROM range({rows}) AS r(i)")
+        for call in ("predict", "predict_value"):
+            with pytest.raises(duckdb.ProgrammingError) as told:
+                con.execute(f"SELECT {call}('nosuch', t) FROM t").fetchall()
+            assert str(told.value) == 'model "nosuch" does not exist'
+        con.create_function("broken", lambda x: 1 // (x - x), [duckdb.type("BIGINT")], duckdb.type("BIGINT"))
+        with pytest.raises(duckdb.InvalidInputException, match=r"^Invalid Input Error: Python exception occurred"):
+            con.execute("SELECT broken(x), predict('nosuch', t) FROM t").fetchall()
+
+
 def test_module_has_the_pep_249_attributes() -> None:
     assert (grouplearn.apilevel, grouplearn.threadsafety, grouplearn.paramstyle) == ("2.0", 1, "qmark")
     assert issubclass(grouplearn.ProgrammingError, grouplearn.DatabaseError)

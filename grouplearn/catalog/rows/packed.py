@@ -22,6 +22,9 @@ from grouplearn.data.tensors import tensor_bytes
 from grouplearn.kernels import digests
 from grouplearn.train.results.packed import TEXT, Packed
 
+#: Times of trials are kept to a microsecond: more is noise, which people would have to read.
+CLOCK_DIGITS = 6
+
 Packs = Sequence[PackedOutcome]
 Flags = npt.NDArray[np.bool_]
 
@@ -47,7 +50,7 @@ def trials(definition: ModelDefinition, packs: Packs) -> Any:
             "error": _reasons(packs, done.size),
             "epochs": pa.array(np.where(done, epochs, 0), pa.int32()),
             "converged": _converged(packs, done),
-            "seconds": pa.array(seconds),
+            "seconds": pa.array(seconds.round(CLOCK_DIGITS)),
             "is_best": pa.array(np.concatenate([each.ravel() for each in best])),
             "train": _metrics(definition, [each.pack.train for each in packs], shapes, done),
             "valid": _metrics(definition, [each.pack.valid for each in packs], shapes, done),

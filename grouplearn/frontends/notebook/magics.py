@@ -22,6 +22,7 @@ import duckdb
 
 from grouplearn.errors import Cancelled, Error, ProgrammingError
 from grouplearn.frontends.notebook.model_table import SHOWN_ROWS, find_model, ordered, relation_html, rendered
+from grouplearn.frontends.python.calls import told_by_functions
 from grouplearn.frontends.python.dbapi import Connection, connect, wrap
 from grouplearn.frontends.python.interrupts import interruptible
 from grouplearn.frontends.python.model import Model
@@ -179,7 +180,8 @@ def _words(line: str) -> list[str]:
 def _without_traceback() -> Iterator[None]:
     """Let a database error fail the cell, shown as its message (caret included) without the way through our code."""
     try:
-        yield
+        with told_by_functions():
+            yield
     except KeyboardInterrupt as stopped:
         raise _message_only(Cancelled(interruption(stopped))) from stopped
     except Error as error:

@@ -18,13 +18,13 @@ from grouplearn.errors import (
     as_database_errors,
     not_installed,
 )
+from grouplearn.frontends.python.calls import told_by_functions, told_what_macros_take
 from grouplearn.frontends.python.interrupts import (
     Interruption,
     as_keyboard_interrupt,
     interruptible,
     told_what_is_stored,
 )
-from grouplearn.frontends.python.macro_hints import told_what_macros_take
 from grouplearn.frontends.python.pieces import (
     MAY_COMMIT,
     MAY_PREDICT,
@@ -375,7 +375,12 @@ class Connection:
 
     def _interruptible(self) -> AbstractContextManager[None]:
         """Let Ctrl-C stop what the block asks of DuckDB where Python runs in it: as KeyboardInterrupt."""
-        return interruptible(self.interrupt, at_once=False) if self._may_predict else nullcontext()
+        return self._calling() if self._may_predict else nullcontext()
+
+    @contextmanager
+    def _calling(self) -> Iterator[None]:
+        with told_by_functions(), interruptible(self.interrupt, at_once=False):
+            yield
 
     @contextmanager
     def _running(self) -> Iterator[None]:

@@ -16,6 +16,7 @@ from typing import Any
 import duckdb
 
 from grouplearn.errors import Error
+from grouplearn.frontends.python.calls import told_by_functions
 from grouplearn.frontends.python.dbapi import Connection
 from grouplearn.frontends.python.interrupts import interruptible
 from grouplearn.frontends.python.pieces import pieces_of
@@ -112,7 +113,7 @@ class Console:
             print(f"{coloured(visible_lines(text))}\n", flush=True)
         began, before = time.perf_counter(), os.times()
         try:
-            with interruptible(self.connection.interrupt, at_once=True):
+            with told_by_functions(), interruptible(self.connection.interrupt, at_once=True):
                 self._show(text)
         finally:
             if self.timer:

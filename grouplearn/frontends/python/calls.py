@@ -1,4 +1,4 @@
-"""Hints for calls of models' macros that DuckDB refuses."""
+"""What DuckDB says of calls of models' macros and functions, put so that it helps."""
 
 from __future__ import annotations
 
@@ -13,6 +13,20 @@ from grouplearn.sqltext import literal
 
 _PREDICTS_QUERY = re.compile(r"(\w+)_predict\s*\(\s*\(", re.IGNORECASE)
 _BESIDE = re.compile(r'"query_table" does not support lateral join .*cannot use column "(.+)" in this context')
+
+# Errors of our functions (``data_error``), as DuckDB hands them on.
+_OF_FUNCTION = "Invalid Input Error: Python exception occurred while executing the UDF: DataError: "
+
+
+@contextmanager
+def told_by_functions() -> Iterator[None]:
+    """Raise errors of ``predict`` and its kin in their own words, without DuckDB's on how it calls functions."""
+    try:
+        yield
+    except duckdb.InvalidInputException as error:
+        if not str(error).startswith(_OF_FUNCTION):
+            raise
+        raise duckdb.InvalidInputException(str(error).removeprefix(_OF_FUNCTION)) from None
 
 
 @contextmanager
