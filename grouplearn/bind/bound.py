@@ -10,6 +10,7 @@ from grouplearn.bind.definition import HyperparameterColumn, KeyColumn
 from grouplearn.bind.features import BoundItem
 from grouplearn.bind.run.run_options import RunOptions
 from grouplearn.bind.sql.checker import Column
+from grouplearn.data.dataset import Item
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.parser.statements import Sql, TrainModel
@@ -83,3 +84,8 @@ class BoundTrain:
     keep_best: int | None
     refit: bool
     options: RunOptions
+
+    @property
+    def stored_items(self) -> tuple[Item, ...]:
+        """The items as models keep them."""
+        return tuple(item.stored.item for item in self.items)

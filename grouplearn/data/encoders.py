@@ -23,13 +23,14 @@ __all__ = [
     "complete",
     "encode",
     "fit",
+    "is_dense",
     "is_mostly_zero",
     "keeps_single",
     "needs_no_fit",
     "replays",
 ]
 
-#: A design matrix with at most this many columns is built dense; a wider one is CSR.
+#: A design matrix with at most this many columns is built dense; a wider one is CSR where rows set few of them.
 DENSE_COLUMNS = 512
 #: Up to so many columns, or where a row sets a larger share of them, passes over dense rows are as fast as over CSR.
 _NARROW, _SET_SHARE = 128, 1 / 8
@@ -84,6 +85,11 @@ def keeps_single(item: Item) -> bool:
     return encoder_of(item).keeps_single(item)
 
 
+def is_dense(items: Sequence[Item], width: int) -> bool:
+    """Whether rows of so many columns are kept zeros and all: few columns, or such that rows set most of, as numbers."""
+    return width <= DENSE_COLUMNS or 2 * sum(max(1, item.numbers) for item in items) >= width
+
+
 def is_mostly_zero(items: Sequence[Item], width: int, n_rows: float) -> bool:
     """Whether so many rows are sooner learned from without the zeros of their categories, though a dense design has room."""
     most_set = sum(max(1, item.numbers) for item in items)
@@ -98,19 +104,21 @@ def replays(fitted: Sequence[FittedItem], columns: Columns) -> list[Replay]:
 def encode(
     fitted: Sequence[FittedItem],
     columns: Columns,
-    dense_columns: int = DENSE_COLUMNS,
+    dense_columns: int | None = None,
     made: Sequence[Replay] | None = None,
 ) -> Matrix:
     """Return the design matrix of rows: columns in the order of ``fitted``; missing numeric values stay NaN.
 
-    Dense (C order) up to ``dense_columns`` columns, CSR beyond; ``columns.numeric`` itself where nothing is to be done. Dense
-    rows are float32 where that is and every feature is exact in it, else float64; CSR is float64. Who encodes a few rows after
-    others has ``made`` their ``replays`` once.
+    Dense (C order) up to ``dense_columns`` columns (None: where ``is_dense``), CSR beyond; ``columns.numeric`` itself where
+    nothing is to be done. Dense rows are float32 where that is and every feature is exact in it, else float64; CSR is float64.
+    Who encodes a few rows after others has ``made`` their ``replays`` once.
     """
     numeric = columns.numeric
+    starts = [0, *itertools.accumulate(item.width for item in fitted)]
+    if dense_columns is None:
+        dense_columns = starts[-1] if is_dense([each.item for each in fitted], starts[-1]) else 0
     if [*map(_as_is, fitted)] == [*range(numeric.shape[1])] and 0 < numeric.shape[1] <= dense_columns:
         return numeric
-    starts = [0, *itertools.accumulate(item.width for item in fitted)]
     made = replays(fitted, columns) if made is None else made
     if starts[-1] > dense_columns:
         return _sparse([replay(columns) for replay in made], starts)

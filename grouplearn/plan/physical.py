@@ -16,7 +16,7 @@ from grouplearn.bind.bound import BoundTarget, BoundTrain
 from grouplearn.bind.definition import ModelDefinition
 from grouplearn.bind.features import all_fit_float
 from grouplearn.data.arrays import block_rows
-from grouplearn.data.encoders import DENSE_COLUMNS, keeps_single, needs_no_fit
+from grouplearn.data.encoders import DENSE_COLUMNS, is_dense, keeps_single, needs_no_fit
 from grouplearn.data.encoding.registry import encoder_of, widened
 from grouplearn.data.processors import processors
 from grouplearn.data.shard import BLOCK_ROWS
@@ -184,7 +184,7 @@ class PhysicalPlan:
     @property
     def block_rows(self) -> int:
         """Rows of a block."""
-        return block_rows([item.stored.item for item in self.bound.items], self.longest_block)
+        return block_rows(self.bound.stored_items, self.longest_block)
 
     @property
     def longest_block(self) -> int:
@@ -207,10 +207,9 @@ class PhysicalPlan:
     @property
     def row_bytes(self) -> int:
         """Bytes of one encoded row on a worker."""
-        single = self.width <= DENSE_COLUMNS and all_fit_float(self.bound.items)
-        return cost.row_bytes(
-            self.stored, single=single and all(keeps_single(item.stored.item) for item in self.bound.items)
-        )
+        items = self.bound.stored_items
+        single = is_dense(items, self.width) and all_fit_float(self.bound.items)
+        return cost.row_bytes(self.stored, single=single and all(map(keeps_single, items)))
 
     @property
     def outputs(self) -> int:
@@ -371,8 +370,7 @@ def _small(bound: BoundTrain, n_rows: npt.NDArray[np.int64], width: int) -> npt.
 def folds_in_one_pass(bound: BoundTrain, width: int) -> bool:
     """Whether all folds of a group share one unit: the learner solves from moments, which are the same for every fold but
     for its own rows. An encoder fitted on a group's training rows makes other columns for every fold."""
-    items = [item.stored.item for item in bound.items]
-    fixed = all(item.scope == "all" or needs_no_fit(item) for item in items)
+    fixed = all(item.scope == "all" or needs_no_fit(item) for item in bound.stored_items)
     exact = bound.learner.has_moments and not looks_at_epochs(bound)
     return fixed and width <= DENSE_COLUMNS and exact
 
@@ -387,9 +385,9 @@ def _width(bound: BoundTrain, stats: Statistics) -> int:
 
 def _stored(bound: BoundTrain, stats: Statistics, width: int) -> int:
     """Return the values stored per row: every column of a dense row, one per item of a sparse one, all entries of lists."""
-    if width <= DENSE_COLUMNS:
+    items = bound.stored_items
+    if is_dense(items, width):
         return width
-    items = [item.stored.item for item in bound.items]
     return -(-stats.n_entries // max(1, stats.n_rows)) + sum(max(1, each.numbers) for each in items if not each.is_list)
 
 

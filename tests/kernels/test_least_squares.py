@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse
 from builds import in_every_build
 
 from grouplearn.kernels.linear import least_squares, moments
@@ -125,19 +126,48 @@ def test_lost_directions() -> None:
     assert found.tolist() == [kept, nothing, lost, nothing, kept, kept]
 
 
+def eliminated(first: np.ndarray, others: np.ndarray, y: np.ndarray, l2: float, far: bool) -> np.ndarray:
+    """Return ridge weights of columns no two of which are set together and of others, about half of their means."""
+    centre, total = others.mean(axis=0) / 2, len(y)
+    beside = scipy.sparse.csr_matrix(first.T @ (others - others.mean(axis=0) + centre))
+    rest = np.column_stack([others - others.mean(axis=0), np.ones(total)])
+    labelled = (first.T @ y, rest.T @ y)
+    found = least_squares.parted(
+        first.sum(axis=0),
+        (beside.indptr, beside.indices, beside.data),
+        (first.sum(axis=0), centre, far),
+        rest.T @ rest,
+        labelled,
+        l2,
+    )
+    return np.concatenate(found)
+
+
+@pytest.mark.parametrize("far", [False, True])
 @pytest.mark.parametrize("l2", [0.0, 0.3])
-def test_columns_that_are_never_set_together_are_eliminated(l2: float) -> None:
+def test_columns_that_are_never_set_together_are_eliminated(l2: float, far: bool) -> None:
     random = np.random.default_rng(4)
     codes = random.integers(0, 12, 300)
-    x = np.column_stack([np.eye(13)[codes], random.normal(size=(300, 3)), codes == 2])  # one never set, one twice
-    y = x[:, 13] + codes % 5 + random.normal(size=300)
-    beside = np.column_stack([x[:, 13:], np.ones(300)])
-    products = (x[:, :13].sum(axis=0), x[:, :13].T @ beside, beside.T @ beside, x[:, :13].T @ y, beside.T @ y)
+    first = np.eye(13)[codes]  # one never set
+    others = np.column_stack([random.normal(size=(300, 3)), codes == 2])  # one twice
+    y = others[:, 0] + codes % 5 + random.normal(size=300)
+    found = in_every_build(lambda: {"weights": eliminated(first, others, y, l2, far)})["weights"]
+    np.testing.assert_allclose(found, smallest(np.column_stack([first, others]), y, l2), rtol=1e-9, atol=1e-9)
 
-    def compute() -> dict[str, np.ndarray]:
-        return dict(zip(("inside", "outside"), least_squares.parted(*products, l2), strict=True))
 
-    found = in_every_build(compute)
-    design = np.vstack([x - x.mean(axis=0), np.sqrt(l2) * np.eye(17)])
-    best = np.linalg.lstsq(design, np.append(y - y.mean(), np.zeros(17)), rcond=1e-12)[0]
-    np.testing.assert_allclose(np.concatenate([found["inside"], found["outside"]]), best, rtol=1e-9, atol=1e-9)
+@pytest.mark.parametrize("far", [False, True])
+@pytest.mark.parametrize("l2", [0.0, 0.3])
+@pytest.mark.parametrize("n", [150, 4_000])
+def test_categories_beside_categories_have_the_smallest_weights(n: int, l2: float, far: bool) -> None:
+    """Of few rows the categories fall into many parts, each of which has a level of its own that no row tells."""
+    random = np.random.default_rng(n)
+    first, others = (np.eye(size)[random.integers(0, size, n)] for size in (190, 150))
+    others = others[:, others.any(axis=0)]
+    y = first @ random.normal(size=190) + random.normal(size=n)
+    found = in_every_build(lambda: {"weights": eliminated(first, others, y, l2, far)})["weights"]
+    np.testing.assert_allclose(found, smallest(np.column_stack([first, others]), y, l2), rtol=1e-8, atol=1e-9)
+
+
+def smallest(x: np.ndarray, y: np.ndarray, l2: float) -> np.ndarray:
+    design = np.vstack([x - x.mean(axis=0), np.sqrt(l2) * np.eye(x.shape[1])])
+    return np.linalg.lstsq(design, np.append(y - y.mean(), np.zeros(x.shape[1])), rcond=1e-12)[0]

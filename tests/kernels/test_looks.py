@@ -86,9 +86,11 @@ def collinear() -> Callable[[], object]:
 
 
 def parted() -> Callable[[], object]:
-    own, p = 4_000, 64
-    beside, rest = np.abs(numbers(own, p)), numbers(p, p)
-    given = (np.full(own, 9.0), beside, rest @ rest.T + own * np.eye(p), numbers(own), numbers(p))
+    own, p = 400_000, 400
+    beside = (4 * np.arange(own + 1), np.arange(4 * own) % (p - 1), np.abs(numbers(4 * own)))
+    rest, centre = numbers(p, p), numbers(p - 1)
+    products = rest @ rest.T + own * np.eye(p)
+    given = (np.full(own, 9.0), beside, (np.ones(own), centre, False), products, (numbers(own), numbers(p)))
     return lambda: least_squares.parted(*given, 1.0)
 
 

@@ -100,3 +100,31 @@ def test_a_group_has_the_same_bits_alone_and_among_others(label: str, sparse: li
     assert any(sparse)
     assert alone == trained(label, "onehot(c)")
     assert alone == trained(label, "onehot(c)", "WITH (workers = 1)")
+
+
+@pytest.mark.parametrize("learner", ["linear_regression", "logistic_regression"])
+def test_many_numbers_are_kept_as_they_are(learner: str, sparse: list[bool]) -> None:
+    """More columns than a design of categories may have, of which a row sets all: zeros would be saved nowhere."""
+    count, n = 600, 900
+    columns = ", ".join(f"(hash(i * {count} + {number}) % 1000 / 500 - 1)::FLOAT AS x{number}" for number in range(count))
+    features = ", ".join(f"x{number}" for number in range(count))
+    label = "x1 > x2" if learner == "logistic_regression" else "x1 - x2 + x3"
+    with grouplearn.connect(progress=None) as con:
+        con.execute(f"CREATE TABLE t AS SELECT 'c' || i % 700 AS c, {columns} FROM range({n}) AS r(i)")
+        con.execute(f"TRAIN MODEL m USING {learner} PREDICT {label} AS y FEATURES ({features}) FROM t WITH (l2 = 3)")
+        assert sparse == [False] * len(sparse)
+        assert sparse
+        weights = dict(con.execute("SELECT feature, weight FROM m_weights").fetchall())
+        x = np.stack([con.execute(f"SELECT {features} FROM t").fetchnumpy()[f"x{number}"] for number in range(count)], 1)
+        found = np.array([weights[f"x{number}"] for number in range(count)])
+        y = x[:, 1] > x[:, 2] if learner == "logistic_regression" else x[:, 1] - x[:, 2] + x[:, 3]
+        scores = x @ found + weights["(intercept)"]
+        if learner == "logistic_regression":
+            scores = 1 / (1 + np.exp(-scores))
+        # At the minimum the penalty's pull is the loss's.
+        np.testing.assert_allclose(x.T @ (scores - y) + 3 * found, 0, atol=5e-3)
+        np.testing.assert_allclose((scores - y).sum(), 0, atol=5e-3)
+        sparse.clear()
+        con.execute(f"TRAIN MODEL categories USING {learner} PREDICT {label} AS y FEATURES (onehot(c), x1) FROM t")
+        assert all(sparse)
+        assert sparse

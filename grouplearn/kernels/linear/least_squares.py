@@ -1,4 +1,5 @@
-"""Least squares and elastic net of many groups from their moments (``source/linear/least_squares.cpp``, ``lost_digits.cpp``)."""
+"""Least squares and elastic net of many groups from their moments (``source/linear/least_squares.cpp``, ``lost_digits.cpp``,
+``parted.cpp``)."""
 
 from __future__ import annotations
 
@@ -85,17 +86,26 @@ def lost_directions(
 
 
 def parted(
-    square: FloatArray, beside: FloatArray, rest: FloatArray, cross: FloatArray, others: FloatArray, l2: float
+    square: FloatArray,
+    beside: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], FloatArray],
+    offset: tuple[FloatArray, FloatArray, bool],
+    rest: FloatArray,
+    labelled: tuple[FloatArray, FloatArray],
+    l2: float,
 ) -> tuple[FloatArray, FloatArray]:
     """Return ridge weights of columns no two of which are set together (K,), and of p - 1 others (p - 1,).
 
-    ``square`` (K,), ``beside`` (K, p) and ``rest`` (p, p) are their products, the intercept last of the others; ``cross`` (K,)
-    and ``others`` (p,) are those with the label. Without penalty, of many solutions the smallest weights.
+    ``square`` (K,) are their products with themselves, ``beside`` those with the others in compressed rows: where the rows
+    begin (K + 1,), columns and values. ``offset`` are the products with the intercept (K,), by how much they and a centre
+    (p - 1,) are less, and whether centring loses digits; ``rest`` (p, p) the products of the others, the intercept last;
+    ``labelled`` those of both with the label, (K,) and (p,). Without penalty, of many solutions the smallest weights.
     """
-    given = [np.ascontiguousarray(each, np.float64) for each in (square, beside, rest, cross, others)]
-    found, (own, p) = np.empty(beside.shape[0] + beside.shape[1]), beside.shape
-    function("parted_least_squares", _COUNT, _COUNT, *[_POINTER] * 5, ctypes.c_double, _POINTER)(
-        own, p, *map(address, given), l2, address(found)
+    (starts, columns, values), (products, centre, loses) = beside, offset
+    numbers = [np.ascontiguousarray(each, np.float64) for each in (square, values, products, centre, rest, *labelled)]
+    places = [np.ascontiguousarray(each, np.int64) for each in (starts, columns)]
+    found, (own, p) = np.empty(square.size + rest.shape[0]), (square.size, rest.shape[0])
+    function("parted_least_squares", _COUNT, _COUNT, *[_POINTER] * 9, ctypes.c_double, _COUNT, _POINTER)(
+        own, p, address(numbers[0]), *map(address, places), *map(address, numbers[1:]), l2, int(loses), address(found)
     )
     return found[:own], found[own:-1]
 

@@ -11,6 +11,7 @@
 #include "linear/generalised_linear_epochs.cpp"
 #include "linear/least_squares.cpp"
 #include "linear/lost_digits.cpp"
+#include "linear/parted.cpp"
 #include "metrics/metrics.cpp"
 #include "linear/moments.cpp"
 #include "networks/networks.cpp"

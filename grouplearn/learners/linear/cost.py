@@ -19,6 +19,10 @@ SPLIT_UP_TO = 64
 _SPARSE_PRODUCTS = 32
 
 
+#: Square matrices that are at hand while a system of many columns is solved.
+_FACTORS = 4
+
+
 class MomentsCost(Cost):
     """The cost of least squares, which needs X'X, once for a pack."""
 
@@ -29,15 +33,15 @@ class MomentsCost(Cost):
         return products + 2 * width + 4
 
     def most_values(self, config: Config, blocks: Sequence[FeatureBlock], outputs: int) -> int:
-        """Return what there is with the whole of X'X, twice, where its zeros are no help.
+        """Return what there is with the whole of X'X, some factors of it included, where its zeros are no help.
 
-        They are where most columns are of one item of which a row sets one column at most, and there is no l1.
+        They are where most columns are of one item of which a row sets one column at most, and there is no l1: that leaves the
+        products of the others.
         """
         width = sum(block.width for block in blocks)
-        apart = 2 * max((block.width for block in blocks if block.pure), default=0) >= width and not config.get("l1")
-        return super().most_values(config, blocks, outputs) + (
-            0 if width <= DENSE_COLUMNS or apart else 2 * width * width
-        )
+        widest = max((block.width for block in blocks if block.pure), default=0)
+        rest = width - widest if 2 * widest >= width and not config.get("l1") else width
+        return super().most_values(config, blocks, outputs) + (0 if width <= DENSE_COLUMNS else _FACTORS * rest * rest)
 
 
 class GlmCost(Cost):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from grouplearn.amounts import amount_of_bytes, counted, on_one_line, plural, rounded_seconds, share
 from grouplearn.bind.bound import BoundTrain
-from grouplearn.data.encoders import DENSE_COLUMNS, is_mostly_zero
+from grouplearn.data import encoders
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.interrupting import watched
 from grouplearn.kernels.build import builds
@@ -227,18 +227,18 @@ def unit_groups(physical: PhysicalPlan, unit: Unit) -> str:
 
 def is_dense(physical: PhysicalPlan) -> bool:
     """Whether the design matrix is dense."""
-    return physical.width <= DENSE_COLUMNS
+    return encoders.is_dense(physical.bound.stored_items, physical.width)
 
 
 def _features(physical: PhysicalPlan) -> str:
-    items = [item.stored.item for item in physical.bound.items]
+    items = physical.bound.stored_items
     named = ", ".join(
         item.name if encoder_of(item).plain else f"{encoder_of(item).shown}({item.name})" for item in items
     )
     kind = "dense" if is_dense(physical) else "sparse"
     most = max(physical.stats.rows, default=0)
     learner = physical.bound.learner
-    if learner.sooner_sparse and is_mostly_zero(items, physical.width, most):
+    if learner.sooner_sparse and encoders.is_mostly_zero(items, physical.width, most):
         kind = "sparse where a group has many rows"
     size = f"{counted(len(items), 'feature')} as {counted(physical.width, 'column')}, {kind}"
     return f"{on_one_line(named, _TEXT)}: {size}"

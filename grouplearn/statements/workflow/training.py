@@ -53,7 +53,7 @@ def job_of(
 ) -> Job:
     """Return everything a worker needs, with the encoders of ``scope := 'all'`` fitted on these rows if not given."""
     bound = physical.bound
-    items = tuple(item.stored.item for item in bound.items)
+    items = bound.stored_items
     return Job(
         learner=bound.learner.name,
         configs=bound.configs,

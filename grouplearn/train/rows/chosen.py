@@ -346,7 +346,9 @@ def learns_sparse(learner: Learner, fitted: Sequence[FittedItem], n_rows: int) -
 def _dense_columns(fitted: Sequence[FittedItem], n_rows: int, learner: Learner) -> int:
     width = sum(each.width for each in fitted)
     arrays = sum(each.width for each in fitted if each.item.kind == "array")
-    if width <= encoders.DENSE_COLUMNS or (learner.handles_sparse and not arrays):
+    if encoders.is_dense([each.item for each in fitted], width):
+        return max(width, encoders.DENSE_COLUMNS)
+    if learner.handles_sparse and not arrays:
         return encoders.DENSE_COLUMNS
     if 8 * (width - arrays) * n_rows > DENSE_BYTES:
         raise GroupFailed(

@@ -5,12 +5,16 @@
 // direction says something; else singular values decide which do.
 #include "linear/elastic_net.hpp"
 #include "lanes/entry.hpp"
-#include "linear/lost_digits.hpp"
+#include "linear/pivoted.hpp"
 #include <vector>
 
 namespace grouplearn {
 namespace {
 
+/// From so many columns on a system is solved by itself, block by block, and not one of eight in lanes.
+constexpr int64_t WIDE = 512;
+/// From so many columns on Cholesky's factor takes less time than singular values.
+constexpr int64_t PIVOTED = 32;
 /// A column whose weighted variance is below this share of its squared mean is constant up to rounding.
 constexpr double CONSTANT = 1e-24;
 
@@ -47,7 +51,7 @@ struct Scaled {
 class Solver {
   public:
     Solver(int64_t count, int64_t d, const Configs &configs, const double *factor)
-        : d(d), width(in_lanes(d)), configs(configs), factor(factor), systems(smooth(configs, d) ? d : 0, width),
+        : d(d), width(in_lanes(d)), configs(configs), factor(factor), systems(smooth(configs, d) && d < WIDE ? d : 0, width),
           net(penalised(configs) ? d : 0, width), at_a_time(chunk(count, d, width)),
           room(at_a_time * Scaled::size(d, width), false), zeroed(Moments::size(d, 1) * at_a_time, false),
           solutions(at_a_time * configs.count * width, false), ridge(width), penalty(width), residual(width), v(width) {}
@@ -186,6 +190,10 @@ class Solver {
 
     void solve_systems(size_t first, Scaled *scaled) {
         if (!d) return;
+        if (d >= WIDE) {
+            for (size_t i = first; i < waiting.size() && i < first + 8; i++) solve_nearly_singular(waiting[i]);
+            return;
+        }
         int count = (int)(waiting.size() - first < 8 ? waiting.size() - first : 8);
         bool regular[8], plain = false;
         double trace[8];
@@ -200,7 +208,7 @@ class Solver {
             if (which[first + i] >= 0) {
                 solve_nearly_singular(waiting[first + i]);
             } else if (!s.solved) {
-                smallest_of_gram(s.matrix, d, width, s.right, RANK, s.inverse, s.plain, s.weights);
+                smallest(s.matrix, s.right, s.inverse, s.plain, s.weights);
                 s.solved = true;
             }
         }
@@ -218,8 +226,16 @@ class Solver {
             for (int64_t j = 0; j < d; j++) matrix[i * width + j] = system.matrix[i * width + j] * (scale[i] * scale[j]);
             matrix[i * width + i] = 1;
         }
-        smallest_of_gram(matrix, d, width, right, RANK, inverse, solution, weights);
+        smallest(matrix, right, inverse, solution, weights);
         for (int64_t j = 0; j < d; j++) system.solution[j] = solution[j] * scale[j];
+    }
+
+    /// `smallest_of_gram`, by pivots where there are some columns and these tell which directions count.
+    void smallest(const double *matrix, const double *right, const double *inverse, double *solution, double *weights) {
+        auto as_it_is = [&](const double *found, bool, double *to) { memcpy(to, found, width * sizeof(double)); };
+        if (d < PIVOTED || !smallest_by_pivots(matrix, d, width, right, inverse, width, d, as_it_is, weights))
+            return smallest_of_gram(matrix, d, width, right, RANK, inverse, solution, weights);
+        for (int64_t j = 0; j < d; j++) solution[j] = inverse[j] > 0 ? weights[j] / inverse[j] : 0;
     }
 
     bool penalise(const Scaled &s, int64_t config, double *v) {

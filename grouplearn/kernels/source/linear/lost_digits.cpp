@@ -1,4 +1,4 @@
-// Which groups have lost digits in their Gram matrices, factors of rows, and columns that are eliminated.
+// Which groups have lost digits in their Gram matrices, and factors of rows.
 #include "lanes/entry.hpp"
 #include "rows/features.hpp"
 #include "linear/lost_digits.hpp"
@@ -81,62 +81,6 @@ GROUPLEARN_ENTRY void lost_directions(int64_t groups, int64_t d, double *const *
             found[g] = more || weighs_unequally(matrix, inverse, d) ? 2 : 1;
         }
     }
-}
-
-/// Ridge of `own` columns no two of which are set together, and of p − 1 others and the intercept: products `square` (own) of the
-/// first, `beside` (own, p) of them with the others, `rest` (p, p) of these, and those with the label. The first follow from the
-/// others, which solve a Schur complement. `weights`: own, then p, of many solutions the smallest but for the last one's size.
-GROUPLEARN_ENTRY void parted_least_squares(int64_t own, int64_t p, const double *square, const double *beside,
-                                           const double *rest, const double *cross, const double *others, double l2,
-                                           double *weights) {
-    Arithmetic arithmetic;
-    int64_t width = in_lanes(p), length = in_lanes(own + p);
-    Numbers inverse(own), matrix(p * width), right(width), scale(width), solution(width), row(width), whole(length);
-    for (int64_t i = 0; i < p; i++) {
-        double penalty = i < p - 1 ? l2 : 0;
-        for (int64_t j = 0; j < p; j++) matrix[i * width + j] = rest[i * p + j];
-        matrix[i * width + i] += penalty;
-        scale[i] = inverse_root(rest[i * p + i] + penalty);
-        right[i] = others[i];
-    }
-    Looks looks;
-    for (int64_t k = 0; k < own && !looks.stop(p * p / 8); k++) {
-        inverse[k] = square[k] + l2 > 0 ? 1 / (square[k] + l2) : 0;
-        memcpy(row, beside + k * p, p * sizeof(double));
-        for (int64_t i = 0; i < p; i++)
-            if (row[i] != 0) add_multiple(matrix + i * width, -(inverse[k] * row[i]), row, width);
-        add_multiple(right, -(inverse[k] * cross[k]), row, width);
-    }
-    for (int64_t i = 0; i < p; i++) {
-        right[i] *= scale[i];
-        for (int64_t j = 0; j < p; j++) matrix[i * width + j] *= scale[i] * scale[j];
-    }
-    Numbers basis(p * width), values(p), null(p * length);
-    double largest = directions(matrix, width, basis, p, values);
-    int64_t lost = 0;
-    // The weights of the first that follow from those of the others, with the label or without it.
-    auto complete = [&](const double *last, bool with_label, double *to) {
-        for (int64_t k = 0; k < own; k++) {
-            double left = with_label ? cross[k] : 0;
-            for (int64_t i = 0; i < p; i++) left -= beside[k * p + i] * last[i];
-            to[k] = inverse[k] * left;
-        }
-        memcpy(to + own, last, p * sizeof(double));
-        to[own + p - 1] = 0; // the intercept's size is of no consequence
-    };
-    for (int64_t i = 0; i < p && !stop(own * p / 4); i++) {
-        double *direction = basis + i * width;
-        bool kept = values[i] > RANK * (largest > 1 ? largest : 1);
-        if (kept) add_multiple(solution, dot(matrix + i * width, right, width) / values[i] / values[i], direction, width);
-        if (kept) continue;
-        clean_direction(direction, p, own + p);
-        for (int64_t j = 0; j < p; j++) row[j] = scale[j] * direction[j];
-        complete(row, false, null + lost++ * length);
-    }
-    for (int64_t j = 0; j < p; j++) solution[j] *= scale[j];
-    complete(solution, true, whole);
-    take_out(whole, null, length, make_orthonormal(null, length, lost));
-    memcpy(weights, whole, (own + p) * sizeof(double));
 }
 
 /// R (p, p) of QR of rows (n, p).

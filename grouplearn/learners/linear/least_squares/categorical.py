@@ -21,28 +21,37 @@ from grouplearn.learners.linear.least_squares import moments, sparse_moments
 
 #: The share of the columns that a run must have.
 _SHARE = 0.5
+#: Times its spread about the mean, beyond which a column's spread about its shift loses digits.
+_FAR = 1e4
 
 
 @dataclass(frozen=True, slots=True)
 class Parted:
-    """Centred moments of one group, cut at the columns [start, stop) that are never set together.
+    """Moments of one group, cut at the columns [start, stop) that are never set together.
 
-    ``square`` (K,) are their raw products, ``beside`` (K, p + 1) those with the other columns that are ``varying`` (d - K,)
-    and with the intercept, ``rest`` (p + 1, p + 1) those among these; ``cross`` and ``others`` are the products with the label.
+    ``square`` (K,) are their raw products, ``beside`` (K, p) those with the other columns that are ``varying`` (d - K,), about
+    their shift, in compressed rows; ``sizes`` (K,) those with the intercept, ``centre`` (p,) what the others' means are beyond
+    their shift, and ``rest`` (p + 1, p + 1) the centred products among these; ``cross`` and ``others`` are those with the label.
     """
 
     start: int
     stop: int
     varying: npt.NDArray[np.bool_]
     square: FloatArray
-    beside: FloatArray
+    beside: Any
+    sizes: FloatArray
+    centre: FloatArray
+    #: Whether a centre is so far from zero that centring what is added up already would lose digits.
+    is_far: bool
     rest: FloatArray
     cross: FloatArray
     others: FloatArray
 
     def solve(self, l2: float) -> FloatArray:
         """Return the weights (d,), 0 of a constant; without penalty, of many solutions the one with the smallest weights."""
-        inside, found = least_squares.parted(self.square, self.beside, self.rest, self.cross, self.others, l2)
+        beside = (self.beside.indptr, self.beside.indices, self.beside.data)
+        offset, labelled = (self.sizes, self.centre, self.is_far), (self.cross, self.others)
+        inside, found = least_squares.parted(self.square, beside, offset, self.rest, labelled, l2)
         outside = np.zeros(self.varying.size)
         outside[self.varying] = found
         return np.concatenate([outside[: self.start], inside, outside[self.start :]])
@@ -58,10 +67,10 @@ def parted(sums: Tensors) -> Parted | None:
     outside = np.r_[0:start, stop:size]
     varying = moments.inverse_spread(sums["square"], mean, sums["total"])[outside] > 0
     outside = outside[varying]
-    inside, others = products[start:stop][:, outside].toarray(), products[outside][:, outside].toarray()
-    inside -= total * np.outer(beyond[start:stop], beyond[outside])
-    others -= total * np.outer(beyond[outside], beyond[outside])
-    np.fill_diagonal(others, sums["square"][outside])
+    centre, square = beyond[outside], sums["square"][outside]
+    others = products[outside][:, outside].toarray()
+    others -= total * np.outer(centre, centre)
+    np.fill_diagonal(others, square)
     rest = np.zeros((outside.size + 1, outside.size + 1))
     rest[:-1, :-1], rest[-1, -1] = others, total
     cross = sums["cross"][:, 0]
@@ -70,7 +79,10 @@ def parted(sums: Tensors) -> Parted | None:
         stop,
         varying,
         products.diagonal()[start:stop],
-        np.column_stack([inside, total * mean[start:stop]]),
+        products[start:stop][:, outside],
+        total * mean[start:stop],
+        centre,
+        bool((total * centre**2 > _FAR * square).any()),
         rest,
         cross[start:stop],
         np.append(cross[outside], 0.0),
