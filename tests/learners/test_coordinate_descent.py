@@ -351,6 +351,23 @@ def test_who_says_that_it_is_done_is_at_the_minimum(kind: str, l2: float, select
     assert not state.done[0] or state.tensors["loss"][0] <= least * (1 + 1.01e-8)
 
 
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("l1", [0.03, 0.1, 0.3])
+@pytest.mark.parametrize("kind", ["svm", "logistic"])
+def test_small_groups_with_l1_end_at_the_minimum(kind: str, l1: float, intercept: bool) -> None:
+    """Of a weight whose rows are all beyond the margin no loss says anything: l1 alone takes it to 0."""
+    random = np.random.default_rng(8)
+    for _ in range(20):
+        n, config = 40, {"l1": l1, "l2": 0.0, "fit_intercept": intercept, "tolerance": 1e-8}
+        categories = [np.eye(6)[random.integers(0, 6, n)], np.eye(4)[random.integers(0, 4, n)]]
+        x = np.hstack([*categories, random.normal(size=(n, 1))])
+        y = (x @ random.normal(size=11) + 0.5 * random.logistic(size=n) > 0) * 1.0
+        shard = Shard(x, y, np.ones(n))
+        state, _ = trained(kind, shard, [config], (("u", 6), ("v", 4), ("x", 1)))
+        assert state.done[0]
+        assert state.tensors["loss"][0] <= best(kind, shard, [config])[0] * (1 + 1e-5)
+
+
 @pytest.mark.parametrize("kind", ["least squares", "logistic", "poisson"])
 def test_all_columns_at_once_reach_the_same_minimum_later(kind: str) -> None:
     """Sibyl's way: one round an epoch, in which rows have many entries, and columns are of all sizes."""

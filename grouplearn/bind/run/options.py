@@ -153,7 +153,7 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
         "operator parameter_server: how many times more than the slowest a partition may have pushed; 1 unless said, 0: all wait",
         _whole(0),
     ),
-    "trials": RunOption("configurations tried, where OVER does not list them all", _whole(1, MAX_CONFIGS)),
+    "trials": RunOption("configurations tried, where OVER does not list them all; one that is proposed twice is tried once", _whole(1, MAX_CONFIGS)),
     "reduction_factor": RunOption("HYPERBAND and ASHA: of each round one trial in this many goes on", _whole(2)),
     "min_epochs": RunOption("ASHA: epochs of a trial before it is first judged", _whole(1)),
     "parallel_trials": RunOption("ASHA: trials in training at a time", _whole(1, MAX_CONFIGS)),
@@ -165,7 +165,9 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
         _whole(1),
     ),
     "task": RunOption("classification or regression, where the learner does both", _one_of(*TASKS)),
-    "class_weight": RunOption("'balanced' or weights by class", _class_weight),
+    "class_weight": RunOption(
+        "weights by class, or 'balanced': Σw / (classes · Σw of the class), w the weights of rows", _class_weight
+    ),
     "positive_class": RunOption(
         "of two classes the one that probability is of, and f1, precision and recall; the greater one unless said",
         _class,

@@ -44,7 +44,9 @@ class Pca(StackLearner, VectorLearner):
     """
 
     name: ClassVar[str] = "pca"
-    summary: ClassVar[str] = "principal components, every number of them from one pass over the rows"
+    summary: ClassVar[str] = (
+        "principal components, every number of them from one pass over the rows; a weight counts as so many rows"
+    )
     tasks: ClassVar[frozenset[Task]] = frozenset({Task.PROJECTION})
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (N_COMPONENTS,)
     cost: ClassVar[Cost] = COMPONENTS

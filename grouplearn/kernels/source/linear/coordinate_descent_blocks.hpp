@@ -45,6 +45,9 @@ struct Group {
 struct Column {
     double slope, bend, l1, l2;
 
+    /// Whether no row says anything of the weight any more (a hinge beyond its margin is flat), so that l1 takes it to 0.
+    bool is_free() const { return l1 > 0 && bend + l2 == 0 && __builtin_fabs(slope) <= l1; }
+
     /// Moves the weight and returns u; `pull` is what there was to gain by, `gained` what the quadratic falls by.
     double move(double v, double most, double &weight, double &pull, double &gained) const {
         double there = slope + bend * v, total = bend + l2, old = weight, step = 0;
@@ -53,9 +56,12 @@ struct Column {
             step = l1 > 0 ? beyond / total - weight : -(there + l2 * weight) / total;
         } else if (slope != slope || total != total) {
             step = NAN;
+        } else if (is_free()) {
+            step = -weight;
         }
         double u = step + v;
         pull = bend < INFINITY ? bend * u + l2 * step : INFINITY;
+        if (is_free() && weight != 0) pull = l1; // whatever was gained: a loss that is flat does not say how far
         if (u > most || u < -most) u = u > most ? most : -most, step = u - v;
         weight = step == -weight ? 0 : weight + step; // a weight that goes to 0 is 0
         double of_l1 = l1 * (__builtin_fabs(old) - __builtin_fabs(weight)), of_l2 = 0.5 * l2 * (old * old - weight * weight);
@@ -137,7 +143,8 @@ class Level {
             D h = load(bend + j), s = load(slope + j), x = load(weight + j) - all(v), reach = load(most + j);
             D total = h + square, at = h * x - s, over = larger(size(at) - penalty, none), goes_to = over / total;
             goes_to = select(at < none, minus(goes_to), goes_to);
-            goes_to = select(none < total, goes_to, load(weight + j));
+            D free = l1 > 0 ? select(penalty < size(s), load(weight + j), none) : load(weight + j); // as Column::is_free has it
+            goes_to = select(none < total, goes_to, free);
             D u = goes_to - x, bounded = smaller(larger(u, minus(reach)), reach), w = x + bounded;
             D sign = select(none < w, all(1.0), select(w < none, all(-1.0), none));
             D of_loss = s + h * u, of_penalty = minus(square * w + penalty * sign);
