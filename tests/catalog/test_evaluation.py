@@ -295,7 +295,9 @@ def test_scores_that_differ_by_rounding_are_ties_in_training_and_in_sql() -> Non
     labels, shares = np.array([row[0] for row in rows]), np.array([row[1] for row in rows]).round(12)
     classes = ["k0", "k1", "k2"]
     auc = np.mean([reference.roc_auc_score(labels == name, shares[:, k]) for k, name in enumerate(classes)])
-    precision = np.mean([reference.average_precision_score(labels == name, shares[:, k]) for k, name in enumerate(classes)])
+    precision = np.mean(
+        [reference.average_precision_score(labels == name, shares[:, k]) for k, name in enumerate(classes)]
+    )
     assert known == pytest.approx(auc)
     assert found == pytest.approx((auc, precision))
 

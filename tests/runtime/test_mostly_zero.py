@@ -106,7 +106,9 @@ def test_a_group_has_the_same_bits_alone_and_among_others(label: str, sparse: li
 def test_many_numbers_are_kept_as_they_are(learner: str, sparse: list[bool]) -> None:
     """More columns than a design of categories may have, of which a row sets all: zeros would be saved nowhere."""
     count, n = 600, 900
-    columns = ", ".join(f"(hash(i * {count} + {number}) % 1000 / 500 - 1)::FLOAT AS x{number}" for number in range(count))
+    columns = ", ".join(
+        f"(hash(i * {count} + {number}) % 1000 / 500 - 1)::FLOAT AS x{number}" for number in range(count)
+    )
     features = ", ".join(f"x{number}" for number in range(count))
     label = "x1 > x2" if learner == "logistic_regression" else "x1 - x2 + x3"
     with grouplearn.connect(progress=None) as con:
@@ -115,7 +117,9 @@ def test_many_numbers_are_kept_as_they_are(learner: str, sparse: list[bool]) -> 
         assert sparse == [False] * len(sparse)
         assert sparse
         weights = dict(con.execute("SELECT feature, weight FROM m_weights").fetchall())
-        x = np.stack([con.execute(f"SELECT {features} FROM t").fetchnumpy()[f"x{number}"] for number in range(count)], 1)
+        x = np.stack(
+            [con.execute(f"SELECT {features} FROM t").fetchnumpy()[f"x{number}"] for number in range(count)], 1
+        )
         found = np.array([weights[f"x{number}"] for number in range(count)])
         y = x[:, 1] > x[:, 2] if learner == "logistic_regression" else x[:, 1] - x[:, 2] + x[:, 3]
         scores = x @ found + weights["(intercept)"]

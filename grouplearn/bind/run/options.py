@@ -153,7 +153,10 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
         "operator parameter_server: how many times more than the slowest a partition may have pushed; 1 unless said, 0: all wait",
         _whole(0),
     ),
-    "trials": RunOption("configurations tried, where OVER does not list them all; one that is proposed twice is tried once", _whole(1, MAX_CONFIGS)),
+    "trials": RunOption(
+        "configurations tried, where OVER does not list them all; one that is proposed twice is tried once",
+        _whole(1, MAX_CONFIGS),
+    ),
     "reduction_factor": RunOption("HYPERBAND and ASHA: of each round one trial in this many goes on", _whole(2)),
     "min_epochs": RunOption("ASHA: epochs of a trial before it is first judged", _whole(1)),
     "parallel_trials": RunOption("ASHA: trials in training at a time", _whole(1, MAX_CONFIGS)),
