@@ -150,7 +150,10 @@ def _sparse(pieces: Sequence[ColumnPiece], starts: Sequence[int]) -> Matrix:
     import scipy.sparse  # takes a while to import, and only sparse rows need it
 
     parts = [piece.nonzeros() for piece in pieces]
-    indptr = np.concatenate([[0], np.cumsum(sum(counts for counts, _, _ in parts))])
+    indptr = np.zeros(parts[0][0].size + 1, np.int64)
+    for counts, _, _ in parts:
+        indptr[1:] += counts
+    np.cumsum(indptr, out=indptr)
     entries = int(indptr[-1])
     column, value = np.empty(entries, np.int32 if max(entries, starts[-1]) < 1 << 31 else np.int64), np.empty(entries)
     columns = [start + own for (_, own, _), start in zip(parts, starts, strict=False)]
@@ -161,7 +164,7 @@ def _sparse(pieces: Sequence[ColumnPiece], starts: Sequence[int]) -> Matrix:
     else:
         begin = indptr[:-1].copy()  # where the next item's entries of each row go
         for (counts, _, _), own, of_own in zip(parts, columns, values, strict=True):
-            before = np.cumsum(counts) - counts
+            before = np.cumsum(counts, dtype=np.int64) - counts
             at = np.repeat(begin - before, counts) + np.arange(own.size)
             column[at], value[at] = own, of_own
             begin += counts
