@@ -2,10 +2,11 @@
 
 Half a million rows of 20 categories, of 50,000 values each: ten million ones in a million columns. Logistic regression with an
 intercept, as ``Σ loss + l1·‖w‖₁ + ½·l2·‖w‖²``. Each side is run with tolerances of 10⁻¹, 10⁻², ... until its objective is within
-10⁻⁶ (l2) or 10⁻⁵ (l1) of the least that any side finds, and once more with that one, which is timed: wall seconds, reading the
-table included. Sides that are not installed are left out: ``pip install vowpalwabbit celer``.
+10⁻⁶ (l2) or 10⁻⁵ (l1) of the least that any side finds, and again with that one: wall seconds and those of processors, from the
+table to the model, which is in the database or in memory then. Of processors in all threads: with ``OPENBLAS_NUM_THREADS=1``
+NumPy's library has none that only wait. Sides that are not installed are left out: ``pip install vowpalwabbit celer``.
 
-    python benchmarks/sparse.py [--part 1] [--runs 3] [--only l2] [--sides ours newton-cg]
+    OPENBLAS_NUM_THREADS=1 python benchmarks/sparse.py [--part 1] [--runs 3] [--only l2] [--sides ours newton-cg]
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,8 @@ INTERCEPT_SCALING = 100.0
 CONSTANT = 11_650_396
 
 Model = tuple[np.ndarray, float]
-Side = Callable[[Path, str, float, int], Model]
+#: Trains on a table, with a penalty, a tolerance and so many values of each category; returns what looks at the model.
+Side = Callable[[Path, str, float, int], Callable[[], Model]]
 
 
 def made(path: Path, rows: int, values: int) -> None:
@@ -66,7 +69,7 @@ def read(path: Path, values: int) -> tuple[scipy.sparse.csr_matrix, np.ndarray]:
     return matrix, np.asarray(found["y"]).astype(float)
 
 
-def ours(path: Path, penalty: str, tolerance: float, values: int) -> Model:
+def ours(path: Path, penalty: str, tolerance: float, values: int) -> Callable[[], Model]:
     features = ", ".join(f"onehot(c{item})" for item in range(ITEMS))
     penalties = ", ".join(f"{name} = {PENALTY[name] * (name == penalty)}" for name in PENALTY)
     with grouplearn.connect(str(path), progress=None) as con:
@@ -74,10 +77,16 @@ def ours(path: Path, penalty: str, tolerance: float, values: int) -> Model:
             f"TRAIN OR REPLACE MODEL m USING logistic_regression PREDICT y FEATURES ({features}) FROM t VALIDATE NONE"
             f" WITH (solver = 'coordinate_descent', {penalties}, tolerance = {tolerance})"
         )
-        item, code = (
-            "TRY_CAST(split_part(feature, '=', 1)[2:] AS INTEGER)",
-            "TRY_CAST(split_part(feature, '=', 2) AS INTEGER)",
-        )
+    return partial(stored, path, values)
+
+
+def stored(path: Path, values: int) -> Model:
+    """Return our model's weights in the order of the others' columns."""
+    item, code = (
+        "TRY_CAST(split_part(feature, '=', 1)[2:] AS INTEGER)",
+        "TRY_CAST(split_part(feature, '=', 2) AS INTEGER)",
+    )
+    with grouplearn.connect(str(path), progress=None) as con:
         found = con.execute(f"SELECT {item} AS item, {code} AS code, weight FROM m_weights").fetchnumpy()
     column = found["item"].astype(np.int64) * values + found["code"]
     named = ~np.ma.getmaskarray(column)  # the intercept has no such number
@@ -87,7 +96,7 @@ def ours(path: Path, penalty: str, tolerance: float, values: int) -> Model:
 
 
 def scikit_learn(solver: str) -> Side:
-    def side(path: Path, penalty: str, tolerance: float, values: int) -> Model:
+    def side(path: Path, penalty: str, tolerance: float, values: int) -> Callable[[], Model]:
         from sklearn.linear_model import LogisticRegression
 
         model = LogisticRegression(
@@ -99,12 +108,12 @@ def scikit_learn(solver: str) -> Side:
             intercept_scaling=INTERCEPT_SCALING,
         )
         model.fit(*read(path, values))
-        return model.coef_[0], float(model.intercept_[0])
+        return lambda: (model.coef_[0], float(model.intercept_[0]))
 
     return side
 
 
-def vowpal_wabbit(path: Path, penalty: str, tolerance: float, values: int) -> Model:
+def vowpal_wabbit(path: Path, penalty: str, tolerance: float, values: int) -> Callable[[], Model]:
     """L-BFGS over a text that DuckDB writes; its own stopping rule is by the progress of a pass."""
     import vowpalwabbit
 
@@ -125,10 +134,10 @@ def vowpal_wabbit(path: Path, penalty: str, tolerance: float, values: int) -> Mo
         for line in lines:
             place, _, weight = line.partition(":")
             found[int(place)] = float(weight.split()[0])
-    return found[: ITEMS * values], float(found[CONSTANT % len(found)])
+    return lambda: (found[: ITEMS * values], float(found[CONSTANT % len(found)]))
 
 
-def celer(path: Path, penalty: str, tolerance: float, values: int) -> Model:
+def celer(path: Path, penalty: str, tolerance: float, values: int) -> Callable[[], Model]:
     """Working sets and dual extrapolation, for l1; it has no intercept, so that a column of ones stands for it."""
     from celer import LogisticRegression
 
@@ -136,7 +145,7 @@ def celer(path: Path, penalty: str, tolerance: float, values: int) -> Model:
     matrix = scipy.sparse.hstack([matrix, scipy.sparse.csr_matrix(np.full((matrix.shape[0], 1), 100.0))]).tocsc()
     model = LogisticRegression(C=1.0 / PENALTY[penalty], tol=tolerance, fit_intercept=False)
     model.fit(matrix, y)
-    return model.coef_[0][:-1], float(100.0 * model.coef_[0][-1])
+    return lambda: (model.coef_[0][:-1], float(100.0 * model.coef_[0][-1]))
 
 
 SIDES: dict[str, dict[str, Side]] = {
@@ -158,6 +167,14 @@ def objective(x: scipy.sparse.csr_matrix, y: np.ndarray, penalty: str, model: Mo
     return float((np.logaddexp(0.0, score) - y * score).sum()) + PENALTY[penalty] * norm
 
 
+def timed(side: Side, path: Path, penalty: str, tolerance: float, values: int) -> tuple[Model, tuple[float, float]]:
+    """Return what a side finds, and its seconds: wall time and processor time."""
+    began = time.perf_counter(), time.process_time()
+    model = side(path, penalty, tolerance, values)
+    seconds = time.perf_counter() - began[0], time.process_time() - began[1]
+    return model(), seconds
+
+
 def compared(path: Path, penalty: str, values: int, runs: int, chosen: list[str]) -> list[dict[str, Any]]:
     """Return a row for each side: its tolerance, how far it is from the least objective, its seconds."""
     x, y = read(path, values)
@@ -166,26 +183,21 @@ def compared(path: Path, penalty: str, values: int, runs: int, chosen: list[str]
         for name, side in SIDES[penalty].items()
         if (not chosen or name in chosen) and (name not in ("vowpalwabbit", "celer") or importlib.util.find_spec(name))
     }
-    tight = ours(path, penalty, 1e-9, values)
-    least = objective(x, y, penalty, tight)
+    least = objective(x, y, penalty, ours(path, penalty, 1e-9, values)())
     rows = []
     for name, side in sides.items():
         for tolerance in TOLERANCES:
-            began = time.perf_counter()
-            model = side(path, penalty, tolerance, values)
-            seconds = [time.perf_counter() - began]
+            model, first = timed(side, path, penalty, tolerance, values)
             excess = objective(x, y, penalty, model) / least - 1
             if excess <= NEAR[penalty]:
                 break
-        for _ in range(runs - 1):
-            began = time.perf_counter()
-            side(path, penalty, tolerance, values)
-            seconds.append(time.perf_counter() - began)
+        seconds = [first, *(timed(side, path, penalty, tolerance, values)[1] for _ in range(runs - 1))]
         row = {"penalty": penalty, "side": name, "tolerance": tolerance, "excess": excess}
-        row["seconds"] = statistics.median(seconds)
+        row["seconds"], row["processor_seconds"] = map(statistics.median, zip(*seconds, strict=True))
         mark = "" if excess <= NEAR[penalty] else "  NOT EQUAL"
         print(
-            f"{penalty}  {name:13} {row['seconds']:7.2f} s, tolerance {tolerance:g}, excess {excess:.0e}{mark}",
+            f"{penalty}  {name:13} {row['seconds']:7.2f} s, {row['processor_seconds']:7.2f} s of processors, "
+            f"tolerance {tolerance:g}, excess {excess:.0e}{mark}",
             flush=True,
         )
         rows.append(row)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.dataset import Dataset, FeatureArray, Item, RowNumbers
-from grouplearn.data.encoding.columns import ColumnPiece, Columns, IntArray
+from grouplearn.data.encoding.columns import ColumnPiece, Columns
 from grouplearn.data.encoding.encoder import FittedItem, Replay
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.data.shard import Matrix
@@ -157,16 +158,31 @@ def _sparse(pieces: Sequence[ColumnPiece], starts: Sequence[int]) -> Matrix:
     import scipy.sparse  # takes a while to import, and only sparse rows need it
 
     parts = [piece.nonzeros() for piece in pieces]
-    indptr = np.concatenate([[0], np.cumsum(sum(counts for counts, _, _ in parts))])
+    indptr = np.zeros(parts[0][0].size + 1, np.int64)
+    for counts, _, _ in parts:
+        indptr[1:] += counts
+    np.cumsum(indptr, out=indptr)
     entries = int(indptr[-1])
     column, value = np.empty(entries, np.int32 if max(entries, starts[-1]) < 1 << 31 else np.int64), np.empty(entries)
-    each_has_one = all(counts.size == own.size and counts.all() for counts, own, _ in parts)
-    begin = indptr[:-1].copy()  # where the next item's entries of each row go
-    for number, ((counts, own, values), start) in enumerate(zip(parts, starts, strict=False)):
-        at: slice | IntArray = slice(number, None, len(parts))
-        if not each_has_one:
-            before = np.cumsum(counts) - counts
+    columns = [start + own for (_, own, _), start in zip(parts, starts, strict=False)]
+    values = [each for _, _, each in parts]
+    if all(counts.size == own.size and counts.all() for counts, own, _ in parts):
+        for rows, joined in ((columns, column), (values, value)):
+            _join(rows, joined.reshape(indptr.size - 1, len(parts)))
+    else:
+        begin = indptr[:-1].copy()  # where the next item's entries of each row go
+        for (counts, _, _), own, of_own in zip(parts, columns, values, strict=True):
+            before = np.cumsum(counts, dtype=np.int64) - counts
             at = np.repeat(begin - before, counts) + np.arange(own.size)
+            column[at], value[at] = own, of_own
             begin += counts
-        column[at], value[at] = start + own, values
     return scipy.sparse.csr_matrix((value, column, indptr), shape=(indptr.size - 1, starts[-1]))
+
+
+def _join(columns: Sequence[npt.NDArray[Any]], rows: npt.NDArray[Any]) -> None:
+    """Write columns (n,) side by side into ``rows`` (n, d)."""
+    step = max(1, _CACHED_VALUES // max(1, len(columns)))
+    for start in range(0, len(rows), step):
+        some = rows[start : start + step]
+        for number, column in enumerate(columns):
+            some[:, number] = column[start : start + step]

@@ -183,7 +183,8 @@ class Shard(_Blocks):
 
     def _rows(self, start: int, stop: int, cuts: tuple[int, ...] | None, first: int, whole: Totals | None) -> Shard:
         rows = slice(start, stop)
-        return Shard(self.x[rows], self.y[rows], self.weight[rows], cuts, first, whole)
+        x = self.x[rows] if isinstance(self.x, np.ndarray) else _adjoining(self.x, rows)
+        return Shard(x, self.y[rows], self.weight[rows], cuts, first, whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +299,17 @@ class Stack:
         """Return dense shards of equal width as groups."""
         x, y, weight = (np.concatenate([getattr(each, name) for each in shards]) for name in ("x", "y", "weight"))
         return cls(x, y, weight, starts([shard.n_rows for shard in shards]))
+
+
+def _adjoining(x: scipy.sparse.csr_matrix, rows: slice) -> scipy.sparse.csr_matrix:
+    """Return adjoining rows of a matrix without copying their values: ``x[rows]`` would, in each pass over blocks anew."""
+    ends = x.indptr[rows.start : rows.stop + 1]
+    own = slice(int(ends[0]), int(ends[-1]))
+    part = type(x)((len(ends) - 1, x.shape[1]), dtype=x.dtype)
+    # Given to the constructor, a small part of an array would be copied.
+    part.data, part.indices, part.indptr = x.data[own], x.indices[own], ends - ends[0]
+    part.has_sorted_indices = x.has_sorted_indices
+    return part
 
 
 def starts(sizes: npt.ArrayLike) -> RowNumbers:

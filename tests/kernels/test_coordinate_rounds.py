@@ -15,6 +15,8 @@ from grouplearn.kernels.linear import coordinate_descent as kernel
 
 LOSSES: dict[kernel.Loss, int] = {"squares": 1, "logistic": 1, "softmax": 3, "poisson": 1, "squared_hinge": 1}
 ROWS, BEGINS = 37, np.array([0, 1, 5, 9, 12])
+#: Items of which columns may be centred.
+CENTRED = np.array([True, False, False, True])
 #: What moves the largest row by 1, of every column: it counts where rows have several values in a block.
 UNIT = np.array([1.0, 1, 1, 1, 1, 1, 1, 1, 1, 0.1, 2.0, 5.0])
 
@@ -147,6 +149,44 @@ def test_a_model_alone_has_the_bits_that_it_has_among_others(loss: kernel.Loss) 
             assert values[:, 0, ..., 0].tobytes() == np.ascontiguousarray(many[name][:, 0, ..., 0]).tobytes(), name
 
 
+def of_codes(loss: kernel.Loss, configs: int) -> dict[str, np.ndarray]:
+    """Sums of two blocks of codes, which some rows do not have, after nothing, the intercept and the other block have moved."""
+    random, n, first = np.random.default_rng(5), 301, np.array([0, 7, 90])
+    codes = np.stack([random.integers(-1, 7, n), random.integers(-9, 83, n)], axis=1)
+    x = np.zeros((n, 90))
+    for block in range(2):
+        at = np.flatnonzero(codes[:, block] >= 0)
+        x[at, first[block] + codes[at, block]] = 1.0
+    y, weight = random.integers(0, 2, n) * 1.0, random.uniform(0.5, 2.0, n)
+    cut = kernel.Blocks(first, np.full(2, kernel.CODES), np.zeros(90))
+    each = np.ones(configs)
+    shape = kernel.Shape(loss, configs, 1)
+    one = kernel.GroupRounds(shape, cut, np.zeros(2), np.ones(91), True, kernel.Penalties(each, each, each))
+    cell = kernel.Cell(lambda: [x], (y, weight), cut, shape)
+    start, step, radius = (scale * random.normal(size=(9, 1, 91))[:configs] for scale in (0.5, 0.1, 0.3))
+    lanes = None if loss == "squares" else shape.in_lanes(np.abs(radius))
+    done = one.lanes_of_done(np.zeros(configs, bool))
+    one.measure(cell, shape.in_lanes(start), None if lanes is None else lanes[90:], done)
+    moves = [None, (None, slice(90, 91)), (0, slice(0, 7)), (1, slice(7, 90))]
+    found = {}
+    for number, moved in enumerate(moves):
+        by = None if moved is None else (moved[0], shape.in_lanes(step[:, :, moved[1]]))
+        for block in (number % 2, 1 - number % 2):
+            own = None if lanes is None else lanes[first[block] : first[block + 1]]
+            found[f"{moved} {block}"] = one.pass_over(cell, by, block, own, done)
+            by = None
+    score = x @ (start[0, 0, :90] + step[0, 0, :90]) + start[0, 0, 90] + step[0, 0, 90]
+    np.testing.assert_allclose(cell.predictions[0, 0, :n, 0], score, rtol=1e-12, atol=1e-12)
+    return found
+
+
+@pytest.mark.parametrize("loss", [each for each in LOSSES if each != "softmax"])
+def test_one_model_of_codes_has_the_bits_that_it_has_among_others(loss: kernel.Loss) -> None:
+    alone, many = in_every_build(lambda: of_codes(loss, 1)), of_codes(loss, 9)
+    for name, values in alone.items():
+        assert values[:, 0, ..., 0].tobytes() == np.ascontiguousarray(many[name][:, 0, ..., 0]).tobytes(), name
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 def test_rows_in_single_precision_and_sparse_ones_have_the_same_bits(loss: kernel.Loss) -> None:
     x = rows(loss, LOSSES[loss])[0].astype(np.float32)
@@ -162,23 +202,26 @@ def test_a_survey_counts_columns_and_items() -> None:
 
     def surveyed(given: kernel.Matrix) -> dict[str, np.ndarray]:
         whole, *parts = (
-            kernel.survey([given[part]], np.ascontiguousarray(weight[part]), first)
+            kernel.survey([given[part]], np.ascontiguousarray(weight[part]), first, CENTRED)
             for part in (slice(None), slice(40), slice(40, None))
         )
         both = kernel.merged(*parts)
         assert both.items.tobytes() == whole.items.tobytes()
         assert both.columns[:, 1:].tobytes() == whole.columns[:, 1:].tobytes()
+        assert both.largest.tobytes() == whole.largest.tobytes()
         np.testing.assert_allclose(both.columns[:, 0], whole.columns[:, 0], rtol=1e-12, atol=1e-12)
         return {"merged": both.columns, **whole._asdict()}
 
+    own = np.repeat(CENTRED, np.diff(BEGINS))
     for given in (x, scipy.sparse.csr_matrix(x)):
         found = in_every_build(lambda given=given: surveyed(given))
         total, low, high, count = found["columns"].T
-        np.testing.assert_allclose(total, weight @ x, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(total, weight @ x[:, own], rtol=1e-12, atol=1e-12)
         set_ = x != 0
-        np.testing.assert_array_equal(count, set_.sum(axis=0))
-        np.testing.assert_array_equal(low, np.where(set_, x, np.inf).min(axis=0))
-        np.testing.assert_array_equal(high, np.where(set_, x, -np.inf).max(axis=0))
+        np.testing.assert_array_equal(count, set_[:, own].sum(axis=0))
+        np.testing.assert_array_equal(low, np.where(set_, x, np.inf)[:, own].min(axis=0))
+        np.testing.assert_array_equal(high, np.where(set_, x, -np.inf)[:, own].max(axis=0))
+        np.testing.assert_array_equal(found["largest"], np.abs(x[:, ~own]).max(axis=0))
         of_items = [set_[:, BEGINS[i] : BEGINS[i + 1]] for i in range(4)]
         assert found["items"][0].tolist() == [each.sum(axis=1).max() for each in of_items]
         assert found["items"][1].tolist() == [each.sum() for each in of_items]
@@ -193,7 +236,8 @@ def test_rows_in_pieces_are_cut_as_all_at_once_in_memory_and_in_files(forms: tup
     cut = kernel.Blocks(one.cut.first, np.array(forms), one.cut.mean)
     pieces = [scipy.sparse.csr_matrix(each) for each in np.split(x, (16, 17, 30))]
     first = np.array(BEGINS, np.int64)
-    for whole, part in zip(kernel.survey([x], weight, first), kernel.survey(pieces, weight, first), strict=True):
+    surveys = (kernel.survey(given, weight, first, CENTRED) for given in ([x], pieces))
+    for whole, part in zip(*surveys, strict=True):
         assert whole.tobytes() == part.tobytes()
     expected = kernel.Cell(lambda: [x], (y, weight), cut, one.shape)
     for directory in (None, str(tmp_path)):

@@ -341,7 +341,7 @@ def begun_wide(plan: clustering.Plan, centroids: np.ndarray) -> clustering.Tenso
 
 def surveyed() -> Callable[[], object]:
     """What rows say of many columns."""
-    found = coordinate_descent.Survey(numbers(300_000, 4), np.ones((3, 1), np.int64))
+    found = coordinate_descent.Survey(numbers(300_000, 4), numbers(300), np.ones((3, 1), np.int64))
     return lambda: coordinate_descent.merged(found, found)
 
 
@@ -355,7 +355,7 @@ def descending(call: str) -> Callable[[], object]:
     x[:, 1 + own :: 7] = 2.5
     ones, first = np.ones(n), np.cumsum([0, 1, own, 50]).astype(np.int64)
     if call == "survey":
-        return lambda: coordinate_descent.survey([x], ones, first)
+        return lambda: coordinate_descent.survey([x], ones, first, np.ones(3, np.bool_))
     forms = [coordinate_descent.ONE_COLUMN, coordinate_descent.CODES, coordinate_descent.RAGGED_WITH_VALUES]
     mean = np.zeros(x.shape[1])
     mean[0] = 0.1

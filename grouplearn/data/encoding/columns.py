@@ -15,6 +15,8 @@ from grouplearn.data.lists import Lists
 #: What stands before and after an expression, or around several, one more than there are.
 Around = tuple[str, ...]
 IntArray = npt.NDArray[np.int64]
+#: How many entries each row has, in whichever whole numbers.
+Counts = npt.NDArray[np.int8] | npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ class ColumnPiece(Protocol):
         """Write them into ``x`` (n, width), which is zero."""
         ...
 
-    def nonzeros(self) -> tuple[IntArray, IntArray, FloatArray]:
+    def nonzeros(self) -> tuple[Counts, IntArray, FloatArray]:
         """Return how many there are in each row (n,), and of each, row by row, its column and its value."""
         ...
 
@@ -99,7 +101,7 @@ class Numbers:
         """See ``Piece``."""
         x[:] = self.values
 
-    def nonzeros(self) -> tuple[IntArray, IntArray, FloatArray]:
+    def nonzeros(self) -> tuple[Counts, IntArray, FloatArray]:
         """See ``Piece``."""
         present = self.values != 0
         return present.sum(axis=1), np.nonzero(present)[1], self.values[present].astype(np.float64, copy=False)
@@ -116,11 +118,11 @@ class Places:
         present = np.flatnonzero(self.column >= 0)
         x[present, self.column[present]] = 1.0
 
-    def nonzeros(self) -> tuple[IntArray, IntArray, FloatArray]:
+    def nonzeros(self) -> tuple[Counts, IntArray, FloatArray]:
         """See ``Piece``."""
         present = self.column >= 0
         column = self.column if present.all() else self.column[present]
-        return present.astype(np.int64), column, np.ones(column.size)
+        return present.view(np.int8), column, np.broadcast_to(1.0, column.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,6 @@ class Entries:
         """See ``Piece``."""
         x[np.repeat(np.arange(self.counts.size), self.counts), self.column] = self.value
 
-    def nonzeros(self) -> tuple[IntArray, IntArray, FloatArray]:
+    def nonzeros(self) -> tuple[Counts, IntArray, FloatArray]:
         """See ``Piece``."""
         return self.counts, self.column, self.value

@@ -35,10 +35,15 @@ ONE_COLUMN, CODES, CODES_WITH_VALUES, RAGGED, RAGGED_WITH_VALUES = range(5)
 
 
 class Survey(NamedTuple):
-    """What rows say of columns (d, 4), ``total`` Σw·x, ``low`` and ``high`` and ``count`` of entries that are not 0; and of items
-    (3, items): the ``most`` entries of a row, their number, and of how many the value is not 1."""
+    """What rows say of columns and items.
+
+    Of the columns of items that may be centred (centred, 4) ``total`` Σw·x, and ``low``, ``high`` and ``count`` of entries that
+    are not 0; of those of the others (others,) the ``largest`` abs(x); of items (3, items) the ``most`` entries of a row, their
+    number, and of how many the value is not 1.
+    """
 
     columns: FloatArray
+    largest: FloatArray
     items: Numbers
 
 
@@ -59,15 +64,21 @@ class _Given:
         self.places = (None, *(address(each) for each in self.kept))
 
 
-def survey(pieces: Iterable[Matrix], weight: FloatArray, first: Numbers) -> Survey:
-    """Return what rows (n, d), some after others, dense or CSR, say of columns and items; item i is from column ``first[i]``."""
-    n_items, n_columns = len(first) - 1, int(first[-1])
-    found = Survey(np.tile([0.0, np.inf, -np.inf, 0.0], (n_columns, 1)), np.zeros((3, n_items), np.int64))
-    kinds = (*[_POINTER] * 4, _COUNT, _COUNT, _POINTER, _COUNT, *[_POINTER] * 3)
+def survey(pieces: Iterable[Matrix], weight: FloatArray, first: Numbers, centred: npt.NDArray[np.bool_]) -> Survey:
+    """Return what rows (n, d), some after others, dense or CSR, say of columns and items.
+
+    Item i is from column ``first[i]``; ``centred`` (items,) says of which the columns may be.
+    """
+    widths = np.diff(first)
+    own, others = (np.cumsum(np.where(each, widths, 0)) for each in (centred, ~centred))
+    place = np.where(centred, own - widths, -1 - (others - widths))
+    columns = np.tile([0.0, np.inf, -np.inf, 0.0], (int(widths[centred].sum()), 1))
+    found = Survey(columns, np.zeros(int(widths[~centred].sum())), np.zeros((3, len(widths)), np.int64))
+    kinds = (*[_POINTER] * 4, _COUNT, _COUNT, _POINTER, _COUNT, *[_POINTER] * 5)
     for rows, start in _one_by_one(pieces):
         function("coordinate_survey", *kinds)(
-            *(*rows.places, rows.n_rows, rows.n_columns, address(weight[start:]), n_items, address(first)),
-            *map(address, found),
+            *(*rows.places, rows.n_rows, rows.n_columns, address(weight[start:]), len(widths)),
+            *(*map(address, (first, place)), *map(address, found)),
         )
     return found
 
@@ -80,7 +91,8 @@ def merged(left: Survey, right: Survey) -> Survey:
         address(one), address(other), len(columns), address(columns)
     )
     most = np.maximum(left.items[:1], right.items[:1])
-    return Survey(columns, np.concatenate([most, left.items[1:] + right.items[1:]]))
+    items = np.concatenate([most, left.items[1:] + right.items[1:]])
+    return Survey(columns, np.maximum(left.largest, right.largest), items)
 
 
 def _one_by_one(pieces: Iterable[Matrix]) -> Iterator[tuple[_Given, int]]:

@@ -128,7 +128,8 @@ def _begun(
     loss = float(family.mean_loss(sums["target_mean"], share))
     known = (family.scores(share), residual, loss, family.coupling(share))
     model, at_start = form.begin(family.loss(problem), sums, tuple(sums["rows"].tolist()), *known)
-    tensors = {**state.tensors, "solver": np.repeat(model, len(configs), axis=0)}
+    models = model if len(configs) == 1 else np.repeat(model, len(configs), axis=0)  # of many columns a copy takes long
+    tensors = {**state.tensors, "solver": models}
     by_config = {name: np.repeat(at_start[name], len(configs), axis=0) for name in ("sums", "curvature")}
     return State(tensors, state.done), {**by_config, "sampled": at_start["sampled"]}
 

@@ -46,9 +46,15 @@ template <class V> inline V &operator*=(V &a, V b) { return a = a * b; }
 
 /// The numbers at eight places; 0 where a place is below 0.
 inline D gathered(const double *from, const int32_t *at) {
+#if defined(GROUPLEARN_AVX512)
+    __m256i places = _mm256_loadu_si256((const __m256i *)at);
+    __mmask8 there = _mm256_cmp_epi32_mask(places, _mm256_setzero_si256(), _MM_CMPINT_NLT);
+    return {_mm512_mask_i32gather_pd(_mm512_setzero_pd(), there, places, from, 8)};
+#else
     double lane[8];
     for (int i = 0; i < 8; i++) lane[i] = at[i] < 0 ? 0 : from[at[i]];
     return load(lane);
+#endif
 }
 
 /// The sum over lanes, halves first: lane i and lane i + n/2, and so on.

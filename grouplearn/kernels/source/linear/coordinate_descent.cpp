@@ -5,18 +5,14 @@
 // where `bend` is no less than what the loss bends there. So the objective never rises, and no step is taken back. Of squares in
 // a block whose rows have one entry each that is the exact minimum (equations 3 to 5). At an epoch's end predictions are made
 // anew from the weights, so that they follow from these alone.
+#include "linear/coordinate_descent_codes.hpp"
 #include "linear/coordinate_descent_ends.hpp"
+#include "linear/coordinate_descent_predictions.hpp"
 #include "lanes/entry.hpp"
 #include "rows/features.hpp"
 
 namespace grouplearn::coordinate_descent {
 namespace {
-
-bool all_done(const Shape &shape, int64_t group, const double *done) {
-    for (int64_t lane = 0; lane < shape.lanes; lane++)
-        if (done[group * shape.lanes + lane] == 0) return false;
-    return true;
-}
 
 /// Sums of cells in order, merged as ``train/block_sums.py`` does: complete subtrees of pairs, then these from the left. Their
 /// memory, `most` numbers each, is kept from round to round.
@@ -80,16 +76,17 @@ void pass_groups(const Shape &shape, const Rows &rows, const double *done, const
                  const Block *now, const double *radius, const double *unit, double *sums, Tile &tile) {
     for (int64_t g = 0; g < shape.groups; g++) {
         if (done && all_done(shape, g, done)) continue;
+        if (pass_codes(shape, rows, before, step, now, radius, sums)) continue;
         if (shape.lanes == 1) pass<1>(shape, rows, g, before, step, now, radius, unit, sums, tile);
         else pass<8>(shape, rows, g, before, step, now, radius, unit, sums, tile);
     }
 }
 
 /// See ``measure``; with a `leap` at all its points.
-void measure_groups(const Group &group, const Rows &rows, const Block *blocks, const double *weights, const double *leap,
-                    const double *radius, const double *done, double *sums, Tile &tile) {
+void measure_groups(const Group &group, const Rows &rows, const Block *blocks, const double *leap, const double *radius,
+                    const double *done, double *sums, Tile &tile) {
     const Shape &shape = group.shape;
-    Line line{weights, leap, POINTS, leap ? N_POINTS : 1};
+    Line line{leap, POINTS, leap ? N_POINTS : 1};
     for (int64_t g = 0; g < shape.groups; g++) {
         if (done && all_done(shape, g, done)) continue;
         if (shape.lanes == 1) measure<1>(shape, rows, g, blocks, group.first, group.n_blocks, line, radius, sums, tile);
@@ -167,13 +164,14 @@ class Descent {
         return widest * shape.column();
     }
 
-    /// The sums of ``measure`` over all cells, NULL where that was stopped; they are there until the next.
+    /// Predictions made anew, and the sums of ``measure`` over all cells, NULL where that was stopped; they are there until the next.
     double *measured(const double *at, const double *leap) {
+        Anew(group, cells, group.n_cells, blocks, at).make(progress.done);
         sums.begin(3 * shape.column() * (leap ? N_POINTS : 1));
         const double *own = radius ? radius + group.first[group.n_blocks] * shape.column() : nullptr;
         for (int64_t c = 0; c < group.n_cells && !stopped(); c++) {
             double *of_cell = sums.next();
-            measure_groups(group, cells[c], blocks + c * group.n_blocks, at, leap, own, progress.done, of_cell, tile);
+            measure_groups(group, cells[c], blocks + c * group.n_blocks, leap, own, progress.done, of_cell, tile);
             sums.add(of_cell);
         }
         return stopped() ? nullptr : sums.total();
@@ -233,12 +231,14 @@ struct Matrix {
 
 } // namespace
 
-/// What rows say of each column (d, 4): Σ w·x, the least and the greatest x of those not 0, and how many these are; and of items
-/// (3, items): the most entries of a row, how many there are, and how many are not 1. Item i begins at column `first[i]`.
-/// Both go on from what they are, 0 before the first rows but for the least, ∞, and the greatest, -∞.
+/// What rows say of items (3, items): the most entries of a row, how many there are, and how many are not 1. Of the columns of items
+/// that may be centred, of which `place[i]` is the number of the first (centred, 4): Σ w·x, the least and the greatest x of those not
+/// 0, and how many these are. Of the columns of the others, of which -1 - `place[i]` is the number of the first (others): the
+/// greatest |x|, or what is no number. Item i begins at column `first[i]`. All go on from what they are: 0 before the first rows but
+/// for the least, ∞, and the greatest, -∞.
 GROUPLEARN_ENTRY void coordinate_survey(const float *single, const double *wide, const int32_t *indices, const int64_t *indptr,
                                         int64_t n, int64_t d, const double *weight, int64_t n_items, const int64_t *first,
-                                        Found *of_columns, int64_t *of_items) {
+                                        const int64_t *place, Found *of_columns, double *largest, int64_t *of_items) {
     Arithmetic arithmetic;
     Matrix matrix{{single, wide}, indices, indptr, d};
     Looks looks;
@@ -246,13 +246,18 @@ GROUPLEARN_ENTRY void coordinate_survey(const float *single, const double *wide,
         Runs items{first};
         int64_t entries = 0, in_item = 0, last = -1;
         matrix.entries(row, [&](int64_t j, double x) {
-            Found &column = of_columns[j];
-            column.total += weight[row] * x, column.count += 1, entries++;
-            column.low = x < column.low ? x : column.low, column.high = x > column.high ? x : column.high;
-            int64_t item = items.of(j);
-            in_item = item == last ? in_item + 1 : 1, last = item;
+            int64_t item = items.of(j), own = place[item];
+            in_item = item == last ? in_item + 1 : 1, last = item, entries++;
             if (in_item > of_items[item]) of_items[item] = in_item;
             of_items[n_items + item]++, of_items[2 * n_items + item] += x != 1;
+            if (own < 0) {
+                double &most = largest[j - first[item] - 1 - own], size = __builtin_fabs(x);
+                if (size > most || size != size) most = size;
+                return;
+            }
+            Found &column = of_columns[j - first[item] + own];
+            column.total += weight[row] * x, column.count += 1;
+            column.low = x < column.low ? x : column.low, column.high = x > column.high ? x : column.high;
         });
         if (looks.stop(indptr ? entries + 1 : d / 2 + 1)) return;
     }
@@ -326,14 +331,16 @@ GROUPLEARN_ENTRY void coordinate_pass(const int64_t *numbers, const void *const 
     pass_groups(group.shape, rows_of(n, rows), done, before, step, now, radius, group.unit + (now ? first : 0), sums, tile);
 }
 
-/// The end of an epoch of a cell: see ``measure``; with a `leap` at all its points.
+/// The end of an epoch of a cell: predictions made anew, then see ``measure``; with a `leap` at all its points.
 GROUPLEARN_ENTRY void coordinate_measure(const int64_t *numbers, const void *const *places, int64_t n, const void *const *rows,
                                          const void *const *blocks, const double *weights, const double *leap,
                                          const double *radius, const double *done, double *sums) {
     Arithmetic arithmetic;
     Group group = group_of(numbers, places);
     Tile tile(group.shape.outputs);
-    measure_groups(group, rows_of(n, rows), (const Block *)blocks, weights, leap, radius, done, sums, tile);
+    Rows cell = rows_of(n, rows);
+    Anew(group, &cell, 1, (const Block *)blocks, weights).make(done);
+    measure_groups(group, cell, (const Block *)blocks, leap, radius, done, sums, tile);
 }
 
 /// What becomes of the block of a round: see ``solve``, and the rounds to come: see ``Order``, whose last two may be none.

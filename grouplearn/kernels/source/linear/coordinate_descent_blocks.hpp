@@ -40,6 +40,13 @@ struct Group {
     int64_t models() const { return shape.groups * shape.lanes; }
 };
 
+/// Whether all models of a lane group stay as they are.
+inline bool all_done(const Shape &shape, int64_t group, const double *done) {
+    for (int64_t lane = 0; lane < shape.lanes; lane++)
+        if (done[group * shape.lanes + lane] == 0) return false;
+    return true;
+}
+
 /// The problem of one column: minimise slope·u + ½·bend·u² + l1·|w + u − v| + ½·l2·(w + u − v)² over |u| <= most, by which rows
 /// with a 1 in it move, when the level of all rows moves by v.
 struct Column {

@@ -14,6 +14,9 @@ constexpr int TILE = 8;
 
 enum class Loss { squares = 0, logistic = 1, softmax = 2, poisson = 3, squared_hinge = 4 };
 
+/// So many rows, and those that fill the last tile.
+inline int64_t in_tiles(int64_t rows) { return (rows + TILE - 1) / TILE * TILE; }
+
 /// The entries of rows in one block: `start` (n + 1) says where a row's are, or each row has one; `column` which each is of, or
 /// all are of column 0, -1 for none; `value`, or all are 1. What has one number a row is padded to whole tiles.
 struct Block {
@@ -61,7 +64,7 @@ struct Rows {
     const double *label, *weight;
     double *predictions;
 
-    int64_t padded() const { return (count + TILE - 1) / TILE * TILE; }
+    int64_t padded() const { return in_tiles(count); }
 };
 
 // The losses: the slope by the score, and `bend`, no less than the second derivative anywhere up to `reach` from the score
@@ -292,7 +295,7 @@ inline void add_entries(const Cut &block, int64_t row, int count, const double *
 
 /// Asks for what rows a few tiles ahead touch of their columns, of blocks whose rows have one entry of 1.
 inline void expect(const Block &block, int64_t row, int64_t padded, const double *of_columns, int64_t apart) {
-    constexpr int64_t ahead = 4 * TILE;
+    constexpr int64_t ahead = 8 * TILE;
     if (block.start || !block.column || row + ahead >= padded) return;
     for (int i = 0; i < TILE; i++)
         if (int64_t column = block.column[row + ahead + i]; column >= 0) __builtin_prefetch(of_columns + column * apart);
@@ -338,35 +341,39 @@ void pass(const Shape &shape, const Rows &rows, int64_t group, const Block *befo
             sum_of_rows<vectors>(parts + k * 128 + which * 64, sums + 2 * shape.at(group, k) + which * shape.lanes);
 }
 
-/// A line of weights: those of its first point, by which `direction` each other one is further, if any, and by how much.
+/// A line of weights: by which `direction` each point after the first is further, if any, and by how much.
 struct Line {
-    const double *weights, *direction, *points;
+    const double *direction, *points;
     int64_t n_points;
 };
 
-/// The scores (rows, lanes) of adjoining rows at the weights of a lane group, whose last column is the intercept. Block after block,
-/// so that the weights of one stay in the cache.
+/// Scores that are made block after block, and so many weights at least, where there are as many: what stays in the cache.
+constexpr int64_t TOGETHER = 16384;
+
+/// What the columns of a block add to the scores (rows, lanes) of adjoining rows, at the weights of a lane group.
 template <int vectors>
-inline void score(const Block *blocks, const int64_t *first, int64_t n_blocks, const double *weights, int64_t apart, int64_t begin,
-                  int64_t end, double *scores, Looks &looks) {
-    const double *level = weights + first[n_blocks] * apart;
-    for (double *to = scores; to < scores + (end - begin + TILE - 1) / TILE * 8 * vectors; to += 8)
-        store(to, vectors == 8 ? load(level) : all(*level));
-    for (int64_t b = 0; b < n_blocks; b++)
-        as_cut(blocks[b], [&](const auto &cut) {
-            for (int64_t row = begin; row < end && !looks.stop(vectors); row += TILE) {
-                int count = (int)(end - row < TILE ? end - row : TILE);
-                move<vectors>(cut, row, count, weights + first[b] * apart, apart, scores + (row - begin) * vectors);
-            }
-        });
+inline void score_block(const Block &block, const double *weights, int64_t apart, int64_t begin, int64_t end, double *scores,
+                        Looks &looks) {
+    as_cut(block, [&](const auto &cut) {
+        for (int64_t row = begin; row < end && !looks.stop(vectors); row += TILE) {
+            int count = (int)(end - row < TILE ? end - row : TILE);
+            if (vectors == 1) expect(block, row, in_tiles(end), weights, apart);
+            move<vectors>(cut, row, count, weights, apart, scores + (row - begin) * vectors);
+        }
+    });
 }
 
-/// Predictions made anew from the weights of a line's first point, and at each of its points the sums (points, group, output, 3,
-/// lanes): of losses, and of first and second derivatives by the intercept within `radius` of it, if any.
+/// Scores (rows, lanes) of so many rows that are all the intercept of a lane group.
+template <int vectors> inline void score_level(const double *level, int64_t rows, double *scores) {
+    for (double *to = scores; to < scores + in_tiles(rows) * vectors; to += 8) store(to, vectors == 8 ? load(level) : all(*level));
+}
+
+/// The sums at each point of a line, of which the first is where predictions are (points, group, output, 3, lanes): of losses, and of
+/// first and second derivatives by the intercept within `radius` of it, if any.
 template <int vectors>
 void measure(const Shape &shape, const Rows &rows, int64_t group, const Block *blocks, const int64_t *first, int64_t n_blocks,
              const Line &line, const double *radius, double *sums, Tile &tile) {
-    constexpr int64_t together = 16384 / vectors; // rows whose scores are made block after block
+    constexpr int64_t together = TOGETHER / vectors;
     int64_t apart = shape.column(), padded = rows.padded(), each = shape.outputs * 192, n_points = line.n_points;
     int64_t some = rows.count < together ? padded * vectors : together * vectors;
     Numbers parts(n_points * each), ahead(line.direction ? shape.outputs * some : 0), here(line.direction ? shape.outputs * 64 : 0);
@@ -381,10 +388,10 @@ void measure(const Shape &shape, const Rows &rows, int64_t group, const Block *b
         int64_t end = rows.count - begin < together ? rows.count : begin + together;
         for (int64_t k = 0; k < shape.outputs; k++) {
             int64_t at = shape.at(group, k);
-            double *scores = rows.predictions + (at * padded + begin * shape.lanes);
-            score<vectors>(blocks, first, n_blocks, line.weights + at, apart, begin, end, scores, looks);
-            if (line.direction)
-                score<vectors>(blocks, first, n_blocks, line.direction + at, apart, begin, end, ahead + k * some, looks);
+            double *scores = ahead + k * some;
+            if (line.direction) score_level<vectors>(line.direction + first[n_blocks] * apart + at, end - begin, scores);
+            for (int64_t b = 0; b < n_blocks && line.direction; b++)
+                score_block<vectors>(blocks[b], line.direction + first[b] * apart + at, apart, begin, end, scores, looks);
         }
         for (int64_t row = begin; row < end && !looks.stop(shape.outputs * 40 * n_points * vectors); row += TILE) {
             for (int64_t k = 0; k < shape.outputs; k++) {

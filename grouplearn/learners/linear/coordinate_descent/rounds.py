@@ -36,6 +36,8 @@ from grouplearn.learners.linear.least_squares import moments
 
 #: A column whose values differ by less than this share of the largest is one value and its rounding.
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)
+#: The largest size of a value whose square may be summed.
+_MOST = 1e150
 #: The number of the round before the first block.
 SURVEY = -1
 #: Tensors that all configs share; the latter are there after the survey.
@@ -111,53 +113,55 @@ def _of_order(order: kernel.Order) -> Tensors:
     return {"order": order.block[None], "gains": order.gain[None], "waits": order.waits[None]}
 
 
-def items_of(problem: Problem, configs: Sequence[Config]) -> list[int]:
-    """Return how many columns each item has; all columns are one item where nobody says which there are."""
-    widths = [block.width for block in problem.items if block.width]
+def items_of(problem: Problem, configs: Sequence[Config]) -> tuple[list[int], npt.NDArray[np.bool_]]:
+    """Return how many columns each item has, and of which items columns may be blocks of their own, and centred.
+
+    All columns are one item where nobody says which there are.
+    """
+    items = [block for block in problem.items if block.width]
+    widths = [block.width for block in items]
     one = configs[0].get(BLOCKS.name, BLOCKS.default) == "one"
-    return widths if sum(widths) == problem.n_features and not one else [problem.n_features] * bool(problem.n_features)
+    if sum(widths) == problem.n_features and not one:
+        return widths, np.array([block.width == 1 or not block.pure for block in items], np.bool_)
+    widths = [problem.n_features] * bool(problem.n_features)
+    return widths, np.ones(len(widths), np.bool_)
 
 
 def survey(
     problem: Problem, configs: Sequence[Config], targets: FloatArray, weight: FloatArray, shard: Shard | StoredShard
 ) -> Tensors:
     """Return what a shard's rows say of columns and items, and the moments of its ``targets`` (n, t)."""
-    widths = items_of(problem, configs)
+    widths, centred = items_of(problem, configs)
     first = np.cumsum([0, *widths], dtype=np.int64)
     weight = np.ascontiguousarray(weight, np.float64)
-    found = kernel.survey(shard.matrices(), weight, first)
+    found = kernel.survey(shard.matrices(), weight, first, centred)
     of_targets = moments.block_moments(np.empty((shard.n_rows, 0)), targets, weight, gram=False)
-    return {**of_targets, "columns": found.columns, "items": found.items, "rows": np.array([shard.n_rows])}
+    return {**of_targets, **found._asdict(), "rows": np.array([shard.n_rows])}
 
 
 def merge(left: Tensors, right: Tensors) -> Tensors:
     """Return the sums of both."""
     if "items" not in left:
         return {name: left[name] + right[name] for name in left}
-    both = kernel.merged(*(kernel.Survey(each["columns"], each["items"]) for each in (left, right)))
-    found = {"columns": both.columns, "items": both.items, "rows": left["rows"] + right["rows"]}
-    return {**moments.merge_moments(left, right), **found}
+    both = kernel.merged(*(kernel.Survey(*(each[name] for name in kernel.Survey._fields)) for each in (left, right)))
+    return {**moments.merge_moments(left, right), **both._asdict(), "rows": left["rows"] + right["rows"]}
 
 
 def begin(
     problem: Problem, configs: Sequence[Config], state: State, sums: Tensors, level: FloatArray, loss: kernel.Loss
 ) -> State:
     """Return the state after the survey: the blocks, and ``level`` (K,) as the score of every row; raises Diverged."""
-    _require_finite(sums)
+    widths, centred_items = items_of(problem, configs)
+    centred = np.repeat(centred_items, widths)
+    _require_finite(sums, centred)
     fit_intercept = has_intercept(configs)
-    widths = items_of(problem, configs)
     rows = int(sums["rows"][0])
     first, form, complete = _blocks(widths, sums["items"], rows, configs)
-    single = np.repeat(form == kernel.ONE_COLUMN, np.diff(first))
-    total, low, high, count = np.ascontiguousarray(sums["columns"].T)
-    absent = count == 0
-    low, high = (
-        np.where(count < rows, edge(each, 0.0), each) for edge, each in ((np.minimum, low), (np.maximum, high))
-    )
-    mean = np.where(single & (2 * count > rows) & fit_intercept, total / sums["total"], 0.0)
-    flat = (mean != 0) & (high - low <= _ROUNDING * np.maximum(np.abs(low), np.abs(high)))
-    largest = np.maximum(np.abs(high - mean), np.abs(low - mean))
-    varies = ~absent & ~flat & (largest > 0)
+    mean, largest = np.zeros(len(centred)), np.zeros(len(centred))
+    single = np.repeat(form == kernel.ONE_COLUMN, np.diff(first))[centred] & fit_intercept
+    mean[centred], largest[centred] = _centred(sums, single, rows)
+    largest[~centred] = sums["largest"]
+    varies = largest > 0
     unit = np.append(np.where(varies, 1.0 / np.where(varies, largest, 1.0), 0.0), 1.0)
     tensors = dict(state.tensors)
     tensors |= {"first": first[None], "form": form[None], "complete": complete[None].astype(np.int64)}
@@ -202,9 +206,24 @@ def _blocks(
     return first, np.array(forms, np.int64), np.array(complete, np.bool_)
 
 
-def _require_finite(sums: Tensors) -> None:
+def _centred(sums: Tensors, single: npt.NDArray[np.bool_], rows: int) -> tuple[FloatArray, FloatArray]:
+    """Return what is taken from the values of columns that may be centred, and the largest size of what is left: 0 where all are
+    alike. It is those that are blocks of their own, ``single``, and have a value in most rows."""
+    total, low, high, count = np.ascontiguousarray(sums["columns"].T)
+    low, high = (
+        np.where(count < rows, edge(each, 0.0), each) for edge, each in ((np.minimum, low), (np.maximum, high))
+    )
+    mean = np.where(single & (2 * count > rows), total / sums["total"], 0.0)
+    flat = (mean != 0) & (high - low <= _ROUNDING * np.maximum(np.abs(low), np.abs(high)))
+    largest = np.maximum(np.abs(high - mean), np.abs(low - mean))
+    return mean, np.where((count == 0) | flat, 0.0, largest)
+
+
+def _require_finite(sums: Tensors, centred: npt.NDArray[np.bool_]) -> None:
     total, low, high, _ = sums["columns"].T
-    bad = ~np.isfinite(total * total) | (np.maximum(np.abs(low), np.abs(high)) > 1e150) & np.isfinite(low)
+    bad = np.empty(len(centred), np.bool_)
+    bad[centred] = ~np.isfinite(total * total) | (np.maximum(np.abs(low), np.abs(high)) > _MOST) & np.isfinite(low)
+    bad[~centred] = ~(sums["largest"] <= _MOST)
     if not np.isfinite(sums["total"]):
         raise Diverged("the sum of the weights overflows; scale the weights down")
     if not np.isfinite(sums["target_gram"]).all():
