@@ -278,30 +278,6 @@ def test_what_computes_the_metrics_is_planned_once() -> None:
         assert len([query for query in counted.asked if "judged AS" in query]) == 1
 
 
-def test_scores_that_differ_by_rounding_are_ties_in_training_and_in_sql() -> None:
-    """Of classes a score is a quotient, whose last digits are those of the others' sums: the two areas were 0.46 and 0.54."""
-    with grouplearn.connect(progress=False) as con:
-        con.execute("""
-            CREATE TABLE t AS SELECT (hash(i, 28) % 5)::INT - 2 AS x, i % 3 = 0 AS held,
-                'k' || (hash(i, 28, 1) % 4 + hash(i, 28) % 5) % 3 AS cls FROM range(24) AS r(i)
-        """)
-        con.execute("""
-            TRAIN MODEL m USING gbdt PREDICT cls FEATURES (x) FROM t VALIDATE WHERE held OPTIMIZE auc
-            WITH (min_data_in_leaf = 2, num_iterations = 5)
-        """)
-        known = con.execute("SELECT valid_auc FROM m").fetchall()[0][0]
-        found = con.execute("SELECT auc, pr_auc FROM (EVALUATE MODEL m ON (FROM t WHERE held))").fetchall()[0]
-        rows = con.execute("SELECT cls, map_values(probabilities) FROM m_predict(t) WHERE held").fetchall()
-    labels, shares = np.array([row[0] for row in rows]), np.array([row[1] for row in rows]).round(12)
-    classes = ["k0", "k1", "k2"]
-    auc = np.mean([reference.roc_auc_score(labels == name, shares[:, k]) for k, name in enumerate(classes)])
-    precision = np.mean(
-        [reference.average_precision_score(labels == name, shares[:, k]) for k, name in enumerate(classes)]
-    )
-    assert known == pytest.approx(auc)
-    assert found == pytest.approx((auc, precision))
-
-
 def test_rows_of_classes_that_training_has_not_alone_are_all_wrong() -> None:
     with grouplearn.connect(progress=False) as con:
         con.execute("CREATE TABLE t AS SELECT i % 3 AS k, (i * 7) % 10 AS x FROM range(60) AS r(i)")

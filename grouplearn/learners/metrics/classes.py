@@ -238,8 +238,7 @@ def _sums_sql(n_classes: int) -> str:
         f" sum(w) FILTER (ok AND y = guess) AS correct, sum(w * ({error})) FILTER (ok) AS error,"
         " count(DISTINCT label) FILTER (ok AND y = -1) AS n_new, coalesce(sum(w) FILTER (ok AND y = -1), 0) AS new"
         " FROM owned GROUP BY id),"
-        # Scores to 45 binary digits, as the kernels rank them (``ranking.hpp``).
-        " each_class AS (SELECT id, positive, y, guess, w, unnest(list_transform(p, lambda v: v * 257 - (v * 257 - v))) AS p,"
+        " each_class AS (SELECT id, positive, y, guess, w, unnest(p) AS p,"
         f" unnest(range({n_classes})) AS c FROM owned WHERE ok),"
         # Rows that score the same count as one.
         " tied AS (SELECT id, c, p, any_value(positive) AS positive, sum(w) AS every,"

@@ -5,7 +5,7 @@
 // their keys differ: between two buckets all pairs are decided, and so they are in a bucket of one label. What is left of the
 // others is put side by side and counted by the next bits, so that all work is on what fits a core's cache.
 #pragma once
-#include <cmath>
+#include <cstring>
 #include "lanes/memory.hpp"
 #include "rows/sorting.hpp"
 #include <cstring>
@@ -15,16 +15,8 @@ namespace grouplearn {
 /// Rows up to which an area of rows that do not weigh alike counts pairs.
 constexpr int64_t PAIRS = 256;
 
-/// A score to 45 binary digits (Veltkamp 1968), as EVALUATE has it in SQL: the last ones of a quotient, as probabilities of classes
-/// are, would tell apart rows that score the same.
-inline double ranked(double score) {
-    double far = 257 * score;
-    return far < INFINITY ? far - (far - score) : score;
-}
-
 inline uint64_t ranking_key(double score, bool positive) {
     uint64_t bits;
-    score = ranked(score);
     memcpy(&bits, &score, sizeof bits);
     return bits << 1 | positive;
 }
@@ -154,7 +146,7 @@ class Wins {
 
 /// A row's score and, in place of its number, its weight: below 0 where it is not positive. ``falling``: higher scores come first.
 inline Keyed weighed(double score, bool positive, double weight, bool falling) {
-    double number = ranked(score) + 0.0, own = positive ? weight : -weight; // of two zeros one
+    double number = score + 0.0, own = positive ? weight : -weight; // of two zeros one
     Keyed row;
     memcpy(&row.key, &number, sizeof number);
     memcpy(&row.row, &own, sizeof own);
