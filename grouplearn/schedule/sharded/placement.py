@@ -122,6 +122,10 @@ class Placement:
         there[blocks] = None
         return [Load(worker, group, blocks)]
 
+    def is_loaded(self, group: int, blocks: Blocks) -> bool:
+        """Whether some worker has loaded a shard."""
+        return any(blocks in there for there in self._loaded.get(group, {}).values())
+
     def load_only(self, worker: int, group: int, blocks: Blocks) -> list[Instruction]:
         """As ``load``; other blocks of the group are released."""
         there = self._loaded.get(group, {}).get(worker, {})

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from grouplearn.schedule.invariants import require
 from grouplearn.schedule.messages import (
+    Blocks,
     Event,
     Finish,
     Instruction,
+    Load,
     Run,
     RunStep,
     Step,
@@ -92,7 +94,11 @@ class ShardedOperator:
                 self._lost(worker, kept, replaced)
         self._out += self._products.discarded()
         self._admit()
-        for worker in (event.worker, *sorted(self._awake - {event.worker})):
+        workers = (event.worker, *sorted(self._awake - {event.worker}))
+        if self._queues.takes_over:  # nobody takes what its own worker is about to begin
+            for worker in workers:
+                self._begin_own(worker)
+        for worker in workers:
             self._employ(worker)
         self._awake.clear()
         self._finish()
@@ -123,14 +129,23 @@ class ShardedOperator:
 
     def _employ(self, worker: int) -> None:
         """Give a free worker something to do: a step, its gang, or a whole unit."""
-        if worker not in self._placement or worker in self._running or self._finished:
+        if self._begin_own(worker):
             return
-        places = (*self._placement.reach(worker), *self._by_epochs.slots(worker))
-        ready = self._queues.take(worker, places, self._may_begin)
+        ready = self._queues.take_over(worker, self._placement.places(worker), self._may_begin)
         if ready is not None:
             self._begin(worker, ready)
         elif not self._waits_for_gang(worker):
             self._run_whole(worker)
+
+    def _begin_own(self, worker: int) -> bool:
+        """Give a worker the next step at one of its places; return whether it needs nothing more to do."""
+        if worker not in self._placement or worker in self._running or self._finished:
+            return True
+        places = (*self._placement.reach(worker), *self._by_epochs.slots(worker))
+        ready = self._queues.take(worker, places, self._may_begin)
+        if ready is not None:
+            self._begin(worker, ready)
+        return ready is not None
 
     def _run_whole(self, worker: int) -> None:
         """Begin a whole unit; where others would wait for this worker's steps, an epoch at a time."""
@@ -161,6 +176,8 @@ class ShardedOperator:
     def _begin(self, worker: int, ready: Ready) -> None:
         progress, unit = ready.progress, ready.progress.unit
         takes = progress.takes(ready)
+        loads = self._load(worker, ready, ready.blocks) if ready.blocks is not None and ready.place >= 0 else []
+        rounds = 1 + (self._workload.takeover_rounds if self._is_taken_over(unit, loads) else 0.0)
         step = Step(
             self._steps,
             unit,
@@ -168,7 +185,7 @@ class ShardedOperator:
             ready.epoch,
             ready.blocks,
             takes,
-            cost=self._workload.cost(unit, ready.kind, ready.blocks, ready.round) / ready.stretch.of,
+            cost=rounds * self._workload.cost(unit, ready.kind, ready.blocks, ready.round) / ready.stretch.of,
             partition=ready.partition,
             piece=ready.piece,
             pieces=ready.pieces,
@@ -181,9 +198,24 @@ class ShardedOperator:
         self._products.take(takes)
         self._products.take(step.before)
         progress.started(ready, step)
-        if ready.blocks is not None and ready.place >= 0:
-            self._out += self._placement.load(worker, unit.group, self._assignment.shards[unit.group][ready.place])
+        self._out += loads
         self._run_step(worker, RunningStep(step, ready=ready))
+
+    def _load(self, worker: int, ready: Ready, blocks: Blocks) -> list[Instruction]:
+        """Return what makes the rows of a step ready: its place's shard, or of another's what was taken over from it; of rows
+        that all workers share the shard, once."""
+        group, shared = ready.progress.unit.group, self._workload.rows_shared
+        shards = self._assignment.shards[group]
+        near = shards.values() if shared else [shards[ready.place]] if ready.place in shards else []
+        around = next((each for each in near if each.first <= blocks.first and blocks.last <= each.last), blocks)
+        if shared and self._placement.is_loaded(group, around):
+            return []
+        return self._placement.load(worker, group, around)
+
+    def _is_taken_over(self, unit: Unit, loads: Sequence[Instruction]) -> bool:
+        """Whether what is loaded is a part of a shard that is elsewhere: besides its rows, its predictions are to be made."""
+        shards = self._assignment.shards[unit.group].values() if loads else ()
+        return any(isinstance(load, Load) and load.blocks not in shards for load in loads)
 
     def _run_step(self, worker: int, running: RunningStep) -> None:
         step = running.step
@@ -283,9 +315,13 @@ class ShardedOperator:
         self._whole.lose(worker, unit or running)
 
     def _push(self, ready: Iterable[Ready]) -> None:
+        pushed = False
         for each in ready:
+            pushed = True
             for place in self._queues.push(each):
                 self._wake(place)
+        if pushed:
+            self._awake.update(worker for worker in self._queues.idle() if worker not in self._running)
 
     def _wake(self, place: int) -> None:
         workers = self._placement.near(place) if place >= 0 else self._by_epochs.near(place)

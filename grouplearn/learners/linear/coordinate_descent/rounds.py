@@ -252,12 +252,12 @@ def work(group: kernel.GroupRounds, state: State, shard: Shard | StoredShard, me
         sums = _measured(group, cell, state, "weights", done, leap)
         memory.ready = (epoch + 1, -1) if leap is None else None
         return {"sums": sums}
-    if reached not in ((epoch, number), (epoch, number - 1)):
+    if reached is None or reached[0] != epoch or reached[1] > number:
         _measured(group, cell, state, "before", group.lanes_of_done(np.zeros_like(state.done)))
-        for moved in range(-1, number - 1):
-            group.pass_over(cell, _moved(group, state, moved), None, None, done)
-        reached = (epoch, number - 1)
-    moving = None if reached == (epoch, number) else _moved(group, state, number - 1)
+        reached = (epoch, -1)
+    for moved in range(reached[1], number - 1):  # of rounds that others had the shard in
+        group.pass_over(cell, _moved(group, state, moved), None, None, done)
+    moving = None if reached[1] == number else _moved(group, state, number - 1)
     block = int(order_of(state).block[number])
     sums = group.pass_over(cell, moving, block, _of_block(group, state, "radius", block), done)
     memory.ready = (epoch, number)
