@@ -51,7 +51,11 @@ def told_of_rounds(physical: PhysicalPlan, operator: str) -> str:
     """Return what a person is told of the rounds of an operator, nothing of one that has none."""
     if operator in PARTITIONING:
         return f"; {round_facts(physical, physical.workers, operator).words}"
-    return f"; {descent_facts(physical, physical.workers).words}" if operator == CoordinateDescent.name else ""
+    if operator != CoordinateDescent.name:
+        return ""
+    leaves = "; workers of a machine that is to leave the cluster hand over what they have"
+    shared = physical.bound.options.placement.address is not None
+    return f"; {descent_facts(physical, physical.workers).words}{leaves if shared else ''}"
 
 
 def by_rounds(physical: PhysicalPlan, operator: str, workers: int) -> PhysicalPlan:

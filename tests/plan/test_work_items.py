@@ -11,7 +11,7 @@ from helpers.plans import planned
 
 from grouplearn.extract.group_counts import GroupCount
 from grouplearn.plan.physical import MOST_ITEMS, TAKEOVER_EPOCHS, PhysicalPlan
-from grouplearn.plan.rounds import descent_facts
+from grouplearn.plan.rounds import descent_facts, told_of_rounds
 from grouplearn.schedule.messages import Unit
 
 TRAIN = (
@@ -70,3 +70,11 @@ def test_explain_says_how_many_and_that_others_take_them_over(con: duckdb.DuckDB
     assert "work items" not in descent_facts(of_seconds(con, "ray", 1e-3), 4).words
     words = descent_facts(of_seconds(con, "ray", 1e6), 4).words
     assert words.endswith("; a worker's rows are 8 work items, which workers that wait take over")
+
+
+def test_explain_says_what_becomes_of_machines_that_leave_a_cluster(con: duckdb.DuckDBPyConnection) -> None:
+    """Those of this machine have nowhere to go."""
+    here, there = (planned(con, TRAIN.format("ray"), **more) for more in ({}, {"address": "10.0.0.5:6379"}))
+    leaving = "; workers of a machine that is to leave the cluster hand over what they have"
+    assert told_of_rounds(there, "coordinate_descent") == told_of_rounds(here, "coordinate_descent") + leaving
+    assert told_of_rounds(there, "gap") == ""

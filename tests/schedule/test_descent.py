@@ -114,11 +114,11 @@ class Case:
     stop: int
     rounds: int
 
-    def played(self, losses: int = 0, kept: float = 0.5, **more: Any) -> Descenders:
+    def played(self, losses: int = 0, kept: float = 0.5, leaves: int = 0, **more: Any) -> Descenders:
         machine = CoordinateDescent(self.units, self.workload)
         more = {"rows_at_hand": self.workload.rows_shared, **more}
         cluster = Descenders(machine, rules_of(self.workload, self.stop, **more), rounds=self.rounds)
-        play(cluster, self.seed, self.workload.workers, losses, kept)
+        play(cluster, self.seed, self.workload.workers, losses, kept, leaves)
         return cluster
 
 
@@ -163,6 +163,21 @@ def test_every_round_is_complete(case: Case) -> None:
 @given(case=cases(), losses=st.integers(1, 8), kept=st.sampled_from([0.0, 0.5, 1.0]))
 def test_every_round_is_complete_whoever_is_lost_or_joins(case: Case, losses: int, kept: float) -> None:
     checked(case, case.played(losses, kept))
+
+
+@settings(max_examples=enough(500, 100), deadline=None)
+@given(case=cases(), leaves=st.integers(1, 6), losses=st.sampled_from([0, 0, 2]), kept=st.sampled_from([0.0, 0.5, 1.0]))
+def test_who_leaves_takes_nothing_along(case: Case, leaves: int, losses: int, kept: float) -> None:
+    """No step is run twice, where nobody is lost, and who is asked goes, or is the last to be needed."""
+    cluster = case.played(losses, kept, leaves)
+    checked(case, cluster)
+    if not losses:
+        keys = [
+            (step.unit.id, step.kind, step.epoch, step.round, step.partition, step.piece)
+            for step in (each.step for each in cluster.log if isinstance(each, RunStep))
+        ]
+        assert len(keys) == len(set(keys))
+        assert not cluster.leaving
 
 
 @settings(max_examples=enough(150, 30), deadline=None)

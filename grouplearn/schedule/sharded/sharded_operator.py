@@ -6,6 +6,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 
 from grouplearn.schedule.invariants import require
+from grouplearn.schedule.leaving import Leavers
 from grouplearn.schedule.messages import (
     Blocks,
     Event,
@@ -18,6 +19,7 @@ from grouplearn.schedule.messages import (
     StepDone,
     Unit,
     UnitDone,
+    WorkerLeaving,
     WorkerLost,
     WorkerReady,
 )
@@ -54,6 +56,7 @@ class ShardedOperator:
         self._queues, self._running = queues or StepQueues(), Running()
         self._gangs = GangUnits(self._placement, assignment.shards)
         self._by_epochs = WholeByEpochs(assignment, workload, self._products)
+        self._leavers = Leavers()
         self._progress_of_split: dict[int, UnitProgress] = {}
         self._awake: set[int] = set()
         self._out: list[Instruction] = []
@@ -92,7 +95,15 @@ class ShardedOperator:
                 self._step_done(worker, step, more, failed)
             case WorkerLost(worker, kept, replaced):
                 self._lost(worker, kept, replaced)
+            case WorkerLeaving():
+                require(event.worker in self._placement, f"worker {event.worker} is not there to leave")
+                self._leavers.ask(event)
+                if event.replaced:
+                    self._placement.expect()
+        for leaving in self._leavers.done(self._running.__contains__):
+            self._leave(leaving.worker)
         self._out += self._products.discarded()
+        self._out += self._leavers.dismissed(self._products.are_at)
         self._admit()
         workers = (event.worker, *sorted(self._awake - {event.worker}))
         if self._queues.takes_over:  # nobody takes what its own worker is about to begin
@@ -289,8 +300,16 @@ class ShardedOperator:
         if not self._left[group] and not self._running.steps_of_group(group):
             self._out += self._placement.release(group)
 
+    def _leave(self, worker: int) -> None:
+        """A worker that is to leave has ended what it ran: others have its places, and all that it made is still there."""
+        self._placement.lose(worker)
+        self._leave_whole(worker, None, None, kept=True)
+        self._without(worker)
+
     def _lost(self, worker: int, kept: bool, replaced: bool) -> None:
-        self._placement.lose(worker, replaced)
+        if not self._leavers.is_waiting(worker):  # for one that was to leave, another is expected already
+            self._placement.lose(worker, replaced and not self._leavers.is_asked(worker))
+        self._leavers.lose(worker)
         if not kept:
             self._products.lose(worker)
         running = self._running.lose(worker)
@@ -298,14 +317,18 @@ class ShardedOperator:
         if isinstance(running, RunningStep):
             self._step_ended(running)
         self._leave_whole(worker, running if isinstance(running, Unit) else None, step, kept)
-        self._queues.leave(worker)
         for progress in list(self._progress_of_split.values()):
             self._push(progress.lost(step.id if step is not None and step.unit == progress.unit else None))
+        self._without(worker)
+        if step is not None:
+            self._release(step.unit.group)
+
+    def _without(self, worker: int) -> None:
+        """Go on without a worker that is lost, or has left."""
+        self._queues.leave(worker)
         self._gangs.lose(worker, self._open)
         self._regroup()
         self._awake.update(self._placement.workers)
-        if step is not None:
-            self._release(step.unit.group)
 
     def _leave_whole(self, worker: int, running: Unit | None, step: Step | None, kept: bool) -> None:
         """A worker is lost, perhaps with a whole unit, which somebody else trains then."""
