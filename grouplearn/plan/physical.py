@@ -46,7 +46,7 @@ MAX_PACK = 64
 PART_BYTES = 128 << 10
 #: Seconds that a round takes for each cell besides its arithmetic.
 CELL_SECONDS = 2e-4
-#: Most work items of a worker's share, and the part of a round that their steps may take: a twentieth.
+#: Most work items of a worker's share, and the part of a round that their steps, and moving the sums of each, may take.
 MOST_ITEMS, STEPS_SHARE = 8, 0.05
 #: Epochs of a work item that its rows and predictions take a new worker: 0.3 to 1 to cut rows by block and to predict (numbers
 #: and categories, 1 and 8 configs), as much to encode them.
@@ -149,7 +149,16 @@ class PhysicalPlan:
         passes = cost.most_passes(self.bound.learner, self.bound.configs, self.epochs, known)
         longest = max((float(tasks.seconds.max(initial=0.0)) for tasks in self.alike), default=0.0)
         a_round = longest / max(1, passes) / self.epoch_rounds / workers
-        return 1 + min(MOST_ITEMS - 1, int(STEPS_SHARE * a_round / self.step_seconds))
+        further = self.step_seconds + self._item_sums_seconds(workers)
+        return 1 + min(MOST_ITEMS - 1, int(STEPS_SHARE * a_round / further))
+
+    def _item_sums_seconds(self, workers: int) -> float:
+        """Return the estimated time in which who reduces a part of a round takes what one more item of each worker made."""
+        packs = {unit.configs: self.configs_of(unit) for tasks in self.alike for unit in tasks.first}
+        sizes = (cost.sums_bytes(self.bound.learner, each, self.width, self.outputs) for each in packs.values())
+        machine = self.rates.machine
+        speed = machine.network if self.bound.options.placement.executor == "ray" else machine.memory
+        return max(sizes, default=0) / self.epoch_rounds * workers / self._round_parts(workers) / speed
 
     @property
     def step_seconds(self) -> float:

@@ -39,9 +39,7 @@ def of_seconds(con: duckdb.DuckDBPyConnection, executor: str, seconds: float) ->
 
 
 @pytest.mark.parametrize(("executor", "step"), [("local", 1e-3), ("ray", 3.5e-3)])
-def test_the_steps_of_items_take_a_twentieth_of_a_round_at_most(
-    con: duckdb.DuckDBPyConnection, executor: str, step: float
-) -> None:
+def test_items_take_a_twentieth_of_a_round_at_most(con: duckdb.DuckDBPyConnection, executor: str, step: float) -> None:
     found = []
     for seconds in (1e-3, 1.0, 100.0, 1e3, 1e5):
         physical = of_seconds(con, executor, seconds)
@@ -52,6 +50,13 @@ def test_the_steps_of_items_take_a_twentieth_of_a_round_at_most(
         found.append(items)
     assert found == sorted(found)
     assert (found[0], found[-1]) == (1, MOST_ITEMS)
+
+
+def test_items_whose_sums_are_large_are_fewer(con: duckdb.DuckDBPyConnection) -> None:
+    """Each item makes sums of all columns of a block, and whoever reduces them takes those of all items."""
+    narrow = of_seconds(con, "ray", 3e3)
+    wide = replace(narrow, width=10**8)
+    assert narrow.workload(4).work_items > wide.workload(4).work_items > 0
 
 
 def test_only_learners_in_rounds_have_work_items(con: duckdb.DuckDBPyConnection) -> None:

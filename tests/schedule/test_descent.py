@@ -278,9 +278,9 @@ def test_work_items_are_of_whole_cells_and_none_is_left_out() -> None:
 
 
 def straggling(pace: Callable[[int, Step], float], workers: int = 8, **more: Any) -> Timeline:
-    """Return a run of 400 rounds on workers that work as much slower as ``pace`` says, each on 8 cells."""
-    work = Workload("rounds", (64 * BLOCK,), workers, 40, BLOCK, epoch_rounds=10, **more)
-    operator = CoordinateDescent([Unit(0, 0, (0,), cost=8 * 43.0)], work)
+    """Return a run of 200 rounds on workers that work as much slower as ``pace`` says, each on 8 cells."""
+    work = Workload("rounds", (64 * BLOCK,), workers, 20, BLOCK, epoch_rounds=10, **more)
+    operator = CoordinateDescent([Unit(0, 0, (0,), cost=8 * 23.0)], work)
     slow = Costs(pace=lambda worker, step: pace(worker, step) if step.kind == "work" else 1.0)
     return simulate(operator, workers, lambda _: 0.0, costs=slow)
 
@@ -296,7 +296,7 @@ def test_of_a_slow_worker_the_others_take_what_makes_it_as_fast_as_they_are(item
     found = straggling(one_is_slow, work_items=items).makespan
     assert dealt_out > 2.8 * even
     assert found < 1.55 * even
-    patient = straggling(one_is_slow, work_items=items, takeover_rounds=50.0).makespan
+    patient = straggling(one_is_slow, work_items=items, takeover_rounds=20.0).makespan
     assert found < patient < 0.75 * dealt_out
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -36,19 +37,23 @@ class StealingQueues(StepQueues):
         super().__init__()
         self._takeover = takeover
         self._behind: defaultdict[int, _Behind] = defaultdict(_Behind)
-        self._offering: dict[int, None] = {}
+        self._offered: dict[int, int] = {}  # how many items wait at a place, at most
+        self._most: list[tuple[int, int]] = []  # heap of these numbers, with a minus; what is not true any more is passed over
         self._idle: dict[int, None] = {}
 
     def push(self, ready: Ready) -> Iterable[int]:
         """Let something wait; return the places whose workers may want it."""
         if _may_move(ready):
-            self._offering[ready.place] = None
+            self._offer(ready.place, self._offered.get(ready.place, 0) + 1)
         return super().push(ready)
 
     def take(self, worker: int, places: Sequence[int], may_begin: MayBegin) -> Ready | None:
         """Return what a free worker that can work at ``places`` does next, the first place first; None if there is nothing."""
         self._idle.pop(worker, None)
-        return super().take(worker, places, may_begin)
+        found = super().take(worker, places, may_begin)
+        if found is not None and _may_move(found):
+            self._offer(found.place, self._offered.get(found.place, 1) - 1)
+        return found
 
     def take_over(self, worker: int, places: Sequence[int], may_begin: MayBegin) -> Ready | None:
         """Return what a free worker does that found nothing at its own ``places``: what waits at another's, or None."""
@@ -61,34 +66,42 @@ class StealingQueues(StepQueues):
         """The worker does something else, or is lost: it waits for nothing here."""
         self._idle.pop(worker, None)
 
-    def forget(self, place: int) -> None:
-        """Nobody will ever ask for what waits at ``place``."""
-        super().forget(place)
-        self._offering.pop(place, None)
-
     def idle(self) -> Collection[int]:
         """Return the workers that may take what waits at others' places."""
-        return tuple(self._idle) if self._offering else ()
+        return tuple(self._idle) if self._offered else ()
+
+    def _offer(self, place: int, count: int) -> None:
+        if count > 0:
+            self._offered[place] = count
+            heapq.heappush(self._most, (-count, place))
+        else:
+            self._offered.pop(place, None)
+        if not self._offered:
+            self._most.clear()
 
     def _taken_over(self, places: Sequence[int], may_begin: MayBegin) -> Ready | None:
         home = next((place for place in places if place >= 0), None)
-        if home is None:
-            return None
-        waiting = {place: self._movable(place, may_begin) for place in tuple(self._offering)}
-        place = max(waiting, key=lambda each: (len(waiting[each]), -each), default=home)
-        items = waiting.get(place, [])
-        if not items or not self._is_worth_it(place, items):
+        place, items = self._longest(may_begin)
+        if home is None or not items or not self._is_worth_it(place, items):
             return None
         item = items[-1]
         self._queues[place].remove(item)
+        self._offer(place, len(items) - 1)
         self._behind[place].taken = True
         return item.at(home, item.blocks) if item.blocks is not None else item
 
-    def _movable(self, place: int, may_begin: MayBegin) -> list[Ready]:
-        found = [each for each in self._queues[place] if _may_move(each) and not each.void and may_begin(each)]
-        if not found:
-            del self._offering[place]
-        return found
+    def _longest(self, may_begin: MayBegin) -> tuple[int, list[Ready]]:
+        """Return the place where most items wait, the lowest of equals, and these."""
+        while self._most:
+            count, place = self._most[0]
+            if self._offered.get(place) == -count:
+                items = [each for each in self._queues[place] if _may_move(each) and not each.void and may_begin(each)]
+                if len(items) == -count:
+                    return place, items
+                self._offer(place, len(items))
+            if self._most:
+                heapq.heappop(self._most)
+        return 0, []
 
     def _is_worth_it(self, place: int, items: Sequence[Ready]) -> bool:
         if not self._takeover:
