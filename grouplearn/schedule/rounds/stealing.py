@@ -38,7 +38,9 @@ class StealingQueues(StepQueues):
         self._takeover = takeover
         self._behind: defaultdict[int, _Behind] = defaultdict(_Behind)
         self._offered: dict[int, int] = {}  # how many items wait at a place, at most
-        self._most: list[tuple[int, int]] = []  # heap of these numbers, with a minus; what is not true any more is passed over
+        self._most: list[
+            tuple[int, int]
+        ] = []  # heap of these numbers, with a minus; what is not true any more is passed over
         self._idle: dict[int, None] = {}
 
     def push(self, ready: Ready) -> Iterable[int]:
