@@ -38,7 +38,7 @@ from grouplearn.learners.linear.coordinate_descent.learners import (
 )
 from grouplearn.learners.linear.cost import COORDINATES
 from grouplearn.plan.cost.coefficients import Machine
-from grouplearn.plan.physical import CELL_SECONDS
+from grouplearn.plan.physical import CELL_SECONDS, MOST_ITEMS, STEPS_SHARE
 from grouplearn.runtime.simulated import Costs, simulate
 from grouplearn.schedule.messages import Step, Unit
 from grouplearn.schedule.rounds.cells import cell_length
@@ -305,8 +305,10 @@ def our_seconds(rows: float) -> float:
 @dataclass(frozen=True)
 class Machines:
     """How long a machine takes for so many rows, and how late it is: ``uneven`` is the deviation of the logarithm of how long
-    a pass takes, and one pass in ``one_in`` is late by ``seconds``, as answers of a slow file system are. ``rounds`` are those
-    that are simulated of 1,000 machines, and twice as many of fewer."""
+    a machine takes in a round, and one pass in ``one_in`` is late by ``seconds``, as answers of a slow file system are.
+    ``rounds`` are those that are simulated of 1,000 machines, and twice as many of fewer. With ``balanced``, idle machines take
+    work items over for nothing, as where all read rows from one file system in each round; there are as many as the planner
+    would say."""
 
     name: str
     rounds: int = 1
@@ -314,16 +316,34 @@ class Machines:
     uneven: float = 0.0
     one_in: float = math.inf
     seconds: float = 0.0
+    balanced: bool = False
 
-    def late(self, step: Step, chance: np.random.Generator) -> float:
-        grown = step.cost * math.expm1(abs(chance.normal(0, self.uneven))) if self.uneven else 0.0
-        return grown + self.seconds * (chance.random() * self.one_in < 1)
+    def items(self, seconds: float) -> int:
+        """Return in how many items a machine's share of a round of so many seconds is worth cutting."""
+        further = Machine().ray_unit + 2 * 8.0 * COLUMNS / BLOCKS / BANDWIDTH
+        return 1 + min(MOST_ITEMS - 1, int(STEPS_SHARE * seconds / further)) if self.balanced else 1
+
+    def late(self, step: Step, items: int) -> float:
+        """Return how late an item is: in a machine's pass one of them may be."""
+        if not self.seconds or step.partition is None or step.round is None:
+            return 0.0
+        machine, item = divmod(step.partition.number, items)
+        chance = np.random.default_rng((machine, step.round.number))
+        return self.seconds * (chance.random() * self.one_in < 1 and chance.integers(items) == item)
+
+    def pace(self, worker: int, step: Step) -> float:
+        """Return how many times longer a machine takes in a round."""
+        if not self.uneven or step.kind != "work" or step.round is None:
+            return 1.0
+        return math.exp(abs(np.random.default_rng((worker, step.round.number)).normal(0, self.uneven)))
 
 
 MACHINES = (
     Machines("even"),
     Machines("uneven", 6, uneven=0.1),
+    Machines("uneven, balanced", 6, uneven=0.1, balanced=True),
     Machines("slow reads", 12, one_in=1000, seconds=5.0),
+    Machines("slow reads, balanced", 12, one_in=1000, seconds=5.0, balanced=True),
     Machines("even, our cost model", takes=our_seconds),
 )
 
@@ -331,20 +351,26 @@ MACHINES = (
 def round_seconds(workers: int, rows: int, machines: Machines, part: float = 1.0) -> float:
     """Return how long a round of the operator takes on simulated workers, each a machine, from start to start of its passes."""
     rounds = max(3, round(part * machines.rounds * min(2, max(1, 1000 // workers))))
-    work = Workload("rounds", (rows,), workers, 1, BLOCK_ROWS, epoch_rounds=rounds, round_parts=workers)
+    items = machines.items(machines.takes(rows / workers))
+    sizes = {"epoch_rounds": rounds, "round_parts": workers, "work_items": items}
+    work = Workload("rounds", (rows,), workers, 1, BLOCK_ROWS, rows_shared=True, **sizes)
     share = work.cost(Unit(0, 0, (0,), cost=1.0), "work", None) / rounds
     unit = Unit(0, 0, (0,), cost=machines.takes(rows / workers) * workers / share)
     length = cell_length(blocks_of(rows, BLOCK_ROWS))
-    chance = np.random.default_rng(0)
 
     def overhead(step: Step) -> float:
         if step.kind != "work" or step.blocks is None:
             return Machine().ray_unit
-        return Machine().ray_unit + CELL_SECONDS * len(step.blocks) / length + machines.late(step, chance)
+        return Machine().ray_unit + CELL_SECONDS * len(step.blocks) / length + machines.late(step, items)
 
     size = 2 * 8.0 * COLUMNS / BLOCKS * rounds  # two numbers of each column go to who reduces it, and two to all others
     costs = Costs(
-        state_bytes=lambda _: size, sums_bytes=lambda _: size, overhead=overhead, bandwidth=BANDWIDTH, latency=LATENCY
+        state_bytes=lambda _: size,
+        sums_bytes=lambda _: size,
+        overhead=overhead,
+        pace=machines.pace,
+        bandwidth=BANDWIDTH,
+        latency=LATENCY,
     )
     found = simulate(CoordinateDescent([unit], work), workers, lambda _: 0.0, costs=costs)
     starts = [each.start for each in found.intervals if each.kind == "work"]

@@ -37,6 +37,8 @@ _SHAPES = {
 }
 #: Rows of which a column is read at a time, and bytes of a file that are mapped together.
 _COLUMN_ROWS, _WINDOW = 1 << 17, 1 << 16
+#: Linux reads no more than this ahead when it is asked once, whatever it is asked for (read_ahead_kb).
+READ_AHEAD_BYTES = 128 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,13 +279,25 @@ def forget_pages(rows: npt.NDArray[Any]) -> None:
 
     Whole windows of pages go: the kernel maps what is around a page that is read.
     """
+    _advise(rows, mmap.MADV_DONTNEED)
+
+
+def read_ahead(rows: npt.NDArray[Any]) -> None:
+    """Let the operating system begin to read rows of a mapped file, which are soon looked at, and do not wait for it; others are
+    left as they are."""
+    _advise(rows, mmap.MADV_WILLNEED, READ_AHEAD_BYTES)
+
+
+def _advise(rows: npt.NDArray[Any], advice: int, at_a_time: int | None = None) -> None:
     pages = mapped_file(rows)
     if pages is None or not rows.nbytes:
         return
     start, _ = np.lib.array_utils.byte_bounds(np.frombuffer(pages, np.uint8))
     first, last = (bound - start for bound in np.lib.array_utils.byte_bounds(rows))
     begin, end = first // _WINDOW * _WINDOW, math.ceil(last / _WINDOW) * _WINDOW
-    pages.madvise(mmap.MADV_DONTNEED, begin, min(end, len(pages)) - begin)
+    end = min(end, len(pages))
+    for start in range(begin, end, at_a_time or end - begin):
+        pages.madvise(advice, start, min(at_a_time or end, end - start))
 
 
 @dataclass(frozen=True, slots=True)

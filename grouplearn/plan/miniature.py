@@ -65,6 +65,7 @@ def miniature(physical: PhysicalPlan, workers: int) -> Miniature:
     found = physical.alike
     split = [~tasks.whole & (tasks.rows > physical.block_rows) for tasks in found]
     cut = sum(_steps(tasks, mask, workers, physical.block_rows) for tasks, mask in zip(found, split, strict=True))
+    cut *= physical.work_items(workers)
     rounds, in_rounds = physical.epoch_rounds, physical.bound.learner.access.in_rounds
     fewest_epochs = FEWEST_EPOCHS // 2 if in_rounds else FEWEST_EPOCHS  # of which each has many steps
     epochs = min(physical.epochs, max(fewest_epochs, MOST_STEPS // (2 * cut * rounds))) if cut else physical.epochs

@@ -46,6 +46,11 @@ MAX_PACK = 64
 PART_BYTES = 128 << 10
 #: Seconds that a round takes for each cell besides its arithmetic.
 CELL_SECONDS = 2e-4
+#: Most work items of a worker's share, and the part of a round that their steps, and moving the sums of each, may take.
+MOST_ITEMS, STEPS_SHARE = 8, 0.05
+#: Epochs of a work item that its rows and predictions take a new worker: 0.3 to 1 to cut rows by block and to predict (numbers
+#: and categories, 1 and 8 configs), as much to encode them.
+TAKEOVER_EPOCHS = 2.0
 #: Share of a given memory limit that the state and the sums of a pack may take.
 PACK_SHARE = 0.1
 #: Units to aim for where groups are few: enough for the cores of a usual machine, and never a matter of workers.
@@ -104,6 +109,9 @@ class PhysicalPlan:
             split_row_seconds=self.kept_row_seconds,
             epoch_rounds=self.epoch_rounds,
             round_parts=self._round_parts(workers),
+            work_items=self.work_items(workers),
+            takeover_rounds=TAKEOVER_EPOCHS * self.epoch_rounds,
+            rows_shared=self.bound.options.placement.executor != "ray",
             batch_rows=batch_rows(self.bound.learner, self.bound.configs),
         )
 
@@ -132,6 +140,25 @@ class PhysicalPlan:
         widest = max((block.width for block in self.feature_blocks()), default=0)
         n_bytes = 2 * cost.VALUE_BYTES * widest * self.outputs * min(MAX_PACK, len(self.bound.configs))
         return max(1, min(workers, n_bytes // PART_BYTES))
+
+    def work_items(self, workers: int) -> int:
+        """Return in how many items a worker's share of a group's round is worth cutting, so that others can take some over."""
+        if not self.bound.learner.access.in_rounds or workers < 2:
+            return 1
+        known = self.rates.of(self.bound.learner.way)
+        passes = cost.most_passes(self.bound.learner, self.bound.configs, self.epochs, known)
+        longest = max((float(tasks.seconds.max(initial=0.0)) for tasks in self.alike), default=0.0)
+        a_round = longest / max(1, passes) / self.epoch_rounds / workers
+        further = self.step_seconds + self._item_sums_seconds(workers)
+        return 1 + min(MOST_ITEMS - 1, int(STEPS_SHARE * a_round / further))
+
+    def _item_sums_seconds(self, workers: int) -> float:
+        """Return the estimated time in which who reduces a part of a round takes what one more item of each worker made."""
+        packs = {unit.configs: self.configs_of(unit) for tasks in self.alike for unit in tasks.first}
+        sizes = (cost.sums_bytes(self.bound.learner, each, self.width, self.outputs) for each in packs.values())
+        machine = self.rates.machine
+        speed = machine.network if self.bound.options.placement.executor == "ray" else machine.memory
+        return max(sizes, default=0) / self.epoch_rounds * workers / self._round_parts(workers) / speed
 
     @property
     def step_seconds(self) -> float:

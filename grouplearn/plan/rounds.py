@@ -51,7 +51,11 @@ def told_of_rounds(physical: PhysicalPlan, operator: str) -> str:
     """Return what a person is told of the rounds of an operator, nothing of one that has none."""
     if operator in PARTITIONING:
         return f"; {round_facts(physical, physical.workers, operator).words}"
-    return f"; {descent_facts(physical, physical.workers).words}" if operator == CoordinateDescent.name else ""
+    if operator != CoordinateDescent.name:
+        return ""
+    leaves = "; workers of a machine that is to leave the cluster hand over what they have"
+    shared = physical.bound.options.placement.address is not None
+    return f"; {descent_facts(physical, physical.workers).words}{leaves if shared else ''}"
 
 
 def by_rounds(physical: PhysicalPlan, operator: str, workers: int) -> PhysicalPlan:
@@ -106,16 +110,21 @@ def _moved(physical: PhysicalPlan, configs: tuple[Config, ...]) -> int:
 @dataclass(frozen=True, slots=True)
 class DescentFacts:
     """The rounds of an epoch of the largest group, as far as its items say, and about what reaches or leaves the worker that
-    moves most in one: the sums of a block of columns from all others, and what becomes of them to all others."""
+    moves most in one: the sums of a block of columns from all others, and what becomes of them to all others. A worker's share
+    is in ``items``, which those that wait take over."""
 
     rounds: int
     busiest_bytes: float
+    items: int = 1
 
     @property
     def words(self) -> str:
         """The facts as a person reads them."""
         moved = amount_of_bytes(round(self.busiest_bytes))
-        return f"about {self.rounds} rounds of 2 barriers in an epoch, {moved} a round on the busiest worker"
+        said = f"about {self.rounds} rounds of 2 barriers in an epoch, {moved} a round on the busiest worker"
+        if self.items == 1:
+            return said
+        return f"{said}; a worker's rows are {self.items} work items, which workers that wait take over"
 
 
 def descent_facts(physical: PhysicalPlan, workers: int) -> DescentFacts:
@@ -128,4 +137,4 @@ def descent_facts(physical: PhysicalPlan, workers: int) -> DescentFacts:
         for each in packs.values()
     )
     moved = max(sizes, default=0) * (workers - 1) / work.round_parts / work.epoch_rounds
-    return DescentFacts(work.epoch_rounds, moved)
+    return DescentFacts(work.epoch_rounds, moved, work.work_items)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from grouplearn.failures import StatementInterrupted, TrainingFailed
 from grouplearn.learners.contract.control import Interrupted
+from grouplearn.runtime.held_rows import HeldRows
 from grouplearn.runtime.worker import LastTaken, Watch, Worker, outline_or_failed
 from grouplearn.schedule.messages import (
     Discard,
@@ -91,6 +92,7 @@ class _Workers:
         self._news: queue.SimpleQueue[UnitResult | StepAnswer | _Epochs | _Broken] = queue.SimpleQueue()
         self._orders: list[queue.SimpleQueue[Instruction]] = [queue.SimpleQueue() for _ in range(workers)]
         self._threads: dict[int, threading.Thread] = {}
+        self._held = HeldRows()
         self._results: dict[int, UnitResult] = {}
         self._outlines, self._products, self._log = _Outlines(job), _Products(), StepLog()
         self._finished = False
@@ -167,7 +169,7 @@ class _Workers:
             self._news.put(_Broken(error))
 
     def _follow_orders(self, worker: int) -> None:
-        own, taken = Worker(self._job), LastTaken()
+        own, taken = Worker(self._job, shared=self._held), LastTaken()
         while not isinstance(order := self._orders[worker].get(), Finish) and not self._stop.is_set():
             self._follow(order, own, worker, taken)
 
@@ -219,7 +221,7 @@ class _Here(_Workers):
 
     def __init__(self, job: Job, operator: Operator, workers: int, observer: Observer) -> None:
         super().__init__(job, operator, workers, observer)
-        self._own = [(Worker(job), LastTaken()) for _ in range(workers)]
+        self._own = [(Worker(job, shared=self._held), LastTaken()) for _ in range(workers)]
         self._cancelled: Callable[[], bool] = self._stop.is_set
 
     def run(self, cancelled: Callable[[], bool]) -> tuple[UnitResult, ...]:

@@ -12,6 +12,7 @@ import numpy as np
 from grouplearn.data.dataset import Dataset
 from grouplearn.data.shard import RowNumbers
 from grouplearn.learners.contract.control import Gang, Interrupted
+from grouplearn.runtime.held_rows import HeldRows
 from grouplearn.schedule.messages import Blocks, Part, Step, Unit
 from grouplearn.schedule.sharded.partition import cut_evenly
 from grouplearn.train.descent import Reached, RoundStep, Takes, cells_with_rows, own_blocks
@@ -107,14 +108,17 @@ class _Whole:
 
 
 class Worker:
-    """One worker's state: the groups and runs of blocks that are loaded, and what was prepared of them."""
+    """One worker's state: the groups and runs of blocks that are loaded, and what was prepared of them.
 
-    def __init__(self, job: Job, rows: RowSource | None = None) -> None:
+    ``shared`` is what all workers of a process hold for steps of rounds.
+    """
+
+    def __init__(self, job: Job, rows: RowSource | None = None, shared: HeldRows | None = None) -> None:
         self._job = job
         self._rows: RowSource = RowsAtHand(job) if rows is None else rows
         self._wholes: dict[int, _Whole] = {}
-        self._runs: dict[int, list[Blocks]] = defaultdict(list)
-        self._parts: dict[tuple[int, int, Blocks, Blocks], Prepared] = {}
+        self._held = HeldRows()
+        self._of_rounds = self._held if shared is None else shared
         self._together: dict[int, tuple[Pack, Training, int]] = {}
         self._clocks: dict[int, Timer] = {}
         self._reached: dict[int, dict[int, Reached]] = defaultdict(dict)  # by group and unit
@@ -125,14 +129,15 @@ class Worker:
         if blocks is None:
             self._wholes.pop(group, None)
         else:
-            self._runs[group].append(blocks)
+            for held in {self._held, self._of_rounds}:
+                held.load(group, blocks)
 
     def release(self, group: int) -> None:
         """Forget the rows of a group."""
         self._wholes.pop(group, None)
-        self._runs.pop(group, None)
         self._reached.pop(group, None)
-        self._parts = {key: part for key, part in self._parts.items() if key[0] != group}
+        for held in {self._held, self._of_rounds}:
+            held.release(group)
         self._forget_pages([group])
 
     def _forget_pages(self, groups: Sequence[int]) -> None:
@@ -237,7 +242,9 @@ class Worker:
             return _broken_step(step, error, decided.facts)
 
     def _rounds(self, pack: Pack, step: Step, takes: Takes, decided: Outline) -> RoundStep:
-        reached = self._reached[step.unit.group].setdefault(step.unit.id, Reached())
+        unit = step.unit
+        cells = self._of_rounds.cells(unit.group, unit.id)
+        reached = self._reached[unit.group].setdefault(unit.id, Reached(cells=cells))
         return RoundStep(pack, step, takes, reached, cells_with_rows(decided))
 
     def _checkpointer(self, unit: Unit) -> Checkpointer:
@@ -289,14 +296,13 @@ class Worker:
         """Return the encoded blocks of a step, with their pieces of the held-out rows or the pieces ``held_out``."""
         unit = step.unit
         wanted = decided.blocks_of(step) if step.round is None else own_blocks(decided, step)
-        runs = [decided.clipped(run) for run in self._runs[unit.group]]
+        held = self._held if step.round is None else self._of_rounds
+        runs = [decided.clipped(run) for run in held.runs(unit.group)]
         around = [run for run in runs if run.first <= wanted.first and wanted.last <= run.last]
         run = around[0] if around and len(wanted) and held_out is None else wanted
         pieces = run if held_out is None else held_out
         key = (unit.group, unit.fold, run, pieces)
-        if key not in self._parts:
-            self._parts[key] = self._encoded(unit.group, decided, run, pieces)
-        part = self._parts[key]
+        part = held.part(key, lambda: self._encoded(unit.group, decided, run, pieces))
         return part.part(wanted) if held_out is None else part
 
     def _encoded(self, group: int, decided: Outline, run: Blocks, pieces: Blocks) -> Prepared:

@@ -222,7 +222,20 @@ class WorkerLost:
     replaced: bool = False
 
 
-Event = WorkerReady | UnitDone | StepDone | WorkerLost
+@dataclass(frozen=True, slots=True)
+class WorkerLeaving:
+    """A worker is to leave, as its machine is wanted back: it ends what it runs, and others do what it would have done next.
+
+    ``kept``: what it made stays when it goes, as it lies elsewhere; else it stays for that until nobody needs it.
+    ``replaced``: another worker is on its way, for which gangs wait.
+    """
+
+    worker: int
+    kept: bool = False
+    replaced: bool = False
+
+
+Event = WorkerReady | UnitDone | StepDone | WorkerLost | WorkerLeaving
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,11 +282,18 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class Dismiss:
+    """``worker``, which was to leave, may go: it runs nothing, and nobody needs what it made."""
+
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """Every unit is done; workers may stop."""
 
 
-Instruction = Load | Run | RunStep | Discard | Release | Finish
+Instruction = Load | Run | RunStep | Discard | Release | Dismiss | Finish
 
 
 class Operator(Protocol):

@@ -46,7 +46,9 @@ class Workload:
     the rows by group number that train in any fold: what the members of a gang share, and partitions. ``batch_rows`` are those
     of a batch of each config, which averaging counts in batches.
     Rounds: an epoch has about ``epoch_rounds``, whose sums are reduced in ``round_parts`` parts at most; ``evaluate_epochs``
-    where rows are held out.
+    where rows are held out. A worker's share of a group's cells is cut into ``work_items`` at most, which idle workers take
+    over; that costs them as much as ``takeover_rounds`` rounds of such an item, as rows are read and predictions made anew, and
+    nothing with ``rows_shared``, where workers are threads and find both where they are.
     Raises ValueError for fewer than one worker, epoch or row per block.
     """
 
@@ -65,10 +67,17 @@ class Workload:
     training_rows: tuple[int, ...] = ()
     epoch_rounds: int = 1
     round_parts: int = 1
+    work_items: int = 1
+    takeover_rounds: float = 0.0
+    rows_shared: bool = False
     batch_rows: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        rounds = (("round of an epoch", self.epoch_rounds), ("part of a round", self.round_parts))
+        rounds = (
+            ("round of an epoch", self.epoch_rounds),
+            ("part of a round", self.round_parts),
+            ("work item", self.work_items),
+        )
         sizes = (("worker", self.workers), ("epoch", self.epochs), ("row per block", self.block_rows))
         for what, number in (*sizes, *rounds):
             if number < 1:

@@ -172,7 +172,7 @@ class StepLog:
     def __init__(self) -> None:
         self._records: dict[int, list[StepRecord]] = defaultdict(list)
         self._closed: set[int] = set()
-        self._rounds: dict[tuple[int, int, str, int], int] = {}
+        self._rounds: dict[tuple[int, int, str, int], list[int]] = defaultdict(list)
 
     def add(self, answer: StepAnswer) -> UnitResult | None:
         """Note a step that ended; return the unit's result if this step was the first to make one."""
@@ -187,13 +187,14 @@ class StepLog:
         return self._complete(answer.result, answer.record)
 
     def _note_round(self, answer: StepAnswer) -> None:
-        """Note a step of one of many rounds of an epoch: as one with all of its kind, of its worker, that began with the first
-        and took as long as all together."""
+        """Note a step of one of many rounds of an epoch: as one with all of its kind, of its worker, on blocks that touch, that
+        began with the first and took as long as all together."""
         record = answer.record
         key = (answer.step.unit.id, record.worker, record.kind, record.epoch)
         records = self._records[answer.step.unit.id]
-        place = self._rounds.setdefault(key, len(records))
-        if place == len(records):
+        place = next((each for each in self._rounds[key] if _touch(records[each].blocks, record.blocks)), None)
+        if place is None:
+            self._rounds[key].append(len(records))
             records.append(record)
             return
         before = records[place]
@@ -217,6 +218,13 @@ class StepLog:
             steps=records,
             loaded=sum(record.loaded for record in records),
         )
+
+
+def _touch(one: Blocks | None, other: Blocks | None) -> bool:
+    """Whether there is no block between those of both: of a worker that has taken over some there may be."""
+    if one is None or other is None or not len(one) or not len(other):
+        return True
+    return one.first <= other.last and other.first <= one.last
 
 
 def _around(one: Blocks | None, other: Blocks | None) -> Blocks | None:

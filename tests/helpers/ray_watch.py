@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from grouplearn.runtime.ray.supervised.processes import of_session
@@ -46,6 +47,29 @@ def eventually(true: Callable[[], bool], seconds: float = 10.0) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+@contextmanager
+def slowed(running: float = 0.02, stopped: float = 0.08) -> Iterator[list[int]]:
+    """Stop one of Ray's workers again and again, from when there is one, as a machine does that others use, too."""
+    over, found = threading.Event(), []
+
+    def stop_and_go() -> None:
+        while not over.wait(running):
+            with suppress(ProcessLookupError):
+                found[:] = found or workers_below()[-1:]
+                for process in found:
+                    os.kill(process, signal.SIGSTOP)
+                    over.wait(stopped)
+                    os.kill(process, signal.SIGCONT)
+
+    thread = threading.Thread(target=stop_and_go)
+    thread.start()
+    try:
+        yield found
+    finally:
+        over.set()
+        thread.join()
 
 
 class Killer(Watcher):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from grouplearn.schedule.messages import (
     Blocks,
     Discard,
+    Dismiss,
     Finish,
     Instruction,
     Load,
@@ -18,6 +19,7 @@ from grouplearn.schedule.messages import (
     StepDone,
     Unit,
     UnitDone,
+    WorkerLeaving,
     WorkerLost,
     WorkerReady,
 )
@@ -60,6 +62,7 @@ class Rules:
     isolate_groups: bool = False
     evaluate_epochs: bool = False
     shared_rows: bool = True
+    rows_at_hand: bool = False
 
 
 @dataclass
@@ -67,6 +70,7 @@ class Cluster:
     machine: Operator
     rules: Rules
     alive: set[int] = field(default_factory=set)
+    leaving: dict[int, bool] = field(default_factory=dict)
     loaded: dict[int, dict[int, list[Blocks | None]]] = field(default_factory=dict)
     running: dict[int, Unit | Step] = field(default_factory=dict)
     taken: dict[int, tuple[State | Sums, ...]] = field(default_factory=dict)
@@ -165,6 +169,7 @@ class Cluster:
     def lose(self, worker: int, kept: bool = False, replaced: bool = False) -> None:
         """Lose a worker, with what it made unless that is ``kept`` elsewhere."""
         self.alive.remove(worker)
+        self.leaving.pop(worker, None)
         del self.loaded[worker]
         what = self.running.pop(worker, None)
         if not kept:
@@ -175,6 +180,18 @@ class Cluster:
                 peers = [each for each in self.running.values() if isinstance(each, Step) and each.size > 1]
                 self.broken_gangs |= {peer.id for peer in peers if peer.unit == what.unit}
         self.execute(self.machine.on(WorkerLost(worker, kept, replaced)))
+
+    def leave(self, worker: int, kept: bool = False, replaced: bool = False) -> None:
+        """Ask a worker to leave; what it made is ``kept`` elsewhere, or must not be needed when it goes."""
+        self.leaving[worker] = kept
+        self.execute(self.machine.on(WorkerLeaving(worker, kept, replaced)))
+
+    def dismiss(self, worker: int) -> None:
+        assert worker not in self.running, "a worker is to go with what it runs"
+        held = [step for step, product in self.products.items() if product.worker == worker]
+        assert self.leaving.pop(worker) or not held, "a worker is to go with what others need"
+        self.alive.remove(worker)
+        del self.loaded[worker]
 
     def execute(self, instructions: tuple[Instruction, ...]) -> None:
         self.log += instructions
@@ -201,6 +218,8 @@ class Cluster:
                     assert not any({*steps} & {*taker.inputs} for taker in takers), "discarded under a step"
                     for step in steps:
                         del self.products[step]
+                case Dismiss(worker):
+                    self.dismiss(worker)
                 case Finish():
                     self.finishes += 1
                     assert not self.running
@@ -222,11 +241,11 @@ class Cluster:
         if step.kind == "train":
             assert not any(each.unit == step.unit for each in others), "config isolation"
         if step.blocks is not None:
-            runs = self.loaded[worker][step.unit.group]
+            runs = self.loaded[worker].get(step.unit.group, [])
             there = None in runs or any(
                 run.first <= step.blocks.first < step.blocks.last <= run.last for run in runs if run
             )
-            assert there, "the step's rows are not loaded"
+            assert there or self.rules.rows_at_hand, "the step's rows are not loaded"
         self.taken[step.id] = tuple(self.products[each].value for each in step.inputs)
         self.begin(worker, step)
 
@@ -256,8 +275,8 @@ def what_group(what: Unit | Step) -> int:
     return what.group if isinstance(what, Unit) else what.unit.group
 
 
-def play(cluster: Cluster, seed: int, workers: int, losses: int = 0, kept: float = 0.5) -> Cluster:
-    """Let workers join, finish and die in an order drawn from ``seed`` until the machine says Finish.
+def play(cluster: Cluster, seed: int, workers: int, losses: int = 0, kept: float = 0.5, leaves: int = 0) -> Cluster:
+    """Let workers join, finish, die and leave in an order drawn from ``seed`` until the machine says Finish.
 
     ``kept``: how often the products of a lost worker are still there.
     """
@@ -267,9 +286,11 @@ def play(cluster: Cluster, seed: int, workers: int, losses: int = 0, kept: float
     for _ in range(100_000):
         if cluster.finishes:
             return cluster
-        choices = ["join"] if joined < due or not cluster.alive else []
+        staying = sorted(cluster.alive - cluster.leaving.keys())
+        choices = ["join"] if joined < due or not staying else []
         choices += ["complete"] * 3 if cluster.running else []
         choices += ["lose"] if losses and cluster.alive and chance.random() < 0.2 else []
+        choices += ["leave"] if leaves and staying and chance.random() < 0.2 else []
         assert choices, "nothing runs, nobody is to come, and it is not finished"
         match chance.choice(choices):
             case "join":
@@ -281,5 +302,10 @@ def play(cluster: Cluster, seed: int, workers: int, losses: int = 0, kept: float
                 replaced = chance.random() < 0.5
                 cluster.lose(chance.choice(sorted(cluster.alive)), chance.random() < kept, replaced)
                 losses -= 1
+                due += replaced
+            case "leave":
+                replaced = chance.random() < 0.5
+                cluster.leave(chance.choice(staying), chance.random() < kept, replaced)
+                leaves -= 1
                 due += replaced
     raise AssertionError("the schedule does not end")

@@ -415,15 +415,32 @@ def test_rounds_have_the_bits_of_whole_epochs_whatever_is_lost_on_the_way(kind: 
     assert len(cells) == 24
     expected, _ = trained(kind, shard, configs, epochs=9)
     random = np.random.default_rng(3)
-    state, ended = learner.init(problem, configs), 0
+    state, ended, elsewhere = learner.init(problem, configs), 0, cells_of(rounds, shard)
     while ended < 9 and not state.done.all():  # the eighth ends with a leap
         ended += learner.next_round(problem, configs, state).ends_epoch
         for place in random.integers(0, 24, 3):  # a worker dies: what it remembered is gone
             rows = cells[place][0]
             cells[place] = rows, learner.remember(problem, configs, state, rows)
+        for place in 8 + np.flatnonzero(random.random(8) < 0.3):  # another takes a cell over, or gets it back
+            cells[place], elsewhere[place] = elsewhere[place], cells[place]
         learner.work(problem, configs, state, *cells[5])  # and another is slow: its work was done elsewhere, too
         state = rounds.after_round(State.from_bytes(state.to_bytes()), cells, int(random.integers(1, 5)))
     assert state.to_bytes() == expected.to_bytes()
+
+
+def test_who_gets_a_cell_back_within_an_epoch_predicts_no_row_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = mixed("logistic")
+    problem = problem_of("logistic", epochs=5)
+    rounds = whole(problem, LOGISTIC, CONFIGS)
+    cells, others = cells_of(rounds, shard), cells_of(rounds, shard)
+    state = rounds.prepared(LOGISTIC.init(problem, CONFIGS), cells)
+    for number in range(7):
+        state = rounds.after_round(state, others if number in (2, 3, 5) else cells)
+    assert len(state.tensors["form"][0]) > 7
+    measured: list[str] = []
+    monkeypatch.setattr(kernel.GroupRounds, "measure", lambda *_: measured.append("anew"))
+    rounds.after_round(state, others)
+    assert not measured
 
 
 def test_an_interrupted_round_leaves_nothing_behind() -> None:

@@ -23,7 +23,7 @@ from grouplearn.data.dataset import Group
 from grouplearn.failures import StatementInterrupted
 from grouplearn.learners.contract.problem import Task
 from grouplearn.runtime.local import LocalRuntime
-from grouplearn.runtime.worker import Watch
+from grouplearn.runtime.worker import Watch, Worker
 from grouplearn.schedule.messages import Instruction, Part, RunStep, Step, Unit
 from grouplearn.schedule.rounds.coordinate_descent import CoordinateDescent
 from grouplearn.schedule.workload import Workload
@@ -125,7 +125,7 @@ def test_progress_is_told_once() -> None:
 def test_more_workers_than_cells() -> None:
     job = a_job()
     cells = prepare(job, job.groups[1]).n_blocks  # one block each
-    results = run(job, 3 * cells)
+    results = run(job, 3 * cells, takeover_rounds=1e9)
     assert models(results) == expected("logistic")
     assert max(len({step.worker for step in result.steps if step.kind == "work"}) for result in results) <= cells
 
@@ -156,7 +156,7 @@ def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_steps_are_noted_by_worker_kind_and_epoch() -> None:
     """However many rounds an epoch has."""
-    for result in run(a_job(epochs=3), 4):
+    for result in run(a_job(epochs=3), 4, takeover_rounds=1e9):
         noted = [(step.kind, step.worker, step.epoch) for step in result.steps if step.kind in ("work", "reduce")]
         assert len(noted) == len(set(noted))
         assert {each for each in noted if each[0] == "work"} == {
@@ -181,6 +181,58 @@ def test_blocks_are_worked_on_once_a_round_and_a_round_has_two_barriers() -> Non
             assert kinds.count("reduce") == 2 * rounds
             assert kinds.count("judge") == 4
             assert kinds.count("update") == 2
+
+
+def straggles(monkeypatch: pytest.MonkeyPatch, worker: int, seconds: float) -> None:
+    """Let a worker take so much longer for each block of its work."""
+    step_of = Worker.step
+
+    def slow(self: Worker, step: Step, decided: Any, takes: Any, fetched: int, watch: Watch) -> StepAnswer:
+        if step.kind == "work" and watch.worker == worker and step.blocks:
+            time.sleep(seconds * len(step.blocks))
+        return step_of(self, step, decided, takes, fetched, watch)
+
+    monkeypatch.setattr(Worker, "step", slow)
+
+
+@pytest.mark.usefixtures("every_step")
+@pytest.mark.parametrize("takeover", [0.0, 3.0])
+def test_what_a_straggler_has_not_begun_is_taken_over_with_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch, takeover: float
+) -> None:
+    straggles(monkeypatch, 0, 0.004)
+    job = a_job(epochs=4)
+    results = run(job, 3, work_items=4, takeover_rounds=takeover)
+    assert models(results) == expected("logistic", 4)
+    blocks = prepare(job, job.groups[1]).n_blocks
+    for result in results:
+        works = [step for step in result.steps if step.kind == "work"]
+        of_straggler = sum(len(step.blocks) for step in works if step.worker == 0 and step.blocks)
+        assert of_straggler < 0.9 * sum(len(step.blocks) for step in works if step.blocks) / 3
+        held = sorted(each for step in works if step.blocks for each in range(step.blocks.first, step.blocks.last))
+        assert held == sorted([*range(blocks)] * (len(works) // 12))
+
+
+def test_who_took_blocks_over_is_noted_with_these_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    straggles(monkeypatch, 0, 0.01)
+    done: dict[tuple[int, int, int], set[int]] = {}
+    note = StepLog._note_round
+
+    def noted(self: StepLog, answer: StepAnswer) -> None:
+        record = answer.record
+        if record.kind == "work" and record.blocks:
+            key = answer.step.unit.id, record.worker, record.epoch
+            done.setdefault(key, set()).update(range(record.blocks.first, record.blocks.last))
+        note(self, answer)
+
+    monkeypatch.setattr(StepLog, "_note_round", noted)
+    for result in run(a_job(epochs=3), 3, work_items=4):
+        found: dict[tuple[int, int, int], set[int]] = {}
+        for step in result.steps:
+            if step.kind == "work" and step.blocks:
+                key = result.unit.id, step.worker, step.epoch
+                found.setdefault(key, set()).update(range(step.blocks.first, step.blocks.last))
+        assert found == {key: blocks for key, blocks in done.items() if key[0] == result.unit.id}
 
 
 @pytest.mark.usefixtures("every_step")

@@ -8,8 +8,8 @@ from helpers.runtime_jobs import Watcher
 
 from grouplearn.data.files.plain import to_bytes
 from grouplearn.runtime.ray.coordinator import UNIT_ATTEMPTS, Coordinator
-from grouplearn.runtime.ray.supervised.pipe import Absent, Happened, Joined, Lost, News, StepEnded, UnitEnded
-from grouplearn.schedule.messages import Finish, Instruction, Run, RunStep, Step, Unit
+from grouplearn.runtime.ray.supervised.pipe import Absent, Happened, Joined, Leaving, Lost, News, StepEnded, UnitEnded
+from grouplearn.schedule.messages import Dismiss, Finish, Instruction, Run, RunStep, Step, Unit
 from grouplearn.schedule.sharded.gap import Gap
 from grouplearn.schedule.task_parallel import ModelTaskParallel
 from grouplearn.schedule.workload import Workload
@@ -127,3 +127,26 @@ def test_products_are_known_until_they_are_discarded_or_lost() -> None:
     assert coordinator.made == {start.step.id: start.worker}
     coordinator.cluster_lost(kept=False)
     assert coordinator.made == {}
+
+
+def test_who_is_to_leave_ends_its_unit_and_goes_and_no_work_is_lost() -> None:
+    coordinator, watcher = coordinated()
+    told(coordinator, Joined(0), Joined(1))
+    assert told(coordinator, Leaving((0, 7), kept=False)) == ()
+    orders = told(coordinator, done(0, UNITS[0]), Joined(2))
+    assert Dismiss(0) in orders
+    assert given(orders) == []
+    told(coordinator, done(1, UNITS[1]))
+    coordinator.catch_up()
+    assert coordinator.finished
+    assert not watcher.lost
+    assert not any(result.lost for result in coordinator.results)
+
+
+def test_of_a_cluster_that_is_lost_who_had_left_is_not_lost_again() -> None:
+    units = [*UNITS, Unit(2, 2, (0,), cost=0.5)]
+    coordinator, _ = coordinated(ModelTaskParallel(units))
+    told(coordinator, Joined(0), Joined(1), Leaving((0, 1), kept=True))
+    told(coordinator, done(0, UNITS[0]))
+    coordinator.cluster_lost(kept=False)
+    assert given(told(coordinator, Joined(2))) == [(2, 1)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +15,9 @@ from helpers.thorough import enough
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grouplearn.runtime.simulated import Costs, simulate
-from grouplearn.schedule.messages import EpochRound, RunStep, Step, StepDone, Unit, WorkerLost, WorkerReady
-from grouplearn.schedule.rounds.cells import MOST_CELLS, cell_length, cells_of
+from grouplearn.runtime.simulated import Costs, Timeline, simulate
+from grouplearn.schedule.messages import Blocks, EpochRound, RunStep, Step, StepDone, Unit, WorkerLost, WorkerReady
+from grouplearn.schedule.rounds.cells import MOST_CELLS, cell_length, cells_of, work_items
 from grouplearn.schedule.rounds.coordinate_descent import CoordinateDescent
 from grouplearn.schedule.workload import Workload
 
@@ -90,7 +92,9 @@ class Descenders(Cluster):
         return model, others
 
     def check_all(self, kind: str, step: Step, taken: tuple[Any, ...], round_: int) -> None:
-        of = len(self.machine._assignment.shards.get(step.unit.group, ())) if self.split(step.unit) else 1  # type: ignore[attr-defined]
+        of = 1
+        if self.split(step.unit):
+            of = len(self.machine._progress_of_split[step.unit.id]._items)  # type: ignore[attr-defined]
         assert [each.number for each in taken] == list(range(of)), "not all partitions"
         assert {(each.kind, each.epochs, each.round) for each in taken} == {(kind, step.epoch, round_)}
 
@@ -110,10 +114,11 @@ class Case:
     stop: int
     rounds: int
 
-    def played(self, losses: int = 0, kept: float = 0.5, **more: Any) -> Descenders:
+    def played(self, losses: int = 0, kept: float = 0.5, leaves: int = 0, **more: Any) -> Descenders:
         machine = CoordinateDescent(self.units, self.workload)
+        more = {"rows_at_hand": self.workload.rows_shared, **more}
         cluster = Descenders(machine, rules_of(self.workload, self.stop, **more), rounds=self.rounds)
-        play(cluster, self.seed, self.workload.workers, losses, kept)
+        play(cluster, self.seed, self.workload.workers, losses, kept, leaves)
         return cluster
 
 
@@ -131,6 +136,9 @@ def cases(draw: st.DrawFn) -> Case:
         evaluate_epochs=draw(st.booleans()),
         epoch_rounds=draw(st.integers(1, 4)),
         round_parts=draw(st.integers(1, 4)),
+        work_items=draw(st.integers(1, 5)),
+        takeover_rounds=draw(st.sampled_from([0.0, 1.5, 100.0])),
+        rows_shared=draw(st.booleans()),
     )
     return Case(workload, units, draw(st.integers(0, 2**32)), draw(st.integers(0, 3)), draw(st.integers(1, 4)))
 
@@ -155,6 +163,21 @@ def test_every_round_is_complete(case: Case) -> None:
 @given(case=cases(), losses=st.integers(1, 8), kept=st.sampled_from([0.0, 0.5, 1.0]))
 def test_every_round_is_complete_whoever_is_lost_or_joins(case: Case, losses: int, kept: float) -> None:
     checked(case, case.played(losses, kept))
+
+
+@settings(max_examples=enough(500, 100), deadline=None)
+@given(case=cases(), leaves=st.integers(1, 6), losses=st.sampled_from([0, 0, 2]), kept=st.sampled_from([0.0, 0.5, 1.0]))
+def test_who_leaves_takes_nothing_along(case: Case, leaves: int, losses: int, kept: float) -> None:
+    """No step is run twice, where nobody is lost, and who is asked goes, or is the last to be needed."""
+    cluster = case.played(losses, kept, leaves)
+    checked(case, cluster)
+    if not losses:
+        keys = [
+            (step.unit.id, step.kind, step.epoch, step.round, step.partition, step.piece)
+            for step in (each.step for each in cluster.log if isinstance(each, RunStep))
+        ]
+        assert len(keys) == len(set(keys))
+        assert not cluster.leaving
 
 
 @settings(max_examples=enough(150, 30), deadline=None)
@@ -240,8 +263,71 @@ def test_cuts_stand_where_cells_end() -> None:
     assert max(sizes) - min(sizes) <= cell_length(1000)
 
 
+def test_work_items_are_of_whole_cells_and_none_is_left_out() -> None:
+    for n_blocks in (1, 7, 63, 64, 65, 1000):
+        ends = {cell.first for cell in cells_of(n_blocks)} | {n_blocks}
+        for first, last in itertools.combinations(sorted(ends), 2):
+            for most in (1, 3, 8, 100):
+                items = work_items(Blocks(first, last), n_blocks, most)
+                assert [item.first for item in items] == [first, *(item.last for item in items[:-1])]
+                assert items[-1].last == last
+                assert all(item.first in ends and len(item) for item in items)
+                cells = [-(-len(item) // cell_length(n_blocks)) for item in items]
+                assert len(items) == min(most, sum(cells))
+                assert max(cells) - min(cells) <= 1
+
+
+def straggling(pace: Callable[[int, Step], float], workers: int = 8, **more: Any) -> Timeline:
+    """Return a run of 200 rounds on workers that work as much slower as ``pace`` says, each on 8 cells."""
+    work = Workload("rounds", (64 * BLOCK,), workers, 20, BLOCK, epoch_rounds=10, **more)
+    operator = CoordinateDescent([Unit(0, 0, (0,), cost=8 * 23.0)], work)
+    slow = Costs(pace=lambda worker, step: pace(worker, step) if step.kind == "work" else 1.0)
+    return simulate(operator, workers, lambda _: 0.0, costs=slow)
+
+
+@pytest.mark.parametrize("items", [4, 8])
+def test_of_a_slow_worker_the_others_take_what_makes_it_as_fast_as_they_are(items: int) -> None:
+    """One of eight is three times slower: at best all take 8 / (7 + 1/3) as long as eight even ones."""
+
+    def one_is_slow(worker: int, _: Step) -> float:
+        return 3.0 if worker == 5 else 1.0
+
+    even, dealt_out = straggling(lambda *_: 1.0).makespan, straggling(one_is_slow).makespan
+    found = straggling(one_is_slow, work_items=items).makespan
+    assert dealt_out > 2.8 * even
+    assert found < 1.55 * even
+    patient = straggling(one_is_slow, work_items=items, takeover_rounds=20.0).makespan
+    assert found < patient < 0.75 * dealt_out
+
+
+def test_stragglers_that_change_cost_less_where_nothing_must_be_moved() -> None:
+    """In each round another worker takes twice as long."""
+
+    def changing(worker: int, step: Step) -> float:
+        return 2.0 if step.round is not None and worker == (3 * step.round.number + step.epoch) % 8 else 1.0
+
+    dealt_out = straggling(changing).makespan
+    assert straggling(changing, work_items=8).makespan < 0.75 * dealt_out
+
+
+def test_even_workers_take_nothing_over() -> None:
+    work = Workload("rounds", (64 * BLOCK,), 8, 3, BLOCK, epoch_rounds=4, work_items=8)
+    timeline = simulate(CoordinateDescent([Unit(0, 0, (0,), cost=1.0)], work), 8, lambda _: 0.0)
+    assert timeline.loads == 8
+
+
+def test_nobody_takes_what_its_own_worker_is_about_to_begin() -> None:
+    """Every other worker has rows; those that have none are asked before some of these."""
+    operator, workers = machine(workers=8, blocks=4), set()
+    orders = [order for worker in reversed(range(8)) for order in operator.on(WorkerReady(worker))]
+    while todo := [order for order in orders if isinstance(order, RunStep)]:
+        workers |= {todo[0].worker} if todo[0].step.kind == "work" else set()
+        orders = [*todo[1:], *operator.on(StepDone(todo[0].worker, todo[0].step, todo[0].step.goes_on))]
+    assert workers == {0, 2, 4, 6}
+
+
 def test_a_thousand_workers_and_twenty_rounds() -> None:
-    work = Workload("rounds", (1_000_000,), 1000, 1, 1, epoch_rounds=20, round_parts=8)
+    work = Workload("rounds", (1_000_000,), 1000, 1, 1, epoch_rounds=20, round_parts=8, work_items=4)
     operator = CoordinateDescent([Unit(0, 0, (0,), cost=20_000.0)], work)
     costs = Costs(state_bytes=lambda _: 8e6, sums_bytes=lambda _: 16e6, bandwidth=1e9, latency=1e-4)
     began = time.perf_counter()

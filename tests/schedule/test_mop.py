@@ -35,9 +35,9 @@ class Case:
     def epochs(self, unit: Unit) -> int:
         return min(self.workload.epochs, self.stop + unit.id % 2 + 1)
 
-    def played(self, losses: int = 0, **more: object) -> Cluster:
+    def played(self, losses: int = 0, leaves: int = 0, **more: object) -> Cluster:
         cluster = Cluster(Mop(self.units, self.workload), self.rules(**more))
-        return play(cluster, self.seed, self.workload.workers, losses)
+        return play(cluster, self.seed, self.workload.workers, losses, leaves=leaves)
 
 
 @st.composite
@@ -93,6 +93,12 @@ def test_the_four_invariants(case: Case) -> None:
 @given(case=cases(), losses=st.integers(1, 8))
 def test_the_four_invariants_whoever_is_lost_or_joins(case: Case, losses: int) -> None:
     trained(case, case.played(losses))
+
+
+@settings(max_examples=enough(150, 30), deadline=None)
+@given(case=cases(), leaves=st.integers(1, 6), losses=st.sampled_from([0, 2]))
+def test_who_leaves_takes_nothing_along(case: Case, leaves: int, losses: int) -> None:
+    trained(case, case.played(losses, leaves))
 
 
 @settings(max_examples=enough(25, 10), deadline=None)

@@ -16,6 +16,7 @@ from grouplearn.schedule.invariants import BrokenSchedule
 from grouplearn.schedule.messages import (
     Blocks,
     Discard,
+    Dismiss,
     Finish,
     Load,
     Release,
@@ -25,6 +26,7 @@ from grouplearn.schedule.messages import (
     StepDone,
     Unit,
     UnitDone,
+    WorkerLeaving,
     WorkerLost,
     WorkerReady,
 )
@@ -139,6 +141,66 @@ def test_where_products_are_kept_no_step_is_run_twice_but_what_was_in_flight(
         if step.size == 1 and step.id not in lost
     )
     assert set(ran.values()) <= {1}
+
+
+@pytest.mark.parametrize("name", IN_ORDER)
+@settings(max_examples=enough(75, 15), deadline=None)
+@given(case=cases(), leaves=st.integers(1, 6), losses=st.sampled_from([0, 2]), kept=st.sampled_from([0.0, 0.5, 1.0]))
+def test_who_leaves_takes_nothing_along(name: str, case: Case, leaves: int, losses: int, kept: float) -> None:
+    """Units are run once, where nobody is lost, and who is asked to leave goes."""
+    cluster = Cluster(operator(name, case.units, case.workload), case.rules())
+    models(case, play(cluster, case.seed, case.workload.workers, losses, kept, leaves))
+    if not losses:
+        ran = Counter(each.unit.id for each in cluster.log if isinstance(each, Run))
+        assert set(ran.values()) <= {1}
+        assert not cluster.leaving
+
+
+def test_what_who_leaves_would_have_done_next_is_done_by_others() -> None:
+    """Though nobody takes from others' lists."""
+    units = [Unit(number, 0, (number,), cost=1.0) for number in range(3)]
+    machine = Gap(units, Workload("algebraic", (5,), 2, 1, BLOCK), steal=False)
+    orders = [order for worker in range(2) for order in machine.on(WorkerReady(worker))]
+    (first,) = [order for order in orders if isinstance(order, Run)]
+    assert machine.on(WorkerLeaving(first.worker)) == ()
+    orders = [*machine.on(UnitDone(first.worker, first.unit))]
+    assert Dismiss(first.worker) in orders
+    ran = [order for order in orders if isinstance(order, Run)]
+    assert [(order.worker, order.unit.id) for order in ran] == [(1 - first.worker, 1)]
+
+
+def gang_of_two() -> tuple[Gap, list[RunStep]]:
+    """Two units that two workers boost together, of which the first has begun."""
+    machine = Gap([Unit(number, 0, (number,)) for number in range(2)], Workload("sampling", (40,), 2, 1, BLOCK))
+    orders = [order for worker in range(2) for order in machine.on(WorkerReady(worker))]
+    return machine, [order for order in orders if isinstance(order, RunStep)]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_gang_waits_for_who_comes_for_one_that_leaves_and_for_one_only(killed: bool) -> None:
+    """Also where the one that leaves is lost before it has ended its step: then both begin again."""
+    machine, steps = gang_of_two()
+    assert [order.worker for order in steps] == [0, 1]
+    assert machine.on(WorkerLeaving(0, replaced=True)) == ()
+    if killed:
+        ends = [*machine.on(WorkerLost(0, replaced=True)), *machine.on(StepDone(1, steps[1].step))]
+    else:
+        ends = [each for order in steps for each in machine.on(StepDone(order.worker, order.step))]
+        assert Dismiss(0) in ends
+    assert not any(isinstance(each, RunStep) for each in ends)
+    begun = [each for each in machine.on(WorkerReady(2)) if isinstance(each, RunStep)]
+    assert [(each.worker, each.step.unit.id) for each in begun] == [(2, 0 if killed else 1), (1, 0 if killed else 1)]
+
+
+def test_who_leaves_twice_or_was_never_there_is_nonsense() -> None:
+    for name in ("group_task_parallel", "gap"):
+        machine = operator(name, [Unit(0, 0, (0,), cost=1.0)], Workload("algebraic", (20,), 1, 1, BLOCK))
+        with pytest.raises(BrokenSchedule, match="worker 3 is not there to leave"):
+            machine.on(WorkerLeaving(3))
+        machine.on(WorkerReady(0))
+        assert machine.on(WorkerLeaving(0)) == ()  # at its unit
+        with pytest.raises(BrokenSchedule, match="worker 0 was asked to leave twice"):
+            machine.on(WorkerLeaving(0))
 
 
 @pytest.mark.parametrize("name", IN_ORDER)

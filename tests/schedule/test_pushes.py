@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from helpers.schedule_cases import rules_of, units_of
 from helpers.schedule_cluster import Cluster, Product, play
+from helpers.thorough import enough
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -116,9 +117,9 @@ class Case:
     seed: int
     stop: int
 
-    def played(self, losses: int = 0, kept: float = 0.5, **more: Any) -> Servers:
+    def played(self, losses: int = 0, kept: float = 0.5, leaves: int = 0, **more: Any) -> Servers:
         cluster = Servers(ParameterServer(self.units, self.workload), rules_of(self.workload, self.stop, **more))
-        play(cluster, self.seed, self.workload.workers, losses, kept)
+        play(cluster, self.seed, self.workload.workers, losses, kept, leaves)
         return cluster
 
 
@@ -159,6 +160,12 @@ def test_everything_is_pushed_once_and_by_nobody_too_far_ahead(case: Case) -> No
 @given(case=cases(), losses=st.integers(1, 8), kept=st.sampled_from([0.0, 0.5, 1.0]))
 def test_everything_is_pushed_once_whoever_is_lost_or_joins(case: Case, losses: int, kept: float) -> None:
     checked(case, case.played(losses, kept))
+
+
+@settings(max_examples=enough(150, 30), deadline=None)
+@given(case=cases(), leaves=st.integers(1, 6), losses=st.sampled_from([0, 2]), kept=st.sampled_from([0.0, 0.5, 1.0]))
+def test_who_leaves_takes_nothing_along(case: Case, leaves: int, losses: int, kept: float) -> None:
+    checked(case, case.played(losses, kept, leaves))
 
 
 #: The push that ends the training of unit 0 is applied together with one that comes after it.

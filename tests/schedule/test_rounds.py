@@ -139,9 +139,9 @@ class Case:
     seed: int
     stop: int
 
-    def played(self, losses: int = 0, kept: float = 0.5, **more: Any) -> Averagers:
+    def played(self, losses: int = 0, kept: float = 0.5, leaves: int = 0, **more: Any) -> Averagers:
         cluster = Averagers(Averaging(self.units, self.workload), rules_of(self.workload, self.stop, **more))
-        play(cluster, self.seed, self.workload.workers, losses, kept)
+        play(cluster, self.seed, self.workload.workers, losses, kept, leaves)
         return cluster
 
 
@@ -192,6 +192,12 @@ def test_every_round_is_complete(case: Case) -> None:
 @given(case=cases(), losses=st.integers(1, 8), kept=st.sampled_from([0.0, 0.5, 1.0]))
 def test_every_round_is_complete_whoever_is_lost_or_joins(case: Case, losses: int, kept: float) -> None:
     checked(case, case.played(losses, kept))
+
+
+@settings(max_examples=enough(150, 30), deadline=None)
+@given(case=cases(), leaves=st.integers(1, 6), losses=st.sampled_from([0, 2]), kept=st.sampled_from([0.0, 0.5, 1.0]))
+def test_who_leaves_takes_nothing_along(case: Case, leaves: int, losses: int, kept: float) -> None:
+    checked(case, case.played(losses, kept, leaves))
 
 
 @settings(max_examples=enough(150, 30), deadline=None)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 import re
+import resource
 import sys
+import time
 import tracemalloc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +22,7 @@ from grouplearn.data import dataset, shard
 from grouplearn.data.dataset import ARRAYS, Dataset, DatasetFiles, Group, Item
 from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.data.shard import StoredShard
+from grouplearn.kernels.linear import coordinate_descent as kernel
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.trees.lightgbm import data as gbdt_data
 from grouplearn.runtime.local import LocalRuntime
@@ -263,6 +268,77 @@ def test_many_categories_take_a_part_of_the_memory_that_their_codes_would(
     finally:
         tracemalloc.stop()
     assert most < 2 * codes.nbytes
+
+
+@pytest.mark.parametrize(("name", "workers"), [("group_task_parallel", 1), ("coordinate_descent", 2)])
+@pytest.mark.parametrize("selection", ["cyclic", "greedy"])
+def test_the_columns_of_the_next_block_are_read_while_the_present_one_is_worked_on(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, selection: str, name: str, workers: int
+) -> None:
+    """Before a round what comes in the next one; the first of an epoch, unless it is chosen, when the one before has ended."""
+    events: list[tuple[kernel.Cell, str, int]] = []
+    read_ahead, pass_over = kernel.Cell.read_ahead, kernel.GroupRounds.pass_over
+
+    def reads(self: kernel.Cell, block: int) -> None:
+        if self.stored:
+            events.append((self, "read", block))
+        read_ahead(self, block)
+
+    def works(self: kernel.GroupRounds, cell: kernel.Cell, moved: Any, block: int | None, *others: Any) -> Any:
+        if block is not None:
+            events.append((cell, "work", block))
+        return pass_over(self, cell, moved, block, *others)
+
+    monkeypatch.setattr(kernel.Cell, "read_ahead", reads)
+    monkeypatch.setattr(kernel.GroupRounds, "pass_over", works)
+    job = of_categories({"solver": "coordinate_descent", "selection": selection}, Task.BINARY, 20)
+    monkeypatch.setattr(shard, "SUMMED_ROWS", 2 * BLOCK)
+    monkeypatch.setattr(dataset, "_COLUMN_ROWS", BLOCK)
+    run(job, name, workers)
+    assert not [block for _, what, block in events if what == "read"]
+    events.clear()
+    run(stored(job, directory), name, workers)
+    assert {what for _, what, _ in events} == {"read", "work"}
+    for cell in {id(cell): cell for cell, _, _ in events}.values():
+        own = [(what, block) for each, what, block in events if each is cell]
+        worked = [block for what, block in own if what == "work"]
+        assert len(worked) > 2
+        late, before, since = 0, set[int](), set[int]()
+        for what, block in own:
+            if what == "read":
+                since.add(block)
+                continue
+            late += block not in before
+            assert selection == "greedy" or block in before | since
+            before, since = since, set()
+        assert late <= -(-len(worked) // cell.cut.n_blocks)
+
+
+def test_what_is_read_ahead_is_there_and_nobody_waits_for_the_disk(tmp_path: Path) -> None:
+    path, n_bytes = tmp_path / "column", 32 << 20
+    path.write_bytes(os.urandom(n_bytes))
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        pages = mmap.mmap(file.fileno(), n_bytes, prot=mmap.PROT_READ)
+        column = np.frombuffer(pages, np.int32)
+
+        def faults(after: Callable[[], object]) -> int:
+            """Return how often the disk was waited for in a look at what was in no memory."""
+            dataset.forget_pages(column)
+            os.posix_fadvise(file.fileno(), 0, n_bytes, os.POSIX_FADV_DONTNEED)
+            after()
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+            column.sum()
+            return resource.getrusage(resource.RUSAGE_SELF).ru_majflt - before
+
+        if not faults(lambda: None):
+            pytest.skip("this system keeps files in memory")
+
+        def ahead() -> None:
+            dataset.read_ahead(column)
+            time.sleep(0.5)
+
+        assert faults(ahead) == 0
 
 
 def test_a_column_is_read_and_forgotten(directory: RunDirectory) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data import spilled
-from grouplearn.data.dataset import forget_pages
+from grouplearn.data.dataset import forget_pages, read_ahead
 from grouplearn.data.spilled import NewArray
 from grouplearn.kernels.library import address, features, function, single_or_double
 from grouplearn.kernels.linear.generalised_linear import Penalties
@@ -157,6 +157,13 @@ class Cell:
                 *(address(cut.mean), start, address(self.blocks)),
             )
         self.forget_pages(range(cut.n_blocks))
+
+    def read_ahead(self, block: int) -> None:
+        """Let the operating system read the columns of a block that is in files, while something else is worked on."""
+        if self.stored:
+            for array in self._arrays[block]:
+                if array is not None:
+                    read_ahead(array)
 
     def forget_pages(self, blocks: Iterable[int]) -> None:
         """Let the operating system take back the memory of rows, and of some of their blocks, that are in files."""

@@ -67,6 +67,16 @@ class ClusterConnection:
         """Whether all machines of the cluster see a path."""
         return self.private or all(self._on_every_machine(path))
 
+    def leaving(self) -> frozenset[str]:
+        """Return the machines, as Ray names them, that are to leave the cluster (``ray drain-node``, autoscalers, spot
+        machines); of a private one none ever is. No public function says so; Ray's own libraries ask as this does."""
+        if self.private:
+            return frozenset()
+        try:
+            return frozenset(self.ray._private.state.state.get_draining_nodes())
+        except Exception:  # another version of Ray, or a control plane that is busy: then they are lost as any other
+            return frozenset()
+
     def _on_every_machine(self, path: str) -> list[bool]:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as OnNode
 

@@ -17,6 +17,7 @@ from grouplearn.runtime.ray.supervised.pipe import (
     Absent,
     Happened,
     Joined,
+    Leaving,
     Lost,
     News,
     StepEnded,
@@ -25,6 +26,7 @@ from grouplearn.runtime.ray.supervised.pipe import (
 from grouplearn.runtime.worker import failed_step
 from grouplearn.schedule.messages import (
     Discard,
+    Dismiss,
     Event,
     Finish,
     Instruction,
@@ -34,6 +36,7 @@ from grouplearn.schedule.messages import (
     Step,
     Unit,
     UnitDone,
+    WorkerLeaving,
     WorkerLost,
     WorkerReady,
 )
@@ -123,6 +126,9 @@ class Coordinator:
                 return orders
             case Lost(workers, kept):
                 return self._lose(workers, kept, _WORKER_LOSS)
+            case Leaving(workers, kept):
+                there = [worker for worker in workers if worker in self._workers]
+                return self._tell(*(WorkerLeaving(worker, kept, replaced=True) for worker in there))
             case UnitEnded(worker, result):
                 unit = self._running.pop(worker).unit
                 self._written.append(result)
@@ -160,6 +166,8 @@ class Coordinator:
             case Discard(steps):
                 for number in steps:
                     self.made.pop(number, None)
+            case Dismiss(worker):
+                self._workers.discard(worker)
             case Finish():
                 self.finished = True
 

@@ -15,7 +15,7 @@ from grouplearn.runtime.ray.products import Made, ProductStore
 from grouplearn.runtime.ray.supervised.pipe import Begin
 from grouplearn.runtime.ray.worker import Address, Supplies
 from grouplearn.runtime.worker import failed_step, outline_or_failed
-from grouplearn.schedule.messages import Discard, Finish, Instruction, Load, Release, Run, RunStep, Step, Unit
+from grouplearn.schedule.messages import Discard, Dismiss, Finish, Instruction, Load, Release, Run, RunStep, Step, Unit
 from grouplearn.train.job import Job
 from grouplearn.train.rows.prepare import GroupFailed
 from grouplearn.train.steps import StepAnswer
@@ -44,8 +44,10 @@ class Dispatcher:
                     self._discard(steps)
                 case Run() | RunStep() | Load() | Release():
                     failed += self._order(instruction)
-                case Finish():
-                    pass  # Stop comes next
+                case Dismiss(worker) if worker in self._actors.workers:
+                    self._actors.end(worker)
+                case Dismiss() | Finish():
+                    pass  # it has just gone by itself; Stop comes next
         return failed
 
     def note_made(self, step: Step, worker: int, product: Any) -> None:

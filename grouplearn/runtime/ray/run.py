@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +15,17 @@ from grouplearn.runtime.ray.dispatcher import Dispatcher
 from grouplearn.runtime.ray.gang import Members
 from grouplearn.runtime.ray.products import ProductStore
 from grouplearn.runtime.ray.rows import JobRows, stored
-from grouplearn.runtime.ray.supervised.pipe import Absent, Begin, Happened, Joined, Lost, News, StepEnded, UnitEnded
+from grouplearn.runtime.ray.supervised.pipe import (
+    Absent,
+    Begin,
+    Happened,
+    Joined,
+    Leaving,
+    Lost,
+    News,
+    StepEnded,
+    UnitEnded,
+)
 from grouplearn.runtime.ray.worker import Missing, WorkerSetup, Written
 from grouplearn.schedule.messages import Instruction
 from grouplearn.train.job import Job
@@ -22,6 +33,8 @@ from grouplearn.train.steps import StepAnswer
 
 #: The run is given up after this many workers that could not even start.
 START_ATTEMPTS = 4
+#: How often a cluster that is not ours is asked which machines are to leave it: they have half a minute or more.
+LEAVING_SECONDS = 1.0
 
 
 class ClusterLost(Exception):
@@ -56,6 +69,9 @@ class RayRun:
         self._happened: list[Happened] = []
         self._epochs: Counter[int] = Counter()
         self._failed_starts = 0
+        self._kept = products is not None
+        self._leaving: set[int] = set()
+        self._asked_who_leaves = time.monotonic()
 
     def run(self, actors: Sequence[Any]) -> None:
         """Run on the existing ``actors`` and as many more as it takes, until RunOver is raised."""
@@ -81,6 +97,7 @@ class RayRun:
         for call, answer in self._actors.answers(0.0 if self._happened else POLL_SECONDS):
             self._take(call, answer)
         self._look_after_workers()
+        self._look_who_leaves()
         if self._happened or self._epochs:
             news = News(self._begin.run, tuple(self._happened), tuple(self._epochs.items()))
             self._happened, self._epochs = [], Counter()
@@ -135,8 +152,9 @@ class RayRun:
             self._happened.append(Lost(joined, kept))
         else:
             self._not_started(number, reason)
-        for _ in members:
-            self._actors.start(self._setup)
+        for each in members:
+            if each not in self._leaving:  # for which another was started when it was asked to leave
+                self._actors.start(self._setup)
 
     def _not_started(self, number: int, reason: str) -> None:
         """Where others work, a worker that a shared cluster has no room for is no error: it may come later."""
@@ -184,6 +202,23 @@ class RayRun:
                     self._give_up(number)
                 self._lose(number)
         self._actors.ask_for_progress()
+
+    def _look_who_leaves(self) -> None:
+        """Tell of workers whose machine is to leave the cluster, and start others, which Ray places elsewhere."""
+        if self._connection.private or time.monotonic() - self._asked_who_leaves < LEAVING_SECONDS:
+            return
+        self._asked_who_leaves, machines = time.monotonic(), self._connection.leaving()
+        found = tuple(
+            number
+            for number, worker in self._actors.workers.items()
+            if number not in self._leaving and worker.address is not None and worker.address.node in machines
+        )
+        if not found:
+            return
+        self._leaving.update(found)
+        self._happened.append(Leaving(found, self._kept))
+        for _ in found:
+            self._actors.start(self._setup)
 
     def _give_up(self, number: int) -> None:
         """Where a worker waits for a member of its gang that failed by itself, nobody having died, that is the unit's end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 from grouplearn.schedule.messages import Blocks
@@ -14,6 +15,15 @@ def cells_of(n_blocks: int) -> list[Blocks]:
     """Return the cells of a group of so many blocks."""
     length = cell_length(n_blocks)
     return [Blocks(first, min(first + length, n_blocks)) for first in range(0, n_blocks, length)]
+
+
+def work_items(blocks: Blocks, n_blocks: int, most: int) -> tuple[Blocks, ...]:
+    """Return a share of a group of ``n_blocks`` in work items: at most so many, each of whole cells, of about equal size."""
+    length = cell_length(n_blocks)
+    cells = range(blocks.first, blocks.last, length)
+    count = max(1, min(most, len(cells)))
+    ends = [blocks.first + len(cells) * number // count * length for number in range(1, count)]
+    return tuple(Blocks(*each) for each in itertools.pairwise((blocks.first, *ends, blocks.last)))
 
 
 def cell_length(n_blocks: int) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from grouplearn.schedule.messages import Blocks, Unit
-from grouplearn.schedule.rounds.cells import cell_length
+from grouplearn.schedule.rounds.cells import cell_length, work_items
 from grouplearn.schedule.rounds.descent import Descent
 from grouplearn.schedule.rounds.stages import Shares
+from grouplearn.schedule.rounds.stealing import StealingQueues
 from grouplearn.schedule.sharded.assignment import Assignment
 from grouplearn.schedule.sharded.gap import place
 from grouplearn.schedule.sharded.partition import blocks_of
@@ -21,7 +22,8 @@ from grouplearn.schedule.workload import Workload
 class CoordinateDescent(ShardedOperator):
     """Partitions the groups among the workers by wrap-around; what fits stays whole, and split groups go by rounds.
 
-    Cuts stand where cells end. Of a cell the sums are the same whoever makes them, so that models depend on nothing here.
+    Cuts stand where cells end. Of a cell the sums are the same whoever makes them, so that models depend on nothing here: a
+    worker that waits takes over work items of one that is behind (4.4.1).
     Raises ValueError for learners that do not go by rounds.
     """
 
@@ -44,9 +46,22 @@ class CoordinateDescent(ShardedOperator):
         split = [unit for group in shards for unit in tasks[group].units]
 
         def progress(unit: Unit, places: Mapping[int, Blocks], products: Products) -> UnitProgress:
-            return Descent(unit, Shares(tuple(places), tuple(places.values())), workload, products)
+            shares = Shares(tuple(places), tuple(places.values()))
+            return Descent(unit, shares, workload, products, _items(unit, places, workload))
 
-        super().__init__(workload, Assignment(whole, split, shards, progress, steal=True))
+        queues = StealingQueues(0.0 if workload.rows_shared else workload.takeover_rounds)
+        super().__init__(workload, Assignment(whole, split, shards, progress, steal=True), queues)
+
+
+def _items(unit: Unit, places: Mapping[int, Blocks], workload: Workload) -> Shares:
+    """Return the work items of a unit's shares, in order of their blocks, each at the place of its share."""
+    n_blocks = blocks_of(workload.shared_rows_of(unit), workload.block_rows)
+    shares = sorted(places.items(), key=lambda each: each[1].first)
+    most = {
+        place_: workload.work_items if place_ >= 0 else 1 for place_, _ in shares
+    }  # a whole group stays with its worker
+    found = [(place_, item) for place_, own in shares for item in work_items(own, n_blocks, most[place_])]
+    return Shares(tuple(place_ for place_, _ in found), tuple(item for _, item in found))
 
 
 def _between_cells(shards: Mapping[int, Blocks], n_blocks: int) -> dict[int, Blocks]:

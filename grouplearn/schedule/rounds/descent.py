@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from grouplearn.schedule.messages import EpochRound, Part, Unit
+from grouplearn.schedule.messages import EpochRound, Part, Step, Unit
 from grouplearn.schedule.rounds import stages
 from grouplearn.schedule.rounds.rounds import Rounds
 from grouplearn.schedule.rounds.stages import RoundTask, Shares, Stage
@@ -19,10 +19,16 @@ class Descent(Rounds):
     The model of a round is the state after the last ``update`` and the parts that have been reduced since; workers keep what
     they have taken of it, and take no more than the parts of the last round. The update is made by two workers, so that a
     state is there if one is lost; when a part is gone, the epoch begins again, from that state.
+
+    A share is worked on in ``items``. A worker that takes one over has it from then on: it has its rows and predictions.
     """
 
-    def __init__(self, unit: Unit, shares: Shares, workload: Workload, products: Products) -> None:
+    def __init__(
+        self, unit: Unit, shares: Shares, workload: Workload, products: Products, items: Shares | None = None
+    ) -> None:
         self._expected = workload.epoch_rounds
+        self._items = items or shares
+        self._places = [*self._items.places]
         self._parts = min(workload.round_parts, len(shares))
         self._complete = 0
         self._copies: tuple[int, ...] = ()
@@ -46,13 +52,24 @@ class Descent(Rounds):
         first = self.unit.id + epoch + self._complete
         places = [self._place(first + part) for part in range(self._parts)]
         reduced = (RoundTask("reduce", place, piece=Part(part, self._parts)) for part, place in enumerate(places))
-        return [stages.work(self._shares, self._parts, light=False), Stage(tuple(reduced))]
+        return [stages.work(self._held, self._parts, light=False), Stage(tuple(reduced))]
 
     def _end_of_epoch(self) -> list[Stage]:
         count = min(2, len(self._shares))
         makers = ((self._place(self.unit.id + copy), Part(copy, count)) for copy in range(count))
         update = Stage(tuple(RoundTask("update", place, partition=copy, pieces=3) for place, copy in makers))
-        return [stages.looks("judge", self._shares), update] if self._judged else [update]
+        return [stages.looks("judge", self._held), update] if self._judged else [update]
+
+    @property
+    def _held(self) -> Shares:
+        """The items, each at the place of who has it now."""
+        return Shares(tuple(self._places), self._items.blocks)
+
+    def started(self, ready: Ready, step: Step) -> None:
+        """A task that was returned here begins as ``step``, perhaps at another place, which has its item from now on."""
+        super().started(ready, step)
+        if ready.blocks is not None:
+            self._places[ready.number] = ready.place
 
     def _place(self, number: int) -> int:
         return self._shares.places[number % len(self._shares)]
@@ -83,7 +100,7 @@ class Descent(Rounds):
         if self._more and self._round < self._epochs:
             return self._enter(self._stretch(self._round))
         finish = Stage((RoundTask("finish", self._place(self.unit.id)),))
-        return self._enter([stages.looks("evaluate", self._shares), finish])
+        return self._enter([stages.looks("evaluate", self._held), finish])
 
     def _misses_model(self) -> bool:
         goes_on = self._stages[-1].kind == "reduce" or any(stage.todo for stage in self._stages)

@@ -86,6 +86,10 @@ class Placement:
         if self._replicas is not None and not self._places[worker]:
             self._copies[worker] = len(self._copies) % len(self._holder)
 
+    def expect(self) -> None:
+        """A worker is on its way, for one that is to leave, and may be there before that one goes."""
+        self._awaited += 1
+
     def lose(self, worker: int, replaced: bool = False) -> None:
         """A worker is gone; others take its places. ``replaced``: another one will join for it."""
         require(worker in self, f"worker {worker} was not there to be lost")
@@ -121,6 +125,10 @@ class Placement:
             return []
         there[blocks] = None
         return [Load(worker, group, blocks)]
+
+    def is_loaded(self, group: int, blocks: Blocks) -> bool:
+        """Whether some worker has loaded a shard."""
+        return any(blocks in there for there in self._loaded.get(group, {}).values())
 
     def load_only(self, worker: int, group: int, blocks: Blocks) -> list[Instruction]:
         """As ``load``; other blocks of the group are released."""

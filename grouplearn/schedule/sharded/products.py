@@ -84,6 +84,10 @@ class Products:
             del self._maker[step]
             self._unwanted.discard(step)
 
+    def are_at(self, worker: int) -> bool:
+        """Whether some product is there that a worker made."""
+        return worker in self._maker.values()
+
     def _look_again(self) -> None:
         for held in self._held.values():
             held.checked = False

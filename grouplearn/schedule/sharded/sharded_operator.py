@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from grouplearn.schedule.invariants import require
+from grouplearn.schedule.leaving import Leavers
 from grouplearn.schedule.messages import (
+    Blocks,
     Event,
     Finish,
     Instruction,
+    Load,
     Run,
     RunStep,
     Step,
     StepDone,
     Unit,
     UnitDone,
+    WorkerLeaving,
     WorkerLost,
     WorkerReady,
 )
@@ -52,6 +56,7 @@ class ShardedOperator:
         self._queues, self._running = queues or StepQueues(), Running()
         self._gangs = GangUnits(self._placement, assignment.shards)
         self._by_epochs = WholeByEpochs(assignment, workload, self._products)
+        self._leavers = Leavers()
         self._progress_of_split: dict[int, UnitProgress] = {}
         self._awake: set[int] = set()
         self._out: list[Instruction] = []
@@ -90,9 +95,21 @@ class ShardedOperator:
                 self._step_done(worker, step, more, failed)
             case WorkerLost(worker, kept, replaced):
                 self._lost(worker, kept, replaced)
+            case WorkerLeaving():
+                require(event.worker in self._placement, f"worker {event.worker} is not there to leave")
+                self._leavers.ask(event)
+                if event.replaced:
+                    self._placement.expect()
+        for leaving in self._leavers.done(self._running.__contains__):
+            self._leave(leaving.worker)
         self._out += self._products.discarded()
+        self._out += self._leavers.dismissed(self._products.are_at)
         self._admit()
-        for worker in (event.worker, *sorted(self._awake - {event.worker})):
+        workers = (event.worker, *sorted(self._awake - {event.worker}))
+        if self._queues.takes_over:  # nobody takes what its own worker is about to begin
+            for worker in workers:
+                self._begin_own(worker)
+        for worker in workers:
             self._employ(worker)
         self._awake.clear()
         self._finish()
@@ -123,14 +140,23 @@ class ShardedOperator:
 
     def _employ(self, worker: int) -> None:
         """Give a free worker something to do: a step, its gang, or a whole unit."""
-        if worker not in self._placement or worker in self._running or self._finished:
+        if self._begin_own(worker):
             return
-        places = (*self._placement.reach(worker), *self._by_epochs.slots(worker))
-        ready = self._queues.take(worker, places, self._may_begin)
+        ready = self._queues.take_over(worker, self._placement.places(worker), self._may_begin)
         if ready is not None:
             self._begin(worker, ready)
         elif not self._waits_for_gang(worker):
             self._run_whole(worker)
+
+    def _begin_own(self, worker: int) -> bool:
+        """Give a worker the next step at one of its places; return whether it needs nothing more to do."""
+        if worker not in self._placement or worker in self._running or self._finished:
+            return True
+        places = (*self._placement.reach(worker), *self._by_epochs.slots(worker))
+        ready = self._queues.take(worker, places, self._may_begin)
+        if ready is not None:
+            self._begin(worker, ready)
+        return ready is not None
 
     def _run_whole(self, worker: int) -> None:
         """Begin a whole unit; where others would wait for this worker's steps, an epoch at a time."""
@@ -161,6 +187,8 @@ class ShardedOperator:
     def _begin(self, worker: int, ready: Ready) -> None:
         progress, unit = ready.progress, ready.progress.unit
         takes = progress.takes(ready)
+        loads = self._load(worker, ready, ready.blocks) if ready.blocks is not None and ready.place >= 0 else []
+        rounds = 1 + (self._workload.takeover_rounds if self._is_taken_over(unit, loads) else 0.0)
         step = Step(
             self._steps,
             unit,
@@ -168,7 +196,7 @@ class ShardedOperator:
             ready.epoch,
             ready.blocks,
             takes,
-            cost=self._workload.cost(unit, ready.kind, ready.blocks, ready.round) / ready.stretch.of,
+            cost=rounds * self._workload.cost(unit, ready.kind, ready.blocks, ready.round) / ready.stretch.of,
             partition=ready.partition,
             piece=ready.piece,
             pieces=ready.pieces,
@@ -181,9 +209,24 @@ class ShardedOperator:
         self._products.take(takes)
         self._products.take(step.before)
         progress.started(ready, step)
-        if ready.blocks is not None and ready.place >= 0:
-            self._out += self._placement.load(worker, unit.group, self._assignment.shards[unit.group][ready.place])
+        self._out += loads
         self._run_step(worker, RunningStep(step, ready=ready))
+
+    def _load(self, worker: int, ready: Ready, blocks: Blocks) -> list[Instruction]:
+        """Return what makes the rows of a step ready: its place's shard, or of another's what was taken over from it; of rows
+        that all workers share the shard, once."""
+        group, shared = ready.progress.unit.group, self._workload.rows_shared
+        shards = self._assignment.shards[group]
+        near = shards.values() if shared else [shards[ready.place]] if ready.place in shards else []
+        around = next((each for each in near if each.first <= blocks.first and blocks.last <= each.last), blocks)
+        if shared and self._placement.is_loaded(group, around):
+            return []
+        return self._placement.load(worker, group, around)
+
+    def _is_taken_over(self, unit: Unit, loads: Sequence[Instruction]) -> bool:
+        """Whether what is loaded is a part of a shard that is elsewhere: besides its rows, its predictions are to be made."""
+        shards = self._assignment.shards[unit.group].values() if loads else ()
+        return any(isinstance(load, Load) and load.blocks not in shards for load in loads)
 
     def _run_step(self, worker: int, running: RunningStep) -> None:
         step = running.step
@@ -257,8 +300,16 @@ class ShardedOperator:
         if not self._left[group] and not self._running.steps_of_group(group):
             self._out += self._placement.release(group)
 
+    def _leave(self, worker: int) -> None:
+        """A worker that is to leave has ended what it ran: others have its places, and all that it made is still there."""
+        self._placement.lose(worker)
+        self._leave_whole(worker, None, None, kept=True)
+        self._without(worker)
+
     def _lost(self, worker: int, kept: bool, replaced: bool) -> None:
-        self._placement.lose(worker, replaced)
+        if not self._leavers.is_waiting(worker):  # for one that was to leave, another is expected already
+            self._placement.lose(worker, replaced and not self._leavers.is_asked(worker))
+        self._leavers.lose(worker)
         if not kept:
             self._products.lose(worker)
         running = self._running.lose(worker)
@@ -266,14 +317,18 @@ class ShardedOperator:
         if isinstance(running, RunningStep):
             self._step_ended(running)
         self._leave_whole(worker, running if isinstance(running, Unit) else None, step, kept)
-        self._queues.leave(worker)
         for progress in list(self._progress_of_split.values()):
             self._push(progress.lost(step.id if step is not None and step.unit == progress.unit else None))
+        self._without(worker)
+        if step is not None:
+            self._release(step.unit.group)
+
+    def _without(self, worker: int) -> None:
+        """Go on without a worker that is lost, or has left."""
+        self._queues.leave(worker)
         self._gangs.lose(worker, self._open)
         self._regroup()
         self._awake.update(self._placement.workers)
-        if step is not None:
-            self._release(step.unit.group)
 
     def _leave_whole(self, worker: int, running: Unit | None, step: Step | None, kept: bool) -> None:
         """A worker is lost, perhaps with a whole unit, which somebody else trains then."""
@@ -283,9 +338,13 @@ class ShardedOperator:
         self._whole.lose(worker, unit or running)
 
     def _push(self, ready: Iterable[Ready]) -> None:
+        pushed = False
         for each in ready:
+            pushed = True
             for place in self._queues.push(each):
                 self._wake(place)
+        if pushed:
+            self._awake.update(worker for worker in self._queues.idle() if worker not in self._running)
 
     def _wake(self, place: int) -> None:
         workers = self._placement.near(place) if place >= 0 else self._by_epochs.near(place)

@@ -11,7 +11,12 @@ MayBegin = Callable[[Ready], bool]
 
 
 class StepQueues:
-    """A line at every place, first come first served; what others wait for stands in front."""
+    """A line at every place, first come first served; what others wait for stands in front.
+
+    ``takes_over``: a worker with nothing to do may do what waits at others' places.
+    """
+
+    takes_over = False
 
     def __init__(self) -> None:
         self._queues: defaultdict[int, deque[Ready]] = defaultdict(deque)
@@ -33,6 +38,14 @@ class StepQueues:
     def waiting(self, places: Iterable[int]) -> Collection[int]:
         """Return those of ``places`` whose workers may have waited for a step to end."""
         return [place for place in places if self._queues[place]]
+
+    def take_over(self, worker: int, places: Sequence[int], may_begin: MayBegin) -> Ready | None:  # noqa: ARG002
+        """Return what a free worker does that found nothing at its own ``places``: what waits at another's, or None."""
+        return None
+
+    def idle(self) -> Collection[int]:
+        """Return workers that found nothing and may want what waits at places that are not theirs."""
+        return ()
 
     def leave(self, worker: int) -> None:
         """The worker does something else, or is lost: it waits for nothing here."""

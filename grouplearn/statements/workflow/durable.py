@@ -50,7 +50,7 @@ from grouplearn.train.job import Job
 from grouplearn.train.results import ledger
 
 #: What is written and read back; another version's runs are refused.
-FORMAT = 8
+FORMAT = 9
 #: The last second that a calendar knows in every time zone.
 _LATEST = 253_402_214_400
 

@@ -136,7 +136,7 @@ def _work_could(manifest: Manifest) -> bool:
     """Return whether what a schedule is made from is of this work: sizes, workers, how units hop."""
     work, job = manifest.workload, manifest.job
     rows = tuple(group.n_rows for group in sorted(job.groups, key=lambda each: each.id))
-    seconds = (work.split_seconds, work.split_row_seconds, manifest.within or 0.0)
+    seconds = (work.split_seconds, work.split_row_seconds, work.takeover_rounds, manifest.within or 0.0)
     known = registry.way(job.learner, job.configs) if registry.is_known(job.learner) else None
     fits = known is None or (
         work.access == known.access.name
@@ -149,7 +149,7 @@ def _work_could(manifest: Manifest) -> bool:
         and _averages_could(manifest, known)
         and work.rows == rows
         and work.training_rows in ((), rows)
-        and max(work.block_rows, work.epoch_rounds, work.round_parts) <= _MOST
+        and max(work.block_rows, work.epoch_rounds, work.round_parts, work.work_items) <= _MOST
         and all(0 <= each < math.inf for each in seconds)
         and (manifest.within is None or manifest.within > 0)
         and all(0 <= each <= _MOST_BYTES for each in (manifest.stored, manifest.outputs))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from grouplearn.interrupting import apart
 from grouplearn.plan import choose as choosing
@@ -48,7 +48,8 @@ class Scheduled:
         self, job: Job, units: tuple[Unit, ...], observer: Observer, cancelled: Callable[[], bool]
     ) -> tuple[UnitResult, ...]:
         """Run units, in this thread where they are little work; raises Cancelled."""
-        workload = with_training_rows(self.workload, job)
+        shared = self.executor != "ray"  # which RESUME may have changed
+        workload = with_training_rows(replace(self.workload, rows_shared=shared), job)
         schedule = apart(lambda: operator(self.operator, units, workload), len(units))
         workers = most_workers(self.operator, units, self.workload.workers)
         small = job.own is None and sum(unit.cost for unit in units) <= _SMALL_SECONDS

@@ -269,18 +269,27 @@ def work(group: kernel.GroupRounds, state: State, shard: Shard | StoredShard, me
     if number == group.cut.n_blocks:
         leap = None if "leap" not in tensors else group.shape.in_lanes(tensors["leap"])
         sums = _measured(group, cell, state, "weights", done, leap)
+        _read_ahead(cell, order_of(state), 0)
         memory.ready = (epoch + 1, -1) if leap is None else None
         return {"sums": sums}
-    if reached not in ((epoch, number), (epoch, number - 1)):
+    if reached is None or reached[0] != epoch or reached[1] > number:
         _measured(group, cell, state, "before", group.lanes_of_done(np.zeros_like(state.done)))
-        for moved in range(-1, number - 1):
-            group.pass_over(cell, _moved(group, state, moved), None, None, done)
-        reached = (epoch, number - 1)
-    moving = None if reached == (epoch, number) else _moved(group, state, number - 1)
-    block = int(order_of(state).block[number])
+        reached = (epoch, -1)
+    for moved in range(reached[1], number - 1):  # of rounds that others had the shard in
+        group.pass_over(cell, _moved(group, state, moved), None, None, done)
+    moving = None if reached[1] == number else _moved(group, state, number - 1)
+    order = order_of(state)
+    block = int(order.block[number])
+    _read_ahead(cell, order, number + 1)
     sums = group.pass_over(cell, moving, block, _of_block(group, state, "radius", block), done)
     memory.ready = (epoch, number)
     return {"sums": sums}
+
+
+def _read_ahead(cell: kernel.Cell, order: kernel.Order, number: int) -> None:
+    """Let the columns of a round to come be read: its block is known a round before."""
+    if number < len(order.block) and order.block[number] >= 0:
+        cell.read_ahead(int(order.block[number]))
 
 
 def _cell(group: kernel.GroupRounds, shard: Shard | StoredShard, memory: Memory) -> kernel.Cell:

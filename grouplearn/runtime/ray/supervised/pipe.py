@@ -21,6 +21,7 @@ from grouplearn.runtime.ray.settings import Cluster
 from grouplearn.schedule.averages import Averages
 from grouplearn.schedule.messages import (
     Discard,
+    Dismiss,
     EpochRound,
     Finish,
     Instruction,
@@ -114,6 +115,14 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
+class Leaving:
+    """Workers are to leave with their machine, and others are on their way; ``kept``: what they made stays there."""
+
+    workers: tuple[int, ...]
+    kept: bool
+
+
+@dataclass(frozen=True, slots=True)
 class UnitEnded:
     """A worker ended the unit that it ran; ``result`` is the UnitResult as the worker wrote it."""
 
@@ -128,7 +137,7 @@ class StepEnded:
     answer: StepAnswer
 
 
-Happened = Joined | Absent | Lost | UnitEnded | StepEnded
+Happened = Joined | Absent | Lost | Leaving | UnitEnded | StepEnded
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +168,9 @@ class Idle:
 #: Results as workers write them; trials of a search carry their states.
 WRITTEN_KINDS = (*RESULT_KINDS, Carried)
 KINDS = (
-    *WRITTEN_KINDS, Absent, Averages, Begin, Broken, Cluster, Connected, Dataset, DatasetFiles, Discard, EpochRound, Finish,
-    GroupTable, Idle, Job, Joined, LearnerCode, Lists, Load, Lost, News, Orders, Part, Release, Run, RunStep, Step,
-    StepAnswer, StepEnded, Stop, Task, UnitEnded,
+    *WRITTEN_KINDS, Absent, Averages, Begin, Broken, Cluster, Connected, Dataset, DatasetFiles, Discard, Dismiss, EpochRound,
+    Finish, GroupTable, Idle, Job, Joined, LearnerCode, Leaving, Lists, Load, Lost, News, Orders, Part, Release, Run, RunStep,
+    Step, StepAnswer, StepEnded, Stop, Task, UnitEnded,
 )  # fmt: skip
 
 
