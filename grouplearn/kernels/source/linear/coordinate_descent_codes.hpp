@@ -4,11 +4,12 @@
 // first all that is evaluated, then all that is added to columns, so that each of both waits for memory as often as it can at once.
 #pragma once
 #include "linear/coordinate_descent_rows.hpp"
+#include <type_traits>
 
 namespace grouplearn::coordinate_descent {
 
-/// Two numbers side by side.
-using Pair = double __attribute__((vector_size(16)));
+/// Two numbers side by side, wherever two of an array lie.
+using Pair = double __attribute__((vector_size(16), aligned(8), may_alias));
 
 /// Rows whose derivatives are kept before they are added to columns, and how far ahead memory is asked for.
 constexpr int64_t RUN = 8 * TILE;
