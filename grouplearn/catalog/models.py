@@ -238,7 +238,7 @@ def _models_of(catalog: str) -> str:
     best = "CASE WHEN m.greater_is_better THEN v.high ELSE v.low END"
     return (
         f"SELECT m.model_name, m.target_name, {count('groups')}, m.learner, {count('configs')},"
-        f" {count('trials')}, round(m.seconds, 3), date_trunc('second', m.trained_at),"
+        f" {count('trials')}, m.seconds, date_trunc('second', m.trained_at),"
         f" {literal(catalog)}, m.schema_name, {failed}, m.metric, {best}, v.middle"
         f" FROM (FROM {table(catalog, 'models')} LIMIT {_MOST_SHOWN}) AS m LEFT JOIN ({summary}) AS v ON v.model = m.model"
     )

@@ -17,7 +17,6 @@ from IPython.core.interactiveshell import InteractiveShell
 from matplotlib.figure import Figure
 
 import grouplearn
-from grouplearn.errors import DataError
 from grouplearn.frontends.progress import Tally
 from grouplearn.frontends.shell.output import Format, box_of
 from grouplearn.frontends.shell.shell import main
@@ -160,7 +159,7 @@ def test_our_errors_keep_their_message_exact(con: grouplearn.Connection) -> None
     assert RAW.findall(str(caught.value)) == []
     with pytest.raises(duckdb.Error) as caught:  # through DuckDB, out of a function of ours
         con.execute(f"SELECT predict('{NAME}x', t) FROM t").fetchall()
-    assert DataError.__name__ in str(caught.value)
+    assert "does not exist" in str(caught.value)
     assert RAW.findall(str(caught.value)) == []
 
 

@@ -55,7 +55,7 @@ def models(definition: ModelDefinition, outcome: RunOutcome) -> Any:
         "operator": (outcome.operator, pa.string()),
         "executor": (outcome.executor, pa.string()),
         "workers": (outcome.workers, pa.int32()),
-        "seconds": (round(outcome.seconds, packed_rows.CLOCK_DIGITS), pa.float64()),
+        "seconds": (outcome.seconds, pa.float64()),
         "trained_at": (dt.datetime.now(dt.UTC).replace(tzinfo=None), pa.timestamp("us")),
     }
     return pa.table({name: pa.array([value], kind) for name, (value, kind) in fields.items()})
