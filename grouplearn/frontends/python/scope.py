@@ -71,7 +71,6 @@ def frames_registered(connection: duckdb.DuckDBPyConnection, text: str, scope: S
     """Make the data frames named in ``text`` readable by any statement on the connection while the block runs.
 
     A table or view of the same name takes precedence; as in DuckDB, settings may forbid external data.
-    its settings say so.
     """
     frames = {name: value for name in _words(text) if _is_frame(value := scope.find(name))}
     if frames and not _replaced(connection):

@@ -1,4 +1,4 @@
-"""How a learner that boosts trains many small groups in one call."""
+"""How a boosting learner trains many small groups in one call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from grouplearn.learners.contract.ways import SamplingLearner
 
 
 class HeldOut(NamedTuple):
-    """The rows of a stack's groups that do not train, None where no group has any, and the metric that curves show of them."""
+    """The held-out rows of a stack's groups, None if there are none, and the metric of their curves."""
 
     rows: Stack | None
     metric: str
@@ -33,22 +33,22 @@ class SolvedStack(Protocol):
 
     @property
     def gain(self) -> FloatArray:
-        """The importance (G, C, d) of each feature column."""
+        """The importance (G, C, d) of feature columns."""
         ...
 
     @property
     def epochs(self) -> npt.NDArray[np.int64]:
-        """The rounds (G, C) that each model has."""
+        """The rounds (G, C) of each model."""
         ...
 
     @property
     def points(self) -> npt.NDArray[np.int64]:
-        """How many of the rounds (G, C) were judged by held-out rows."""
+        """How many rounds (G, C) were scored on held-out rows."""
         ...
 
     @property
     def judged(self) -> FloatArray:
-        """The metric of the held-out rows (rounds, G, C) after each round."""
+        """The metric of held-out rows (rounds, G, C) after each round."""
         ...
 
     @property
@@ -63,7 +63,7 @@ class SolvedStack(Protocol):
 
 @runtime_checkable
 class BoostedStackLearner(SamplingLearner, Protocol):
-    """Boosts every config on every group of a stack in one call, with the bits that each has alone."""
+    """Boosts every config on every group of a stack in one call, each with the same bits as alone."""
 
     stacks: ClassVar[bool] = True
     draws: ClassVar[bool] = True

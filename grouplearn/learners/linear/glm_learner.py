@@ -1,4 +1,4 @@
-"""Generalised linear models as learners: what a family leaves open is its name, its tasks and the labels it takes."""
+"""Generalised linear models as learners; subclasses add name, tasks and allowed labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every way of every linear learner makes of a finished model."""
+"""What all ways of all linear learners share: finished models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from grouplearn.learners.linear import linear_model
 
 
 class LinearLearner(Learner):
-    """Its models are ``weights`` (k, d) and ``intercept`` (k,), whichever way made them."""
+    """Its models are ``weights`` (k, d) and ``intercept`` (k,)."""
 
     form: ClassVar[Form] = "linear"
 
@@ -21,11 +21,11 @@ class LinearLearner(Learner):
         return linear_model.score_artifact(task, artifact, x, self.log_link)
 
     def as_multiclass(self, artifact: Artifact) -> Artifact:
-        """Return a model of two classes with weights and an intercept for each: 0 for the first one."""
+        """Return a model of two classes as weights and an intercept per class: 0 for the first."""
         return linear_model.as_multiclass(artifact)
 
     def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
-        """Return how the tensors differ from what such a group has."""
+        """Return how the tensors differ from those of such a group."""
         return linear_model.flaw(problem, artifact)
 
     def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:

@@ -1,8 +1,8 @@
-"""How far boosting has come, as a state that another process goes on from: models that are finished, the booster under way.
+"""Checkpoints of boosting, from which another process can resume: finished models, and the current booster.
 
-A booster continues from its own text: its trees are merged into a new one whose training rows begin with the scores that the
-trees give them. Leaf values are written with all their digits, so the next trees have the same bits; only what draws at
-random, or weighs trees anew, begins again (``continues``). That the scores are those of before is checked by their digest.
+A booster resumes from its text: its trees are merged into a new one, whose training rows begin with the trees' scores. Leaf
+values are written with all digits, so the next trees have the same bits; only boosters with random draws or reweighted
+trees start again (``continues``). A digest checks that the scores are the same as before.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from grouplearn.learners.trees.lightgbm.library import Booster
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The model of one config, the rounds it holds, the metric after each round that was run.
+    """The model of one config, its rounds, and the metric after each round that was run.
 
-    ``whole``: it has all rounds that it was to have.
+    ``whole``: it has all its rounds.
     """
 
     text: str
@@ -34,9 +34,9 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """A booster between two rounds: the config it is trained for, its text, and what was noted after each round.
+    """A booster between two rounds: the config it is trained for, its text, and the records of each round.
 
-    ``scores`` is the digest of what it predicts for the training rows.
+    ``scores`` is the digest of its predictions for the training rows.
     """
 
     config: int
@@ -48,7 +48,7 @@ class UnderWay:
 
 
 def to_state(n_configs: int, kept: Mapping[int, Kept], under_way: UnderWay | None) -> State:
-    """Return what was reached as a state."""
+    """Return a checkpoint as a state."""
     tensors: dict[str, npt.NDArray[Any]] = {}
     for index, model in kept.items():
         tensors |= {
@@ -69,9 +69,9 @@ def to_state(n_configs: int, kept: Mapping[int, Kept], under_way: UnderWay | Non
 
 
 def from_state(state: State, is_sound: Callable[[bytes], bool]) -> tuple[dict[int, Kept], UnderWay | None]:
-    """Inverse of ``to_state``; nothing for a state without models, or one whose texts or numbers are not ``is_sound``.
+    """Inverse of ``to_state``; empty for a state without models, or whose texts or numbers are not ``is_sound``.
 
-    Such a state comes from a file: what is not as ``to_state`` makes it is not gone on from.
+    The state comes from a file: anything that ``to_state`` would not write is dropped.
     """
     try:
         kept, under_way = _read(state)
@@ -107,8 +107,8 @@ def _read(state: State) -> tuple[dict[int, Kept], UnderWay | None]:
 
 
 def scores_digest(booster: Booster) -> str:
-    """Return the digest of what a booster predicts for its training rows, from its own running scores."""
-    return hashlib.sha256(booster.running(0).T.data).hexdigest()  # as they lie: a copy would be of all rows
+    """Return the digest of a booster's predictions for its training rows, from its current scores."""
+    return hashlib.sha256(booster.running(0).T.data).hexdigest()  # in memory order, without a copy
 
 
 def _bytes(text: str) -> npt.NDArray[np.uint8]:
