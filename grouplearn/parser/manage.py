@@ -205,7 +205,7 @@ def parse_set(cursor: Cursor) -> SetOption:
 
 
 def reject_later(cursor: Cursor) -> NoReturn:
-    """Raise NotSupportedHere under the words of a statement that belongs to a later version."""
+    """Raise NotSupportedHere at a statement that belongs to a later version."""
     words = []
     for token in cursor.tokens:
         words.append(token)

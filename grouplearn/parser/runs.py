@@ -1,4 +1,4 @@
-"""The statements about runs that are not finished or not whole: RESUME MODEL, RETRY FAILED MODEL, DROP RUN."""
+"""The statements about unfinished or incomplete runs: RESUME MODEL, RETRY FAILED MODEL, DROP RUN."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The statements that carry models from place to place: EXPORT MODEL, IMPORT MODEL."""
+"""The statements that move models: EXPORT MODEL, IMPORT MODEL."""
 
 from __future__ import annotations
 
