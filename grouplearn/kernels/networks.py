@@ -172,7 +172,7 @@ def predict_runs(shape: Shape, parameters: FloatArray, x: FloatArray, runs: Runs
 def _predicting(
     shape: Shape, widths: IntArray, parameters: FloatArray, configs: int
 ) -> tuple[_Networks, npt.NDArray[Any]]:
-    """Return networks for prediction, and their buffer for so many at once."""
+    """Return networks for prediction, and the buffer for so many configs at once."""
     _checked(parameters, len(parameters), shape.n_parameters)
     activation, task = ACTIVATIONS.index(shape.activation), TASKS.index(shape.task)
     networks = _Networks(len(widths) - 1, address(widths), activation, task, 0, configs)

@@ -40,7 +40,7 @@ class Places:
         self._n_added += group.size
 
     def sort(self, first: int, last: int) -> None:
-        """Sort the groups from the one at ``first`` in their order to that before ``last``."""
+        """Sort groups [first, last) in the order of groups."""
         call = function("sort_groups", _POINTER, _POINTER, _LONG, _POINTER, _POINTER, returns=_INT)
         start = self.start[first : last + 1]
         if call(*map(address, (self._rows, start)), last - first, *map(address, (self.place, self.tied))):
