@@ -9,21 +9,19 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from grouplearn.learners.contract.boosted_stack import BoostedStackLearner
 from grouplearn.learners.contract.config import SOLVER, Hyperparameter, solver_named
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.hyperparameter_values import resolve
 from grouplearn.learners.contract.learner import Form, Learner, VectorLearner
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.requirement import Requirement
+from grouplearn.learners.contract.stacks import BoostedStackLearner, GatheringLearner, MomentsLearner, StackLearner
 from grouplearn.learners.contract.state import Artifact, shape_flaw
 from grouplearn.learners.contract.ways import (
     AlgebraicLearner,
     DataParallelLearner,
-    MomentsLearner,
     SamplingLearner,
     SequentialLearner,
-    StackLearner,
 )
 
 #: The entry point group of packages' learners, as in ``median_sgd = "my_package.median:MedianSgd"``.
@@ -36,8 +34,9 @@ _SUPPLIES: Mapping[type, tuple[str, ...]] = {
     AlgebraicLearner: ("accumulate", "merge", "step"),
     SequentialLearner: ("train",),
     SamplingLearner: ("boost",),
-    StackLearner: ("gathers", "solve", "measure"),
-    BoostedStackLearner: ("gathers", "boost_together", "measure"),
+    GatheringLearner: ("gathers", "measure"),
+    StackLearner: ("solve",),
+    BoostedStackLearner: ("boost_together",),
     MomentsLearner: ("unclear", "solve_moments"),
     DataParallelLearner: ("joined", "descend"),
     VectorLearner: ("vectors",),

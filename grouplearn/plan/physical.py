@@ -27,7 +27,8 @@ from grouplearn.learners.contract import problem
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import FeatureBlock, Problem, Task
-from grouplearn.learners.contract.ways import StackLearner, batch_rows
+from grouplearn.learners.contract.stacks import GatheringLearner
+from grouplearn.learners.contract.ways import batch_rows
 from grouplearn.learners.metrics.sums import METRICS, default_metric, metrics_for
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.cost.coefficients import Rates
@@ -314,7 +315,7 @@ def solves(bound: BoundTrain, task: Task, width: int) -> bool:
         return False
     # A group may have two classes where the whole label has more: it then trains as it would alone.
     problem = Problem(task.within_group, width)
-    return width <= DENSE_COLUMNS and cast(StackLearner, bound.learner).gathers(problem, bound.configs)
+    return width <= DENSE_COLUMNS and cast(GatheringLearner, bound.learner).gathers(problem, bound.configs)
 
 
 def looks_at_epochs(bound: BoundTrain) -> bool:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from grouplearn.data.shard import FloatArray, Stack
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.contract.ways import MomentsLearner
+from grouplearn.learners.contract.stacks import MomentsLearner
 from grouplearn.learners.linear.least_squares import moments
 from grouplearn.learners.linear.solved import SolvedLinear, measure
 from grouplearn.train.results.packed import mean_known

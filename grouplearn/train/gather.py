@@ -12,12 +12,20 @@ import numpy.typing as npt
 
 from grouplearn.data.ragged import Ragged
 from grouplearn.data.shard import FloatArray, Stack
-from grouplearn.learners.contract.boosted_stack import BoostedStackLearner, HeldOut, SolvedStack
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.problem import Problem
+from grouplearn.learners.contract.stacks import (
+    BoostedStack,
+    BoostedStackLearner,
+    GatheringLearner,
+    HeldOut,
+    MomentsLearner,
+    Solved,
+    SolvedStack,
+    StackLearner,
+)
 from grouplearn.learners.contract.state import Artifact
-from grouplearn.learners.contract.ways import MomentsLearner, Solved, StackLearner
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.folds import solve_folds
 from grouplearn.train.job import GroupFacts, Job, TrialResult, UnitResult
@@ -29,7 +37,7 @@ from grouplearn.train.unit import groups_of, train_unit
 
 Metrics = Mapping[str, FloatArray]
 Made = TypeVar("Made")
-AnySolved = TypeVar("AnySolved", Solved, SolvedStack)
+AnySolved = TypeVar("AnySolved", bound=SolvedStack)
 
 
 def train_gathered(job: Job, unit: Unit, report: Callable[[int], None], cancelled: Callable[[], bool]) -> UnitResult:
@@ -109,7 +117,7 @@ def _boost(
 
 
 def _unless_broken(
-    learner: StackLearner | BoostedStackLearner, problem: Problem, configs: Sequence[Config], made: Callable[[], Made]
+    learner: GatheringLearner, problem: Problem, configs: Sequence[Config], made: Callable[[], Made]
 ) -> Made | None:
     """Return the result of ``made`` for a stack, None if its groups must train alone; raises Interrupted."""
     if not learner.gathers(problem, configs):
@@ -190,7 +198,7 @@ class _Table:
             self.models.append(Models(members, whole.tensors()))
         return broken
 
-    def add_boosted(self, stack: PreparedStack, solved: SolvedStack) -> list[int]:
+    def add_boosted(self, stack: PreparedStack, solved: BoostedStack) -> list[int]:
         """Add a boosted stack's models as ``add`` does; a round is an epoch of its curve."""
         stack, solved, broken = self._measure(stack, solved)
         if not stack.members:
@@ -259,13 +267,12 @@ class _Table:
         self._take(place, [trial_with_folds(trials[-1], trials[:-1]) for trials in by_config])
         self._keep_alone(place, results[-1].trials)
 
-    def _measured(self, stack: PreparedStack, solved: Solved | SolvedStack) -> list[Metrics]:
+    def _measured(self, stack: PreparedStack, solved: SolvedStack) -> list[Metrics]:
         """Return the metrics of a stack's models on training and on held-out rows, empty if not wanted."""
-        learner = cast(Any, self.job.trainer)  # the StackLearner or BoostedStackLearner of these models
+        learner = cast(GatheringLearner, self.job.trainer)
 
         def of(rows: Stack) -> Metrics:
-            found: Metrics = learner.measure(stack.problem, self.configs, rows, solved, self.job.target.measured)
-            return found
+            return learner.measure(stack.problem, self.configs, rows, solved, self.job.target.measured)
 
         with np.errstate(all="ignore"):
             train = of(replace(stack.train, weight=stack.row_weight)) if self.train and stack.members else {}

@@ -52,9 +52,9 @@ class Learner(Protocol):
     handles_sparse: ClassVar[bool] = False
     #: Labels may be arrays: a shard's ``y`` is then (n, L), and a score (n, n_configs, K·L), classes outermost.
     predicts_arrays: ClassVar[bool] = False
-    #: Small groups may train together in one call (``StackLearner``, ``BoostedStackLearner``), and all folds of a group
-    #: from their moments.
+    #: Small groups may train together in one call (``GatheringLearner``).
     stacks: ClassVar[bool] = False
+    #: So may all folds of a group, from their moments (``MomentsLearner``).
     has_moments: ClassVar[bool] = False
     #: Training draws random numbers: stacks have a seed for each group.
     draws: ClassVar[bool] = False

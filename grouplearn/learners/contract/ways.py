@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.data.ragged import Ragged
-from grouplearn.data.shard import Shard, Stack, StoredShard, Totals
+from grouplearn.data.shard import Shard, StoredShard, Totals
 from grouplearn.learners.contract import averaging
 from grouplearn.learners.contract.access import BOOSTING, PASSES, ROUNDS, SUMS, AccessPattern
 from grouplearn.learners.contract.config import Config
@@ -37,104 +36,6 @@ class AlgebraicLearner(Learner, Protocol):
 
     def step(self, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:
         """Return the state after one epoch; ``losses(state)`` then holds the objective per config."""
-        ...
-
-
-@runtime_checkable
-class Solved(Protocol):
-    """The finished models of a stack: G groups, each with the same C configs."""
-
-    @property
-    def loss(self) -> FloatArray:
-        """The objective (G, C) of each model, NaN if there is none."""
-        ...
-
-    @property
-    def epochs(self) -> npt.NDArray[np.int64]:
-        """The passes over the rows (G, C) of each model."""
-        ...
-
-    @property
-    def curve(self) -> FloatArray:
-        """The objective (passes, G, C) after each pass, NaN once a model is finished."""
-        ...
-
-    @property
-    def converged(self) -> npt.NDArray[np.bool_]:
-        """Which models (G, C) have converged."""
-        ...
-
-    @property
-    def sound(self) -> npt.NDArray[np.bool_]:
-        """Which groups (G,) have all their models; the others train alone, and say why."""
-        ...
-
-    def take(self, groups: npt.NDArray[Any]) -> Self:
-        """Return the results of some groups, chosen or in that order."""
-        ...
-
-    def as_multiclass(self) -> Self:
-        """Return models of two classes converted by ``Learner.as_multiclass``."""
-        ...
-
-    def tensors(self) -> Mapping[str, Ragged]:
-        """Return the artifacts' tensors by name, (G·C, ...), those of the first group's configs first."""
-        ...
-
-
-@runtime_checkable
-class StackLearner(AlgebraicLearner, Protocol):
-    """Trains every config on every group of a stack in one call, instead of epoch by epoch."""
-
-    stacks: ClassVar[bool] = True
-
-    def gathers(self, problem: Problem, configs: Sequence[Config]) -> bool:
-        """Return whether small groups of these configs may train together."""
-        ...
-
-    def solve(
-        self,
-        problem: Problem,
-        configs: Sequence[Config],
-        stack: Stack,
-        report: Callable[[int], None],
-        cancelled: Callable[[], bool],
-    ) -> Solved:
-        """Return the models of ``configs`` for each group of ``stack``.
-
-        ``problem`` is one group's; all have equal (n_features, n_classes). A model does not depend on the other groups
-        beyond rounding. ``report(n)`` is called for n further epochs, counted per model. Raises Interrupted soon after
-        ``cancelled()`` became true, and ValueError for labels that the learner cannot take.
-        """
-        ...
-
-    def measure(
-        self, problem: Problem, configs: Sequence[Config], stack: Stack, solved: Solved, wanted: Collection[str]
-    ) -> Mapping[str, FloatArray]:
-        """Return the ``wanted`` metrics, (G, C) each, of what ``solve`` returned on rows of the same groups.
-
-        A metric is NaN where it is not defined, as in ``metrics.finish``.
-        """
-        ...
-
-
-@runtime_checkable
-class MomentsLearner(StackLearner, Protocol):
-    """Needs only moments of rows, so that folds need no further pass."""
-
-    has_moments: ClassVar[bool] = True
-
-    def unclear(self, configs: Sequence[Config], sums: Tensors, stack: Stack) -> npt.NDArray[np.bool_]:
-        """Return which groups of a stack (G,) must train alone, as their ``sums`` have lost precision."""
-        ...
-
-    def solve_moments(self, problem: Problem, configs: Sequence[Config], sums: Tensors) -> Solved:
-        """Return the models from moments, whose leading axes, any number, replace G in the result.
-
-        For G groups with F folds, ``moments.fold_moments`` (G, F, ...) gives ``moments.leave_one_out`` (G, F + 1, ...), and
-        ``weights`` are (G, F + 1, C, k, d): from every fold's training rows, and last from all rows. Moments that are not
-        finite or have no rows give NaN.
-        """
         ...
 
 
@@ -213,6 +114,10 @@ class BatchesLearner(AveragingLearner, Protocol):
     def summed(self) -> tuple[str, ...]:
         """Return the tensors whose pushed changes are added: the parameters, not the optimizer's values."""
         return self.parameters
+
+    def train(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, epoch: int) -> State:
+        """Return the state after one pass: by default ``train_batches``, which then gets several blocks in full."""
+        return self.train_batches(problem, configs, state, shard, Visit(epoch, 0, shard.n_rows, begins=False))
 
     def batch_rows(self, config: Config) -> int:
         """Return the rows of a step."""

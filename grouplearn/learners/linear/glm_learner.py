@@ -9,8 +9,8 @@ from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
 from grouplearn.learners.contract.config import Config, Hyperparameter, Value
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.problem import Problem
+from grouplearn.learners.contract.stacks import Solved, StackLearner
 from grouplearn.learners.contract.state import Artifact, State, Tensors, has_tensors_of
-from grouplearn.learners.contract.ways import Solved, StackLearner
 from grouplearn.learners.linear import glm, linear_model
 from grouplearn.learners.linear.cost import GLM
 from grouplearn.learners.linear.linear_learner import LinearLearner
@@ -83,14 +83,14 @@ class GlmLearner(LinearLearner, StackLearner):
         report: Callable[[int], None],
         cancelled: Callable[[], bool],
     ) -> SolvedLinear:
-        """Return the models of every config on every group of a stack; see ``ways.StackLearner``."""
+        """Return the models of every config on every group of a stack; see ``stacks.StackLearner``."""
         self.check_labels(stack.y, stack.weight)
         return glm.solve(self.family, problem, configs, stack, report, cancelled)
 
     def measure(
         self, problem: Problem, configs: Sequence[Config], stack: Stack, solved: Solved, wanted: Collection[str]
     ) -> dict[str, FloatArray]:
-        """Return the metrics of solved models on rows of the same groups; see ``ways.StackLearner``."""
+        """Return the metrics of solved models on rows of the same groups; see ``stacks.StackLearner``."""
         del configs
         return measure(self, problem, stack, cast(SolvedLinear, solved), wanted)
 

@@ -13,8 +13,8 @@ from grouplearn.kernels.linear import least_squares
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.stacks import MomentsLearner, Solved
 from grouplearn.learners.contract.state import Artifact, State, Tensors
-from grouplearn.learners.contract.ways import MomentsLearner, Solved
 from grouplearn.learners.linear import linear_model
 from grouplearn.learners.linear.cost import MOMENTS
 from grouplearn.learners.linear.least_squares import categorical, factored, moments, sparse_moments
@@ -116,7 +116,7 @@ class LinearRegression(LinearLearner, MomentsLearner):
         report: Callable[[int], None],
         cancelled: Callable[[], bool],
     ) -> SolvedLinear:
-        """Return the models of every config on every group of a stack; see ``ways.StackLearner``."""
+        """Return the models of every config on every group of a stack; see ``stacks.StackLearner``."""
         parts = []
         for part in moments.runs_of(stack, problem.n_features, cancelled):
             sums = moments.group_moments(part, part.y[:, None])
@@ -129,7 +129,7 @@ class LinearRegression(LinearLearner, MomentsLearner):
     def measure(
         self, problem: Problem, configs: Sequence[Config], stack: Stack, solved: Solved, wanted: Collection[str]
     ) -> dict[str, FloatArray]:
-        """Return the metrics of solved models on rows of the same groups; see ``ways.StackLearner``."""
+        """Return the metrics of solved models on rows of the same groups; see ``stacks.StackLearner``."""
         del configs
         return measure(self, problem, stack, cast(SolvedLinear, solved), wanted)
 
@@ -139,7 +139,7 @@ class LinearRegression(LinearLearner, MomentsLearner):
         return factored.unclear(sums, stack)
 
     def solve_moments(self, problem: Problem, configs: Sequence[Config], sums: Tensors) -> SolvedLinear:
-        """Return the models from moments with any leading axes; see ``ways.MomentsLearner``."""
+        """Return the models from moments with any leading axes; see ``stacks.MomentsLearner``."""
         del problem
         shape = (*sums["total"].shape, len(configs))
         flat = {name: value.reshape(-1, *value.shape[len(shape) - 1 :]) for name, value in sums.items()}

@@ -26,7 +26,7 @@ def _lengthened(curve: FloatArray, passes: int) -> FloatArray:
 
 @dataclass(frozen=True, slots=True)
 class SolvedLinear:
-    """The finished linear models of a stack: G groups, each with the same C configs; see ``ways.Solved``.
+    """The finished linear models of a stack: G groups, each with the same C configs; see ``stacks.Solved``.
 
     ``weights`` (G, C, k, d) and ``intercept`` (G, C, k); ``loss`` (G, C) is the objective there, NaN where a model
     diverged; ``epochs`` (G, C) counts the passes over the rows that each took; ``curve`` (passes, G, C) is the objective

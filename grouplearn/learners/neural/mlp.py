@@ -133,13 +133,6 @@ class Mlp(BatchesLearner, DataParallelLearner):
         counts = ("step", "visited")
         return has_tensors_of(state, begun) and all((state.tensors[name] >= 0).all() for name in counts)
 
-    def train(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, epoch: int) -> State:
-        """Return the state after one pass; a config whose loss is not finite is done with loss NaN.
-
-        A group's blocks may be passed in several calls. Raises Diverged when the group has no rows.
-        """
-        return self.train_batches(problem, configs, state, shard, Visit(epoch, 0, shard.n_rows, begins=False))
-
     def batch_rows(self, config: Config) -> int:
         """Return ``batch_size``."""
         return int(self._complete(config)["batch_size"])  # type: ignore[arg-type]
@@ -147,7 +140,10 @@ class Mlp(BatchesLearner, DataParallelLearner):
     def train_batches(
         self, problem: Problem, configs: Sequence[Config], state: State, block: Shard, visit: Visit
     ) -> State:
-        """Return the state after some batches of a block, or all batches of several blocks; as ``train``."""
+        """Return the state after some batches of a block, or all batches of several blocks.
+
+        A config whose loss is not finite is done with loss NaN. Raises Diverged when the group has no rows.
+        """
         shard, whole = block, block.totals
         if not whole.n_rows:
             raise Diverged("there are no training rows")

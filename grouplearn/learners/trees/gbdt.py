@@ -13,13 +13,13 @@ import numpy as np
 
 from grouplearn.data.shard import Matrix, Shard, Stack, StoredShard
 from grouplearn.kernels.library import asking
-from grouplearn.learners.contract.boosted_stack import BoostedStackLearner, HeldOut
 from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value
 from grouplearn.learners.contract.control import Boosted, Diverged, Gang, Interrupted, Stop
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.learner import Form
 from grouplearn.learners.contract.problem import LABELLED, Link, Problem, Task
 from grouplearn.learners.contract.requirement import Requirement
+from grouplearn.learners.contract.stacks import BoostedStackLearner, HeldOut
 from grouplearn.learners.contract.state import Artifact, FloatArray, State, of_both_classes
 from grouplearn.learners.metrics.sums import default_metric
 from grouplearn.learners.neural.gang_sockets import NoGang
@@ -207,7 +207,7 @@ class Gbdt(BoostedStackLearner):
     def measure(
         self, problem: Problem, configs: Sequence[Config], stack: Stack, solved: SolvedTrees, wanted: Collection[str]
     ) -> dict[str, FloatArray]:
-        """Return the metrics of solved models on rows of the same groups; see ``ways.BoostedStackLearner``."""
+        """Return the metrics of solved models on rows of the same groups; see ``stacks.GatheringLearner``."""
         return together.measure(problem, [self.filled(config) for config in configs], stack, solved, wanted)
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:

@@ -19,10 +19,10 @@ from grouplearn.data.ragged import Ragged
 from grouplearn.data.shard import FloatArray, Stack
 from grouplearn.kernels import boosting as kernel
 from grouplearn.kernels import metrics as metric_kernel
-from grouplearn.learners.contract.boosted_stack import HeldOut
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.stacks import HeldOut
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.metrics.deviances import row_losses, with_losses
 from grouplearn.learners.trees.boosting import WITHOUT_SPLITS, is_one_vs_all, is_random, native_metric, shares_of_one

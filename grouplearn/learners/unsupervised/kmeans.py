@@ -19,8 +19,8 @@ from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.learner import Vector, VectorLearner
 from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.stacks import Solved, StackLearner
 from grouplearn.learners.contract.state import Artifact, State, Tensors
-from grouplearn.learners.contract.ways import Solved, StackLearner
 from grouplearn.learners.metrics.sums import MetricSums, finish
 from grouplearn.learners.unsupervised import k_means
 from grouplearn.learners.unsupervised.cost import CLUSTERS
@@ -129,7 +129,7 @@ class KMeans(StackLearner, VectorLearner):
     def measure(
         self, problem: Problem, configs: Sequence[Config], stack: Stack, solved: Solved, wanted: Collection[str]
     ) -> dict[str, FloatArray]:
-        """Return the metrics of solved models on rows of the same groups; see ``ways.StackLearner``."""
+        """Return the metrics of solved models on rows of the same groups; see ``stacks.StackLearner``."""
         del problem, configs
         centroids = solved.tensors()["centroids"]
         sums = kernel.measure(stack.x, stack.weight, stack.start, (centroids.values, centroids.start))

@@ -17,8 +17,8 @@ from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.learner import Vector, VectorLearner
 from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.stacks import Solved, StackLearner
 from grouplearn.learners.contract.state import Artifact, State, Tensors, has_tensors_of
-from grouplearn.learners.contract.ways import Solved, StackLearner
 from grouplearn.learners.linear.least_squares import moments
 from grouplearn.learners.metrics.sums import MetricSums, finish
 from grouplearn.learners.unsupervised import principal_components
@@ -126,7 +126,7 @@ class Pca(StackLearner, VectorLearner):
     def measure(
         self, problem: Problem, configs: Sequence[Config], stack: Stack, solved: Solved, wanted: Collection[str]
     ) -> dict[str, FloatArray]:
-        """Return the metrics of solved models on rows of the same groups; see ``ways.StackLearner``."""
+        """Return the metrics of solved models on rows of the same groups; see ``stacks.StackLearner``."""
         tensors, components = solved.tensors(), solved.tensors()["components"]
         mean = tensors["mean"].values.reshape(-1, len(configs), problem.n_features)[:, 0]
         sums = projections.of_groups(stack.x, stack.weight, stack.start, mean, (components.values, components.start))

@@ -15,7 +15,7 @@ from grouplearn.data.shard import FloatArray
 
 @dataclass(frozen=True, slots=True)
 class SolvedVectors:
-    """The finished models of a stack, G groups with the same C configs: their tensors by name; see ``ways.Solved``."""
+    """The finished models of a stack, G groups with the same C configs: their tensors by name; see ``stacks.Solved``."""
 
     found: Mapping[str, Ragged]
     loss: FloatArray
