@@ -6,17 +6,15 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 
 from grouplearn.bind import arrays
 from grouplearn.bind.bound import BoundTarget, BoundTrain
 from grouplearn.bind.definition import ModelDefinition
 from grouplearn.bind.features import all_fit_float
 from grouplearn.data.arrays import block_rows
-from grouplearn.data.encoders import DENSE_COLUMNS, keeps_single, needs_no_fit
+from grouplearn.data.encoders import DENSE_COLUMNS, keeps_single
 from grouplearn.data.encoding.registry import encoder_of, widened
 from grouplearn.data.processors import processors
 from grouplearn.data.shard import BLOCK_ROWS
@@ -25,13 +23,20 @@ from grouplearn.extract.unused import Unused
 from grouplearn.interrupting import apart, watched
 from grouplearn.learners.contract import problem
 from grouplearn.learners.contract.config import Config
-from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.problem import FeatureBlock, Problem, Task
-from grouplearn.learners.contract.stacks import GatheringLearner
+from grouplearn.learners.contract.problem import FeatureBlock, Task
 from grouplearn.learners.contract.ways import batch_rows
 from grouplearn.learners.metrics.sums import METRICS, default_metric, metrics_for
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.cost.coefficients import Rates
+from grouplearn.plan.packing import (
+    MAX_PACK,
+    are_small,
+    folds_in_one_pass,
+    gather_small_groups,
+    most_packed,
+    pack_configs,
+    solves,
+)
 from grouplearn.plan.units import Alike, Units, alike
 from grouplearn.schedule.messages import Blocks, Push, Unit
 from grouplearn.schedule.operators import OWNERS
@@ -39,23 +44,10 @@ from grouplearn.schedule.rounds.cells import cell_length
 from grouplearn.schedule.sharded.partition import blocks_of, cut_evenly
 from grouplearn.schedule.workload import Visits, Workload
 
-#: Most groups trained side by side in one unit, and most values of their padded rows.
-MAX_GATHERED, MAX_GATHERED_VALUES = 512, 1 << 21
-#: Most configs trained in one pack: bounds the memory of scores and of solver history.
-MAX_PACK = 64
 #: Bytes of a round's sums that make one more worker worth fetching from (Rendle et al. 2016, 4.3.2).
 PART_BYTES = 128 << 10
 #: Seconds of overhead per cell and round, besides the arithmetic.
 CELL_SECONDS = 2e-4
-#: Share of a given memory limit that the state and the sums of a pack may take.
-PACK_SHARE = 0.1
-#: Units to aim for where groups are few: enough for the cores of a usual machine, and the same for any number of workers.
-WANTED_UNITS = 8
-#: Feature values that a unit of small groups should have at least: the unit itself takes some milliseconds.
-LEAST_GATHERED_VALUES = 4_096
-#: Values over all boosting rounds of a group above which it is a unit of its own: they take tens of milliseconds, and
-#: Python's work between two groups a few.
-MOST_BOOSTED_VALUES = 1 << 19
 
 #: Estimated single-thread seconds above which starting Ray (2 to 4 s, 0.7 GB) pays.
 RAY_REPAYS_SECONDS = 120.0
@@ -237,7 +229,7 @@ def plan(bound: BoundTrain, stats: Statistics, rates: Rates | None = None) -> Ph
     task = task_of(bound, stats)
     epochs = bound.options.training.epochs or bound.learner.default_epochs or 1
     width = _width(bound, stats)
-    packs = pack_configs(bound.learner, bound.configs, len(stats.groups), _most_packed(bound, stats, task, width))
+    packs = pack_configs(bound.learner, bound.configs, len(stats.groups), most_packed(bound, stats, task, width))
     return PhysicalPlan(
         bound=bound,
         stats=stats,
@@ -246,7 +238,9 @@ def plan(bound: BoundTrain, stats: Statistics, rates: Rates | None = None) -> Ph
         epochs=epochs,
         width=width,
         workers=bound.options.placement.workers or processors(),
-        units=_units(bound, stats, task, packs, epochs, width, gather_small_groups(bound, stats, task, width), rates),
+        units=_units(
+            bound, stats, task, packs, epochs, width, gather_small_groups(bound, stats, task, width, BLOCK_ROWS), rates
+        ),
         rates=rates,
     )
 
@@ -266,7 +260,7 @@ def _widened(bound: BoundTrain, stats: Statistics) -> BoundTrain:
 def repacked(physical: PhysicalPlan, packs: tuple[tuple[int, ...], ...]) -> PhysicalPlan:
     """Return the plan with other packs for the same configs."""
     bound, stats, task, width = physical.bound, physical.stats, physical.task, physical.width
-    gathered = gather_small_groups(bound, stats, task, width)
+    gathered = gather_small_groups(bound, stats, task, width, BLOCK_ROWS)
     return replace(physical, units=_units(bound, stats, task, packs, physical.epochs, width, gathered, physical.rates))
 
 
@@ -275,108 +269,6 @@ def task_of(bound: BoundTrain, stats: Statistics) -> Task:
     return problem.task_of(
         bound.learner.tasks, len(stats.classes) if bound.target and bound.target.classification else None
     )
-
-
-def _most_packed(bound: BoundTrain, stats: Statistics, task: Task, width: int) -> int:
-    """Return the most configs per pack: as many as a given memory limit has room for, whatever the machine has."""
-    if bound.options.placement.memory_limit is None or not bound.configs:
-        return MAX_PACK
-    outputs = task.n_scores(len(stats.classes))
-    largest = max(
-        cost.state_bytes(bound.learner, (config,), width, outputs)
-        + cost.sums_bytes(bound.learner, (config,), width, outputs)
-        for config in bound.configs
-    )
-    return max(1, min(MAX_PACK, int(PACK_SHARE * bound.options.placement.memory_limit / largest)))
-
-
-def pack_configs(
-    learner: Learner, configs: Sequence[Config], n_groups: int, most: int = MAX_PACK
-) -> tuple[tuple[int, ...], ...]:
-    """Return configs that may share a state, in order, at most ``most`` together.
-
-    One pass over the rows serves a whole pack. Learners that train configs one after the other gain little from that: where
-    groups are few, their packs are cut into about ``WANTED_UNITS`` units for workers to share.
-    Before: 12 configs that differ in l1. After: ``((0, 1, ..., 11),)``.
-    """
-    cut = math.ceil(n_groups * len(configs) / WANTED_UNITS) if learner.access.one_by_one else MAX_PACK
-    most = min(most, max(1, cut))
-    by_key: dict[object, list[int]] = {}
-    for number, config in enumerate(configs):
-        by_key.setdefault(learner.pack_key(config), []).append(number)
-    return tuple(
-        tuple(members[start : start + most]) for members in by_key.values() for start in range(0, len(members), most)
-    )
-
-
-def solves(bound: BoundTrain, task: Task, width: int) -> bool:
-    """Whether small groups train in batched solves, where no epoch of a trial is looked at on its own."""
-    if looks_at_epochs(bound) or not bound.learner.stacks:
-        return False
-    # A group may have two classes where the whole label has more: it then trains as it would alone.
-    problem = Problem(task.within_group, width)
-    return width <= DENSE_COLUMNS and cast(GatheringLearner, bound.learner).gathers(problem, bound.configs)
-
-
-def looks_at_epochs(bound: BoundTrain) -> bool:
-    """Whether the epochs of a trial are looked at one by one, so that its group trains alone, not in a batched solve."""
-    training = bound.options.training
-    return training.early_stopping is not None or training.within is not None or bound.search is not None
-
-
-def gather_small_groups(bound: BoundTrain, stats: Statistics, task: Task, width: int) -> tuple[tuple[int, ...], ...]:
-    """Return the groups of each unit: large ones alone, small ones of similar size side by side.
-
-    Sizes within a factor of two are together, so that padding at most doubles the rows. The rule depends on the groups
-    alone, never on workers. Before: 96 groups of 500 rows. After: ``((0, ..., 11), ..., (84, ..., 95))``.
-    """
-    if not solves(bound, task, width):
-        return tuple((number,) for number in watched(range(len(stats.groups))))
-    by_size: dict[int, list[int]] = {}
-    large: list[tuple[int, ...]] = []
-    row_values = _row_values(bound, width)
-    is_small = _small(bound, np.array(stats.rows, np.int64), width)
-    for number, (n_rows, small) in enumerate(watched(zip(stats.rows, is_small.tolist(), strict=True))):
-        if not small:
-            large.append((number,))
-        else:
-            by_size.setdefault(n_rows.bit_length(), []).append(number)
-    share = math.ceil(sum(map(len, by_size.values())) / WANTED_UNITS)
-    gathered = [
-        tuple(members[start : start + most])
-        for size, members in sorted(by_size.items())
-        for values in [row_values << size]
-        for wanted in [max(share, LEAST_GATHERED_VALUES // values)]
-        for most in [max(1, min(MAX_GATHERED, wanted, MAX_GATHERED_VALUES // values))]
-        for start in range(0, len(members), most)
-    ]
-    return tuple(sorted([*large, *gathered]))
-
-
-def _row_values(bound: BoundTrain, width: int) -> int:
-    """Return the values per row that a unit reads: its columns; for boosting times rounds and configs."""
-    if not bound.learner.access.in_one_go:
-        return width
-    rounds = sorted(bound.learner.cost.passes(config, 1) for config in bound.configs)
-    return width * max(1, sum(rounds[-MAX_PACK:]))
-
-
-def _small(bound: BoundTrain, n_rows: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.bool_]:
-    """Return which groups train side by side: those of one block whose rounds take at most some milliseconds."""
-    small: npt.NDArray[np.bool_] = n_rows <= BLOCK_ROWS
-    if bound.learner.access.in_one_go:
-        small &= n_rows * _row_values(bound, width) <= MOST_BOOSTED_VALUES
-    return small
-
-
-def folds_in_one_pass(bound: BoundTrain, width: int) -> bool:
-    """Whether all folds of a group share one unit: the learner solves from moments, and the moments of a fold's training
-    rows are those of all rows less its own. Not with an encoder fitted on a group's training rows, which makes other
-    columns for every fold."""
-    items = [item.stored.item for item in bound.items]
-    fixed = all(item.scope == "all" or needs_no_fit(item) for item in items)
-    exact = bound.learner.has_moments and not looks_at_epochs(bound)
-    return fixed and width <= DENSE_COLUMNS and exact
 
 
 def _width(bound: BoundTrain, stats: Statistics) -> int:
@@ -419,7 +311,7 @@ def _units(
     placed = np.fromiter(itertools.chain.from_iterable(watched(gathered)), np.int64, int(members.sum()))
     starts = np.cumsum(members) - members
     n_rows = np.add.reduceat(sizes[placed], starts) if len(gathered) else sizes[:0]
-    stacked = _small(bound, sizes[placed[starts]], width) & solved
+    stacked = are_small(bound, sizes[placed[starts]], width, BLOCK_ROWS) & solved
     # Many thousand groups share few sizes.
     sizes_of = np.stack([n_rows, members], axis=1)
     distinct, which = apart(lambda: np.unique(sizes_of, axis=0, return_inverse=True), len(n_rows))

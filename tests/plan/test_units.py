@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from helpers.plans import planned
 
-from grouplearn.plan import physical as physical_module
+from grouplearn.plan import packing
 from grouplearn.plan import units as units_module
 from grouplearn.plan.miniature import MOST_UNITS
 from grouplearn.plan.units import alike
@@ -104,7 +104,7 @@ def test_planning_makes_no_object_per_group(
 def test_small_groups_of_little_work_share_a_unit(
     monkeypatch: pytest.MonkeyPatch, groups: int, rows: int, units: int
 ) -> None:
-    monkeypatch.setattr(physical_module, "LEAST_GATHERED_VALUES", 4_096)
+    monkeypatch.setattr(packing, "LEAST_GATHERED_VALUES", 4_096)
     with duckdb.connect() as con:
         con.execute(f"CREATE TABLE t AS SELECT i % {groups} AS g, i % 7 AS a, i AS y FROM range({groups * rows}) r(i)")
         physical = planned(con, "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (a) FROM t GROUP BY g")

@@ -16,7 +16,7 @@ from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.metrics.sums import METRICS
 from grouplearn.plan.cost import durations as cost
-from grouplearn.plan.physical import pack_configs
+from grouplearn.plan.packing import pack_configs
 from grouplearn.schedule.messages import Unit
 from grouplearn.search.grouped_search import GroupedSearch, NextRound
 from grouplearn.search.procedures import SearchPlan
