@@ -257,14 +257,14 @@ class Overview:
         found = self._rows(f"SELECT count(DISTINCT feature) FROM ({named})")
         return int(found[0][0])
 
-    def failures(self, limit: int, examples: int = 5) -> list[FailedTrials]:
+    def failures(self, limit: int) -> list[FailedTrials]:
         """Return the reasons for which trials failed, the most frequent first."""
         rows = self._rows(
             "WITH failed AS (SELECT t.error, t.group_id, {'level': g.level, 'keys': g.keys} AS place FROM"
             f" {self._table('trials')} AS t JOIN {self._table('groups')} AS g ON g.model = t.model AND g.group_id = t.group_id"
             f" WHERE t.model = '{self._id}'::UUID AND t.status = 'failed')"
             " SELECT coalesce(error, ''), count(*) AS n, count(DISTINCT group_id),"
-            f" list(DISTINCT place ORDER BY place ASC)[:{examples}]"
+            f" list(DISTINCT place ORDER BY place ASC)[:5]"
             f" FROM failed GROUP BY error ORDER BY n DESC, 1 ASC LIMIT {limit}"
         )
         return [

@@ -179,9 +179,9 @@ class _Walk:
     path: tuple[tuple[str, str], ...]
     course: _Reached = field(default_factory=_Reached)
 
-    def reason(self, node: Any, known: frozenset[str] = frozenset()) -> str | None:
-        """Return the first problem found; ``known`` are the names of WITH queries in scope."""
-        pending: list[tuple[Any, frozenset[str]]] = [(node, known)]
+    def reason(self, node: Any) -> str | None:
+        """Return the first problem found."""
+        pending: list[tuple[Any, frozenset[str]]] = [(node, frozenset())]
         if has_large_array(node):
             return "has a type with an array of more numbers than DuckDB has memory for"
         while pending:

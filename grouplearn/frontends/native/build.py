@@ -61,12 +61,12 @@ def main() -> int:
     return 0
 
 
-def build(version: str, *, force: bool = False, folder: Path | None = None, sha256: str | None = None) -> Path:
+def build(version: str, *, force: bool = False, sha256: str | None = None) -> Path:
     """Build the extension for one DuckDB version and return its path; an up-to-date build is kept.
 
     ``sha256`` is the source package's, for a version that is not in ``VERSIONS``.
     """
-    target = build_for(version, folder)
+    target = build_for(version)
     newest = max(path.stat().st_mtime for path in sources().iterdir())
     if not force and target.exists() and target.stat().st_mtime >= newest:
         return target

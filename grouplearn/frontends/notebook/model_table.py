@@ -36,6 +36,8 @@ _NULL = '<span class="null">NULL</span>'
 _FACTS = frozenset({"status", "is_best", "n_rows", "epochs"})
 #: How a group's rows were used: less interesting than metrics, so shown after them.
 _COUNTS = frozenset({"n_train", "n_valid", "n_skipped"})
+#: Most parent groups without a model that are listed.
+_MOST_MISSING = 3
 #: The class is doubled to override the notebook's style for all tables.
 STYLE = """
 .grouplearn-table { font-size: 13px; line-height: 1.35 }
@@ -179,15 +181,15 @@ def _constant(relation: duckdb.DuckDBPyRelation | None, cells: Cells) -> frozens
     return frozenset(place for place, answer in zip(shown, answers, strict=True) if answer)
 
 
-def failed_pooled(overview: Overview, most: int = 3) -> str:
+def failed_pooled(overview: Overview) -> str:
     """Return as HTML why parent groups have no model; empty if all have one."""
-    found = overview.failed_pooled(most + 1)
-    places = [(failure, level, keys) for failure in found[:most] for level, keys in failure.examples]
+    found = overview.failed_pooled(_MOST_MISSING + 1)
+    places = [(failure, level, keys) for failure in found[:_MOST_MISSING] for level, keys in failure.examples]
     lines = [
         f"<p><b>No model of {text(shortened(overview.label(keys, level), _LONGEST))}</b>: {text(failure.reason)}</p>"
         for failure, level, keys in places
     ]
-    more = "<p>There are more of them.</p>" if found[most:] else ""
+    more = "<p>There are more of them.</p>" if found[_MOST_MISSING:] else ""
     return f'<div class="warning" role="alert">{"".join(lines)}{more}</div>' if found else ""
 
 

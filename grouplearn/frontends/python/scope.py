@@ -35,9 +35,9 @@ class Scope:
     frame: FrameType | None = None
 
     @classmethod
-    def of_caller(cls, depth: int = 1) -> Scope:
-        """Return the scope of the function ``depth`` calls above the caller, skipping marimo's own."""
-        frame: FrameType = sys._getframe(depth + 1)
+    def of_caller(cls) -> Scope:
+        """Return the scope from which the calling function was called, skipping marimo's own frames."""
+        frame: FrameType = sys._getframe(2)
         while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_SQL_CELLS):
             frame = frame.f_back
         return cls(frame.f_globals, frame.f_locals, frame)

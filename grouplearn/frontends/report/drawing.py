@@ -15,6 +15,8 @@ from grouplearn.plan.explain.gantt import text
 
 ACCENT, GREY = "var(--grouplearn-accent, #3d85c6)", "#888888"
 _MOST_POINTS = 160
+#: Width and height of a sparkline, height of a histogram, in pixels.
+_SPARKLINE, _HISTOGRAM = (84, 20), 150
 #: Least width of a chart in pixels, at which its text is as large as the text around it on a phone; and its largest scale.
 WIDTH, _LARGER = 350, 1.25
 #: Curves that leave the range of most points by this factor are cut off, as they would flatten all others.
@@ -69,13 +71,12 @@ def shortened(value: str, most: int) -> str:
     return value if len(value) <= most else value[: most - 1] + "…"
 
 
-def sparkline(
-    values: Sequence[float | None], title: str, width: int = 84, height: int = 20, *, colour: str = ACCENT
-) -> str:
+def sparkline(values: Sequence[float | None], title: str, *, colour: str = ACCENT) -> str:
     """Return a curve as high as a line of text, its last point marked; empty for fewer than two points."""
     points = thinned([(float(x), y) for x, y in enumerate(values) if y is not None and math.isfinite(y)])
     if len(points) < 2:
         return ""
+    width, height = _SPARKLINE
     at = _scale(AxisRange.of(points), (2, width - 4), (height - 3, 3))
     last_x, last_y = at(points[-1])
     return (
@@ -174,14 +175,14 @@ def bars(rows: Sequence[tuple[str, float, float, float, str]], title: str) -> st
     return _svg(len(rows) * step + 4, title, "".join(body))
 
 
-def histogram(values: Sequence[float], title: str, x_name: str, y_name: str, height: int = 150) -> str:
+def histogram(values: Sequence[float], title: str, x_name: str, y_name: str) -> str:
     """Return a histogram with some 8 to 40 intervals between round numbers; the last one is closed."""
     finite = [value for value in values if math.isfinite(value)]
     if len(finite) < 2 or min(finite) == max(finite):
         return ""
     step = _round_step((max(finite) - min(finite)) / min(40, max(8, 2 * math.sqrt(len(finite)))))
     first, found = _counts(finite, step)
-    left, bottom = 40, height - 32
+    left, bottom, height = 40, _HISTOGRAM - 32, _HISTOGRAM
     wide, most = (WIDTH - left - 24) / len(found), max(found)
     body = [
         f'<rect x="{left + place * wide + 0.5:.1f}" y="{bottom - (bottom - 16) * many / most:.1f}" width="{wide - 1:.1f}"'
@@ -233,11 +234,11 @@ def _round_values(low: float, high: float, most: int) -> list[float]:
     return found or [low, high]
 
 
-def thinned(points: Sequence[T], most: int = _MOST_POINTS) -> list[T]:
-    """Return at most ``most`` of the points, evenly spaced, with the first and last."""
-    if len(points) <= most:
+def thinned(points: Sequence[T]) -> list[T]:
+    """Return at most ``_MOST_POINTS`` of the points, evenly spaced, with the first and last."""
+    if len(points) <= _MOST_POINTS:
         return list(points)
-    return [points[round(place * (len(points) - 1) / (most - 1))] for place in range(most)]
+    return [points[round(place * (len(points) - 1) / (_MOST_POINTS - 1))] for place in range(_MOST_POINTS)]
 
 
 def _svg(height: float, title: str, body: str) -> str:

@@ -93,10 +93,10 @@ def compiler() -> list[str] | None:
     return None
 
 
-def compile_all(folder: Path = FOLDER, *, force: bool = False) -> list[Path]:
-    """Compile every build of this machine into ``folder`` and return the libraries; up-to-date ones are kept."""
+def compile_all(*, force: bool = False) -> list[Path]:
+    """Compile every build of this machine and return the libraries; up-to-date ones are kept."""
     newest = max(path.stat().st_mtime for path in (*sources(), Path(__file__)))
-    libraries = {path_of(build, folder): flags for build, flags in builds().items()}
+    libraries = {path_of(build): flags for build, flags in builds().items()}
     old = [each for each in libraries if force or not each.exists() or each.stat().st_mtime < newest]
     with ThreadPoolExecutor(os.cpu_count() or 1) as together:
         list(together.map(_compile, old, (libraries[library] for library in old)))

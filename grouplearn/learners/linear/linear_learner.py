@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import ClassVar
 
-from grouplearn.data.shard import FloatArray, Matrix
+from grouplearn.data.shard import FloatArray, Matrix, Stack
+from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Form, Learner
 from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.stacks import StackLearner
 from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.linear import linear_model
+from grouplearn.learners.linear.solved import SolvedLinear, measure
 
 
 class LinearLearner(Learner):
@@ -32,3 +36,14 @@ class LinearLearner(Learner):
         """Return Σ over outputs of |w| per feature."""
         del n_features
         return linear_model.absolute_weights(artifact)
+
+
+class LinearStackLearner(LinearLearner, StackLearner):
+    """A linear learner whose small groups are solved together."""
+
+    def measure(
+        self, problem: Problem, configs: Sequence[Config], stack: Stack, solved: SolvedLinear, wanted: Collection[str]
+    ) -> dict[str, FloatArray]:
+        """Return the metrics of solved models on rows of the same groups; see ``stacks.GatheringLearner``."""
+        del configs
+        return measure(self, problem, stack, solved, wanted)

@@ -71,7 +71,7 @@ def _pinball(predicted: FloatArray, y: FloatArray, alpha: float) -> FloatArray:
     return loss
 
 
-def _poisson(predicted: FloatArray, y: FloatArray, _: float = 0.0) -> FloatArray:
+def _poisson(predicted: FloatArray, y: FloatArray, _: float) -> FloatArray:
     mean = np.maximum(predicted, EPSILON)
     loss: FloatArray = 2.0 * (y * logarithm(np.where(y == 0, mean, y) / mean) - y + mean)
     return loss
@@ -84,7 +84,7 @@ def _gamma(predicted: FloatArray, y: FloatArray, _: float) -> FloatArray:
 
 def _tweedie(predicted: FloatArray, y: FloatArray, power: float) -> FloatArray:
     if power == 1.0:
-        return _poisson(predicted, y)
+        return _poisson(predicted, y, power)
     mean, one, two = np.maximum(predicted, EPSILON), 1.0 - power, 2.0 - power
     loss: FloatArray = _power(y, two) / (one * two) - y * _power(mean, one) / one + _power(mean, two) / two
     return 2.0 * loss

@@ -166,7 +166,7 @@ class Together:
             return
         native = native_metric(self.problem, config, held_out.metric)
         some = np.diff(rows.start) > 0
-        least, most = (_of_groups(each, rows, 0.0) for each in (np.minimum, np.maximum))
+        least, most = (_of_groups(each, rows) for each in (np.minimum, np.maximum))
         measured = some & (native is not None)
         if self.problem.task.has_classes:
             measured &= most < self.problem.n_classes
@@ -329,9 +329,9 @@ def _seeds(stack: Stack) -> npt.NDArray[np.int64]:
     return (stack.seed % np.uint64(SEEDS)).astype(np.int64)
 
 
-def _of_groups(ufunc: np.ufunc, stack: Stack, empty: float) -> FloatArray:
-    """Return a function's value for each group's labels (G,), ``empty`` for no rows."""
-    some, found = np.diff(stack.start) > 0, np.full(stack.n_groups, empty)
+def _of_groups(ufunc: np.ufunc, stack: Stack) -> FloatArray:
+    """Return a function's value for each group's labels (G,), 0 for no rows."""
+    some, found = np.diff(stack.start) > 0, np.zeros(stack.n_groups)
     if some.any():
         found[some] = ufunc.reduceat(stack.y, stack.start[:-1][some])
     return found
@@ -340,11 +340,11 @@ def _of_groups(ufunc: np.ufunc, stack: Stack, empty: float) -> FloatArray:
 def _single_holds(configs: Sequence[Config], train: Stack) -> BoolArray:
     """Return which groups (G,) have labels that objective and single precision accept, as ``check_labels`` does."""
     limits = np.finfo(np.float32)
-    least, most = (_of_groups(each, train, 0.0) for each in (np.minimum, np.maximum))
+    least, most = (_of_groups(each, train) for each in (np.minimum, np.maximum))
     largest, some = np.maximum(np.abs(least), np.abs(most)), np.diff(train.start) > 0
     with np.errstate(all="ignore"):
         error = np.abs(train.y.astype(np.float32) - train.y)
-        worst = _of_groups(np.maximum, Stack(train.x, error, train.weight, train.start), 0.0)
+        worst = _of_groups(np.maximum, Stack(train.x, error, train.weight, train.start))
         within = (largest == 0) | ((largest < limits.max / 2) & (largest > 2 * limits.tiny))
         # The deviation is least with two labels at the ends of the range and all others at their mean.
         deviation = (most - least) / np.sqrt(2.0 * np.maximum(1, np.diff(train.start)))

@@ -129,7 +129,7 @@ class KMeans(StackLearner, VectorLearner):
     def measure(
         self, problem: Problem, configs: Sequence[Config], stack: Stack, solved: Solved, wanted: Collection[str]
     ) -> dict[str, FloatArray]:
-        """Return the metrics of solved models on rows of the same groups; see ``stacks.StackLearner``."""
+        """Return the metrics of solved models on rows of the same groups; see ``stacks.GatheringLearner``."""
         del problem, configs
         centroids = solved.tensors()["centroids"]
         sums = kernel.measure(stack.x, stack.weight, stack.start, (centroids.values, centroids.start))

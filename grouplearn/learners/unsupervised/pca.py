@@ -126,7 +126,7 @@ class Pca(StackLearner, VectorLearner):
     def measure(
         self, problem: Problem, configs: Sequence[Config], stack: Stack, solved: Solved, wanted: Collection[str]
     ) -> dict[str, FloatArray]:
-        """Return the metrics of solved models on rows of the same groups; see ``stacks.StackLearner``."""
+        """Return the metrics of solved models on rows of the same groups; see ``stacks.GatheringLearner``."""
         tensors, components = solved.tensors(), solved.tensors()["components"]
         mean = tensors["mean"].values.reshape(-1, len(configs), problem.n_features)[:, 0]
         sums = projections.of_groups(stack.x, stack.weight, stack.start, mean, (components.values, components.start))

@@ -150,16 +150,16 @@ class Cursor:
         name = self.name(what)
         return name if quoted else Name(name.value.lower(), name.span)
 
-    def qualified_name(self, what: str) -> QualifiedName:
+    def model_name(self) -> QualifiedName:
         """Read ``[catalog.][schema.]name``."""
-        parts = [self.name(what)]
+        parts = [self.name("a model name")]
         while self.peek().is_symbol("."):
             if len(parts) == 3:
-                self.fail(f"too many parts in {what}", self.peek(), "At most catalog.schema.name.")
+                self.fail("too many parts in a model name", self.peek(), "At most catalog.schema.name.")
             self.advance()
             token = self.peek()  # after a dot, reserved words are names too, as in DuckDB
             if not token.is_identifier:
-                self.unexpected(what)
+                self.unexpected("a model name")
             parts.append(self.name_of(self.advance()))
         return QualifiedName(tuple(parts))
 

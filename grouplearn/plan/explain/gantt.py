@@ -92,11 +92,11 @@ def _drawn(bars: Sequence[Bar], scale: float) -> list[Bar]:
     return drawn
 
 
-def ticks(end: float, most: int = 8) -> list[float]:
-    """Return the round times of an axis from 0: steps of 1, 2 or 5 times a power of ten, at most ``most`` of them."""
+def ticks(end: float) -> list[float]:
+    """Return the round times of an axis from 0: steps of 1, 2 or 5 times a power of ten, at most 8 of them."""
     if end <= 0:
         return [0.0]
-    rough = end / (most - 1)
+    rough = end / 7
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
     return [number * step for number in range(math.floor(end / step * (1 + 1e-9)) + 1)]
