@@ -38,7 +38,7 @@ def read_ahead(checker: SqlChecker, source: Sequence[str | Sql], expressions: It
 
 
 @dataclass
-class _GoingDeep:
+class _DeepThreads:
     """How many threads are in ``deep_stack``, and the recursion limit of the process, which they share."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -46,24 +46,24 @@ class _GoingDeep:
     before: int = 0
 
 
-_going_deep = _GoingDeep()
+_deep_threads = _DeepThreads()
 
 
 @contextmanager
 def deep_stack() -> Iterator[None]:
     """Allow recursion as deep as DuckDB's trees: a sum of 900 terms has 900 levels, with a few calls of ours each."""
-    with _going_deep.lock:
-        if not _going_deep.threads:
-            _going_deep.before = sys.getrecursionlimit()
-            sys.setrecursionlimit(max(_going_deep.before, _LEVELS))
-        _going_deep.threads += 1
+    with _deep_threads.lock:
+        if not _deep_threads.threads:
+            _deep_threads.before = sys.getrecursionlimit()
+            sys.setrecursionlimit(max(_deep_threads.before, _LEVELS))
+        _deep_threads.threads += 1
     try:
         yield
     finally:
-        with _going_deep.lock:
-            _going_deep.threads -= 1
-            if not _going_deep.threads:
-                sys.setrecursionlimit(_going_deep.before)
+        with _deep_threads.lock:
+            _deep_threads.threads -= 1
+            if not _deep_threads.threads:
+                sys.setrecursionlimit(_deep_threads.before)
 
 
 def _selected(fragment: Sql) -> str:

@@ -45,7 +45,7 @@ from grouplearn.visible import visible_lines
 _NO_QUERY = (1 << 64) - 1
 
 
-class _Here:
+class _CurrentConnection:
     """The connection of a Predictor: the one that the predicting thread talks to."""
 
     def __init__(self) -> None:
@@ -62,16 +62,16 @@ class _Here:
 
 
 @dataclass
-class Instance:
+class DatabaseInstance:
     """What is kept per database instance: the settings of SET, and the models loaded for ``predict``."""
 
     settings: Settings = field(default_factory=Settings)
-    here: _Here = field(default_factory=_Here)
+    current: _CurrentConnection = field(default_factory=_CurrentConnection)
     #: The extension's counter of objects created and dropped, when last received.
     changes: int = 0
 
     def __post_init__(self) -> None:
-        connection = cast("duckdb.DuckDBPyConnection", self.here)
+        connection = cast("duckdb.DuckDBPyConnection", self.current)
         self.predictor = prediction.Predictor(connection, "current_transaction_id()")  # the extension's TransactionId
 
     def notice(self, changes: int) -> None:
@@ -85,11 +85,11 @@ class Instance:
 class Host:
     """What is kept per process that loaded the extension: its databases, and whether it has sent its greeting."""
 
-    instances: dict[int, Instance] = field(default_factory=dict)
+    instances: dict[int, DatabaseInstance] = field(default_factory=dict)
     greeted: bool = False
 
 
-class Line:
+class ChannelServer:
     """One channel: its requests are answered in order, by a thread of its own."""
 
     def __init__(self, channel: Channel, host: Host) -> None:
@@ -128,7 +128,7 @@ class Line:
         if kind is FrameKind.VERSION:
             self._channel.send(FrameKind.ANSWER, text(versions.described()))
             return
-        instance = self._host.instances.setdefault(body.number(), Instance())
+        instance = self._host.instances.setdefault(body.number(), DatabaseInstance())
         transaction, query, changes = body.number(), body.number(), body.number()
         instance.notice(changes)
         if kind is FrameKind.STATEMENT:
@@ -140,7 +140,7 @@ class Line:
             )
             self._channel.send(FrameKind.PREDICTED, blob(packed_schema(predictions.schema)), *packed_batch(predictions))
 
-    def _statement(self, instance: Instance, body: Body) -> list[str]:
+    def _statement(self, instance: DatabaseInstance, body: Body) -> list[str]:
         """Return the query of the answer; for a statement of DuckDB's, followed by the queries of our statements inside
         it."""
         self._stopped.clear()
@@ -163,10 +163,10 @@ class Line:
             session.close()
             self._progress = None
 
-    def _predict(self, instance: Instance, caller: Caller, body: Body) -> pa.RecordBatch:
+    def _predict(self, instance: DatabaseInstance, caller: Caller, body: Body) -> pa.RecordBatch:
         part = Part(body.number())
         rows = _batch(body)
-        instance.here.use(RemoteConnection(self._channel))
+        instance.current.use(RemoteConnection(self._channel))
         found = instance.predictor.predict_each(caller, rows.column(0), rows.column(1), part=part)
         return pa.record_batch([found.cast(part.type)], names=["prediction"])
 

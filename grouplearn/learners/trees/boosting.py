@@ -17,12 +17,12 @@ from grouplearn.learners.contract.control import Diverged, Gang, Interrupted, St
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.metrics.deviances import row_losses, with_losses
+from grouplearn.learners.trees.checkpoint import FinishedModel, UnfinishedModel, scores_digest, to_state
 from grouplearn.learners.trees.lightgbm import stumps
 from grouplearn.learners.trees.lightgbm.data import DataSet
 from grouplearn.learners.trees.lightgbm.given import lightgbm_parameters
 from grouplearn.learners.trees.lightgbm.library import Booster, LightGBMError
 from grouplearn.learners.trees.lightgbm.parameters import draws_rows
-from grouplearn.learners.trees.reached import Kept, UnderWay, scores_digest, to_state
 
 #: Metrics that LightGBM computes by the same formula during training.
 _NATIVE_METRICS = {
@@ -168,20 +168,20 @@ class BoostingControl:
 
     stop: Stop
     n_configs: int
-    kept: Mapping[int, Kept]
+    kept: Mapping[int, FinishedModel]
     config: int
-    reached: UnderWay | None
+    reached: UnfinishedModel | None
 
-    def beginning(self, config: Config) -> UnderWay | None:
+    def beginning(self, config: Config) -> UnfinishedModel | None:
         """Return the booster to resume, None to begin."""
         return self.reached if self.reached and self.reached.config == self.config and _continues(config) else None
 
-    def keep(self, under_way: Callable[[], UnderWay] | None) -> None:
+    def keep(self, under_way: Callable[[], UnfinishedModel] | None) -> None:
         """Checkpoint what is finished and, if it can be resumed, the current booster."""
         self.stop.keep(lambda: to_state(self.n_configs, self.kept, under_way() if under_way else None))
 
 
-def boost_family(data: Binned, family: Sequence[Config], control: BoostingControl) -> list[Kept]:
+def boost_family(data: Binned, family: Sequence[Config], control: BoostingControl) -> list[FinishedModel]:
     """Train the config of a family with most rounds, and cut the models of the others out of it."""
     try:
         return _boost_longest(data, family, control)
@@ -190,7 +190,7 @@ def boost_family(data: Binned, family: Sequence[Config], control: BoostingContro
         raise Diverged(f"LightGBM: {re.sub(r' at [^ ]+, line [0-9]+ *[.]?', '', str(error)).strip()}") from error
 
 
-def _boost_longest(data: Binned, family: Sequence[Config], control: BoostingControl) -> list[Kept]:
+def _boost_longest(data: Binned, family: Sequence[Config], control: BoostingControl) -> list[FinishedModel]:
     limits, stop = [int(config["num_iterations"]) for config in family], control.stop  # type: ignore[arg-type]
     booster, run = _begun(data, family[0], control)
     keep = control.keep if _continues(family[0]) else None
@@ -210,7 +210,7 @@ def _boost_longest(data: Binned, family: Sequence[Config], control: BoostingCont
         if config["boosting"] == "rf" and stumps.has_some(text):
             text = stumps.with_beginnings(text, data.beginnings(config))
             curve = curve and data.curve(text, count) + curve[count:]
-        results.append(Kept(text, count, tuple(curve), whole))
+        results.append(FinishedModel(text, count, tuple(curve), whole))
     return results
 
 
@@ -244,7 +244,7 @@ def _boosted(
     config: Config,
     stop: Stop,
     watch: Binned | None,
-    keep: Callable[[Callable[[], UnderWay]], None] | None = None,
+    keep: Callable[[Callable[[], UnfinishedModel]], None] | None = None,
     number: int = 0,
 ) -> _Boosting:
     """Boost up to ``rounds``, or until no round can add a tree or ``stop.patience`` rounds brought no improvement."""
@@ -252,9 +252,11 @@ def _boosted(
     record = max((merit for merit in merits if merit == merit), default=-math.inf)
     may_recover = is_random(config)
 
-    def under_way() -> UnderWay:
+    def under_way() -> UnfinishedModel:
         text = booster.to_text()
-        return UnderWay(number, text, tuple(run.trees), tuple(run.curve), tuple(run.best), scores_digest(booster))
+        return UnfinishedModel(
+            number, text, tuple(run.trees), tuple(run.curve), tuple(run.best), scores_digest(booster)
+        )
 
     begun = len(run.trees)
     for count in range(begun + 1, rounds + 1):

@@ -25,6 +25,7 @@ from grouplearn.learners.metrics.sums import default_metric
 from grouplearn.learners.neural.gang_sockets import NoGang
 from grouplearn.learners.trees import together
 from grouplearn.learners.trees.boosting import Binned, BoostingControl, boost_family, shares_of_one
+from grouplearn.learners.trees.checkpoint import from_state
 from grouplearn.learners.trees.cost import COST
 from grouplearn.learners.trees.gang import network
 from grouplearn.learners.trees.lightgbm import objectives as gbdt_objectives
@@ -39,8 +40,7 @@ from grouplearn.learners.trees.lightgbm.parameters import (
     conflict,
     draws_rows,
 )
-from grouplearn.learners.trees.reached import from_state
-from grouplearn.learners.trees.together import SolvedTrees, Together
+from grouplearn.learners.trees.together import SolvedTrees, StackBooster
 
 #: What LightGBM writes for a leaf without rows, or whose linear function it could not compute.
 _NO_NUMBER = re.compile(rb"^leaf_(?:value|const|coeff)=[^\n]*(?:nan|inf)", re.MULTILINE)
@@ -202,7 +202,7 @@ class Gbdt(BoostedStackLearner):
         alike = _grouped(filled, self.pack_key, range(len(filled)))
         boosters = [list(_grouped(filled, _family, binned_alike)) for binned_alike in alike]
         with asking(look):
-            return Together(problem, filled, boosters).boosted(train, held_out)
+            return StackBooster(problem, filled, boosters).boosted(train, held_out)
 
     def measure(
         self, problem: Problem, configs: Sequence[Config], stack: Stack, solved: SolvedTrees, wanted: Collection[str]

@@ -124,7 +124,7 @@ def _lengthened(judged: FloatArray, rounds: int) -> FloatArray:
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class StackBooster:
     """Complete configs of one problem, for groups that differ only in rows and seeds; ``boosters`` are lists of config
     numbers that share their bins, and within these, lists that are prefixes of one booster."""
 

@@ -58,8 +58,8 @@ class RandomHops(StepQueues):
         self._groups_at, self._chance = groups_at, random.Random(seed)  # noqa: S311
         self._bags: dict[int, _Bag] = {}
         self._group_of: dict[int, int] = {}
-        self._hungry: dict[int, set[int]] = {}  # free workers without a task, by place
-        self._hungry_at: dict[int, Sequence[int]] = {}
+        self._idle: dict[int, set[int]] = {}  # free workers without a task, by place
+        self._idle_places: dict[int, Sequence[int]] = {}
 
     def push(self, ready: Ready) -> Iterable[int]:
         """Queue something; return the places whose workers may want it."""
@@ -69,7 +69,7 @@ class RandomHops(StepQueues):
         self._bags.setdefault(unit.group, _Bag()).add(ready)
         self._group_of[unit.id] = unit.group
         # One worker is enough: others cannot have what it takes.
-        wanting = self._hungry.keys() & _left(ready)
+        wanting = self._idle.keys() & _left(ready)
         return (min(wanting),) if wanting else ()
 
     def take(self, worker: int, places: Sequence[int], may_begin: MayBegin) -> Ready | None:
@@ -77,22 +77,22 @@ class RandomHops(StepQueues):
         self.leave(worker)
         found = super().take(worker, places, may_begin) or self._draw(places, may_begin)
         if found is None:
-            self._hungry_at[worker] = places
+            self._idle_places[worker] = places
             for place in places:
-                self._hungry.setdefault(place, set()).add(worker)
+                self._idle.setdefault(place, set()).add(worker)
         return found
 
     def leave(self, worker: int) -> None:
         """The worker does something else, or is lost: it no longer waits here."""
-        for place in self._hungry_at.pop(worker, ()):
-            self._hungry[place].discard(worker)
-            if not self._hungry[place]:
-                del self._hungry[place]
+        for place in self._idle_places.pop(worker, ()):
+            self._idle[place].discard(worker)
+            if not self._idle[place]:
+                del self._idle[place]
 
     def waiting(self, places: Iterable[int]) -> Collection[int]:
         """Return those of ``places`` whose workers may wait for a step to end."""
         places = [*places]
-        return [*super().waiting(places), *(place for place in places if place in self._hungry)]
+        return [*super().waiting(places), *(place for place in places if place in self._idle)]
 
     def close(self, unit: int) -> Collection[int]:
         """The unit is over."""

@@ -20,7 +20,7 @@ from grouplearn.learners.trees.lightgbm.library import Booster
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class FinishedModel:
     """The model of one config, its rounds, and the metric after each round that was run.
 
     ``whole``: it has all its rounds.
@@ -33,7 +33,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class UnderWay:
+class UnfinishedModel:
     """A booster between two rounds: the config it is trained for, its text, and the records of each round.
 
     ``scores`` is the digest of its predictions for the training rows.
@@ -47,7 +47,7 @@ class UnderWay:
     scores: str
 
 
-def to_state(n_configs: int, kept: Mapping[int, Kept], under_way: UnderWay | None) -> State:
+def to_state(n_configs: int, kept: Mapping[int, FinishedModel], under_way: UnfinishedModel | None) -> State:
     """Return a checkpoint as a state."""
     tensors: dict[str, npt.NDArray[Any]] = {}
     for index, model in kept.items():
@@ -68,7 +68,9 @@ def to_state(n_configs: int, kept: Mapping[int, Kept], under_way: UnderWay | Non
     return State(tensors, np.zeros(n_configs, dtype=bool))
 
 
-def from_state(state: State, is_sound: Callable[[bytes], bool]) -> tuple[dict[int, Kept], UnderWay | None]:
+def from_state(
+    state: State, is_sound: Callable[[bytes], bool]
+) -> tuple[dict[int, FinishedModel], UnfinishedModel | None]:
     """Inverse of ``to_state``; empty for a state without models, or whose texts or numbers are not ``is_sound``.
 
     The state comes from a file: anything that ``to_state`` would not write is dropped.
@@ -84,26 +86,26 @@ def from_state(state: State, is_sound: Callable[[bytes], bool]) -> tuple[dict[in
     return (kept, under_way) if fits and all(is_sound(text.encode()) for text in texts) else ({}, None)
 
 
-def _is_whole(reached: UnderWay, n_configs: int) -> bool:
+def _is_whole(reached: UnfinishedModel, n_configs: int) -> bool:
     rounds = len(reached.trees)
     counted = all(0 <= each <= rounds for each in reached.best) and all(each > 0 for each in reached.trees)
     lengths = {len(reached.curve), len(reached.best)} <= {0, rounds}
     return rounds > 0 and lengths and counted and 0 <= reached.config < n_configs
 
 
-def _read(state: State) -> tuple[dict[int, Kept], UnderWay | None]:
+def _read(state: State) -> tuple[dict[int, FinishedModel], UnfinishedModel | None]:
     tensors = state.tensors
     kept = {}
     for index in range(len(state.done)):
         if f"kept_text_{index}" in tensors:
             rounds, whole = tensors[f"kept_rounds_{index}"].tolist()
             curve = tuple(tensors[f"kept_curve_{index}"].tolist())
-            kept[index] = Kept(_text(tensors[f"kept_text_{index}"]), rounds, curve, bool(whole))
+            kept[index] = FinishedModel(_text(tensors[f"kept_text_{index}"]), rounds, curve, bool(whole))
     if "way_text" not in tensors:
         return kept, None
     trees, curve, best = (tuple(tensors[f"way_{name}"].tolist()) for name in ("trees", "curve", "best"))
     config, text, scores = int(tensors["way_config"][0]), _text(tensors["way_text"]), _text(tensors["way_scores"])
-    return kept, UnderWay(config, text, trees, curve, best, scores)
+    return kept, UnfinishedModel(config, text, trees, curve, best, scores)
 
 
 def scores_digest(booster: Booster) -> str:
