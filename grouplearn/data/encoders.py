@@ -153,7 +153,7 @@ def _sparse(pieces: Sequence[ColumnPiece], starts: Sequence[int]) -> Matrix:
     entries = int(indptr[-1])
     column, value = np.empty(entries, np.int32 if max(entries, starts[-1]) < 1 << 31 else np.int64), np.empty(entries)
     each_has_one = all(counts.size == own.size and counts.all() for counts, own, _ in parts)
-    begin = indptr[:-1].copy()  # where each row's entries of the next item go
+    begin = indptr[:-1].copy()  # where the next item's entries of each row go
     for number, ((counts, own, values), start) in enumerate(zip(parts, starts, strict=False)):
         at: slice | IntArray = slice(number, None, len(parts))
         if not each_has_one:

@@ -105,8 +105,8 @@ def _moved(physical: PhysicalPlan, configs: tuple[Config, ...]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DescentFacts:
-    """The rounds per epoch of the largest group, as far as its items determine them, and about how many bytes the busiest
-    worker moves in one: the sums of a block of columns from all others, and the updated weights back to them."""
+    """The rounds of an epoch of the largest group, as far as its items say, and about what reaches or leaves the worker that
+    moves most in one: the sums of a block of columns from all others, and what becomes of them to all others."""
 
     rounds: int
     busiest_bytes: float

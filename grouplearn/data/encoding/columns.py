@@ -85,7 +85,7 @@ class ColumnPiece(Protocol):
         ...
 
     def nonzeros(self) -> tuple[IntArray, IntArray, FloatArray]:
-        """Return the number of nonzeros per row (n,), and row by row their columns and values."""
+        """Return how many there are in each row (n,), and of each, row by row, its column and its value."""
         ...
 
 
@@ -100,7 +100,7 @@ class Numbers:
         x[:] = self.values
 
     def nonzeros(self) -> tuple[IntArray, IntArray, FloatArray]:
-        """See ``ColumnPiece``."""
+        """See ``Piece``."""
         present = self.values != 0
         return present.sum(axis=1), np.nonzero(present)[1], self.values[present].astype(np.float64, copy=False)
 
@@ -117,7 +117,7 @@ class Places:
         x[present, self.column[present]] = 1.0
 
     def nonzeros(self) -> tuple[IntArray, IntArray, FloatArray]:
-        """See ``ColumnPiece``."""
+        """See ``Piece``."""
         present = self.column >= 0
         column = self.column if present.all() else self.column[present]
         return present.astype(np.int64), column, np.ones(column.size)
@@ -136,5 +136,5 @@ class Entries:
         x[np.repeat(np.arange(self.counts.size), self.counts), self.column] = self.value
 
     def nonzeros(self) -> tuple[IntArray, IntArray, FloatArray]:
-        """See ``ColumnPiece``."""
+        """See ``Piece``."""
         return self.counts, self.column, self.value

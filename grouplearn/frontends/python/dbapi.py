@@ -374,7 +374,7 @@ class Connection:
         return read
 
     def _interruptible(self) -> AbstractContextManager[None]:
-        """Let Ctrl-C raise KeyboardInterrupt in a block where DuckDB may run Python."""
+        """Let Ctrl-C stop what the block asks of DuckDB where Python runs in it: as KeyboardInterrupt."""
         return interruptible(self.interrupt, at_once=False) if self._may_predict else nullcontext()
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Hints for refused calls of models' macros."""
+"""Hints for calls of models' macros that DuckDB refuses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BESIDE = re.compile(r'"query_table" does not support lateral join .*cannot use 
 
 @contextmanager
 def told_what_macros_take(query: Any) -> Iterator[None]:
-    """Add a hint if a model's macro is given a query, or a table in a join: DuckDB's error does not say what it takes."""
+    """Add a hint where a model's macro is given a query, or a table that it is joined with: DuckDB says only that it may not."""
     try:
         yield
     except duckdb.BinderException as error:
@@ -28,7 +28,7 @@ def told_what_macros_take(query: Any) -> Iterator[None]:
 
 
 def _hint_of_macro(query: str, error: str) -> str | None:
-    """Return what a model's macro takes, if it was given something else."""
+    """Return what a model's macro takes, where it was given something else."""
     if "cannot contain subqueries" in error and (macro := _PREDICTS_QUERY.search(query)):
         name = f"{macro[1]}_predict"
         return f"{name} takes the name of a table, view or CTE: WITH r AS (SELECT ...) FROM {name}(r)."

@@ -45,7 +45,7 @@ class Dispatcher:
                 case Run() | RunStep() | Load() | Release():
                     failed += self._order(instruction)
                 case Finish():
-                    pass  # Stop follows
+                    pass  # Stop comes next
         return failed
 
     def note_made(self, step: Step, worker: int, product: Any) -> None:

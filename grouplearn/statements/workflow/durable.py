@@ -51,7 +51,7 @@ from grouplearn.train.results import ledger
 
 #: What is written and read back; another version's runs are refused.
 FORMAT = 8
-#: The last second that calendars can represent in every time zone.
+#: The last second that a calendar knows in every time zone.
 _LATEST = 253_402_214_400
 
 

@@ -47,7 +47,7 @@ class Scheduled:
     def run(
         self, job: Job, units: tuple[Unit, ...], observer: Observer, cancelled: Callable[[], bool]
     ) -> tuple[UnitResult, ...]:
-        """Run units, in this thread if they are little work; raises Cancelled."""
+        """Run units, in this thread where they are little work; raises Cancelled."""
         workload = with_training_rows(self.workload, job)
         schedule = apart(lambda: operator(self.operator, units, workload), len(units))
         workers = most_workers(self.operator, units, self.workload.workers)
