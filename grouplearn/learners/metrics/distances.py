@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from grouplearn.kernels import clustering, projections
+from grouplearn.kernels.clusters import distances, projections
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.metrics.metric import Asked, Family, Judged, Metric, MetricSums, Scores, mean_of, ratio, summed
 
@@ -15,7 +15,7 @@ def _cluster_sums(rows: Scores) -> MetricSums:
 
     ``clustered`` Σw (scalar), ``square`` Σw·a², ``width`` Σw·(1 − a/b), with 0 for rows without a second centroid (c,).
     """
-    return MetricSums(clustering.sums_of_scores(rows.scores, rows.weight)._asdict())
+    return MetricSums(distances.sums(rows.scores, rows.weight)._asdict())
 
 
 def _projection_sums(rows: Scores) -> MetricSums:

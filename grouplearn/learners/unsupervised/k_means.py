@@ -1,4 +1,4 @@
-"""k-means: every k of a grid in the same passes, as mergeable sums; the arithmetic is ``kernels.clustering``.
+"""k-means: every k of a grid in the same passes, as mergeable sums; the arithmetic is ``kernels.clusters``.
 
 A model is the ``k`` centroids that (nearly) minimise the inertia Σ wᵢ·min_c ‖xᵢ − c‖². The first pass samples rows, from
 which greedy k-means++ takes its seeds (Arthur & Vassilvitskii 2007). Each further pass is one of Lloyd (1982).
@@ -35,8 +35,8 @@ import numpy.typing as npt
 from grouplearn.data import shard
 from grouplearn.data.ragged import Ragged
 from grouplearn.data.shard import FloatArray
-from grouplearn.kernels import clustering as kernel
-from grouplearn.kernels.clustering import Plan
+from grouplearn.kernels.clusters import clustering as kernel
+from grouplearn.kernels.clusters.clustering import Plan
 from grouplearn.kernels.library import Stopped
 from grouplearn.learners.contract.control import Diverged, Interrupted
 from grouplearn.learners.contract.state import Tensors

@@ -11,7 +11,8 @@ import numpy as np
 
 from grouplearn.data.ragged import Ragged
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
-from grouplearn.kernels import clustering as kernel
+from grouplearn.kernels.clusters import clustering as kernel
+from grouplearn.kernels.clusters import distances
 from grouplearn.kernels.library import Runs
 from grouplearn.learners.contract.access import SUMS, AccessPattern
 from grouplearn.learners.contract.config import Config, Hyperparameter
@@ -132,14 +133,14 @@ class KMeans(StackLearner, VectorLearner):
         """Return the metrics of solved models on rows of the same groups; see ``stacks.GatheringLearner``."""
         del problem, configs
         centroids = solved.tensors()["centroids"]
-        sums = kernel.measure(stack.x, stack.weight, stack.start, (centroids.values, centroids.start))
+        sums = distances.of_groups(stack.x, stack.weight, stack.start, (centroids.values, centroids.start))
         finished = finish(MetricSums({**sums._asdict(), "clustered": sums.clustered[:, None]}), *wanted)
         return {name: finished[name] for name in wanted}
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
         """Return cluster, distance, and distance to the second nearest centroid, (n, n_configs, 3)."""
         centroids = _finished(problem, configs, state).tensors["centroids"]
-        return kernel.scores(np.asarray(x), centroids.values, centroids.start)
+        return distances.scores(np.asarray(x), centroids.values, centroids.start)
 
     def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
         """Return ``centroids`` (k, d), ``weight`` and ``rows`` (k,) of config ``index``, for clusters with rows."""
@@ -149,7 +150,7 @@ class KMeans(StackLearner, VectorLearner):
         """Return cluster, distance, and distance to the second nearest centroid, (n, 3)."""
         del task
         centroids = artifact.tensors["centroids"]
-        return kernel.scores(np.asarray(x), centroids, np.array([0, len(centroids)]))[:, 0]
+        return distances.scores(np.asarray(x), centroids, np.array([0, len(centroids)]))[:, 0]
 
     def score_runs(self, task: Task, artifacts: Sequence[Artifact]) -> Callable[[FloatArray, Runs], FloatArray] | None:
         """Return ``score`` by one kernel."""
@@ -157,7 +158,7 @@ class KMeans(StackLearner, VectorLearner):
         if not artifacts:
             return None
         centroids = Ragged.of([artifact.tensors["centroids"] for artifact in artifacts])
-        return lambda x, runs: kernel.score_runs(x, centroids.values, centroids.start, runs)
+        return lambda x, runs: distances.score_runs(x, centroids.values, centroids.start, runs)
 
     def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
         """Return how the tensors differ from valid centroids of such a group."""

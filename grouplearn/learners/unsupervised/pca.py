@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from grouplearn.data.ragged import Ragged
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
-from grouplearn.kernels import projections
+from grouplearn.kernels.clusters import projections
 from grouplearn.kernels.library import Runs
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.control import Diverged
