@@ -103,9 +103,9 @@ def encode(
 ) -> Matrix:
     """Return the design matrix of rows: columns in the order of ``fitted``; missing numeric values stay NaN.
 
-    Dense (C order) up to ``dense_columns`` columns, CSR beyond; ``columns.numeric`` itself if nothing changes. Dense rows
-    are float32 if that is exact for every feature, else float64; CSR is float64. Callers that encode rows in small parts
-    pass ``made``, the result of ``replays``.
+    Dense (C order) up to ``dense_columns`` columns, CSR beyond; ``columns.numeric`` itself where nothing is to be done. Dense
+    rows are float32 where that is and every feature is exact in it, else float64; CSR is float64. Who encodes a few rows after
+    others has ``made`` their ``replays`` once.
     """
     numeric = columns.numeric
     if [*map(_as_is, fitted)] == [*range(numeric.shape[1])] and 0 < numeric.shape[1] <= dense_columns:

@@ -280,7 +280,7 @@ def _width(bound: BoundTrain, stats: Statistics) -> int:
 
 
 def _stored(bound: BoundTrain, stats: Statistics, width: int) -> int:
-    """Return the values stored per row: every column if dense, one per item if sparse, all entries of lists."""
+    """Return the values stored per row: every column of a dense row, one per item of a sparse one, all entries of lists."""
     if width <= DENSE_COLUMNS:
         return width
     items = [item.stored.item for item in bound.items]

@@ -90,8 +90,8 @@ def parted(
 ) -> tuple[FloatArray, FloatArray]:
     """Return ridge weights of columns that are never set together (K,), and of p - 1 others (p - 1,).
 
-    ``square`` (K,), ``beside`` (K, p) and ``rest`` (p, p) are their products, the intercept last of the others; ``cross``
-    (K,) and ``others`` (p,) are those with the label. Without penalty, the smallest of all solutions.
+    ``square`` (K,), ``beside`` (K, p) and ``rest`` (p, p) are their products, the intercept last of the others; ``cross`` (K,)
+    and ``others`` (p,) are those with the label. Without penalty, of many solutions the smallest weights.
     """
     given = [np.ascontiguousarray(each, np.float64) for each in (square, beside, rest, cross, others)]
     found, (own, p) = np.empty(beside.shape[0] + beside.shape[1]), beside.shape

@@ -41,7 +41,7 @@ class Parted:
     others: FloatArray
 
     def solve(self, l2: float) -> FloatArray:
-        """Return the weights (d,), 0 for constants; without penalty those of least norm among all solutions."""
+        """Return the weights (d,), 0 of a constant; without penalty, of many solutions the one with the smallest weights."""
         inside, found = least_squares.parted(self.square, self.beside, self.rest, self.cross, self.others, l2)
         outside = np.zeros(self.varying.size)
         outside[self.varying] = found
