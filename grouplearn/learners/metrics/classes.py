@@ -75,7 +75,7 @@ def _second_or(second: str, mean: str) -> str:
 
 
 def _mean_sql(name: str) -> str:
-    """Return the mean over the classes that occur; ``n_new`` of them, unknown to the model, count as 0."""
+    """Return the mean over the classes that occur; those that the model has not, ``n_new`` of them, have 0."""
     return f"sum_{name} / nullif(n_{name} + n_new, 0)"
 
 
