@@ -1,4 +1,4 @@
-"""Numbers as a person says them: two digits, with their unit."""
+"""Readable numbers: two digits, with their unit."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def two_digits(value: float) -> float:
 
 
 def rounded_seconds(seconds: float) -> str:
-    """Return a duration as a person says it: ``0.36 s``, ``12 s``, ``3.2 min``."""
+    """Return a readable duration: ``0.36 s``, ``12 s``, ``3.2 min``."""
     if seconds < 90:
         return f"{two_digits(seconds):g} s"
     return f"{two_digits(seconds / 60):g} min" if seconds < 5400 else f"{two_digits(seconds / 3600):g} h"
 
 
 def amount_of_bytes(count: float) -> str:
-    """Return ``0 B``, ``1.2 kB``, ``35 MB``: decimal, as the memory limit is given."""
+    """Return ``0 B``, ``1.2 kB``, ``35 MB``: decimal, like the memory limit."""
     for unit in ("B", "kB", "MB", "GB"):
         if two_digits(count) < 1000:
             return f"{two_digits(count):g} {unit}"
@@ -36,7 +36,7 @@ def share(value: float) -> str:
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:
-    """Return the word for so many."""
+    """Return the word's singular or plural for a count."""
     return one if count == 1 else many or one + "s"
 
 

@@ -1,4 +1,4 @@
-"""PEP 249 exceptions: DuckDB's own tree, plus ours, each able to point at the place in the statement."""
+"""PEP 249 exceptions: DuckDB's own tree, plus ours, each able to point at a position in the statement."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -51,12 +51,12 @@ __all__ = [
 
 
 def data_error(message: str) -> DataError:
-    """Return DuckDB's DataError with what is hidden in its names and values made visible, as in the errors below."""
+    """Return DuckDB's DataError with hidden characters in its names and values made visible, as in the errors below."""
     return DataError(visible_lines(message))
 
 
 class InterfaceError(Error):
-    """The interface was misused: a closed connection or cursor, say."""
+    """The interface was misused, such as by a closed connection or cursor."""
 
 
 class _Located(Exception):
@@ -109,7 +109,7 @@ class OtherVersion(_Located, NotSupportedError):
 
 
 class NotTrusted(_Located, ProgrammingError):
-    """The database has something in place of what we make, or an expression of a model does what it may not do unasked."""
+    """The database has something in place of our tables, or an expression of a model does something that needs trust."""
 
 
 class MissingDependency(_Located, NotSupportedError):
@@ -117,7 +117,7 @@ class MissingDependency(_Located, NotSupportedError):
 
 
 def not_installed(what: str, packages: str, extra: str) -> Error:
-    """Return the error that ``what`` needs packages which are not installed, with the extra of ours that installs them."""
+    """Return the error that ``what`` needs packages that are not installed, with our extra that installs them."""
     return of(failures.not_installed(what, packages, extra))
 
 
@@ -133,7 +133,7 @@ class Cancelled(_Located, OperationalError):
     """The user interrupted the statement; the database is unchanged."""
 
 
-#: What is raised where no database is, and as which of the above users see it.
+#: Failures of layers that know no database, and the errors above as which users see them.
 _KINDS: Mapping[type[failures.Failure], type[Error]] = MappingProxyType(
     {
         failures.TrainingFailed: TrainingError,
@@ -146,14 +146,14 @@ _KINDS: Mapping[type[failures.Failure], type[Error]] = MappingProxyType(
 
 
 def of(failure: failures.Failure) -> Error:
-    """Return a failure of what knows no database as the error that users of DB-API look for."""
+    """Return such a failure as the error that DB-API users expect."""
     kind = next(_KINDS[each] for each in type(failure).__mro__ if each in _KINDS)
     return kind(failure.message, hint=failure.hint) if issubclass(kind, _Located) else kind(str(failure))
 
 
 @contextmanager
 def as_database_errors() -> Iterator[None]:
-    """Raise what fails in the body as DB-API's errors."""
+    """Raise failures in the body as DB-API errors."""
     try:
         yield
     except failures.Failure as failure:

@@ -1,6 +1,6 @@
-"""What goes wrong where there is no database: in learners, data, kernels, schedules and runtimes.
+"""Failures of layers that know no database: learners, data, kernels, schedules and runtimes.
 
-``grouplearn.errors`` has DB-API's names of the same, as which sessions raise them (``errors.as_database_errors``).
+``grouplearn.errors`` has DB-API errors for them, as which sessions raise them (``errors.as_database_errors``).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from grouplearn.messages import render
 
 
 class WrongValue(ValueError):
-    """A value that is not allowed where it stands; the hint names one that it may be meant to be."""
+    """A value that is not allowed in its place; the hint names one that may be meant."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
@@ -37,13 +37,13 @@ class NotInstalled(Failure):
 
 
 class NotMeasured(Failure):
-    """What a learner costs cannot be measured, or measurements cannot be used."""
+    """A learner's cost cannot be measured, or measurements cannot be used."""
 
 
 class WrongData(Failure):
-    """What is given, or stored, is not such as can be used."""
+    """Given or stored data cannot be used."""
 
 
 def not_installed(what: str, packages: str, extra: str) -> NotInstalled:
-    """Return the failure that ``what`` needs packages which are not installed, with the extra of ours that installs them."""
+    """Return the failure that ``what`` needs packages that are not installed, with our extra that installs them."""
     return NotInstalled(f"{what} needs {packages}, which is not installed", hint=f'pip install "grouplearn[{extra}]"')

@@ -1,7 +1,8 @@
-"""Where a statement hears that it is to stop: between the groups of every loop over groups, planning and loading included.
+"""Checks for interrupts between the groups of every loop over groups, including planning and loading.
 
-A database may have millions of groups, and each loop over them takes seconds. ``Session`` says for the time of a statement whom
-to ask (``heard``); loops ask now and then (``watched``, ``look``). Threads of a training have ears of their own (``Watch``).
+A database may have millions of groups, and each loop over them takes seconds. ``Session`` sets for the time of a statement
+whom to ask (``heard``); loops ask now and then (``watched``, ``look``). Threads of a training have their own checks
+(``Watch``).
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ _T = TypeVar("_T")
 _NOTHING_STORED = "the statement was interrupted; nothing was stored"
 _heard: ContextVar[tuple[Callable[[], bool], str] | None] = ContextVar("grouplearn_heard", default=None)
 
-#: Items between two looks: some tenths of a second of the slowest loop.
+#: Items between two checks: some tenths of a second in the slowest loop.
 LOOK_EVERY = 1 << 16
-#: Seconds.
+#: Seconds between two checks.
 _BETWEEN_LOOKS = 0.1
 
 
 @contextmanager
 def heard(cancelled: Callable[[], bool], message: str = _NOTHING_STORED) -> Iterator[None]:
-    """Let the body's loops ask ``cancelled`` whether to stop, and say ``message`` then."""
+    """Let the body's loops ask ``cancelled`` whether to stop, and then raise ``message``."""
     before = _heard.set((cancelled, message))
     try:
         yield
@@ -38,19 +39,19 @@ def heard(cancelled: Callable[[], bool], message: str = _NOTHING_STORED) -> Iter
 
 
 def look() -> None:
-    """Raise StatementInterrupted where the statement that runs here is to stop."""
+    """Raise StatementInterrupted if the current statement should stop."""
     heard_by = _heard.get()
     if heard_by is not None and heard_by[0]():
         raise StatementInterrupted(heard_by[1])
 
 
 def watched(items: Iterable[_T]) -> Iterator[_T]:
-    """Return the items one by one, with a ``look`` before every ``LOOK_EVERY`` of them."""
+    """Return the items one by one, with a check before every ``LOOK_EVERY`` of them."""
     return itertools.chain.from_iterable(pieces(items))
 
 
 def pieces(items: Iterable[_T]) -> Iterator[tuple[_T, ...]]:
-    """Yield the items in tuples of ``LOOK_EVERY``, with a ``look`` before each."""
+    """Yield the items in tuples of ``LOOK_EVERY``, with a check before each."""
     rest = iter(items)
     while piece := tuple(itertools.islice(rest, LOOK_EVERY)):
         look()
@@ -58,9 +59,9 @@ def pieces(items: Iterable[_T]) -> Iterator[tuple[_T, ...]]:
 
 
 def apart(work: Callable[[], _T], size: int) -> _T:
-    """Return what pure ``work`` over so many items returns, and look meanwhile: for what knows nothing of interrupts.
+    """Return the result of ``work``, a pure function over ``size`` items without checks of its own, checking meanwhile.
 
-    It runs in a thread of its own, which is left where it is when the statement is to stop, unless the items are few.
+    It runs in its own thread, which is abandoned if the statement should stop, unless there are few items.
     """
     if size <= LOOK_EVERY:
         return work()
@@ -89,7 +90,7 @@ def apart(work: Callable[[], _T], size: int) -> _T:
 
 
 def side_by_side(work: Callable[[_T], object], items: Sequence[_T], threads: int) -> None:
-    """Do ``work`` with each of the items, on so many threads, and look meanwhile."""
+    """Apply ``work`` to each of the items on several threads, checking meanwhile."""
     if threads == 1 or len(items) < 2:
         for item in items:
             look()

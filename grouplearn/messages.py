@@ -1,4 +1,4 @@
-"""How every message is written: what is wrong, where (``LINE n`` and a caret under the whole token), what is allowed, a hint."""
+"""The form of every message: what is wrong, where (``LINE n`` and a caret under the whole token), what is allowed, a hint."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Span:
 def render(message: str, text: str | None, span: Span | None, hint: str | None = None) -> str:
     """Return ``message``, the line of ``text`` that holds ``span`` with carets under the whole token, and the hint.
 
-    A span over several lines is underlined to the end of its first line. Long lines are cut around the token. Characters that
-    are hidden, or that a terminal obeys, are made visible: names and values may hold any.
+    A span over several lines is underlined to the end of its first line. Long lines are cut around the token. Hidden
+    characters and terminal control characters are made visible: names and values may contain any.
     """
     parts = [visible_lines(message)]
     if text is not None and span is not None:
@@ -54,7 +54,7 @@ def _source_lines(text: str, span: Span) -> tuple[str, str]:
 
 
 def cells(character: str) -> int:
-    """Return the columns that a character takes in a terminal: wide ones two, combining ones and controls none."""
+    """Return the terminal columns of a character: two for wide ones, none for combining and control characters."""
     if character.isascii():
         return int(character.isprintable())
     if unicodedata.category(character) in ("Mn", "Me", "Cf", "Cc"):
@@ -63,7 +63,7 @@ def cells(character: str) -> int:
 
 
 def did_you_mean(name: str, allowed: Iterable[str], written: Mapping[str, str] | None = None) -> str | None:
-    """Return ``Did you mean "x"?`` for the closest allowed name, as it is ``written``, or None when nothing is close."""
+    """Return ``Did you mean "x"?`` for the closest allowed name, as it is ``written``, or None if none is close."""
     by_folded = {candidate.casefold(): candidate for candidate in allowed}
     close = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
     if not close:

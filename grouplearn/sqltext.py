@@ -1,7 +1,7 @@
 """The one place where names and values become SQL text.
 
-A value may be of a class that derives from str, int, float, date, ... and has methods of its own: markupsafe.Markup, members of
-an enum. Here it is taken by the methods of the class it derives from, as DuckDB binds it: what others say of it would be SQL.
+A value's class may derive from str, int, float, date, ... and override its methods: markupsafe.Markup, members of an enum.
+Here the base class's methods are used, as DuckDB does when it binds a value: overridden ones could return any SQL.
 """
 
 import datetime as dt
@@ -25,12 +25,12 @@ def identifier(name: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Return a text of any class that derives from str as a str."""
+    """Return a text of any subclass of str as a str."""
     return str.__str__(text)
 
 
 def folded(name: str) -> str:
-    """Return ``name`` as DuckDB compares names: A to Z alone are the same as a to z."""
+    """Return ``name`` as DuckDB compares names: only A to Z are the same as a to z."""
     return name.translate(_LOWER)
 
 
@@ -40,9 +40,9 @@ def qualified(*parts: str | None) -> str:
 
 
 def string(value: str) -> str:
-    """Return ``value`` as a SQL string expression, its control characters but tabs and line ends as ``chr(13)``.
+    """Return ``value`` as a SQL string expression; control characters other than tabs and line ends become ``chr(13)``.
 
-    A SQL text cannot hold NUL, and programs that read one line by line make ``\\n`` of ``\\r``.
+    A SQL text cannot contain NUL, and programs that read line by line turn ``\\r`` into ``\\n``.
     """
     if _CONTROL.search(value) is None:
         return _quoted(value)
@@ -56,11 +56,11 @@ def _quoted(value: str) -> str:
 
 
 def literal(value: Any) -> str:
-    """Return a Python value as a SQL expression of the DuckDB type that binding it as a parameter would give.
+    """Return a Python value as a SQL expression of the type that DuckDB would bind it as.
 
     Raises DataError for a type that has no SQL form.
     """
-    numpy = sys.modules.get("numpy")  # where it is not loaded there is none of its values
+    numpy = sys.modules.get("numpy")  # if it is not loaded no value is its
     if numpy is not None and isinstance(value, numpy.generic):
         value = value.item()
     if value is None:
@@ -99,7 +99,7 @@ def _is_missing(value: Any) -> bool:
 def _integer(value: int) -> str:
     try:
         digits = int.__repr__(value)
-    except ValueError:  # Python writes no more than some thousand digits
+    except ValueError:  # Python converts at most some thousand digits
         raise WrongData(f"an integer of {int.bit_length(value):,} bits is too large; DuckDB's have 128") from None
     return f"({digits})" if digits.startswith("-") else digits
 

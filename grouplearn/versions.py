@@ -1,4 +1,4 @@
-"""What runs here, in a line: what ``SELECT grouplearn_version()`` says before the version of DuckDB."""
+"""The versions in use, in a line: ``SELECT grouplearn_version()`` adds that of DuckDB."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from grouplearn.kernels.build import builds
 
 @functools.cache
 def described() -> str:
-    """Return the package and its version, and which build of the kernels this processor runs."""
+    """Return the package with its version, and the kernel build for this processor."""
     return f"grouplearn {importlib.metadata.version('grouplearn')} (kernels: {builds.name()})"

@@ -1,16 +1,16 @@
-"""The one place where characters that a reader cannot see, or that a terminal obeys, are made visible.
+"""The one place where hidden and terminal control characters are made visible.
 
-Names and values of the user's tables are kept exactly as they are; what a person is shown of them goes through here: errors,
-boxes, plans, progress, pages, plots. Text for other programs (CSV into a pipe, JSON, Arrow, exported SQL) does not.
+Names and values in users' tables are kept exactly; everything shown to people goes through here: errors, boxes, plans,
+progress, pages, plots. Text for other programs (CSV into a pipe, JSON, Arrow, exported SQL) does not.
 """
 
 from __future__ import annotations
 
 import re
 
-#: Control characters; marks that reverse what follows (U+202E), or that have no width (U+200B, U+FEFF, soft hyphens, tags);
-#: line ends other than \n; halves of surrogates and what is no character. Joiners (U+200C, U+200D), which Persian, Hindi and
-#: families of emoji are written with, and variation selectors are shown as they are.
+#: Control characters; marks that reverse what follows (U+202E) or have no width (U+200B, U+FEFF, soft hyphens, tags); line
+#: ends other than \n; surrogates and noncharacters. Joiners (U+200C, U+200D), which Persian, Hindi and emoji families need,
+#: and variation selectors are shown unchanged.
 _HIDDEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff"
     "\U0001d173-\U0001d17a\U000e0000-\U000e007f]"
@@ -18,22 +18,23 @@ _HIDDEN = re.compile(
 
 
 def visible(text: str, keep: str = "") -> str:
-    r"""Return a text with each hidden character as Python writes it (``\x1b``, ``\r``, ``\u202e``), but for those of ``keep``."""
+    r"""Return a text with each hidden character as Python writes it (``\x1b``, ``\r``, ``\u202e``), except those in
+    ``keep``."""
     return _HIDDEN.sub(lambda found: found[0] if found[0] in keep else _escaped(found[0]), text)
 
 
 def visible_lines(text: str) -> str:
-    """Return a text of several lines with what is hidden in each of them made visible; tabs stay."""
+    """Return a text of several lines with hidden characters made visible; tabs stay."""
     return visible(text, keep="\n\t")
 
 
 def in_json(text: str) -> str:
-    """Return JSON with hidden characters escaped as JSON has it: the same values, and the text does nothing to a terminal."""
+    """Return JSON with hidden characters escaped: the same values, and harmless to a terminal."""
     return _HIDDEN.sub(lambda found: found[0] if found[0] == "\n" else _json_escape(found[0]), text)
 
 
 def in_file_name(text: str) -> str:
-    """Return a text as part of a file's name: ``_`` for what is hidden, and for what separates folders."""
+    """Return a text as part of a file name: ``_`` for hidden characters and path separators."""
     return re.sub(r"[/\\]", "_", _HIDDEN.sub("_", text))
 
 

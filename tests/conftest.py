@@ -13,7 +13,7 @@ from helpers.thorough import left_out
 from hypothesis import settings
 
 from grouplearn.catalog.checks import tables
-from grouplearn.plan import physical
+from grouplearn.plan import packing
 
 # A shell that runs tests in the background has them, and all that they start, ignore Ctrl-C, which some of them press.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -82,7 +82,7 @@ def many_units(request: pytest.FixtureRequest) -> Iterator[None]:
     """Cut the groups of small tables into as many units as those of larger ones, so that workers and deaths have some."""
     with pytest.MonkeyPatch.context() as patch:
         if request.path.parent.name not in AS_SHOWN:
-            patch.setattr(physical, "LEAST_GATHERED_VALUES", 1)
+            patch.setattr(packing, "LEAST_GATHERED_VALUES", 1)
         yield
 
 

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from grouplearn.bind.features import BoundItem
 
 _ARRAY = re.compile(r"^([^\[\]]+)\[(\d*)\]$")
-#: How SQL ends that reads an array of numbers, also where its line breaks are gone.
+#: How SQL that reads an array of numbers ends; line breaks may be gone.
 _AS_DOUBLES = re.compile(r"\bAS DOUBLE\[\]\)\s*$")
 _WHOLE = re.compile(r"^U?(TINY|SMALL|BIG|HUGE)INT$|^U?INTEGER$|^BOOLEAN$")
-#: Classes of arrays are shown and stored as whole numbers.
+#: Bytes as whole numbers, which is how classes of arrays are shown and stored.
 _BYTES = "list_transform(regexp_extract_all(hex((", ")), '..'), lambda byte: CAST('0x' || byte AS UTINYINT))"
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayType:
-    """The type of a column of arrays: of its values, how many where the type says it, and whether it is a BLOB of bytes."""
+    """The type of a column of arrays: the type of its values, their number if the type has it, and whether it is a BLOB."""
 
     element: str
     length: int | None
@@ -49,17 +49,17 @@ def array_type(type_name: str) -> ArrayType | None:
 
 
 def reading(kind: ArrayType) -> tuple[str, str]:
-    """Return what stands before and after an expression to read it: doubles in a list, or bytes."""
+    """Return the SQL before and after an expression that reads it as a list of doubles, or as bytes."""
     return ("(\n", "\n)") if kind.is_bytes else ("CAST((\n", "\n) AS DOUBLE[])")
 
 
 def reads_bytes(sql: str) -> bool:
-    """Return whether SQL that was made by ``reading`` yields bytes."""
+    """Return whether SQL made by ``reading`` yields bytes."""
     return not _AS_DOUBLES.search(sql)
 
 
 def each_class(kind: ArrayType) -> tuple[str, str]:
-    """Return what stands before and after a label to have each of its values as a whole number."""
+    """Return the SQL before and after a label that gives each of its values as a whole number."""
     before, after = _BYTES if kind.is_bytes else ("CAST((", ") AS HUGEINT[])")
     return f"unnest({before}", f"{after})"
 
@@ -97,11 +97,11 @@ def _length(checker: SqlChecker, bound: BoundTrain, kind: ArrayType, expression:
         raise checker.error(message, expression.span, hint)
     if found and not found[0][0]:
         raise checker.error(f"{what} has empty arrays only", expression.span)
-    return int(found[0][0]) if found else 1  # all NULL: every row is incomplete, whatever the length
+    return int(found[0][0]) if found else 1  # all NULL: every row is incomplete, so any length will do
 
 
 def sized(items: Sequence[BoundItem], lengths: Sequence[int]) -> tuple[BoundItem, ...]:
-    """Return the items with the lengths of arrays, and places among the numeric columns to match.
+    """Return the items with the lengths of their arrays, and their places among the numeric columns moved to match.
 
     Before: x, image of 3 values, z in columns 0, 1, 2. After: in columns 0, 1 (to 3), 4.
     """
@@ -118,13 +118,13 @@ def sized(items: Sequence[BoundItem], lengths: Sequence[int]) -> tuple[BoundItem
 
 
 def label_type(target: BoundTarget, length: int) -> str:
-    """Return the SQL type of predicted arrays; its length is how the catalog knows that they are."""
+    """Return the SQL type of predicted arrays; its length tells the catalog that they are arrays."""
     kind = target.array
     return f"{kind.element if kind is not None and target.classification else 'DOUBLE'}[{length}]"
 
 
 def label_length(type_name: str) -> int:
-    """Return the length of predicted arrays by their type, 0 for a single value."""
+    """Return the length of predicted arrays from their type, 0 for a single value."""
     found = _ARRAY.match(type_name)
     return int(found[2]) if found and found[2] else 0
 
@@ -132,8 +132,8 @@ def label_length(type_name: str) -> int:
 def names_classes(
     checker: SqlChecker, kind: ArrayType, expression: Sql, tasks: frozenset[Task], classified: bool | None
 ) -> bool:
-    """Return whether an array label is of classes: bytes and booleans are, other whole numbers where the learner does
-    nothing else or ``task = 'classification'`` says so.
+    """Return whether an array label holds classes: bytes and booleans do, other whole numbers if the learner only
+    classifies or ``task = 'classification'`` says so.
     """
     by_type = kind.is_bytes or kind.element == "BOOLEAN"
     classes = classified if classified is not None else by_type or not any(task.has_values for task in tasks)

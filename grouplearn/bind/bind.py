@@ -1,4 +1,4 @@
-"""From a parsed TRAIN to a bound one: DuckDB judges the SQL, the registry judges the names, nothing is read."""
+"""From a parsed TRAIN to a bound one: DuckDB checks the SQL, the registry checks the names, no row is read."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from grouplearn.parser.statements import (
     ValidateWhere,
 )
 
-#: Models that KEEP BEST may name: a column of the catalog has the number.
+#: Most models for KEEP BEST: the catalog stores the number as an INTEGER.
 _MOST_KEPT = (1 << 31) - 1
 
 
 def bind(
     checker: SqlChecker, statement: TrainModel, catalog: str, schema: str, settings: Mapping[str, Any]
 ) -> BoundTrain:
-    """Return the bound statement; every unknown or unsuitable name raises BindError with its place and a hint."""
+    """Return the bound statement; raises BindError with a position and a hint for every unknown or unsuitable name."""
     try:
         with deep_stack():
             return _Binder(checker, statement, settings).bind(catalog, schema)
@@ -59,13 +59,13 @@ def bind_learner(checker: SqlChecker, name: Name) -> Learner:
 
 
 def _learner_meant(typed: str) -> str | None:
-    """Return a "did you mean" of the closest learner, or of the shortest name that has what was typed in it: ``svm``."""
+    """Return a "did you mean" of the closest learner, or of the shortest name that contains what was typed: ``svm``."""
     names = registry.names()
     longer = [name for name in names if typed.casefold() in name]
     return did_you_mean(typed, names) or (did_you_mean(min(longer, key=len), longer) if longer else None)
 
 
-#: Levels that an expression has around it where it is kept, a cast and parentheses, and words in all.
+#: Levels (a cast and parentheses) and words that are added around a stored expression.
 _KEPT_WITHIN, _KEPT_TOKENS = 4, 8
 
 
@@ -157,7 +157,7 @@ class _Binder:
         )
 
     def _expressions(self) -> list[Sql]:
-        """Return the expressions over the rows of FROM, whatever they are."""
+        """Return all expressions over the rows of FROM."""
         statement = self._statement
         found = [argument for feature in statement.features or () for argument in feature.arguments]
         found += [statement.target.expression] if statement.target else []
@@ -165,7 +165,7 @@ class _Binder:
         return found
 
     def _refuse_unstorable(self, expressions: Sequence[Sql]) -> None:
-        """Raise for what no other session would read: for DuckDB's own parser SQL ends at the character 0."""
+        """Raise for SQL with the character 0, where DuckDB's parser ends: no other session could read it."""
         for expression in expressions:
             if "\0" in expression.text:
                 hint = 'Name the column otherwise: FROM (SELECT * RENAME ("..." AS name) FROM ...).'
@@ -228,7 +228,7 @@ class _Binder:
             self._checker.describe("SELECT 1", *self._source, *grouping(self._statement))
 
     def _refuse_idle_options(self, target: BoundTarget | None) -> None:
-        """Raise for an option that this statement could only ignore."""
+        """Raise for an option that would have no effect in this statement."""
         if target is None:
             return
         weighable = target.classification and target.array is None
@@ -247,7 +247,8 @@ class _Binder:
     def _items(
         self, columns: tuple[Column, ...], target: BoundTarget | None, taken: list[Sql]
     ) -> tuple[BoundItem, ...]:
-        """Return the features: the columns that the expressions ``taken`` and the holdout do not use are those by default."""
+        """Return the features; the default ones are the columns that neither the expressions ``taken`` nor the holdout
+        use."""
         if isinstance(self._statement.validation, ValidateWhere):
             taken = [*taken, self._statement.validation.predicate]
         used = frozenset().union(*(columns_used(self._checker, fragment, self._folded) for fragment in taken))
@@ -263,7 +264,7 @@ class _Binder:
         return binder.bind_columns(kept, self._statement.source.span)
 
     def _per_row(self, label: list[Sql], items: tuple[BoundItem, ...], weight: list[Sql]) -> list[Sql]:
-        """Return every expression that needs a value for each row."""
+        """Return every expression that is evaluated per row."""
         validation = self._statement.validation
         split = [validation.predicate] if isinstance(validation, ValidateWhere) else []
         return [*label, *(item.extract for item in items), *split, *weight]
@@ -315,7 +316,7 @@ class _Binder:
 
 
 def grouping(statement: TrainModel) -> tuple[str | Sql, ...]:
-    """Return the GROUP BY and HAVING of a query over the source, as pieces: grouping sets written out."""
+    """Return GROUP BY and HAVING of a query over the source, as pieces, with grouping sets written out."""
     pieces: list[str | Sql] = []
     if statement.group_by:
         keys = statement.group_by.keys

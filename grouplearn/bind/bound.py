@@ -19,9 +19,9 @@ from grouplearn.search.procedures import SearchPlan
 
 @dataclass(frozen=True, slots=True)
 class BoundTarget:
-    """The label: its result name, its SQL over FROM and over a prediction source, its type, and whether it names classes.
+    """The label: its result name, its SQL over FROM and over a prediction source, its type, and whether it has classes.
 
-    ``array`` is what a label of several values is an array of.
+    ``array`` is the type of a label that is an array.
     """
 
     name: str
@@ -34,7 +34,7 @@ class BoundTarget:
 
 @dataclass(frozen=True, slots=True)
 class BoundKey:
-    """A GROUP BY key: what is stored and its SQL over FROM."""
+    """A GROUP BY key: its definition for the catalog, and its SQL over FROM."""
 
     stored: KeyColumn
     extract: Sql
@@ -57,11 +57,11 @@ class Holdout:
 
 @dataclass(frozen=True, slots=True)
 class BoundTrain:
-    """Everything that is known before the first row: the extract, the label, the configurations, how to run.
+    """A statement whose every name and value is checked: the extract, the label, the configurations, how to run.
 
-    Where a procedure searches, ``configs`` are those it begins with. ``columns`` are those of FROM.
-    ``target`` is None for learners without a label, ``weight_sql`` the weight of a row over the columns of a source, None for 1.
-    ``refit``: the best configuration of each group trains again, on all rows.
+    If a procedure searches, ``configs`` are those it begins with. ``columns`` are those of FROM. ``target`` is None without
+    a label; ``weight_sql`` is the weight of a row over the columns of a source, None for 1. ``refit``: the best
+    configuration of each group trains again, on all rows.
     """
 
     statement: TrainModel

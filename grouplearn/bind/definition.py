@@ -1,4 +1,4 @@
-"""A bound TRAIN statement: what is trained on what, complete enough to predict without the statement."""
+"""A trained statement as the catalog stores it: complete enough to predict without the statement."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from grouplearn.learners.answers.answers import answer_of
 from grouplearn.learners.contract.config import Config, Kind
 from grouplearn.learners.contract.problem import Task
 
-#: The name of the source's row wherever an expression is replayed; stored SQL may say ``__grouplearn_row.x``.
+#: The name of the source's row in replayed expressions; stored SQL may refer to ``__grouplearn_row.x``.
 ROW = "__grouplearn_row"
-#: Databases and schemas in which unqualified names are looked for, in order; None is the database that the model is in.
+#: Databases and schemas in which unqualified names are looked up, in order; None is the model's own database.
 SearchPath = tuple[tuple[str | None, str], ...]
 
 
@@ -31,10 +31,10 @@ class KeyColumn:
 
 @dataclass(frozen=True, slots=True)
 class ItemColumn:
-    """One scalar feature item, its SQL over the source's columns, and the type its expression had in training.
+    """One scalar feature: its SQL over the source's columns, and the type of its expression in training.
 
-    The SQL yields DOUBLE for ``numeric``, VARCHAR for ``category``, and the bucket number (INTEGER) for ``hash``; of the
-    last two it casts values to that type. ``type`` is None in models of earlier versions, where it casts none.
+    The SQL yields DOUBLE for ``numeric``, VARCHAR for ``category``, and the bucket number (INTEGER) for ``hash``; for the
+    last two it casts values to ``type`` first. Models of earlier versions have no ``type`` and no such cast.
     """
 
     item: Item
@@ -68,11 +68,10 @@ class ModelDefinition:
     """A bound TRAIN statement, complete enough to predict without it.
 
     ``keys`` and ``sets`` are the GROUP BY (``sets`` finest first; ``((),)`` without GROUP BY). ``classes`` are label values
-    as text, in class order, castable to ``label_type``; empty for other labels. Of a learner without a label
-    ``target_name``, ``target_sql`` and ``label_type`` are None. ``weight_sql`` is the weight of a row over the source's
-    columns, None for 1.
+    as text, in class order, castable to ``label_type``; empty for other labels. Without a label ``target_name``,
+    ``target_sql`` and ``label_type`` are None. ``weight_sql`` is the weight of a row over the source's columns, None for 1.
     ``catalog`` is the database's name at training time (None: the current one); it is not stored. ``search_path`` is where
-    the statement's unqualified names were looked for; None is not known.
+    the statement's unqualified names were looked up, None if unknown.
     """
 
     catalog: str | None
@@ -104,12 +103,12 @@ class ModelDefinition:
 
     @property
     def label_length(self) -> int:
-        """Values of a label that is an array, as its type says; 0 for a single value."""
+        """Number of values of an array label, from its type; 0 for a single value."""
         return label_length(self.label_type or "")
 
     @property
     def described(self) -> str:
-        """What was learned, for a person: the learner, and the label if it has one."""
+        """The learner, and the label if there is one, in words."""
         return self.learner if self.target_name is None else f"{self.learner} of {self.target_name}"
 
     @property
@@ -119,10 +118,10 @@ class ModelDefinition:
 
     @property
     def is_wide(self) -> bool:
-        """Whether some item is a wide one, whose weights are stored by column."""
+        """Whether any item is wide, with weights stored by column."""
         return any(encoder_of(entry.item).wide for entry in self.items)
 
     @property
     def positive_class(self) -> str | None:
-        """The class of two that ``probability`` speaks of, as text: the second one; None for other labels."""
+        """The class, as text, whose probability is ``probability``: the second of two; None for other labels."""
         return self.classes[1] if not self.task.scores_classes and len(self.classes) == 2 else None

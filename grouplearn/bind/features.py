@@ -30,31 +30,31 @@ from grouplearn.parser.statements import Feature, Sql
 AUTO_ONEHOT_LIMIT = 100
 #: A label with more distinct values than this is not a class label.
 MAX_CLASSES = 1000
-#: More items than this are refused: what DuckDB plans grows with their square.
+#: Most items: DuckDB's planning time grows with their square.
 MAX_ITEMS = 10_000
 
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _UNKNOWN_FUNCTION = re.compile(r'Scalar Function with name "?(\w+)"? does not exist!')
-#: Only where this is found may an expression be several columns.
+#: Only an expression that matches this may stand for several columns.
 _STARRED = re.compile(r"\*|columns", re.IGNORECASE)
 
 
 def _name(text: str) -> str:
-    """Return the name of an item without an alias: a quoted column without its quotes, any other expression as written."""
+    """Return the name of an item without an alias: a column without its quotes, any other expression as written."""
     return text[1:-1].replace('""', '"') if _QUOTED.fullmatch(text) else text
 
 
 def _together(feature: Feature) -> int:
-    """Return how many arguments of a call are one item."""
+    """Return how many arguments of a call form one item."""
     return CALLS[feature.encoder.value].together if feature.encoder else 1
 
 
 @dataclass(frozen=True, slots=True)
 class BoundItem:
-    """An item: what is stored, its SQL over the statement's own FROM, and whether its encoder was our choice.
+    """An item: its definition, its SQL over the statement's FROM, and whether its encoder was chosen by us.
 
-    ``source`` is the user's expression; ``array`` says what it is an array of, None for a single value. ``fits_float``: its
-    numbers lose nothing as FLOAT.
+    ``source`` is the user's expression; ``array`` its array type, None for a single value. ``fits_float``: FLOAT holds its
+    numbers exactly.
     """
 
     stored: ItemColumn
@@ -67,7 +67,7 @@ class BoundItem:
 
 
 def all_fit_float(items: Sequence[BoundItem]) -> bool:
-    """Whether no number of the items loses anything as FLOAT; categories are none."""
+    """Whether FLOAT holds all numbers of the items exactly; categories do not count."""
     return all(item.fits_float for item in items if item.stored.item.is_numeric)
 
 
@@ -83,8 +83,7 @@ class _Scalar:
 class FeatureBinder:
     """Binds FEATURES items against the columns of the source.
 
-    Columns that are ``used`` otherwise (folded names) are none of those that a star stands for; ``label``, if there is one, is
-    no feature.
+    ``used`` are (folded) names of columns used elsewhere, which a star does not include; ``label``, if any, is not a feature.
     """
 
     def __init__(
@@ -120,7 +119,7 @@ class FeatureBinder:
         return tuple(self._items)
 
     def _described(self, arguments: Sequence[Sql]) -> Iterator[Sequence[Column]]:
-        """Yield the columns of each argument: by one question where nothing is wrong and each is one column."""
+        """Yield the columns of each argument, with one query for all if there is no error and each is one column."""
         listed: list[str | Sql] = []
         for argument in arguments:
             listed += [",", argument] if listed else [argument]
@@ -138,7 +137,7 @@ class FeatureBinder:
             hint = did_you_mean(unknown[1], CALLS) if unknown else None
             if unknown is None or hint is None:
                 raise
-            raise self._checker.error(unknown[0], error.span, hint) from None  # DuckDB would mean a function of its own
+            raise self._checker.error(unknown[0], error.span, hint) from None  # not a function of DuckDB's
 
     def bind_columns(self, columns: Sequence[Column], span: Span) -> tuple[BoundItem, ...]:
         """Return the items of the default FEATURES: these columns as they are."""
@@ -170,7 +169,7 @@ class FeatureBinder:
         return [_Scalar(name, columns[0].type, argument)]
 
     def _columns(self, table: str, columns: Sequence[Column], span: Span) -> list[Sql]:
-        """Return columns that the statement does not name itself."""
+        """Return columns that the statement does not name explicitly."""
         self._refuse_more(len(columns), span)
         names = [sqltext.identifier(column.name) for column in columns]
         if table:
@@ -179,14 +178,14 @@ class FeatureBinder:
         return [Sql(name, span) for name in names]
 
     def _refuse_more(self, count: int, span: Span) -> None:
-        """Raise BindError when with so many more items there would be too many."""
+        """Raise BindError if this many further items would be too many."""
         if len(self._items) + count > MAX_ITEMS:
             message = f"FEATURES takes {MAX_ITEMS:,} items, and here are {len(self._items) + count:,}"
             hint = "An array counts as one item: gbdt, mlp and registered networks take columns such as DOUBLE[]."
             raise self._checker.error(message, span, hint)
 
     def _add(self, feature: Feature, scalars: Sequence[_Scalar]) -> None:
-        """Add the item of one column, or of several that one encoder takes together."""
+        """Add the item of one column, or of several columns that one encoder takes."""
         call = sqltext.folded(feature.encoder.value) if feature.encoder else None
         options = self._options(feature, call)
         columns = [types.column_of(scalar.type) for scalar in scalars]
@@ -220,7 +219,8 @@ class FeatureBinder:
         raise self._checker.error(message, option.value.span, f"Linear learners take up to {MAX_WIDE:,}.")
 
     def _unsupported(self, call: str | None, scalars: Sequence[_Scalar], column: SqlColumn) -> Exception:
-        """Return the error of a column that the call, or a plain expression, does not take; the hint names what does."""
+        """Return the error for a column that the call, or a plain expression, does not take; its hint names an encoder that
+        does."""
         scalar = scalars[0]
         others = () if column.others else tuple(filter(self._learns, takers(column)))
         hint = self._written(others, scalar.type)
@@ -244,7 +244,7 @@ class FeatureBinder:
 
     @staticmethod
     def _written(encoders: Sequence[Encoder], type_name: str) -> str:
-        """Return, as the end of a sentence, how a feature ``x`` of this type is written, by what takes it."""
+        """Return how to write a feature ``x`` of this type with an encoder that takes it, as the end of a sentence."""
         *first, last = dict.fromkeys(CALLS[each.call].example if each.call else "x" for each in encoders) or ("",)
         written = f"for this type write {', '.join(first)}{' or ' if first else ''}{last}"
         inner = types.inside(type_name)
@@ -270,7 +270,7 @@ class FeatureBinder:
         return values
 
     def _refuse_column(self, fill: Sql) -> None:
-        """Raise BindError for what replaces missing values and is not the same in every row."""
+        """Raise BindError for a replacement of missing values that is not the same in every row."""
         column = first_column(self._checker, fill)
         if column is None:
             return
@@ -300,7 +300,7 @@ class FeatureBinder:
         stored = woven(read.replayed, [self._replay.stored(scalar.sql) for scalar in scalars])
         array = array_type(first.type) if encoder.role == "array" else None
         number = first.type if array is None else array.element
-        computed = array is not None and array.is_bytes  # a byte becomes a fraction
+        computed = array is not None and array.is_bytes  # a byte is divided by 255
         return BoundItem(
             stored=ItemColumn(item, stored, first.type),
             extract=Sql(woven(read.extract, [scalar.sql.text for scalar in scalars]), first.sql.span),
@@ -318,7 +318,7 @@ class FeatureBinder:
         return candidate
 
     def _next(self, item: Item) -> int:
-        """Return the place of an item among those that the dataset has in one array."""
+        """Return the place of an item among those that share an array of the dataset."""
         place = "codes" if item.is_coded else "lists" if item.is_list else "numeric"
         self._counts[place] += 1
         return self._counts[place] - 1

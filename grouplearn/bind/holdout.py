@@ -13,7 +13,7 @@ from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.parser.statements import Sql, TrainModel, ValidateFolds, ValidateNone, ValidateSample, ValidateWhere
 
-#: Share of each group held out when several configurations compete and VALIDATE is absent (kingpin 5).
+#: Share of each group held out where several configurations compete without VALIDATE (kingpin 5).
 DEFAULT_HOLDOUT = 0.1
 
 
@@ -61,12 +61,12 @@ class HoldoutBinder:
         raise self.checker.error(f"VALIDATE WHERE takes a condition, and {told}", predicate.span, hint)
 
     def unless_given(self, configs: int, early_stopping: int | None) -> Holdout:
-        """Return what holds without VALIDATE: where several configurations compete, or one stops early, rows are drawn."""
+        """Return the holdout without VALIDATE: random rows if several configurations compete or one stops early."""
         compares = configs > 1 or early_stopping is not None
         return Holdout("sample", share=DEFAULT_HOLDOUT) if compares else Holdout("none")
 
     def check_early_stopping(self, holdout: Holdout, learner: Learner) -> None:
-        """Raise where early stopping has nothing to stop, or no rows by which to."""
+        """Raise if early stopping has nothing to stop, or no held-out rows."""
         span = next(
             option.name.span for option in self.statement.options if option.name.value.casefold() == "early_stopping"
         )

@@ -1,4 +1,4 @@
-"""PREDICT bound: the label, whether it names classes, and what a learner without one says to it."""
+"""PREDICT bound: the label, whether it has classes, and the errors of a learner without one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from grouplearn.parser.statements import Sql, TrainModel
 class LabelBinder:
     """Binds the label of a statement over ``source``, its FROM and WHERE.
 
-    ``task`` is what WITH says of the label, ``implied`` whether an objective that WITH gives is of classes; None: neither does.
+    ``task`` is what WITH says about the label; ``implied``: whether the objective given in WITH is for classes. None: not
+    given.
     """
 
     checker: SqlChecker
@@ -30,7 +31,7 @@ class LabelBinder:
     implied: bool | None
 
     def bind(self) -> BoundTarget | None:
-        """Return the label, None of a learner that has none; raises BindError for one that it cannot learn."""
+        """Return the label, None if the learner has none; raises BindError for a label that it cannot learn."""
         if not any(task.has_label for task in self.learner.tasks):
             self._refuse_label()
             return None
@@ -64,7 +65,7 @@ class LabelBinder:
                 raise self.checker.error(f"{self.learner.name} does no {self.task}", self.statement.learner.span)
             classification = classified
         elif self.implied is not None and not types.is_class_label(column.type):
-            # Of fractions there may be as many as rows: that they are classes is for the statement to say.
+            # There may be as many fractions as rows: only the statement can say that they are classes.
             classification = self.implied and not types.has_fractions(column.type)
         else:
             classification = classifies and (not regresses or types.is_class_label(column.type))
@@ -81,11 +82,11 @@ class LabelBinder:
         return classification
 
     def _classified(self) -> bool | None:
-        """Return whether WITH says that the label is of classes; None where it does not say."""
+        """Return whether WITH says that the label has classes; None if it does not say."""
         return None if self.task is None else any(each.has_classes for each in TASKS[self.task])
 
     def _refuse_label(self) -> None:
-        """Raise for what is said of a label to a learner that has none."""
+        """Raise for a label, or an option about labels, given to a learner without one."""
         statement, told = self.statement, f"{self.learner.name} has no label: it learns from the features alone"
         if statement.target is not None:
             raise self.checker.error(told, statement.target.expression.span, "Leave PREDICT out.")

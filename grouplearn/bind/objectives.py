@@ -1,4 +1,4 @@
-"""What a learner's objective says of the label and of the metric, and hyperparameters that name features."""
+"""What the objective implies for the label and the metric, and hyperparameters that name features."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from grouplearn.schedule.operators import OPERATORS
 from grouplearn.search.procedures import SearchPlan
 from grouplearn.sqltext import folded
 
-#: Features of which more is not also later in an order.
+#: Kinds of features whose values have an order.
 _ORDERED = ("numeric", "array")
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Hyperparameters of a statement once they are bound: of every config, and of ``search`` where a procedure makes more."""
+    """Bound hyperparameters of a statement: of every config, and of ``search`` if a procedure makes more."""
 
     checker: SqlChecker
     statement: TrainModel
@@ -35,8 +35,8 @@ class Bound:
     search: SearchPlan | None
 
     def check_label(self, target: BoundTarget) -> None:
-        """Raise for an objective that is of classes where the label is a number, or of numbers where it has classes; and for
-        what goes with no objective of such a label."""
+        """Raise for an objective for classes with a numeric label, or the other way round, and for hyperparameters that do
+        not go with the objectives of such a label."""
         for config in self.configs:
             misplaced = self.learner.misplaced(config, target.classification)
             if misplaced:
@@ -52,7 +52,7 @@ class Bound:
             raise self._error("objective", message, hint)
 
     def check_features(self, items: Sequence[BoundItem]) -> None:
-        """Raise for a feature that a hyperparameter names and FEATURES has not, or that has no order to keep to."""
+        """Raise if a hyperparameter names a feature that FEATURES does not have, or whose values have no order."""
         kinds = {folded(item.stored.item.name): item.stored.item.kind for item in items}
         features = [item.stored.item.name for item in items]
         for parameter in self.learner.hyperparameters:
@@ -67,7 +67,7 @@ class Bound:
                     raise self._error(parameter.name, message, "Constrain features that are numbers.")
 
     def check_operator(self, operator: str) -> None:
-        """Raise for an operator that divides the rows of every group among workers where a hyperparameter needs them whole."""
+        """Raise for an operator that splits groups over workers where a hyperparameter needs a group's rows together."""
         if operator == "auto" or not OPERATORS[operator].divides:
             return
         for reason in filter(None, map(self.learner.only_undivided, self.configs)):
@@ -84,9 +84,9 @@ class Bound:
             yield from every
 
     def metric(self, chosen: str | None, classification: bool) -> str | None:
-        """Return the metric to optimise: ``chosen``, else that of the objective if all configs agree, or the learner's, or None.
+        """Return the metric to optimise: ``chosen``, else the objective's if all configs agree, else the learner's, or None.
 
-        Raises for a metric that measures configs by different parameters.
+        Raises for a metric that has other parameters in other configs.
         """
         if chosen is None and not classification:
             every = {self.learner.default_metric(config) for config in self.configs}
@@ -106,7 +106,7 @@ class Bound:
         return chosen
 
     def _open(self) -> frozenset[str]:
-        """Return the hyperparameters that a procedure chooses as it goes."""
+        """Return the hyperparameters that a procedure chooses during the search."""
         if self.search is None or self.statement.search is None:
             return frozenset()
         return frozenset(name.value.casefold() for name in searched(self.statement.search))

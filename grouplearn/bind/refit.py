@@ -1,4 +1,4 @@
-"""Whether the best configuration of each group trains again on all rows, and what REFIT does not go with."""
+"""Whether the best configuration of each group trains again on all rows, and what REFIT cannot be combined with."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from grouplearn.search.procedures import SearchPlan
 def refits(
     checker: SqlChecker, statement: TrainModel, holdout: Holdout, options: RunOptions, search: SearchPlan | None
 ) -> bool:
-    """Return whether REFIT has something to do; raise BindError where it is not built, or there is nothing held out."""
+    """Return whether REFIT has an effect; raises BindError where it is not supported, or nothing is held out."""
     if statement.refit is None:
         return False
     for reason, hint in _reasons(statement, holdout, options, search):
         raise checker.error(reason, statement.refit.span, hint)
-    return holdout.kind != "folds"  # whose kept models are of all rows anyway
+    return holdout.kind != "folds"  # the models kept after folds are of all rows anyway
 
 
 def _reasons(

@@ -1,4 +1,4 @@
-"""OVER bound: the configurations that every group begins with, and the procedure that decides about them."""
+"""OVER bound: the configurations that every group begins with, and the search procedure."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ ORDER_CHANGES = "the order in which it visits the blocks of a group would change
 
 
 def may_run(search: procedures.SearchPlan | None, learner: Learner, operator: str) -> bool:
-    """Whether an operator may run a statement's search: trials that are continued see the rows as in one long run."""
+    """Whether an operator may run a statement's search: continued trials must see the rows in the same order as one long
+    run."""
     steady = search is None or not search.continues or not learner.access.visits
     return steady or operator in STEADY
 
@@ -63,7 +64,7 @@ class SearchBinder:
     def bind(
         self, statement: TrainModel, fixed: Mapping[str, Any]
     ) -> tuple[tuple[Config, ...], procedures.SearchPlan | None]:
-        """Return what is trained for each group, at first where a procedure decides further; and that procedure.
+        """Return the configurations that each group begins with, and the search procedure if there is one.
 
         ``fixed`` are the hyperparameters given in WITH.
         """
@@ -73,7 +74,7 @@ class SearchBinder:
         if search is None:
             return self._consistent((base,), statement), None
         lists = [dimension for dimension in search.dimensions if isinstance(dimension, InList)]
-        # Before values are worked out one by one; of subqueries it is not known yet how many they have.
+        # Checked before values are computed; how many a subquery has is not known yet.
         most = max if search.method != "grid" else math.prod
         self._refuse_excess(most([max(1, len(dimension.values)) for dimension in lists] or [1]), search.span)
         dimensions = tuple(self._dimension(dimension) for dimension in search.dimensions)
@@ -135,7 +136,7 @@ class SearchBinder:
             raise self._checker.error(message, place, "Leave it out, or use a network, such as mlp.")
 
     def _check_procedure(self, statement: TrainModel, search: Search) -> None:
-        """Raise where the procedure cannot search over this learner or judge its trials."""
+        """Raise if the procedure cannot search over this learner or compare its trials."""
         method, validation = search.method.upper(), statement.validation
         if search.method == "tpe":
             check_installed()
@@ -186,7 +187,7 @@ class SearchBinder:
             )
 
     def _refuse_idle(self, statement: TrainModel) -> None:
-        """Raise for an option of another search."""
+        """Raise for an option that belongs to another search."""
         method = statement.search.method if statement.search else None
         for option in statement.options:
             name = option.name.value.casefold()
@@ -237,7 +238,7 @@ class SearchBinder:
 
     def _subquery_points(self, dimension: InList) -> tuple[tuple[Any, ...], ...]:
         query = dimension.subquery
-        assert query is not None  # noqa: S101  (the caller looked)
+        assert query is not None  # noqa: S101  (the caller checked)
         rows = self._checker.rows("FROM", query, f"LIMIT {space.MAX_CONFIGS + 1}")
         width = len(dimension.parameters)
         if len(rows) > space.MAX_CONFIGS:
@@ -285,14 +286,14 @@ class SearchBinder:
 
 
 def place_of(statement: TrainModel, *parameters: str) -> Span:
-    """Return where a statement gives the first of some hyperparameters that it gives at all; else its learner's name."""
+    """Return the position of the first of these hyperparameters that the statement gives; else of the learner's name."""
     given = {name.value.casefold(): name.span for name in searched(statement.search)} if statement.search else {}
     given |= {option.name.value.casefold(): option.value.span for option in statement.options}
     return next((given[name] for name in parameters if name in given), statement.learner.span)
 
 
 def _span_of(statement: TrainModel, option: str) -> Span | None:
-    """Return where an option of WITH is named."""
+    """Return the position of an option in WITH."""
     return next((each.name.span for each in statement.options if each.name.value.casefold() == option), None)
 
 

@@ -1,4 +1,4 @@
-"""Which way of a learner a statement trains by: the one that it names, else the first that its operator runs."""
+"""Which way a statement trains by: the one that it names, else the first that its operator runs."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def choose(checker: SqlChecker, learner: Learner, options: tuple[Option, ...], s
 
 
 def chooses(learner: Learner, name: str) -> bool:
-    """Return whether an option of WITH does nothing but choose the learner's usual way, of several."""
+    """Return whether an option in WITH only repeats the learner's default way, of several."""
     return name == SOLVER and learner.way == learner.name and len(registry.ways(learner)) > 1
 
 
 def said(learner: Learner) -> dict[str, Value]:
-    """Return what WITH would say to choose this way of a learner: its model table shows it, whatever chose it."""
+    """Return the option of WITH that selects this way; the model table shows it, whatever selected it."""
     return {} if learner.way == learner.name else {SOLVER: learner.solver}
 
 
 def of_another(learner: Learner, name: str) -> str | None:
-    """Return what to write for a hyperparameter that only other ways of the learner have; None where none has it."""
+    """Return a hint for a hyperparameter that only other ways of the learner have; None if none has it."""
     others = [each for each in _all(learner) if each.solver != learner.solver]
     if name == SOLVER:
         return "A statement trains by one solver: WITH (solver = ...)." if others else None
@@ -60,7 +60,7 @@ def _named(checker: SqlChecker, ways: tuple[Learner, ...], option: Option) -> Le
 
 
 def _run_by(operator: Any, ways: tuple[Learner, ...]) -> Learner:
-    """Return the first way that an operator runs anywhere; an unknown operator is told of elsewhere."""
+    """Return the first way that an operator runs; an unknown operator is reported elsewhere."""
     if not isinstance(operator, str):
         return ways[0]
     return next((each for each in ways if compatibility.refusal(operator.lower(), each, "auto") is None), ways[0])

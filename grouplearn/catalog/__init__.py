@@ -1,1 +1,1 @@
-"""Model tables as they are stored: their schema, what is read back of them, and what is checked before it is used."""
+"""The model tables: their schema, reading them back, and checking them before use."""

@@ -19,7 +19,7 @@ from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.state import Artifact
 
 FloatArray = npt.NDArray[np.float64]
-#: Models that are looked at together, where a learner does.
+#: Models checked together, if the learner can.
 _TOGETHER = 200
 
 
@@ -27,7 +27,7 @@ _TOGETHER = 200
 class StoredArtifact:
     """One row of ``artifacts``: flat weights and intercept for ``linear``, bytes for ``tensors`` and ``lightgbm``.
 
-    Where a linear model has wide items, each item has its ``places`` and ``nonzeros``, empty of those that are not.
+    If a linear model has wide items, each has its ``places`` and ``nonzeros``, empty for other items.
     """
 
     format: str
@@ -40,15 +40,15 @@ class StoredArtifact:
 
     @property
     def numbers(self) -> bytes:
-        """What the digest of a linear model is of."""
+        """The bytes that a linear model's digest covers."""
         flat = [self.weights, self.intercept, *(self.places or ()), *(self.nonzeros or ())]
         return b"".join(each.tobytes() for each in flat if each is not None)
 
 
 def store(artifact: Artifact, linear: bool, fitted: Sequence[FittedItem] = ()) -> StoredArtifact:
-    """Return the columns of a finished model; ``linear`` asks for weights and intercept as numbers.
+    """Return the columns of a finished model; ``linear``: weights and intercept as numbers.
 
-    ``fitted`` are the items of its group: of wide ones the weights that are 0 are left out.
+    ``fitted`` are its group's items; zero weights of wide ones are not stored.
     """
     if linear:
         return _store_linear(artifact, fitted)
@@ -78,7 +78,7 @@ def _store_linear(artifact: Artifact, fitted: Sequence[FittedItem]) -> StoredArt
 def restore(stored: StoredArtifact, where: str) -> Artifact:
     """Inverse of ``store``; ``where`` names the model in errors.
 
-    Raises DataError when the bytes are not those that were written.
+    Raises DataError if the bytes are not those that were written.
     """
     if stored.format == "linear":
         return _restore_linear(stored, where)
@@ -111,7 +111,7 @@ def refuse_misfits(learner: Learner, models: Sequence[tuple[Problem, Artifact]],
 
 
 def _restore_linear(stored: StoredArtifact, where: str) -> Artifact:
-    """Return a linear model; its columns of wide items come last here."""
+    """Return a linear model with the columns of wide items last."""
     stored = replace(stored, weights=_numbers(stored.weights), intercept=_numbers(stored.intercept))
     _check(stored.numbers, stored.sha256, where)
     weights, intercept = _numbers(stored.weights), _numbers(stored.intercept)
@@ -149,7 +149,7 @@ def with_columns(
 
 
 def _order(widths: Sequence[int], wide: Sequence[bool]) -> IntArray:
-    """Return where the columns of items are, one item after the other, when those of wide ones come last."""
+    """Return the places of the items' columns, item after item, in a model that has those of wide ones last."""
     widths_of, last = np.array(widths, np.int64), np.array(wide, np.bool_)
     stored = np.argsort(last, kind="stable")
     starts = np.empty(widths_of.size, np.int64)

@@ -1,6 +1,6 @@
 """The connections that may call ``predict``, each known by a token.
 
-It is all that opening a connection needs of predictions: what makes them is loaded with the first one.
+Opening a connection needs only this part of predictions; the rest is imported with the first one.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ TRANSACTION = "system.main.epoch_us(system.main.transaction_timestamp())"
 #: dropped.
 _MAY = r"(?:\b(?:{}|attach|detach|copy|import|load|commit|rollback|abort|execute|pragma|call)|(?:^|;)\s*end)\b"
 _MAY_CHANGE_NAMES = re.compile(_MAY.format("create|alter|drop"), re.IGNORECASE)
-#: A table or a view that is made, changed or dropped makes no macro.
+#: Making, changing or dropping a table or view makes no macro.
 _MAY_MAKE_MACROS = re.compile(_MAY.format("macro|function"), re.IGNORECASE)
-#: Types whose values would not arrive as they are through Arrow.
+#: Types whose values Arrow does not carry exactly.
 INEXACT_TYPES = ("BIT", "TIME WITH TIME ZONE", "HUGEINT", "UHUGEINT")
 
 
 class Settings(dict[str, Any]):
-    """The settings of SET, which the connections to a database share, and a token that no others have ever had."""
+    """The settings of SET, shared by the connections to a database, and a token that is never reused."""
 
     def __init__(self, token: str | None = None) -> None:
         super().__init__()
@@ -49,14 +49,15 @@ class Settings(dict[str, Any]):
 
 @dataclass(eq=False)
 class Asking:
-    """A connection that may ask, by weak reference: a function that DuckDB holds must not hold the connection in turn."""
+    """A connection that may call ``predict``, weakly referenced: a function held by DuckDB must not keep its connection
+    alive."""
 
     connection: weakref.ref[duckdb.DuckDBPyConnection]
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
     sessions: Sessions = field(default_factory=Sessions)
     settings: Settings = field(default_factory=Settings)
     predictor: Predictor | None = None
-    #: Whether it is of a database in memory that we have opened, on which nothing has run that may have changed what names mean.
+    #: Whether it is an in-memory database that we opened, on which no SQL has run that could change the meaning of names.
     is_new: bool = False
 
 
@@ -65,7 +66,7 @@ _by_token: weakref.WeakValueDictionary[str, Asking] = weakref.WeakValueDictionar
 
 
 def asking_for(connection: duckdb.DuckDBPyConnection) -> Asking:
-    """Return what a connection is known by, which is new when it was not known."""
+    """Return a connection's entry, made if there is none."""
     asking = _known.get(connection)
     if asking is None:
         asking = _known[connection] = Asking(weakref.ref(connection))
@@ -74,12 +75,12 @@ def asking_for(connection: duckdb.DuckDBPyConnection) -> Asking:
 
 
 def known(connection: duckdb.DuckDBPyConnection) -> Asking | None:
-    """Return what a connection is known by, None where it is not."""
+    """Return a connection's entry, None if there is none."""
     return _known.get(connection)
 
 
 def asking_of_token(token: str) -> Asking:
-    """Return what a connection is known by whose ``predict`` names the token; raises DataError when it is gone."""
+    """Return the entry with the token that ``predict`` passes; raises DataError if it is gone."""
     asking = _by_token.get(token)
     if asking is None:
         raise data_error("predict was called on a connection that is closed")
@@ -87,17 +88,17 @@ def asking_of_token(token: str) -> Asking:
 
 
 def may_change_names(text: str) -> bool:
-    """Return whether SQL may have changed what names mean; ``predict`` needs to know temporary macros."""
+    """Return whether SQL may have changed what names mean; ``predict`` must know temporary macros."""
     return _MAY_CHANGE_NAMES.search(text) is not None
 
 
 def may_make_macros(text: str) -> bool:
-    """Return whether SQL may have made a macro, or brought back one that was dropped."""
+    """Return whether SQL may have made a macro, or restored a dropped one."""
     return _MAY_MAKE_MACROS.search(text) is not None
 
 
 def look_again(text: str) -> None:
-    """Let every connection look anew at what its models name, as SQL has run: it may see what another has made."""
+    """After SQL has run, let every connection look up its models' names again: another one may see the changes."""
     for asking in list(_known.values()):
         asking.is_new = asking.is_new and not may_make_macros(text)
         if asking.predictor is not None:

@@ -35,7 +35,7 @@ from grouplearn.sqltext import identifier, literal
 
 @dataclass(frozen=True, slots=True)
 class StoredModel:
-    """A model in the catalog: its identity (new with every training), where it is, its definition, and how it predicts."""
+    """A stored model: its identity (new with every training), place, definition, and how it predicts."""
 
     id: str
     location: Location
@@ -49,7 +49,7 @@ _COLUMNS = (
     " item_types, null_label, weight_sql, refit, search_path"
 )
 _NAMES = tuple(part.strip().removesuffix("::VARCHAR") for part in _COLUMNS.split(","))
-#: Columns whose values a definition has as they are.
+#: Columns that a definition has unchanged.
 _AS_STORED = (
     "learner", "linear", "statement", "target_name", "target_sql", "label_type", "metric", "greater_is_better",
     "missing_group", "seed", "keep_best", "weight_sql",
@@ -91,7 +91,7 @@ def _load(con: duckdb.DuckDBPyConnection, catalog: str, where: str) -> StoredMod
 
 
 def _row(con: duckdb.DuckDBPyConnection, catalog: str, where: str) -> dict[str, Any] | None:
-    """Return the one row of ``models`` by column, looked at, or None where there is none."""
+    """Return the checked row of ``models`` by column, or None if there is none."""
     version = version_of(con, catalog)
     rows, long = f"{table(catalog, 'models')} WHERE {where}", too_long(columns_lacking("models", version))
     bounded = f"NOT coalesce({' OR '.join(long.values())}, false)"
@@ -123,7 +123,7 @@ def _definition(con: duckdb.DuckDBPyConnection, catalog: str, row: Mapping[str, 
         hyperparameters=columns,
         configs=_configs(con, catalog, row["model"], row["model_name"], _types(row["learner"], columns)),
         metrics=tuple(row["metrics"]),
-        null_label=row["null_label"] or "error",  # what versions without the clause did
+        null_label=row["null_label"] or "error",  # as versions without the clause did
         refit=bool(row["refit"]),
         search_path=None if path is None else tuple((entry["database"], entry["schema"]) for entry in path),
         **{name: row[name] for name in _AS_STORED},
@@ -145,7 +145,7 @@ def _item(entry: dict[str, Any], type_name: str | None) -> ItemColumn:
 
 
 def _types(learner: str, columns: Iterable[HyperparameterColumn]) -> dict[str, str]:
-    """Return the SQL types of hyperparameters: of all that a learner declares, where it is known, and of those that are shown."""
+    """Return the SQL types of hyperparameters: of all that a known learner declares, and of those shown."""
     ways = registry.ways(registry.learner(learner)) if registry.is_known(learner) else ()
     declared = {each.name: SQL_TYPES[each.kind] for way in ways for each in way.hyperparameters}
     return declared | {column.name: column.type for column in columns}
@@ -178,7 +178,7 @@ def _value(text: str | None, kind: str) -> Value:
     try:
         if kind in ("DOUBLE", "FLOAT"):
             return float(text)
-        # Python's reader of literals would take 500 times the memory of a long text.
+        # Python's literal parser would need 500 times the memory of a long text.
         return _whole_numbers(text) if text.startswith("[") else int(text)
     except ValueError:
         return text
@@ -201,7 +201,7 @@ def show_models_sql(con: duckdb.DuckDBPyConnection) -> str:
     return f"FROM ({' UNION ALL '.join([f'SELECT {empty} WHERE false', *parts])}) ORDER BY database ASC, schema ASC, model ASC"
 
 
-#: Models of a database that are shown: somebody else's may say that it has any number of them.
+#: Most models shown per database: a file may list any number.
 _MOST_SHOWN = 100_000
 _SHOWN = {
     "model": "VARCHAR",

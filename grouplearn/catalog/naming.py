@@ -1,4 +1,4 @@
-"""Which model a name means: for statements and for ``predict`` as for DuckDB, which finds the model's views and its macro.
+"""Which model a name means, in statements and ``predict``: as DuckDB finds the model's views and macro.
 
 A name alone is looked for in the schemas of the search path, and in ``main`` of the default database; ``q.m`` in ``main`` of
 database q or, where there is none, in a schema q of the search path or of the default database; ``d.s.m`` is one place.
@@ -20,7 +20,7 @@ from grouplearn.sqltext import folded, identifier
 
 
 def places(qualifiers: Sequence[str], here: Attachments) -> list[Place]:
-    """Return where a model is looked for whose name has these qualifiers, in order."""
+    """Return in order the places where a model with these qualifiers is looked up."""
     databases = {folded(each.name): each.name for each in here.users}
     path = [*search_path.current(here), (here.database, "main")]
     match [*qualifiers]:
@@ -47,7 +47,7 @@ def is_at(place: Place, name: str, model: tuple[str, str, str]) -> bool:
     return all(folded(own) == folded(other) for own, other in zip((*place, name), model, strict=True))
 
 
-#: Models of a database that are read to find one, or to suggest one: somebody else's may say that it has any number of them.
+#: Models per database that are read to find or suggest one: a file may list any number.
 MOST_READ = 10_000
 
 
@@ -72,7 +72,7 @@ def every_name(con: duckdb.DuckDBPyConnection, here: Attachments) -> list[tuple[
 
 
 def reference(model: tuple[str, str, str], here: Attachments) -> str:
-    """Return the shortest name that means a model here."""
+    """Return the shortest name that means the model here."""
     database, schema, name = model
     for qualifiers in ((), (database,) if schema == "main" else (schema,)):
         first = next(iter(places(qualifiers, here)), None)
@@ -82,7 +82,7 @@ def reference(model: tuple[str, str, str], here: Attachments) -> str:
 
 
 def suggestion(con: duckdb.DuckDBPyConnection, name: str) -> tuple[list[str], str | None]:
-    """Return the names of the models there are, and a hint that names the one that may be meant."""
+    """Return the names of existing models, and a hint with the one that may be meant."""
     here = attachments_of(con)
     models = every_name(con, here)
     return [reference(model, here) for model in models], hint(name, models, here)
@@ -91,7 +91,7 @@ def suggestion(con: duckdb.DuckDBPyConnection, name: str) -> tuple[list[str], st
 def hint(name: str, models: Sequence[tuple[str, str, str]], here: Attachments) -> str | None:
     """Return ``Did you mean "s.m"?`` for the first of these models whose own name is closest, or None.
 
-    None is meant by the name that is said: that one is found only where the transaction that asks has dropped it.
+    The very name that was given is never suggested: it exists only if the asking transaction has dropped it.
     """
     first = {own: reference((database, schema, own), here) for database, schema, own in reversed(models)}
     others = {own: where for own, where in first.items() if folded(where) != folded(name)}

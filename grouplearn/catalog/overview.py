@@ -1,4 +1,4 @@
-"""What a stored model came to, as rows to be drawn: its best trials, curves, importances, levels, failures, schedule."""
+"""A stored model in numbers to be drawn: best trials, curves, importances, levels, failures, schedule."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from grouplearn.plan.explain.gantt import Bar
 
 Value = float | None
 _FIRST_LOSS = "nullif(first_value(p.train_loss) OVER (PARTITION BY p.group_id ORDER BY p.epoch ASC), 0)"
-#: Points of curves, or bars, that are read: no picture shows more, and a small file may have any number of equal rows.
+#: Most points or bars that are read: no picture shows more, and a small file may have any number.
 _MOST_DRAWN = 1_000_000
 _ROW_WEIGHTS = re.compile(r"\b(?:class_)?weight\s*=", re.IGNORECASE)
 
@@ -63,7 +63,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The best trial of a group; ``value`` is the optimised metric, ``keys`` has None for NULL and what is rolled up."""
+    """The best trial of a group; ``value`` is the optimised metric, ``keys`` has None for NULL and rolled-up keys."""
 
     group: int
     config: int
@@ -112,7 +112,7 @@ class Importance:
 
 @dataclass(frozen=True, slots=True)
 class FailedTrials:
-    """Why trials failed, how many and in how many groups, with (level, keys) of some."""
+    """Why trials failed, how many, in how many groups, and (level, keys) of some."""
 
     reason: str
     trials: int
@@ -136,7 +136,7 @@ def drawn(curve: Curve) -> tuple[str, list[tuple[int, float]]]:
 
 
 class Overview:
-    """Reads the catalog's rows of one model; levels are numbered as in ``models.sets``, 0 the finest."""
+    """Reads the catalog rows of one model; levels are numbered as in ``models.sets``, 0 the finest."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, stored: StoredModel) -> None:
         check(connection, stored.definition)
@@ -218,7 +218,7 @@ class Overview:
         exact = pooled is not None and _ROW_WEIGHTS.search(definition.statement) is None
         what = "value * value" if pooled == "root" else "value"
         merged = f"sum(n * ({what})) / sum(n) FILTER (value IS NOT NULL)"
-        # Where rows took turns at being held out none is held out for good, and each counted once.
+        # With folds no row is held out for good, and each was scored once.
         count = "if(n_valid > 0, n_valid, n_rows - coalesce(n_skipped, 0))" if self.facts.part == "valid" else "n_train"
         rows = self._rows(
             f"WITH best AS (SELECT g.level, g.group_id, {count} AS n, {self._value()} AS value"
@@ -257,14 +257,14 @@ class Overview:
         found = self._rows(f"SELECT count(DISTINCT feature) FROM ({named})")
         return int(found[0][0])
 
-    def failures(self, limit: int, examples: int = 5) -> list[FailedTrials]:
+    def failures(self, limit: int) -> list[FailedTrials]:
         """Return the reasons for which trials failed, the most frequent first."""
         rows = self._rows(
             "WITH failed AS (SELECT t.error, t.group_id, {'level': g.level, 'keys': g.keys} AS place FROM"
             f" {self._table('trials')} AS t JOIN {self._table('groups')} AS g ON g.model = t.model AND g.group_id = t.group_id"
             f" WHERE t.model = '{self._id}'::UUID AND t.status = 'failed')"
             " SELECT coalesce(error, ''), count(*) AS n, count(DISTINCT group_id),"
-            f" list(DISTINCT place ORDER BY place ASC)[:{examples}]"
+            f" list(DISTINCT place ORDER BY place ASC)[:5]"
             f" FROM failed GROUP BY error ORDER BY n DESC, 1 ASC LIMIT {limit}"
         )
         return [
@@ -273,7 +273,7 @@ class Overview:
         ]
 
     def failed_pooled(self, limit: int) -> list[FailedTrials]:
-        """Return why groups that pool others have no model, those of most rows first, one :class:`FailedTrials` each."""
+        """Return why parent groups have no model, those with most rows first, one :class:`FailedTrials` each."""
         levels = self.stored.definition.sets
         pooled = [level for level, used in enumerate(levels) if not used or level > 0]
         rows = (

@@ -1,4 +1,4 @@
-"""When a model is worse on its own rows than a constant, as its metric declares: its training went astray; or is one itself."""
+"""When a model is worse on its own rows than a constant, by its metric, or is a constant itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from grouplearn.sqltext import literal
 
 
 def poor_fits(definition: ModelDefinition) -> list[tuple[str, str]]:
-    """Return when, as SQL over ``trials``, and what, as SQL, is said of a group's best trial."""
+    """Return pairs of SQL over ``trials``: a condition on a group's best trial, and the note on it."""
     known = registry.is_known(definition.learner)
     learner = registry.way(definition.learner, definition.configs) if known else None
     found: dict[str, list[int]] = {}
@@ -33,7 +33,7 @@ def poor_fits(definition: ModelDefinition) -> list[tuple[str, str]]:
 
 
 def _worse(definition: ModelDefinition, learner: Learner | None, config: Config) -> str | None:
-    """Return when the metric of a config's loss is far worse than that of a constant; None where it is not known."""
+    """Return the condition that a config's metric is far worse than a constant's; None if unknown."""
     judge = default_metric(definition.task) if learner is None else learner.judged_by(config, definition.task)
     known: dict[str, object] = {name: value for name, value in config.items() if isinstance(value, int | float)}
     known |= {name: f"train[{place}]" for place, name in enumerate(definition.metrics, start=1)}
@@ -50,15 +50,15 @@ def _advice(definition: ModelDefinition, learner: Learner | None) -> str:
 
 
 def _hyperparameters_to_change(definition: ModelDefinition, learner: Learner | None) -> Iterator[str]:
-    """Yield what may help such a learner, one thing at least."""
+    """Yield at least one suggestion that may help such a learner."""
     names = set() if learner is None else {parameter.name for parameter in learner.hyperparameters}
     if any(not config.get("fit_intercept", True) for config in definition.configs):
         yield "set fit_intercept = true"
-    if learner is None or not learner.handles_missing:  # trees take features at any scale
+    if learner is None or not learner.handles_missing:  # trees do not depend on the scale of features
         yield "bring features to one scale (zscore)"
     if learner is None or "learning_rate" in names:
         yield "lower learning_rate"
     if learner is None or learner.default_epochs is not None:
         yield "raise epochs"
-    if "num_iterations" in names:  # the epochs of trees
+    if "num_iterations" in names:  # the trees' epochs
         yield "raise num_iterations"

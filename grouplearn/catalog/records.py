@@ -1,4 +1,4 @@
-"""What the catalog stores about a model: the bound definition and the outcome of the run."""
+"""What the catalog stores about a model: its definition and the outcome of the run."""
 
 from __future__ import annotations
 
@@ -43,6 +43,6 @@ class RunOutcome:
         return any(each.best is not None for each in self.groups) or any((pack.best >= 0).any() for pack in self.packs)
 
     def every_group(self, metric: str) -> list[GroupOutcome]:
-        """Return the outcomes of all groups as objects, in order of their number; ``metric`` is the one that curves show."""
+        """Return the outcomes of all groups as objects, in order of number; ``metric`` is that of the curves."""
         unpacked = (outcome for pack in self.packs for outcome in pack.outcomes(metric))
         return sorted((*self.groups, *unpacked), key=lambda outcome: outcome.group.id)

@@ -25,15 +25,15 @@ from grouplearn.catalog.checks.tables import (
 from grouplearn.errors import NotSupportedHere, OtherVersion
 from grouplearn.sqltext import folded, identifier, qualified
 
-#: The version of the tables that this code reads and writes; a database has its own in ``grouplearn.schema_version``.
+#: The version of the tables that this code reads and writes; a database's is in ``grouplearn.schema_version``.
 VERSION = 7
-#: The oldest version that is read as it is, and brought up to ``VERSION`` when a model is written.
+#: The oldest version that can be read; writing a model upgrades it to ``VERSION``.
 OLDEST = 1
 TABLES = (
     "models", "groups", "configs", "trials", "curves", "artifacts", "units", "errors", "trees", "nodes", "layers",
     "factors",
 )  # fmt: skip
-#: The version that brought a column, of those that the first had not; older tables and exports are read as if it were NULL.
+#: The version that added a column; older tables and exports are read as if it were NULL.
 SINCE = {
     "models": {
         "item_types": 3, "positive_class": 3, "weight_sql": 3, "null_label": 3, "refit": 3, "search_path": 4,
@@ -61,12 +61,12 @@ class Location:
 
 
 def table(catalog: str | None, name: str) -> str:
-    """Return the qualified name of a catalog table for statements that run now; without a database, for a view in its own."""
+    """Return a catalog table's qualified name for statements that run now; without a database, for a view in its own."""
     return qualified(catalog, SCHEMA, name)
 
 
 def first_row(con: duckdb.DuckDBPyConnection, sql: str) -> tuple[Any, ...] | None:
-    """Return the first row of a query, or None; the result is read to its end, as the connection's next user needs."""
+    """Return the first row of a query, or None; the result is read to its end, as the connection's next user requires."""
     found = con.execute(sql).fetchall()
     return found[0] if found else None
 
@@ -85,7 +85,7 @@ def databases_with_models(con: duckdb.DuckDBPyConnection) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """What was seen of databases in a transaction that lasts: all tables, versions of ours, and where there are no triggers."""
+    """What was read in a lasting transaction: all tables, versions, and databases without triggers."""
 
     tables: list[Listed] = field(default_factory=list)
     versions: dict[str, int] = field(default_factory=dict)
@@ -114,12 +114,12 @@ def seen_once(con: duckdb.DuckDBPyConnection, *, own: bool = False) -> Iterator[
 
 
 def in_own_transaction(con: duckdb.DuckDBPyConnection) -> bool:
-    """Whether we have begun the connection's transaction, so that the user has changed nothing in it."""
+    """Whether we began the connection's transaction, so that the user has changed nothing in it."""
     return con in _LOOKED and _LOOKED[con].own
 
 
 def tables_of(con: duckdb.DuckDBPyConnection) -> Listed:
-    """Return all tables of all databases, uncommitted ones of this connection included."""
+    """Return all tables of all databases, including those uncommitted on this connection."""
     known = _LOOKED.get(con, _Looked()).tables
     if not known:
         known.append(listed(con))
@@ -152,7 +152,7 @@ def _version_of_ours(con: duckdb.DuckDBPyConnection, catalog: str, found: Mappin
         return 0
     version = 0
     if "schema_version" in found:
-        refuse_foreign(con, catalog, found, OLDEST, ("schema_version",))  # which is the same in every version
+        refuse_foreign(con, catalog, found, OLDEST, ("schema_version",))  # the same in every version
         row = first_row(con, f"SELECT version FROM {table(catalog, 'schema_version')}")
         version = row[0] if row and isinstance(row[0], int) else 0
     _refuse_other_version(catalog, version)
@@ -161,12 +161,12 @@ def _version_of_ours(con: duckdb.DuckDBPyConnection, catalog: str, found: Mappin
 
 
 def columns_lacking(name: str, version: int) -> list[str]:
-    """Return the columns that a catalog table of that version has not."""
+    """Return the columns that a catalog table of that version lacks."""
     return [column for column, since in SINCE.get(name, {}).items() if since > version]
 
 
 def selected(columns: str, name: str, version: int) -> str:
-    """Return a list of columns for SELECT from a catalog table of that version: NULL for those that it has not."""
+    """Return a SELECT list for a catalog table of that version: NULL for columns that it lacks."""
     lacking = columns_lacking(name, version)
     parts = [column.strip() for column in columns.split(",")]
     return ", ".join(f"NULL AS {part}" if part in lacking else part for part in parts)
@@ -187,7 +187,7 @@ def _refuse_other_version(catalog: str, version: int) -> None:
 
 
 def ensure_schema(con: duckdb.DuckDBPyConnection, catalog: str | None = None) -> None:
-    """Create schema ``grouplearn`` and its tables in a database (None: the default one), or what they lack.
+    """Create schema ``grouplearn`` in a database (None: the default one), or upgrade it.
 
     Raises NotSupportedHere for a database that is itself named ``grouplearn``: DuckDB cannot tell it from the schema.
     """

@@ -1,4 +1,4 @@
-"""What an expression means depends on the session that reads it: ``predict`` runs on a cursor, which is made to agree."""
+"""An expression's meaning depends on the session: ``predict`` runs on a cursor, which is made to agree with it."""
 
 from __future__ import annotations
 
@@ -33,38 +33,38 @@ SETTINGS = (
     + ", ".join(f"CAST(system.main.current_setting({literal(name)}) AS VARCHAR)" for name in _NAMES)
     + ")"
 )
-#: What an unknown variable is: there is no need to set it.
+#: The value of an unknown variable, which need not be set.
 _UNSET = '"NULL"'
 _SETS = re.compile(r'\bVARIABLE\s+("(?:[^"]|"")+"|\w+)', re.IGNORECASE)
 _NAME = r'(?:TABLE\s+)?(?:IF\s+(?:NOT\s+)?EXISTS\s+)?(?:[\w"]+\s*\.\s*)*"?(\w+)"?'
 _CREATES = re.compile(rf"\s*CREATE\s+(?:OR\s+REPLACE\s+)?TEMP(?:ORARY)?\s+(?:MACRO|FUNCTION)\s+{_NAME}", re.IGNORECASE)
 _DROPS = re.compile(rf"\s*DROP\s+(?:MACRO|FUNCTION)\s+{_NAME}", re.IGNORECASE)
-#: What begins or ends a transaction.
+#: Statements that begin or end a transaction.
 _CONTROLS = re.compile(r"\s*(?:(?P<begun>BEGIN|START)|(?P<undone>ROLLBACK|ABORT)|COMMIT|END)\b", re.IGNORECASE)
-#: Sessions remembered at a time: those of statements that run, each known by its content.
+#: Most sessions remembered, each by its content.
 _REMEMBERED = 64
 
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """The settings of a session in order of their names here, and its variables: name, type and value as text."""
+    """A session's settings, in the order of their names here, and its variables: name, type and value as text."""
 
     settings: tuple[str | None, ...]
     variables: tuple[tuple[str, str, str | None], ...]
 
     def apply(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Let a cursor read expressions as the session does."""
+        """Make a cursor read expressions as the session does."""
         own = cursor.execute(f"SELECT {SETTINGS}").fetchall()[0][0]
         for name, value, current in zip(_NAMES, self.settings, own, strict=True):
             if value != current and value is not None:
-                # Of some of them a plain SET is everybody's, and the cursor's is to be its own.
+                # A plain SET would change some of them for all connections.
                 cursor.execute(f"SET SESSION {name} = {literal(value)}")
         for name, kind, text in self.variables:
             cursor.execute(f"SET VARIABLE {identifier(name)} = CAST({literal(text)} AS {type_of(cursor, kind)})")
 
 
 def type_of(cursor: duckdb.DuckDBPyConnection, text: str) -> str:
-    """Return the SQL type that a text is, as DuckDB writes it; raises DataError where it is anything else."""
+    """Return the SQL type that a text is, as DuckDB writes it; raises DataError if it is not one."""
     try:
         return str(cursor.type(text))
     except duckdb.Error as error:
@@ -72,18 +72,18 @@ def type_of(cursor: duckdb.DuckDBPyConnection, text: str) -> str:
 
 
 class Sessions:
-    """The sessions for which a connection predicts, by number; any thread may ask."""
+    """The sessions in which a connection predicts, by number; thread-safe."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[int, SessionState] = OrderedDict()
         self._macros: dict[str, str] = {}
-        #: What they were when the transaction began that has changed them, and is not over.
+        #: The variables when the current transaction began, if it has changed them.
         self._before: dict[str, str] | None = None
         self._variables: dict[str, str] = {}
         self._lock = threading.Lock()
 
     def keep(self, settings: Any, variables: Any) -> int:
-        """Return the number of a session with these settings and variables; raises DataError for what is none."""
+        """Return the number of a session with these settings and variables; raises DataError for invalid ones."""
         state = _state(settings, variables)
         number = hash(state)
         with self._lock:
@@ -94,7 +94,7 @@ class Sessions:
         return number
 
     def expect(self, names: Iterable[str]) -> None:
-        """Hand over variables of these names from now on."""
+        """Pass variables of these names from now on."""
         self._variables.update((name.casefold(), name) for name in names)
 
     def variables_sql(self) -> str:
@@ -114,7 +114,7 @@ class Sessions:
         return f"CAST({rows} AS STRUCT(name VARCHAR, type VARCHAR, value VARCHAR)[])"
 
     def notice(self, connection: duckdb.DuckDBPyConnection, text: str) -> None:
-        """Remember what a text that has run creates of temporary macros: DuckDB does not tell their defaults."""
+        """Remember temporary macros created by SQL that has run: DuckDB does not tell their defaults."""
         queries = [statement.query for statement in connection.extract_statements(text)]
         for number, query in enumerate(queries):
             created, dropped = _CREATES.match(query), _DROPS.match(query)
@@ -131,7 +131,7 @@ class Sessions:
                 self._before = None
 
     def apply(self, number: int | None, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Let a cursor read expressions as the session of that number does; None: it does so already."""
+        """Make a cursor read expressions as the numbered session does; None: it does already."""
         with self._lock:
             state = None if number is None else self._known.get(number)
         if number is None:
@@ -144,18 +144,18 @@ class Sessions:
 
 
 def _was_inside(connection: duckdb.DuckDBPyConnection, after: list[str]) -> bool:
-    """Return whether a statement ran in a transaction that lasted, by those ``after`` it in the same text, or as it is now."""
+    """Return whether a statement ran in a lasting transaction, from those ``after`` it in the text, or as it is now."""
     control = next(filter(None, map(_CONTROLS.match, after)), None)
     if control is not None:
         return control["begun"] is None
     try:
         return in_transaction(connection)
-    except duckdb.TransactionException:  # it is one that an error has aborted
+    except duckdb.TransactionException:  # an aborted one
         return True
 
 
 def _state(settings: Any, variables: Any) -> SessionState:
-    """Return a session's state, whose parts any view may have written."""
+    """Return a session's state, which any view may have written."""
     match settings, variables or []:
         case [*given], [*known] if (
             len(given) == len(_NAMES) and all(map(_is_text, given)) and all(map(_is_variable, known))
@@ -177,5 +177,5 @@ def _is_variable(value: Any) -> bool:
 
 
 def set_variables(text: str) -> list[str]:
-    """Return the names that follow the word VARIABLE in a text: all the variables that it sets, and maybe more."""
+    """Return the names after VARIABLE in a text: at least all variables that it sets."""
     return [name[1:-1].replace('""', '"') if name[0] == '"' else name for name in _SETS.findall(text)]

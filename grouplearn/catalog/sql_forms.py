@@ -1,4 +1,4 @@
-"""Which models predict in SQL alone, and the tables that their prediction reads: trees as nodes, networks as layers."""
+"""Which models predict in SQL alone, and the tables that this reads: trees as nodes, networks as layers."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from grouplearn.learners.trees.nodes import (
     with_negated,
 )
 
-#: Bytes of model texts that are parsed together: their lines, words and numbers take some 20 times as many.
+#: Bytes of model texts parsed together: their lines, words and numbers take some 20 times as much.
 _TOGETHER_BYTES = 1 << 22
-#: Most nodes of all trees of a model: above it DuckDB would no longer look them up by their number alone.
+#: Most nodes of a model's trees: above it DuckDB would no longer look them up by number alone.
 MOST_NODES = 1_000_000
-#: Most questions on the way to a leaf: the macro has a join for each.
+#: Most splits on the way to a leaf: the macro has a join for each.
 MOST_DEPTH = 64
-#: Most weights of one network, which every row carries along, and of the networks of all groups.
+#: Most weights of one network, which every row carries, and of all groups' networks.
 MOST_WEIGHTS, MOST_WEIGHTS_IN_ALL = 20_000, 5_000_000
-#: Why there is no SQL for lists but of linear models.
+#: Why only linear models have SQL for lists.
 _OF_LISTS = "it takes lists, of which only linear models have SQL"
-#: The version of the catalog that brought their tables.
+#: The catalog version that introduced their tables.
 _SINCE = 2
-#: Most encoded features of a row that SQL makes a list of.
+#: Most encoded features of a row in SQL, as a list.
 MOST_FEATURES = 4_096
 #: Most layers of a network: the macro has a step for each.
 MOST_LAYERS = 8
@@ -61,7 +61,7 @@ class SqlForm:
 
     @property
     def described(self) -> str:
-        """What DESCRIBE MODEL says."""
+        """The text of DESCRIBE MODEL."""
         return f"function predict: {self.reason}" if self.kind == "function" else "SQL"
 
     @property
@@ -78,7 +78,7 @@ class SqlForm:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The form of a model and the rows of catalog tables that it needs."""
+    """A model's form and its rows of the catalog tables."""
 
     form: SqlForm
     tables: tuple[tuple[str, Any], ...] = ()
@@ -88,7 +88,7 @@ LINEAR = Prediction(SqlForm("linear"))
 
 
 def prediction_of(definition: ModelDefinition, outcome: RunOutcome) -> Prediction:
-    """Return how a model that was just trained will predict."""
+    """Return how a newly trained model will predict."""
     if definition.linear:
         return LINEAR
     best = []
@@ -144,7 +144,7 @@ def _always_function(definition: ModelDefinition) -> str:
 
 
 def best_artifact(entry: GroupOutcome) -> Artifact | None:
-    """Return the artifact of the best trial of a group, None where there is no such trial."""
+    """Return the artifact of a group's best trial, None if there is none."""
     best = next((trial for trial in entry.trials if trial.config == entry.best and trial.usable), None)
     return None if best is None or entry.facts is None else best.artifact
 
@@ -171,7 +171,7 @@ def _is_of_one(item: FittedItem) -> bool:
 
 
 def _in_order(fitted: Sequence[FittedItem]) -> FeatureColumns:
-    """Return the columns of a row in which items stand one after the other."""
+    """Return a row's columns with items one after the other."""
     widths = [1 if _is_of_one(item) else item.width for item in fitted]
     return feature_columns(fitted, [0, *np.cumsum(widths)[:-1].tolist()][: len(fitted)])
 
@@ -208,10 +208,10 @@ class _Forest:
 
 
 def _of_same_columns(best: Sequence[Best]) -> list[list[Best]]:
-    """Return the models by the columns that their trees ask for: those of one list, of few texts, become nodes together."""
+    """Return the models grouped by the columns that their trees read; each group of few texts becomes nodes together."""
     lists: list[list[Best]] = []
     last: dict[tuple[bytes, bytes], tuple[list[Best], int]] = {}
-    keys: dict[int, tuple[bytes, bytes]] = {}  # of many groups that share their items
+    keys: dict[int, tuple[bytes, bytes]] = {}  # for many groups that share their items
     for each in best:
         size = len(each.artifact.text)
         if id(each.fitted) not in keys:
@@ -228,7 +228,7 @@ def _of_same_columns(best: Sequence[Best]) -> list[list[Best]]:
 
 
 def _forest(best: Sequence[Best], *, apart: bool) -> _Forest:
-    """Return the forest of models of the same columns; ``apart``: each class has a share of its own."""
+    """Return the forest of models with the same columns; ``apart``: a class has its own share."""
     parsed = parse_forests([each.artifact.text for each in best])
     nodes = nodes_of(parsed, _in_order(best[0].fitted))
     counts = (tuple(parsed.trees.tolist()), tuple(parsed.n_outputs.tolist()))
@@ -262,7 +262,7 @@ def _roots(forests: Sequence[_Forest], *, several: bool) -> Any:
 
 
 def _nodes(forests: Sequence[Nodes]) -> Any:
-    """Return the nodes of all forests numbered on, from 1."""
+    """Return the nodes of all forests, numbered from 1."""
     base = np.cumsum([0, *(len(nodes.slot) for nodes in forests)])
 
     def joined(name: str, shift: bool = False) -> Any:
@@ -285,7 +285,7 @@ def _nodes(forests: Sequence[Nodes]) -> Any:
 
 
 def _vectors(definition: ModelDefinition, best: Sequence[Best]) -> Prediction:
-    """Return the vectors of all models; SQL makes a list of a row's features, and compares it with each of them."""
+    """Return the vectors of all models; SQL compares a list of a row's features with each."""
     learner = cast(VectorLearner, registry.learner(definition.learner))
     rows = [
         {"group_id": each.group, "part": part, "place": place, "vector": vector.tolist(), "value": value}
@@ -358,7 +358,7 @@ def _bounded(
 
 
 def stored_form(con: duckdb.DuckDBPyConnection, catalog: str, model: str, definition: ModelDefinition) -> SqlForm:
-    """Return how the macro of a stored model predicts."""
+    """Return how a stored model's macro predicts."""
     if definition.linear:
         return LINEAR.form
     if version_of(con, catalog) < _SINCE:

@@ -16,9 +16,9 @@ from grouplearn.learners.answers.answers import answer_of
 from grouplearn.learners.contract.problem import Task
 from grouplearn.sqltext import folded, identifier, literal
 
-#: Suffixes of the views of a model; the model table itself has none.
+#: Suffixes of a model's views; the model table itself has none.
 COMMON = ("", "_weights", "_curves", "_importance", "_schedule")
-#: And those that only models with some answers have.
+#: Further suffixes, for models with some answers.
 SUFFIXES = (*COMMON, "_centroids", "_components", "_variance")
 
 _OPEN_ENDED = "status = 'done' AND NOT converged"
@@ -34,12 +34,12 @@ COMMENTS = {
 }
 
 
-#: A query in two parts: names and SQL of its columns, in which a name may occur twice, and FROM with all that follows.
+#: A query in two parts: its columns' names, which may repeat, with their SQL; and FROM with what follows.
 View = tuple[list[tuple[str, str]], str]
 
 
 def level_names(definition: ModelDefinition) -> tuple[str, ...]:
-    """Return what ``model_level`` says per grouping set: ``carrier, dest``, ``carrier``, ``()``."""
+    """Return the texts of ``model_level`` per grouping set: ``carrier, dest``, ``carrier``, ``()``."""
     return tuple(", ".join(definition.keys[key].name for key in keys) or "()" for keys in definition.sets)
 
 
@@ -50,13 +50,13 @@ def level_sql(definition: ModelDefinition, level: str) -> str:
 
 
 def view_sql(definition: ModelDefinition, model: str, catalog: str | None, suffix: str) -> str:
-    """Return the query of one of the model's views, for the catalog tables of a database, None for the view's own."""
+    """Return the query of a model's view over the catalog tables of a database (None: the view's own)."""
     columns, rows = _MAKERS[suffix](definition, model, catalog)
     return f"SELECT {select_list(columns)} {rows}"
 
 
 def comment(definition: ModelDefinition, suffix: str) -> str:
-    """Return what one of the model's views is, and which of its columns have a number in their name."""
+    """Return the comment of a model's view, and which of its columns have a number in their name."""
     columns, _ = _MAKERS[suffix](definition, "", None)
     names = [name for name, _ in columns]
     numbered = ", ".join(shown for name, shown in zip(names, distinct(names), strict=True) if name != shown)
@@ -71,13 +71,13 @@ def key_columns(definition: ModelDefinition, keys: str) -> list[tuple[str, str]]
 
 
 def select_list(columns: Iterable[tuple[str, str]]) -> str:
-    """Return ``sql AS "name", ...``; a name that is taken gets ``_1``, ``_2`` and so on."""
+    """Return ``sql AS "name", ...``; duplicate names get ``_1``, ``_2`` and so on."""
     names, parts = zip(*columns, strict=True)
     return ", ".join(f"{sql} AS {identifier(name)}" for name, sql in zip(distinct(names), parts, strict=True))
 
 
 def distinct(names: Iterable[str]) -> list[str]:
-    """Return the names, case aside all different: one that is taken gets ``_1``, ``_2`` and so on."""
+    """Return the names made different, ignoring case: duplicates get ``_1``, ``_2`` and so on."""
     taken: dict[str, str] = {}
     for name in names:
         free, number = name, 0
@@ -107,7 +107,7 @@ def joined(catalog: str | None) -> str:
 
 
 def where(model: str, *others: str) -> str:
-    """Return the condition that the rows of :func:`joined`, and of ``others``, are those of a model."""
+    """Return the condition that the rows of :func:`joined`, and of ``others``, belong to a model."""
     return " AND ".join(f"{alias}.model = '{model}'::UUID" for alias in ("t", "g", "c", *others))
 
 
@@ -157,7 +157,7 @@ def best_sql(
     metrics = [(f"{part}_{name}", f"t.{part}[{place}]") for place, name in places]
     own = f"WHERE model = '{model}'::UUID"
     notes = _notes(definition, model, catalog, validated)
-    # Most models have nothing to note, which one look at the trials tells in a tenth of the time.
+    # Most models have nothing to note, which a query of the trials alone tells in a tenth of the time.
     suspected = f"{table(catalog, 'trials')} {own} AND {_suspect(definition, validated)}"
     skipped = f"{table(catalog, 'groups')} {own} AND n_skipped > 0"
     asked = f"(SELECT 1 FROM {skipped} LIMIT 1) UNION ALL (SELECT 2 FROM {suspected} LIMIT 1)"
@@ -183,7 +183,7 @@ def best_sql(
 
 
 def _suspect(definition: ModelDefinition, validated: bool) -> str:
-    """Return what some trial is of each group of which ``_notes`` says anything."""
+    """Return a condition that some trial meets in every group on which ``_notes`` may have a note."""
     place = definition.metrics.index(definition.metric) + 1
     unjudged = [f"valid[{place}] IS NULL"] if validated else []
     poor = [condition for condition, _ in poor_fits(definition)]
@@ -191,7 +191,7 @@ def _suspect(definition: ModelDefinition, validated: bool) -> str:
 
 
 def _notes(definition: ModelDefinition, model: str, catalog: str, validated: bool) -> str:
-    """Return the query of what is to be heeded in each group: trials that did not converge, a best one unjudged or poor."""
+    """Return the query of notes on groups: trials that did not converge, a best one that was not scored or is poor."""
     place = definition.metrics.index(definition.metric) + 1
     known = registry.is_known(definition.learner)
     if known and registry.way(definition.learner, definition.configs).default_epochs is None:
@@ -212,13 +212,13 @@ def _notes(definition: ModelDefinition, model: str, catalog: str, validated: boo
 
 
 def _unjudged(metric: str, place: int) -> str:
-    """Return the SQL of the note on a group whose trials have no held-out metric; NULL where there is nothing to say."""
+    """Return SQL for the note on a group whose trials have no held-out metric; NULL if there is nothing to say."""
     alone = literal(
         f"no row is held out: there is no valid_{metric}, and train_{metric} is of the rows that were learned from"
     )
     several = literal(f"no row is held out: the best is chosen by train_{metric}, of the rows that were learned from")
     chosen = literal(f"no trial has a valid_{metric}: the best is chosen by train_{metric}")
-    # Under FOLDS no row is held out for good: where folds could not be judged there are metrics that are NULL, or an error.
+    # With FOLDS no row is held out for good: if folds could not be scored, metrics are NULL or there is an error.
     nothing_held = (
         "max(g.n_valid) = 0 AND max(len(valid)) = 0 AND count(*) FILTER (status <> 'failed' AND error IS NULL) > 0"
     )
@@ -229,7 +229,7 @@ def _unjudged(metric: str, place: int) -> str:
 
 
 def nonzeros_sql(definition: ModelDefinition, at: int, artifact: str, output: str) -> str:
-    """Return the list of the weights of a wide item, the ``at``-th, for an output of the model, counted from 1."""
+    """Return the weights of the ``at``-th wide item for an output of the model, counted from 1."""
     if not definition.task.scores_classes:
         return f"{artifact}nonzeros[{at}]"
     width = f"len({artifact}places[{at}])"
@@ -261,12 +261,12 @@ def each_weight(definition: ModelDefinition, model: str, catalog: str | None, *,
         f"SELECT a.group_id, a.config, o.output, {feature}, unnest({weights}) AS weight {source}"
         for feature, weights in parts
     ]
-    # A column of a wide item is there for all outputs where one of them has a weight.
+    # A column of a wide item is stored for all outputs if one of them has a weight.
     return " UNION ALL ".join([each[0], *(f"FROM ({wide}) WHERE weight <> 0" for wide in each[1:])])
 
 
 def _joined_with(weights: str, model: str, catalog: str | None) -> str:
-    """Return FROM and WHERE for the trials (t) that have a model, their groups (g), configs (c) and a query of weights (o)."""
+    """Return FROM and WHERE for trials (t) with a model, their groups (g), configs (c) and a query of weights (o)."""
     same = "o.group_id = t.group_id AND o.config = t.config"
     return f"{joined(catalog)} JOIN ({weights}) AS o ON {same} WHERE {where(model)}"
 
@@ -310,20 +310,20 @@ def _importance(definition: ModelDefinition, model: str, catalog: str | None) ->
 
 
 def importances(definition: ModelDefinition) -> tuple[str, str, str]:
-    """Return the SQL of the features of a trial, of the importance of each, and of its weight where there is one, else NULL."""
+    """Return the SQL of a trial's features, their importances, and their weights (NULL if there are none)."""
     signed = definition.linear and not definition.task.scores_classes
     if definition.is_wide and definition.linear:
         return "o.feature", "o.importance", "o.weight" if signed else "NULL::DOUBLE"
     if not definition.linear:
         return "unnest(g.features)", "unnest(t.importance)", "NULL::DOUBLE"
-    # Σ over outputs of |w|, from the weights that are stored anyway.
+    # Σ over outputs of |w|, from the stored weights.
     column = "list_transform(range(len(a.intercept)), lambda o: abs(a.weights[o * len(g.features) + j]))"
     sums = f"unnest(list_transform(range(1, len(g.features) + 1), lambda j: list_sum({column})))"
     return "unnest(g.features)", sums, "unnest(a.weights)" if signed else "NULL::DOUBLE"
 
 
 def with_importances(definition: ModelDefinition, model: str, catalog: str | None) -> str:
-    """Return FROM and WHERE for the trials (t) that have importances, their groups (g) and configs (c)."""
+    """Return FROM and WHERE for trials (t) with importances, their groups (g) and configs (c)."""
     if definition.is_wide and definition.linear:
         weights = each_weight(definition, model, catalog)
         order = " ORDER BY output ASC" if definition.task.scores_classes else ""
@@ -356,7 +356,7 @@ def _artifacts(catalog: str | None) -> str:
 
 
 def suffixes(definition: ModelDefinition) -> tuple[str, ...]:
-    """Return the suffixes of the views that a model has."""
+    """Return the suffixes of a model's views."""
     common = tuple(suffix for suffix in COMMON if suffix != "_weights" or definition.linear)
     return (*common, *definition.answer.views)
 
@@ -368,7 +368,7 @@ def suffixes_of(tasks: Iterable[Task]) -> tuple[str, ...]:
 
 
 def _vectors(definition: ModelDefinition, model: str, catalog: str | None, part: str, *also: tuple[str, str]) -> View:
-    """Return the view of a part (f) of each group's best trial, beside the mean of its rows (o) if it has one."""
+    """Return the view of a field (f) of each group's best trial, with the mean of its rows (o) if there is one."""
     factors = table(catalog, "factors")
     rows = (
         f"{joined(catalog)} JOIN {factors} AS f ON f.model = g.model AND f.group_id = g.group_id"

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from grouplearn.data.dataset import FloatArray, Item
 
-#: A block of rows with arrays has at most so many of their values (2 MiB), and at least so many rows: it is what is split.
+#: Most values of arrays in a block of rows (2 MiB), and the fewest rows of a block.
 BLOCK_VALUES = 1 << 18
 _FEWEST_ROWS = 32
 #: A byte of a BLOB feature, such as a pixel, becomes byte/255.
@@ -20,7 +20,7 @@ BYTE_SCALE = 255.0
 
 
 class LengthError(ValueError):
-    """Some arrays of a column have another length than the others."""
+    """The arrays of a column differ in length."""
 
     def __init__(self, rows: int, length: int) -> None:
         super().__init__(f"{rows} rows have arrays of another length than {length}")
@@ -28,7 +28,7 @@ class LengthError(ValueError):
 
 
 def numbers(column: Any, length: int, byte_scale: float = BYTE_SCALE) -> FloatArray:
-    """Return the lists of numbers or the BLOBs of an Arrow column as (n, length); NULLs are NaN, bytes byte/byte_scale.
+    """Return an Arrow column of number lists or BLOBs as (n, length); NULLs are NaN, bytes are divided by ``byte_scale``.
 
     Raises LengthError when an array is not ``length`` long.
     """
@@ -48,7 +48,7 @@ def numbers(column: Any, length: int, byte_scale: float = BYTE_SCALE) -> FloatAr
 
 
 def _bytes(column: Any) -> npt.NDArray[np.uint8]:
-    """Return the bytes of all rows, none of which is NULL, one after the other."""
+    """Return the bytes of all rows, concatenated; none may be NULL."""
     cast = column.cast(pa.large_binary())
     offsets = np.frombuffer(cast.buffers()[1], np.int64)[cast.offset : cast.offset + len(cast) + 1]
     content = cast.buffers()[2]
@@ -62,7 +62,7 @@ def _floats(values: Any) -> FloatArray:
 
 
 def class_numbers(values: FloatArray, classes: Sequence[str]) -> FloatArray:
-    """Return the place of each value among the sorted whole numbers ``classes``; NaN where it is NaN or not among them."""
+    """Return the place of each value in the sorted whole numbers ``classes``; NaN for NaN and for other values."""
     if not classes:
         return np.full(values.shape, np.nan)
     known = np.array([float(text) for text in classes])
@@ -71,6 +71,6 @@ def class_numbers(values: FloatArray, classes: Sequence[str]) -> FloatArray:
 
 
 def block_rows(items: Sequence[Item], most: int) -> int:
-    """Return the rows of a block: at ``most`` so many, and fewer where they have long arrays."""
+    """Return the rows of a block: ``most``, or fewer where arrays are long."""
     values = sum(item.buckets for item in items if item.kind == "array")
     return min(most, max(_FEWEST_ROWS, BLOCK_VALUES // values)) if values else most

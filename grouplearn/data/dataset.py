@@ -18,13 +18,13 @@ from grouplearn.data.files.own_files import plain_file
 from grouplearn.data.lists import LIST_ARRAYS, Lists
 
 FloatArray = npt.NDArray[np.float64]
-#: Numbers in single or in double precision; the same numbers have the same models, bit for bit.
+#: Single or double precision; equal numbers give equal models, bit for bit.
 FeatureArray = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 RowNumbers = npt.NDArray[np.int64]
 
-#: The arrays of a dataset that have a place for each row, by the names of its fields.
+#: The arrays of a dataset with an entry per row, by field name.
 ARRAYS = ("numeric", "codes", "y", "weight", "split")
-#: Of each the types that its numbers may have, and how many axes.
+#: Their allowed types and numbers of axes.
 _SHAPES = {
     "numeric": (("f4", "f8"), (2,)),
     "codes": (("i4",), (2,)),
@@ -35,7 +35,7 @@ _SHAPES = {
     "entries": (("i4",), (1,)),
     "amounts": (("f8",), (1,)),
 }
-#: Rows of which a column is read at a time, and bytes of a file that are mapped together.
+#: Rows read at a time when a column is copied, and bytes of a file that are mapped together.
 _COLUMN_ROWS, _WINDOW = 1 << 17, 1 << 16
 #: Linux reads no more than this ahead when it is asked once, whatever it is asked for (read_ahead_kb).
 READ_AHEAD_BYTES = 128 << 10
@@ -45,11 +45,11 @@ READ_AHEAD_BYTES = 128 << 10
 class Item:
     """One scalar column that a FEATURES item produces in the extract, and how it becomes feature columns.
 
-    ``kind`` says where it is: ``numeric`` is a column of ``Dataset.numeric``, ``array`` several beside each other; ``category``
-    and ``hash`` are columns of ``Dataset.codes``. ``column`` is the (first) index there. ``encoder`` is the name of what encodes
-    it (see ``data.encoding``). ``impute`` fills missing numeric values first: ``mean``, ``median`` or a constant. ``scope`` says
-    whether it is fitted per group or on all training rows. ``buckets`` is the number of feature columns where the statement, or
-    an array, says it. ``name`` is what users see.
+    ``kind`` says where it is: ``numeric`` is a column of ``Dataset.numeric``, ``array`` several adjacent ones; ``category``
+    and ``hash`` are columns of ``Dataset.codes``. ``column`` is the (first) index there. ``encoder`` names its encoder (see
+    ``data.encoding``). ``impute`` fills missing numeric values first: ``mean``, ``median`` or a constant. ``scope`` says
+    whether it is fitted per group or on all training rows. ``buckets`` is the number of feature columns, if the statement
+    or an array determines it. ``name`` is what users see.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Item:
 
     @property
     def numbers(self) -> int:
-        """Columns of ``Dataset.numeric`` that it takes."""
+        """How many columns of ``Dataset.numeric`` it takes."""
         return {"numeric": 1, "array": self.buckets}.get(self.kind, 0)
 
     @property
@@ -82,9 +82,9 @@ class Item:
 
 
 class Runs(Sequence[tuple[int, int]]):
-    """Some rows [first, last) of ``bounds`` (n, 2), as half-open runs of dataset rows.
+    """Half-open runs of dataset rows: entries [first, last) of ``bounds`` (n, 2).
 
-    A CUBE of 12 keys has millions of runs: 16 bytes in an array that its groups share, and a tuple each would be 168.
+    A CUBE of 12 keys has millions of runs: 16 bytes each in an array that groups share, where a tuple takes 168.
     """
 
     __slots__ = ("_bounds", "_first", "_last")
@@ -116,7 +116,7 @@ class Runs(Sequence[tuple[int, int]]):
 
 
 def runs_of(bounds: RowNumbers, first: int, last: int) -> Sequence[tuple[int, int]]:
-    """Return some rows of ``bounds`` (n, 2) as runs; a single one, as of all finest groups, as a tuple."""
+    """Return entries of ``bounds`` (n, 2) as runs; a single one, as for all finest groups, as a tuple."""
     if last - first == 1:
         return ((int(bounds[first, 0]), int(bounds[first, 1])),)
     return Runs(bounds, first, last)
@@ -142,15 +142,17 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Rows sorted by finest group, then by a hash of (seed, row), so that their order depends on the data and seed alone.
+    """Rows sorted by finest group, then by a hash of (seed, row), so that their order depends only on data and seed.
 
-    ``numeric`` (n, p), NaN missing, is float32 where FLOAT holds the numbers of all columns, else float64; ``codes`` (n, c)
-    int32, -1 missing, indexes into ``dictionaries[j]`` (sorted category texts; empty for hash items); ``lists`` has items that
-    are lists, whose dictionaries come after those of ``codes``; it is None where none is; ``y`` (n,) float64, (n, L) where a
-    label is an array: the value, or the number of the class in ``classes``, NaN where the label is NULL, infinite where it is a
-    NaN or infinite;
-    ``weight`` (n,); ``split`` (n,) int16: 1 held out and 0 training, or the fold number under VALIDATE FOLDS.
-    Arrays of a dataset that ``files`` knows are read-only maps of files.
+    - ``numeric`` (n, p): NaN is missing; float32 where that holds all columns exactly, else float64.
+    - ``codes`` (n, c) int32: indexes into ``dictionaries[j]`` (sorted category texts; empty for hash items), -1 is missing.
+    - ``lists``: the items that are lists, or None; their dictionaries come after those of ``codes``.
+    - ``y`` (n,) float64, (n, L) for an array label: the value, or the class number in ``classes``; NaN where the label is
+    NULL,
+      infinite where it is NaN or infinite.
+    - ``weight`` (n,); ``split`` (n,) int16: 1 held out, 0 training, or the fold number under VALIDATE FOLDS.
+
+    Arrays that lie in ``files`` are read-only memory maps.
     """
 
     numeric: FeatureArray
@@ -176,7 +178,7 @@ class Dataset:
 
     @property
     def array_names(self) -> tuple[str, ...]:
-        """The names of all arrays, those of lists too where there are any."""
+        """The names of all arrays, including those of lists if there are any."""
         return ARRAYS if self.lists is None else (*ARRAYS, *LIST_ARRAYS)
 
     def array(self, name: str) -> npt.NDArray[Any]:
@@ -191,12 +193,11 @@ class Dataset:
         return replace(self, **arrays, lists=lists, files=self.files and self.files.rows(start, stop))
 
     def dictionary(self, item: Item) -> tuple[str, ...]:
-        """Return the texts that the codes of an item are of."""
+        """Return the texts that an item's codes refer to."""
         return self.dictionaries[item.column + (self.codes.shape[1] if item.is_list else 0)]
 
     def observed(self, item: Item, rows: RowNumbers | slice) -> tuple[npt.NDArray[Any], Sequence[str]]:
-        """Return what an item of one column is in some rows, and the dictionary of its codes, empty for a number; of lists all
-        their entries."""
+        """Return a one-column item's values in some rows (all entries of lists) and its dictionary, empty for numbers."""
         if item.is_list:
             if self.lists is None:
                 raise ValueError("these rows have no lists")
@@ -206,10 +207,7 @@ class Dataset:
         return self.column("codes", item.column, rows), self.dictionary(item)
 
     def forget_pages(self, start: int = 0, stop: int | None = None) -> None:
-        """Let the operating system take back the memory of rows [start, stop) that are kept in files.
-
-        The next look reads them again.
-        """
+        """Let the operating system free the memory of rows [start, stop) that lie in files; later reads load them again."""
         if self.files is not None:
             for name in ARRAYS:
                 forget_pages(getattr(self, name)[start:stop])
@@ -228,7 +226,8 @@ class Dataset:
         return has_label(self.y)
 
     def flaw(self, items: Sequence[Item]) -> str | None:
-        """Return in words what rows that become such items say that cannot be: a class or a category that has no name."""
+        """Return in words what is invalid in rows for these items: a class or a category without a name; None if nothing
+        is."""
         lists, n_lists = self.lists, sum(item.is_list for item in items)
         if (lists is not None) != (n_lists > 0):
             return "there are lists, and no names for them" if lists else "there are names for lists, and no lists"
@@ -253,7 +252,7 @@ class Dataset:
         return None
 
     def column(self, name: Literal["numeric", "codes"], column: int, rows: RowNumbers | slice) -> npt.NDArray[Any]:
-        """Return a copy of a column of some rows, reading few rows at a time where they are kept in files."""
+        """Return a copy of a column of some rows; from files, few rows at a time."""
         array: npt.NDArray[Any] = getattr(self, name)
         if self.files is None:
             return array[rows, column]
@@ -267,7 +266,7 @@ class Dataset:
 
 
 def mapped_file(array: npt.NDArray[Any]) -> mmap.mmap | None:
-    """Return the map of a file that the array lies in, if it does."""
+    """Return the memory map that the array is in, if any."""
     base: Any = array
     while isinstance(base, np.ndarray | memoryview):
         base = base.base if isinstance(base, np.ndarray) else base.obj
@@ -275,9 +274,9 @@ def mapped_file(array: npt.NDArray[Any]) -> mmap.mmap | None:
 
 
 def forget_pages(rows: npt.NDArray[Any]) -> None:
-    """Let the operating system take back the memory of rows of a mapped file; others are left as they are.
+    """Let the operating system free the memory of rows of a mapped file; other arrays are left alone.
 
-    Whole windows of pages go: the kernel maps what is around a page that is read.
+    Whole windows of pages are freed, as the kernel also maps pages around those that are read.
     """
     _advise(rows, mmap.MADV_DONTNEED)
 
@@ -302,10 +301,9 @@ def _advise(rows: npt.NDArray[Any], advice: int, at_a_time: int | None = None) -
 
 @dataclass(frozen=True, slots=True)
 class DatasetFiles:
-    """Rows [start, stop) of a dataset kept in files: small, and any process of this machine can ``open`` it.
+    """Rows [start, stop) of a dataset in files; the object is small, and any process of this machine can ``open`` it.
 
-    ``directory`` has one ``.npy`` file per array. The processes that open it share one copy of the rows in memory, as
-    much of it as the operating system has room for.
+    ``directory`` has one ``.npy`` file per array. Processes that open it share one copy in memory, as far as there is room.
     """
 
     directory: str
@@ -321,7 +319,8 @@ class DatasetFiles:
         return (*ARRAYS, *LIST_ARRAYS) if self.has_lists else ARRAYS
 
     def open(self) -> Dataset:
-        """Return the rows, mapped read-only; raises FileNotFoundError once the run that wrote them is over, and Damaged."""
+        """Return the rows, mapped read-only; raises FileNotFoundError after the run that wrote them has ended, and
+        Damaged."""
         arrays: dict[str, Any] = {name: self._mapped(name)[self.start : self.stop] for name in ARRAYS}
         lists = None
         if self.has_lists:
@@ -333,11 +332,11 @@ class DatasetFiles:
         """Return an array of at least as many places as there are rows, or of the ``fewest``."""
         fewest = self.stop if fewest is None else fewest
         path, (kinds, axes) = Path(self.directory, f"{name}.npy"), _SHAPES[name]
-        with plain_file(path) as file:  # what is no file, such as a pipe, would never answer
+        with plain_file(path) as file:  # reading a pipe would block for ever
             try:
                 known = np.lib.format.read_magic(file) == (1, 0)
                 shape, by_columns, kind = np.lib.format.read_array_header_1_0(file) if known else ((), True, None)
-            except Exception:  # of any class: the header is a text that is read as Python
+            except Exception:  # any class: numpy evaluates the header as Python
                 known, shape, by_columns, kind = False, (), True, None
             begin, size = file.tell(), os.fstat(file.fileno()).st_size
         if not known or kind is None:
@@ -352,7 +351,7 @@ class DatasetFiles:
         return np.asarray(np.memmap(path, kind, "r", begin, shape))
 
     def rows(self, start: int, stop: int) -> DatasetFiles:
-        """Return the part [start, stop) of these rows, counted from their first."""
+        """Return rows [start, stop), counted from the first of these."""
         first, last, _ = slice(start, stop).indices(self.stop - self.start)
         return replace(self, start=self.start + first, stop=self.start + max(first, last))
 

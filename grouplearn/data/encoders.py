@@ -1,4 +1,4 @@
-"""Items fitted on training rows and replayed: the design matrix, whatever its encoders (``data.encoding``) are."""
+"""Fits items on training rows and replays them: the design matrix, for all encoders of ``data.encoding``."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ __all__ = [
 
 #: A design matrix with at most this many columns is built dense; a wider one is CSR where rows set few of them.
 DENSE_COLUMNS = 512
-#: Up to so many columns, or where a row sets a larger share of them, passes over dense rows are as fast as over CSR.
+#: Below this many columns, or above this share of nonzeros, passes over dense rows are as fast as over CSR.
 _NARROW, _SET_SHARE = 128, 1 / 8
-#: Values of a group's dense rows from which passes over CSR repay that it trains by itself, not beside others.
+#: Values of a group's dense rows above which CSR pays, although the group then trains alone.
 _REPAYING_VALUES = 600_000
-#: Feature values made at a time: columns become rows while both fit the cache, and no second copy of all rows is made.
+#: Feature values made at a time, so that they fit the cache when columns become rows, and rows exist only once.
 _CACHED_VALUES = 1 << 16
-#: Whole numbers up to here are numbers of single precision.
+#: Single precision holds all whole numbers up to this.
 _WHOLE_SINGLES = 1 << 24
 
 
 def fit(item: Item, data: Dataset, rows: RowNumbers | slice) -> FittedItem:
-    """Return one item fitted on training rows; they are not read where it is the same whatever rows train."""
+    """Return one item fitted on training rows; these are read only if the fit depends on them."""
     encoder = encoder_of(item)
     return encoder.fit(item, *data.observed(item, rows)) if encoder.needs_fit(item) else encoder.fit(item, _NOTHING, ())
 
@@ -53,18 +53,18 @@ _NOTHING: npt.NDArray[np.float64] = np.empty(0)
 
 
 def columns_of(data: Dataset, rows: RowNumbers | slice) -> Columns:
-    """Return some rows of a dataset, not yet encoded: a view of a slice, else a copy."""
+    """Return some rows of a dataset, not yet encoded: a view for a slice, else a copy."""
     lists = None if data.lists is None else data.lists.rows(rows)
     return Columns(data.numeric[rows], data.codes[rows], lists, data.dictionaries)
 
 
 def needs_no_fit(item: Item) -> bool:
-    """Whether the item is the same whatever rows train."""
+    """Whether the fitted item is the same for all training rows."""
     return not encoder_of(item).needs_fit(item)
 
 
 def complete(items: Sequence[Item], data: Dataset, rows: RowNumbers | slice) -> npt.NDArray[np.bool_]:
-    """Return which of some rows (n,) have every value that the items make features of, where none fills what is missing."""
+    """Return which of some rows (n,) have every value that the items need and do not fill."""
     kept = np.ones(len(range(data.n_rows)[rows]) if isinstance(rows, slice) else rows.size, np.bool_)
     for item in items:
         if encoder_of(item).fills:
@@ -77,12 +77,12 @@ def complete(items: Sequence[Item], data: Dataset, rows: RowNumbers | slice) -> 
 
 
 def always_finite(item: Item) -> bool:
-    """Whether no row lacks a feature of the item, or has one that is infinite: they are 0, 1 or how many there are."""
+    """Whether the item's features are never missing or infinite: they are 0, 1 or counts."""
     return encoder_of(item).fills and item.kind != "entries"
 
 
 def keeps_single(item: Item) -> bool:
-    """Whether the item makes numbers of single precision of such numbers, or of codes."""
+    """Whether the item makes single-precision numbers from such numbers, or from codes."""
     return encoder_of(item).keeps_single(item)
 
 
@@ -92,13 +92,13 @@ def is_dense(items: Sequence[Item], width: int) -> bool:
 
 
 def is_mostly_zero(items: Sequence[Item], width: int, n_rows: float) -> bool:
-    """Whether so many rows are sooner learned from without the zeros of their categories, though a dense design has room."""
+    """Whether training on this many rows is faster if the zeros of categories are left out, although a dense design fits."""
     most_set = sum(max(1, item.numbers) for item in items)
     return width > _NARROW and most_set <= width * _SET_SHARE and n_rows * width >= _REPAYING_VALUES
 
 
 def replays(fitted: Sequence[FittedItem], columns: Columns) -> list[Replay]:
-    """Return what makes the feature columns of these rows, and of others whose codes are of the same dictionaries."""
+    """Return the functions that make the feature columns of these rows, or of any with the same dictionaries."""
     return [entry.encoder.replay(entry, columns) for entry in fitted]
 
 
@@ -142,20 +142,20 @@ def _dtype(fitted: Sequence[FittedItem], numeric: FeatureArray) -> npt.DTypeLike
 
 
 def _as_is(fitted: FittedItem) -> int | None:
-    """Return the column of ``Dataset.numeric`` that the item is, None if it is something else."""
+    """Return the column of ``Dataset.numeric`` that equals the item, None if there is none."""
     plain = fitted.item.kind == "numeric" and (fitted.fill, fitted.center, fitted.scale) == (None, 0.0, 1.0)
     return fitted.item.column if plain else None
 
 
 def _write(x: FeatureArray, replays: Sequence[Replay], starts: Sequence[int], columns: Columns) -> None:
-    """Write the feature columns of some rows into ``x``, which is zero."""
+    """Write the feature columns of some rows into ``x``, which is zero before."""
     for replay, (start, stop) in zip(replays, itertools.pairwise(starts), strict=True):
         replay(columns).write(x[:, start:stop])
 
 
 def _sparse(pieces: Sequence[ColumnPiece], starts: Sequence[int]) -> Matrix:
-    """Return the pieces side by side: of each row those of the first item, then those of the second, and so on."""
-    import scipy.sparse  # takes a while to import, and only sparse rows need it
+    """Return the pieces side by side as CSR: in each row the entries of the first item, then of the second, and so on."""
+    import scipy.sparse  # slow to import, and only needed for sparse rows
 
     parts = [piece.nonzeros() for piece in pieces]
     indptr = np.zeros(parts[0][0].size + 1, np.int64)

@@ -1,4 +1,4 @@
-"""Arrow columns of lists opened without an object per row: how long the lists are, and what is in them."""
+"""Arrow columns of lists read without an object per row: lengths and elements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from grouplearn.data.lists import IntArray, Lists
 
-#: Entries of rows: how many (n,), and of each its code and what it counts; None for 1.
+#: Entries of rows: their number per row (n,), their codes, and their amounts; None for all 1.
 Opened = tuple[IntArray, npt.NDArray[np.int32], npt.NDArray[np.float64] | None]
 
 
@@ -23,25 +23,25 @@ def lengths(column: Any) -> IntArray:
 
 
 def elements(column: Any) -> Any:
-    """Return the elements of all lists, one list's after the other's, as one array."""
+    """Return the elements of all lists, concatenated."""
     flat = column.flatten()
     return flat.combine_chunks() if isinstance(flat, pa.ChunkedArray) else flat
 
 
 def whole_numbers(flat: Any) -> npt.NDArray[np.int64]:
-    """Return whole numbers, -1 for NULL; raises ArrowException for what is none."""
+    """Return whole numbers, -1 for NULL; raises ArrowException for other values."""
     return np.asarray(flat.cast(pa.int64()).fill_null(-1))
 
 
 def indexed(flat: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Return of structs of an index, counted from 1, and a value, the indices counted from 0 (-1 for NULL), and the values."""
+    """Return indices, counted from 0 (-1 for NULL), and values of structs whose index is counted from 1."""
     index, value = flat.flatten()
     values = value.cast(pa.float64()).fill_null(np.nan).to_numpy(zero_copy_only=False)
     return whole_numbers(index) - 1, values
 
 
 def lists_of(items: Sequence[Opened]) -> Lists:
-    """Return the lists of several items of the same rows."""
+    """Return the lists of several items in the same rows."""
     counts = np.stack([counts for counts, _, _ in items], axis=1)
     bounds = np.zeros((len(counts), len(items) + 1), np.int64)
     bounds[:, 1:] = np.cumsum(counts.ravel()).reshape(counts.shape)

@@ -1,4 +1,4 @@
-"""Lists of several items as codes of rows: flat arrays, and where the entries of each row begin."""
+"""Lists of several items as codes: flat arrays, and where the entries of each row begin."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-#: The arrays of lists, by the names of their fields.
+#: The arrays of ``Lists``, by field name.
 LIST_ARRAYS = ("bounds", "entries", "amounts")
 IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """Row i has of item j the entries ``bounds[i, j]`` to ``bounds[i, j + 1]`` (half-open).
+    """Row i has for item j the entries ``bounds[i, j]`` to ``bounds[i, j + 1]`` (half-open).
 
-    ``bounds`` (n, items + 1) int64; of m entries ``entries`` (m,) int32 are codes, -1 for NULL, and ``amounts`` (m,) what each
-    counts, (0,) where no item says it. Rows share the flat arrays: those of a part are all that there are.
+    ``bounds`` (n, items + 1) int64; ``entries`` (m,) int32 are codes, -1 for NULL; ``amounts`` (m,) are their values, (0,)
+    if no item has any. Subsets of rows share the flat arrays.
     """
 
     bounds: IntArray
@@ -32,17 +32,17 @@ class Lists:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of rows and their entries, as many as they have themselves."""
+        """Bytes of these rows and their own entries."""
         n_entries = int((self.bounds[:, -1] - self.bounds[:, 0]).sum())
         each = self.entries.itemsize + (self.amounts.itemsize if self.amounts.size else 0)
         return int(self.bounds.nbytes) + n_entries * each
 
     def rows(self, rows: slice | IntArray) -> Lists:
-        """Return some rows with the entries of all."""
+        """Return some rows, sharing the flat arrays."""
         return Lists(self.bounds[rows], self.entries, self.amounts)
 
     def item(self, number: int) -> tuple[IntArray, npt.NDArray[np.int32], npt.NDArray[np.float64]]:
-        """Return of an item how many entries each row has (n,), and its entries and amounts, row by row."""
+        """Return an item's number of entries per row (n,), and its entries and amounts, row by row."""
         counts, at = self.bounds[:, number + 1] - self.bounds[:, number], self.places(number)
         return counts, self.entries[at], self._amounts(at)
 
@@ -51,7 +51,7 @@ class Lists:
         return _flat(self.bounds[:, number], self.bounds[:, number + 1] - self.bounds[:, number])
 
     def packed(self) -> Lists:
-        """Return the rows with their own entries alone, one row's after the other's."""
+        """Return the rows with only their own entries, row after row."""
         first, counts = self.bounds[:, 0], self.bounds[:, -1] - self.bounds[:, 0]
         at = _flat(first, counts)
         starts = np.cumsum(counts) - counts
@@ -73,7 +73,8 @@ class Lists:
         )
 
     def flaw(self, limits: Sequence[int]) -> str | None:
-        """Return in words what cannot be: entries that are not there, or that have no name of the ``limits`` of each item."""
+        """Return in words what is invalid: entries out of range, or beyond an item's number of names (``limits``); else
+        None."""
         if self.n_items != len(limits) or self.amounts.size not in (0, self.entries.size):
             return f"there are {self.n_items} items that are lists, and names for {len(limits)}"
         if not self.bounds.size:
@@ -88,7 +89,7 @@ class Lists:
 
 
 def _flat(first: IntArray, counts: IntArray) -> IntArray | slice:
-    """Return the places of runs of ``counts`` entries from ``first`` on; a slice where they adjoin."""
+    """Return the places of ``counts`` entries from each of ``first``; a slice if they are consecutive."""
     ends = first + counts
     if not first.size:
         return slice(0, 0)

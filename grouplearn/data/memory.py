@@ -1,4 +1,4 @@
-"""How much memory a TRAIN may take: given by the user, or a share of what the machine or its container has."""
+"""How much memory a TRAIN may use: as the user says, or a share of the machine's or container's."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 
-#: Share of the memory that rows and training may take when the user sets no limit; DuckDB and others need the rest.
+#: Default share of memory for rows and training; DuckDB and others need the rest.
 MEMORY_SHARE = 0.6
-#: Rows that take more than this share of the limit are kept in files: while a group trains, its rows exist up to three
-#: more times (sliced, encoded column by column, and as a design matrix), and a group can be all rows.
+#: Rows above this share of the limit go to files: while a group trains, its rows exist up to three more times (sliced,
+#: encoded by column, and as a design matrix), and one group can be all rows.
 ROWS_SHARE = 0.25
 
 _CGROUPS = Path("/sys/fs/cgroup")
-#: Where a limit stands, in the first and the second version of control groups.
+#: Files with the limit, in version 1 and version 2 of control groups.
 _LIMIT_FILES = (("memory", "memory.limit_in_bytes"), ("", "memory.max"))
-#: When the cycle collector looks at young objects, at those that have outlived one look, and at all of them.
+#: Thresholds of the garbage collector's generations.
 _COLLECTIONS = (50_000, 50, 100)
-#: What libraries say that have no memory left, in errors of many types; a thread needs some for its stack.
+#: Texts of out-of-memory errors of libraries, which have many types; a new thread needs memory for its stack.
 _SAID = ("can't allocate memory", "bad_alloc", "bad allocation", "can't start new thread")
 _collecting = threading.Lock()
 _rare = 0
@@ -34,9 +34,9 @@ _usual: tuple[int, int, int] | None = None
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Let the cycle collector look seldom in the body: of hundred thousands of groups, looks take a tenth of a statement.
+    """Let the garbage collector run rarely in the body: with 100,000 groups it takes a tenth of a statement.
 
-    It is the process's own, so that what the user has set stays where it is rarer or off, and comes back after the last body.
+    The setting is global: rarer user settings are kept, and the user's are restored after the last body.
     """
     global _rare, _usual
     with _collecting:
@@ -51,26 +51,26 @@ def rare_collections() -> Iterator[None]:
         with _collecting:
             _rare -= 1
             if _rare == 0 and _usual is not None:
-                if gc.get_threshold() == _COLLECTIONS:  # else somebody has set it since
+                if gc.get_threshold() == _COLLECTIONS:  # else somebody has changed it since
                     gc.set_threshold(*_usual)
                 _usual = None
 
 
 def give_back() -> None:
-    """Return memory that was freed to the system: glibc keeps much of it, where other C libraries have no such function."""
+    """Return freed memory to the system, which glibc would keep; a no-op with other C libraries."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 def ran_out(error: BaseException) -> bool:
-    """Return whether an error says that the process, not DuckDB within its limit, has no memory left."""
+    """Return whether an error says that the process has no memory left, not DuckDB within its own limit."""
     short = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
     return short or any(each in str(error) for each in _SAID)
 
 
 def memory_limit(given: int | None = None) -> int:
-    """Return bytes: ``given``, or 60% of physical memory or of the control group's limit, whichever is smaller."""
+    """Return ``given`` bytes, or 60% of physical memory or of the control group's limit, whichever is smaller."""
     return int(MEMORY_SHARE * min(_limits(int(time.monotonic())))) if given is None else given
 
 
@@ -82,15 +82,15 @@ def rows_stay_in_memory(n_bytes: int, limit: int) -> bool:
 def _physical() -> int:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):  # no such call on Windows
+    except (AttributeError, OSError, ValueError):  # not available on Windows
         return sys.maxsize
 
 
 @lru_cache(maxsize=1)
 def _limits(_second: int) -> list[int]:
-    """Return physical memory and the limits of the process's control groups, of which one without says ``max`` or a huge number.
+    """Return physical memory and the limits of the process's control groups (``max`` or a huge number means none).
 
-    A statement asks a dozen times, so they are read once a second: they can change while the process runs.
+    Limits can change while the process runs, and a statement asks a dozen times: they are read once a second.
     """
     limits = [_physical()]
     for controller, name in _LIMIT_FILES:
@@ -101,13 +101,13 @@ def _limits(_second: int) -> list[int]:
 
 
 def control_groups(controller: str) -> list[Path]:
-    """Return the directories of the control groups that limit the process, of a controller or (``""``) of the second version."""
+    """Return the directories of the process's control groups, for a controller or (``""``) version 2."""
     own = _groups_of_process().get(controller, "").strip("/")
     return [_CGROUPS / controller / group for group in sorted({"", own})]
 
 
 def _groups_of_process() -> dict[str, str]:
-    """Return the control group of each controller; the one of the second version has the name ``""``."""
+    """Return the control group of each controller; version 2 has the key ``""``."""
     with suppress(OSError):
         lines = (line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines())
         return {name: group for _, names, group in lines for name in names.split(",")}

@@ -1,4 +1,4 @@
-"""Arrays that differ in how many rows they have, one after another in one array."""
+"""Arrays with different numbers of rows, stored in one array."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Starts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Ragged:
-    """Arrays of ``values`` (N, ...): array i has the rows ``start[i]`` to ``start[i + 1]`` (half-open), perhaps none.
+    """Arrays of ``values`` (N, ...): array i has the rows ``start[i]`` to ``start[i + 1]`` (half-open), maybe none.
 
-    Raises ValueError where ``start`` does not cut all values, and nothing else, into such arrays.
+    Raises ValueError if ``start`` does not cover ``values`` exactly.
     """
 
     values: npt.NDArray[Any]
@@ -38,23 +38,23 @@ class Ragged:
 
     @classmethod
     def of_sizes(cls, values: npt.NDArray[Any], sizes: npt.ArrayLike) -> Ragged:
-        """Return values (N, ...) as arrays of so many rows each."""
+        """Return values (N, ...) cut into arrays of these sizes."""
         return cls(values, np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)]))
 
     @classmethod
     def of_equal(cls, values: npt.NDArray[np.float64], count: int) -> Ragged:
-        """Return values, whose first axes lead to arrays of the same shape, as ``count`` of these."""
+        """Return values whose first axes index arrays of one shape, as ``count`` arrays."""
         rows = len(values) // count if count else 0
         return cls(values, np.arange(count + 1, dtype=np.int64) * rows)
 
     @classmethod
     def of(cls, arrays: Sequence[npt.NDArray[Any]]) -> Ragged:
-        """Return arrays, one at least, whose other axes are the same."""
+        """Return one or more arrays whose other axes agree."""
         return cls.of_sizes(np.concatenate(arrays), [len(each) for each in arrays])
 
     @classmethod
     def joined(cls, parts: Sequence[Ragged]) -> Ragged:
-        """Return the arrays of all parts, one at least."""
+        """Return the arrays of all parts, at least one."""
         if len(parts) == 1:
             return parts[0]
         return cls.of_sizes(
@@ -67,22 +67,22 @@ class Ragged:
         return np.diff(self.start)
 
     def part(self, first: int, last: int) -> Ragged:
-        """Return the arrays from ``first`` to before ``last``, without copying them."""
+        """Return arrays [first, last) without copying them."""
         start = self.start[first : last + 1]
         return Ragged(self.values[start[0] : start[-1]], start - start[0])
 
     def take(self, places: npt.NDArray[Any]) -> Ragged:
-        """Return the arrays at these places, in their order."""
+        """Return the arrays at these places, in this order."""
         sizes = self.sizes[places]
         before = np.cumsum(sizes) - sizes
         rows = np.repeat(self.start[:-1][places] - before, sizes) + np.arange(sizes.sum())
         return Ragged.of_sizes(self.values[rows], sizes)
 
     def none(self, count: int) -> Ragged:
-        """Return ``count`` arrays without rows, of the shape and kind of these."""
+        """Return ``count`` empty arrays of the same shape and type."""
         return Ragged(self.values[:0], np.zeros(count + 1, np.int64))
 
     def flat(self) -> Ragged:
-        """Return each array as one row of numbers after another."""
+        """Return the numbers of each array as one flat row."""
         width = int(np.prod(self.values.shape[1:], dtype=np.int64))
         return Ragged(np.ascontiguousarray(self.values).reshape(-1), self.start * width)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-if TYPE_CHECKING:  # it takes a while to import, and only sparse rows need it
+if TYPE_CHECKING:  # slow to import, and only needed for sparse rows
     import scipy.sparse
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
@@ -22,13 +22,13 @@ RowNumbers: TypeAlias = npt.NDArray[np.int64]
 
 #: Rows per block. Blocks are cut from a group's training rows, so they depend on the data alone, never on workers.
 BLOCK_ROWS = 16_384
-#: Rows summed together where only sums are wanted: their labels and weights are in memory at the same time.
+#: Rows whose labels and weights are in memory together where only sums are needed.
 SUMMED_ROWS = 16 * BLOCK_ROWS
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a learner that sees a part of a group must know of all its training rows.
+    """What a learner must know of all training rows of a group when it sees only a part.
 
     ``weight`` is Σw; ``label_mean`` and ``label_scale`` are the weighted mean and standard deviation of the labels, the
     latter 1 for constant labels.
@@ -47,7 +47,7 @@ class Totals:
 
     @classmethod
     def of_runs(cls, runs: Callable[[], Iterable[tuple[FloatArray, FloatArray]]]) -> Totals:
-        """Return the totals of rows whose labels and weights come ``SUMMED_ROWS`` at a time; they are passed twice."""
+        """Return the totals of rows whose labels and weights come ``SUMMED_ROWS`` at a time, in two passes."""
         n_rows, total, labels = 0, 0.0, 0.0
         for y, weight in runs():
             n_rows, total, labels = n_rows + len(y), total + weight.sum(), labels + (_numbers(y) * weight).sum()
@@ -59,7 +59,7 @@ class Totals:
 
 
 def _numbers(y: FloatArray) -> FloatArray:
-    """Return one number per label: an array counts as its mean."""
+    """Return one number per label: the mean of an array."""
     return y if y.ndim == 1 else y.mean(axis=1)
 
 
@@ -83,7 +83,7 @@ class _Blocks(ABC):
 
     @property
     def directory(self) -> str | None:
-        """The folder of the files that the rows lie in, None where they are in memory."""
+        """The folder of the files with the rows, None if they are in memory."""
         return None
 
     @abstractmethod
@@ -92,11 +92,11 @@ class _Blocks(ABC):
 
     @abstractmethod
     def matrices(self) -> Iterator[Matrix]:
-        """Yield the features of all rows, as many at a time as there is reason to have in memory."""
+        """Yield the features of all rows, in parts that fit into memory."""
 
     @abstractmethod
     def label_runs(self) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Yield ``y`` and ``weight`` of all rows, some at a time."""
+        """Yield ``y`` and ``weight`` of all rows, in parts."""
 
     def labels(self) -> tuple[FloatArray, FloatArray]:
         """Return ``y`` and ``weight`` of all rows."""
@@ -117,20 +117,20 @@ class _Blocks(ABC):
 
     @property
     def n_blocks(self) -> int:
-        """Number of blocks, those without rows included."""
+        """Number of blocks, including those without rows."""
         return len(self.bounds) - 1
 
     def blocks(self, rows: int | None = None) -> Iterator[Self]:
         """Yield the shard's blocks in order, or runs of ``rows`` rows; an empty shard yields none.
 
-        A block has no rows when all of them were left out.
+        A block without rows had all of them left out.
         """
         bounds = self.bounds if rows is None else (*range(0, self.n_rows, rows), self.n_rows)
         for number, (start, stop) in enumerate(itertools.pairwise(bounds), start=self.first):
             yield self._rows(start, stop, None, number, self.whole)
 
     def part(self, first: int, last: int) -> Self:
-        """Return the blocks of the group numbered ``first`` to ``last`` (half-open), all of which must be here."""
+        """Return blocks [first, last) of the group, all of which must be in this shard."""
         if not 0 <= first - self.first <= last - self.first <= self.n_blocks:
             raise IndexError(f"blocks {first} to {last} are not among {self.n_blocks} from {self.first}")
         bounds = self.bounds[first - self.first : last - self.first + 1]
@@ -142,10 +142,10 @@ class _Blocks(ABC):
 class Shard(_Blocks):
     """Rows of one group: ``x`` (n, d) dense float32 or float64 (C order) or CSR of float64, ``y`` (n,), ``weight`` (n,).
 
-    ``y`` is the value, or the class number as a float; (n, L) where a label is an array of them. Weights include row and
-    class weights; they are positive.
-    ``cuts`` are the rows at which blocks begin and end, from 0 to n; None for runs of ``BLOCK_ROWS``. ``first`` is the
-    number of the first block in the group, ``whole`` what is known of all the group's rows when these are a part.
+    ``y`` is the value or the class number as a float, (n, L) for an array label. Weights include row and class weights, and
+    are positive. ``cuts`` are the rows at which blocks begin and end, from 0 to n; None for runs of ``BLOCK_ROWS``.
+    ``first`` is the number of the first block in the group, ``whole`` the totals of the group if these rows are a part of
+    it.
     """
 
     x: Matrix
@@ -189,10 +189,10 @@ class Shard(_Blocks):
 
 @dataclass(frozen=True, slots=True)
 class StoredShard(_Blocks):
-    """Rows of one group that lie in files: ``encode`` reads and encodes rows by number, each time they are asked for.
+    """Rows of one group in files: ``encode`` reads and encodes rows by number each time they are needed.
 
-    A block at a time is in memory, whatever the size of the group. ``label`` reads ``y`` and ``weight``. They are
-    ``kept_in`` a folder. The rest is as in ``Shard``.
+    One block at a time is in memory. ``label`` reads ``y`` and ``weight``; ``kept_in`` is the folder. The rest as in
+    ``Shard``.
     """
 
     numbers: RowNumbers
@@ -205,7 +205,7 @@ class StoredShard(_Blocks):
 
     @property
     def directory(self) -> str | None:
-        """The folder of their files."""
+        """The folder of the files."""
         return self.kept_in
 
     @property
@@ -223,18 +223,18 @@ class StoredShard(_Blocks):
         return Shard(self.encode(self.numbers), *self.label(self.numbers), self.cuts, self.first, self.whole)
 
     def matrices(self) -> Iterator[Matrix]:
-        """Yield the features of a block at a time."""
+        """Yield the features block by block."""
         for start, stop in itertools.pairwise(self.bounds):
             if start < stop:
                 yield self.encode(self.numbers[start:stop])
 
     def label_runs(self) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Yield ``y`` and ``weight``, which are read ``SUMMED_ROWS`` at a time."""
+        """Yield ``y`` and ``weight``, ``SUMMED_ROWS`` at a time."""
         for start in range(0, max(1, self.n_rows), SUMMED_ROWS):
             yield self.label(self.numbers[start : start + SUMMED_ROWS])
 
     def picked(self, places: RowNumbers) -> Iterator[Matrix]:
-        """Yield the features of the rows at these ascending places, those of a block at a time."""
+        """Yield the features of rows at these ascending places, block by block."""
         for start, stop in itertools.pairwise(np.searchsorted(places, self.bounds).tolist()):
             if start < stop:
                 yield self.encode(self.numbers[places[start:stop]])
@@ -249,10 +249,10 @@ class StoredShard(_Blocks):
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Rows of several groups, one group after the other: ``x`` (n, d) float32 or float64 in C order, ``y`` and ``weight`` (n,).
+    """Rows of several groups, concatenated: ``x`` (n, d) float32 or float64 in C order, ``y`` and ``weight`` (n,).
 
-    Group g has the rows ``start[g]`` to ``start[g + 1]`` (half-open), perhaps none; ``start`` is (G + 1,). ``seed`` (G,) is what
-    each draws random numbers by, None where none does.
+    Group g has the rows ``start[g]`` to ``start[g + 1]`` (half-open), maybe none; ``start`` is (G + 1,). ``seed`` (G,)
+    seeds each group's random numbers, None if none are drawn.
     """
 
     x: FeatureArray
@@ -288,7 +288,7 @@ class Stack:
         return Stack(self.x[rows], self.y[rows], self.weight[rows], before[self.start], self.seed)
 
     def part(self, first: int, last: int) -> Stack:
-        """Return groups ``first`` to ``last`` (half-open) without copying them."""
+        """Return groups [first, last) without copying them."""
         rows = slice(self.start[first], self.start[last])
         start = self.start[first : last + 1] - self.start[first]
         seed = None if self.seed is None else self.seed[first:last]
@@ -313,5 +313,5 @@ def _adjoining(x: scipy.sparse.csr_matrix, rows: slice) -> scipy.sparse.csr_matr
 
 
 def starts(sizes: npt.ArrayLike) -> RowNumbers:
-    """Return where groups of ``sizes`` (G,) begin and the last one ends, (G + 1,)."""
+    """Return where groups of ``sizes`` (G,) begin, and where the last one ends, (G + 1,)."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])

@@ -1,4 +1,4 @@
-"""Values of each row of the data, as runs of rows that follow one another: once they are large they are in a file."""
+"""Values per row as consecutive runs of rows, which go to a file when they are large."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from grouplearn.data.dataset import forget_pages, mapped_file
 
 NewArray = Callable[[tuple[int, ...], npt.DTypeLike], npt.NDArray[Any]]
 
-#: Values of at least so many bytes go to a file.
+#: Bytes from which values go to a file.
 SPILLED_BYTES = 1 << 25
 
 
 @dataclass(frozen=True, slots=True)
 class ByRow:
-    """The runs, at least one, each of shape (..., n of its rows). They are joined without a copy of what they hold."""
+    """One or more runs, each of shape (..., rows of the run). Joining them does not copy."""
 
     parts: tuple[npt.NDArray[Any], ...]
 
@@ -38,7 +38,7 @@ class ByRow:
         return sum(part.nbytes for part in self.parts)
 
     def followed_by(self, later: ByRow) -> ByRow:
-        """Return these values and then those of ``later``; those in memory go to a file if they are large and it has room."""
+        """Return these values followed by ``later``; large ones in memory go to a file if it has room."""
         parts = tuple(part for part in (*self.parts, *later.parts) if part.size) or self.parts
         if sum(part.nbytes for part in parts if mapped_file(part) is None) < SPILLED_BYTES:
             return ByRow(parts)
@@ -52,7 +52,7 @@ class ByRow:
         return self.parts[0] if len(self.parts) == 1 else np.concatenate(self.parts, axis=-1)
 
     def runs(self, *place: int) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
-        """Yield the rows of each run, and its values at ``place`` of the axes before rows; pages of a file are given back."""
+        """Yield each run's rows and its values at ``place`` of the other axes; file pages are freed afterwards."""
         start = 0
         for part in self.parts:
             values = part[place]
@@ -62,8 +62,7 @@ class ByRow:
 
 
 def array(directory: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Return an array in an unnamed file of a directory, whose values do not matter; in memory where it is empty, or there is no
-    room in the directory."""
+    """Return an uninitialised array in an unnamed file of a directory; in memory if it is empty or the disk is full."""
     n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     try:
         return np.ndarray(shape, dtype, buffer=_pages(n_bytes, directory)) if n_bytes else np.empty(shape, dtype)
@@ -72,7 +71,7 @@ def array(directory: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.N
 
 
 def _in_file(parts: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[Any], ...]:
-    """Return the same values, those that were in memory in one unnamed file; OSError when the disk is full."""
+    """Return the same values with those in memory moved to one unnamed file; OSError if the disk is full."""
     pages = _pages(sum(part.nbytes for part in parts if mapped_file(part) is None))
     offset, moved = 0, []
     for part in parts:
@@ -87,9 +86,9 @@ def _in_file(parts: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[Any], ...]:
 
 
 def _pages(n_bytes: int, directory: str | None = None) -> mmap.mmap:
-    """Return the pages of a new unnamed file, which goes with them; OSError when the disk is full."""
+    """Return the memory map of a new unnamed file, deleted with it; OSError if the disk is full."""
     with tempfile.TemporaryFile(dir=directory) as file:
-        if hasattr(os, "posix_fallocate"):  # a full disk is an error here, and not the end of the process later
+        if hasattr(os, "posix_fallocate"):  # a full disk raises here instead of killing the process later
             os.posix_fallocate(file.fileno(), 0, n_bytes)
         else:
             file.truncate(n_bytes)

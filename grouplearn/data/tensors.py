@@ -1,4 +1,4 @@
-"""Bytes as named tensors: what safetensors reads, with one error for all that cannot be."""
+"""Bytes as named tensors, through safetensors, with one error for everything invalid."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import numpy.typing as npt
 import safetensors
 import safetensors.numpy
 
-#: Bytes at the beginning that say how long the header is.
+#: Bytes at the beginning that give the header's length.
 _SIZE = 8
 
 
 class NotTensors(ValueError):
-    """Bytes are no tensors, or of a kind that is not written here."""
+    """Bytes are not tensors, or of a type that is never written here."""
 
 
 def named_tensors(data: bytes) -> dict[str, npt.NDArray[Any]]:
     """Return the tensors of a safetensors file; raises NotTensors.
 
-    The library holds header, places and sizes against the bytes that there are before it makes any array; kinds of numbers
-    that numpy has not are an error of ours.
+    The library checks header, offsets and sizes against the bytes before it allocates arrays; number types unknown to numpy
+    raise NotTensors too.
     """
     try:
         return dict(safetensors.numpy.load(data))
@@ -33,10 +33,10 @@ def named_tensors(data: bytes) -> dict[str, npt.NDArray[Any]]:
 
 
 def tensor_bytes(tensors: Mapping[str, npt.NDArray[Any]]) -> bytes:
-    """Return tensors as a safetensors file: no code, equal tensors give equal bytes.
+    """Return tensors as a safetensors file: no code, and equal tensors give equal bytes.
 
-    The library makes the header, once for all files whose tensors have the same names, types and shapes: to make one takes as
-    long as to write some hundred numbers.
+    The library makes one header for all files with the same names, types and shapes: that takes as long as writing some
+    hundred numbers.
     """
     shapes = tuple((name, tensor.dtype.str, tensor.shape) for name, tensor in sorted(tensors.items()))
     header, names = _header(shapes)
@@ -45,7 +45,7 @@ def tensor_bytes(tensors: Mapping[str, npt.NDArray[Any]]) -> bytes:
 
 @functools.lru_cache(maxsize=256)
 def _header(shapes: tuple[tuple[str, str, tuple[int, ...]], ...]) -> tuple[bytes, tuple[str, ...]]:
-    """Return the bytes before the numbers of such tensors, and the order in which these follow."""
+    """Return the header bytes for such tensors, and the order of their data."""
     content = bytes(safetensors.numpy.save({name: np.zeros(shape, kind) for name, kind, shape in shapes}))
     end = _SIZE + int.from_bytes(content[:_SIZE], "little")
     places = {name: entry["data_offsets"] for name, entry in json.loads(content[_SIZE:end]).items()}

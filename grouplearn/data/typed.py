@@ -1,4 +1,4 @@
-"""Whether a value is what an annotation says: values read from bytes are held against the fields that they are to fill."""
+"""Checks values against annotations: values read from bytes are compared with the declared field types."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ import numpy as np
 
 
 class Fields:
-    """The fields of dataclasses and what fits them; names in annotations that only types know are found among ``kinds``."""
+    """The fields of dataclasses and the values they accept; annotations that exist only for type checkers are looked up in
+    ``kinds``."""
 
     def __init__(self, kinds: Mapping[str, type]) -> None:
         self._kinds = kinds
-        #: Values occur more than once, and in each other: what fitted once is not gone through again.
+        #: Values occur repeatedly and nested: what was accepted once is not checked again.
         self._fitted: set[tuple[int, int]] = set()
         self._hints: dict[type, dict[str, Any]] = {}
 
     def misfit(self, kind: type, values: Mapping[str, Any]) -> str | None:
-        """Return the name of a field of ``kind`` that its value does not fit, None where all do."""
+        """Return the name of a field of ``kind`` whose value does not fit, None if all fit."""
         hints = self._hints.get(kind) or self._hints.setdefault(kind, _hints(kind, self._kinds))
         return next((name for name, value in values.items() if not self.fits(value, hints.get(name, Any))), None)
 
@@ -54,9 +55,9 @@ class Fields:
         return len(value) == len(arguments) and all(map(self.fits, value, arguments))
 
 
-@functools.cache  # each alias has one object that is meant, by whose identity values are known to fit
+@functools.cache  # one object per alias, as accepted values are remembered by its identity
 def meant(hint: Any) -> Any:
-    """Return what an alias stands for that a ``type`` statement names, as NDArray is one since numpy 2.5; others as they are."""
+    """Return what a ``type`` alias stands for (NDArray is one since numpy 2.5); other annotations unchanged."""
     origin = typing.get_origin(hint)
     if (value := getattr(origin, "__value__", None)) is not None:
         return value[typing.get_args(hint)]
@@ -78,7 +79,7 @@ def _alternatives(hint: Any) -> tuple[Any, ...]:
 
 
 def _plain_fits(value: Any, hint: Any) -> bool:
-    """Return whether a value that holds no others, or is an object of a kind whose own fields were looked at, fits."""
+    """Return whether a value without parts, or an object whose fields were checked, fits."""
     hint = meant(hint)
     if alternatives := _alternatives(hint):
         return any(_plain_fits(value, each) for each in alternatives)
@@ -96,7 +97,7 @@ def _plain_fits(value: Any, hint: Any) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _number_kinds(hint: Any) -> str:
-    """Return the kinds of numbers of an array type: any whole numbers for one of them; all for an array of anything."""
+    """Return the number types that an array annotation accepts: all integers for an integer, all for Any."""
     scalars = typing.get_args(typing.get_args(hint)[1])
     if not scalars or not isinstance(scalars[0], type) or not issubclass(scalars[0], np.generic):
         return "biuf"

@@ -1,1 +1,1 @@
-"""Models as directories of files, for other programs and other databases, and back."""
+"""Export and import of models as directories of files, for other programs and databases."""

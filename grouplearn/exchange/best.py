@@ -1,4 +1,4 @@
-"""The best trial of every group, as exports for other programs have them, and the index that says which file is which."""
+"""The best trial of every group for exports to other programs, and the index of their files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INDEX = "index.json"
 
 @dataclass(frozen=True, slots=True)
 class BestOfGroup:
-    """What predicts one group, its number of rows, and the config of its best trial."""
+    """A group's predicting model, its number of rows, and the config of its best trial."""
 
     group: GroupModel
     n_rows: int
@@ -39,7 +39,7 @@ class BestOfGroup:
 
 
 def best_of(con: duckdb.DuckDBPyConnection, model: StoredModel) -> list[BestOfGroup]:
-    """Return the best trials of the groups that have one; raises CannotExchange when no group has."""
+    """Return the best trials of the groups that have one; raises CannotExchange if there is none."""
     query = (
         f"SELECT group_id, n_rows, best FROM {table(model.location.catalog, 'groups')}"
         f" WHERE model = '{model.id}'::UUID AND best IS NOT NULL"
@@ -55,7 +55,7 @@ def best_of(con: duckdb.DuckDBPyConnection, model: StoredModel) -> list[BestOfGr
 
 
 def index(model: StoredModel, every: Sequence[BestOfGroup], suffix: str, **more: Any) -> Iterator[tuple[str, bytes]]:
-    """Yield the index: the model, the inputs, and for each group its key, its file, its hyperparameters and classes."""
+    """Yield the index: the model, the inputs, and each group's key, file, hyperparameters and classes."""
     definition = model.definition
     levels = level_names(definition)
     groups = [

@@ -1,4 +1,4 @@
-"""A directory of exported files, read: regular files alone, each of the size and with the SHA-256 that its manifest says."""
+"""Reads a directory of exported files: only regular files, each with the size and SHA-256 in the manifest."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from typing import Any
 from grouplearn.data.memory import memory_limit
 
 MANIFEST = "manifest.json"
-#: The layout of manifests that this code writes and reads.
+#: The layout of manifests that this version reads and writes.
 LAYOUT = 1
-#: Whose manifest it is.
+#: The program named in manifests.
 PROGRAM = "grouplearn"
-#: What exports call their files; nothing in it leads to another directory.
+#: Allowed names of files; none leads to another directory.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
-#: Bytes of the largest manifest: a hundred and more for each of a million files.
+#: Largest manifest in bytes: over a hundred for each of a million files.
 _LARGEST_MANIFEST = 1 << 26
-#: Lists and objects in one: an empty one takes 20 times its text.
+#: Most lists and objects in a manifest: an empty one takes 20 times its text in memory.
 _MOST_PARTS = 1 << 21
-#: Characters of a manifest that an error has at most.
+#: Most characters of a manifest's value in an error.
 _LONGEST = 60
 _MOST_VERSION = 2**31 - 1
-#: The size of the largest file that there can be.
+#: Largest size of a file.
 _MOST_BYTES = 2**63 - 1
-#: What to do about an export of another version.
+#: Advice for an export of another version.
 OTHER_VERSION = "Export it again, or import it with the grouplearn that exported it."
 _AGAIN = "Export the model again."
 
@@ -46,7 +46,7 @@ class CannotExchange(ValueError):
 
 
 def located(text: str) -> Path:
-    """Return the whole path of a directory as it was written; raises CannotExchange."""
+    """Return the absolute path of a directory; raises CannotExchange."""
     try:
         return Path(os.path.abspath(os.path.expanduser(text)))
     except OSError:
@@ -57,9 +57,9 @@ def located(text: str) -> Path:
 
 
 def read_manifest(path: Path, within: int | None = None) -> dict[str, Any]:
-    """Return the manifest of an exported directory, its form checked; raises CannotExchange.
+    """Return the manifest of an exported directory after checking its form; raises CannotExchange.
 
-    ``within`` is the descriptor of the directory where it was opened, and ``path`` then what errors call it.
+    ``within`` is the descriptor of an already opened directory; errors then call it ``path``.
     """
     manifest = _parsed(_manifest_of(path, within))
     if not isinstance(manifest, dict) or manifest.get("program") != PROGRAM or not _lists_files(manifest):
@@ -71,7 +71,7 @@ def read_manifest(path: Path, within: int | None = None) -> dict[str, Any]:
 
 
 def number_in(manifest: dict[str, Any], name: str) -> int:
-    """Return the version that a manifest has under a name; raises CannotExchange for what is no whole number."""
+    """Return the version under a name in a manifest; raises CannotExchange if it is not an integer."""
     value = manifest.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _MOST_VERSION:
         what = f"is {_short(json.dumps(value))}, and not a whole number" if name in manifest else "is missing"
@@ -82,7 +82,7 @@ def number_in(manifest: dict[str, Any], name: str) -> int:
 
 
 def said(value: Any) -> str:
-    """Return a value of a manifest as it may stand in an error: short, and without anything that moves a terminal."""
+    """Return a manifest's value for an error message: short and without terminal control characters."""
     return _short(value if isinstance(value, str) and value.isascii() and value.isprintable() else json.dumps(value))
 
 
@@ -102,7 +102,7 @@ def _manifest_of(path: Path, within: int | None) -> bytes:
 
 
 def _content(path: str | Path, n_bytes: int | None, within: int | None = None) -> bytes:
-    """Return the bytes of a file, which is a regular one, of ``n_bytes`` or, if None, of few enough.
+    """Return the content of a regular file of ``n_bytes`` or, if None, below the limit.
 
     Raises OSError, CannotExchange.
     """
@@ -116,7 +116,7 @@ def _content(path: str | Path, n_bytes: int | None, within: int | None = None) -
 
 @contextmanager
 def _opened(path: str | Path, n_bytes: int | None, within: int | None) -> Iterator[io.BufferedReader]:
-    """Open a file of an export; a link may lead anywhere, a pipe waits for ever, a device has no end: none of them is read."""
+    """Open a file of an export; links, pipes and devices are refused, as they may lead anywhere, block, or never end."""
     name = os.path.basename(path)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=within)
@@ -161,14 +161,14 @@ def _lists_files(manifest: dict[str, Any]) -> bool:
 
 
 def _is_file(entry: dict[str, Any]) -> bool:
-    """Return whether a manifest names a file beside it, as exports do, with its bytes and their digest."""
+    """Return whether an entry of a manifest is a file as exports write it: a name beside it, bytes and digest."""
     name, n_bytes = entry.get("name"), entry.get("bytes")
     known = isinstance(name, str) and _NAME.fullmatch(name) is not None and isinstance(entry.get("sha256"), str)
     return known and type(n_bytes) is int and 0 <= n_bytes <= _MOST_BYTES
 
 
 def read_file(path: Path, manifest: dict[str, Any], name: str) -> bytes:
-    """Return the bytes of an exported file, which are those that were written; raises CannotExchange."""
+    """Return the unchanged content of an exported file; raises CannotExchange."""
     entry = next((entry for entry in manifest["files"] if entry["name"] == name), None)
     if entry is None:
         raise CannotExchange(f"the export has no {name}: its {MANIFEST} is damaged")
@@ -182,7 +182,7 @@ def read_file(path: Path, manifest: dict[str, Any], name: str) -> bytes:
 
 
 def is_as_written(entry: dict[str, Any], within: int) -> bool:
-    """Return whether a file is what its entry in the manifest says, ``within`` a directory; raises OSError."""
+    """Return whether a file in directory ``within`` matches its entry in the manifest; raises OSError."""
     try:
         with _opened(entry["name"], entry["bytes"], within) as file:
             return bool(hashlib.file_digest(file, "sha256").hexdigest() == entry["sha256"])

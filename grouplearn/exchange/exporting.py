@@ -1,4 +1,4 @@
-"""``EXPORT MODEL``: which formats a model has, and its directory written."""
+"""``EXPORT MODEL``: the formats of a model, and writing its directory."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from grouplearn.learners import registry
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format: the name and content of each file of a model, and why a model has none of that kind, None for one that has.
+    """A format: the files of a model by name and content, and the reason if a model cannot be exported to it, else None.
 
-    ``evaluated``: whoever reads the files has expressions of the model evaluated; of others they are data, which is looked at
-    before it is used.
+    ``evaluated``: readers of the files evaluate expressions of the model; in other formats these are data, which are
+    checked before use.
     """
 
     files: Callable[[duckdb.DuckDBPyConnection, StoredModel], Iterator[tuple[str, bytes]]]
@@ -31,7 +31,7 @@ class Format:
     evaluated: bool = False
 
 
-#: The formats by the name that EXPORT MODEL has for them.
+#: The formats by their name in EXPORT MODEL.
 FORMATS: Mapping[str, Format] = {
     "native": Format(native.files, lambda _: None),
     "onnx": Format(onnx_files.files, onnx_files.lacking),
@@ -50,7 +50,7 @@ def _has_trees(model: StoredModel) -> bool:
 def export(
     con: duckdb.DuckDBPyConnection, model: StoredModel, kind: str, path: Path, *, overwrite: bool
 ) -> WrittenExport:
-    """Write the directory of a model in a format that it has; raises CannotExchange."""
+    """Write a model's directory in a format that it supports; raises CannotExchange."""
     check(con, model.definition)
     facts: dict[str, Any] = {
         "format": kind,

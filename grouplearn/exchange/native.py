@@ -1,4 +1,4 @@
-"""Format ``native``: the model's rows of every catalog table as Parquet, which come back bit for bit."""
+"""Format ``native``: the model's rows of every catalog table as Parquet, restored bit for bit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from grouplearn.exchange.directory import OTHER_VERSION, CannotExchange, number_
 from grouplearn.exchange.parquet_bounds import Unbounded, read_table
 from grouplearn.store.copying import read_rows
 
-#: The oldest version of the catalog tables whose exports are read: the first that had all of these tables.
+#: The oldest catalog version whose exports are read: the first with all of these tables.
 OLDEST = 2
 
 
@@ -30,7 +30,7 @@ def files(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[tuple[
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return the rows of every catalog table of an exported model, every file's SHA-256 checked before it is parsed."""
+    """Return the rows of every catalog table of an exported model; each file's SHA-256 is checked before it is parsed."""
     manifest = read_manifest(path)
     if manifest.get("format") != "native":
         message = (
@@ -45,7 +45,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def _completed(name: str, rows: Any, version: int) -> Any:
-    """Return the rows with the columns that tables of an earlier version lack, empty."""
+    """Return the rows with NULL for columns that tables of an earlier version lack."""
     for column in columns_lacking(name, version):
         rows = rows.append_column(column, pa.nulls(rows.num_rows))
     return rows
@@ -59,7 +59,7 @@ def _parsed(name: str, content: bytes) -> Any:
 
 
 def _parquet() -> Any:
-    import pyarrow.parquet  # sessions that export nothing start without it
+    import pyarrow.parquet  # only needed for exports
 
     return pyarrow.parquet
 

@@ -1,8 +1,8 @@
-"""Parquet from a stranger, bounded before it is expanded: a few bytes can say that a value is repeated a billion times.
+"""Bounds for untrusted Parquet, checked before it is decoded: a few bytes can repeat a value a billion times.
 
-The reader takes sizes from the pages themselves and follows nested types as deep as they go. So the footer and the heads of
-all pages are read here first, which is little: how deep the columns are, how many values each page has, how large it is
-unpacked. What then is read comes in batches, texts by their dictionary, and is counted before they are repeated.
+Arrow's reader trusts the sizes in pages and recurses into nested types without limit. So the footer and all page headers,
+which are small, are parsed here first: the depth of columns, the number of values of each page, its decompressed size. Then
+the file is read in batches, texts by dictionary, and their size is counted before they are expanded.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _MAGIC = b"PAR1"
-#: Columns and levels of nesting: our tables have 60 and 8.
+#: Most columns and levels of nesting: our tables have 60 and 8.
 _MOST_COLUMNS, _DEEPEST = 1000, 32
-#: Bytes that a value takes while it is read: itself, or its place in a dictionary, and its levels.
+#: Bytes per value while reading: the value, or its dictionary index, and its levels.
 _VALUE = 16
-#: Bytes of the texts of one batch, about, and its rows at most.
+#: Approximate bytes of text in a batch, and its most rows.
 _BATCH_BYTES, _BATCH_ROWS = 1 << 28, 1 << 16
 _DICTIONARY_PAGE = 2
-#: The field of a page's head that says how many values it has, by the kind of the page: data, dictionary, data of version 2.
+#: The field of a page header with the number of values, by page type: data, dictionary, data version 2.
 _HEADS = {0: 5, _DICTIONARY_PAGE: 7, 3: 8}
 _BYTE_ARRAY = 6
 
 
 class Unbounded(ValueError):
-    """A Parquet file is damaged, or would take more memory than there is."""
+    """A Parquet file is damaged, or would take more memory than allowed."""
 
 
 def read_table(content: bytes, room: int) -> Any:
-    """Return the rows of a Parquet file; raises Unbounded where they take more than ``room`` bytes, and ArrowException."""
+    """Return the rows of a Parquet file; raises Unbounded if they take more than ``room`` bytes, and ArrowException."""
     import pyarrow.parquet
 
     columns = list(_columns(content))
@@ -58,10 +58,10 @@ def read_table(content: bytes, room: int) -> Any:
 
 
 def _plain(field: Any) -> Any:
-    """Return a field without what Arrow says of it besides its type; raises Unbounded for a type that no table of ours has.
+    """Return a field with only its type; raises Unbounded for a type that our tables do not have.
 
-    A file may say that Arrow is to make other types of its columns: lists of a fixed size, which one NULL fills, or types that
-    DuckDB takes for its own and reads beyond what there is.
+    A file's metadata may make Arrow produce other types: lists of fixed size, which a single NULL fills, or DuckDB's
+    extension types, which DuckDB would read out of bounds.
     """
     kind, of = field.type, pa.types
     if of.is_list(kind):
@@ -77,7 +77,7 @@ def _plain(field: Any) -> Any:
 
 
 def _expanded(array: Any) -> int:
-    """Return the bytes of an array whose texts are written out."""
+    """Return the bytes of an array with its dictionary expanded."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         lengths = pc.cast(pc.binary_length(array.dictionary), pa.int64())
@@ -93,7 +93,7 @@ def _expanded(array: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A chunk of a column: its values, and its bytes unpacked."""
+    """A column chunk: its number of values, and its decompressed bytes."""
 
     is_text: bool
     values: int
@@ -101,7 +101,7 @@ class _Column:
 
 
 def _columns(content: bytes) -> Iterator[_Column]:
-    """Yield the chunks of all columns by what their pages say; raises Unbounded where that is not what the footer says."""
+    """Yield the chunks of all columns according to their pages; raises Unbounded if the footer says otherwise."""
     size = int.from_bytes(content[-8:-4], "little")
     if content[:4] != _MAGIC or content[-4:] != _MAGIC or not 0 < size <= len(content) - 12:
         raise Unbounded("it is not Parquet")
@@ -130,7 +130,7 @@ def _check_schema(elements: list[Any]) -> None:
 
 def _column(content: bytes, about: Mapping[int, Any]) -> _Column:
     is_text = about.get(1) == _BYTE_ARRAY
-    if not about.get(7) and not about.get(5):  # of no row there is no page
+    if not about.get(7) and not about.get(5):  # without rows there is no page
         return _Column(is_text, 0, 0)
     starts = [_whole(about[place]) for place in (9, 11) if about.get(place)]
     place = min(starts, default=0)
@@ -174,13 +174,13 @@ def _whole(value: Any) -> int:
 
 
 class _Thrift:
-    """Thrift's compact protocol, in which Parquet's footer and the heads of its pages are: structures by number of field."""
+    """Thrift's compact protocol, in which Parquet's footer and page headers are written: structures by field number."""
 
     def __init__(self, content: bytes, place: int, end: int) -> None:
         self._content, self._place, self._end = content, place, end
 
     def structure(self, depth: int = 0) -> tuple[dict[int, Any], int]:
-        """Return a structure, and where it ends."""
+        """Return a structure, and the position after it."""
         if depth > _DEEPEST:
             raise Unbounded("it is damaged")
         found: dict[int, Any] = {}

@@ -1,7 +1,7 @@
-"""The place of an export: what stands there is replaced where an export made all of it, and nothing else is ever removed.
+"""The target of an export: it is replaced if an export made all files in it, and nothing else is ever removed.
 
-While EXPORT writes, and as it replaces, directories with hidden names stand beside the place. Those that a process leaves when it
-dies are found by the next EXPORT to that place. All goes through descriptors: others may write to the directory around it.
+While EXPORT writes and replaces, hidden directories exist beside the target. The next EXPORT to the target removes those of
+dead processes. Everything works on descriptors, as others may write to the surrounding directory.
 """
 
 from __future__ import annotations
@@ -21,39 +21,39 @@ from pathlib import Path
 from grouplearn.data.files.own_files import PRIVATE, NotOwn, plain_directory
 from grouplearn.exchange.directory import MANIFEST, CannotExchange, is_as_written, read_manifest, said
 
-#: What a directory beside a place is: one that is being written, or one that stood there until it is replaced.
+#: Kinds of hidden directories: one that is being written, and the previous one until it is replaced.
 _DRAFT, _EARLIER = "draft", "earlier"
-#: That a directory has files, as systems tell one that would rename another onto it.
+#: Error codes of systems for renaming onto a directory that has files.
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
-#: Seconds for which a draft may be without a lock.
+#: Seconds for which a draft may exist without a lock.
 _NEW_SECONDS = 60.0
-#: Enough to make names beside a directory, which need not be one that may be listed.
+#: Flags that suffice to create names in a directory, even if it cannot be listed.
 _TO_NAME = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
-#: What tells a file from others, and from itself before it was changed.
+#: Identifies a file and its version.
 Stamps = dict[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an export goes: ``name`` in the directory of which ``parent`` is the descriptor; ``path`` is for errors."""
+    """The target ``name`` in the directory with the descriptor ``parent``; ``path`` is for errors."""
 
     path: Path
     parent: int
     name: str
 
     def draft_name(self) -> str:
-        """Return a new name for what is being written."""
+        """Return a new name for a draft."""
         return self._beside(_DRAFT)
 
     def _beside(self, kind: str) -> str:
         return f".{self.name}.{kind}-{secrets.token_hex(8)}"
 
     def rename(self, name: str, to: str) -> None:
-        """Rename a directory beside the place, from it or to it; the system does so onto nothing or an empty directory only."""
+        """Rename a directory beside the target; the system allows it onto nothing or an empty directory only."""
         os.rename(name, to, src_dir_fd=self.parent, dst_dir_fd=self.parent)
 
     def take(self, name: str) -> bool:
-        """Rename a directory to the place; False where files stand there."""
+        """Rename a directory to the target; False if files are there."""
         try:
             self.rename(name, self.name)
         except OSError as error:
@@ -63,12 +63,12 @@ class Place:
         return True
 
     def stat(self) -> os.stat_result | None:
-        """Return what is known of the directory at the place, None if there is none."""
+        """Return the stat of the target, None if there is none."""
         found = self._stat(self.name)
         return found if found is not None and stat.S_ISDIR(found.st_mode) else None
 
     def is_at(self, name: str, descriptor: int) -> bool:
-        """Whether a directory that was opened has a name, still or by now."""
+        """Whether an opened directory currently has this name."""
         found = self._stat(name)
         return found is not None and os.path.samestat(found, os.fstat(descriptor))
 
@@ -79,25 +79,25 @@ class Place:
             return None
 
     def files(self, overwrite: bool) -> Stamps:
-        """Return the files that stand there, which may be replaced; raises CannotExchange."""
+        """Return the target's files, which may be replaced; raises CannotExchange."""
         try:
             with plain_directory(self.name, self.parent) as directory:
                 if not overwrite and os.listdir(directory):
                     raise self.taken()
                 return self._replaceable(self.name, directory, {})
-        except FileNotFoundError:  # nothing, or what another EXPORT replaces now
+        except FileNotFoundError:  # there is none, or another EXPORT is replacing it
             return {}
         except (NotADirectoryError, NotOwn):
             raise CannotExchange(f'"{self.path}" is not a directory') from None
 
     def taken(self) -> CannotExchange:
-        """Return the error of a place with files."""
+        """Return the error for a target with other files."""
         return CannotExchange(
             f'directory "{self.path}" is not empty', "Name another, or say (OVERWRITE) to replace an export."
         )
 
     def _replaceable(self, name: str, directory: int, known: Stamps) -> Stamps:
-        """Return the files of a directory, as below; raises FileNotFoundError where it lost its name while it was read."""
+        """Return the files of a directory, as below; raises FileNotFoundError if it lost its name meanwhile."""
         try:
             return self._made_by_export(directory, known)
         except CannotExchange:
@@ -106,7 +106,7 @@ class Place:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name) from None
 
     def _made_by_export(self, directory: int, known: Stamps) -> Stamps:
-        """Return the files of a directory, all of which an export made; those ``known`` to be so are not read again."""
+        """Return the files of a directory if an export made all; those ``known`` to be so are not read again."""
         found = {name: _stamp(name, directory) for name in os.listdir(directory)}
         if found == known:
             return found
@@ -123,27 +123,27 @@ class Place:
 
     @contextmanager
     def set_aside(self, known: Stamps) -> Iterator[None]:
-        """Rename what stands there, and remove it at the end; it comes back if that is not reached, or others' files are in it.
+        """Rename the target, and remove it at the end; it is restored if that is not reached, or it has others' files.
 
-        Raises CannotExchange for the latter, and FileNotFoundError where nothing stands there any more.
+        Raises CannotExchange for others' files, and FileNotFoundError if the target is gone.
         """
         name = self._beside(_EARLIER)
         self.rename(self.name, name)
         try:
             with plain_directory(name, self.parent) as directory:
-                with suppress(OSError):  # it serves others, who clear, and not every file system has locks
+                with suppress(OSError):  # only other processes need the lock, and not every file system has locks
                     fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 files = self._replaceable(name, directory, known)
                 yield
                 self.remove(name, directory, files)
         except BaseException:
-            with suppress(OSError):  # what stands there by now has files, and is not replaced
+            with suppress(OSError):  # the target has files again, and is not replaced
                 self.rename(name, self.name)
             raise
 
     def remove(self, name: str, directory: int, files: Iterable[str]) -> None:
-        """Remove files of a directory beside the place, and itself unless others are in it."""
-        with suppress(OSError):  # somebody else's, who may let others write to it
+        """Remove these files of a directory beside the target, and the directory if it is then empty."""
+        with suppress(OSError):  # somebody else's, which others may write to
             os.fchmod(directory, PRIVATE)
         with suppress(OSError):
             for file in sorted(
@@ -154,9 +154,9 @@ class Place:
             os.rmdir(name, dir_fd=self.parent)
 
     def clear(self) -> None:
-        """Remove drafts of this user's whose processes are dead; put back what they set aside, or remove it once replaced."""
+        """Remove drafts of this user's dead processes; restore what they set aside, or remove it if it was replaced."""
         ours = re.compile(rf"\.{re.escape(self.name)}\.({_DRAFT}|{_EARLIER})-[0-9a-f]{{16}}")
-        with suppress(PermissionError):  # a directory that may be written, and not listed
+        with suppress(PermissionError):  # the directory may be writable but not listable
             for match in filter(None, map(ours.fullmatch, os.listdir(self.path.parent))):
                 with suppress(OSError, CannotExchange), plain_directory(match[0], self.parent) as directory:
                     self._clear_one(match[0], directory, match[1])
@@ -164,7 +164,7 @@ class Place:
     def _clear_one(self, name: str, directory: int, kind: str) -> None:
         found = os.fstat(directory)
         fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # It may have taken its place after it was opened here, and before it was locked.
+        # It may have become the target after it was opened and before it was locked.
         if found.st_uid != os.getuid() or not self.is_at(name, directory):
             return
         if kind == _EARLIER:
@@ -172,13 +172,13 @@ class Place:
                 self.remove(name, directory, self._made_by_export(directory, {}))
             return
         files = os.listdir(directory)
-        if files or time.time() - found.st_mtime > _NEW_SECONDS:  # else it was made a moment ago, and is not locked yet
+        if files or time.time() - found.st_mtime > _NEW_SECONDS:  # else it was just made and is not locked yet
             self.remove(name, directory, files)
 
 
 @contextmanager
 def place_of(path: Path) -> Iterator[Place]:
-    """Open the directory in which an export goes to ``path``; raises CannotExchange where there is none."""
+    """Open the directory around the target ``path``; raises CannotExchange if there is none."""
     try:
         parent = os.open(path.parent, _TO_NAME)
     except (FileNotFoundError, NotADirectoryError):

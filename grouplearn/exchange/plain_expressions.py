@@ -1,9 +1,9 @@
-"""The expressions and types of a model as every program reads them that cuts a script into statements.
+"""A model's expressions and types in a form that any program that splits SQL scripts reads correctly.
 
-A program such as the ``duckdb`` shell looks for the end of a statement by itself, and takes a line after it for a command of its
-own where that begins with a dot. It may not know that comments nest, or that ``E'\\''`` and ``$$'$$`` are texts: DuckDB reads one
-expression where it sees the end of a statement. So there is no comment in what goes into a script, no text but in single
-quotes, and no line break but in quotes; DuckDB's parser says that this is the same expression.
+Programs such as the ``duckdb`` shell find the ends of statements themselves, and take a following line that begins with a
+dot for a command. They may not know that comments nest, or that ``E'\\''`` and ``$$'$$`` are strings, and see the end of a
+statement where DuckDB reads one expression. So scripts contain no comments, only single-quoted strings, and no line breaks
+outside quotes; DuckDB's parser confirms that the expression is unchanged.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from grouplearn.exchange.directory import CannotExchange
 from grouplearn.parser.lexer.tokens import Kind, Token, lex
 from grouplearn.sqltext import string
 
-#: Where a token stands in the text that was parsed.
+#: A token's position in the parsed text.
 _PLACE = re.compile(r'"query_location(?:_length)?": \d+')
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
 
 
 def with_plain_expressions(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> ModelDefinition:
-    """Return the model with what it predicts with, the expressions of its keys and features and all types, written plainly.
+    """Return the model with its keys, features and types in plain form.
 
-    Raises CannotExchange for one that cannot be.
+    Raises CannotExchange if one has no plain form.
     """
     keys = [Fragment(f'key "{key.name}"', key.sql) for key in definition.keys]
     items = [Fragment(f'feature "{entry.item.name}"', entry.sql) for entry in definition.items]
@@ -59,13 +59,13 @@ def _plain(con: duckdb.DuckDBPyConnection, parts: Sequence[Fragment], within: st
 
 
 def _trees(con: duckdb.DuckDBPyConnection, texts: Sequence[str], within: str) -> list[str | None]:
-    """Return what DuckDB's parser makes of each text, as JSON without places; None where it takes it for nothing."""
+    """Return DuckDB's parse tree of each text, as JSON without positions; None for invalid SQL."""
     documents = fragments.serialized(con, [within.format(text) for text in texts])
     return [None if each.get("error") else _PLACE.sub("", json.dumps(each)) for each in documents]
 
 
 def _written(con: duckdb.DuckDBPyConnection, fragment: Fragment) -> str:
-    """Return the tokens of a text, a space where anything stands between two."""
+    """Return the tokens of a text, separated by one space where anything separates them."""
     words, end = [""], 0
     for token in lex(fragment.text):
         if token.start > end and words[-1]:
@@ -79,12 +79,12 @@ def _written(con: duckdb.DuckDBPyConnection, fragment: Fragment) -> str:
 
 
 def _quoted(con: duckdb.DuckDBPyConnection, token: Token, fragment: Fragment) -> str:
-    """Return a token as it is, or a text of another kind in single quotes."""
+    """Return a token unchanged, strings of other kinds in single quotes."""
     if token.kind is not Kind.STRING or token.text[0] not in "eE$":
         return token.text
     node = fragments.statement_of(next(fragments.serialized(con, [f"SELECT {token.text}"])))
     constant = node["select_list"][0] if node else {}
-    # As DuckDB 2 and 1 say it.
+    # The forms of DuckDB 2 and 1.
     value = constant.get("literal", {}).get("text") or constant.get("value", {}).get("value", "")
     if constant.get("class") != "CONSTANT" or not isinstance(value, str):
         raise _refusal(fragment, f"DuckDB takes {token.text[:60]} for no text")

@@ -1,4 +1,4 @@
-"""Formats ``lightgbm`` and ``safetensors``: the artifact of each group's best trial in a file that other programs read."""
+"""Formats ``lightgbm`` and ``safetensors``: the artifact of each group's best trial in files for other programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from grouplearn.exchange.best import best_of, index
 
 
 def lightgbm_files(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[tuple[str, bytes]]:
-    """Yield a model text per group that ``lightgbm.Booster(model_file=...)`` loads, with our names of the features."""
+    """Yield a model text per group for ``lightgbm.Booster(model_file=...)``, with our feature names."""
     every = best_of(con, model)
     for each in every:
         yield each.file("txt"), _with_names(each.group.artifact.text, each.features)
@@ -28,8 +28,7 @@ def _with_names(text: bytes, features: Sequence[str]) -> bytes:
 
 
 def lightgbm_names(features: Sequence[str]) -> list[str]:
-    """Return the names with what LightGBM does not take in one as ``_``; ``_1``, ``_2`` make names that are then equal
-    different."""
+    """Return the names with ``_`` for characters that LightGBM does not allow; duplicates get ``_1``, ``_2``."""
     taken: set[str] = set()
     names = []
     for feature in features:
@@ -44,7 +43,7 @@ def lightgbm_names(features: Sequence[str]) -> list[str]:
 
 
 def safetensors_files(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[tuple[str, bytes]]:
-    """Yield a file of tensors per group; its metadata says of what learner, for which group, over which features."""
+    """Yield a file of tensors per group; its metadata has the learner, the group and the features."""
     every, definition = best_of(con, model), model.definition
     for each in every:
         metadata = {

@@ -1,4 +1,4 @@
-"""Format ``sql``: one script that makes the tables and the macro of a model in any DuckDB, with nothing installed."""
+"""Format ``sql``: a script that makes a model's tables and macro in any DuckDB, with nothing installed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from grouplearn.exchange.plain_expressions import with_plain_expressions
 from grouplearn.prediction.forms.macro import macro_parameter, predict_select, threshold_default
 from grouplearn.sqltext import identifier, literal, qualified
 
-#: Rows of one INSERT.
+#: Rows per INSERT.
 _BATCH = 500
-#: What prediction reads of the catalog tables: columns, and which of the model's rows.
+#: The columns and rows of catalog tables that prediction needs.
 _READ = {
     "models": ("model, model_name, learner, task, target_name, label_type, classes, statement, trained_at", "true"),
     "groups": (
@@ -39,7 +39,7 @@ _READ = {
 
 def files(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[tuple[str, bytes]]:
     """Yield the script ``model.sql``: a schema ``<model>_model`` with the tables, and the macro ``<model>_predict``."""
-    best_of(con, model)  # nothing to predict with is an error, and so is a damaged artifact
+    best_of(con, model)  # raises if nothing can predict, or an artifact is damaged
     refuse_flaws(con, model, ("models", *model.form.tables))
     yield "model.sql", "".join(_script(con, model)).encode()
 
@@ -70,7 +70,7 @@ def _table(con: duckdb.DuckDBPyConnection, model: StoredModel, part: str, place:
     types = con.execute(f"DESCRIBE {query}").fetchall()
     target = f"{place}.{identifier(part)}"
     yield f"CREATE TABLE {target} ({', '.join(f'{identifier(row[0])} {row[1]}' for row in types)});\n"
-    # Numbers go as DuckDB writes them, which reads back as the same bits; texts and lists of texts as literals.
+    # DuckDB writes numbers so that they are read back exactly; text and lists of text become literals.
     shown = [
         f"CAST({identifier(row[0])} AS VARCHAR)" if "VARCHAR" not in row[1] else identifier(row[0]) for row in types
     ]

@@ -1,7 +1,7 @@
-"""A directory of exported files, written: made whole or not at all, its manifest last, every file with its SHA-256.
+"""Writes a directory of exported files: completely or not at all, the manifest last, every file with its SHA-256.
 
-It is written beside its place, closed to other users and through its descriptor. Only when it takes its place it is as open as
-what it replaces, or as the umask lets new directories be.
+It is written beside its target, closed to other users, through its descriptor. When it becomes the target it gets the
+permissions of what it replaces, or those that the umask gives.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from grouplearn.data.files.own_files import PRIVATE, NotOwn, own_file, plain_dir
 from grouplearn.exchange.directory import LAYOUT, MANIFEST, PROGRAM, CannotExchange
 from grouplearn.exchange.places import Place, Stamps, place_of
 
-#: How often others may take the place first: they replace what is there, too.
+#: Retries if other processes take the target first; theirs is replaced, too.
 _ATTEMPTS = 100
 _ANY_FILE, _OWN_FILE = 0o666, 0o600
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenExport:
-    """What an export came to: its number of files, the manifest included, and their bytes."""
+    """A written export: its number of files, the manifest included, and their bytes."""
 
     files: int
     size: int
@@ -36,7 +36,7 @@ class WrittenExport:
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """A directory beside its place: its name and descriptor, and the mode that the umask gives to new directories."""
+    """A directory beside its target: its name and descriptor, and the mode of new directories by the umask."""
 
     name: str
     directory: int
@@ -48,9 +48,9 @@ class _Draft:
 
 
 def write(path: Path, facts: dict[str, Any], files: Iterable[tuple[str, bytes]], *, overwrite: bool) -> WrittenExport:
-    """Make directory ``path`` of the files (name, content) and a manifest of ``facts``; what was there stays until then.
+    """Write the files (name, content) and a manifest of ``facts`` to directory ``path``, which is replaced at the end.
 
-    Raises CannotExchange when something is there that may not be replaced, and when the disk says no.
+    Raises CannotExchange if something there may not be replaced, and for disk errors.
     """
     try:
         with place_of(path) as place:
@@ -61,7 +61,7 @@ def write(path: Path, facts: dict[str, Any], files: Iterable[tuple[str, bytes]],
                 manifest = {"program": PROGRAM, "layout": LAYOUT, **facts, "files": listed}
                 text = json.dumps(manifest, indent=1, ensure_ascii=False).encode()
                 draft.write(MANIFEST, text)
-                _open_up(draft, place.stat() or before)  # another EXPORT may have set aside what it replaces
+                _open_up(draft, place.stat() or before)  # another EXPORT may have moved the target away
                 _take_place(draft, place, known, overwrite)
     except OSError as error:
         raise CannotExchange(f'directory "{path}" could not be written: {error.strerror}') from None
@@ -75,7 +75,7 @@ def _entry(draft: _Draft, name: str, content: bytes) -> dict[str, Any]:
 
 @contextmanager
 def _draft(place: Place) -> Iterator[_Draft]:
-    """Give a new directory beside a place, locked; it is removed where it has not taken the place at the end."""
+    """Yield a new locked directory beside the target; it is removed at the end unless it has become the target."""
     name = place.draft_name()
     os.mkdir(name, PRIVATE, dir_fd=place.parent)
     with ExitStack() as stack:
@@ -86,7 +86,7 @@ def _draft(place: Place) -> Iterator[_Draft]:
         if os.fstat(directory).st_uid != os.getuid() or os.listdir(directory):
             raise _moved(place)
         try:
-            with suppress(OSError):  # not every file system has locks: there, nobody clears what the dead leave
+            with suppress(OSError):  # without locks in the file system, nobody removes what dead processes leave
                 fcntl.flock(directory, fcntl.LOCK_EX)
             yield _Draft(name, directory, _mode_of_new(directory))
         except BaseException:
@@ -96,7 +96,7 @@ def _draft(place: Place) -> Iterator[_Draft]:
 
 
 def _mode_of_new(directory: int) -> int:
-    """Return the mode that the umask leaves to a new directory, without a moment in which other threads have another umask."""
+    """Return the mode of a new directory under the umask, without changing the umask for other threads."""
     made = os.open("mode", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o777, dir_fd=directory)
     try:
         return stat.S_IMODE(os.fstat(made).st_mode)
@@ -106,15 +106,15 @@ def _mode_of_new(directory: int) -> int:
 
 
 def _open_up(draft: _Draft, replaced: os.stat_result | None) -> None:
-    """Give a draft the mode, and where that may be the owner and the group, of what it replaces; its files are no more open."""
+    """Give a draft the mode and, if permitted, owner and group of what it replaces; its files get no more permissions."""
     found = os.fstat(draft.directory)
     mode, names = draft.mode | (found.st_mode & stat.S_ISGID), os.listdir(draft.directory)
     if replaced is not None:
         mode = stat.S_IMODE(replaced.st_mode)
         if not any(_given(draft.directory, names, owner, replaced.st_gid) for owner in (replaced.st_uid, -1)):
-            mode &= ~stat.S_IRWXG  # they are those of another group
+            mode &= ~stat.S_IRWXG  # the group differs
         if replaced.st_uid != os.getuid():
-            mode &= draft.mode  # a neighbour, who may have put it there, does not say who reads what this user writes
+            mode &= draft.mode  # another user's directory must not decide who reads this user's files
     with suppress(OSError):  # not every file system has modes
         for name in names:
             os.chmod(name, mode & draft.mode & _ANY_FILE | _OWN_FILE, dir_fd=draft.directory)
@@ -122,12 +122,12 @@ def _open_up(draft: _Draft, replaced: os.stat_result | None) -> None:
 
 
 def _given(directory: int, names: list[str], owner: int, group: int) -> bool:
-    """Give a directory and its files to an owner, -1 for the one that they have, and a group; False where that may not be."""
+    """Give a directory and its files to an owner (-1: unchanged) and a group; False if not permitted."""
     try:
         for name in names:
             os.chown(name, owner, group, dir_fd=directory, follow_symlinks=False)
         os.fchown(directory, owner, group)
-    except OSError:  # it may not be, or the file system has no owners
+    except OSError:  # not permitted, or the file system has no owners
         return False
     return True
 

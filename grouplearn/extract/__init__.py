@@ -1,1 +1,1 @@
-"""Bound statement to rows: statistics, rows in the order of their groups, and what is held out."""
+"""Bound statement to rows: statistics, rows sorted by group, and the holdout."""

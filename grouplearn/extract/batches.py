@@ -1,4 +1,4 @@
-"""A query's rows as Arrow, some at a time, with a look at interrupts between them."""
+"""A query's rows as Arrow batches, with checks for interrupts in between."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.interrupting import look
 from grouplearn.parser.statements import Sql
 
-#: Rows are read in batches of about this size, and of at most so many rows.
+#: Approximate bytes and most rows of a batch.
 BATCH_BYTES, MOST_BATCH_ROWS = 1 << 25, 1 << 17
 
 
 def batches(
     connection: duckdb.DuckDBPyConnection, checker: SqlChecker, pieces: list[str | Sql], row_bytes: int
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the rows of a query, about ``BATCH_BYTES`` at a time; where it sorts, DuckDB spills what it must."""
+    """Yield a query's rows, about ``BATCH_BYTES`` at a time; DuckDB spills sorts to disk as needed."""
     with closing(_read(connection, checker, pieces, row_bytes)) as read:
         for batch in read:
             look()
@@ -36,6 +36,6 @@ def _read(
             yield from reader
     except duckdb.Error as error:
         checker.refuse(error, tuple(pieces))
-    except OSError as error:  # what DuckDB's errors become when they pass through Arrow
+    except OSError as error:  # DuckDB's errors, as Arrow passes them on
         kind = duckdb.InterruptException if "INTERRUPT" in str(error) else duckdb.Error
         checker.refuse(kind(str(error)), tuple(pieces))

@@ -1,4 +1,4 @@
-"""DuckDB's own memory while it sorts the rows of a TRAIN: a part of the memory limit that the statement gives."""
+"""DuckDB's own memory while it sorts a TRAIN's rows: a part of the statement's memory limit."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ import duckdb
 from grouplearn import sqltext
 from grouplearn.bind.run.sizes import check_size
 
-#: The share of a memory limit that DuckDB's buffers may take. It holds rows once where training holds them several times,
-#: and what it does not hold it spills to its ``temp_directory``.
+#: The share of the limit for DuckDB's buffers. DuckDB holds rows once where training holds them several times, and spills
+#: the rest to its ``temp_directory``.
 DATABASE_SHARE = 0.3
-#: The unit of no limit at all.
+#: The unit in which "no limit" is shown.
 _UNLIMITED = "PiB"
-#: What DuckDB must have for each of its threads: with less a sort fails, whatever it may spill.
+#: Bytes per thread that DuckDB needs: with less a sort fails, even if it can spill.
 THREAD_BYTES = 1 << 25
 
 
 @dataclass(slots=True)
 class _Lowered:
-    """The limit of one database instance while statements keep it low: as it was, and the bytes of each of them."""
+    """The lowered limit of a database instance: the original one, and the bytes of each statement."""
 
     before: str
     shares: list[int] = field(default_factory=list)
 
 
 class _Limits:
-    """The instances whose limits are low at present. Connections know nothing of each other, so there is one of these."""
+    """The instances with lowered limits, shared by all connections, which do not know of each other."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lowered: dict[str, _Lowered] = {}
 
     def lower(self, connection: duckdb.DuckDBPyConnection, instance: str, share: int) -> None:
-        """Keep the limit to ``share`` bytes, or to less where another statement does, or the user."""
+        """Lower the limit to ``share`` bytes, or to less if another statement or the user did."""
         with self._lock:
             found = self._lowered.setdefault(instance, _Lowered(_limit(connection)))
             found.shares.append(share)
             _apply(connection, found)
 
     def put_back(self, connection: duckdb.DuckDBPyConnection, instance: str, share: int) -> None:
-        """Forget ``share``; the last statement to do so puts the limit back."""
+        """Remove ``share``; the last statement restores the limit."""
         with self._lock:
             found = self._lowered[instance]
             found.shares.remove(share)
@@ -59,12 +59,12 @@ _LIMITS = _Limits()
 
 @contextmanager
 def database_within(connection: duckdb.DuckDBPyConnection, limit: int | None, owner: Any) -> Iterator[None]:
-    """Keep DuckDB's ``memory_limit`` to a share of ``limit`` (bytes) for a while, if one is given and it allows itself more.
+    """Lower DuckDB's ``memory_limit`` in the block to a share of ``limit`` (bytes), if one is given and DuckDB's is higher.
 
-    Tables that are in memory come on top. The setting is the whole instance's, so that statements which run at once share it;
-    the last one puts it back. An instance is known by its first file, one in memory by ``owner``. The setting is changed on a
-    connection of its own: where DuckDB cannot give up as much memory, nothing is changed, and a transaction of the user must
-    not fail by that.
+    Tables in memory are not counted. The setting belongs to the whole instance: concurrent statements share it, and the
+    last one restores it. An instance is identified by its first file, or by ``owner`` if in memory. It is changed on
+    another connection: if DuckDB cannot free enough memory nothing is changed, and a user's transaction must not fail by
+    that.
     """
     if limit is None:
         yield
@@ -85,7 +85,7 @@ def _instance(connection: duckdb.DuckDBPyConnection) -> str | None:
 
 
 def _share(connection: duckdb.DuckDBPyConnection, limit: int) -> int:
-    """Return the bytes that DuckDB may take, beside what tables in memory take now."""
+    """Return the bytes for DuckDB, besides those of current in-memory tables."""
     query = (
         "SELECT current_setting('threads'), coalesce(sum(memory_usage_bytes), 0)::BIGINT FROM duckdb_memory()"
         " WHERE tag = 'IN_MEMORY_TABLE'"
@@ -103,9 +103,9 @@ def _apply(connection: duckdb.DuckDBPyConnection, lowered: _Lowered) -> None:
 
 
 def _restore(connection: duckdb.DuckDBPyConnection, before: str) -> None:
-    """Set the limit that DuckDB shows as ``before``, which has lost all digits but one of its fraction.
+    """Set the limit that DuckDB showed as ``before``, rounded to one decimal.
 
-    It is the one that DuckDB begins with, or as good as any that is shown like that.
+    It is DuckDB's default if that is shown the same, else the rounded value.
     """
     with suppress(duckdb.Error):
         connection.execute("RESET memory_limit")

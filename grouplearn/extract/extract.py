@@ -1,4 +1,4 @@
-"""The two queries that read rows: statistics (groups and classes) and the extract, sorted by group."""
+"""The two queries that read rows: statistics (groups and classes), and the extract, sorted by group."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ from grouplearn.interrupting import watched
 from grouplearn.messages import did_you_mean
 from grouplearn.parser.statements import Sql
 
-#: What orders the rows of a group: the same for one seed and one content, whatever thread reads a row.
+#: Orders a group's rows: the same for equal seed and content, whichever thread reads them.
 ROW_HASH = "hash({seed}, {content})"
 
 
-@dataclass(frozen=True)  # no slots: ``rows`` is kept
+@dataclass(frozen=True)  # without slots, as ``rows`` is cached
 class Statistics:
-    """What is known about the rows before they are read: groups in order, the classes, distinct texts per category item.
+    """What is known before rows are read: groups in order, the classes, the number of distinct texts per category item.
 
-    ``lengths`` are those of the items (1 for all but arrays), ``label_length`` is that of an array label, else 0.
-    ``n_entries`` are those of all lists. ``mirrored``: of two classes the lesser is the positive one, which is last.
+    ``lengths`` are the items' (1 for all but arrays), ``label_length`` an array label's, else 0. ``n_entries`` counts
+    entries of lists. ``mirrored``: of two classes the lesser is the positive one, which comes last.
     """
 
     groups: tuple[GroupCount, ...]
@@ -65,7 +65,7 @@ class Statistics:
 
 
 def statistics(checker: SqlChecker, bound: BoundTrain) -> Statistics:
-    """Count the groups, list the classes and check the limits that depend on values."""
+    """Count the groups, list the classes, and check limits that depend on values."""
     groups = group_counts(checker, bound)
     lengths, label_length = arrays.measured_lengths(checker, bound)
     target = bound.target
@@ -80,7 +80,7 @@ def statistics(checker: SqlChecker, bound: BoundTrain) -> Statistics:
 
 
 def refuse_nothing(checker: SqlChecker, bound: BoundTrain, groups: Sequence[GroupCount]) -> None:
-    """Raise BindError where there is no row to train on, or no group."""
+    """Raise BindError if there is no row to train on, or no group."""
     if any(group.n_rows for group in groups):
         return
     statement = bound.statement
@@ -94,7 +94,7 @@ def refuse_nothing(checker: SqlChecker, bound: BoundTrain, groups: Sequence[Grou
 
 
 def _positive_last(checker: SqlChecker, bound: BoundTrain, classes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the two classes with the positive one last, as the statement has it."""
+    """Return the two classes with the statement's positive one last."""
     chosen = bound.options.rows.positive_class
     if chosen is None:
         return classes
@@ -127,7 +127,7 @@ def _classes(checker: SqlChecker, bound: BoundTrain, target: BoundTarget) -> tup
 
 
 def _of_fewer_classes(bound: BoundTrain, target: BoundTarget) -> str:
-    """Return what may be meant by a label of very many values."""
+    """Return a hint for a label with very many values."""
     if types.kind(target.type) != "numeric":
         return "Predict an expression that has fewer, such as left(y, 1), or a comparison."
     regresses = any(task.has_values for task in bound.learner.tasks)
@@ -143,9 +143,9 @@ def _told_apart(type_name: str) -> tuple[str, str]:
 def _category_counts(
     checker: SqlChecker, bound: BoundTrain, groups: Sequence[GroupCount]
 ) -> tuple[int, tuple[int, ...]]:
-    """Return the number of rows, and the distinct values of every category item (0 for others), checking the limit."""
+    """Return the number of rows, and the distinct values of every category item (0 for others), after checking the limit."""
     wanted = [item for item in bound.items if item.stored.item.kind == "category" or _is_wide_code(item.stored.item)]
-    if not wanted and bound.statement.having is None:  # each row is in one group of each level
+    if not wanted and bound.statement.having is None:  # each level has every row in exactly one group
         return sum(group.n_rows for group in watched(groups) if group.level == 0), (0,) * len(bound.items)
     pieces: list[str | Sql] = ["SELECT count(*)"]
     for item in wanted:
@@ -178,9 +178,9 @@ def extract(
     directory: RunDirectory | None = None,
     limit: int | None = None,
 ) -> tuple[Dataset, tuple[Group, ...]]:
-    """Read the rows once, sort them by finest group and then by a hash of (seed, row), and cut them into groups.
+    """Read the rows once, sort them by finest group and a hash of (seed, row), and cut them into groups.
 
-    Rows too many for the memory limit (``limit`` bytes; see ``memory_limit``) are kept in files of ``directory``.
+    Rows that exceed the memory limit (``limit`` bytes; see ``memory_limit``) go to files in ``directory``.
     """
     layout = _layout(bound, stats)
     files = None if fits_in_memory(bound, stats, limit) else directory
@@ -193,11 +193,11 @@ def extract(
         if files:
             files.forget_pages()
 
-    # Closed at once when a batch cannot be taken: until then the connection can run nothing else, not even ROLLBACK.
+    # Closed at once if a batch fails: an open result blocks the connection, even for ROLLBACK.
     try:
         with closing(batches(connection, checker, query, layout.row_bytes)) as read, ThreadPoolExecutor(1) as taking:
             taken: Future[None] | None = None
-            for batch in read:  # the next one, while this one is taken
+            for batch in read:  # the next one is read while this one is stored
                 if taken:
                     taken.result()
                 taken = taking.submit(take, batch)
@@ -222,7 +222,7 @@ def extract(
 
 
 def fits_in_memory(bound: BoundTrain, stats: Statistics, limit: int | None = None) -> bool:
-    """Return whether the rows are kept in memory, under the statement's memory limit unless ``limit`` is given."""
+    """Return whether rows are kept in memory, under ``limit`` or the statement's memory limit."""
     given = bound.options.placement.memory_limit if limit is None else limit
     return rows_stay_in_memory(_layout(bound, stats).row_bytes * stats.n_rows, memory_limit(given))
 
@@ -257,11 +257,11 @@ def _extract_query(bound: BoundTrain, in_order: bool) -> list[str | Sql]:
     if bound.holdout.predicate:
         columns.append(("v", ("coalesce(CAST((", bound.holdout.predicate, ") AS BOOLEAN), false)")))
     content = ", ".join(name for name, _ in columns)
-    # The hash is of DOUBLE, so that the same numbers have the same order in every type; half the bytes come out where they do.
+    # The hash is of DOUBLEs, so that equal numbers have the same order in every type; FLOAT is half the size to transfer.
     narrow = ", ".join(
         f"x{n}::FLOAT{'[]' if item.array else ''} AS x{n}" for n, item in enumerate(bound.items) if item.fits_float
     )
-    # Columns of FROM by position: of a join, two may have one name.
+    # FROM's columns by position, as columns of a join may share names.
     given = ", ".join(f"c{number}" for number in range(len(bound.columns) if bound.holdout.drawn else 0))
     every = f"*{f' EXCLUDE ({given})' if given else ''}{f' REPLACE ({narrow})' if narrow else ''}"
     told_apart = [
@@ -278,13 +278,13 @@ def _extract_query(bound: BoundTrain, in_order: bool) -> list[str | Sql]:
     pieces += [*bound.source, f") AS rows({given}, {content})" if given else ")"]
     if in_order:
         keys = "".join(f"k{number} ASC NULLS FIRST, " for number in range(len(bound.keys)))
-        # Rows of one group and one hash are put in order by SortedRows: only keys and a number are compared here.
+        # SortedRows orders rows of one group and hash: only keys and one number are compared here.
         pieces.append(f"ORDER BY {keys}h ASC")
     return pieces
 
 
 def _row_hash(bound: BoundTrain, content: Sequence[str]) -> str:
-    """Return the hash of a row; lists of one element each count as their elements, so that ``[x]`` has the order of ``x``."""
+    """Return the hash of a row; a list of one element is hashed as its element, so that ``[x]`` has the order of ``x``."""
 
     def hashed(of: Sequence[str]) -> str:
         return ROW_HASH.format(seed=bound.options.training.seed, content=", ".join(of))
@@ -313,7 +313,7 @@ def _key_text(key: BoundKey) -> tuple[str | Sql, ...]:
 
 
 def _hashed_key(number: int, key: BoundKey) -> str:
-    """Return what stands for a key in the hash of a row: a number without the zeros that end it, which are its type's."""
+    """Return a key's part in the row hash: numbers without trailing zeros, which depend on the type."""
     name = f"k{number}"
     if not types.has_fractions(key.stored.type):
         return name
@@ -321,7 +321,7 @@ def _hashed_key(number: int, key: BoundKey) -> str:
 
 
 def _refuse_one_sided(checker: SqlChecker, bound: BoundTrain, rows: SortedRows) -> None:
-    """Raise BindError when VALIDATE WHERE leaves nothing to judge the models on, or nothing to train them on."""
+    """Raise BindError if VALIDATE WHERE leaves no rows for validation or training."""
     predicate = bound.holdout.predicate
     if predicate is None or not rows.n_read:
         return
@@ -336,7 +336,7 @@ def _refuse_one_sided(checker: SqlChecker, bound: BoundTrain, rows: SortedRows) 
 
 
 def _refuse_other_rows(checker: SqlChecker, bound: BoundTrain, stats: Statistics, rows: SortedRows) -> None:
-    """Raise BindError unless the rows just read make the groups that were counted."""
+    """Raise BindError unless the rows read form the groups that were counted."""
     n_rows = rows.n_read
     if n_rows == stats.n_rows:
         read = dict(watched(zip(rows.leaves.keys, np.diff(rows.leaves.offsets).tolist(), strict=True)))
@@ -361,7 +361,7 @@ def _refuse_other_rows(checker: SqlChecker, bound: BoundTrain, stats: Statistics
 
 
 def _refuse_many_texts(checker: SqlChecker, bound: BoundTrain, key: BoundKey) -> None:
-    """Raise BindError for a key that has several texts for one value: it is a group's name, and which it were is chance."""
+    """Raise BindError for a key with several texts for one value: its group's name would be arbitrary."""
     if key.stored.type != "VARCHAR":
         return
     name = key.extract.text.strip()
@@ -369,7 +369,7 @@ def _refuse_many_texts(checker: SqlChecker, bound: BoundTrain, key: BoundKey) ->
     hint = f"For a group per text GROUP BY {name} COLLATE POSIX, for one group of them all GROUP BY lower({name})."
     before, after = types.as_text(key.stored.type)
     text = (f"(({before}", key.extract, f"{after}) COLLATE POSIX)")
-    # Each group has one or more of the texts: two are shown.
+    # Each value has one or more of the texts: two are shown.
     several = ("FROM (SELECT (", key.extract, ") AS k,", *text, "AS t", *bound.source, ") GROUP BY k")
     found = checker.rows("SELECT min(t), max(t)", *several, "HAVING count(DISTINCT t) > 1 ORDER BY ALL ASC LIMIT 1")
     if found:
@@ -395,7 +395,7 @@ def _dataset(rows: SortedRows, stats: Statistics, files: RunDirectory | None) ->
 
 def _groups(bound: BoundTrain, stats: Statistics, rows: SortedRows) -> tuple[Group, ...]:
     found: list[Group] = []
-    # Groups come level by level, and of one level at a time its runs are known by key.
+    # Groups come level by level, and only one level's runs are in memory.
     for level, counts in itertools.groupby(watched(stats.groups), key=operator.attrgetter("level")):
         members = bound.sets[level]
         runs, all_keys = rows.leaves.runs(members), tuple(members) == tuple(range(len(bound.keys)))

@@ -17,19 +17,18 @@ from grouplearn.extract.batches import batches
 from grouplearn.interrupting import watched
 from grouplearn.parser.statements import Sql
 
-#: About the bytes of a value of a group as it is counted; and of a key, most texts that are kept once for all groups.
+#: Approximate bytes per value of a counted group; and most texts of a key that are deduplicated.
 _COUNT_BYTES, _MOST_KNOWN = 64, 1 << 16
 
 
-#: Bytes of a group (its key, its rows, what it knows of features) until it is in the database: the peak of trainings of a
-#: million groups.
+#: Bytes of a group (key, rows, fitted features) until it is stored: from the peak memory of runs with a million groups.
 GROUP_BYTES = 2000
-#: What every machine has: no plan is refused for less, whatever memory_limit says, which is about rows and training.
+#: Memory that every machine has: no plan is refused below it, whatever memory_limit, which is about rows and training.
 _ALWAYS = 1 << 28
 
 
 class GroupCount(NamedTuple):
-    """One group of the statement, after HAVING: its grouping set, key texts and number of rows."""
+    """A group of the statement after HAVING: grouping set, key texts, number of rows."""
 
     level: int
     keys: tuple[str | None, ...]
@@ -37,12 +36,12 @@ class GroupCount(NamedTuple):
 
 
 def group_counts(checker: SqlChecker, bound: BoundTrain) -> tuple[GroupCount, ...]:
-    """Return the groups that HAVING leaves, by grouping set and then in the order of their keys, NULLs last."""
+    """Return the groups that pass HAVING, by grouping set and key, NULLs last."""
     keys = [key.extract for key in bound.keys]
     names = [f"__grouplearn_k{number}" for number in range(len(keys))]
     texts = [name.join(types.as_text(key.stored.type)) for name, key in zip(names, bound.keys, strict=True)]
     mask = "__grouplearn_mask"
-    # The order is by columns of a subquery: ORDER BY 'text' or 1 would mean something else.
+    # Ordered by columns of a subquery, as ORDER BY 'text' or 1 would mean something else.
     pieces: list[str | Sql] = [
         f"SELECT {', '.join(['__grouplearn_n', mask, *texts])} FROM (SELECT count(*) AS __grouplearn_n"
     ]
@@ -72,7 +71,7 @@ def group_counts(checker: SqlChecker, bound: BoundTrain) -> tuple[GroupCount, ..
 
 
 def _once(texts: list[str | None], known: dict[str, str]) -> Iterator[str | None]:
-    """Yield texts, equal ones as one object: of few values, many groups of a CUBE have the same."""
+    """Yield texts with equal ones as one object: groups of a CUBE repeat few values."""
     for text in texts:
         yield text if text is None or len(known) > _MOST_KNOWN else known.setdefault(text, text)
 
@@ -86,17 +85,17 @@ def _separated(fragments: Sequence[Sql]) -> list[str | Sql]:
 
 
 def _grouping_mask(members: Sequence[int], n_keys: int) -> int:
-    """Return the value of GROUPING(k0, k1, ...) for a grouping set: a bit is 1 for a key that is rolled up."""
+    """Return the value of GROUPING(k0, k1, ...) for a grouping set: bits are 1 for rolled-up keys."""
     return sum(1 << (n_keys - 1 - key) for key in range(n_keys) if key not in members)
 
 
 def limit_of(bound: BoundTrain) -> int:
-    """Return the bytes that a plan and its results may take."""
+    """Return the bytes that a plan and its results may use."""
     return max(_ALWAYS, memory_limit(bound.options.placement.memory_limit))
 
 
 def refuse_many_groups(checker: SqlChecker, bound: BoundTrain, groups: int) -> None:
-    """Raise BindError where so many groups, which are being counted, do not fit into memory."""
+    """Raise BindError if the groups counted so far do not fit into memory."""
     limit = limit_of(bound)
     if groups * GROUP_BYTES <= limit:
         return

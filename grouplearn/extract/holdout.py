@@ -1,4 +1,4 @@
-"""Which rows are held out: a random share of each finest group, or folds, drawn by the hashes of rows."""
+"""Which rows are held out: a random share of each finest group, or folds, by row hashes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from grouplearn.extract.row_order import HashArray, IntArray, together
 from grouplearn.interrupting import side_by_side
 from grouplearn.kernels.row_order import Draw
 
-#: Rows drawn at a time: what is needed on the way is wider than the marks.
+#: Rows processed at a time, as intermediate values are wider than the result.
 _ROWS = 1 << 22
 
 
@@ -26,11 +26,11 @@ def hold_out(
     y: FloatArray,
     threads: int = 1,
 ) -> None:
-    """Write held-out marks or fold numbers into ``split`` (n,), of the rows of each of the finest groups.
+    """Write held-out marks or fold numbers into ``split`` (n,), for the rows of each finest group.
 
-    ``hashes`` are the rounded and the exact ones of ``SplitHash``; both are spent here. A sample is the rows of each group
-    that come first in the order of a draw, at least one of five or more; fold numbers follow one another in that order.
-    Rows without a label (``y``) are none of these. Marks of VALIDATE WHERE are there already.
+    ``hashes`` are ``SplitHash``'s rounded and exact ones; both are overwritten. A sample is the first rows of each group in
+    random order, at least one of five or more; fold numbers rotate in that order. Rows without a label (``y``) are left
+    out. VALIDATE WHERE has set its marks already.
     """
     if holdout.kind in ("none", "where"):
         return
@@ -44,7 +44,7 @@ def hold_out(
         if holdout.kind == "sample":
             value = _held(np.add.reduceat(labelled, start[:-1]), holdout.share)
         else:
-            # Starting each group at a fold of its own keeps folds equal where groups are tiny.
+            # Groups start at different folds, which keeps folds equal where groups are tiny.
             starts = (zlib.crc32(repr(keys).encode()) % holdout.folds for keys in leaves.keys[first:last])
             value = np.fromiter(starts, dtype=np.int64)
         draw = Draw(hashes[0][rows], hashes[1][rows], labelled)
@@ -54,6 +54,6 @@ def hold_out(
 
 
 def _held(sizes: IntArray, share: float) -> IntArray:
-    """Return how many rows are held out: groups of fewer than five have none to spare."""
+    """Return how many rows are held out: none in groups of fewer than five."""
     held = np.maximum(np.floor(sizes * share + 0.5), np.where(sizes >= 5, 1, 0))
     return np.asarray(np.minimum(held, sizes - 1), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The finest groups as they lie in the rows, and which of them make each group of a coarser grouping set."""
+"""The finest groups in the order of rows, and how they form the groups of coarser grouping sets."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from grouplearn.extract.row_order import Keys
 from grouplearn.interrupting import look, watched
 
 IntArray = npt.NDArray[np.int64]
-#: Numbers of groups are kept below this, so that the next key's texts can be counted in.
+#: Limit for group numbers, so that combining them with the next key cannot overflow.
 _MOST_GROUPS = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
 class Leaves:
-    """``keys`` are the texts of each finest group in the order of the rows, ``offsets`` (one more) their first rows.
+    """``keys`` are the texts of each finest group in row order, ``offsets`` (one more) their first rows.
 
-    ``codes`` (leaves, keys) int32 number the texts of each key, in any order; -1 is NULL.
+    ``codes`` (leaves, keys) int32 number each key's texts in any order; -1 is NULL.
     """
 
     keys: Sequence[Keys]
@@ -29,7 +29,7 @@ class Leaves:
     codes: npt.NDArray[np.int32]
 
     def runs(self, members: Sequence[int]) -> Mapping[Keys, Sequence[tuple[int, int]]]:
-        """Return the runs of rows of each group of one grouping set, by its key; runs that touch are one."""
+        """Return by key the runs of rows of each group of a grouping set; adjacent runs are merged."""
         look()
         if tuple(members) == tuple(range(self.codes.shape[1])):
             offsets = self.offsets.tolist()

@@ -1,4 +1,4 @@
-"""What is counted of items that are lists before rows are read: entries, distinct elements, and lists that cannot be taken."""
+"""Counts of list items before rows are read: entries, distinct elements, and invalid lists."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from grouplearn.parser.statements import Sql
 
 
 def list_counts(checker: SqlChecker, bound: BoundTrain) -> tuple[int, dict[int, int]]:
-    """Return the entries of all lists, and by the number of an item about how many distinct elements it has.
+    """Return the number of entries of all lists, and by item number about how many distinct elements it has.
 
-    Raises BindError where some rows have lists that their item cannot take.
+    Raises BindError if some rows have invalid lists.
     """
     listed = _listed(bound)
     entries = entry_count(checker, bound)
@@ -24,7 +24,7 @@ def list_counts(checker: SqlChecker, bound: BoundTrain) -> tuple[int, dict[int, 
 
 
 def entry_count(checker: SqlChecker, bound: BoundTrain) -> int:
-    """Return the entries of all lists of the rows that a statement reads."""
+    """Return the number of entries in all lists of a statement's rows."""
     columns: list[str | Sql] = []
     for number, item in _listed(bound):
         columns += [*([","] if columns else []), "(", item.extract, f") AS x{number}"]

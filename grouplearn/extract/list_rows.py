@@ -1,4 +1,4 @@
-"""Items that are lists, of rows that come batch by batch: how many entries each row has, and then the entries."""
+"""List items from batches of rows: first how many entries each row has, then the entries."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from grouplearn.kernels.texts import Texts
 
 
 class ListRows:
-    """The lists of rows: first ``count`` every batch, then ``settle``, then ``put`` them, in any order and side by side.
+    """The lists of rows: first ``count`` every batch, then ``settle``, then ``put`` them in any order, also concurrently.
 
-    ``items`` are the items that are lists, by the number of their column in a batch. There is room for ``n_entries`` of them in
-    all; of another number ``misfit`` tells, and nothing is put.
+    ``items`` are the list items by the number of their column in a batch. There is room for ``n_entries`` entries; if there
+    are another number, ``misfit`` says so and nothing is stored.
     """
 
     def __init__(
@@ -42,13 +42,13 @@ class ListRows:
         self.misfit = False
 
     def count(self, batch: pa.RecordBatch, rows: slice | IntArray) -> None:
-        """Note how many entries the rows of a batch have, which belong at ``rows``."""
+        """Store how many entries the rows of a batch have, whose places are ``rows``."""
         self.lists.bounds[rows, 0] = 0
         for number, item in self._items:
             self.lists.bounds[rows, item.column + 1] = list_columns.lengths(batch.column(f"x{number}"))
 
     def settle(self, rows: slice) -> None:
-        """Find where the entries of rows are that were counted, one row's after the other's."""
+        """Compute where the entries of each row begin."""
         bounds = self.lists.bounds[rows]
         flat = bounds.reshape(-1)
         np.cumsum(flat, out=flat)
@@ -61,7 +61,7 @@ class ListRows:
         self.misfit |= self._end != self.lists.entries.size
 
     def put(self, batch: pa.RecordBatch, rows: slice | IntArray) -> None:
-        """Put the entries of a batch."""
+        """Store the entries of a batch."""
         if self.misfit:
             return
         own = self.lists.rows(rows)
@@ -77,14 +77,14 @@ class ListRows:
                 own.amounts[at] = 1.0
 
     def finish(self, chunks: Sequence[slice], forget_pages: Callable[[], None] | None) -> dict[int, tuple[str, ...]]:
-        """Number texts by their place in the sorted dictionary, and return the dictionaries by the columns of items."""
+        """Renumber texts by their place in the sorted dictionary, and return the dictionaries by item column."""
         found = {}
         for column, texts in self._texts.items():
             rank, in_order = texts.ranks()
             found[column] = tuple(in_order.to_pylist())
             for rows in chunks:
                 at = self.lists.rows(rows).places(column)
-                self.lists.entries[at] = rank[self.lists.entries[at]]  # -1 looks up the last entry
+                self.lists.entries[at] = rank[self.lists.entries[at]]  # -1 reads the last entry
                 if forget_pages is not None:
                     forget_pages()
         return found

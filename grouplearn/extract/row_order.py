@@ -1,4 +1,4 @@
-"""The order of rows: by the key texts of finest groups, NULLs first, and in a group by a hash."""
+"""The order of rows: by key texts of finest groups, NULLs first, and within a group by hash."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ Keys = tuple[str | None, ...]
 IntArray = npt.NDArray[np.int64]
 HashArray = npt.NDArray[np.uint64]
 
-#: Rows of groups that one thread has to do with at a time.
+#: Rows of groups per task of a thread.
 _ROWS = 1 << 18
 
 
 class LeafNumbers:
-    """Numbers for the finest groups by the texts of their keys; some may be of no row."""
+    """Numbers for the finest groups by their key texts; some may have no rows."""
 
     def __init__(self, n_keys: int) -> None:
         self._texts = [Texts() for _ in range(n_keys)]
         self._leaves = Texts()
 
     def numbered(self, keys: Sequence[pa.Array], n_rows: int) -> Numbers:
-        """Return the number (n,) of each row's group."""
+        """Return each row's group number (n,)."""
         if len(keys) == 1:
             return self._texts[0].numbered(keys[0]) + np.int32(1)
         rows = np.empty((n_rows, len(keys)), np.int32)
@@ -38,7 +38,7 @@ class LeafNumbers:
         return self._leaves.numbered_rows(rows)
 
     def ordered(self) -> tuple[Numbers, list[pa.Array]]:
-        """Return the places (leaves, keys) of the texts of each leaf among those of its key in order, -1 for NULL; and these."""
+        """Return each leaf's places (leaves, keys) among the sorted texts of its keys, -1 for NULL; and the sorted texts."""
         if len(self._texts) == 1:
             codes = np.arange(-1, len(self._texts[0]), dtype=np.int32)[:, None]
         else:
@@ -46,13 +46,13 @@ class LeafNumbers:
         sorted_texts = []
         for column, texts in zip(codes.T, self._texts, strict=True):
             ranks, in_order = apart(texts.ranks, len(texts))
-            column[:] = ranks[column]  # -1 looks up the last entry
+            column[:] = ranks[column]  # -1 reads the last entry
             sorted_texts.append(in_order)
         return codes, sorted_texts
 
 
 def names(codes: Numbers, texts: Sequence[pa.Array]) -> tuple[Keys, ...]:
-    """Return the key texts of leaves (leaves, keys) by their places in ``texts``."""
+    """Return the leaves' key texts (leaves, keys) from their places in ``texts``."""
     columns = [_texts_of(in_order, column) for in_order, column in zip(texts, codes.T, strict=True)]
     return tuple(watched(zip(*columns, strict=True))) if columns else ((),) * len(codes)
 
@@ -66,9 +66,9 @@ def _texts_of(texts: pa.Array, codes: Numbers) -> Iterator[str | None]:
 def places(
     leaves: Sequence[Numbers], hashes: Sequence[HashArray], order: IntArray, threads: int
 ) -> tuple[Places, IntArray]:
-    """Return where rows of batches belong by the numbers of their leaves and by their hashes; and the leaves that have rows.
+    """Return the places of batches' rows, by leaf and hash; and the leaves that have rows.
 
-    ``order`` is that of the leaves.
+    ``order`` is the order of leaves.
     """
     sizes = np.zeros(order.size, np.int64)
     for batch in watched(leaves):
@@ -84,7 +84,7 @@ def places(
 
 
 def together(start: IntArray) -> Iterator[tuple[int, int]]:
-    """Yield runs of the groups that begin at ``start`` (G + 1,), of at most ``_ROWS`` rows, longer groups alone."""
+    """Yield runs of the groups that begin at ``start`` (G + 1,), of at most ``_ROWS`` rows; longer groups alone."""
     first, n_groups = 0, start.size - 1
     while first < n_groups:
         last = max(first + 1, int(np.searchsorted(start, start[first] + _ROWS, side="right")) - 1)

@@ -1,7 +1,6 @@
-"""Batches of rows become the arrays of a dataset, sorted by finest group and hash: in memory, or in files.
+"""Stores batches of rows in a dataset's arrays, sorted by finest group and hash: in memory or in files.
 
-Rows that stay in memory come as they are stored, and each is put where it belongs: quicker than to have them sorted, which
-DuckDB does where they are written to files.
+For memory, rows arrive unsorted and each is put in its place, which is faster than a sort; for files, DuckDB sorts them.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from grouplearn.interrupting import side_by_side
 from grouplearn.kernels.columns import NumberReader
 from grouplearn.kernels.texts import Numbers, Texts
 
-#: Arrays that nobody needs once the split is drawn, by name.
+#: Temporary arrays for drawing the split, by name.
 ROUNDED, EXACT = "split_rounded", "split_exact"
-#: Values looked at together where whole arrays would not fit in memory.
+#: Values processed at a time, where temporary arrays of all would not fit in memory.
 _CHUNK_VALUES = 1 << 20
 
 
@@ -35,18 +34,18 @@ class NewArray(Protocol):
     """Makes an array by name, shape and type."""
 
     def __call__(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike, /) -> npt.NDArray[Any]:
-        """Return an array whose values do not matter."""
+        """Return an uninitialised array."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLayout:
-    """What the columns of a batch are: keys ``k0, k1, ...``, items ``x0, x1, ...``, the label ``y``, the hash ``h``.
+    """The columns of a batch: keys ``k0, k1, ...``, items ``x0, x1, ...``, the label ``y``, the hash ``h``.
 
-    ``classes`` are the texts that a class label takes (None: the label is a number). ``weighted``: there is a column
-    ``w``. ``marked``: there is a column ``v``, true in rows held out. ``drawn``: there are columns ``s`` and ``t``, the
-    rounded and the exact hash that a split is drawn by. ``label_length`` is that of labels that are arrays. ``single``: all
-    numbers of items are those of FLOAT. Lists have ``n_entries`` in all, in ``n_rows`` rows.
+    ``classes`` are a class label's texts (None: the label is a number). ``weighted``: there is a column ``w``. ``marked``:
+    there is a column ``v``, true for held-out rows. ``drawn``: there are columns ``s`` and ``t``, the rounded and exact
+    hashes for drawing a split. ``label_length`` is the length of array labels. ``single``: FLOAT holds all items' numbers.
+    Lists have ``n_entries`` entries in ``n_rows`` rows.
     """
 
     n_keys: int
@@ -77,7 +76,7 @@ class BatchLayout:
 
     @property
     def lists(self) -> tuple[tuple[int, Item], ...]:
-        """The items that are lists, with their numbers."""
+        """The list items with their numbers."""
         return tuple((number, item) for number, item in enumerate(self.items) if item.is_list)
 
     @property
@@ -91,9 +90,9 @@ class BatchLayout:
 
 
 class SortedRows:
-    """The arrays of ``n_rows`` rows, filled batch by batch; rows beyond are counted and dropped.
+    """The arrays of ``n_rows`` rows, filled batch by batch; extra rows are counted and dropped.
 
-    ``in_order``: batches come sorted. After ``arrange``, ``leaves`` are the finest groups; ``finish`` ends it.
+    ``in_order``: batches come sorted. After ``arrange``, ``leaves`` are the finest groups; ``finish`` completes the arrays.
     """
 
     def __init__(self, layout: BatchLayout, n_rows: int, new: NewArray, in_order: bool) -> None:
@@ -115,16 +114,16 @@ class SortedRows:
         self._of_lists: dict[int, tuple[str, ...]] = {}
         self.n_read = 0
         self._numbers = LeafNumbers(layout.n_keys)
-        #: Of each batch the leaves of its rows, and where batches are sorted of its runs, which begin at ``_firsts``.
+        #: Each batch's leaves: per row, or for sorted batches per run; runs begin at ``_firsts``.
         self._leaves: list[Numbers] = []
         self._firsts: list[IntArray] = []
         self._last: tuple[int, int] | None = None
         self.leaves = Leaves((), np.zeros(1, np.int64), np.empty((0, layout.n_keys), np.int32))
-        #: Rows whose finest group and hash are those of the row before: equal rows but for a collision of the hash.
+        #: Rows with the finest group and hash of the row before: equal rows, except for hash collisions.
         self._tied = np.zeros(n_rows, dtype=np.bool_)
 
     def take(self, batch: pa.RecordBatch) -> None:
-        """Put the rows of ``batch`` after those taken before, or keep them until all are there."""
+        """Store the rows of ``batch`` after earlier ones, or keep them until all have arrived."""
         start, self.n_read = self.n_read, self.n_read + batch.num_rows
         if self.n_read > self._room or not batch.num_rows:
             return
@@ -141,7 +140,7 @@ class SortedRows:
             self._waiting.append(batch)
 
     def arrange(self, threads: int = 1) -> None:
-        """Put all rows that were taken unsorted where they belong, several batches at a time; then find the leaves."""
+        """Put all unsorted rows in their places, several batches at a time; then find the leaves."""
         batches, self._waiting = self._waiting, []
         if self.n_read != self._room:
             return
@@ -157,7 +156,7 @@ class SortedRows:
                     self.lists.count(batch, found.place[start : start + batch.num_rows])
                 self.lists.settle(slice(0, self._room))
             batches.clear()
-            # A batch's memory goes back as soon as it is put.
+            # A batch's memory is freed as soon as it is stored.
             side_by_side(lambda _: self._put(*waiting.pop(), found.place), range(len(waiting)), threads)
         else:
             order = np.concatenate([np.empty(0, np.int32), *self._leaves])
@@ -167,7 +166,7 @@ class SortedRows:
             self.lists.close()
 
     def _find_runs(self, batch: pa.RecordBatch, leaves: Numbers, start: int) -> None:
-        """Note which leaves the rows of a sorted batch are of, where they begin, and which rows are tied."""
+        """Record the leaves of a sorted batch's rows, where they begin, and which rows are tied."""
         hashes = _hashes(batch)
         first = np.ones(batch.num_rows, dtype=np.bool_)
         first[1:] = leaves[1:] != leaves[:-1]
@@ -180,7 +179,7 @@ class SortedRows:
         self._firsts.append(positions + start)
 
     def _put(self, batch: pa.RecordBatch, start: int, place: IntArray | None = None) -> None:
-        """Put the rows of a batch, which came from ``start`` on, where they belong: to their ``place``, or as they came."""
+        """Store a batch's rows, the first of which arrived at ``start``: at their ``place``, or in order of arrival."""
         came = slice(start, start + batch.num_rows)
         rows = came if place is None else place[came]
         self._put_items(batch, rows)
@@ -227,14 +226,14 @@ class SortedRows:
             values = arrays.numbers(label, length, byte_scale=1.0)
             return values if classes is None else arrays.class_numbers(values, classes)
         found = _floats(label if classes is None else _class_numbers(label, classes))
-        # A label that is no number, as is told from none at all.
+        # A label that is NaN, as opposed to NULL.
         odd = np.isnan(found) & label.is_valid().to_numpy(zero_copy_only=False)
         return np.where(odd, np.inf, found) if odd.any() else found
 
     def finish(self, forget_pages: Callable[[], None] | None = None) -> None:
-        """Number category texts by their place in the sorted dictionary, and put equal hashes in order.
+        """Renumber category texts by their place in the sorted dictionary, and order rows with equal hashes.
 
-        ``forget_pages`` is called now and then where the arrays are files.
+        ``forget_pages`` is called now and then if the arrays are files.
         """
         ranks = {}
         for column, texts in self._texts.items():
@@ -242,7 +241,7 @@ class SortedRows:
             self._dictionaries[column] = tuple(in_order.to_pylist())
         for rows in _chunks(self._room) if ranks else []:
             for column, rank in ranks.items():
-                self.codes[rows, column] = rank[self.codes[rows, column]]  # -1 looks up the last entry
+                self.codes[rows, column] = rank[self.codes[rows, column]]  # -1 reads the last entry
             if forget_pages is not None:
                 forget_pages()
         if self.lists is not None:
@@ -256,7 +255,7 @@ class SortedRows:
         return (*codes, *(self._of_lists.get(item.column, ()) for _, item in self._layout.lists))
 
     def _settle_ties(self) -> None:
-        """Order rows of one group and one hash by content; where they are equal, as nearly always, nothing moves."""
+        """Order rows of one group and hash by content; nearly always they are equal and nothing moves."""
         starts, stops = _runs(self._tied)
         unordered: set[int] = set()
         for rows in _chunks(self._room, max(1, _CHUNK_VALUES // (self.numeric.shape[1] + 1))):
@@ -273,7 +272,7 @@ class SortedRows:
         return differ
 
     def _sort(self, rows: slice) -> None:
-        """Sort rows by their bits: any order will do that content alone decides."""
+        """Sort rows by their bits: any order that depends only on content will do."""
         order = np.lexsort([column for bits in self._bits() for column in np.atleast_2d(bits[rows].T)])
         hashes = self.hashes if self._layout.drawn else ()
         bounds = () if self.lists is None else (self.lists.lists.bounds,)
@@ -281,8 +280,8 @@ class SortedRows:
             array[rows] = array[rows][order]
 
     def _bits(self) -> Sequence[npt.NDArray[Any]]:
-        """Return the arrays as whole numbers, in which NaN equals NaN and 0.0 is not -0.0."""
-        # Numbers of single precision are in the order of the doubles that they are.
+        """Return the arrays as integers, in which NaN equals NaN and 0.0 differs from -0.0."""
+        # Single-precision numbers have the same order as the doubles that they equal.
         numeric = self.numeric.view(np.int32 if self._layout.single else np.int64)
         return [numeric, self.y.view(np.int64), self.weight.view(np.int64), self.codes, self.split]
 
@@ -292,7 +291,7 @@ def _chunks(n_rows: int, step: int = _CHUNK_VALUES) -> list[slice]:
 
 
 def _runs(tied: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return first and past-the-last rows of the runs in which every row but the first is tied to the one before."""
+    """Return [first, last) of the runs in which every row but the first is tied to the one before."""
     starts = np.flatnonzero(~tied[:-1] & tied[1:])
     stops = np.flatnonzero(tied[:-1] & ~tied[1:]) + 1
     return starts, np.append(stops, tied.size)[: starts.size]
@@ -308,7 +307,7 @@ def _floats(column: Any) -> FloatArray:
 
 
 def _numbers(column: Any) -> npt.NDArray[Any]:
-    """Return numbers of whatever type, NULL as NaN."""
+    """Return numbers of any type, NULL as NaN."""
     values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
     if column.null_count:
         values = np.where(column.is_null().to_numpy(zero_copy_only=False), np.nan, values)

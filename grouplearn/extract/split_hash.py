@@ -1,6 +1,6 @@
-"""What a split is drawn by: two hashes of each row of FROM, whatever a statement makes of its columns.
+"""Two hashes of each row of FROM by which a split is drawn.
 
-All columns count, and none more than another: which of them are features, the label or the weight moves no row.
+All columns count equally: changing which are features, label or weight does not move rows between parts.
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ from grouplearn.bind.arrays import array_type
 from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import Column
 
-#: Numbers are told apart in single precision, so that a last bit moves no row. Whole numbers and short fractions would lie
-#: just between two such values: the factor (2^(1/12)) takes them away from there.
+#: Numbers are hashed in single precision, so that a last bit moves no row. The factor (2^(1/12)) moves integers and short
+#: fractions away from the boundaries of rounding.
 _ROUNDED = "TRY_CAST(TRY_CAST({} AS DOUBLE) * 1.0594630943592953 AS FLOAT)"
 
 
 @dataclass(frozen=True, slots=True)
 class SplitHash:
-    """SQL over the columns of FROM, named ``c0, c1, ...``.
+    """SQL over FROM's columns, named ``c0, c1, ...``.
 
-    ``rounded`` is the same for the same values in other types and with other last bits; ``exact`` tells apart what is one
-    value there.
+    ``rounded`` is equal for the same values in other types and with other last bits; ``exact`` tells these apart.
     """
 
     rounded: str
@@ -40,7 +39,7 @@ def _rounded(name: str, type_name: str) -> str:
     if types.kind(type_name) == "numeric":
         return _ROUNDED.format(name)
     if type_name.startswith("ENUM("):
-        return f"CAST({name} AS VARCHAR)"  # the hash of an ENUM is that of its place in the list
+        return f"CAST({name} AS VARCHAR)"  # the hash of an ENUM depends on its position in the type
     array = array_type(type_name)
     if array and not array.is_bytes:
         return f"TRY_CAST({name} AS FLOAT[])"

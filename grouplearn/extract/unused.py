@@ -1,4 +1,4 @@
-"""Which rows no model will use, and which will fail their groups: counted for EXPLAIN, before anything is trained."""
+"""Rows that no model will use, and rows that will fail their groups: counted for EXPLAIN, before training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NEVER = "false"
 
 @dataclass(frozen=True, slots=True)
 class Unused:
-    """Rows by the reason why they are skipped, and why they fail their groups; a row has one reason, the first."""
+    """Numbers of rows by the reason why they are skipped, or fail their groups; a row counts for its first reason."""
 
     skipped: tuple[tuple[str, int], ...] = ()
     failing: tuple[tuple[str, int], ...] = ()
@@ -53,7 +53,7 @@ def unused(checker: SqlChecker, bound: BoundTrain) -> Unused:
 
 
 def _must_be_there(bound: BoundTrain, item: BoundItem) -> bool:
-    """Whether a row without the item is skipped."""
+    """Whether a row with this item missing is skipped."""
     stored = item.stored.item
     filled = stored.impute is not None or encoder_of(stored).fills
     return not filled and not bound.learner.handles_missing

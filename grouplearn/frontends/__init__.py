@@ -1,1 +1,1 @@
-"""Where people type: DB-API, shell, Jupyter."""
+"""Where people type: DB-API, shell, Jupyter, DuckDB's own shell, other clients."""

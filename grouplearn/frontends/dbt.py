@@ -57,16 +57,16 @@ class TrainingCursor(_DuckDBCursor):  # type: ignore[misc,valid-type]  # dbt is 
 class Plugin(BasePlugin):  # type: ignore[misc]  # dbt is not looked into
     """Makes every cursor of dbt's local environment one of ours.
 
-    dbt-duckdb asks plugins to configure its cursors and not to make them, so the class that it makes them from is replaced:
-    for the whole process, as there is one environment in it.
+    dbt-duckdb lets plugins configure its cursors, not make them, so the cursor class itself is replaced: for the whole
+    process, which has one environment.
     """
 
     def initialize(self, plugin_config: dict[str, Any]) -> None:  # noqa: ARG002  (dbt's signature)
-        """Replace the cursor class; there is nothing to configure."""
+        """Replace the cursor class; there are no options."""
         local.DuckDBCursorWrapper = TrainingCursor
 
     def configure_connection(self, conn: duckdb.DuckDBPyConnection) -> None:
-        """Create the tables of models before models are trained side by side, each in its own transaction."""
+        """Create the catalog tables first, as models train side by side, each in its own transaction."""
         ensure_schema(conn)
 
 

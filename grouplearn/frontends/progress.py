@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 _REDRAW_SECONDS = 0.1
 _BAR_WIDTH = 24
 _MODEL_WIDTH = 24
-#: The first units of a run, by which the estimate of the rest is corrected.
+#: How many first units of a run correct the estimate for the rest.
 _PILOT_UNITS = 100
 _DROPPED_FIRST = ("rate", "epochs", "groups", "lost", "failed", "best")
 
 
 def choose_progress() -> Progress | None:
-    """Return the display that the user can see from here, or None when nobody is looking (a pipe, a log, a test)."""
+    """Return a display for the user's terminal or notebook, None if there is neither (a pipe, a log, a test)."""
     if _in_notebook():
         return NotebookProgress()
     return TerminalProgress() if sys.stderr is not None and sys.stderr.isatty() else None
@@ -41,10 +41,10 @@ def _in_notebook() -> bool:
 
 @dataclass(slots=True)
 class Tally:
-    """What has happened in a run so far, counted from its events. ``clock`` returns seconds.
+    """Counts of a run's events so far. ``clock`` returns seconds.
 
-    ``trials`` counts those that ended, well or not, ``groups`` the groups all of whose trials have, ``epochs`` is summed over
-    trials. ``lost`` counts units, or steps of them, that were lost with their worker and are run again.
+    ``trials`` have ended, failed ones too; ``groups`` have no more trials to run; ``epochs`` is summed over trials;
+    ``lost`` are units or steps that were lost with their worker and run again.
     """
 
     summary: RunSummary
@@ -63,7 +63,7 @@ class Tally:
         self.began = self.clock()
 
     def unit_done(self, result: UnitResult) -> None:
-        """Count the trials of a unit; a fold's unit brings metrics but ends no trial."""
+        """Count a unit's trials; a fold's unit has metrics but completes no trial."""
         if len(self._pilot) < _PILOT_UNITS:
             self._pilot[result.unit.id] = (result.unit.cost, result.ended - result.started)
         self._see_metric(result.best(self.summary.metric, self.summary.greater_is_better))
@@ -100,14 +100,14 @@ class Tally:
 
     @property
     def share(self) -> float:
-        """The share of the work done, 0 to 1: by epochs, of which early stopping may leave some out, or by trials."""
+        """The share of work done, 0 to 1: by epochs, some of which early stopping may skip, or by trials."""
         by_trials = self.trials / max(1, self.summary.trials)
         return min(1.0, max(by_trials, self.epochs / max(1, self.summary.epochs)))
 
     @property
     def seconds_left(self) -> float:
-        """The planner's estimate times what the first units took of theirs; while those say nothing, or when the estimate
-        is used up, an estimate from the share done; NaN before anything is.
+        """The planner's estimate, corrected by the first units; if these say nothing or the estimate has run out, an
+        extrapolation from the share done; NaN at the start.
         """
         ratio = pilot_ratio(list(self._pilot.values()))
         planned = 0.0 if ratio is None else ratio * self.summary.seconds - self.seconds
@@ -116,7 +116,7 @@ class Tally:
         return self.seconds * (1 - self.share) / self.share if self.share > 0 else math.nan
 
     def facts(self) -> dict[str, str]:
-        """Return the parts of the progress line, without the bar, by name."""
+        """Return the parts of the progress line by name, without the bar."""
         summary = self.summary
         facts = {
             "groups": f"groups {self.groups:,}/{summary.groups:,}",
@@ -142,7 +142,7 @@ class Tally:
         return "  ".join(facts.values())
 
     def _rate(self) -> str:
-        """Trials per second, or epochs where trials take long."""
+        """Trials per second, or epochs if trials are long."""
         seconds = max(self.seconds, 1e-9)
         if self.trials / seconds < 0.1 and self.epochs:
             return f"{self.epochs / seconds:,.1f} epochs/s"
@@ -156,7 +156,7 @@ class Tally:
         )
 
     def ending(self) -> str:
-        """Return the line that stays when the run is over."""
+        """Return the line that remains after the run."""
         summary = self.summary
         where = f"{summary.workers} worker{'s' if summary.workers != 1 else ''}, {summary.executor}, {summary.operator}"
         stopped = ["stopped"] if self.trials < summary.trials else []
@@ -182,7 +182,7 @@ class _Display(ABC):
         self._drawn = -math.inf
 
     def started(self, summary: RunSummary) -> None:
-        """Begin to show a run."""
+        """Start showing a run."""
         self._tally = Tally(summary, self._clock)
         self._drawn = -math.inf
         self._open(self._tally)
@@ -206,7 +206,7 @@ class _Display(ABC):
             self._maybe_draw(self._tally)
 
     def ended(self) -> None:
-        """Stop showing the run; harmless when none is shown."""
+        """Stop showing the run, if one is shown."""
         tally, self._tally = self._tally, None
         if tally is not None:
             self._close(tally)
@@ -228,7 +228,7 @@ class _Display(ABC):
 
 
 class TerminalProgress(_Display):
-    """A live bar on stderr that leaves nothing behind: the result follows it."""
+    """A live bar on stderr that is removed at the end, when the result follows."""
 
     def __init__(self, console: Any = None, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(clock)
@@ -241,7 +241,7 @@ class TerminalProgress(_Display):
 
         console = self._console or Console(stderr=True)
         if console.is_terminal:
-            # The elapsed time and the estimate move on between events: rich asks for the renderable 4 times a second.
+            # Elapsed time and estimate change between events: rich asks for the renderable 4 times a second.
             self._live = Live(
                 get_renderable=lambda: _bar(tally, console.width), console=console, transient=True, refresh_per_second=4
             )
@@ -250,7 +250,7 @@ class TerminalProgress(_Display):
     def _draw(self, tally: Tally) -> None:  # noqa: ARG002
         live = self._live  # another thread may close the display
         if live is not None:
-            live.refresh()  # it reads the tally itself
+            live.refresh()  # reads the tally itself
 
     def _close(self, tally: Tally) -> None:  # noqa: ARG002
         live, self._live = self._live, None
@@ -259,7 +259,7 @@ class TerminalProgress(_Display):
 
 
 def _bar(tally: Tally, width: int) -> Any:
-    """One line, whatever the width: the bar gets shorter and the facts fewer."""
+    """One line of any width: the bar gets shorter and the facts fewer."""
     from rich.cells import cell_len
     from rich.progress_bar import ProgressBar
     from rich.table import Table
@@ -282,7 +282,7 @@ def _bar(tally: Tally, width: int) -> Any:
 
 
 class NotebookProgress(_Display):
-    """A line that updates in place below the cell, and becomes one summary line."""
+    """A line that updates in place below the cell and ends as a summary."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(clock)
@@ -302,7 +302,7 @@ class NotebookProgress(_Display):
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line of text, with a bar before it in HTML while ``share`` is given."""
+    """A line of text, in HTML with a bar before it while ``share`` is given."""
 
     text: str
     share: float | None

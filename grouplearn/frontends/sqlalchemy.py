@@ -7,8 +7,8 @@
         con.exec_driver_sql("TRAIN MODEL demand USING linear_regression PREDICT units FROM sales GROUP BY region")
     pandas.read_sql("FROM demand WHERE is_best", engine)
 
-The dialect is duckdb-engine's, with two differences: connections are ours, and tables are described by DuckDB's own catalog
-functions instead of by a PostgreSQL catalog, of which DuckDB has only parts.
+The dialect is duckdb-engine's, but with our connections, and with DuckDB's catalog functions instead of a PostgreSQL
+catalog, of which DuckDB has only parts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ try:
 except ImportError as error:
     raise not_installed("a grouplearn:// URL", "duckdb-engine", "sqlalchemy") from error
 
-#: A name without schema is one of the current schema, or a temporary one.
+#: A name without schema is in the current schema, or temporary.
 _HERE = """(lower(schema_name) = lower(coalesce(:schema, current_schema()))
  AND lower(database_name) = lower(coalesce(:database, current_database()))
  OR :schema IS NULL AND database_name = 'temp')"""
@@ -41,23 +41,23 @@ _NAMED = f"{_HERE} AND lower(table_name) = lower(:name)"
 
 
 class Dialect(duckdb_engine.Dialect):  # type: ignore[misc]  # duckdb-engine has no types for SQLAlchemy 2.1
-    """duckdb-engine's dialect over a :class:`grouplearn.Connection`; ``name`` stays ``duckdb``, as its SQL is."""
+    """duckdb-engine's dialect over a :class:`grouplearn.Connection`; ``name`` stays ``duckdb``, as its SQL does."""
 
     driver = "grouplearn"
     supports_statement_cache = False
 
     def connect(self, *arguments: Any, **options: Any) -> Any:
-        """Open a DuckDB connection as duckdb-engine does, with its options, and make it one of ours."""
+        """Open a DuckDB connection as duckdb-engine does, with its options, and wrap it."""
         opened = super().connect(*arguments, **options)
-        # A bound method leads to the connection, which the wrapper keeps to itself.
+        # The wrapper hides its connection, which a bound method gives access to.
         return duckdb_engine.ConnectionWrapper(wrap(opened.interrupt.__self__))
 
     def get_table_names(self, connection: Any, schema: str | None = None, **_: Any) -> list[str]:
-        """Return the tables of the schema; without one those of the current schema, so not those of schema grouplearn."""
+        """Return the schema's tables; by default the current schema's, so not those of schema grouplearn."""
         return self._names(connection, "SELECT table_name FROM duckdb_tables()", schema)
 
     def get_view_names(self, connection: Any, schema: str | None = None, **_: Any) -> list[str]:
-        """Return the views of the schema, the models' among them."""
+        """Return the schema's views, which include models."""
         return self._names(connection, "SELECT view_name FROM duckdb_views()", schema)
 
     def get_columns(
@@ -118,7 +118,7 @@ class Dialect(duckdb_engine.Dialect):  # type: ignore[misc]  # duckdb-engine has
         self, connection: Any, table_name: str, schema: str | None = None, **_: Any
     ) -> dict[str, Any]:
         """Return the comment of a table or view."""
-        # The views' function calls the name of a view otherwise.
+        # The function for views calls the name differently.
         described = (
             "(SELECT database_name, schema_name, table_name, comment FROM duckdb_tables() UNION ALL"
             " SELECT database_name, schema_name, view_name, comment FROM duckdb_views())"
@@ -134,7 +134,7 @@ class Dialect(duckdb_engine.Dialect):  # type: ignore[misc]  # duckdb-engine has
     get_multi_table_comment = DefaultDialect.get_multi_table_comment
 
     def get_multi_indexes(self, connection: Any, **options: Any) -> Any:
-        """Return no indexes: they are DuckDB's own affair."""
+        """Return no indexes: they are internal to DuckDB."""
         return self._default_multi_reflect(self.get_indexes, connection, **options)
 
     def get_indexes(self, *_: Any, **__: Any) -> list[Any]:
@@ -150,13 +150,13 @@ class Dialect(duckdb_engine.Dialect):  # type: ignore[misc]  # duckdb-engine has
         return {}
 
     def get_temp_table_names(self, *_: Any, **__: Any) -> list[str]:
-        """Return none besides those that :meth:`get_table_names` has."""
+        """Return no tables besides those of :meth:`get_table_names`."""
         return []
 
     get_temp_view_names = get_materialized_view_names = get_temp_table_names
 
     def get_schema_names(self, connection: Any, **options: Any) -> list[str]:
-        """Return the schemas of all databases, with the names of those."""
+        """Return the schemas of all databases, qualified."""
         _refuse_hidden(connection)
         return list(super().get_schema_names(connection, **options))
 
@@ -185,17 +185,17 @@ class Dialect(duckdb_engine.Dialect):  # type: ignore[misc]  # duckdb-engine has
 
 
 def _refuse_hidden(connection: Any) -> None:
-    """Raise NotTrusted where a macro of a file would run in place of a function in what describes its tables."""
+    """Raise NotTrusted if a macro of a file would replace a function that describes its tables."""
     native = connection.connection.dbapi_connection.native
     predictor_for(native).guard.refuse_hidden(native)
 
 
 def sql_type(name: str) -> types.TypeEngine[Any]:
-    """Return SQLAlchemy's type for DuckDB's name of one, such as ``STRUCT(a DECIMAL(10,2)[], b ENUM('x'))``."""
+    """Return SQLAlchemy's type for a DuckDB type name such as ``STRUCT(a DECIMAL(10,2)[], b ENUM('x'))``."""
     try:
-        with pristine() as con:  # DuckDB's default connection would install the extension that has a type
+        with pristine() as con:  # DuckDB's default connection would install the extension of a type
             return _type(duckdb.sqltype(name, connection=con))
-    except duckdb.Error:  # a type of the user's own, or of an extension
+    except duckdb.Error:  # a type of the user's or of an extension
         return _PLAIN.get(name.casefold(), types.NullType)()
 
 
@@ -206,7 +206,7 @@ def _type(kind: Any) -> types.TypeEngine[Any]:
         case "enum":
             return types.Enum(*kind.children[0][1])
         case "list" | "array":
-            inner = _type(kind.children[0][1])  # SQLAlchemy counts the lists in each other
+            inner = _type(kind.children[0][1])  # SQLAlchemy counts nesting as dimensions
             if isinstance(inner, ARRAY):
                 return ARRAY(inner.item_type, dimensions=(inner.dimensions or 1) + 1)
             return ARRAY(inner)

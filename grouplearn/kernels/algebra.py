@@ -16,14 +16,14 @@ _POINTER, _NUMBER = ctypes.c_void_p, ctypes.c_int64
 
 
 def _doubles(values: npt.ArrayLike) -> FloatArray:
-    # np.ascontiguousarray would make a number an array of one.
+    # np.ascontiguousarray would turn a scalar into an array of one.
     return np.asarray(values, dtype=np.float64, order="C")
 
 
 def product(a: npt.ArrayLike, b: npt.ArrayLike) -> FloatArray:
-    """Return a·b for a (..., m, k) and b (..., k, n), whose leading axes are the same; sums run over k in its order.
+    """Return a·b for a (..., m, k) and b (..., k, n) with equal leading axes; sums run over k in order.
 
-    ``a`` may be in single precision: its numbers are widened before they are multiplied.
+    ``a`` may be in single precision: it is widened before multiplying.
     """
     left, right = features(np.asarray(a)), _doubles(b)
     *leading, m, k = left.shape
@@ -40,8 +40,8 @@ def product(a: npt.ArrayLike, b: npt.ArrayLike) -> FloatArray:
 
 
 class Eigen(NamedTuple):
-    """Per matrix (..., d, d) its eigenvalues ``values`` (..., d), the largest first, their ``directions`` as rows (..., d, d),
-    and how many values are more than rounding, ``rank`` (...); the others are 0."""
+    """Per matrix (..., d, d) the eigenvalues ``values`` (..., d), largest first, their ``directions`` as rows (..., d, d),
+    and how many values exceed rounding, ``rank`` (...); the others are 0."""
 
     values: FloatArray
     directions: FloatArray
@@ -49,11 +49,11 @@ class Eigen(NamedTuple):
 
 
 def eigen(matrices: npt.ArrayLike) -> Eigen:
-    """Return the eigenvalues and directions of symmetric matrices (..., d, d) that are positive semidefinite but for rounding.
+    """Return eigenvalues and directions of symmetric matrices (..., d, d) that are positive semidefinite up to rounding.
 
-    Directions are orthonormal, those of values that are 0 included. The entry of a direction that is largest in size is
-    positive, of entries alike (to 1e-9) the first. Of a matrix whose diagonal is not finite all are NaN, and the rank is 0.
-    Values below max(d, 64)·2⁻⁵² of the largest are rounding. Pivoted Cholesky and one-sided Jacobi (Veselić & Hari 1989).
+    Directions are orthonormal, also those of zero eigenvalues. The entry of a direction that is largest in size is
+    positive, the first of equal ones (to 1e-9). If a matrix's diagonal is not finite all are NaN, and the rank is 0. Values
+    below max(d, 64)·2⁻⁵² of the largest are rounding. Pivoted Cholesky and one-sided Jacobi (Veselić & Hari 1989).
     """
     given = _doubles(matrices)
     *leading, d = given.shape[:-1]
@@ -71,7 +71,7 @@ def exponential(x: npt.ArrayLike) -> FloatArray:
 
 
 def logarithm(x: npt.ArrayLike) -> FloatArray:
-    """Return log x: -infinity of 0 and of subnormal numbers, NaN of negative ones."""
+    """Return log x: -infinity for 0 and subnormal numbers, NaN for negative ones."""
     return applied("logarithm", _doubles(x))
 
 
@@ -94,7 +94,7 @@ def softmax(z: npt.ArrayLike) -> FloatArray:
 
 
 def finite_rows(x: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Return which rows of x (n, d) have no NaN and no infinity, (n,)."""
+    """Return which rows of x (n, d) are finite, (n,)."""
     given, found = features(x), np.empty(len(x), np.bool_)
     call = function("finite_rows", *[_POINTER] * 2, *[_NUMBER] * 2, _POINTER)
     call(*single_or_double(given), *given.shape, address(found))

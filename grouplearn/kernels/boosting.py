@@ -1,4 +1,4 @@
-"""Small groups boosted by LightGBM in one call (``source/trees/boosting.cpp``), which is given the addresses of its C API."""
+"""Small groups boosted by LightGBM in one call (``source/trees/boosting.cpp``), which gets the addresses of its C API."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from grouplearn.kernels.library import address, features, function, single_or_do
 FloatArray = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
-#: The functions of LightGBM's C API that are called, in the order of ``Api``.
+#: The functions of LightGBM's C API, in the order of ``Api``.
 FUNCTIONS = (
     "LGBM_DatasetCreateFromMat", "LGBM_DatasetSetField", "LGBM_DatasetFree", "LGBM_BoosterCreate",
     "LGBM_BoosterLoadModelFromString", "LGBM_BoosterAddValidData", "LGBM_BoosterUpdateOneIter",
     "LGBM_BoosterGetCurrentIteration", "LGBM_BoosterGetEval", "LGBM_BoosterGetPredict", "LGBM_BoosterSaveModelToString",
     "LGBM_BoosterPredictForMat", "LGBM_BoosterFree",
 )  # fmt: skip
-#: What is noted after each round: nothing, LightGBM's metric of the rows that are held out, or what is predicted for these.
+#: What is recorded after each round: nothing, LightGBM's metric of the held-out rows, or predictions for them.
 NOTHING, METRIC, PREDICTIONS = range(3)
 
 _POINTER, _LONG = ctypes.c_void_p, ctypes.c_int64
 
 
 class Refused(Exception):
-    """LightGBM refused something, and knows why."""
+    """LightGBM returned an error, and has its message."""
 
 
 class Rows(NamedTuple):
-    """Rows of groups one after another: ``x`` (n, d), ``label`` and ``weight`` (n,) float32, ``start`` (G + 1,)."""
+    """Rows of groups, concatenated: ``x`` (n, d), ``label`` and ``weight`` (n,) float32, ``start`` (G + 1,)."""
 
     x: npt.NDArray[Any]
     label: npt.NDArray[np.float32]
@@ -42,15 +42,15 @@ class Rows(NamedTuple):
 
 
 class Parameters(NamedTuple):
-    """LightGBM's parameters, but for the seed of the group, which stands between these."""
+    """LightGBM's parameters; the group's seed goes between them."""
 
     head: bytes
     tail: bytes
 
 
 class Family(NamedTuple):
-    """Configs that are beginnings of one booster, each of so many ``rounds``. If it ``recovers`` a round without a split may be
-    followed by one that has some; else it is the last."""
+    """Configs that are prefixes of one booster, each of so many ``rounds``. If it ``recovers``, a round without a split may
+    be followed by one with a split; else it is the last."""
 
     parameters: Parameters
     rounds: tuple[int, ...]
@@ -58,7 +58,8 @@ class Family(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is trained: ``families`` on the ``bins`` of each group's rows, with so many ``outputs``; a ``seed`` per group (G,)."""
+    """What to train: ``families`` on the ``bins`` of each group's rows, the number of ``outputs``, a ``seed`` per group
+    (G,)."""
 
     bins: Parameters
     families: tuple[Family, ...]
@@ -68,16 +69,16 @@ class Plan(NamedTuple):
 
     @property
     def configs(self) -> int:
-        """The number of configs of all families."""
+        """Number of configs of all families."""
         return sum(len(family.rounds) for family in self.families)
 
 
 class Boosted(NamedTuple):
-    """Models of G groups with C configs, those of the families one after the other.
+    """Models of G groups with C configs, family after family.
 
     ``texts`` (G·C) are uint8, ``rounds`` (G, C) those of each model, ``gain`` (G, C, d) that of the splits on each feature,
-    ``run`` (G, families) the rounds that were boosted, ``watched`` the numbers after each of these. Only ``sound`` (G,)
-    groups have any: of the others LightGBM refused something, or made a leaf that is no number.
+    ``run`` (G, families) the rounds that were boosted, ``watched`` the records after each. Only ``sound`` (G,) groups have
+    results: for the others LightGBM returned an error, or made a leaf that is not a number.
     """
 
     texts: Ragged
@@ -104,7 +105,8 @@ class _Found(ctypes.Structure):
 
 
 def boost(api: Sequence[int], plan: Plan, train: Rows, valid: Rows | None) -> Boosted:
-    """Return the models of every family on every group; ``valid`` are held-out rows of the same groups, where any are watched."""
+    """Return the models of every family on every group; ``valid`` are held-out rows of the same groups, if any are
+    recorded."""
     groups, d, configs = train.start.size - 1, train.x.shape[1], plan.configs
     rounds, ends, run = (np.zeros((groups, each), np.int64) for each in (configs, configs, len(plan.families)))
     gain, sound = np.zeros((groups, configs, d)), np.zeros(groups, np.bool_)
@@ -127,7 +129,7 @@ def boost(api: Sequence[int], plan: Plan, train: Rows, valid: Rows | None) -> Bo
 
 
 def predict(api: Sequence[int], rows: Rows, texts: Ragged, outputs: int) -> FloatArray:
-    """Return what the models of groups, C of each, predict for rows of these: (n, C, outputs). Raises Refused."""
+    """Return predictions of the groups' C models for rows of the same groups: (n, C, outputs). Raises Refused."""
     groups, d = rows.start.size - 1, rows.x.shape[1]
     configs = len(texts) // groups if groups else 0
     nothing = Parameters(b"", b"")
@@ -146,7 +148,7 @@ def predict(api: Sequence[int], rows: Rows, texts: Ragged, outputs: int) -> Floa
 
 
 def _rows(rows: Rows) -> tuple[_Rows, tuple[npt.NDArray[Any], ...]]:
-    """Return rows as the kernel reads them, and what has to be kept meanwhile."""
+    """Return rows for the kernel, and objects to keep alive meanwhile."""
     x = features(rows.x)
     label, weight = (np.ascontiguousarray(each, np.float32) for each in (rows.label, rows.weight))
     start = np.ascontiguousarray(rows.start, np.int64)
@@ -154,7 +156,7 @@ def _rows(rows: Rows) -> tuple[_Rows, tuple[npt.NDArray[Any], ...]]:
 
 
 def _plan(plan: Plan, groups: int, d: int) -> tuple[_Plan, tuple[Any, ...]]:
-    """Return a plan as the kernel reads it, and what has to be kept meanwhile."""
+    """Return a plan for the kernel, and objects to keep alive meanwhile."""
     every = [plan.bins, *(family.parameters for family in plan.families)]
     heads, tails = ((ctypes.c_char_p * len(every))(*(each[part] for each in every)) for part in range(2))
     first = np.cumsum([0, *(len(family.rounds) for family in plan.families)], dtype=np.int64)
@@ -167,7 +169,7 @@ def _plan(plan: Plan, groups: int, d: int) -> tuple[_Plan, tuple[Any, ...]]:
 
 
 def _watched(plan: Plan, run: Counts, valid: Rows | None) -> int:
-    """Return how many numbers were noted."""
+    """Return how many numbers are recorded."""
     if valid is None or plan.watched == NOTHING:
         return 0
     of_round = 1 if plan.watched == METRIC else plan.outputs * np.diff(valid.start)[:, None]

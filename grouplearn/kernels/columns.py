@@ -1,4 +1,4 @@
-"""Numbers out of Arrow, column by column, as rows of a matrix."""
+"""Arrow columns of numbers as rows of a matrix."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from grouplearn.kernels.library import address, function, single_or_double
 _POINTER, _LONG = ctypes.c_void_p, ctypes.c_int64
 #: Bytes of Arrow's C structure ``ArrowArray``.
 _ARROW_ARRAY = 80
-#: Most digits of a decimal that are in the lower half of its 128 bits.
+#: Most digits of a decimal that fit the lower half of its 128 bits.
 _DIGITS = 18
-#: Kinds of columns in the order of ``Kind`` in rows.hpp; the last one is DECIMAL.
+#: Kinds of columns in the order of ``Kind`` in rows.hpp, followed by DECIMAL.
 _KINDS = {
     kind: place
     for place, kind in enumerate(
@@ -32,12 +32,12 @@ _DECIMAL = len(_KINDS)
 
 
 def is_readable(kind: pa.DataType) -> bool:
-    """Return whether a kernel reads columns of this Arrow type as numbers."""
+    """Return whether the kernel can read columns of this Arrow type."""
     return kind in _KINDS or (pa.types.is_decimal128(kind) and kind.precision <= _DIGITS and kind.scale >= 0)
 
 
 class NumberReader:
-    """Reads columns ``fields`` of struct arrays of one type as DOUBLE or FLOAT, as DuckDB casts them, into columns ``places``."""
+    """Reads columns ``fields`` of struct arrays as DOUBLE or FLOAT, cast as by DuckDB, into columns ``places``."""
 
     def __init__(self, kind: pa.StructType, fields: Sequence[int], places: Sequence[int]) -> None:
         kinds = [kind.field(place).type for place in fields]
@@ -48,9 +48,9 @@ class NumberReader:
         self._powers = np.array([10**scale for scale in scales], dtype=np.int64)
 
     def read(self, rows: Any, out: npt.NDArray[Any], to: npt.NDArray[np.int64] | None = None) -> None:
-        """Write the columns of ``rows`` (n), none of which is NULL, into ``out`` (m, width); NULL in a column is NaN.
+        """Write the columns of ``rows`` (n), which has no NULLs, into ``out`` (m, width); NULL in a column becomes NaN.
 
-        They become the first rows, or those numbered ``to`` (n,). Where ``out`` is float32 all must be numbers that it holds.
+        They become the first rows, or those numbered ``to`` (n,). If ``out`` is float32 it must hold all numbers exactly.
         """
         if not self._fields.size:
             return

@@ -16,7 +16,8 @@ DIGITS = 64
 
 
 def of_rows(weights: Ragged, intercept: Ragged) -> npt.NDArray[np.uint8]:
-    """Return the SHA-256 of each row's weights and then its intercepts, little-endian doubles: (n, 64) ASCII, as hexadecimal."""
+    """Return the SHA-256 of each row's weights followed by intercepts, as little-endian doubles: (n, 64) hexadecimal
+    ASCII."""
     n = weights.start.size - 1
     if intercept.start.size - 1 != n:
         raise ValueError("as many rows of weights as of intercepts")

@@ -1,6 +1,6 @@
-"""Calls of the compiled kernels: functions with their types, arrays as they lie, and how a call hears that it is to stop.
+"""Calls of the compiled kernels: functions with their types, addresses of arrays, and how a call is stopped.
 
-A call releases the interpreter and runs on the calling thread alone.
+A call releases the interpreter lock and runs on the calling thread alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from grouplearn.kernels.build.builds import library
 
-#: Seconds between two questions whether to stop.
+#: Seconds between two checks whether to stop.
 _ASKED_EVERY = 0.02
 
 WATCH = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64)
@@ -30,7 +30,7 @@ class Stopped(Exception):
 
 
 class _Ear(ctypes.Structure):
-    """Whom the kernels of a thread ask, as ``source/lanes/looks.hpp`` has it."""
+    """The callback of a thread's kernels, as in ``source/lanes/looks.hpp``."""
 
     _fields_ = (
         ("ask", _ASK), ("every", ctypes.c_int64), ("next", ctypes.c_int64), ("left", ctypes.c_int64), ("stopped", ctypes.c_int64)
@@ -46,7 +46,7 @@ class _Ear(ctypes.Structure):
                 if before is not None:
                     before.look()
                 look()
-            except BaseException as error:  # a foreign caller cannot carry it
+            except BaseException as error:  # it cannot pass through C; raised by the caller
                 failure.append(error)
                 return 1
             return 0
@@ -62,7 +62,7 @@ _thread = _Thread()
 
 
 class Runs(NamedTuple):
-    """Runs of rows one after another: run r is from ``start`` [r] on, (R + 1,), and of model ``model`` [r], (R,)."""
+    """Runs of rows, concatenated: run r begins at ``start`` [r], (R + 1,), and belongs to model ``model`` [r], (R,)."""
 
     start: npt.NDArray[np.int64]
     model: npt.NDArray[np.int64]
@@ -70,14 +70,14 @@ class Runs(NamedTuple):
 
 @functools.cache
 def function(symbol: str, *kinds: Any, returns: Any = None) -> Callable[..., Any]:
-    """Return a function of the library with its argument types, C's ``returns`` or nothing."""
+    """Return a function of the library with its argument types and C return type, if any."""
     found = getattr(library(), symbol)
     found.argtypes, found.restype, found.errcheck = list(kinds), returns, _heard
     return found  # type: ignore[no-any-return]
 
 
 def _heard(result: Any, *_: Any) -> Any:
-    """Raise what the kernel was told to stop by: then its results are nobody's."""
+    """Raise the exception that stopped the kernel, whose results are then invalid."""
     ear = _thread.ear
     if ear is not None and ear.stopped:
         ear.stopped = 0
@@ -87,16 +87,16 @@ def _heard(result: Any, *_: Any) -> Any:
 
 @contextmanager
 def asking(look: Callable[[], None], every: float = _ASKED_EVERY) -> Iterator[None]:
-    """Let kernels that this thread calls in the body ``look`` whether to stop: at once, and then about every 20 ms.
+    """Let kernels that this thread calls in the body call ``look``: at once, and then about every 20 ms.
 
-    What ``look`` raises ends the kernel, whose results are then not to be used, and is raised by the call. ``every`` is in
-    seconds; 0: at every ``STRETCH`` of work (``source/lanes/looks.hpp``), which does not depend on time. Of contexts in each
-    other all are asked, as often as the one that wants it most.
+    An exception in ``look`` stops the kernel, whose results are then invalid, and is raised by the call. ``every`` is in
+    seconds; 0: at every ``STRETCH`` of work (``source/lanes/looks.hpp``), independently of time. In nested contexts all are
+    called, as often as the most frequent one requires.
     """
     ask, before = function("ask_of_thread", ctypes.c_void_p), _thread.ear
     apart = int(every * 1e9)
     ear = _Ear(look, apart if before is None else min(apart, before.every), before)
-    # The kernels know where it lies: it is kept for as long as they may ask, whatever is raised here between two lines.
+    # The kernels have its address: it is kept alive while they may call it, whatever is raised here.
     _thread.ear = ear
     try:
         ask(ctypes.addressof(ear))
@@ -107,30 +107,30 @@ def asking(look: Callable[[], None], every: float = _ASKED_EVERY) -> Iterator[No
 
 
 def address(array: npt.NDArray[Any]) -> int:
-    """Return where an array's numbers lie; they must be contiguous and of the processor's own byte order."""
+    """Return an array's address; it must be contiguous and in native byte order."""
     if not array.flags.c_contiguous or not array.dtype.isnative:
         raise ValueError("kernels read contiguous arrays")
     return array.ctypes.data
 
 
 def features(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return rows of features as kernels read them: contiguous, in single precision where they are, else in double."""
+    """Return features for the kernels: contiguous, in single precision if they are, else in double."""
     return np.ascontiguousarray(x, np.float32 if x.dtype == np.float32 else np.float64)
 
 
 def single_or_double(x: npt.NDArray[Any]) -> tuple[int | None, int | None]:
-    """Return where numbers of single precision lie, or else those of double precision: the other is None.
+    """Return the addresses of single-precision and of double-precision numbers, one of which is None.
 
-    Kernels widen numbers as they read them, so that what they compute has the same bits for both.
+    Kernels widen numbers as they read them, so that the results have the same bits for both.
     """
     return (address(x), None) if x.dtype == np.float32 else (None, address(x))
 
 
 @contextmanager
 def watching(report: Callable[[int], None], cancelled: Callable[[], bool]) -> Iterator[Any]:
-    """Yield what a kernel asks between pieces of work whether to stop, with how many of them it has finished.
+    """Yield a callback with which a kernel asks between pieces of work whether to stop, giving the number it has finished.
 
-    It asks often; ``cancelled`` is called at most every 20 ms. What either raises is raised where the context ends.
+    ``cancelled`` is called at most every 20 ms. What either raises is raised at the end of the context.
     """
     failure: list[BaseException] = []
     last = float("-inf")
@@ -145,7 +145,7 @@ def watching(report: Callable[[int], None], cancelled: Callable[[], bool]) -> It
                 return 0
             last = now
             return int(cancelled())
-        except BaseException as error:  # a foreign caller cannot carry it; it is raised below
+        except BaseException as error:  # it cannot pass through C; raised below
             failure.append(error)
             return 1
 
@@ -155,9 +155,9 @@ def watching(report: Callable[[int], None], cancelled: Callable[[], bool]) -> It
 
 
 def applied(symbol: str, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return an elementary function of an array: ``exponential``, ``log_of_one_plus`` (of [0, 1]) or ``logarithm``."""
+    """Return an elementary function of an array: ``exponential``, ``log_of_one_plus`` (for [0, 1]) or ``logarithm``."""
     kind = {"float32": "single", "float64": "double"}[x.dtype.name]
-    source = np.asarray(x, order="C")  # np.ascontiguousarray would make a number an array of one
+    source = np.asarray(x, order="C")  # np.ascontiguousarray would turn a scalar into an array of one
     result = np.empty_like(source)
     pointer = ctypes.c_void_p
     function(f"{symbol}_{kind}", pointer, pointer, ctypes.c_int64)(address(source), address(result), source.size)

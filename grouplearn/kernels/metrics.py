@@ -13,20 +13,20 @@ from grouplearn.kernels.library import address, features, function, single_or_do
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 
-#: In the order in which the kernel has them.
+#: In the kernel's order.
 NAMES = (
     *("rmse", "mae", "r2", "mape", "log_loss", "auc", "accuracy", "f1", "precision", "recall"),
     *("balanced_accuracy", "pr_auc", "brier"),
 )
-#: What a linear score stands for, by the number the kernel knows it by: itself, exp(score), the probability of the positive
-#: class, one of the scores whose softmax are the probabilities of classes.
+#: The kernel's numbers for what a linear score means: itself, exp(score), the logit of the positive class, or one of the
+#: scores whose softmax are the class probabilities.
 VALUES, LOG_VALUES, BINARY, CLASSES = range(4)
 _POINTER = ctypes.c_void_p
 
 
 class LabelledRows(NamedTuple):
-    """Rows of groups one after another: ``y`` and ``weight`` (n,), ``start`` (G + 1,); ``part``: of how many parts in which
-    each row is, (n,)."""
+    """Rows of groups, concatenated: ``y`` and ``weight`` (n,), ``start`` (G + 1,); ``part``: the number of parts, and each
+    row's part (n,)."""
 
     y: FloatArray
     weight: FloatArray
@@ -35,7 +35,7 @@ class LabelledRows(NamedTuple):
 
 
 class ClassCount(NamedTuple):
-    """How many classes have scores, and how many labels there are besides."""
+    """How many classes have scores, and how many further labels there are."""
 
     known: int = 0
     unseen: int = 0
@@ -51,8 +51,8 @@ def of_models(
 ) -> dict[str, FloatArray]:
     """Return the ``wanted`` metrics of linear models for rows x (n, d), float32 or float64: (G, C), or (G, parts, C).
 
-    ``models`` are weights (G, C, k, d) and intercepts (G, C, k); of parts (G, m, C, k, d) and (G, m, C, k), those of part p
-    at place p. Metrics are NaN where they are not defined, as in ``learners.metrics.finish``.
+    ``models`` are weights (G, C, k, d) and intercepts (G, C, k); with parts (G, m, C, k, d) and (G, m, C, k), part p's at
+    place p. Metrics are NaN where undefined, as in ``learners.metrics.finish``.
     """
     weights, intercept = (np.ascontiguousarray(each, np.float64) for each in models)
     configs, outputs, d = weights.shape[-3:]
@@ -66,14 +66,14 @@ def of_models(
 def of_scores(
     rows: LabelledRows, scores: FloatArray, task: int, classes: ClassCount, wanted: Collection[str]
 ) -> dict[str, FloatArray]:
-    """Return the ``wanted`` metrics of values or probabilities (n, C, k), as ``of_models`` does."""
+    """Return the ``wanted`` metrics for values or probabilities (n, C, k), as ``of_models`` does."""
     scores = np.ascontiguousarray(scores, np.float64)
     shape = (task, *scores.shape[1:], *classes)
     return _metrics(rows, (0, 1), shape, wanted, (None, None, address(scores), None, None))
 
 
 class LabelSums(NamedTuple):
-    """What is known of labels: Σw, their weighted mean, Σw(y - mean)², the least and the greatest that weighs anything."""
+    """Sums of labels: Σw, their weighted mean, Σw(y - mean)², and the least and greatest of positive weight."""
 
     total: float
     mean: float
@@ -83,7 +83,7 @@ class LabelSums(NamedTuple):
 
 
 def label_sums(y: FloatArray, weight: FloatArray) -> LabelSums:
-    """Return what is known of labels y (n,), added up as ``of_scores`` does."""
+    """Return the sums of labels y (n,), added in the order of ``of_scores``."""
     given, found = [np.ascontiguousarray(each, np.float64) for each in (y, weight)], np.empty(5)
     function("label_sums", _POINTER, _POINTER, ctypes.c_int64, _POINTER)(*map(address, given), y.size, address(found))
     return LabelSums(*found.tolist())
@@ -100,10 +100,10 @@ def error_sums(predicted: FloatArray, y: FloatArray, weight: FloatArray) -> tupl
 
 
 def class_sums(scores: FloatArray, y: FloatArray, weight: FloatArray, classes: ClassCount) -> FloatArray:
-    """Return what metrics of classes add up of rows with probabilities (n, C, k), labels y (n,) and weights (n,).
+    """Return the sums for class metrics over rows with probabilities (n, C, k), labels y (n,) and weights (n,).
 
-    (2 + 3K, C): Σw·log loss, Σw·squared error, and for each of the K classes, known and unseen, the weight of its rows, of those
-    that are said to be of it, and of those of them that are. The loss is NaN where a probability is.
+    (2 + 3K, C): Σw·log loss, Σw·squared error, and for each of the K classes, known and unseen, the weight of its rows, of
+    rows predicted to be in it, and of those that are both. The loss is NaN if a probability is.
     """
     given = [np.ascontiguousarray(each, np.float64) for each in (scores, y, weight)]
     n, configs, outputs = scores.shape
@@ -116,10 +116,11 @@ def class_sums(scores: FloatArray, y: FloatArray, weight: FloatArray, classes: C
 def areas(
     runs: Sequence[FloatArray], positive: npt.NDArray[np.bool_], weight: FloatArray | None, *, precision: bool = False
 ) -> FloatArray:
-    """Return the areas (C,) under the ROC curves of scores in ``runs`` (C, n of it), none negative, or average precisions.
+    """Return the areas (C,) under the ROC curves of nonnegative scores in ``runs`` (C, n together), or average precisions.
 
-    Σ over pairs w⁺w⁻·([s⁺ > s⁻] + ½[s⁺ = s⁻]) / (Σw⁺·Σw⁻), or Σₙ (Rₙ - Rₙ₋₁)·Pₙ, highest first (``source/metrics/ranking.hpp``).
-    ``positive`` and ``weight`` are (n,) of all runs, None where rows weigh alike. NaN where a score is, or there is no such pair.
+    Σ over pairs w⁺w⁻·([s⁺ > s⁻] + ½[s⁺ = s⁻]) / (Σw⁺·Σw⁻), or Σₙ (Rₙ - Rₙ₋₁)·Pₙ, highest first
+    (``source/metrics/ranking.hpp``). ``positive`` and ``weight`` are (n,) over all runs, None for equal weights. NaN if a
+    score is NaN, or there is no such pair.
     """
     rows = [each if each.strides[-1] == each.itemsize else np.ascontiguousarray(each) for each in runs]
     given = np.ascontiguousarray(positive, np.bool_)

@@ -1,6 +1,6 @@
 """Dense networks: minibatch training of a pack of configs on the rows of a block, its gradients, and predictions.
 
-Every network of a pack is worked on by itself, so its bits depend on no other, and they are the same on every processor.
+Networks of a pack are computed separately, so the bits of each depend on no other, and are the same on every processor.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from grouplearn.kernels.library import Runs, address, function, single_or_double
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-#: Activations, tasks and optimizers by their numbers in ``source/networks/activations.hpp``, ``network.hpp`` and ``descent.hpp``.
+#: Activations, tasks and optimizers in the order of ``source/networks/activations.hpp``, ``network.hpp`` and ``descent.hpp``.
 ACTIVATIONS = ("relu", "tanh", "gelu", "sigmoid")
 TASKS = ("regression", "binary", "multiclass")
 OPTIMIZERS = ("adam", "sgd")
@@ -28,7 +28,7 @@ _SINGLE: np.dtype[Any] = np.dtype(np.float32)
 _DOUBLE: np.dtype[Any] = np.dtype(np.float64)
 _WHOLE: np.dtype[Any] = np.dtype(np.int64)
 _KINDS = {"float32": "single", "float64": "double"}
-#: Rooms begin on a boundary of this many bytes.
+#: Alignment of buffers in bytes.
 _ALIGNED = 64
 
 
@@ -49,9 +49,9 @@ class _BlockRows(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A dense network: features, units of each hidden layer, outputs; what hidden units compute, and what is predicted.
+    """A dense network: features, units per hidden layer, outputs; the activation, and the task.
 
-    Its parameters are one row of numbers: per layer the weights (outputs, inputs), then the biases (outputs,).
+    Its parameters are one row of numbers: layer by layer the weights (outputs, inputs), then the biases (outputs,).
     """
 
     widths: tuple[int, ...]
@@ -60,11 +60,11 @@ class Shape:
 
     @property
     def n_parameters(self) -> int:
-        """How many parameters there are."""
+        """Number of parameters."""
         return sum(outputs * (inputs + 1) for inputs, outputs in zip(self.widths[:-1], self.widths[1:], strict=True))
 
     def layers(self, parameters: npt.NDArray[Any]) -> list[tuple[npt.NDArray[Any], npt.NDArray[Any]]]:
-        """Return views of parameters (c, n): per layer the weights (c, outputs, inputs) and the biases (c, outputs)."""
+        """Return views of parameters (c, n): per layer weights (c, outputs, inputs) and biases (c, outputs)."""
         found, at = [], 0
         for inputs, outputs in zip(self.widths[:-1], self.widths[1:], strict=True):
             between = at + inputs * outputs
@@ -76,9 +76,9 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Descent:
-    """How the configs of a pack learn: arrays (c,) of doubles, penalties already divided by the weight of all rows.
+    """How a pack's configs learn: arrays (c,) of doubles, penalties already divided by the weight of all rows.
 
-    Where labels are divided by ``scale`` the last layer holds w/scale, which is what the penalties are on.
+    If labels are divided by ``scale`` the last layer holds w/scale, to which the penalties apply.
     """
 
     optimizer: str
@@ -92,10 +92,9 @@ class Descent:
 
 @dataclass(frozen=True, slots=True)
 class BlockRows:
-    """The rows of a block: ``x`` (n, d), ``y``, ``weight`` (n,), the ``order`` of those that are visited.
+    """The rows of a block: ``x`` (n, d), float32 or float64, ``y``, ``weight`` (n,), and the ``order`` of visited rows.
 
-    Labels are learnt as (y - mean)/scale, weights are times ``weighed``; ``key`` is of ``dropout_key``. ``x`` is float32 or
-    float64.
+    The network learns (y - mean)/scale, weights are multiplied by ``weighed``; ``key`` is from ``dropout_key``.
     """
 
     x: npt.NDArray[Any]
@@ -110,10 +109,10 @@ class BlockRows:
 
 
 def train(shape: Shape, descent: Descent, state: Mapping[str, npt.NDArray[Any]], rows: BlockRows) -> None:
-    """Visit the rows once, in batches: a step of every config for each of them.
+    """Visit the rows once, in batches: a step of every config per batch.
 
     ``state`` is changed: ``parameters``, ``first_moment``, ``second_moment`` (c, n_parameters), single or double, ``step``
-    (c,) whole numbers, and ``objective`` (c,), to which that of every batch is added times its rows.
+    (c,) integers, and ``objective`` (c,), to which each batch adds its objective times its rows.
     """
     call = _Call.of(shape, descent, state, rows)
     call("networks_train", (_POINTER,), address(_checked(state["objective"], call.configs)))
@@ -127,7 +126,7 @@ def gradients(
     part: slice,
     together: int,
 ) -> tuple[npt.NDArray[Any], FloatArray]:
-    """Return Σ w·loss/together over a part of the order (c,), and its gradients (c, n_parameters), first."""
+    """Return the gradients (c, n_parameters) over a part of the order, and Σ w·loss/together (c,)."""
     call = _Call.of(shape, descent, state, rows)
     found, losses = np.empty_like(state["parameters"]), np.empty(call.configs)
     kinds = (_INT, _INT, _INT, _POINTER, _POINTER)
@@ -138,7 +137,7 @@ def gradients(
 def descend(
     shape: Shape, descent: Descent, state: Mapping[str, npt.NDArray[Any]], gradient: npt.NDArray[Any]
 ) -> FloatArray:
-    """Take one step of every config by its gradient (c, n_parameters), penalties not in it; return these before it."""
+    """Take one step of every config by its gradient (c, n_parameters) without penalties; return the penalties before it."""
     nothing = np.empty((0, shape.widths[0]))
     call = _Call.of(shape, descent, state, BlockRows(nothing, nothing[:, 0], nothing[:, 0], np.empty(0, np.int64), 1))
     if gradient.shape != state["parameters"].shape or gradient.dtype != state["parameters"].dtype:
@@ -149,7 +148,7 @@ def descend(
 
 
 def predict(shape: Shape, parameters: FloatArray, x: npt.NDArray[Any]) -> FloatArray:
-    """Return the predictions (n, c, outputs) of rows (n, d) by networks (c, n_parameters): values or probabilities."""
+    """Return the predictions (n, c, outputs) of networks (c, n_parameters) for rows (n, d): values or probabilities."""
     _checked_rows(x, shape)
     widths = np.array(shape.widths, np.int64)
     networks, room = _predicting(shape, widths, parameters, len(parameters))
@@ -160,7 +159,7 @@ def predict(shape: Shape, parameters: FloatArray, x: npt.NDArray[Any]) -> FloatA
 
 
 def predict_runs(shape: Shape, parameters: FloatArray, x: FloatArray, runs: Runs) -> FloatArray:
-    """Return what ``predict`` does, (n, outputs), of runs of rows (n, d), each by one of the networks (G, n_parameters)."""
+    """Return predictions (n, outputs) for runs of rows (n, d), each by one of the networks (G, n_parameters)."""
     _checked(x, len(x), shape.widths[0])
     widths = np.array(shape.widths, np.int64)
     networks, room = _predicting(shape, widths, parameters, 1)
@@ -173,7 +172,7 @@ def predict_runs(shape: Shape, parameters: FloatArray, x: FloatArray, runs: Runs
 def _predicting(
     shape: Shape, widths: IntArray, parameters: FloatArray, configs: int
 ) -> tuple[_Networks, npt.NDArray[Any]]:
-    """Return networks that predict, so many at once, and the room that they need."""
+    """Return networks for prediction, and the buffer for so many configs at once."""
     _checked(parameters, len(parameters), shape.n_parameters)
     activation, task = ACTIVATIONS.index(shape.activation), TASKS.index(shape.task)
     networks = _Networks(len(widths) - 1, address(widths), activation, task, 0, configs)
@@ -183,19 +182,19 @@ def _predicting(
 
 
 def visiting_order(seed: int, epoch: int, n_rows: int, block: int = 0) -> IntArray:
-    """Return the order (n_rows,) in which an epoch visits the rows of a block: a shuffle that these numbers decide."""
+    """Return the order (n_rows,) in which an epoch visits a block's rows: a shuffle seeded by these numbers."""
     order = np.empty(n_rows, np.int64)
     function("visiting_order", _WORD, _WORD, _WORD, _INT, _POINTER)(seed, epoch, block, n_rows, address(order))
     return order
 
 
 def dropout_key(seed: int, epoch: int, block: int = 0) -> int:
-    """Return the key of what dropout draws for the rows of a block in an epoch, by row and unit."""
+    """Return the key of dropout's random numbers for a block's rows in an epoch, by row and unit."""
     return int(function("dropout_key", _WORD, _WORD, _WORD, returns=_WORD)(seed, epoch, block))
 
 
 def starting_numbers(seed: int, tensor: int, n: int) -> FloatArray:
-    """Return n numbers of [0, 1) that are independent and uniform, the same for the same seed and number of a tensor."""
+    """Return n independent uniform numbers in [0, 1) for a seed and the number of a tensor."""
     numbers = np.empty(n)
     function("starting_numbers", _WORD, _WORD, _INT, _POINTER)(seed, tensor, n, address(numbers))
     return numbers
@@ -203,7 +202,7 @@ def starting_numbers(seed: int, tensor: int, n: int) -> FloatArray:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """The arguments of a call, checked, and what they point at."""
+    """The checked arguments of a call, and the arrays that they point to."""
 
     networks: _Networks
     rows: _BlockRows
@@ -258,7 +257,7 @@ def _checked_rows(x: npt.NDArray[Any], shape: Shape) -> npt.NDArray[Any]:
 
 
 def _room(size: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return an aligned run of numbers that nobody has set."""
+    """Return an aligned, uninitialised buffer."""
     whole = np.empty(size + _ALIGNED // dtype.itemsize, dtype)
     start = -whole.ctypes.data % _ALIGNED // dtype.itemsize
     return whole[start : start + size]

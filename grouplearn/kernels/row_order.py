@@ -16,12 +16,11 @@ _POINTER, _LONG, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
 
 
 class Places:
-    """Where rows belong that come in any order, by their groups and in a group by a hash.
+    """The places of rows that arrive in any order: by group, and within a group by hash.
 
-    ``sizes`` (N,) are the rows of each number's group, ``order`` (G,) the numbers of groups in order: they begin at ``start``
-    (G + 1,).
-    Once all rows are added and all groups sorted, ``place`` (n,) is where each row goes, and ``tied`` (n,) tells by place
-    which rows have the group and the hash of the row before. Rows of one group and one hash stay as they came.
+    ``sizes`` (N,) are the rows of each group number, ``order`` (G,) the numbers of groups in order; they begin at ``start``
+    (G + 1,). Once all rows are added and all groups sorted, ``place`` (n,) is where each row goes, and ``tied`` (n,) says
+    by place which rows have the group and hash of the row before. Rows of equal group and hash keep their order.
     """
 
     def __init__(self, sizes: IntArray, order: IntArray) -> None:
@@ -34,14 +33,14 @@ class Places:
         self.tied = np.empty(n_rows, np.bool_)
 
     def add(self, group: npt.NDArray[np.int32], hashes: HashArray) -> None:
-        """Add the next rows by the numbers of their groups (m,) and their hashes (m,)."""
+        """Add rows by their group numbers (m,) and hashes (m,)."""
         function("rows_by_group", _POINTER, _POINTER, _LONG, _LONG, _POINTER, _POINTER)(
             *(address(group), address(hashes), group.size, self._n_added, address(self._next), address(self._rows))
         )
         self._n_added += group.size
 
     def sort(self, first: int, last: int) -> None:
-        """Sort the groups from the one at ``first`` in their order to that before ``last``."""
+        """Sort groups [first, last) in the order of groups."""
         call = function("sort_groups", _POINTER, _POINTER, _LONG, _POINTER, _POINTER, returns=_INT)
         start = self.start[first : last + 1]
         if call(*map(address, (self._rows, start)), last - first, *map(address, (self.place, self.tied))):
@@ -50,10 +49,10 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """The order in which rows (n,) are held out: by ``SplitHash``, those without a label (``labelled``) last.
+    """The order in which rows (n,) are held out: by ``SplitHash``, those without a label (not ``labelled``) last.
 
-    Rows of one ``rounded`` hash count 0, 1, 2, ... by their ``exact`` one, and each takes that step of a generator that the
-    hash seeds: so equal rows are drawn like any others, and not all or none of them. The exact hashes are spent.
+    Rows of equal ``rounded`` hash are numbered by their ``exact`` one, and each takes that many steps of a generator that
+    the hash seeds: so equal rows are drawn independently, not all or none. The exact hashes are overwritten.
     """
 
     rounded: HashArray
@@ -65,7 +64,8 @@ class Draw:
     ) -> None:
         """Write ``split`` (n,) in groups that begin at ``start`` (G + 1,): 1 for the first ``value`` (G,) rows of a draw.
 
-        With ``folds``: the place in the draw plus ``value``, modulo folds. Of long groups so many rows are sorted ``together``.
+        With ``folds``: the place in the draw plus ``value``, modulo folds. In long groups ``together`` rows are sorted at a
+        time.
         """
         kinds = (_POINTER, _LONG, *[_POINTER] * 4, _LONG, _LONG, _POINTER)
         rows = map(address, (self.rounded, self.exact, self.labelled, value))

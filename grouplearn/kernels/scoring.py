@@ -12,13 +12,13 @@ import numpy.typing as npt
 from grouplearn.kernels.library import address, function
 
 FloatArray = npt.NDArray[np.float64]
-#: Numbers of a row come in lots of so many: lanes of double precision.
+#: A row's numbers are padded to multiples of this: lanes of double precision.
 LANES = 8
 _POINTER, _LONG, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
 
 
 class Link(enum.IntEnum):
-    """What predictions are of scores, in the order of ``Link`` in scoring.cpp."""
+    """From scores to predictions, in the order of ``Link`` in scoring.cpp."""
 
     VALUE = 0
     EXPONENTIAL = 1
@@ -28,9 +28,9 @@ class Link(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Encoders:
-    """Parameters (groups, items) of the numeric items of a model: ``(coalesce(x, fill) - center) / scale``.
+    """Parameters (groups, items) of a model's numeric items: ``(coalesce(x, fill) - center) / scale``.
 
-    A ``fill`` is NaN where missing numbers stay so. ``finite``: infinite numbers are missing, too.
+    A ``fill`` of NaN leaves missing numbers missing. ``finite``: infinite numbers are missing, too.
     """
 
     fills: FloatArray
@@ -39,7 +39,7 @@ class Encoders:
     finite: bool
 
     def encode(self, x: FloatArray, group: npt.NDArray[np.int32]) -> None:
-        """Encode the first columns of ``x`` (n, width) in their place, by each row's group; -1: none."""
+        """Encode the first columns of ``x`` (n, width) in place, by each row's group; -1: none."""
         symbol = function("encode_numbers", _POINTER, _LONG, _LONG, _POINTER, _LONG, _POINTER, _POINTER, _POINTER, _INT)
         parameters = map(address, (self.fills, self.centers, self.scales))
         symbol(address(x), *x.shape, address(group), self.fills.shape[1], *parameters, int(self.finite))
@@ -49,7 +49,7 @@ class Encoders:
 class LinearModels:
     """Linear models of G groups with K outputs: weights (G, K, p) of numbers, p a multiple of 8, intercepts (G, K).
 
-    Of one output each category's weight is in ``category_weights``, so far after ``starts`` (G, K, c) as its number says.
+    For an output, a category's weight is in ``category_weights`` at ``starts`` (G, K, c) plus its number.
     """
 
     weights: FloatArray
@@ -58,7 +58,8 @@ class LinearModels:
     category_weights: FloatArray
 
     def scores(self, x: FloatArray, group: npt.NDArray[np.int32]) -> FloatArray:
-        """Return the scores (n, K) of rows: p numbers, then the numbers of c categories, NaN for none. No group: NaN."""
+        """Return the scores (n, K) of rows: p numbers, then the numbers of c categories, NaN for unknown. Without a group:
+        NaN."""
         n_outputs, n_numbers = self.weights.shape[1:]
         if x.shape[1] != n_numbers + self.starts.shape[2] or n_numbers % LANES:
             raise ValueError(f"rows of {x.shape[1]} numbers, and the models have {n_numbers} and categories")
@@ -70,9 +71,9 @@ class LinearModels:
 
 
 def linked(scores: FloatArray, link: Link) -> FloatArray:
-    """Return predictions (n, K) of scores: values, exp of them, or the share of each class.
+    """Return predictions (n, K) for scores: values, exp of them, or class probabilities.
 
-    SIGMOID takes scores (n, 1) of the second of two classes, and gives the probabilities (n, 2) of both.
+    SIGMOID takes scores (n, 1) of the second of two classes, and returns the probabilities (n, 2) of both.
     """
     out = scores
     if link is Link.SIGMOID:

@@ -1,4 +1,4 @@
-"""Numbers for texts in the order in which they are met (``source/rows/texts.cpp``)."""
+"""Numbers texts in the order of first occurrence (``source/rows/texts.cpp``)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from grouplearn.kernels.library import address, function
 
 Numbers = npt.NDArray[np.int32]
 _POINTER, _LONG = ctypes.c_void_p, ctypes.c_int64
-#: Bytes of an offset; the others have no offsets that a kernel reads.
+#: Bytes per offset of the text types that the kernel reads.
 _OFFSETS = {pa.string(): 4, pa.large_string(): 8}
 _FEWEST_SLOTS = 1 << 10
 
 
 class Texts:
-    """The texts that were met, and their numbers from 0; any thread may have some numbered."""
+    """The texts seen so far, with numbers from 0; thread-safe."""
 
     def __init__(self) -> None:
         self._one_at_a_time = Lock()
@@ -34,7 +34,7 @@ class Texts:
         return self._n_known.value
 
     def numbered(self, column: pa.Array) -> Numbers:
-        """Return the numbers (n,) of the texts of a column, -1 for NULL."""
+        """Return the numbers (n,) of a column's texts, -1 for NULL."""
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
         if column.type not in _OFFSETS:
@@ -43,7 +43,7 @@ class Texts:
         return self._numbered(offsets, _OFFSETS[column.type], content, valid, column.offset, len(column))
 
     def numbered_rows(self, rows: Numbers) -> Numbers:
-        """Return the numbers (n,) of rows (n, k), the bytes of which are taken for a text."""
+        """Return the numbers (n,) of rows (n, k), whose bytes are taken as text."""
         rows = np.ascontiguousarray(rows)
         return self._numbered(None, rows.itemsize * rows.shape[1], address(rows), None, 0, len(rows))
 
@@ -93,13 +93,13 @@ class Texts:
         return pa.LargeStringArray.from_buffers(len(self), offsets, content)
 
     def rows(self, width: int) -> Numbers:
-        """Return by number the rows (m, width) that were numbered."""
+        """Return the numbered rows (m, width) by number."""
         return self._content[: self._ends[len(self)]].view(np.int32).reshape(len(self), width)
 
     def ranks(self) -> tuple[Numbers, pa.Array]:
-        """Return the place of each number's text among all in order, -1 in the last entry for NULL; and the texts in order."""
+        """Return each number's rank among the sorted texts, with -1 as last entry for NULL; and the sorted texts."""
         texts = self.texts()
-        order = pc.sort_indices(texts).to_numpy()  # of UTF-8 as of characters
+        order = pc.sort_indices(texts).to_numpy()  # sorting UTF-8 sorts characters
         ranks = np.full(len(texts) + 1, -1, np.int32)
         ranks[order] = np.arange(len(texts), dtype=np.int32)
         return ranks, texts.take(pa.array(order))

@@ -1,4 +1,4 @@
-"""Scores of forests: every tree's questions as 16 bytes each, asked of eight rows of a group at a time."""
+"""Scores of forests: each tree's splits in 16 bytes, evaluated for eight rows of a group at a time."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import numpy.typing as npt
 from grouplearn.kernels.library import address, function
 
 FloatArray = npt.NDArray[np.float64]
-#: A node as trees.cpp has it. ``bound`` holds two single numbers, low and high, where IN_RANGE.
+#: A node as in trees.cpp. ``bound`` holds two single-precision numbers, low and high, if IN_RANGE.
 NODE = np.dtype([("bound", np.float64), ("slot", np.uint32), ("yes", np.int16), ("no", np.int16)])
 IN_RANGE, MISSING_IS_YES = np.uint32(1 << 31), np.uint32(1 << 30)
-#: What is said of a tree: it has nodes that are IN_RANGE; its leaves, at most ``BITS``, are in order, those of "yes" first.
+#: Properties of a tree: it has IN_RANGE nodes; its leaves, at most ``BITS``, are in order, those of "yes" first.
 ASKS_RANGES, IN_ORDER = np.uint8(1), np.uint8(2)
 BITS, _ROWS = 64, 8
 #: Most nodes and most leaves of a tree.
@@ -25,12 +25,12 @@ _POINTER, _LONG = ctypes.c_void_p, ctypes.c_int64
 
 @dataclass(frozen=True, slots=True)
 class Forests:
-    """The trees of G groups one after the other, those of a group from ``first_trees`` (G + 1).
+    """The trees of G groups, concatenated; those of a group begin at ``first_trees`` (G + 1).
 
-    A tree adds to ``outputs`` (trees,) one of its ``leaves``, which begin at ``first_leaves`` (trees + 1), as ``nodes`` from
-    ``first_nodes`` (trees + 1) lead to it: children are counted within the tree, and child c < 0 is leaf -c - 1. ``base``
-    (G, K) is what scores begin with. ``kinds`` says of trees that they are ASKS_RANGES and IN_ORDER; where they are the
-    latter, ``others`` has for each node a bit for each leaf of the tree but those behind "yes".
+    A tree adds one of its ``leaves`` to ``outputs`` (trees,). Its leaves begin at ``first_leaves`` (trees + 1), its
+    ``nodes`` at ``first_nodes`` (trees + 1); children are numbered within the tree, and child c < 0 is leaf -c - 1.
+    ``base`` (G, K) are initial scores. ``kinds`` has ASKS_RANGES and IN_ORDER per tree; for the latter, ``others`` has for
+    each node a bit per leaf of the tree that is not behind "yes".
     """
 
     nodes: npt.NDArray[Any]
@@ -44,7 +44,7 @@ class Forests:
     base: FloatArray
 
     def scores(self, x: FloatArray, group: npt.NDArray[np.int32]) -> FloatArray:
-        """Return the scores (n, K) of rows ``x`` (n, slots), each of its group; NaN where that is -1."""
+        """Return the scores (n, K) of rows ``x`` (n, slots) by group; NaN where the group is -1."""
         n_rows, n_groups, n_outputs = len(x), *self.base.shape
         out, turned = np.empty((n_rows, n_outputs)), np.empty((x.shape[1], _ROWS))
         room = (np.empty(n_rows, np.int64), np.empty(n_rows, np.int64), turned)

@@ -1,1 +1,1 @@
-"""The maths: a room for each family, what they have in common, and the registry that names them all."""
+"""The maths: a room per family of learners, what they share, and their registry."""

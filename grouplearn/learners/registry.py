@@ -1,4 +1,4 @@
-"""The learners there are, what must be installed for them, and the values their hyperparameters take."""
+"""All learners, the packages they need, and the values of their hyperparameters."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ LEARNERS: Mapping[str, Callable[[], Learner]] = MappingProxyType(
 )
 
 
-#: The ways of built-in learners besides the first, which trains unless the statement says otherwise.
+#: The ways of built-in learners besides the first, which is the default.
 FURTHER_WAYS: Mapping[str, tuple[Callable[[], Learner], ...]] = MappingProxyType(
     {
         LinearRegression.name: (LinearRegressionByCoordinates, LinearRegressionSgd),
@@ -59,8 +59,9 @@ FURTHER_WAYS: Mapping[str, tuple[Callable[[], Learner], ...]] = MappingProxyType
     }
 )
 
-#: Learners of users, networks among them, and of installed packages. The mappings are replaced, never changed: who has read
-#: one keeps what it was. Packages are looked at when somebody first asks for more than the built-in learners: None until then.
+#: Registered learners, networks included, and those of installed packages. The mappings are replaced, never changed, so
+#: readers keep what they have. Packages are searched when something other than a built-in learner is first needed; None
+#: until then.
 _own: Mapping[str, Learner] = MappingProxyType({})
 _installed: Mapping[str, Learner] | None = None
 _looking = threading.RLock()
@@ -72,16 +73,16 @@ def names() -> tuple[str, ...]:
 
 
 def is_known(name: str) -> bool:
-    """Return whether there is a learner of that name; installed packages are not looked at for a built-in one."""
+    """Return whether a learner of that name exists; installed packages are not searched for a built-in one."""
     return name in LEARNERS or name in _others()
 
 
 def _others() -> Mapping[str, Learner]:
-    """Return the learners that are not built in; one registered in this process comes before one that is installed."""
+    """Return the learners that are not built in; registered ones take precedence over installed ones."""
     global _installed
     with _looking:
         if _installed is None:
-            _installed = MappingProxyType({})  # what a package asks for while it is loaded
+            _installed = MappingProxyType({})  # for calls from packages while they are loaded
             found: dict[str, Learner] = {}
             for each in third_party.installed():
                 if each.name in LEARNERS or each.name in found:
@@ -93,17 +94,17 @@ def _others() -> Mapping[str, Learner]:
 
 
 def form(name: str) -> Form:
-    """Return the form of a learner's models, "own" where nobody knows the learner."""
+    """Return the form of a learner's models, "own" if the learner is unknown."""
     return learner(name).form if is_known(name) else "own"
 
 
 def has_linear_leaves(name: str, configs: Sequence[Config]) -> bool:
-    """Return whether a learner's models may be trees whose leaves are linear models."""
+    """Return whether a learner's models may be trees with linear leaves."""
     return is_known(name) and any(map(learner(name).linear_leaves, configs))
 
 
 def links(name: str, configs: Sequence[Config], task: Task) -> frozenset[Link]:
-    """Return what scores of a learner with these configs go through to be predictions."""
+    """Return the links of a learner's scores with these configs."""
     known = other(name, configs) or way(name, configs)
     return frozenset(known.link(config, task) for config in configs)
 
@@ -114,7 +115,7 @@ def learner(name: str) -> Learner:
 
 
 def ways(learner: Learner) -> tuple[Learner, ...]:
-    """Return the ways of a learner: the one that trains unless the statement says otherwise, then the others."""
+    """Return the ways of a learner, the default first."""
     further = (
         tuple(make() for make in FURTHER_WAYS[learner.name]) if learner.name in FURTHER_WAYS else learner.further_ways
     )
@@ -124,15 +125,15 @@ def ways(learner: Learner) -> tuple[Learner, ...]:
 def way_within(
     learner: Learner, config: Config, blocks: Sequence[FeatureBlock], outputs: int, most: int
 ) -> tuple[str, int] | None:
-    """Return the solver of the first way that trains a config on these columns with at most so many numbers at once, and how
-    many they are; None where no way does."""
+    """Return the solver of the first way that trains a config on these columns with at most this many numbers in memory,
+    and its number; None if no way does."""
     every = ways(LEARNERS[learner.name]()) if learner.name in LEARNERS else ()
     found = ((each.solver, each.cost.most_values(config, blocks, outputs)) for each in every)
     return next((each for each in found if each[1] <= most), None)
 
 
 def way(name: str, configs: Sequence[Config]) -> Learner:
-    """Return the way of a learner that configurations, of which all say the same, are trained by; KeyError for no learner."""
+    """Return the way that trains these configurations, which all name the same; KeyError for an unknown learner."""
     return _chosen(learner(name), configs)
 
 
@@ -149,14 +150,14 @@ def every_way() -> tuple[Learner, ...]:
 
 
 def by_way(way: str) -> Learner | None:
-    """Return the learner that is called so with its solver, as ``Learner.way`` is; None for none."""
+    """Return the learner whose ``Learner.way`` is this; None if there is none."""
     name = way.split(" ", 1)[0]
     found = ways(learner(name)) if is_known(name) else ()
     return next((each for each in found if each.way == way), None)
 
 
 def other(name: str, configs: Sequence[Config] = ()) -> Learner | None:
-    """Return the learner of a name that trains such configurations, None for a built-in one; DataError when nobody has it."""
+    """Return the learner of a name that trains such configurations, None for a built-in one; DataError if unknown."""
     if name in LEARNERS:
         return None
     if name in _others():
@@ -165,19 +166,20 @@ def other(name: str, configs: Sequence[Config] = ()) -> Learner | None:
 
 
 def misfit(learner: Learner, problem: Problem, artifact: Artifact) -> str | None:
-    """Return why a model that was just finished is none of its form: asked of learners that are neither networks nor ours."""
+    """Return why a newly finished model does not have its declared form; only for third-party learners that are not
+    networks."""
     if learner.name in LEARNERS or learner.functions():
         return None
     return third_party.misfit(learner, problem, artifact)
 
 
 def how_to_register(name: str) -> str:
-    """Return what to do where nobody has the name of a learner."""
+    """Return the advice for an unknown learner's name."""
     return f"grouplearn.register('{name}', make_module=...), or grouplearn.register_learner(...) of one that is no network,"
 
 
 def register(learner: Learner) -> None:
-    """Make a learner known under its name, instead of the one known before; ValueError when a built-in one has the name."""
+    """Register a learner under its name, replacing an earlier one; ValueError if a built-in one has the name."""
     global _own
     if learner.name in LEARNERS:
         raise ValueError(f'"{learner.name}" is a built-in learner; choose another name')
@@ -185,7 +187,7 @@ def register(learner: Learner) -> None:
 
 
 def unregister(name: str) -> None:
-    """Forget a registered learner; KeyError when there is none of that name."""
+    """Remove a registered learner; KeyError for an unknown name."""
     global _own
     kept = dict(_own)
     del kept[name]
@@ -193,7 +195,7 @@ def unregister(name: str) -> None:
 
 
 def is_installed(learner: Learner) -> bool:
-    """Return whether the package that the learner needs, if it needs one, is installed."""
+    """Return whether the package that the learner needs, if any, is installed."""
     return learner.requires is None or learner.requires.installed
 
 

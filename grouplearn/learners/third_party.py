@@ -1,4 +1,4 @@
-"""Learners of other packages and of users: checked when they are named, before any statement trains with them."""
+"""Learners of packages and users, checked when they are registered or loaded, before any training."""
 
 from __future__ import annotations
 
@@ -9,35 +9,34 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from grouplearn.learners.contract.boosted_stack import BoostedStackLearner
 from grouplearn.learners.contract.config import SOLVER, Hyperparameter, solver_named
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.hyperparameter_values import resolve
 from grouplearn.learners.contract.learner import Form, Learner, VectorLearner
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.requirement import Requirement
+from grouplearn.learners.contract.stacks import BoostedStackLearner, GatheringLearner, MomentsLearner, StackLearner
 from grouplearn.learners.contract.state import Artifact, shape_flaw
 from grouplearn.learners.contract.ways import (
     AlgebraicLearner,
     DataParallelLearner,
-    MomentsLearner,
     SamplingLearner,
     SequentialLearner,
-    StackLearner,
 )
 
-#: Packages name their learners here, as in ``median_sgd = "my_package.median:MedianSgd"``.
+#: The entry point group of packages' learners, as in ``median_sgd = "my_package.median:MedianSgd"``.
 GROUP = "grouplearn.learners"
-#: The protocols of the access patterns: a learner is of one of them.
+#: A learner must inherit from one of these access patterns.
 _PATTERNS: tuple[type, ...] = (AlgebraicLearner, SequentialLearner, SamplingLearner)
-#: What a learner supplies that inherits from a protocol.
+#: The methods that a learner of each protocol must supply.
 _SUPPLIES: Mapping[type, tuple[str, ...]] = {
     Learner: ("init", "finalize", "score"),
     AlgebraicLearner: ("accumulate", "merge", "step"),
     SequentialLearner: ("train",),
     SamplingLearner: ("boost",),
-    StackLearner: ("gathers", "solve", "measure"),
-    BoostedStackLearner: ("gathers", "boost_together", "measure"),
+    GatheringLearner: ("gathers", "measure"),
+    StackLearner: ("solve",),
+    BoostedStackLearner: ("boost_together",),
     MomentsLearner: ("unclear", "solve_moments"),
     DataParallelLearner: ("joined", "descend"),
     VectorLearner: ("vectors",),
@@ -45,7 +44,7 @@ _SUPPLIES: Mapping[type, tuple[str, ...]] = {
 
 
 def checked(given: Learner | type[Learner]) -> Learner:
-    """Return a learner, given as it is or as its class; raises ValueError that says what it declares wrongly or lacks."""
+    """Return a learner, given as instance or class; raises ValueError if it declares something wrongly or lacks something."""
     if isinstance(given, type):
         try:
             return checked(given())
@@ -64,7 +63,7 @@ def checked(given: Learner | type[Learner]) -> Learner:
 
 
 def misfit(learner: Learner, problem: Problem, artifact: Artifact) -> str | None:
-    """Return why a model that somebody's learner has just finished is none of the form that it declares; else None."""
+    """Return why a third-party learner's model does not have its declared form; else None."""
     if learner.form != "linear":
         return learner.flaw(problem, artifact)
     shapes = {"weights": (problem.n_outputs, problem.n_features), "intercept": (problem.n_outputs,)}
@@ -72,7 +71,7 @@ def misfit(learner: Learner, problem: Problem, artifact: Artifact) -> str | None
 
 
 def is_name(name: Any) -> bool:
-    """Return whether USING can name a learner so."""
+    """Return whether a learner can have this name in USING."""
     return isinstance(name, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is not None
 
 
@@ -123,7 +122,7 @@ def _problems(learner: Learner) -> Iterator[str]:
 
 
 def _problems_of_ways(first: Learner) -> Iterator[str]:
-    """Yield what is wrong with a learner's other ways: how each differs, and that nothing else does."""
+    """Yield what is wrong with a learner's further ways: each must differ in its solver, and agree in the rest."""
     solvers = [each.solver for each in (first, *first.further_ways)]
     if first.further_ways and not (all(solvers) and len(set(solvers)) == len(solvers)):
         yield f"each of its ways has a solver of its own, got {solvers!r}"
@@ -153,7 +152,7 @@ def _problems_of(hyperparameters: Any) -> Iterator[str]:
 
 
 def installed() -> Iterator[Learner]:
-    """Yield the learners of installed packages; what cannot be loaded is left out with a warning that names its package."""
+    """Yield the learners of installed packages; those that fail to load are skipped with a warning."""
     for entry in entry_points(group=GROUP):
         try:
             learner = checked(entry.load())
@@ -166,7 +165,7 @@ def installed() -> Iterator[Learner]:
 
 
 def warn_taken(learner: Learner) -> None:
-    """Warn of a learner that is left out, as another has its name."""
+    """Warn about a skipped learner whose name is taken."""
     warnings.warn(
         f'the learner "{learner.name}" of {type(learner).__module__} is left out: the name is taken', stacklevel=2
     )

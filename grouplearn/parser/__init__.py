@@ -1,1 +1,1 @@
-"""Text to our frozen statements."""
+"""Text to frozen statements."""

@@ -108,7 +108,7 @@ def parse_describe(cursor: Cursor) -> DescribeModel | DescribeLearner:
     cursor.advance()
     statement: DescribeModel | DescribeLearner
     if cursor.accept("MODEL"):
-        statement = DescribeModel(cursor.qualified_name("a model name"))
+        statement = DescribeModel(cursor.model_name())
     else:
         cursor.expect("LEARNER")
         statement = DescribeLearner(cursor.own_name("a learner"))
@@ -121,9 +121,9 @@ def parse_drop(cursor: Cursor) -> DropModel:
     cursor.advance()
     cursor.expect("MODEL")
     if_exists = cursor.accept("IF", "EXISTS")
-    names = [cursor.qualified_name("a model name")]
+    names = [cursor.model_name()]
     while cursor.accept_symbol(","):
-        names.append(cursor.qualified_name("a model name"))
+        names.append(cursor.model_name())
     cursor.expect_end()
     return DropModel(tuple(names), if_exists)
 
@@ -134,7 +134,7 @@ def parse_alter(cursor: Cursor) -> RenameModel | StopTrial | AddTrial:
     cursor.expect("MODEL")
     if cursor.at("IF", "EXISTS"):
         cursor.not_supported("ALTER MODEL IF EXISTS", cursor.span(cursor.index, cursor.index + 2))
-    name = cursor.qualified_name("a model name")
+    name = cursor.model_name()
     if cursor.accept("STOP"):
         return StopTrial(name, _parse_trial(cursor))
     if cursor.accept("ADD"):
@@ -174,7 +174,7 @@ def parse_evaluate(cursor: Cursor) -> EvaluateModel:
     """``EVALUATE MODEL name ON table | (query) [WHERE predicate]``."""
     cursor.advance()
     cursor.expect("MODEL")
-    name = cursor.qualified_name("a model name")
+    name = cursor.model_name()
     cursor.expect("ON", hint="For example EVALUATE MODEL m ON table.")
     source = fragment(cursor, "ON", frozenset({"WHERE"}))
     where = fragment(cursor, "WHERE", frozenset()) if cursor.accept("WHERE") else None
@@ -205,7 +205,7 @@ def parse_set(cursor: Cursor) -> SetOption:
 
 
 def reject_later(cursor: Cursor) -> NoReturn:
-    """Raise NotSupportedHere under the words of a statement that belongs to a later version."""
+    """Raise NotSupportedHere at a statement that belongs to a later version."""
     words = []
     for token in cursor.tokens:
         words.append(token)

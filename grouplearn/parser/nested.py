@@ -1,8 +1,8 @@
 """Our statements inside a statement of DuckDB's, and after a WITH clause.
 
-``FROM (SHOW MODELS)``, ``CREATE TABLE e AS EVALUATE MODEL m ON t``, ``INSERT INTO e WITH c AS (...) EVALUATE ...``: what
-answers with rows stands where a query may. ``WITH c AS (...) TRAIN MODEL ... FROM c``: the clause becomes part of the source,
-which is all that a stored statement has of it.
+``FROM (SHOW MODELS)``, ``CREATE TABLE e AS EVALUATE MODEL m ON t``, ``INSERT INTO e WITH c AS (...) EVALUATE ...``:
+statements that return rows may stand in place of a query. ``WITH c AS (...) TRAIN MODEL ... FROM c``: the clause becomes
+part of the source, as a stored statement has no other place for it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from grouplearn.parser.statements import (
 from grouplearn.parser.train import parse_train
 from grouplearn.sqltext import folded
 
-#: A statement without one of these words goes to DuckDB after a look at its text alone.
+#: A statement without any of these words goes to DuckDB without further checks.
 _MAY_HAVE_OURS = re.compile(r"\b(?:show|desc|describe|evaluate|train|create)\b", re.IGNORECASE)
 
 
 def parse_nested(text: str, start: int, stop: int) -> OurStatement | None:
-    """Return the statement ``text[start:stop]``, which does not begin as ours does, or None when nothing in it is ours."""
+    """Return the statement ``text[start:stop]``, which does not begin with one of ours, or None if it contains none."""
     if _MAY_HAVE_OURS.search(text, start, stop) is None:
         return None
     tokens = [*lex(text, start, stop)]
@@ -47,7 +47,7 @@ def parse_nested(text: str, start: int, stop: int) -> OurStatement | None:
 
 
 def _begun_after_with(tokens: Sequence[Token]) -> Callable[[Cursor], OurStatement] | None:
-    """Return what reads ``[EXPLAIN] WITH ... TRAIN`` or ``WITH ... EVALUATE``, if it is one of these."""
+    """Return the parser of ``[EXPLAIN] WITH ... TRAIN`` or ``WITH ... EVALUATE``, None for other statements."""
     explained = bool(tokens) and tokens[0].word == "EXPLAIN"
     first = next((n for n, token in enumerate(tokens) if token.word == "WITH"), 0) if explained else 0
     after = _after_ctes(tokens, first)
@@ -62,7 +62,7 @@ def _begun_after_with(tokens: Sequence[Token]) -> Callable[[Cursor], OurStatemen
 
 
 def _after_ctes(tokens: Sequence[Token], first: int) -> int | None:
-    """Return the position after ``WITH name AS (...), ...``: of the first word outside brackets that stands after one."""
+    """Return the position after ``WITH name AS (...), ...``: of the first word outside brackets that follows one."""
     if len(tokens) < 2 or tokens[first].word != "WITH":
         return None
     depth = 0
@@ -94,7 +94,7 @@ def _parse_ctes(cursor: Cursor) -> Sql:
 
 
 def _source_with(ctes: Sql, source: Sql, where: Sql | None = None) -> Sql:
-    """Return ``(WITH ... SELECT * FROM source [WHERE ...]) AS alias``; its columns may be qualified with the alias."""
+    """Return ``(WITH ... SELECT * FROM source [WHERE ...]) AS alias``; the alias may qualify its columns."""
     predicate: tuple[str | Sql, ...] = ("\nWHERE (", where, "\n)") if where else ()
     parts = ("(", ctes, "\nSELECT * FROM ", source, *predicate, ")", _alias(source.text))
     text, parameters = _joined(parts)
@@ -102,7 +102,7 @@ def _source_with(ctes: Sql, source: Sql, where: Sql | None = None) -> Sql:
 
 
 def _joined(parts: Iterable[str | Sql]) -> tuple[str, tuple[Parameter, ...]]:
-    """Return the text that parts make one after another, and its parameters."""
+    """Return the concatenation of parts, and its parameters."""
     text, parameters = "", list[Parameter]()
     for part in parts:
         if isinstance(part, Sql):
@@ -117,7 +117,7 @@ def _moved(fragment: Sql, by: int) -> Iterator[Parameter]:
 
 
 def _alias(source: str) -> str:
-    """Return `` AS name`` for a source that is one table with a name; several tables have several."""
+    """Return `` AS name`` for a source that is one named table; for several tables, nothing."""
     tokens = [*lex(source)]
     names = [token for token in tokens if token.is_identifier]
     others = [token for token in tokens if not token.is_identifier and not token.is_symbol(".")]
@@ -143,7 +143,7 @@ def _is_evaluate(tokens: Sequence[Token]) -> bool:
 
 
 def _candidates(tokens: Sequence[Token]) -> Iterator[int]:
-    """Yield where a statement of ours begins inside the statement: after an opening bracket, CREATE ... AS, INSERT ..."""
+    """Yield where one of our statements may begin: after an opening bracket, CREATE ... AS, INSERT ..."""
     first = tokens[0].word if tokens else ""
     depth, after = 0, prepared(tokens)
     inserts = first == "INSERT" or (after is not None and tokens[after].word == "INSERT")
@@ -156,7 +156,7 @@ def _candidates(tokens: Sequence[Token]) -> Iterator[int]:
 
 
 def prepared(tokens: Sequence[Token]) -> int | None:
-    """Return where the statement begins that PREPARE is to keep, None where there is none."""
+    """Return where the statement begins that PREPARE stores, None if there is none."""
     if not tokens or tokens[0].word != "PREPARE":
         return None
     after = next((place for place, token in enumerate(tokens, start=1) if token.word == "AS"), len(tokens))
@@ -176,7 +176,7 @@ def _is_ours(tokens: Sequence[Token]) -> bool:
 
 
 def _parse_places(cursor: Cursor, candidates: Sequence[int]) -> Nested:
-    """Read the statements of ours that begin at ``candidates``; what is between them stays DuckDB's."""
+    """Read our statements that begin at ``candidates``; the text between them stays DuckDB's."""
     parts: list[Sql | Listing] = []
     copied, end = 0, len(cursor.tokens) - 1
     places = [*_places(cursor, candidates)]
@@ -193,10 +193,10 @@ def _parse_places(cursor: Cursor, candidates: Sequence[int]) -> Nested:
 
 
 def _places(cursor: Cursor, candidates: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield where statements of ours begin and end: at the bracket that closes them, or with the whole."""
+    """Yield [begin, end) of our statements: they end at the bracket that closes them, or with the text."""
     end = 0
     for place in candidates:
-        if place < end:  # inside of the one before
+        if place < end:  # inside the previous one
             continue
         bracketed = cursor.tokens[place - 1].is_symbol("(")
         end = cursor.closing[place - 1] if bracketed else len(cursor.tokens) - 1
@@ -219,7 +219,7 @@ def _parse_listing(cursor: Cursor) -> Listing:
 
 @dataclass(frozen=True, slots=True)
 class _Cte:
-    """A query of WITH: its name, and the positions of all that says it."""
+    """A query in WITH: its name, and its token positions."""
 
     name: str
     low: int
@@ -235,7 +235,7 @@ class _With:
 
 
 def _seen_rows(cursor: Cursor, place: int, statement: EvaluateModel, ours: Sequence[tuple[int, int]]) -> Sql | None:
-    """Return the rows of an EVALUATE at a place with the queries of WITH that they name; None where they name none."""
+    """Return the rows of a nested EVALUATE with the WITH queries that they name; None if they name none."""
     names = _names(lex(statement.source.text)) | _names(lex(statement.where.text if statement.where else ""))
     rows: Sql | None = None
     for clause in reversed(_withs_around(cursor, place)):
@@ -262,7 +262,7 @@ def _names(tokens: Iterable[Token]) -> frozenset[str]:
 
 
 def _withs_around(cursor: Cursor, place: int) -> list[_With]:
-    """Return the WITH clauses whose queries can be named at a place, the outermost first."""
+    """Return the WITH clauses in scope at a position, outermost first."""
     levels: list[list[_With]] = [[]]
     for position, token in enumerate(cursor.tokens[:place]):
         if token.is_symbol("(", "[", "{"):
@@ -275,7 +275,7 @@ def _withs_around(cursor: Cursor, place: int) -> list[_With]:
 
 
 def _read_with(cursor: Cursor, position: int) -> _With | None:
-    """Return the clause that a word WITH begins, None where it begins another (``WITH ORDINALITY``)."""
+    """Return the clause that begins with a word WITH, None for other uses (``WITH ORDINALITY``)."""
     tokens, at = cursor.tokens, position + 1
     recursive = tokens[at].word == "RECURSIVE"
     at += recursive
@@ -301,7 +301,7 @@ _KEPT = {"VIEW": "a view", "MACRO": "a macro", "FUNCTION": "a macro"}
 
 
 def _refuse(cursor: Cursor, place: int, stop: int) -> None:
-    """Raise for a statement that changes the database, and where a query is kept to be run later."""
+    """Raise for a nested statement that changes the database, and in a query that is stored to run later."""
     tokens = cursor.tokens
     verb = place + (_after_ctes(tokens[place:stop], 0) or 0)
     if _is_train(tokens[verb:stop]):

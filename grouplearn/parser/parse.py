@@ -1,4 +1,4 @@
-"""The way in: a string of statements -> DuckDB's, byte for byte, and ours, as frozen nodes."""
+"""The entry point: a string of statements -> DuckDB's, byte for byte, and ours, as frozen nodes."""
 
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -28,17 +28,17 @@ from grouplearn.parser.train import parse_train
 from grouplearn.parser.transfer import parse_export, parse_import
 
 _Parser = Callable[[Cursor], OurStatement]
-#: Words that say with the first what a statement of ours does.
+#: Words that, with the first, identify our statements.
 _SUBJECTS = ("TRAIN", "MODEL", "MODELS", "LEARNER", "LEARNERS", "RUN", "RUNS", "FAILED", "CALIBRATION")
 
 
 def parse(text: str) -> tuple[Statement, ...]:
     """Return the statements of ``text`` in order; spans are offsets into ``text``.
 
-    A ``Passthrough`` holds the text of one DuckDB statement from the end of the one before it, white space, comments
-    and ``;`` included, so a text without statements of ours is the concatenation of its passthroughs. Raises
-    ParseError or NotSupportedHere, located in ``text``, for a statement of ours that is not well-formed or not built;
-    never for DuckDB's, however broken.
+    A ``Passthrough`` holds the text of one DuckDB statement from the end of the previous one, including white space,
+    comments and ``;``, so a text without our statements is the concatenation of its passthroughs. Raises ParseError or
+    NotSupportedHere, located in ``text``, for a statement of ours that is malformed or not supported; never for DuckDB's,
+    however broken.
     """
     statements: list[Statement] = []
     blank_start = 0
@@ -60,7 +60,7 @@ def parse(text: str) -> tuple[Statement, ...]:
 
 
 def parse_piece(text: str, start: int, stop: int) -> OurStatement:
-    """Return the one statement ``text[start:stop]``, which is ours or has ours in it; spans are offsets into ``text``."""
+    """Return the statement ``text[start:stop]``, which is ours or contains ours; spans are offsets into ``text``."""
     head = tuple(islice(lex(text, start, stop), HEAD_LENGTH))
     parser = _parser_for(head)
     if parser is not None:
@@ -72,7 +72,7 @@ def parse_piece(text: str, start: int, stop: int) -> OurStatement:
 
 
 def is_complete(text: str) -> bool:
-    """Whether ``text`` is blank or ends, outside quotes, comments and brackets, with a ``;``; for an interactive shell."""
+    """Whether ``text`` is blank or ends with a ``;`` outside quotes, comments and brackets; for interactive shells."""
     pieces = split(text)
     if not pieces:
         return True
@@ -81,10 +81,10 @@ def is_complete(text: str) -> bool:
 
 
 def _parse_nested(text: str, start: int, stop: int, head: Sequence[Token]) -> OurStatement | None:
-    """As ``parse_nested``; raises ParseError for PREPARE of any statement of ours."""
+    """As ``parse_nested``; raises ParseError for PREPARE of our statements."""
     begins = prepared_ours(head)
     if begins is None or _parser_for(head[begins:]) in (parse_train, parse_evaluate, parse_show, parse_describe):
-        nested = parse_nested(text, start, stop)  # which says more of those
+        nested = parse_nested(text, start, stop)  # its errors are more specific
         if begins is None or nested is not None:
             return nested
     verb, *others = head[begins:]
@@ -95,7 +95,7 @@ def _parse_nested(text: str, start: int, stop: int, head: Sequence[Token]) -> Ou
 
 
 def prepared_ours(head: Sequence[Token]) -> int | None:
-    """Return where a statement of ours begins that PREPARE is to keep, by itself, None where there is none."""
+    """Return where a statement of ours begins that PREPARE would store, None if there is none."""
     begins = prepared(head)
     return None if begins is None or _parser_for(head[begins:]) is None else begins
 
@@ -105,12 +105,12 @@ def _passthrough(text: str, piece: TextPiece) -> Passthrough:
 
 
 def _parser_for(head: Sequence[Token]) -> _Parser | None:
-    """Return the parser of a statement that is ours, judged by its first tokens, or None for DuckDB's."""
+    """Return the parser of a statement of ours, judged by its first tokens, or None for DuckDB's."""
     if not head:
         return None
     words = [token.word for token in head]
     if words[0] == "TRAIN":
-        # train(...), train.x or train + 1 can only be an expression, which is DuckDB's.
+        # train(...), train.x or train + 1 are expressions, and thus DuckDB's.
         return parse_train if len(head) == 1 or head[1].kind is not Kind.SYMBOL else None
     if words[0] == "EXPLAIN":
         return parse_explain if _parser_for(head[_explained(head) :]) is parse_train else None
@@ -136,7 +136,7 @@ def _dotted(head: Sequence[Token], position: int) -> bool:
 
 
 def _parser_for_listing(head: Sequence[Token], words: list[str]) -> _Parser | None:
-    """SHOW MODELS is ours; ``DESCRIBE model`` alone and ``DESCRIBE model.t`` are about the user's own tables."""
+    """SHOW MODELS is ours; ``DESCRIBE model`` alone and ``DESCRIBE model.t`` refer to the user's tables."""
     if len(words) < 2 or _dotted(head, 2):
         return None
     if words[0] == "SHOW":

@@ -296,5 +296,5 @@ def _name(name: Name, bare: re.Pattern[str] = _BARE) -> str:
 
 
 def _own(name: Name) -> str:
-    """Names of ours (learner, option ...) are folded to lower case when bare, so other names need quotes."""
+    """Return a learner's, option's ... name: bare names are folded to lower case, so others are quoted."""
     return _name(name, _BARE_LOWER)

@@ -1,4 +1,4 @@
-"""The statements about runs that are not finished or not whole: RESUME MODEL, RETRY FAILED MODEL, DROP RUN."""
+"""The statements about unfinished or incomplete runs: RESUME MODEL, RETRY FAILED MODEL, DROP RUN."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def parse_retry(cursor: Cursor) -> RetryFailed:
 
 def _parse_model_with(cursor: Cursor, example: str) -> tuple[QualifiedName, tuple[Option, ...]]:
     """Read ``name [WITH (option = value, ...)]`` to the end of the statement."""
-    name = cursor.qualified_name("a model name")
+    name = cursor.model_name()
     options = parse_options(cursor, "WITH", example) if cursor.accept("WITH") else ()
     cursor.expect_end("WITH or the end of the statement" if not options else "the end of the statement")
     return name, options

@@ -1,6 +1,6 @@
-"""Our statements as frozen values: what the user said, with the place where it was said, and nothing else.
+"""Our statements as frozen values: what the user wrote, with its positions.
 
-SQL inside a clause (an expression, a FROM clause, a predicate) stays source text: DuckDB judges it.
+SQL inside a clause (an expression, a FROM clause, a predicate) stays source text, which DuckDB checks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NO_SPAN = Span(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """An identifier, unquoted, and where it stands."""
+    """An identifier, unquoted, and its position."""
 
     value: str
     span: Span = field(default=NO_SPAN, compare=False)
@@ -55,9 +55,9 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Sql:
-    """A fragment of SQL kept as source text (comments and spacing included), judged by DuckDB.
+    """A fragment of SQL kept as source text, with comments and spacing.
 
-    ``searched`` is where its words may stand when that is more than ``span``: in a WITH clause before the statement, too.
+    ``searched`` is where its words may be, if that is more than ``span``: also in a WITH clause before the statement.
     """
 
     text: str
@@ -186,7 +186,7 @@ Validation = ValidateWhere | ValidateSample | ValidateFolds | ValidateNone
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """``KEEP ALL`` (``best`` is None) or ``KEEP BEST n``: for how many trials of a group the artifact is kept."""
+    """``KEEP ALL`` (``best`` is None) or ``KEEP BEST n``: how many trials of a group keep their artifact."""
 
     best: Sql | None = None
 
@@ -226,7 +226,7 @@ class TrainModel:
 
 @dataclass(frozen=True, slots=True)
 class ExplainTrain:
-    """``EXPLAIN [ANALYZE] [(FORMAT text|json|html)] TRAIN ...``; without a format the client has its own (text, mostly)."""
+    """``EXPLAIN [ANALYZE] [(FORMAT text|json|html)] TRAIN ...``; without a format the client's default (usually text)."""
 
     train: TrainModel
     format: PlanFormat | None = None
@@ -279,7 +279,7 @@ class DropModel:
 
 @dataclass(frozen=True, slots=True)
 class ResumeModel:
-    """``RESUME [OR REPLACE] MODEL name [WITH (workers = n, executor = '...')]``: go on with an unfinished run."""
+    """``RESUME [OR REPLACE] MODEL name [WITH (workers = n, executor = '...')]``: continue an unfinished run."""
 
     name: QualifiedName
     options: tuple[Option, ...] = ()
@@ -317,7 +317,7 @@ class RenameModel:
 
 @dataclass(frozen=True, slots=True)
 class StopTrial:
-    """``ALTER MODEL name STOP TRIAL 3``: the trial of a search that is in training."""
+    """``ALTER MODEL name STOP TRIAL 3``: a trial of a running search."""
 
     name: QualifiedName
     trial: Sql
@@ -325,7 +325,7 @@ class StopTrial:
 
 @dataclass(frozen=True, slots=True)
 class AddTrial:
-    """``ALTER MODEL name ADD TRIAL (hyperparameter = value, ...) [FROM TRIAL 2]``; ``span`` is that of the bracket."""
+    """``ALTER MODEL name ADD TRIAL (hyperparameter = value, ...) [FROM TRIAL 2]``; ``span`` covers the bracket."""
 
     name: QualifiedName
     options: tuple[Option, ...]
@@ -337,7 +337,7 @@ class AddTrial:
 class EvaluateModel:
     """``EVALUATE MODEL name ON table | (query) [WHERE predicate]``.
 
-    ``seen`` are the rows alone, where ``source`` or ``where`` name queries of a WITH around the statement: with those in it.
+    ``seen`` are the rows alone, with the WITH queries around the statement that ``source`` or ``where`` names.
     """
 
     name: QualifiedName
@@ -379,14 +379,14 @@ Listing = ShowModels | ShowLearners | ShowRuns | DescribeModel | DescribeLearner
 
 @dataclass(frozen=True, slots=True)
 class Nested:
-    """A statement of DuckDB's with statements of ours where queries may stand: ``FROM (SHOW MODELS)``."""
+    """A statement of DuckDB's with our statements in place of queries: ``FROM (SHOW MODELS)``."""
 
     parts: tuple[Sql | Listing, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Passthrough:
-    """A statement that is DuckDB's, byte for byte, its terminating ``;`` included when there was one."""
+    """A statement of DuckDB's, byte for byte, with its ``;`` if there is one."""
 
     text: str
     span: Span = field(default=NO_SPAN, compare=False)
@@ -419,9 +419,9 @@ Statement = OurStatement | Passthrough
 
 
 def sql_of(part: object) -> Iterator[str]:
-    """Yield the expressions that a statement, or a part of one, was given in its clauses.
+    """Yield the expressions in the clauses of a statement, or of a part of one.
 
-    What stands after FROM is none, and of GROUP BY only the keys are.
+    Text after FROM is not included, and of GROUP BY only the keys.
     """
     if isinstance(part, Sql):
         yield part.text

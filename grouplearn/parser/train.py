@@ -40,7 +40,7 @@ def parse_train(cursor: Cursor) -> TrainModel:
     if replace and if_not_exists:
         span = Span(condition.start, cursor.tokens[cursor.index - 1].end)
         cursor.fail("OR REPLACE and IF NOT EXISTS contradict each other", span, "Keep one of the two.")
-    name = cursor.qualified_name("a model name")
+    name = cursor.model_name()
     found = _parse_clauses(cursor)
     statement = f"{verb.word} MODEL {name.name}"
     if "learner" not in found:

@@ -1,4 +1,4 @@
-"""The statements that carry models from place to place: EXPORT MODEL, IMPORT MODEL."""
+"""The statements that move models: EXPORT MODEL, IMPORT MODEL."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EXAMPLE = "For example (FORMAT onnx, OVERWRITE)."
 def parse_export(cursor: Cursor) -> ExportModel:
     """``EXPORT MODEL name TO 'dir' [(FORMAT f [, OVERWRITE])]``."""
     cursor.expect("EXPORT", "MODEL")
-    name = cursor.qualified_name("a model name")
+    name = cursor.model_name()
     cursor.expect("TO", hint="For example EXPORT MODEL m TO 'directory' (FORMAT onnx).")
     directory = _parse_directory(cursor)
     if not cursor.peek().is_symbol("("):
@@ -35,7 +35,7 @@ def parse_import(cursor: Cursor) -> ImportModel:
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     if replace and if_not_exists:
         cursor.fail("OR REPLACE and IF NOT EXISTS exclude each other", condition)
-    name = cursor.qualified_name("a model name")
+    name = cursor.model_name()
     cursor.expect("FROM", hint="For example IMPORT MODEL m FROM 'directory'.")
     directory = _parse_directory(cursor)
     cursor.expect_end()

@@ -1,9 +1,9 @@
 """Where measured coefficients are kept: one JSON file per user and machine, whatever the database.
 
 A calibration says how fast this machine is. A database moves to other machines, may be read-only, and rolls back; so the
-file is ``$XDG_CACHE_HOME/grouplearn/calibration.json`` (``~/.cache``), or what ``GROUPLEARN_CALIBRATION`` names. If it is
-lost, all that is lost is the time to measure again. CALIBRATE, EXPLAIN ANALYZE and every longer TRAIN write to it, the latter
-unless ``GROUPLEARN_CALIBRATE_RUNS`` is ``off``.
+file is ``$XDG_CACHE_HOME/grouplearn/calibration.json`` (default ``~/.cache``), or the path in ``GROUPLEARN_CALIBRATION``.
+If it is lost, CALIBRATE measures again. CALIBRATE, EXPLAIN ANALYZE and every longer TRAIN write to it; TRAIN does not if
+``GROUPLEARN_CALIBRATE_RUNS`` is ``off``.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from grouplearn.plan.cost.coefficients import Machine, Rates, default, of_runs
 from grouplearn.plan.explain.measured import Measured, UnitRan, asked_for
 from grouplearn.plan.physical import PhysicalPlan
 
-#: Coefficients of an earlier version are those of another model of costs: they are measured anew.
+#: Coefficients of an earlier version belong to another cost model and are ignored.
 _VERSION = 2
-#: As many of the latest runs of a learner are looked at.
+#: How many of a learner's latest runs are kept.
 MOST_RUNS = 8
 
 
@@ -35,12 +35,12 @@ def path() -> Path:
     """Return the file of this user and machine."""
     named = os.environ.get("GROUPLEARN_CALIBRATION")
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    # Path.expanduser raises where there is no such user; this leaves the name as it is.
+    # Path.expanduser raises for an unknown user; this leaves the name as it is.
     return Path(os.path.expanduser(named or os.path.join(cache, "grouplearn", "calibration.json")))
 
 
 def load(outside: Outside | None = None) -> Rates:
-    """Return the stored coefficients, defaults where none are or where the file is ``outside`` of what may be read.
+    """Return the stored coefficients; defaults where there are none or where the file is ``outside`` of what may be read.
 
     Raises NotMeasured for a file that is not ours.
     """
@@ -61,24 +61,24 @@ def closed(outside: Outside | None) -> str | None:
 
 
 def store_learner(name: str, measured: Coefficients, date: str) -> None:
-    """Keep the coefficients of a learner, measured on ``date``; a correction of older ones is forgotten."""
+    """Store the coefficients of a learner, measured on ``date``, and drop the correction of older ones."""
     document = _read()
     document["learners"][name] = {**asdict(replace(measured, correction=1.0)), "measured": date}
     _write(document)
 
 
 def store_correction(name: str, factor: float) -> None:
-    """Keep what EXPLAIN ANALYZE said about a learner's coefficients, and forget what runs have said before."""
+    """Store the correction that EXPLAIN ANALYZE measured, and drop those of earlier runs."""
     document = _read()
     document["learners"].setdefault(name, {}).update(correction=factor, runs=[factor])
     _write(document)
 
 
 def note_run(physical: PhysicalPlan, choice: Choice, units: Mapping[int, UnitRan], outside: Outside) -> None:
-    """Keep the correction that a run asks for, by how its units ran, beside those of the latest runs.
+    """Store the correction that follows from how a run's units ran, beside those of the latest runs.
 
-    Where nothing can be kept, nothing is: the model is stored. What another process keeps at the same time may be lost, and
-    with it an estimate that is a little better. No model depends on estimates: they say what runs where and when.
+    If the file cannot be written, the correction is lost, not the model. Two processes that write at the same time may lose
+    one correction. Models do not depend on estimates, which only decide what runs where and when.
     """
     if os.environ.get("GROUPLEARN_CALIBRATE_RUNS") == "off":
         return
@@ -94,7 +94,7 @@ def note_run(physical: PhysicalPlan, choice: Choice, units: Mapping[int, UnitRan
 
 
 def keep_correction(way: str, measured: Measured, outside: Outside) -> Measured:
-    """Keep what EXPLAIN ANALYZE measured; where the file cannot be written, the verdict says so: the model is stored."""
+    """Store what EXPLAIN ANALYZE measured; if the file cannot be written, the verdict says so and the model is kept."""
     if measured.ratio is None:
         return measured
     reason = closed(outside)
@@ -138,7 +138,7 @@ def _empty() -> dict[str, Any]:
 
 
 def _checked(document: Any) -> dict[str, Any]:
-    """Return the document if every number in it can be planned with, an empty one for one of an earlier version."""
+    """Return the document if every number in it is usable; an empty one for an earlier version."""
     if document["version"] in range(1, _VERSION):
         return _empty()
     if document["version"] != _VERSION:

@@ -19,9 +19,9 @@ _AS_ASKED = "as asked"
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An operator as the simulated runtime ran it: seconds of makespan, share of worker time idle, loads of a group.
+    """An operator as the simulation ran it: makespan in seconds, idle share of worker time, loads of a group.
 
-    ``network_bytes`` in all, ``peak_bytes`` of the worker that needs most, ``used``: workers that had any work.
+    ``network_bytes`` is the total, ``peak_bytes`` that of the worker that needs most, ``used`` the workers that had any work.
     """
 
     operator: str
@@ -36,9 +36,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What will run where, and why: ``reason`` is the executor's, ``why`` the operator's, ``why_workers`` the workers'.
+    """What will run where, and why: ``reason`` is for the executor, ``why`` for the operator, ``why_workers`` for the
+    workers.
 
-    ``refused`` says of operators that cannot be chosen why not; ``simulated`` is the workers of the candidates' schedules.
+    ``refused`` says why an operator cannot be chosen; ``simulated`` is the number of workers in the candidates' schedules.
     """
 
     operator: str
@@ -58,8 +59,8 @@ class Choice:
 
 
 def threads(physical: PhysicalPlan, choice: Choice) -> int:
-    """Return how many workers the runtime gets: in process one, where several would wait for each other's interpreter lock,
-    unless the statement asks for more. Work that threads cannot speed up runs in parallel on processes: executor = 'ray'.
+    """Return the number of worker threads: in process one, as several would wait for each other's interpreter lock, unless
+    the statement asks for more. Work that threads cannot speed up needs processes: executor = 'ray'.
     """
     if choice.executor != "local" or physical.bound.options.placement.workers is not None:
         return choice.workers
@@ -67,7 +68,7 @@ def threads(physical: PhysicalPlan, choice: Choice) -> int:
 
 
 def _values_of_a_unit(physical: PhysicalPlan) -> float:
-    """Return the feature values of an average unit: for each config and epoch where these visit them one after another."""
+    """Return the feature values of an average unit, counted for each config and epoch where these run one after another."""
     epochs = physical.epochs if physical.bound.learner.access.visits else 0
     rows = (
         int(tasks.rows.sum()) * (epochs * len(unit.configs) or 1) for tasks in physical.alike for unit in tasks.first
@@ -76,8 +77,8 @@ def _values_of_a_unit(physical: PhysicalPlan) -> float:
 
 
 def eligible(physical: PhysicalPlan, ray_installed: bool) -> tuple[str, ...]:
-    """Return the operators among which ``choose`` picks: the one that is asked for, or all that run the learner where the
-    statement runs and make the models of one worker."""
+    """Return the operators that ``choose`` picks from: the one asked for, or all that can run the learner there and make
+    the same models as one worker."""
     asked, learner = physical.bound.options.placement.operator, physical.bound.learner
     if asked != "auto":
         return (asked,)
@@ -90,8 +91,8 @@ def eligible(physical: PhysicalPlan, ray_installed: bool) -> tuple[str, ...]:
 
 
 def affordable(physical: PhysicalPlan, candidates: Sequence[Candidate], workers: int) -> int:
-    """Return how many workers to plan for: ``workers`` if that many were asked for or some operator fits into memory on
-    them, else the most on which the one that needs least would fit.
+    """Return how many workers to plan for: ``workers`` if that number was asked for or some operator fits into memory on
+    them, else the most on which the operator with the smallest memory fits.
     """
     limit = _limit(physical)
     if physical.bound.options.placement.workers is not None or any(_needed(each) <= limit for each in candidates):
@@ -103,10 +104,10 @@ def affordable(physical: PhysicalPlan, candidates: Sequence[Candidate], workers:
 def choose(
     physical: PhysicalPlan, candidates: Sequence[Candidate], ray_installed: bool, simulated: int | None = None
 ) -> Choice:
-    """Pick the operator with the smallest makespan, simulated on so many workers, of those that are legal and fit.
+    """Pick the legal operator that fits into memory and has the smallest simulated makespan on this many workers.
 
-    Makespans that are equal in two digits are equal, as estimates are not better than that: ties go to the fewer loads,
-    then to the order of the registry. Ray is picked only where the work repays starting it.
+    Makespans that agree in two digits count as equal, as estimates are no better than that: the operator with fewer loads
+    wins, then the first in the registry. Ray is picked only where the work repays starting it.
     """
     options, learner = physical.bound.options, physical.bound.learner
     place, reason = executor(physical, ray_installed)
@@ -141,13 +142,14 @@ def choose(
 
 
 def _asked(physical: PhysicalPlan, candidates: Sequence[Candidate], executor: str) -> tuple[Candidate, str]:
-    """Return the operator that is asked for; of packs too few to hop (cerebro 5.7) say so, and what takes less time."""
+    """Return the operator that is asked for; if there are too few packs to hop (cerebro 5.7), say so and name a faster
+    one."""
     asked = next(each for each in candidates if each.operator == physical.bound.options.placement.operator)
     if asked.operator not in HOPPING or asked.units >= physical.workers or physical.recorded is not None:
         return asked, _AS_ASKED + told_of_rounds(physical, asked.operator)
     why = f"{_AS_ASKED}; {counted(asked.units, 'pack')} cannot keep {physical.workers} workers busy"
     learner = physical.bound.learner
-    # An epoch of averaged models is not worth one of theirs.
+    # An epoch of averaged models is worth less than one of these operators, so they are not compared.
     alike = (each for each in candidates if not OPERATORS[each.operator].how(learner.access).means)
     quickest = min((each for each in alike if executor in legality.runtimes(each.operator, learner)), key=_rank)
     if quickest is asked:
@@ -170,7 +172,7 @@ def _needed(candidate: Candidate) -> int:
 
 
 def executor(physical: PhysicalPlan, ray_installed: bool) -> tuple[str, str]:
-    """Return where the statement runs, unless its operator runs elsewhere only, and why."""
+    """Return the executor that the statement asks for or that fits the work, and why."""
     if physical.bound.options.placement.executor != "auto":
         enclosed = physical.bound.options.placement.enclosed
         return (
@@ -208,7 +210,7 @@ def _rank(candidate: Candidate) -> tuple[float, int]:
 
 
 def _smallest(candidates: Sequence[Candidate], physical: PhysicalPlan, executor: str) -> Candidate:
-    """Return the legal candidate that needs least memory: the run may still fit, as the limit is about estimates."""
+    """Return the legal candidate that needs least memory: limits are about estimates, so the run may still fit."""
     learner = physical.bound.learner
     legal = [
         each
@@ -228,7 +230,7 @@ def _nothing_fits(best: Candidate, limit: int) -> str:
 
 
 def _workers(physical: PhysicalPlan, best: Candidate, planned: int) -> tuple[int, str]:
-    """Return how many workers, and why: as asked, or the cores, fewer where there is no memory or no work for more."""
+    """Return how many workers, and why: as asked, or the cores, fewer if memory or work is short."""
     if physical.bound.options.placement.workers is not None:
         return physical.workers, _AS_ASKED
     workers = max(1, min(planned, best.used))
@@ -240,7 +242,7 @@ def _workers(physical: PhysicalPlan, best: Candidate, planned: int) -> tuple[int
 
 
 def _why(physical: PhysicalPlan, best: Candidate, fitting: Sequence[Candidate]) -> str:
-    """Return the reason in words: what is slow about the others."""
+    """Return the reason for the choice: what makes the others slower."""
     others = [each for each in fitting if each is not best]
     if not others:
         return "the only operator that may run here"

@@ -1,4 +1,4 @@
-"""The packs that hop: as few as keep all workers busy, and how many sub-epochs an exact schedule may have."""
+"""The packs that hop: enough to keep all workers busy, and how many sub-epochs an exact schedule may have."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from grouplearn.plan.physical import PhysicalPlan, repacked
 from grouplearn.schedule.mop.hopper import hopping_shards
 from grouplearn.schedule.operators import HOPPING
 
-#: Most sub-epochs of an epoch that are scheduled exactly. HiGHS proves the optimum of 30 within 10 s.
+#: Most sub-epochs per epoch that are scheduled exactly. HiGHS proves the optimum for 30 within 10 s.
 MAX_EXACT = 64
 
 
 def planned_for(physical: PhysicalPlan, operator: str, workers: int) -> PhysicalPlan:
-    """Return the plan with the packs that ``operator`` runs: those that hop are cut until all workers have one to train.
+    """Return the plan with the packs that ``operator`` runs: packs that hop are cut until every worker has one to train.
 
-    As many packs of a group can be trained at a time as it has shards; groups that stay whole keep their packs.
-    Before: one pack of 12 configs, 4 workers. After: 4 packs of 3. Packs of a run that is repeated are as they were.
+    As many packs of a group can train at a time as it has shards; groups that stay whole keep their packs, as does a
+    repeated run. Before: one pack of 12 configs, 4 workers. After: 4 packs of 3.
     """
     if operator not in HOPPING or physical.recorded is not None or not _has_shards(physical):
         return physical
@@ -36,12 +36,12 @@ def planned_for(physical: PhysicalPlan, operator: str, workers: int) -> Physical
 
 
 def _has_shards(physical: PhysicalPlan) -> bool:
-    """Whether any group can be split: of many thousand small ones not one unit is looked at."""
+    """Whether any group can be split; units are not looked at where all of many thousand groups are small."""
     return any((~tasks.whole & (tasks.rows > physical.block_rows)).any() for tasks in physical.alike)
 
 
 def cut_packs(packs: Sequence[tuple[int, ...]], wanted: int) -> tuple[tuple[int, ...], ...]:
-    """Return the packs cut evenly into pieces, as large as possible, until there are ``wanted`` of them or one per config."""
+    """Return the packs cut evenly into the largest pieces that make ``wanted`` of them, at most one per config."""
     most = max(map(len, packs), default=1)
     while most > 1 and sum(math.ceil(len(pack) / most) for pack in packs) < wanted:
         most -= 1
@@ -54,7 +54,7 @@ def _evenly(pack: tuple[int, ...], pieces: int) -> list[tuple[int, ...]]:
 
 
 def check_exact(checker: SqlChecker, physical: PhysicalPlan) -> PhysicalPlan:
-    """Return the plan; raise where an exact schedule is asked for and would take too long to find."""
+    """Return the plan; raise where an exact schedule is asked for that would take too long to find."""
     workers, operator = physical.workers, physical.bound.options.placement.operator
     if physical.bound.options.hopping.scheduler != "exact" or operator not in HOPPING:
         return physical

@@ -1,4 +1,4 @@
-"""A smaller plan that is simulated in place of the whole one, so that planning takes a small part of the time of training."""
+"""A smaller plan that is simulated in place of the whole one, so that planning takes little time beside training."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.plan.units import Alike
 from grouplearn.schedule.messages import Unit
 
-#: Most tasks that are simulated one by one, about how many units they have, and how many tasks each worker gets at least.
+#: Most tasks that are simulated one by one, about how many units they have, and the fewest tasks per worker.
 MOST_TASKS, MOST_UNITS, TASKS_PER_WORKER = 1000, 4000, 8
-#: About how many steps of split groups are simulated, and the fewest epochs: further ones take as long as the last.
+#: About how many steps of split groups are simulated, and the fewest epochs: later epochs take as long as the last of these.
 MOST_STEPS, FEWEST_EPOCHS = 1000, 4
 
 
 @dataclass(frozen=True, slots=True)
 class Miniature:
-    """``physical`` with fewer units than the plan has, ``n_units``; a group of it may be a bundle, with the rows of all.
+    """``physical`` with fewer units than the plan's ``n_units``; one of its groups may be a bundle with the rows of many.
 
-    ``tasks`` says how many of the plan's tasks each group stands for, and ``largest`` how many rows the largest of them
-    has; both are empty where every group is one of the plan.
+    ``tasks`` is how many of the plan's tasks each group stands for, ``largest`` the rows of the largest of them; both are
+    empty where every group is one of the plan's.
 
-    Where ``epochs`` are fewer than the plan's, what they take is known from two numbers of epochs, this and half of it.
+    If ``epochs`` are fewer than the plan's, times are extrapolated from two simulations, of this many epochs and of half as
+    many.
     """
 
     physical: PhysicalPlan
@@ -42,23 +43,23 @@ class Miniature:
         return self.tasks[group] if self.tasks else 1
 
     def largest_of(self, group: int) -> int:
-        """Return the rows of the largest task that a group stands for."""
+        """Return the rows of the largest task in a group's bundle."""
         return self.largest[group] if self.largest else self.physical.stats.rows[group]
 
     def load_seconds(self, group: int) -> float:
-        """Return the estimated time to make the rows ready of all that a group stands for."""
+        """Return the estimated time to prepare the rows of all tasks in a group's bundle."""
         further = (self.tasks_of(group) - 1) * self.physical.rates.machine.load
         return self.physical.load_seconds(group) + further
 
     def shortened(self, epochs: int) -> Miniature:
-        """Return the plan of fewer epochs, and so of as much less work."""
+        """Return the plan with fewer epochs, and proportionally less work."""
         share = epochs / self.physical.epochs
         units = tuple(replace(unit, cost=unit.cost * share) for unit in self.physical.units)
         return replace(self, physical=replace(self.physical, epochs=epochs, units=units), epochs=epochs)
 
 
 def miniature(physical: PhysicalPlan, workers: int) -> Miniature:
-    """Return a plan of which no more is simulated than says how long the whole takes."""
+    """Return the smallest plan whose simulation tells how long the whole takes."""
     physical = _of_typical_epochs(physical)
     if physical.recorded is not None or physical.bound.options.hopping.scheduler == "exact":
         return Miniature(physical, physical.epochs, len(physical.units))
@@ -67,10 +68,10 @@ def miniature(physical: PhysicalPlan, workers: int) -> Miniature:
     cut = sum(_steps(tasks, mask, workers, physical.block_rows) for tasks, mask in zip(found, split, strict=True))
     cut *= physical.work_items(workers)
     rounds, in_rounds = physical.epoch_rounds, physical.bound.learner.access.in_rounds
-    fewest_epochs = FEWEST_EPOCHS // 2 if in_rounds else FEWEST_EPOCHS  # of which each has many steps
+    fewest_epochs = FEWEST_EPOCHS // 2 if in_rounds else FEWEST_EPOCHS  # an epoch of rounds has many steps
     epochs = min(physical.epochs, max(fewest_epochs, MOST_STEPS // (2 * cut * rounds))) if cut else physical.epochs
     if physical.bound.learner.access.in_one_go:
-        epochs = physical.epochs  # a gang's step is all epochs
+        epochs = physical.epochs  # a gang's step runs all epochs
     n_tasks = sum(len(tasks.groups) for tasks in found)
     fewest = TASKS_PER_WORKER * workers
     most = max(fewest, min(MOST_TASKS, MOST_UNITS * n_tasks // max(1, len(physical.units))))
@@ -85,13 +86,13 @@ def miniature(physical: PhysicalPlan, workers: int) -> Miniature:
 
 
 def _steps(tasks: Alike, split: npt.NDArray[np.bool_], workers: int, block_rows: int) -> int:
-    """Return about how many steps of an epoch the tasks take that are split."""
+    """Return about how many steps per epoch the split tasks take."""
     blocks = -(-tasks.rows[split] // block_rows)
     return len(tasks.first) * int(np.minimum(workers, blocks).sum())
 
 
 def _of_typical_epochs(physical: PhysicalPlan) -> PhysicalPlan:
-    """Return the plan of as many epochs as are typically needed, which is what its units' estimates are of."""
+    """Return the plan with the typical number of epochs, on which its units' estimates are based."""
     known = physical.rates.of(physical.bound.learner.way)
     passes = cost.most_passes(physical.bound.learner, physical.bound.configs, physical.epochs, known)
     sums = physical.bound.learner.access.converges and known.typical_epochs is not None
@@ -99,7 +100,7 @@ def _of_typical_epochs(physical: PhysicalPlan) -> PhysicalPlan:
 
 
 def _bundles(tasks: Alike, split: npt.NDArray[np.bool_], most: int) -> list[list[int]]:
-    """Return the tasks that stay whole, those of about equal cost together: the largest stand alone."""
+    """Return the tasks that stay whole in bundles of about equal cost; the largest tasks are alone."""
     (whole,) = np.nonzero(~split)
     by_cost = whole[np.argsort(-tasks.seconds[whole, 0], kind="stable")].tolist()
     alone = max(1, most // 2)
@@ -127,7 +128,7 @@ def _bundled(physical: PhysicalPlan, epochs: int, bundles: Sequence[tuple[Alike,
 
 
 def _joined(tasks: Alike, places: Sequence[int]) -> list[Unit]:
-    """Return the units of a bundle's first task, with the cost of all; a bundle stays whole."""
+    """Return the units of a bundle's first task with the cost of all its tasks; a bundle is never split."""
     units = tasks.units(places[0])
     if len(places) == 1 and not units[0].others:
         return units

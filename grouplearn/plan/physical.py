@@ -6,17 +6,15 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 
 from grouplearn.bind import arrays
 from grouplearn.bind.bound import BoundTarget, BoundTrain
 from grouplearn.bind.definition import ModelDefinition
 from grouplearn.bind.features import all_fit_float
 from grouplearn.data.arrays import block_rows
-from grouplearn.data.encoders import DENSE_COLUMNS, is_dense, keeps_single, needs_no_fit
+from grouplearn.data.encoders import is_dense, keeps_single
 from grouplearn.data.encoding.registry import encoder_of, widened
 from grouplearn.data.processors import processors
 from grouplearn.data.shard import BLOCK_ROWS
@@ -25,12 +23,20 @@ from grouplearn.extract.unused import Unused
 from grouplearn.interrupting import apart, watched
 from grouplearn.learners.contract import problem
 from grouplearn.learners.contract.config import Config
-from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.problem import FeatureBlock, Problem, Task
-from grouplearn.learners.contract.ways import StackLearner, batch_rows
+from grouplearn.learners.contract.problem import FeatureBlock, Task
+from grouplearn.learners.contract.ways import batch_rows
 from grouplearn.learners.metrics.sums import METRICS, default_metric, metrics_for
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.cost.coefficients import Rates
+from grouplearn.plan.packing import (
+    MAX_PACK,
+    are_small,
+    folds_in_one_pass,
+    gather_small_groups,
+    most_packed,
+    pack_configs,
+    solves,
+)
 from grouplearn.plan.units import Alike, Units, alike
 from grouplearn.schedule.messages import Blocks, Push, Unit
 from grouplearn.schedule.operators import OWNERS
@@ -38,43 +44,30 @@ from grouplearn.schedule.rounds.cells import cell_length
 from grouplearn.schedule.sharded.partition import blocks_of, cut_evenly
 from grouplearn.schedule.workload import Visits, Workload
 
-#: Most groups trained side by side in one unit, and most feature values of their padded rows.
-MAX_GATHERED, MAX_GATHERED_VALUES = 512, 1 << 21
-#: Most configs trained in one pack: bounds the memory of scores and of solver history.
-MAX_PACK = 64
-#: Bytes of a round's sums for which a worker more is worth fetching from (Rendle et al. 2016, 4.3.2).
+#: Bytes of a round's sums that make one more worker worth fetching from (Rendle et al. 2016, 4.3.2).
 PART_BYTES = 128 << 10
-#: Seconds that a round takes for each cell besides its arithmetic.
+#: Seconds of overhead per cell and round, besides the arithmetic.
 CELL_SECONDS = 2e-4
 #: Most work items of a worker's share, and the part of a round that their steps, and moving the sums of each, may take.
 MOST_ITEMS, STEPS_SHARE = 8, 0.05
 #: Epochs of a work item that its rows and predictions take a new worker: 0.3 to 1 to cut rows by block and to predict (numbers
 #: and categories, 1 and 8 configs), as much to encode them.
 TAKEOVER_EPOCHS = 2.0
-#: Share of a given memory limit that the state and the sums of a pack may take.
-PACK_SHARE = 0.1
-#: Units to aim for where groups are few: enough for the cores of a usual machine, and never a matter of workers.
-WANTED_UNITS = 8
-#: Values of features that a unit of small groups has at least, where there are as many: a unit takes some milliseconds itself.
-LEAST_GATHERED_VALUES = 4_096
-#: Values that all rounds of boosting a group go through, above which it is a unit of its own: what Python does between two groups
-#: takes some milliseconds, and these tens of them.
-MOST_BOOSTED_VALUES = 1 << 19
 
-#: Estimated single-thread seconds from which starting Ray (2 to 4 s, 0.7 GB) is repaid.
+#: Estimated single-thread seconds above which starting Ray (2 to 4 s, 0.7 GB) pays.
 RAY_REPAYS_SECONDS = 120.0
-#: Seconds of WITHIN from which that is so: in less, most of the time would go into the start (7 s on a busy machine).
+#: The same for seconds of WITHIN: less would go mostly into the start (7 s on a busy machine).
 RAY_REPAYS_WITHIN = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class PhysicalPlan:
-    """What will run: the label's task, epochs, the units, and the number of workers; ``recorded`` visits
-    or, by unit, ``pushes`` are repeated.
+    """What will run: the label's task, epochs, units, and number of workers; a replayed run has ``recorded`` visits or, by
+    unit, ``pushes``.
 
-    ``unused`` rows are counted for EXPLAIN alone.
+    ``unused`` rows are counted for EXPLAIN only.
 
-    Units depend on the statement and the data alone: operators and workers differ in where and when they run, so the
+    Units depend on the statement and the data alone: operators and workers decide only where and when they run, so the
     models are the same.
     """
 
@@ -92,7 +85,7 @@ class PhysicalPlan:
     unused: Unused = field(default_factory=Unused)
 
     def workload(self, workers: int, chosen: int | None = None) -> Workload:
-        """Return what operators need to know of the work on so many workers at a time, where ``chosen`` are said to be there."""
+        """Return what operators need to know of the work on this many workers, of which ``chosen`` are said to exist."""
         options = self.bound.options
         others = options.placement.operator not in OWNERS["partitions"]
         return Workload(
@@ -104,7 +97,7 @@ class PhysicalPlan:
             evaluate_epochs=self._judges_epochs,
             hops=options.hopping.hops(options.training.seed, workers, self.recorded),
             averages=options.averaging.averages(workers if others or chosen is None else chosen),
-            pushes={} if chosen is None else self.pushes,  # what is only simulated may be a part of the work
+            pushes={} if chosen is None else self.pushes,  # a simulated plan may be only part of the work
             split_seconds=self._split_seconds,
             split_row_seconds=self.kept_row_seconds,
             epoch_rounds=self.epoch_rounds,
@@ -117,17 +110,17 @@ class PhysicalPlan:
 
     @property
     def _judges_epochs(self) -> bool:
-        """Whether what is held out is looked at before the next epoch: for early stopping, or as epochs of rounds are long."""
+        """Whether the holdout is scored before the next epoch: for early stopping, or because epochs of rounds are long."""
         in_rounds = self.bound.learner.access.in_rounds and self.bound.holdout.kind != "none"
         return in_rounds or self.bound.options.training.early_stopping is not None
 
     @property
     def epoch_rounds(self) -> int:
-        """Rounds of an epoch, as far as the items say."""
+        """Rounds per epoch, as far as the items determine them."""
         return self.bound.learner.cost.epoch_rounds(self.bound.configs, self.feature_blocks())
 
     def feature_blocks(self, groups: int = 1) -> list[FeatureBlock]:
-        """Return the columns of each item that some group has at least, where so many groups share all distinct values."""
+        """Return at least how many columns of each item some group has, if this many groups shared all distinct values."""
         blocks = []
         for entry, categories in zip(self.bound.items, self.stats.categories, strict=True):
             item, encoder = entry.stored.item, encoder_of(entry.stored.item)
@@ -136,7 +129,7 @@ class PhysicalPlan:
         return blocks
 
     def _round_parts(self, workers: int) -> int:
-        """Return in how many parts at most the sums of a round are worth reducing."""
+        """Return the most parts into which the sums of a round are worth splitting."""
         widest = max((block.width for block in self.feature_blocks()), default=0)
         n_bytes = 2 * cost.VALUE_BYTES * widest * self.outputs * min(MAX_PACK, len(self.bound.configs))
         return max(1, min(workers, n_bytes // PART_BYTES))
@@ -162,19 +155,19 @@ class PhysicalPlan:
 
     @property
     def step_seconds(self) -> float:
-        """Estimated time that a step of a unit takes besides its arithmetic."""
+        """Estimated overhead of a step of a unit, besides its arithmetic."""
         machine = self.rates.machine
         return machine.ray_unit if self.bound.options.placement.executor == "ray" else machine.local_step
 
     @property
     def round_seconds(self) -> float:
-        """Estimated time of a round in which the workers of a gang wait for each other: of a leaf, or of a batch."""
+        """Estimated time of a round in which the workers of a gang wait for each other: per leaf, or per batch."""
         machine = self.rates.machine
         return machine.descend if self.bound.learner.access.gang_waits == "batch" else machine.exchange
 
     @property
     def kept_row_seconds(self) -> float:
-        """Estimated time per row and config to keep, between steps of a unit, the scores that AUC is computed from."""
+        """Estimated time per row and config to keep the scores for AUC between steps of a unit."""
         in_memory = self.bound.options.placement.executor != "ray"
         if in_memory or not self.task.has_classes or self.stats.label_length > 1:
             return 0.0
@@ -182,7 +175,7 @@ class PhysicalPlan:
 
     @property
     def _split_seconds(self) -> float:
-        """A worker with a shard of a unit makes its sums, and may be the one that updates, once per pass."""
+        """A worker with a shard of a unit makes its sums once per pass, and may also be the one that updates."""
         known = self.rates.of(self.bound.learner.way)
         passes = cost.most_passes(self.bound.learner, self.bound.configs, self.epochs, known)
         rows, of_cells = max(self.stats.rows, default=0), 0.0
@@ -191,7 +184,7 @@ class PhysicalPlan:
         return passes * self.epoch_rounds * (2 * self.step_seconds + of_cells)
 
     def seconds_of(self, unit: Unit, epochs: float | None = None) -> float:
-        """Return the estimated seconds of a unit, with so many epochs of a trial where learners decide that themselves."""
+        """Return the estimated seconds of a unit; ``epochs`` per trial where the learner decides their number itself."""
         way = self.bound.learner.way
         known = self.rates.of(way)
         if not epochs or known.typical_epochs is None:
@@ -202,8 +195,8 @@ class PhysicalPlan:
         return cost.unit_seconds(learner, configs, rows, self.stored, self.epochs, self.outputs, len(groups), rates)
 
     def cell_seconds(self, rows: int, blocks: Blocks) -> float:
-        """Return the estimated time that a round takes for the cells in some blocks of so many rows, besides its arithmetic: in
-        process for all that there are, as one thread at a time calls a kernel."""
+        """Return the estimated overhead of a round for the cells of these blocks, besides the arithmetic. In process all
+        cells count, as one thread at a time calls a kernel."""
         n_blocks = blocks_of(rows, self.block_rows)
         own = len(blocks) if self.bound.options.placement.executor == "ray" else n_blocks
         return CELL_SECONDS * max(1, own // cell_length(n_blocks))
@@ -215,11 +208,11 @@ class PhysicalPlan:
 
     @property
     def longest_block(self) -> int:
-        """Rows of a block where they are narrow. A group of no more is one block, which no operator splits."""
+        """Rows of a block of narrow rows. A group of no more rows is one block, which no operator splits."""
         return BLOCK_ROWS
 
     def load_seconds(self, group: int) -> float:
-        """Return the estimated time to make a group's rows ready on a worker."""
+        """Return the estimated time to prepare a group's rows on a worker."""
         return cost.load_seconds(self.stats.rows[group], self.stored, self.rates)
 
     def configs_of(self, unit: Unit) -> tuple[Config, ...]:
@@ -250,19 +243,19 @@ class PhysicalPlan:
 
     @property
     def alike(self) -> tuple[Alike, ...]:
-        """The units by what is alike in them."""
+        """The units, grouped by what they have in common."""
         return alike(self.units, self.stats.rows)
 
 
 def plan(bound: BoundTrain, stats: Statistics, rates: Rates | None = None) -> PhysicalPlan:
-    """Return the physical plan of a bound statement; ``rates`` are the coefficients of its estimates."""
+    """Return the physical plan of a bound statement; ``rates`` are the cost coefficients."""
     rates = rates or Rates()
     bound = replace(bound, items=arrays.sized(bound.items, stats.lengths or [1] * len(bound.items)))
     bound = _widened(bound, stats)
     task = task_of(bound, stats)
     epochs = bound.options.training.epochs or bound.learner.default_epochs or 1
     width = _width(bound, stats)
-    packs = pack_configs(bound.learner, bound.configs, len(stats.groups), _most_packed(bound, stats, task, width))
+    packs = pack_configs(bound.learner, bound.configs, len(stats.groups), most_packed(bound, stats, task, width))
     return PhysicalPlan(
         bound=bound,
         stats=stats,
@@ -271,13 +264,15 @@ def plan(bound: BoundTrain, stats: Statistics, rates: Rates | None = None) -> Ph
         epochs=epochs,
         width=width,
         workers=bound.options.placement.workers or processors(),
-        units=_units(bound, stats, task, packs, epochs, width, gather_small_groups(bound, stats, task, width), rates),
+        units=_units(
+            bound, stats, task, packs, epochs, width, gather_small_groups(bound, stats, task, width, BLOCK_ROWS), rates
+        ),
         rates=rates,
     )
 
 
 def _widened(bound: BoundTrain, stats: Statistics) -> BoundTrain:
-    """Return the statement of a linear learner with items of many categories as wide ones."""
+    """Return the statement with items of many categories as wide ones, for a linear learner."""
     if bound.learner.form != "linear":
         return bound
     items = []
@@ -289,121 +284,21 @@ def _widened(bound: BoundTrain, stats: Statistics) -> BoundTrain:
 
 
 def repacked(physical: PhysicalPlan, packs: tuple[tuple[int, ...], ...]) -> PhysicalPlan:
-    """Return the plan with other packs of the same configs."""
+    """Return the plan with other packs for the same configs."""
     bound, stats, task, width = physical.bound, physical.stats, physical.task, physical.width
-    gathered = gather_small_groups(bound, stats, task, width)
+    gathered = gather_small_groups(bound, stats, task, width, BLOCK_ROWS)
     return replace(physical, units=_units(bound, stats, task, packs, physical.epochs, width, gathered, physical.rates))
 
 
 def task_of(bound: BoundTrain, stats: Statistics) -> Task:
-    """Return what is learned, which depends on how many classes the label has."""
+    """Return what is learned; it depends on how many classes the label has."""
     return problem.task_of(
         bound.learner.tasks, len(stats.classes) if bound.target and bound.target.classification else None
     )
 
 
-def _most_packed(bound: BoundTrain, stats: Statistics, task: Task, width: int) -> int:
-    """Return the most configs of a pack: as many as a given memory limit has room for, whatever the machine has."""
-    if bound.options.placement.memory_limit is None or not bound.configs:
-        return MAX_PACK
-    outputs = task.n_scores(len(stats.classes))
-    largest = max(
-        cost.state_bytes(bound.learner, (config,), width, outputs)
-        + cost.sums_bytes(bound.learner, (config,), width, outputs)
-        for config in bound.configs
-    )
-    return max(1, min(MAX_PACK, int(PACK_SHARE * bound.options.placement.memory_limit / largest)))
-
-
-def pack_configs(
-    learner: Learner, configs: Sequence[Config], n_groups: int, most: int = MAX_PACK
-) -> tuple[tuple[int, ...], ...]:
-    """Return configs that may share a state, in order, at most ``most`` together.
-
-    One pass over the rows serves a whole pack. Learners that train configs one after the other
-    gain little from it: where groups are few, their packs are cut into about ``WANTED_UNITS`` units for workers to share.
-    Before: 12 configs that differ in l1. After: ``((0, 1, ..., 11),)``.
-    """
-    cut = math.ceil(n_groups * len(configs) / WANTED_UNITS) if learner.access.one_by_one else MAX_PACK
-    most = min(most, max(1, cut))
-    by_key: dict[object, list[int]] = {}
-    for number, config in enumerate(configs):
-        by_key.setdefault(learner.pack_key(config), []).append(number)
-    return tuple(
-        tuple(members[start : start + most]) for members in by_key.values() for start in range(0, len(members), most)
-    )
-
-
-def solves(bound: BoundTrain, task: Task, width: int) -> bool:
-    """Whether small groups train in batched solves, where nobody looks at every epoch of every trial."""
-    if looks_at_epochs(bound) or not bound.learner.stacks:
-        return False
-    # A group may have two classes of a label with more: it trains as it would alone. The others tell when they train.
-    problem = Problem(task.within_group, width)
-    return width <= DENSE_COLUMNS and cast(StackLearner, bound.learner).gathers(problem, bound.configs)
-
-
-def looks_at_epochs(bound: BoundTrain) -> bool:
-    """Whether the epochs of a trial are looked at one by one, so that its group trains alone and not in a batched solve."""
-    training = bound.options.training
-    return training.early_stopping is not None or training.within is not None or bound.search is not None
-
-
-def gather_small_groups(bound: BoundTrain, stats: Statistics, task: Task, width: int) -> tuple[tuple[int, ...], ...]:
-    """Return the groups of each unit: large ones alone, small ones of similar size side by side.
-
-    Sizes within a factor of two stand together, so that padding at most doubles the rows. The rule looks at the groups
-    alone, never at workers. Before: 96 groups of 500 rows. After: ``((0, ..., 11), ..., (84, ..., 95))``.
-    """
-    if not solves(bound, task, width):
-        return tuple((number,) for number in watched(range(len(stats.groups))))
-    by_size: dict[int, list[int]] = {}
-    large: list[tuple[int, ...]] = []
-    row_values = _row_values(bound, width)
-    is_small = _small(bound, np.array(stats.rows, np.int64), width)
-    for number, (n_rows, small) in enumerate(watched(zip(stats.rows, is_small.tolist(), strict=True))):
-        if not small:
-            large.append((number,))
-        else:
-            by_size.setdefault(n_rows.bit_length(), []).append(number)
-    share = math.ceil(sum(map(len, by_size.values())) / WANTED_UNITS)
-    gathered = [
-        tuple(members[start : start + most])
-        for size, members in sorted(by_size.items())
-        for values in [row_values << size]
-        for wanted in [max(share, LEAST_GATHERED_VALUES // values)]
-        for most in [max(1, min(MAX_GATHERED, wanted, MAX_GATHERED_VALUES // values))]
-        for start in range(0, len(members), most)
-    ]
-    return tuple(sorted([*large, *gathered]))
-
-
-def _row_values(bound: BoundTrain, width: int) -> int:
-    """Return the values of a row that a unit goes through: its columns, where it boosts in each round of each config."""
-    if not bound.learner.access.in_one_go:
-        return width
-    rounds = sorted(bound.learner.cost.passes(config, 1) for config in bound.configs)
-    return width * max(1, sum(rounds[-MAX_PACK:]))
-
-
-def _small(bound: BoundTrain, n_rows: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.bool_]:
-    """Return which groups of so many rows train side by side: those of one block, and of rounds that take some milliseconds."""
-    small: npt.NDArray[np.bool_] = n_rows <= BLOCK_ROWS
-    if bound.learner.access.in_one_go:
-        small &= n_rows * _row_values(bound, width) <= MOST_BOOSTED_VALUES
-    return small
-
-
-def folds_in_one_pass(bound: BoundTrain, width: int) -> bool:
-    """Whether all folds of a group share one unit: the learner solves from moments, which are the same for every fold but
-    for its own rows. An encoder fitted on a group's training rows makes other columns for every fold."""
-    fixed = all(item.scope == "all" or needs_no_fit(item) for item in bound.stored_items)
-    exact = bound.learner.has_moments and not looks_at_epochs(bound)
-    return fixed and width <= DENSE_COLUMNS and exact
-
-
 def _width(bound: BoundTrain, stats: Statistics) -> int:
-    """Return the number of feature columns, at most: a group may know fewer categories."""
+    """Return the most feature columns of a group: a group may know fewer categories."""
     width = 0
     for item, categories in zip(bound.items, stats.categories, strict=True):
         width += encoder_of(item.stored.item).width(item.stored.item, categories)
@@ -442,8 +337,8 @@ def _units(
     placed = np.fromiter(itertools.chain.from_iterable(watched(gathered)), np.int64, int(members.sum()))
     starts = np.cumsum(members) - members
     n_rows = np.add.reduceat(sizes[placed], starts) if len(gathered) else sizes[:0]
-    stacked = _small(bound, sizes[placed[starts]], width) & solved
-    # Of many thousand groups, many have the same number of rows.
+    stacked = are_small(bound, sizes[placed[starts]], width, BLOCK_ROWS) & solved
+    # Many thousand groups share few sizes.
     sizes_of = np.stack([n_rows, members], axis=1)
     distinct, which = apart(lambda: np.unique(sizes_of, axis=0, return_inverse=True), len(n_rows))
     costs = [[estimated(pack, rows, groups) for pack in watched(packs)] for rows, groups in watched(distinct.tolist())]
@@ -459,7 +354,7 @@ def _label_type(target: BoundTarget, stats: Statistics) -> str:
 
 
 def definition(physical: PhysicalPlan, statement: str) -> ModelDefinition:
-    """Return what the catalog keeps of the statement."""
+    """Return the model definition that the catalog stores."""
     bound, target = physical.bound, physical.bound.target
     return ModelDefinition(
         catalog=bound.catalog,

@@ -1,4 +1,4 @@
-"""WITH (replay = 'm'): the visits or pushes of an earlier run, checked against the statement that repeats them."""
+"""WITH (replay = 'm'): the visits or pushes of an earlier run, checked against the statement that replays them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Trained = tuple[int, int, tuple[int, ...], int]
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """A run as the catalog has it: what made it what it is, the rows of its groups, its units, and the visits of its
-    models or what was pushed to them."""
+    """An earlier run from the catalog: its definition, the rows of its groups, its units, and the visits of its models or
+    the pushes to them."""
 
     name: str
     operator: str
@@ -38,7 +38,7 @@ class Earlier:
 
 
 def check_same(checker: SqlChecker, bound: BoundTrain, earlier: Earlier) -> None:
-    """Raise unless the statement trains what the earlier run trained, as far as is known before rows are read."""
+    """Raise unless the statement trains what the earlier run trained, as far as can be known before rows are read."""
     name, operator = f'model "{earlier.name}"', bound.options.placement.operator
     problem = None
     if earlier.operator not in REPEATABLE:
@@ -56,7 +56,7 @@ def check_same(checker: SqlChecker, bound: BoundTrain, earlier: Earlier) -> None
 
 
 def repeated(checker: SqlChecker, physical: PhysicalPlan, earlier: Earlier) -> PhysicalPlan:
-    """Return the plan that repeats the earlier run; raise where its rows were others."""
+    """Return the plan that repeats the earlier run; raise if that run had other rows."""
     units = _units_of(physical, earlier)
     if units is None or physical.stats.rows != earlier.rows:
         message = f'model "{earlier.name}" was trained on other rows: its groups are not those of this statement'
@@ -67,7 +67,7 @@ def repeated(checker: SqlChecker, physical: PhysicalPlan, earlier: Earlier) -> P
 
 
 def could_be(pushes: Sequence[Push]) -> bool:
-    """Return whether pushes can have been applied in this order: each began after its partition's own before it."""
+    """Return whether pushes can have been applied in this order: each began after its partition's previous one."""
     last: dict[int, int] = {}
     for number, push in enumerate(pushes):
         if push.partition < 0 or not last.get(push.partition, -1) < push.seen <= number:
@@ -77,7 +77,7 @@ def could_be(pushes: Sequence[Push]) -> bool:
 
 
 def _with_pushes(checker: SqlChecker, physical: PhysicalPlan, earlier: Earlier) -> PhysicalPlan:
-    """Return the plan that repeats pushes, in as many partitions; raise where they are none of this statement."""
+    """Return the plan that repeats pushes with the same partitions; raise where they do not fit this statement."""
     name, options = f'model "{earlier.name}"', physical.bound.options
     count = max((push.partition + 1 for pushes in earlier.pushes.values() for push in pushes), default=1)
     partitions = options.averaging.partitions or count
@@ -111,7 +111,7 @@ def _fits(physical: PhysicalPlan, unit: Unit, pushes: Sequence[Push]) -> bool:
 
 
 def _units_of(physical: PhysicalPlan, earlier: Earlier) -> tuple[Unit, ...] | None:
-    """Return the units of the earlier run, as the planner makes them but with the packs of then; None if it has others."""
+    """Return the units of the earlier run: today's with the packs of then; None if it had others."""
     planned = {(frozenset(unit.groups), unit.fold): unit for unit in physical.units}
     groups: defaultdict[tuple[int, tuple[int, ...], int], set[int]] = defaultdict(set)
     for unit, group, configs, fold in earlier.units:

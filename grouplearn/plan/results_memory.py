@@ -1,4 +1,4 @@
-"""The memory that the groups of a plan and the results of their trials take: estimated, and refused before it is spent."""
+"""The memory that a plan's groups and trial results take: estimated, and refused before any is used."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from grouplearn.learners import registry
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.physical import PhysicalPlan
 
-#: Bytes of the results of a trial besides its model, until they are in the database: the peak of trainings of a million trials.
+#: Bytes of a trial's results besides its model, until they are in the database: from the peak memory of runs of a million
+#: trials.
 TRIAL_BYTES = 600
 
 
 def trials_of(physical: PhysicalPlan) -> int:
-    """Return the trials of all groups; of a search procedure, about how many it trains."""
+    """Return the number of trials of all groups; for a search procedure, about how many it trains."""
     configs, search = len(physical.bound.configs), physical.bound.search
     return len(physical.stats.groups) * (configs if search is None else search.most_trials(configs))
 
 
 def results_bytes(physical: PhysicalPlan) -> int:
-    """Return the estimated bytes of all groups and of what their trials leave."""
+    """Return the estimated bytes of all groups and of the results of their trials."""
     trials, groups = trials_of(physical), len(physical.stats.groups)
     return groups * GROUP_BYTES + trials * (TRIAL_BYTES + _model_bytes(physical))
 
 
 def _model_bytes(physical: PhysicalPlan) -> int:
-    """Return the bytes of a finished model; of wide items a group has no more columns than its rows set."""
+    """Return the bytes of a finished model; with wide items a group has no more columns than its rows use."""
     learner, configs = physical.bound.learner, physical.bound.configs
     if learner.form == "linear":
         wide = sum(
@@ -52,7 +53,7 @@ def _is_wide(item: BoundItem) -> bool:
 
 
 def _refuse_wide(checker: SqlChecker, physical: PhysicalPlan) -> None:
-    """Raise BindError where the numbers of one model in training do not fit into memory: another solver may take fewer."""
+    """Raise BindError if one model in training does not fit into memory: another solver may need less."""
     learner, limit = physical.bound.learner, limit_of(physical.bound)
     of_level = Counter(group.level for group in watched(physical.stats.groups))
     blocks = physical.feature_blocks(min(of_level.values(), default=1))
@@ -73,7 +74,7 @@ def _refuse_wide(checker: SqlChecker, physical: PhysicalPlan) -> None:
 
 
 def refuse_excess(checker: SqlChecker, physical: PhysicalPlan) -> None:
-    """Raise BindError for a plan whose results, or a model of which, would not fit into memory: before its rows are read."""
+    """Raise BindError, before rows are read, for a plan whose results or one model would not fit into memory."""
     _refuse_wide(checker, physical)
     needed, limit = results_bytes(physical), limit_of(physical.bound)
     if needed <= limit:

@@ -1,4 +1,4 @@
-"""RETRY FAILED MODEL: the part of a statement's plan, and of its rows, that trains the failed trials again."""
+"""RETRY FAILED MODEL: the part of a statement's plan and rows that trains the failed trials again."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from grouplearn.schedule.messages import Unit
 def cut(units: Sequence[Unit], wanted: Mapping[int, Collection[int]]) -> tuple[Unit, ...]:
     """Return the units that train the ``wanted`` configs of each group, and nothing else.
 
-    Groups that stood side by side stay so where the same of their configs are wanted. Before: a unit of groups 0, 1, 2 and
-    configs 0, 1, and ``{0: {0, 1}, 2: {0, 1}}``. After: one of groups 0, 2 and configs 0, 1.
+    Groups side by side stay so where the same configs of each are wanted. Before: a unit of groups 0, 1, 2 and configs 0,
+    1, and ``{0: {0, 1}, 2: {0, 1}}``. After: one of groups 0, 2 and configs 0, 1.
     """
     found: list[Unit] = []
     numbers = itertools.count(1 + max((unit.id for unit in units), default=-1))
@@ -45,9 +45,9 @@ def cut(units: Sequence[Unit], wanted: Mapping[int, Collection[int]]) -> tuple[U
 
 
 def only(bound: BoundTrain, groups: Sequence[GroupCount]) -> BoundTrain:
-    """Return the statement with a source that has the rows of these groups alone.
+    """Return the statement with a source that has only the rows of these groups.
 
-    A key is compared as text, with a letter before it, so that NULL is a value like any other.
+    Keys are compared as text behind a letter, so that NULL is a value like any other.
     """
     texts: dict[int, list[str]] = {}
     for group in groups:
@@ -72,13 +72,13 @@ def _key_texts(bound: BoundTrain, members: Sequence[int]) -> Iterator[str | Sql]
 
 
 def rows_of(checker: SqlChecker, bound: BoundTrain, stats: Statistics, groups: Sequence[GroupCount]) -> Statistics:
-    """Return the statistics of the rows of some groups; ``bound`` reads them alone. All else is as in the whole table."""
+    """Return the statistics of some groups' rows, the only ones that ``bound`` reads; the rest is as for the whole table."""
     n_rows: int = checker.rows("SELECT count(*)", *bound.source)[0][0]
     return replace(stats, groups=tuple(groups), n_rows=n_rows, n_entries=entry_count(checker, bound))
 
 
 def numbered(every: Sequence[GroupCount], read: Sequence[Group]) -> tuple[Group, ...]:
-    """Return all groups by their numbers in the plan, those that were not read without rows."""
+    """Return all groups by their numbers in the plan; those that were not read have no rows."""
     rows = {(group.level, group.keys): group.ranges for group in read}
     return tuple(
         Group(number, group.level, group.keys, rows.get((group.level, group.keys), ()))
@@ -87,11 +87,11 @@ def numbered(every: Sequence[GroupCount], read: Sequence[Group]) -> tuple[Group,
 
 
 def changed(stored: ModelDefinition, now: ModelDefinition) -> str | None:
-    """Return in what a statement bound today is no longer the one that trained the model; None where it is."""
+    """Return what differs between the stored statement and the same one bound today; None if nothing does."""
     if not set(now.classes) <= set(stored.classes):
         new = sorted(set(now.classes) - set(stored.classes))
         return f"the label has classes that the model does not know: {', '.join(new[:3])}"
-    # Models of earlier versions say nothing of types: their expressions are the statement's, but not what casts them.
+    # Models of earlier versions have no types: equal expressions then suffice.
     typed = all(entry.type is not None for entry in stored.items)
     compared = (
         ("features", [_told(entry, typed) for entry in stored.items], [_told(entry, typed) for entry in now.items]),
@@ -103,8 +103,8 @@ def changed(stored: ModelDefinition, now: ModelDefinition) -> str | None:
 
 
 def stored_as(bound: BoundTrain, stored: ModelDefinition) -> BoundTrain:
-    """Return a statement bound today whose items are wide where those of the model are: an earlier version knew no such items,
-    and of categories there may have been others."""
+    """Return a statement bound today whose items are wide where the stored model's are: earlier versions had no wide items,
+    and the number of categories may have changed."""
     before = {entry.item.name: entry.item for entry in stored.items}
 
     def as_before(entry: BoundItem) -> BoundItem:
@@ -125,5 +125,5 @@ def _told(entry: ItemColumn, typed: bool) -> tuple[object, ...]:
 
 def _points(definition: ModelDefinition) -> list[tuple[object, ...]]:
     names = [column.name for column in definition.hyperparameters]
-    # In a file anything may stand, also a name that no configuration has.
+    # A file from elsewhere may have anything here, also a name that no configuration has.
     return [tuple(config.get(name) for name in names) for config in definition.configs]

@@ -1,4 +1,4 @@
-"""Rounds of averaging, of a parameter server and of coordinate descent in numbers: how many, and what moves in each."""
+"""The rounds of averaging, a parameter server and coordinate descent in numbers: how many, and what each moves."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from grouplearn.schedule.rounds.parameter_server import ParameterServer
 from grouplearn.schedule.rounds.stages import neighbours
 from grouplearn.schedule.sharded.partition import blocks_of
 
-#: What all wait for in a round, by who takes the mean; where every epoch is judged, two more.
+#: Barriers of a round, by who takes the mean; two more where every epoch is scored.
 _BARRIERS = {"scatter": 2, "star": 2, "tree": 3}
 _JUDGED = 2
 
 
 @dataclass(frozen=True, slots=True)
 class RoundFacts:
-    """The rounds of the largest group: most partitions, rounds at most, barriers in each, and bytes of a pack's models that
-    reach or leave the worker that moves most in one, each partition on a worker of its own; with a ``staleness`` there are no
-    barriers, and rounds are each partition's."""
+    """The rounds of the largest group: most partitions, most rounds, barriers in each, and the bytes of a pack's models
+    that the busiest worker sends and receives per round, with each partition on its own worker. With ``staleness`` there
+    are no barriers, and rounds are counted per partition."""
 
     partitions: int
     rounds: int
@@ -36,7 +36,7 @@ class RoundFacts:
 
     @property
     def words(self) -> str:
-        """The facts as a person reads them."""
+        """The facts as text."""
         if self.partitions < 2:
             return "no group has rows for two partitions"
         rounds, barriers = counted(self.rounds, "round"), counted(self.barriers, "barrier")
@@ -48,7 +48,7 @@ class RoundFacts:
 
 
 def told_of_rounds(physical: PhysicalPlan, operator: str) -> str:
-    """Return what a person is told of the rounds of an operator, nothing of one that has none."""
+    """Return a description of an operator's rounds, empty if it has none."""
     if operator in PARTITIONING:
         return f"; {round_facts(physical, physical.workers, operator).words}"
     if operator != CoordinateDescent.name:
@@ -59,7 +59,7 @@ def told_of_rounds(physical: PhysicalPlan, operator: str) -> str:
 
 
 def by_rounds(physical: PhysicalPlan, operator: str, workers: int) -> PhysicalPlan:
-    """Return the plan as one whose epochs are rounds of partitions, all of which cost the same: of these few are simulated."""
+    """Return the plan with the rounds of partitions as its epochs: all cost the same, so few have to be simulated."""
     rounds = rounds_of_epoch(physical, workers) if operator in PARTITIONING else 1
     if rounds == 1:
         return physical
@@ -68,7 +68,7 @@ def by_rounds(physical: PhysicalPlan, operator: str, workers: int) -> PhysicalPl
 
 
 def rounds_of_epoch(physical: PhysicalPlan, workers: int) -> int:
-    """Return in how many rounds an epoch of the largest group goes; 1 unless another operator may run it."""
+    """Return the rounds per epoch of the largest group; 1 unless another operator may run it."""
     rows = physical.stats.rows
     if physical.bound.options.placement.operator not in PARTITIONING or not physical.units:
         return 1
@@ -79,8 +79,8 @@ def rounds_of_epoch(physical: PhysicalPlan, workers: int) -> int:
 
 
 def round_facts(physical: PhysicalPlan, workers: int, operator: str = Averaging.name) -> RoundFacts:
-    """Return what the rounds of a plan are: m + g bytes times (k - 1) / k for each of k partitions, or times k - 1 for a star's
-    centre, m the bytes of the largest pack's models and g those of what is sent, models or gradients (Zhang et al. 2019, IV-B).
+    """Return the rounds of a plan: each of k partitions moves (m + g) (k - 1) / k bytes, a star's centre (m + g) (k - 1),
+    with m the bytes of the largest pack's models and g of what is sent, models or gradients (Zhang et al. 2019, IV-B).
     """
     averages = physical.workload(workers).averages
     blocks = blocks_of(max(physical.stats.rows, default=0), physical.block_rows)
@@ -97,7 +97,7 @@ def round_facts(physical: PhysicalPlan, workers: int, operator: str = Averaging.
 
 
 def _moved(physical: PhysicalPlan, configs: tuple[Config, ...]) -> int:
-    """Return the bytes that one partition sends, and takes."""
+    """Return the bytes that one partition sends and receives."""
     options, learner = physical.bound.options, physical.bound.learner
     model, gradient = (
         n_bytes(learner, configs, physical.width, physical.outputs)
@@ -119,7 +119,7 @@ class DescentFacts:
 
     @property
     def words(self) -> str:
-        """The facts as a person reads them."""
+        """The facts as text."""
         moved = amount_of_bytes(round(self.busiest_bytes))
         said = f"about {self.rounds} rounds of 2 barriers in an epoch, {moved} a round on the busiest worker"
         if self.items == 1:
@@ -128,7 +128,7 @@ class DescentFacts:
 
 
 def descent_facts(physical: PhysicalPlan, workers: int) -> DescentFacts:
-    """Return what the rounds of a plan are (Rendle et al. 2016, 4.3.2), its cells spread over so many workers."""
+    """Return the rounds of a plan (Rendle et al. 2016, 4.3.2) with its cells spread over this many workers."""
     learner, work = physical.bound.learner, physical.workload(workers)
     packs = {unit.configs: physical.configs_of(unit) for tasks in physical.alike for unit in tasks.first}
     sizes = (

@@ -1,4 +1,4 @@
-"""The units of a plan by what they have in common: planning for a hundred thousand groups looks at a few arrays."""
+"""The units of a plan, grouped by what they have in common: planning 100,000 groups takes a few arrays."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Groups = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """Tasks whose units differ in their groups and costs alone, in order.
+    """Tasks whose units differ only in their groups and costs, in order.
 
-    ``first`` are the units of the first task; of each task there are its ``groups``, its ``rows`` (int64, a number per
-    task) and the ``seconds`` of its units (float64, tasks x units). ``side_by_side`` marks tasks of several groups.
+    ``first`` are the units of the first task; per task there are ``groups``, ``rows`` (int64) and the ``seconds`` of its
+    units (float64, tasks x units). ``side_by_side`` marks tasks of several groups.
     """
 
     first: tuple[Unit, ...]
@@ -34,11 +34,11 @@ class Alike:
 
     @property
     def whole(self) -> npt.NDArray[np.bool_]:
-        """Which tasks no operator may split (``Unit.stays_whole``)."""
+        """Which tasks may not be split by any operator (``Unit.stays_whole``)."""
         return self.side_by_side | bool(self.first[0].folds or self.first[0].stacked)
 
     def units(self, task: int) -> list[Unit]:
-        """Return the units of a task, without numbers of their own."""
+        """Return the units of a task, numbered as those of the first task."""
         group, *others = self.groups[task]
         costs = self.seconds[task].tolist()
         pairs = zip(self.first, costs, strict=True)
@@ -46,10 +46,10 @@ class Alike:
 
 
 class Units(Sequence[Unit]):
-    """Every task with every pack and fold, in that order; a Unit is made when it is looked at.
+    """Every task with every pack and fold, in that order; a Unit is made only when it is read.
 
-    ``seconds`` are float64, tasks x packs; ``stacked`` says of each task whether it trains in a batched solve, and
-    ``together`` is the number of folds of a unit that trains all of them.
+    ``seconds`` are float64, tasks x packs; ``stacked`` says per task whether it trains in a batched solve, and ``together``
+    is the number of folds that one unit trains.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Units(Sequence[Unit]):
     __hash__ = None  # type: ignore[assignment]
 
     def alike(self) -> tuple[Alike, ...]:
-        """Return the tasks that are stacked and those that are not."""
+        """Return the stacked tasks and the others."""
         each = len(self._packs) * len(self._folds)
         side_by_side = np.fromiter((len(groups) > 1 for groups in watched(self._tasks)), bool, len(self._tasks))
         seconds = np.repeat(self._seconds, len(self._folds), axis=1)
@@ -116,7 +116,7 @@ class Units(Sequence[Unit]):
 
 
 def alike(units: Sequence[Unit], rows: Sequence[int]) -> tuple[Alike, ...]:
-    """Return the units by what is alike in them; ``rows`` are those of each group."""
+    """Return the units grouped by what they have in common; ``rows`` are those of each group."""
     if isinstance(units, Units):
         return units.alike()
     tasks: dict[int, list[Unit]] = defaultdict(list)

@@ -1,1 +1,1 @@
-"""Models to predictions: the function predict, EVALUATE, and what both read rows with."""
+"""Models to predictions: the function predict, EVALUATE, and how both read rows."""

@@ -1,4 +1,4 @@
-"""A loaded model as the arrays that kernels score with: its groups' encoders, and their linear models or forests."""
+"""A loaded model as arrays for the scoring kernels: its groups' encoders, and their linear models or forests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from grouplearn.prediction.group_models import GroupModel
 from grouplearn.prediction.rows.known_values import Codes
 from grouplearn.prediction.rows.vocabulary import Layout
 
-#: How a kernel says what becomes of the score of a linear model: of two classes it returns both probabilities.
+#: The kernels' links of linear models: for two classes both probabilities are returned.
 _LINKS: Mapping[problem.Link, Link] = {
     "identity": Link.VALUE,
     "exp": Link.EXPONENTIAL,
@@ -35,7 +35,7 @@ _LINKS: Mapping[problem.Link, Link] = {
 
 @dataclass(frozen=True, slots=True)
 class CompiledModel:
-    """What predicts lines of numbers of the groups of a model, all at once."""
+    """Predicts lines of numbers with the models of all groups at once."""
 
     encoders: Encoders
     models: LinearModels | Forests
@@ -43,7 +43,7 @@ class CompiledModel:
 
     @classmethod
     def of(cls, definition: ModelDefinition, groups: Sequence[GroupModel], layout: Layout) -> CompiledModel | None:
-        """Return a model compiled for lines of this layout, None where its maths is not what kernels know."""
+        """Return a model compiled for lines of this layout, None if the kernels do not support it."""
         if definition.label_length or not groups:
             return None
         found = _linear(definition, groups, layout) if definition.linear else _forests(definition, groups, layout)
@@ -52,25 +52,26 @@ class CompiledModel:
         return cls(_encoders(definition, [group.fitted for group in groups], finite=definition.linear), *found)
 
     def predict(self, x: FloatArray, group: Codes) -> FloatArray:
-        """Return the predictions of lines ``x``, which are changed: values (n, 1) or probabilities (n, classes), NaN: none."""
+        """Return the predictions of lines ``x``, which are changed: values (n, 1) or probabilities (n, classes), NaN if
+        none."""
         self.encoders.encode(x, group)
         return linked(self.models.scores(x, group), self.link)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelsInRuns:
-    """What predicts lines of numbers of the groups of a model by what the learner says of runs of rows: a group's are one."""
+    """Predicts lines of numbers with the learner's ``score_runs``, the rows of each group being a run."""
 
     encoders: Encoders
     scores: Callable[[FloatArray, Runs], FloatArray]
     answer: Answer
-    #: What classes groups have, and which of these each has.
+    #: Which classes each group has.
     classes: Sequence[tuple[int, ...]]
     classes_of: npt.NDArray[np.int64]
 
     @classmethod
     def of(cls, definition: ModelDefinition, groups: Sequence[GroupModel]) -> ModelsInRuns | None:
-        """Return a model for lines of numbers alone, None where rows have something else or the learner has no such scores."""
+        """Return a model for lines of numbers, None if rows have other columns or the learner has no ``score_runs``."""
         numbers = all(entry.item.kind == "numeric" for entry in definition.items)
         known = registry.is_known(definition.learner) and 0 < len(definition.items) <= DENSE_COLUMNS
         if not (groups and numbers and known) or definition.label_length:
@@ -84,14 +85,14 @@ class ModelsInRuns:
         return cls(encoders, scores, definition.answer, tuple(number), classes_of)
 
     def predict(self, x: FloatArray, group: Codes) -> FloatArray:
-        """Return the outputs of lines ``x``, which are changed, as the answer has them; NaN: none."""
+        """Return the answer's outputs of lines ``x``, which are changed; NaN if none."""
         self.encoders.encode(x, group)
         features = x[:, : self.encoders.fills.shape[1]]
         usable = np.flatnonzero((group >= 0) & np.isfinite(features).all(axis=1))
         order = usable[np.argsort(group[usable], kind="stable")]
         model, first = np.unique(group[order], return_index=True)
         runs = Runs(np.append(first, len(order)).astype(np.int64), model.astype(np.int64))
-        # Features far out may overflow: an infinite value is a prediction, NaN is none.
+        # Extreme features may overflow: an infinite value is a prediction, NaN is none.
         with np.errstate(over="ignore", invalid="ignore"):
             scores = self.scores(np.ascontiguousarray(features[order]), runs)
             outputs = np.full((len(x), max(self.answer.width, scores.shape[1])), np.nan)
@@ -124,7 +125,7 @@ def _linear(
         own, intercept = group.artifact.tensors["weights"], group.artifact.tensors["intercept"]
         outputs = list(group.classes) if several else [0]
         intercepts[place, outputs] = intercept
-        # Of a class that the group does not have any weights do: its score is that of its intercept, minus infinity.
+        # For a class that the group does not have any weights will do: its intercept, and so its score, is minus infinity.
         row = np.zeros(n_outputs, dtype=np.int64)
         row[outputs] = base + np.arange(len(outputs)) * own.shape[1]
         row[[number for number in range(n_outputs) if number not in outputs]] = base

@@ -1,7 +1,7 @@
-"""``EVALUATE MODEL``: predictions against the label, as one SELECT with a row per group of the model.
+"""``EVALUATE MODEL``: predictions compared with labels, as a SELECT with a row per group of the model.
 
-The metrics are those of the model table, by the same rules: rows of a class that a group was not trained on count as wrong, and
-rows have the weight that they had in training.
+The metrics follow the rules of the model table: rows of a class that a group was not trained on count as wrong, and rows
+have the weight that they had in training.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ def evaluate_sql(model: StoredModel, source: str, where: str | None = None, *, w
     """Return a SELECT of group columns, ``model_level``, ``n_rows``, ``n_skipped`` and every metric of the task.
 
     One row per group that predicts rows of ``source`` (a table or a query in parentheses), and one with a NULL level for
-    rows that no group predicts. Rows without a finite label, a prediction or a weight above 0 are counted in ``n_skipped``
-    and enter no metric. ``weighted``: rows have the model's weight, whose sum is then a column ``weight``.
+    rows that no group predicts. Rows without a finite label, a prediction or a positive weight are counted in ``n_skipped``
+    and in no metric. ``weighted``: rows have the model's weight, whose sum becomes a column ``weight``.
     """
     definition, catalog = model.definition, model.location.catalog
     judged = family_of(definition.task).judged(_asked(definition))
     extras = _extras(definition, weighted=weighted)
     rows = source_rows(source, where)
     form = _FUNCTION if _is_slow(model) else model.form
-    # The copy of a database has models of the same identities.
+    # A copied database has models with the same identities.
     known = f"{identifier(catalog)}.{model.id}" if form.kind == "function" else model.id
     predicted = predict_select(definition, known, rows, partial(table, catalog), form, extras)
     others = (name for name in every_metric(definition.task) if not METRICS[name].row_loss)
@@ -65,8 +65,8 @@ def evaluate_sql(model: StoredModel, source: str, where: str | None = None, *, w
 
 
 def reading_sql(model: StoredModel, source: str, where: str | None = None, *, weighted: bool = False) -> str:
-    """Return a SELECT of what ``evaluate_sql`` reads of rows of ``source``, and of the groups that they are of: what DuckDB
-    says of it, it says of that."""
+    """Return a SELECT of what ``evaluate_sql`` reads of rows of ``source`` and their groups: DuckDB reports the same errors
+    for it."""
     definition, rows = model.definition, source_rows(source, where)
     extras = _extras(definition, weighted=weighted)
     groups = "(SELECT 0 AS group_id, 0 AS level, []::VARCHAR[] AS keys)"
@@ -75,16 +75,16 @@ def reading_sql(model: StoredModel, source: str, where: str | None = None, *, we
 
 
 def _extras(definition: ModelDefinition, *, weighted: bool) -> tuple[Extra, Extra]:
-    """Return the label and the weight of a row."""
+    """Return the SQL of a row's label and weight."""
     target = Extra(TARGET, _label(definition))
     weight = f"CAST(({definition.weight_sql}\n) AS DOUBLE)" if weighted else "1.0::DOUBLE"
     return target, Extra(_WEIGHT, weight)
 
 
 def _is_slow(model: StoredModel) -> bool:
-    """Return whether the function ``predict`` is to predict in place of the macro's SQL: for trees it is many times as fast.
+    """Return whether the function ``predict`` should replace the macro's SQL: for trees it is many times faster.
 
-    It reads on a connection of its own, which knows no temporary tables: where there may be a subquery, SQL predicts.
+    It uses its own connection, which has no temporary tables: if there may be a subquery, SQL predicts.
     """
     definition = model.definition
     texts = [*(key.sql for key in definition.keys), *(entry.sql for entry in definition.items)]
@@ -92,14 +92,14 @@ def _is_slow(model: StoredModel) -> bool:
 
 
 def source_rows(source: str, where: str | None) -> str:
-    """Return the query of the rows of ``source`` for which ``where`` holds, in parentheses."""
+    """Return the query of the rows of ``source`` that satisfy ``where``, in parentheses."""
     condition = f" WHERE ({where}\n)" if where else ""
     return f"(SELECT * FROM {source}\n{condition})"
 
 
 def _label(definition: ModelDefinition) -> str:
-    """Return the label: a number, or the text that a class is named by; a value that the label's type does not have stays the
-    text that it is. NULL where there is none."""
+    """Return the SQL of the label: a number, or a class as text, also for values that are none of its type. NULL if there
+    is none."""
     if not definition.task.has_classes:
         return f"CAST(({definition.target_sql}\n) AS DOUBLE)" if definition.task.has_values else "NULL"
     known = (definition.target_sql or "").join(as_text_of(definition.label_type or ""))
@@ -107,10 +107,10 @@ def _label(definition: ModelDefinition) -> str:
 
 
 def _known(rows: str, weighted: bool) -> str:
-    """Return the CTE ``known``: group ``id``, weight ``w``, what is judged, and whether all of it is there, ``ok``.
+    """Return the CTE ``known``: group ``id``, weight ``w``, what the metrics need, and ``ok``: whether all of it is known.
 
-    Weights are in units of their group, ``unit``: a power of two near the greatest, so that products of sums of any weights
-    are finite and have the digits that they would have.
+    Weights are divided by ``unit``, a power of two near the group's greatest weight, so that products of sums neither
+    overflow nor lose digits.
     """
     if not weighted:
         return f"known AS (SELECT *, 1.0::DOUBLE AS unit FROM ({rows}))"
@@ -121,7 +121,7 @@ def _known(rows: str, weighted: bool) -> str:
 
 
 def _rows(definition: ModelDefinition, groups: str, judged: Judged) -> str:
-    """Return the SELECT of what ``_known`` says, with weights as they are given."""
+    """Return the SELECT behind ``_known``, with the original weights."""
     columns = ", ".join(f"{sql} AS {name}" for name, sql in judged.row.items())
     ok = f"{judged.known} AND coalesce({_WEIGHT} > 0 AND isfinite({_WEIGHT}), false)"
     joined = f" LEFT JOIN {groups} AS g ON g.group_id = {GROUP}" if definition.task.has_classes else ""
@@ -129,7 +129,7 @@ def _rows(definition: ModelDefinition, groups: str, judged: Judged) -> str:
 
 
 def _asked(definition: ModelDefinition) -> Asked:
-    """Return what is to be measured; of what losses depend on, all configs have the same."""
+    """Return what to measure; losses depend only on hyperparameters that all configs share."""
     prediction = told_apart("prediction".join(as_text(definition.label_type or "")), "VARCHAR")
     try:
         losses = row_losses(definition.metrics, definition.configs[0])

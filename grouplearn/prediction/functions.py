@@ -1,4 +1,4 @@
-"""Registers what the package ``grouplearn.udfs`` holds on a connection: every module's ``register``, every SQL file."""
+"""Registers the functions of the package ``grouplearn.udfs`` on a connection: every module's ``register``, every SQL file."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from grouplearn.sqltext import string
 
 
 def register_all(connection: duckdb.DuckDBPyConnection) -> None:
-    """Register our SQL functions on ``connection``; doing so again changes nothing.
+    """Register our SQL functions on ``connection``; repeated calls change nothing.
 
-    A connection that ``serves_predict`` has them already: they are the native extension's there.
+    A connection that ``serves_predict`` has them from the native extension.
     """
     if getattr(connection, "serves_predict", False):
         return
@@ -28,7 +28,7 @@ def register_all(connection: duckdb.DuckDBPyConnection) -> None:
     for entry in files:
         if entry.name.endswith(".sql"):
             connection.execute(entry.read_text(encoding="utf-8"))
-    # DuckDB says its own version, which is that of whoever reads the macro.
+    # DuckDB's version is computed in the macro, so that it is the reader's.
     said = f"system.main.concat({string(versions.described())}, ', DuckDB ', system.main.version())"
     connection.execute(f"CREATE OR REPLACE TEMP MACRO grouplearn_version() AS {said}")
 
@@ -39,14 +39,14 @@ def notice(connection: duckdb.DuckDBPyConnection, text: str) -> None:
 
 
 def expect_variables(connection: duckdb.DuckDBPyConnection, text: str = "") -> None:
-    """Let ``predict`` know the variables of the connection, and those that a text is about to set."""
+    """Tell ``predict`` the connection's variables, and those that a text will set."""
     if getattr(connection, "serves_predict", False):
         return
     asking.asking_for(connection).sessions.expect(set_variables(text))
-    with contextlib.suppress(duckdb.TransactionException):  # until ROLLBACK nothing runs, and then this is tried again
+    with contextlib.suppress(duckdb.TransactionException):  # until ROLLBACK nothing runs; then this is tried again
         importlib.import_module("grouplearn.udfs.predict").define(connection)
 
 
 def release(connection: duckdb.DuckDBPyConnection) -> None:
-    """Let go of everything held for ``connection``; call it before the connection is closed."""
+    """Release everything held for ``connection``, before it is closed."""
     asking.release(connection)

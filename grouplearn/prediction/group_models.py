@@ -1,4 +1,4 @@
-"""The best model of each group, read back from the catalog."""
+"""The best model of each group, loaded from the catalog."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.registry import is_known
 from grouplearn.learners.registry import learner as learner_named
 
-#: How many columns ``_numbers`` are.
+#: Number of columns from ``_numbers``.
 _NUMBERS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class GroupModel:
-    """What predicts one group: its encoders, the classes its artifact knows, and the artifact."""
+    """A group's predicting model: its encoders, its classes, and the artifact."""
 
     id: int
     level: int
@@ -40,7 +40,7 @@ class GroupModel:
 
 
 def load_groups(con: duckdb.DuckDBPyConnection, model: StoredModel) -> list[GroupModel]:
-    """Return what predicts each group that has a model, in order of their numbers; raises as ``load_scorer``."""
+    """Return the model of each group that has one, by group number; raises as ``load_scorer``."""
     catalog, where = model.location.catalog, f"'{model.id}'::UUID"
     refuse_flaws(con, model, ("models", "groups", "artifacts"))
     sql = (
@@ -54,7 +54,7 @@ def load_groups(con: duckdb.DuckDBPyConnection, model: StoredModel) -> list[Grou
     numbers, columns = _numbers_of(found), found.columns[_NUMBERS:]
     try:
         plain = [column.combine_chunks().to_pylist() for column in columns]
-    except UnicodeDecodeError:  # DuckDB does not look at the bytes of a text that it reads
+    except UnicodeDecodeError:  # DuckDB does not validate text that it reads
         raise damaged(catalog, model.location.name, "groups", "or in artifacts, a text is not UTF-8") from None
     groups, definition = [], model.definition
     learner = learner_named(definition.learner) if is_known(definition.learner) else None
@@ -80,7 +80,7 @@ def load_groups(con: duckdb.DuckDBPyConnection, model: StoredModel) -> list[Grou
 
 
 def refuse_damaged_weights(con: duckdb.DuckDBPyConnection, model: StoredModel) -> None:
-    """Raise DataError where the weights that the SQL of a linear model reads are not those that were written."""
+    """Raise DataError if the weights that a linear model's SQL reads are not those that were written."""
     catalog, where = model.location.catalog, f"'{model.id}'::UUID"
     sql = (
         f"SELECT {_numbers(model)}, g.keys, a.sha256 FROM {table(catalog, 'groups')} AS g"
@@ -99,25 +99,25 @@ def _named(model: StoredModel, keys: Sequence[str | None]) -> str:
 
 
 def _problem(definition: ModelDefinition, fitted: Sequence[FittedItem], classes: Sequence[int]) -> Problem:
-    """Return what the models of a group solve."""
+    """Return the problem of a group's model."""
     width, length = sum(item.width for item in fitted), definition.label_length or 1
     return Problem(definition.task, width, len(classes), label_length=length)
 
 
 def _numbers(model: StoredModel) -> str:
-    """Return the columns of the numbers of linear models; those of wide items NULL in a model that has none."""
+    """Return the columns of linear models' numbers; NULL for wide items in a model without any."""
     wide = "a.places, a.nonzeros" if model.definition.is_wide else "NULL AS places, NULL AS nonzeros"
     return f"a.weights, a.intercept, {wide}"
 
 
 def _numbers_of(found: Any) -> list[list[Any]]:
-    """Return of each of these columns, the first ones, the lists of each row."""
+    """Return each row's lists in these columns, which come first."""
     columns = [column.combine_chunks() for column in found.columns[:_NUMBERS]]
     return [_list_slices(column) for column in columns]
 
 
 def _list_slices(column: Any) -> list[Any]:
-    """Return the lists of a column, or the lists of lists, as arrays without boxing their numbers."""
+    """Return a column's lists, or lists of lists, as arrays without an object per number."""
     if column.null_count == len(column):
         return [None] * len(column)
     inside, offsets = column.values, np.asarray(column.offsets).tolist()

@@ -1,6 +1,6 @@
-"""What stands behind the SQL function ``predict``: per connection, the models it has loaded.
+"""Behind the SQL function ``predict``: per connection, the models it has loaded.
 
-A connection is known here by weak reference only: a function that DuckDB holds must not hold the connection in turn.
+Connections are weakly referenced: a function held by DuckDB must not keep its connection alive.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from grouplearn.prediction.predictions import Part
 from grouplearn.prediction.rows.exact_rows import ExactRows
 from grouplearn.prediction.scoring import Scorer, load_scorer
 
-#: Where a name is looked for.
+#: The default database and search path.
 _DEFAULT = "SELECT system.main.current_database(), system.main.current_setting('search_path')"
-#: Models kept loaded per connection.
+#: Most models kept loaded per connection.
 _LOADED = 16
-#: Most rows that DuckDB hands over at once.
+#: Most rows per call from DuckDB.
 _CHUNK = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class _Uncommitted:
-    """A model that a transaction, which may still be open, has written, renamed or dropped.
+    """A model written, renamed or dropped by a transaction that may still be open.
 
-    ``catalog`` is its database. Its ``definition`` is None when it is dropped; its ``scorer`` is None where what is committed is
-    what it has.
+    ``catalog`` is its database. ``definition`` is None if it was dropped; ``scorer`` is None if the committed one still
+    applies.
     """
 
     transaction: int
@@ -55,10 +55,10 @@ class _Uncommitted:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls ``predict``: a transaction, and in it what has names mean the same all the time, a session or a query.
+    """The caller of ``predict``: a transaction, and in it a session or a query, within which names do not change meaning.
 
-    ``session`` is a number of ``Sessions``, None where the connection's cursors are in it; then ``query`` is DuckDB's number
-    of the query, None where it is not known.
+    ``session`` is a number of ``Sessions``, None if the connection's cursors are in it; then ``query`` is DuckDB's number
+    of the query, None if unknown.
     """
 
     transaction: int
@@ -67,16 +67,16 @@ class Caller:
 
     @property
     def is_known(self) -> bool:
-        """Whether names mean the same whenever this caller asks."""
+        """Whether names keep their meaning while this caller asks."""
         return self.session is not None or self.query is not None
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What models a transaction has asked for, by session (or default schema) and reference.
+    """The models found in a transaction, by session (or default schema) and reference.
 
-    A statement calls ``predict`` for every 2,048 rows, and to find a model takes as long as to apply it. It is also the same
-    model to the end of the statement, whatever others commit meanwhile. ``recent`` has by reference what the last caller found.
+    A statement calls ``predict`` for every 2,048 rows, and finding a model takes as long as applying it. It also keeps the
+    same model to the end of the statement, whatever others commit. ``recent`` has by reference what the last caller found.
     """
 
     transaction: int | None = None
@@ -88,23 +88,23 @@ class Predictor:
     """Finds, loads and applies models for the function ``predict`` on one connection; any thread may call it."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, transaction_sql: str = TRANSACTION) -> None:
-        self.transaction_sql = transaction_sql  #: what callers of ``predict`` give for their transaction
+        self.transaction_sql = transaction_sql  #: the SQL by which callers of ``predict`` identify their transaction
         self.sessions = asking_for(connection).sessions
         self.guard = Guard()
         self._connection = weakref.ref(connection)
-        #: By the ``Attached.identity`` of the database, or the transaction in which it is not committed, and the model's.
+        #: By ``Attached.identity`` of the database, or the transaction of an uncommitted model, and the model's identity.
         self._loaded: OrderedDict[Key, Scorer] = OrderedDict()
         self._uncommitted: list[_Uncommitted] = []
         self._found = _Found()
-        self._looked: Caller | None = None  # for whom hidden macros were looked for
+        self._looked: Caller | None = None  # the caller for whom hidden macros were checked
         self._lock = threading.RLock()
 
     def remember(self, transaction: int, model: str, definition: ModelDefinition, scorer: Callable[[], Scorer]) -> None:
-        """Make a model usable in the transaction that wrote it, where a second connection cannot see it yet."""
+        """Make a model usable in the transaction that wrote it, before other connections can see it."""
         self._note(_Uncommitted(transaction, definition.catalog, model, definition, scorer))
 
     def rename(self, transaction: int, model: str, definition: ModelDefinition) -> None:
-        """Let a model go by the name in ``definition`` in the transaction that renamed it."""
+        """Use the model's new name in ``definition`` in the transaction that renamed it."""
         with self._lock:
             own = definition.catalog, model
             known = next((entry for entry in self._of(transaction) if (entry.catalog, entry.id) == own), None)
@@ -113,17 +113,17 @@ class Predictor:
             )
 
     def forget(self, transaction: int, catalog: str, model: str) -> None:
-        """Let a model be no more in the transaction that dropped it."""
+        """Hide a model in the transaction that dropped it."""
         self._note(_Uncommitted(transaction, catalog, model, None, None))
 
     def look_again(self, text: str) -> None:
-        """Find models anew, and what their expressions name: as SQL has run, a database or a macro may be another one."""
+        """Find models and the names in their expressions again: SQL that has run may have changed databases or macros."""
         with self._lock:
             self.names_changed(text)
             self._found = _Found()
 
     def names_changed(self, text: str | None = None) -> None:
-        """Look anew at what expressions name, also within a statement, which goes on with the models that it has found."""
+        """Check names in expressions again, also within a statement, which keeps the models that it has found."""
         with self._lock:
             self.guard.forget(text)
             self._looked = None
@@ -141,7 +141,7 @@ class Predictor:
     def predict(
         self, caller: Caller, reference: str, rows: Any, exact: ExactRows | None = None, part: Part = Part.ALL
     ) -> Any:
-        """Return the predictions of a model for a struct array of rows, none NULL, or a part of each."""
+        """Return a model's predictions, or a part of each, for a struct array of rows without NULLs."""
         with _Cursor(self, caller.session) as cursor:
             scorer = self._admitted(caller, reference)
             if scorer is None:
@@ -167,7 +167,7 @@ class Predictor:
     def predict_each(
         self, caller: Caller, models: Any, rows: Any, exact: ExactRows | None = None, part: Part = Part.ALL
     ) -> Any:
-        """Return the predictions for rows each of which names its model; a NULL model or a NULL row gives NULL."""
+        """Return the predictions for rows that each name their model; a NULL model or row gives NULL."""
         if not _is_text(models.type):
             raise data_error("predict takes a model's name, a text: predict('model', t) ... FROM t")
         if not (pa.types.is_struct(rows.type) or pa.types.is_null(rows.type)):
@@ -195,7 +195,7 @@ class Predictor:
         return pa.concat_arrays(parts).take(pa.array(position, mask=position < 0))
 
     def _admitted(self, caller: Caller, reference: str) -> Scorer | None:
-        """Return the model that was found, and may be evaluated, when the same was asked before; None: it is to be found."""
+        """Return the model found and admitted for the same call before; None if it must be found."""
         with self._lock:
             if self._found.recent[0] != caller or not caller.is_known or self._of(caller.transaction):
                 return None
@@ -210,7 +210,7 @@ class Predictor:
             self._looked = caller
         if self._found.transaction != caller.transaction:
             self._found = _Found(caller.transaction)
-        # Which transaction asks is the caller's word, and a view can call, too: nothing is forgotten for it.
+        # The transaction is the caller's claim, and views can call, too: nothing is forgotten because of it.
         uncommitted = self._of(caller.transaction)
         changed = {(entry.catalog or "", entry.id) for entry in uncommitted}
         entry = _uncommitted_as(cursor, reference, uncommitted) if uncommitted else None
@@ -230,12 +230,12 @@ class Predictor:
         without: Collection[Key],
         catalog: str | None = None,
     ) -> Scorer:
-        # Where the session is not known, its default schema may be another one before the transaction ends.
+        # If the session is unknown, its default schema may change before the transaction ends.
         where = caller.session if caller.session is not None else cursor.execute(_DEFAULT).fetchall()[0]
         found = self._found.models.get((where, reference))
         scorer = self._kept(found)
         if found is None or scorer is None:
-            cursor.execute("BEGIN TRANSACTION")  # one moment's: others may train it anew between two queries
+            cursor.execute("BEGIN TRANSACTION")  # a snapshot: others may train it again between two queries
             try:
                 model = find(cursor, reference, without, catalog)
                 file = attachments_of(cursor).identity_of(model.location.catalog)
@@ -262,7 +262,7 @@ class Predictor:
 
 
 class _Cursor:
-    """A cursor of the connection that asks, opened when it is first needed: rows whose features are columns need none."""
+    """A cursor of the asking connection, opened when first needed: features that are plain columns need none."""
 
     def __init__(self, predictor: Predictor, session: int | None) -> None:
         self._predictor, self._session = predictor, session
@@ -282,7 +282,7 @@ class _Cursor:
 
 
 def _same_in_all(models: Any) -> str | None:
-    """Return the model that all rows name, None where it is not one."""
+    """Return the model that all rows name, None if they differ."""
     if not len(models) or models.null_count or not models[0].is_valid:
         return None
     first: str = models[0].as_py()
@@ -293,7 +293,7 @@ def _same_in_all(models: Any) -> str | None:
 
 @functools.lru_cache(maxsize=_LOADED)
 def _repeated(name: str) -> Any:
-    """Return a name as often as rows come at once: to compare with it takes a third of comparing with one value."""
+    """Return a name repeated for a chunk of rows: comparing with it takes a third of comparing with one value."""
     return pa.repeat(pa.scalar(name, pa.string()), _CHUNK)
 
 
@@ -306,7 +306,7 @@ def _is_text(kind: pa.DataType) -> bool:
 def _uncommitted_as(
     con: duckdb.DuckDBPyConnection, reference: str, uncommitted: Sequence[_Uncommitted]
 ) -> _Uncommitted | None:
-    """Return the model of a transaction that a reference means; None where that is a committed one, or none."""
+    """Return the transaction's own model that a reference means; None if it means a committed one, or none."""
     written = [(entry, entry.definition) for entry in reversed(uncommitted) if entry.definition is not None]
     if found := next((entry for entry, own in written if is_identity(reference, own.catalog, entry.id)), None):
         return found
@@ -321,7 +321,7 @@ def _uncommitted_as(
 
 
 def predictor_for(connection: duckdb.DuckDBPyConnection) -> Predictor:
-    """Return the connection's predictor, making it when there is none."""
+    """Return the connection's predictor, made if there is none."""
     asking = asking_for(connection)
     if asking.predictor is None:
         asking.predictor = Predictor(connection)
@@ -330,12 +330,12 @@ def predictor_for(connection: duckdb.DuckDBPyConnection) -> Predictor:
 
 
 def share(connection: duckdb.DuckDBPyConnection, predictor: Predictor) -> None:
-    """Let what this connection trains be remembered by a predictor that others have, too."""
+    """Let a shared predictor remember what this connection trains."""
     asking_for(connection).predictor = predictor
 
 
 def predictor_of_token(token: str) -> Predictor:
-    """Return the predictor that a connection's ``predict`` names; raises DataError when the connection is gone."""
+    """Return the predictor of a connection by the token in its ``predict``; raises DataError if it is gone."""
     connection = asking_of_token(token).connection()
     if connection is None:
         raise data_error("predict was called on a connection that is closed")
@@ -343,12 +343,12 @@ def predictor_of_token(token: str) -> Predictor:
 
 
 def _predictor(connection: duckdb.DuckDBPyConnection) -> Predictor | None:
-    """Return the predictor of a connection that may ask, None where it may not."""
+    """Return the predictor of a registered connection, None for others."""
     return None if known(connection) is None else predictor_for(connection)
 
 
 def remember_stored(connection: duckdb.DuckDBPyConnection, model: StoredModel) -> None:
-    """As ``remember``, of a model that is read from the catalog as the transaction sees it."""
+    """As ``remember``, for a model read from the catalog as the transaction sees it."""
     scorer = load_scorer(connection, model)
     remember(connection, model.id, replace(model.definition, catalog=model.location.catalog), lambda: scorer)
 
@@ -356,7 +356,7 @@ def remember_stored(connection: duckdb.DuckDBPyConnection, model: StoredModel) -
 def remember(
     connection: duckdb.DuckDBPyConnection, model: str, definition: ModelDefinition, scorer: Callable[[], Scorer]
 ) -> None:
-    """Let ``predict`` use a model that the connection's current transaction wrote, until that transaction ends."""
+    """Let ``predict`` use a model written by the connection's current transaction until that ends."""
     if predictor := _predictor(connection):
         predictor.remember(_transaction(connection, predictor), model, definition, scorer)
 
@@ -368,7 +368,7 @@ def renamed(connection: duckdb.DuckDBPyConnection, model: str, definition: Model
 
 
 def dropped(connection: duckdb.DuckDBPyConnection, catalog: str, model: str) -> None:
-    """Let ``predict`` find a model no more in the connection's current transaction, which dropped it."""
+    """Hide a model from ``predict`` in the connection's current transaction, which dropped it."""
     if predictor := _predictor(connection):
         predictor.forget(_transaction(connection, predictor), catalog, model)
 

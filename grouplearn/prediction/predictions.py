@@ -1,4 +1,4 @@
-"""What ``predict`` returns: a struct per row, made of the outputs of a model."""
+"""The result of ``predict``: a struct per row, made of a model's outputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from grouplearn.data.dataset import FloatArray
 from grouplearn.errors import data_error
 from grouplearn.prediction.rows.known_values import Codes
 
-#: What ``predict`` returns, as Arrow: ``asking.PREDICTION``.
+#: The result of ``predict`` as an Arrow type: ``asking.PREDICTION``.
 ARROW_TYPE = pa.struct(
     [
         ("prediction", pa.string()),
@@ -31,7 +31,7 @@ ARROW_TYPE = pa.struct(
 
 
 class Part(enum.IntEnum):
-    """What is wanted of a prediction; ``udfs/native/predicting.cpp`` and ``udfs/predict.sql`` have the same numbers."""
+    """The requested part of a prediction; ``udfs/native/predicting.cpp`` and ``udfs/predict.sql`` have the same numbers."""
 
     ALL = 0
     VALUE = 1
@@ -39,12 +39,12 @@ class Part(enum.IntEnum):
 
     @property
     def type(self) -> pa.DataType:
-        """The Arrow type of what is wanted."""
+        """The Arrow type of the part."""
         return ARROW_TYPE if self is Part.ALL else pa.float64()
 
 
 class Predictions:
-    """Makes structs for the groups of a model, whose numbers and levels are given."""
+    """Makes structs for a model's groups, whose numbers and levels are given."""
 
     def __init__(self, definition: ModelDefinition, numbers: Sequence[int], levels: Sequence[int]) -> None:
         self._name, self.answer = definition.name, definition.answer
@@ -53,9 +53,9 @@ class Predictions:
         self._level_names = pa.array(level_names(definition), pa.string())
 
     def of(self, outputs: FloatArray, group: Codes, part: Part) -> Any:
-        """Return what is wanted of outputs (n, width), of groups' places (-1: none).
+        """Return the requested part of outputs (n, width) from groups at these places (-1: none).
 
-        Raises DataError where the value of a class is wanted, or the probability of what is no class of two.
+        Raises DataError for the value of a class, or the probability of an answer without one.
         """
         missing = self.answer.missing(outputs)
         if part is Part.ALL:

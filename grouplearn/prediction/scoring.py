@@ -1,4 +1,4 @@
-"""Prediction outside SQL: rows to groups exactly as the macro routes them, then kernels, or the learners' own ``score``."""
+"""Prediction outside SQL: rows are routed to groups as by the macro, then scored by kernels or the learners' ``score``."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from grouplearn.prediction.rows.own_columns import OwnColumns
 from grouplearn.prediction.rows.row_reader import INDEX, RowReader
 from grouplearn.prediction.rows.vocabulary import Vocabulary
 
-#: Opens the connection that evaluates what no kernel reads.
+#: Opens the connection that evaluates what kernels cannot read.
 Cursor = Callable[[], duckdb.DuckDBPyConnection]
-#: Types of rows for which a model is kept ready.
+#: Row types for which a model keeps a reader.
 _READERS = 4
 _ELSEWHERE = (
     "\n\nHint: predict() reads on a connection of its own, which knows no temporary tables and nothing that is not committed;"
@@ -46,7 +46,7 @@ _ELSEWHERE = (
 
 
 class Scorer:
-    """A loaded model: the best trial of every group that has one. Several threads may score."""
+    """A loaded model: the best trial of every group that has one. Thread-safe."""
 
     def __init__(self, definition: ModelDefinition, groups: Iterable[GroupModel]) -> None:
         self.definition = definition
@@ -69,7 +69,7 @@ class Scorer:
 
     @property
     def _learner(self) -> Learner:
-        """The learner, or the one that is registered now under the name."""
+        """The learner, or the one now registered under its name."""
         definition = self.definition
         if not is_known(definition.learner):
             raise data_error(
@@ -79,10 +79,10 @@ class Scorer:
         return learner_named(definition.learner)
 
     def score(self, cursor: Cursor, rows: Any, exact: ExactRows | None = None, part: Part = Part.ALL) -> Any:
-        """Return the predictions for the rows of a struct array without NULLs, in order, or a part of each.
+        """Return the predictions for a struct array of rows without NULLs, in order, or a part of each.
 
-        ``exact`` are the rows again where Arrow changes their values. ``cursor`` opens what evaluates keys and items that are
-        no columns; it must not be in the middle of another query.
+        ``exact`` are the same rows if Arrow changes their values. ``cursor`` opens a connection for keys and items that are
+        not plain columns; it must not be in the middle of another query.
         """
         reader = self._reader(cursor, rows.type, exact=exact is not None)
         found = None if reader is None else reader.read(rows, partial(self._evaluated, cursor, rows, exact))
@@ -98,7 +98,7 @@ class Scorer:
         return self._predictions.of(outputs, group, part)
 
     def _reader(self, cursor: Cursor, kind: pa.StructType, *, exact: bool) -> RowReader | None:
-        """Return what reads such rows without a query that routes them; None where there is no such thing."""
+        """Return a reader of such rows that needs no query for routing; None if there is none."""
         for reader in self._readers:
             if reader.reads(kind, exact=exact):
                 return reader
@@ -121,11 +121,11 @@ class Scorer:
         return Vocabulary.of(self.definition, levels, keys, [group.fitted for group in self._groups], cursor)
 
     def _evaluated(self, cursor: Cursor, rows: Any, exact: ExactRows | None, query: Callable[[str], str]) -> list[Any]:
-        """Return the columns of a query over the rows, which is made of the name that they have."""
+        """Return the columns of a query over the rows, made from the rows' name."""
         return self._queried(cursor(), rows, exact, lambda source, _: query(source))
 
     def _routed(self, cursor: Cursor, rows: Any, exact: ExactRows | None) -> tuple[Codes, list[Any]]:
-        """Return per row the place of its group (-1: none) and the columns of the items, where the numeric are one list."""
+        """Return per row its group's place (-1: none) and the items' columns, numeric items as one list."""
         definition = self.definition
         own = [item_alias(n) for n, entry in enumerate(definition.items) if entry.item.kind != "numeric"]
         items = "".join(f", {name}" for name in ([NUMERIC] if len(own) < len(definition.items) else []) + own)
@@ -140,13 +140,13 @@ class Scorer:
     def _queried(
         self, cursor: duckdb.DuckDBPyConnection, rows: Any, exact: ExactRows | None, query: Callable[[str, str], str]
     ) -> list[Any]:
-        """Return the columns of a query, which is made of the names of the rows, numbered, and of the routes."""
-        # With the fields' metadata, which is all that tells a GEOMETRY from a BLOB, and a VARIANT from a STRUCT. flatten()
-        # would look for NULL rows, and end the process at a column of type UNION.
+        """Return the columns of a query made from the names of the numbered rows and of the routes."""
+        # With the fields' metadata, which alone tells a GEOMETRY from a BLOB, and a VARIANT from a STRUCT. flatten() would
+        # apply NULL rows, and crashes at a column of type UNION.
         fields = [rows.field(place) for place in range(rows.type.num_fields)]
         batch = pa.Table.from_arrays(fields, schema=pa.schema(list(rows.type)))
         numbered = batch.append_column(INDEX, pa.array(np.arange(batch.num_rows)))
-        # In the extension temporary tables are the session's, for all threads that predict.
+        # In the extension temporary tables belong to the session, shared by all predicting threads.
         call = uuid.uuid4().hex
         tables = {
             f"__grouplearn_batch_{call}": exact.beside(numbered) if exact else numbered,
@@ -166,7 +166,7 @@ class Scorer:
             why = str(error).splitlines()[0].removeprefix("Catalog Error: ")
             raise data_error(f'model "{model}" cannot read these rows: {why}{_ELSEWHERE}') from None
         except (duckdb.ConversionException, duckdb.InvalidInputException) as error:
-            # A thread of DuckDB 1 that is late says that a pending query failed, and then why.
+            # A late thread of DuckDB 1 says first that a pending query failed, and then why.
             _, converting, told = str(error).partition("Conversion Error: ")
             if not converting:
                 raise
@@ -180,7 +180,7 @@ class Scorer:
         return [column.combine_chunks() for column in found.columns]
 
     def _scored_by_group(self, group: Codes, columns: Columns) -> FloatArray:
-        """Return the outputs (n, width) of the learner's own ``score`` for each group's rows, NaN: no prediction."""
+        """Return the outputs (n, width) of the learner's ``score`` for each group's rows, NaN: no prediction."""
         outputs = np.full((len(group), self._predictions.answer.width), np.nan)
         for place, at in _runs(group):
             if place < 0:
@@ -197,7 +197,7 @@ class Scorer:
         usable = np.arange(x.shape[0]) if self._learner.handles_missing else _finite_rows(x)
         if not usable.size:
             return np.full((x.shape[0], self._predictions.answer.width), np.nan)
-        # Features far out may overflow: an infinite value is a prediction, NaN is none.
+        # Extreme features may overflow: an infinite value is a prediction, NaN is none.
         with np.errstate(over="ignore", invalid="ignore"):
             score = self._predictions.answer.outputs(self._scored(group, x[usable]), group.classes)
         outputs = np.full((x.shape[0], score.shape[1]), np.nan)
@@ -207,12 +207,12 @@ class Scorer:
     def _scored(self, group: GroupModel, x: Matrix) -> FloatArray:
         try:
             return self._learner.score(self.definition.task, group.artifact, x)
-        except ValueError as error:  # what a network of the user's raised
+        except ValueError as error:  # raised by a user's network
             raise data_error(f'model "{self.definition.name}" cannot predict: {error}') from None
 
 
 def _runs(group: Codes) -> list[tuple[int, npt.NDArray[np.int64]]]:
-    """Return each group number with the rows it has."""
+    """Return each group number with its rows."""
     order = np.argsort(group, kind="stable")
     numbers, first = np.unique(group[order], return_index=True)
     return list(zip(numbers.tolist(), np.split(order, first[1:]), strict=True))
@@ -227,12 +227,12 @@ def _finite_rows(x: Matrix) -> npt.NDArray[np.int64]:
 
 
 def load_scorer(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Scorer:
-    """Return the model ready to score; raises DataError when a stored artifact is damaged."""
+    """Return the model ready for scoring; raises DataError if a stored artifact is damaged."""
     return Scorer(model.definition, load_groups(con, model))
 
 
 def scorer_of(definition: ModelDefinition, outcome: RunOutcome) -> Scorer:
-    """Return a model that was just trained ready to score, without the catalog."""
+    """Return a newly trained model ready for scoring, without the catalog."""
     groups = []
     for entry in outcome.every_group(definition.metric):
         best = next(

@@ -47,7 +47,7 @@ SHAPES = (
     (8192, 16, 8, 4),
     (8192, 32, 2, 12),
 )
-#: Each shape is measured again until so much time has gone into it, at most so often; the least time counts.
+#: A shape is measured until it has taken this long, at most this often; the fastest counts.
 _LEAST_SECONDS, _MOST_REPEATS = 0.05, 7
 _TRANSFERRED = 1 << 25
 _ROUND_TRIPS = 200
@@ -55,7 +55,7 @@ _ROUND_TRIPS = 200
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One unit as it was measured: what the cost model multiplies its coefficients with, and seconds."""
+    """One measured unit: the factors of the cost model's coefficients, and its seconds."""
 
     gradient: float
     row: float
@@ -68,13 +68,13 @@ class Sample:
 
 
 def measure_learner(learner: Learner, cancelled: Callable[[], bool]) -> Coefficients:
-    """Return the coefficients of a learner, single thread; raises NotInstalled, StatementInterrupted, NotMeasured."""
+    """Return a learner's single-thread coefficients; raises NotInstalled, StatementInterrupted, NotMeasured."""
     if learner.cost.unmeasured:
         raise NotMeasured(f"{learner.way} {learner.cost.unmeasured}: EXPLAIN ANALYZE TRAIN corrects its estimates")
     import_learner(learner)
     try:
         with blas_on_one_thread(), openmp_on_one_thread():
-            _measure(learner, SHAPES[0], cancelled)  # the first unit of a process also loads and compiles
+            _measure(learner, SHAPES[0], cancelled)  # warm up: a process's first unit also loads and compiles
             samples = [_measure(learner, shape, cancelled) for shape in SHAPES]
     except Interrupted:
         raise StatementInterrupted("calibration was interrupted; nothing was stored") from None
@@ -83,7 +83,7 @@ def measure_learner(learner: Learner, cancelled: Callable[[], bool]) -> Coeffici
 
 def fitted(samples: Iterable[Sample]) -> Coefficients:
     """Return the coefficients c >= 0 that minimise ``Σ ((features . c - seconds) / seconds)²``: relative errors count."""
-    from scipy.optimize import nnls  # takes a while to import, and no TRAIN needs it
+    from scipy.optimize import nnls  # slow to import, and no TRAIN needs it
 
     measured = list(samples)
     seconds = np.array([max(each.seconds, 1e-9) for each in measured])
@@ -106,7 +106,7 @@ def _measure(learner: Learner, shape: tuple[int, int, int, int], cancelled: Call
     for _ in range(_MOST_REPEATS):
         if cancelled():
             raise Interrupted
-        began = time.thread_time()  # what else runs on the machine does not count
+        began = time.thread_time()  # excludes whatever else runs on the machine
         result = train_unit(job, unit, prepared, lambda _: None, cancelled)
         seconds = time.thread_time() - began
         least, spent = min(least, seconds), spent + seconds
@@ -141,7 +141,7 @@ def _job(learner: Learner, rows: int, width: int, configs: int, epochs: int) -> 
     score = x @ rng.normal(size=width) + rng.normal(size=rows)
     task = simplest(learner.tasks)
     empty = np.empty((rows, 0), dtype=np.int32)
-    # Not negative, for learners of counts and rates, and of few orders of magnitude.
+    # Not negative, for learners of counts and rates, and within few orders of magnitude.
     label = (score > 0).astype(float) if task.has_classes else np.exp(score / np.sqrt(4 * (1 + width)))
     split = (np.arange(rows) % 10 == 0).astype(np.int16)  # configurations that compete hold out 10% of a group
     dataset = Dataset(x, empty, label, np.ones(rows), split, (), ("false", "true") if task.has_classes else ())
@@ -157,7 +157,7 @@ def _job(learner: Learner, rows: int, width: int, configs: int, epochs: int) -> 
 
 
 def _configs(learner: Learner, count: int, epochs: int) -> tuple[Config, ...]:
-    """Return configs of one pack: the defaults, penalties apart where there are any."""
+    """Return configs of one pack: the defaults, with different penalties if there are any."""
     names = {parameter.name for parameter in learner.hyperparameters}
     base = {parameter.name: parameter.default for parameter in learner.hyperparameters}
     if "num_iterations" in names:
@@ -170,7 +170,7 @@ def _configs(learner: Learner, count: int, epochs: int) -> tuple[Config, ...]:
 
 
 def measure_machine() -> Machine:
-    """Return the coefficients of this machine; those of Ray keep their defaults, as no cluster is started."""
+    """Return this machine's coefficients; those of Ray keep their defaults, as no cluster is started."""
     latency, network = _loopback()
     load, encode = _load_seconds()
     return replace(
@@ -185,7 +185,7 @@ def measure_machine() -> Machine:
 
 
 def _load_seconds() -> tuple[float, float]:
-    """Return the seconds of a load whatever its rows, and per value."""
+    """Return the seconds of a load, fixed and per value."""
     seconds = []
     for rows in (16, 16_384):
         job = _job(registry.learner(registry.names()[0]), rows, 32, 1, 1)
@@ -196,7 +196,7 @@ def _load_seconds() -> tuple[float, float]:
 
 
 def _memory_bandwidth() -> float:
-    values = np.ones(_TRANSFERRED // 4)  # far more than a cache holds
+    values = np.ones(_TRANSFERRED // 4)  # far larger than any cache
     return float(values.nbytes / _least(values.sum))
 
 
@@ -248,9 +248,9 @@ def _echo(server: socket.socket) -> None:
         other.sendall(b"x")
 
 
-def _least(work: Callable[[], object], times: int = 3, clock: Callable[[], float] = time.perf_counter) -> float:
+def _least(work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
     seconds = []
-    for _ in range(times):
+    for _ in range(3):
         began = clock()
         work()
         seconds.append(clock() - began)

@@ -1,4 +1,4 @@
-"""Runtimes by name, imported when they are asked for."""
+"""Runtimes by name, imported on demand."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def runtime(name: str, cluster: Cluster | None = None, *, here: bool = False) ->
 
 
 def get_ready(name: str, cluster: Cluster, cancelled: Callable[[], bool]) -> None:
-    """Let a runtime that takes a while to start begin with it; raises when it cannot."""
+    """Start a runtime that is slow to start; raises if it cannot."""
     if name == "ray":
         from grouplearn.runtime.ray.runtime import RayRuntime
 

@@ -35,16 +35,16 @@ from grouplearn.train.rows.prepare import GroupFailed, Outline
 from grouplearn.train.single_thread import blas_on_one_thread, import_learner, openmp_on_one_thread
 from grouplearn.train.steps import Product, StepAnswer, StepLog, product_bytes, taken_of
 
-#: How often the calling thread looks whether it was cancelled.
+#: How often the calling thread checks for cancellation.
 POLL_SECONDS = 0.1
-#: How long threads may take to notice a cancellation by themselves, and how long to stop once they are interrupted.
+#: How long threads may take to notice a cancellation, and then to stop once interrupted.
 NOTICE_SECONDS, STOP_SECONDS = 0.7, 1.0
 
 
 class LocalRuntime:
     """Runs units in this process; models do not depend on the number of workers.
 
-    With ``here`` they run in the calling thread: to start another one takes longer than a small TRAIN.
+    With ``here`` they run in the calling thread: starting another takes longer than a small TRAIN.
     """
 
     name = "local"
@@ -82,7 +82,7 @@ class _Broken:
 class _Workers:
     """Worker threads and the calling thread that instructs them; all observers are called from the latter.
 
-    A worker's thread begins with its first order: of many workers for little work, most never have one.
+    A worker's thread starts with its first order: with many workers and little work most never have one.
     """
 
     def __init__(self, job: Job, operator: Operator, workers: int, observer: Observer) -> None:
@@ -161,7 +161,7 @@ class _Workers:
             self._threads[worker].start()
 
     def _work(self, worker: int) -> None:
-        """Follow orders until told to stop; what goes wrong here goes wrong in the calling thread."""
+        """Follow orders until told to stop; errors here are raised in the calling thread."""
         try:
             with suppress(Interrupted), openmp_on_one_thread():
                 self._follow_orders(worker)
@@ -204,7 +204,7 @@ class _Workers:
         return lambda epochs: self._news.put(_Epochs(unit, epochs))
 
     def _stop_threads(self) -> None:
-        """Ask all threads to stop; raise Interrupted inside those that do not look up (a long epoch, say)."""
+        """Ask all threads to stop; raise Interrupted inside those that do not check (such as in a long epoch)."""
         self._stop.set()
         for orders in self._orders:
             orders.put(Finish())
@@ -243,7 +243,7 @@ class _Here(_Workers):
 
 
 class _Outlines:
-    """What is decided about split groups before their blocks are used, once for all workers."""
+    """The outlines of split groups, made once for all workers."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -251,7 +251,7 @@ class _Outlines:
         self._known: dict[tuple[int, int], Outline | GroupFailed] = {}
 
     def of(self, unit: Unit) -> Outline | GroupFailed:
-        """Return what is decided about the group of a unit under its fold."""
+        """Return the outline of a unit's group under its fold."""
         key = (unit.group, unit.fold)
         with self._lock:
             if key not in self._known:
@@ -260,7 +260,7 @@ class _Outlines:
 
 
 class _Products:
-    """What steps made, and who made it; it lies in the memory that all workers share."""
+    """The products of steps and their makers, in the memory that all workers share."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -272,7 +272,7 @@ class _Products:
             self._made[step] = (worker, product)
 
     def take(self, worker: int, step: Step) -> tuple[list[Product], int]:
-        """Return the products that a step takes, and the bytes of those that other workers made."""
+        """Return the products that a step takes, and the bytes of those made by other workers."""
         with self._lock:
             made = [self._made[each] for each in step.inputs]
         taken = [(maker, taken_of(product, step.piece)) for maker, product in made]
@@ -280,7 +280,7 @@ class _Products:
         return [product for _, product in taken], fetched
 
     def one(self, worker: int, step: int, piece: Part | None) -> tuple[Product, int]:
-        """Return what a step made, or a piece of it, and its bytes where another worker made it."""
+        """Return a step's product, or a piece of it, and its bytes if another worker made it."""
         with self._lock:
             maker, product = self._made[step]
         taken = taken_of(product, piece)

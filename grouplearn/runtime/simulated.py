@@ -27,7 +27,7 @@ from grouplearn.schedule.messages import (
     WorkerReady,
 )
 
-#: Steps whose product is a state, or a part of one; what other steps make are sums, or the unit's result, which is not kept.
+#: Steps whose product is a state, or a part of one; other products are sums, or the unit's result, which is not kept.
 STATES: frozenset[StepKind] = frozenset({"init", "update", "train", "work", "combine", "reduce", "push"})
 _MANY = 64  # products that a step takes, from which on their bytes are summed once for all steps that take the same
 SUMS: frozenset[StepKind] = frozenset({"accumulate", "evaluate", "judge"})
@@ -51,7 +51,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What a worker sends during a ``boost`` or ``descend``, and in how many rounds that all workers wait for."""
+    """What a worker sends during a ``boost`` or ``descend``, and the number of rounds in which all wait for each other."""
 
     n_bytes: float = 0.0
     rounds: float = 0.0
@@ -83,7 +83,7 @@ class Costs:
     exchange_latency: float = 0.0
 
     def seconds(self, n_bytes: float, rounds: float = 1.0) -> float:
-        """Return how long it takes to move ``n_bytes`` in ``rounds`` rounds."""
+        """Return the seconds of moving ``n_bytes`` in ``rounds`` rounds."""
         return rounds * self.latency + n_bytes / self.bandwidth
 
     def exchange_seconds(self, exchange: Exchange) -> float:
@@ -91,9 +91,9 @@ class Costs:
         return self.seconds(exchange.n_bytes, exchange.rounds) + exchange.rounds * self.exchange_latency
 
     def product_bytes(self, step: Step) -> float:
-        """Return the bytes of what a step makes for other steps."""
+        """Return the bytes of a step's product for other steps."""
         if step.kind == "update" and step.pieces > 1:
-            return 0.0  # how far training has come: the parts of the state lie elsewhere
+            return 0.0  # only progress: the parts of the state are stored elsewhere
         if step.round is not None and step.kind == "work":
             return self.sums_bytes(step.unit) / step.round.of
         if step.kind in ("work", "combine") and step.averages.send == "gradient":
@@ -128,7 +128,7 @@ class Timeline:
 
 @dataclass
 class _Memory:
-    """Bytes that each worker holds now, and the most that it ever held."""
+    """Bytes that each worker holds now, and its peak."""
 
     held: dict[int, float]
     peak: dict[int, float] = field(default_factory=dict)
@@ -148,7 +148,7 @@ class _Memory:
 
 @dataclass(frozen=True, slots=True, order=True)
 class _End:
-    """Something that ends; of things that end at the same time, that of the lowest worker first."""
+    """The end of something; ends at the same time are ordered by worker."""
 
     at: float
     worker: int
@@ -157,7 +157,7 @@ class _End:
 
 
 class _Timer:
-    """The state of a simulation: when each worker is free, what is still to end, where products are."""
+    """The state of a simulation: when each worker is free, pending ends, where products are."""
 
     def __init__(self, workers: int, load_seconds: Callable[[int], float], costs: Costs) -> None:
         self._load_seconds, self._costs = load_seconds, costs
@@ -197,7 +197,7 @@ class _Timer:
                     self.finished = True
 
     def end(self, end: _End) -> None:
-        """The clock has come to the end of something: a step's product is there, what it had taken goes."""
+        """Something ends: a step's product is available, and its inputs are freed."""
         self.now = end.at
         if isinstance(end.what, Step) and end.what.kind in STATES | SUMS:
             n_bytes = self._costs.product_bytes(end.what)
@@ -231,7 +231,7 @@ class _Timer:
         self._begin(worker, step, self._start(worker), seconds, step.kind, step.epoch, sum(moved))
 
     def _moved(self, worker: int, step: Step) -> list[float]:
-        """Return the bytes of each product of another worker that a step takes; of those in pieces one piece may be enough."""
+        """Return the bytes of each product of other workers that a step takes; of products in pieces, of its piece."""
         if len(step.takes) - step.new_from > _MANY:
             by_maker, rest = self._by_maker(step), self._sizes(step, step.before)
             return [by_maker[None] - by_maker.get(worker, 0.0), *(n for maker, n in rest if maker != worker)]
@@ -245,7 +245,7 @@ class _Timer:
             yield maker, n_bytes / pieces.get(each, 1)
 
     def _by_maker(self, step: Step) -> Mapping[int | None, float]:
-        """Return the bytes that a step takes, by who made them, None for all; the other steps of its stage take the same."""
+        """Return the bytes that a step takes by maker (None: all); steps of its stage take the same."""
         taken, summed = self._summed
         if taken is not step.takes:
             summed = defaultdict(float)
@@ -256,7 +256,7 @@ class _Timer:
         return summed
 
     def _begin_gang(self, gang: list[RunStep]) -> None:
-        """All start when the last of them is free, and end when the slowest does."""
+        """All members start when the last is free, and end when the slowest does."""
         start = max(self._start(each.worker) for each in gang)
         exchanges = [self._costs.exchange(each.step) for each in gang]
         self.network_bytes += sum(each.n_bytes for each in exchanges)
@@ -284,7 +284,7 @@ class _Timer:
         heapq.heappush(self.ending, _End(end, worker, what, taken_bytes))
 
     def _start(self, worker: int) -> float:
-        """A worker that waited starts when the order came, not when it fell idle."""
+        """A waiting worker starts when its order arrives, not when it became idle."""
         return max(self._free[worker], self.now)
 
 

@@ -49,10 +49,10 @@ from grouplearn.train.unit import (
     train_unit,
 )
 
-#: Steps of several workers at the same time.
+#: Steps that several workers run together.
 GANG_KINDS = ("boost", "descend")
 
-#: Least time between two reports of progress from one worker.
+#: Least seconds between two progress reports of a worker.
 REPORT_SECONDS = 0.1
 
 
@@ -71,7 +71,7 @@ class Watch:
 
 
 class NotFetched(Exception):
-    """What a step takes is gone, or did not come in time; ``maker`` is who made it."""
+    """A step's input is gone, or did not arrive in time; ``maker`` is the worker that made it."""
 
     def __init__(self, maker: int) -> None:
         super().__init__(maker)
@@ -86,11 +86,11 @@ class LastTaken:
     products: list[Product] = field(default_factory=list)
 
     def of(self, step: Step) -> list[Product] | None:
-        """Return what a step takes where that is here already, else None."""
+        """Return a step's inputs if they are here already, else None."""
         return self.products if step.partition is not None and self.key == self._key(step) else None
 
     def keep(self, step: Step, products: list[Product]) -> None:
-        """Keep what was taken for a step, where another one may take the same."""
+        """Keep a step's inputs if another one may take the same."""
         if step.partition is not None:
             self.key, self.products = self._key(step), products
 
@@ -125,7 +125,7 @@ class Worker:
         self._loaded = 0
 
     def load(self, group: int, blocks: Blocks | None = None) -> None:
-        """Make a group, or some of its blocks, one that is worked on; rows are prepared with the first use."""
+        """Make a group, or some of its blocks, available; rows are prepared at their first use."""
         if blocks is None:
             self._wholes.pop(group, None)
         else:
@@ -141,7 +141,7 @@ class Worker:
         self._forget_pages([group])
 
     def _forget_pages(self, groups: Sequence[int]) -> None:
-        """Rows that are kept in files must not stay in memory because they were looked at once."""
+        """Rows in files must not stay in memory because they were read once."""
         if self._job.dataset.files is not None:
             ranges = [run for group in groups_of(self._job, groups) for run in group.ranges]
             if ranges:
@@ -166,7 +166,7 @@ class Worker:
             return train_gathered(self._job_of(unit.groups), unit, report, cancelled)
         whole = self._whole(unit.group)
         if whole.prepared is None or whole.fold != unit.fold:
-            whole.prepared = None  # frees one fold's rows before the next are made
+            whole.prepared = None  # frees one fold's rows before the next are prepared
             whole.fold, whole.prepared = unit.fold, _prepared_or_failed(whole.job, unit)
         if isinstance(whole.prepared, GroupFailed):
             return failed_unit(unit, str(whole.prepared), facts=whole.prepared.facts)
@@ -216,7 +216,7 @@ class Worker:
         try:
             with np.errstate(all="ignore"):
                 part = self.part(step, decided)
-                if step.kind in GANG_KINDS:  # of one worker: larger ones are not a step of one worker
+                if step.kind in GANG_KINDS:  # a gang of one worker; larger ones are handled by ``join``
                     return StepAnswer(step, unrecorded, result=train_unit(self._job, unit, part, report, cancelled))
                 pack, checkpointer = (
                     pack_of(self._job, unit, unit.configs, part, report, cancelled),
@@ -248,7 +248,7 @@ class Worker:
         return RoundStep(pack, step, takes, reached, cells_with_rows(decided))
 
     def _checkpointer(self, unit: Unit) -> Checkpointer:
-        """Return who keeps what the steps of a unit reach; each worker has a clock of its own for it."""
+        """Return the checkpointer of a unit's steps; each worker has its own timer for it."""
         clock = self._clocks.setdefault(unit.id, Timer())
         return Checkpointer.of(self._job.training.states, unit, unit.configs, clock=clock)
 
@@ -279,7 +279,7 @@ class Worker:
         return replace(answer, record=self._record(step, watch, started, 0))
 
     def conclude(self, step: Step, evaluations: Sequence[Product], fetched: int, watch: Watch) -> StepAnswer:
-        """Return the result of the unit that a gang trained, from what the members say of its models."""
+        """Return the result of a gang's unit, from its members' evaluations."""
         started, unit = watch.now(), step.unit
         pack, training, exchanged = self._together.pop(unit.id)
         try:
@@ -337,14 +337,14 @@ class Worker:
 
 
 def _about(step: Step, decided: Outline) -> Step:
-    """Return a step with the blocks that its partition really has."""
+    """Return a step with its partition's actual blocks."""
     if step.round is not None:
         return replace(step, blocks=own_blocks(decided, step))
     return step if step.partition is None else replace(step, blocks=decided.partition(step.partition))
 
 
 def _with_own_blocks(step: Step, decided: Outline) -> Step:
-    """Return a member's step on its part of the blocks that there are: schedules count blocks by rows not all of which train."""
+    """Return a member's step on its part of the actual blocks: schedules count blocks of rows not all of which train."""
     if decided.n_blocks < step.size:
         blocks, workers = count(decided.n_blocks, "block"), count(step.size, "worker")
         raise ValueError(f"{workers} cannot train one model together on {blocks} of training rows; hint: fewer workers")
@@ -352,13 +352,13 @@ def _with_own_blocks(step: Step, decided: Outline) -> Step:
 
 
 def failed_step(step: Step, result: UnitResult, worker: int = 0, at: float = 0.0) -> StepAnswer:
-    """Return the answer of a step that broke, and with it its unit."""
+    """Return the answer of a step that failed, and with it its unit."""
     record = replace(_unrecorded(step), worker=worker, started=at, ended=at)
     return StepAnswer(step, record, result=result, more=False, failed=True)
 
 
 def _broken_step(step: Step, error: Exception, facts: GroupFacts) -> StepAnswer:
-    """Every config fails for what broke the pack: the other workers' sums are of all of them."""
+    """Every config fails, as the other workers' sums include all of them."""
     return failed_step(step, UnitResult(step.unit, failed_trials(step.unit, reason_of(error, facts.features)), facts))
 
 
@@ -371,12 +371,12 @@ def _prepared_or_failed(job: Job, unit: Unit) -> Prepared | GroupFailed:
 
 
 def outline_or_failed(job: Job, unit: Unit) -> Outline | GroupFailed:
-    """Return what is decided about the whole group of a unit before it is split, or why it cannot be trained."""
+    """Return the outline of a unit's group, or why the group cannot be trained."""
     return or_failed(lambda: outline(job, group_of(job, unit.group), unit.fold))
 
 
 class Throttle:
-    """Gathers counts and passes on their sum at most every ``REPORT_SECONDS``."""
+    """Accumulates counts and reports their sum at most every ``REPORT_SECONDS``."""
 
     def __init__(self, report: Callable[[int], None]) -> None:
         self._report = report
@@ -390,7 +390,7 @@ class Throttle:
             self.flush()
 
     def flush(self) -> None:
-        """Pass on what was not passed on yet."""
+        """Report what was not reported yet."""
         if self._count:
             self._report(self._count)
         self._count = 0

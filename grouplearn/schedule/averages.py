@@ -1,29 +1,29 @@
-"""How a group's models are averaged: the options of rounds, as schedules and steps know them."""
+"""How a group's models are averaged: the options of rounds, for schedules and steps."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-#: Who takes the mean of models (Zhang et al. 2019, figure 2).
+#: Who averages models (Zhang et al. 2019, figure 2).
 Reduction = Literal["scatter", "tree", "star"]
 REDUCTIONS: tuple[Reduction, ...] = ("scatter", "tree", "star")
-#: What partitions hand over (Zhang et al. 2019, algorithm 2).
+#: What partitions send (Zhang et al. 2019, algorithm 2).
 Sent = Literal["model", "gradient"]
 SENT: tuple[Sent, ...] = ("model", "gradient")
 
 
 @dataclass(frozen=True, slots=True)
 class Averages:
-    """How models are averaged: the partitions of a group's rows, and who takes the mean: every worker of a part of it
-    (``scatter``), some workers of what is near them and one of these (``tree``), or one of all (``star``).
+    """How models are averaged: the number of partitions of a group's rows, and who averages: every worker a part
+    (``scatter``), some workers their neighbours and one of these the rest (``tree``), or one everything (``star``).
 
-    Partitions ``send`` the model after their pass, or the gradient at the model that all have. In a round the partition of most
-    rows goes through so many ``batches`` and the others through as large a share of theirs; 0: through an epoch. With Δ what the
-    mean moved a parameter by, the next one is w + v with ``v ← momentum·v + Δ``.
+    Partitions ``send`` the model after their pass, or the gradient at the common model. In a round the partition with most
+    rows processes this many ``batches`` and the others an equal share of theirs; 0: an epoch. If the mean moved a parameter
+    by Δ, the next one is w + v with ``v ← momentum·v + Δ``.
 
-    With a ``staleness`` partitions do not wait for a mean: each pushes its changes, and goes on unless it is more rounds than
-    that ahead of the slowest.
+    With a ``staleness`` partitions do not wait for a mean: each pushes its changes, and continues unless it is more rounds
+    than that ahead of the slowest.
     """
 
     partitions: int = 1
@@ -35,5 +35,5 @@ class Averages:
 
     @property
     def from_before(self) -> bool:
-        """Whether the next model is made of the one before, and not of what partitions hand over alone."""
+        """Whether the next model depends on the previous one, not only on what partitions send."""
         return self.send == "gradient" or self.momentum > 0

@@ -1,9 +1,9 @@
-"""Closed forms of what each operator costs (kingpin 3.1 to 3.3 and 4.6), beside which the schedules are simulated.
+"""Closed forms of each operator's cost (kingpin 3.1 to 3.3 and 4.6), shown beside the simulated schedules.
 
 Symbols are those of kingpin, table 1: g groups of n_i rows, n rows in all, p workers, s configs, h passes, m bytes of one
-model. Seconds. Two differences, both so that one worker costs what one worker takes: the idle time of task parallelism
-is weighted with (1 - 1/p), which makes the total Graham's bound for list scheduling (W/p + (1 - 1/p) * longest task), and
-reading from memory has weight 0, as the measured f_grad reads its rows.
+model. Times are seconds. Two differences make one worker cost what it really takes: the idle time of task parallelism is
+weighted with (1 - 1/p), which makes the total Graham's bound for list scheduling (W/p + (1 - 1/p) * longest task), and
+reading from memory has weight 0, as the measured f_grad includes it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from grouplearn.learners.contract.cost import Coefficients
 
 
 class Speeds(Protocol):
-    """What is known of the machines."""
+    """The speeds of the machines."""
 
     @property
     def memory(self) -> float:
@@ -46,11 +46,11 @@ class Speeds(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WorkSizes:
-    """What is to be trained, by group: ``rows`` n_i, ``updates`` η_i of a config and ``steps`` of a pack in one pass.
+    """What is trained, by group: ``rows`` n_i, ``updates`` η_i of a config and ``steps`` of a pack per pass.
 
-    ``width`` is values per row, ``row_bytes`` and ``model_bytes`` (m) are bytes. ``rounds`` are those of a pass where the learner
-    goes by them, or of averaging, in which ``sent_bytes`` of a model are handed over, or (0) the model; ``staleness`` is how many
-    of these a worker may be ahead of others.
+    ``width`` is values per row, ``row_bytes`` and ``model_bytes`` (m) are bytes. ``rounds`` are those of a pass, for
+    learners in rounds or averaging, which sends ``sent_bytes`` of each model (0: the model); ``staleness`` is how many of
+    them a worker may be ahead of others.
     """
 
     rows: tuple[int, ...]
@@ -74,7 +74,7 @@ class WorkSizes:
 
     @property
     def largest(self) -> WorkSizes:
-        """The largest group alone."""
+        """The largest group only."""
         number = max(range(len(self.rows)), key=self.rows.__getitem__, default=None)
         kept = slice(0, 0) if number is None else slice(number, number + 1)
         return replace(self, rows=self.rows[kept], updates=self.updates[kept], steps=self.steps[kept])
@@ -82,7 +82,7 @@ class WorkSizes:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """α, β (of memory and of disk), γ and δ of the total."""
+    """The weights α, β (of memory and of disk), γ and δ of the total."""
 
     compute: float = 1.0
     memory: float = 0.0
@@ -93,7 +93,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of an operator's time, seconds summed over workers; ``idle`` is the wait at the end."""
+    """The terms of an operator's time, in seconds summed over workers; ``idle`` is the wait at the end."""
 
     compute: float
     memory: float

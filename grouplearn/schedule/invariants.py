@@ -4,10 +4,10 @@ from __future__ import annotations
 
 
 class BrokenSchedule(AssertionError):
-    """An event or a transition that would break a promise of the schedule; always a bug, never the user's doing."""
+    """An event or transition that violates an invariant of the schedule: always a bug, never a user's error."""
 
 
 def require(holds: bool, what: str) -> None:
-    """Raise BrokenSchedule saying ``what`` unless it ``holds``."""
+    """Raise BrokenSchedule with the message ``what`` unless it ``holds``."""
     if not holds:
         raise BrokenSchedule(what)

@@ -1,4 +1,4 @@
-"""What passes between a runtime and an operator's state machine: events in, instructions out."""
+"""Messages between a runtime and an operator's state machine: events in, instructions out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 from grouplearn.schedule.averages import Averages
 
-#: What one worker does for a unit whose group is split between workers; each kind says what it takes and what it makes.
+#: What one worker does for a unit whose group is split between workers; each kind with what it takes and makes.
 #:
 #: ``init``        takes nothing; makes the state before the first epoch.
 #: ``accumulate``  (algebraic) takes the state and sums made earlier in the epoch; makes those sums with its blocks' added,
@@ -54,11 +54,11 @@ StepKind = Literal[
 class Unit:
     """A training unit: one pack (``configs`` of ``group``) on the group's rows, run without preemption.
 
-    ``others`` are further small groups that train in the same unit, side by side (their rows gathered and padded); the
-    unit is scheduled as one of ``group``. ``stacked``: its groups are small enough for one batched solve, be it of one.
-    ``fold`` is the held-out fold under VALIDATE FOLDS, or -1 for the model that is kept; a unit with ``folds`` k trains the
-    models of all k folds and the ones that are kept, in one pass over the rows. ``cost`` is the estimated work in seconds;
-    schedules use it only to order units, so it never changes a model.
+    ``others`` are further small groups that train in the same unit, side by side (their rows gathered and padded); the unit
+    is scheduled as one of ``group``. ``stacked``: its groups, or single group, are small enough for a batched solve.
+    ``fold`` is the held-out fold under VALIDATE FOLDS, or -1 for the final model; a unit with ``folds`` k trains the models
+    of all k folds and the final ones in one pass over the rows. ``cost`` is the estimated work in seconds, which schedules
+    use only to order units, so that it never changes a model.
     """
 
     id: int
@@ -81,13 +81,13 @@ class Unit:
         return (self.group, *self.others)
 
     def of(self, group: int) -> Unit:
-        """Return the unit as one of its groups alone sees it."""
+        """Return the unit for one of its groups alone."""
         return replace(self, group=group, others=(), stacked=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """The half-open run ``first`` to ``last`` of a group's blocks: a shard, as schedules speak of it."""
+    """The blocks [first, last) of a group: a shard, for schedules."""
 
     first: int
     last: int
@@ -98,7 +98,7 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The part ``number``, from 0 on, of ``of`` parts: of a group's blocks, or of what a step makes."""
+    """Part ``number``, from 0, of ``of`` parts: of a group's blocks, or of a step's product."""
 
     number: int
     of: int
@@ -110,7 +110,7 @@ EPOCH = Part(0, 1)
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """What a ``partition`` changed of a model that had ``seen`` so many pushes."""
+    """A change that ``partition`` pushed to a model that had ``seen`` so many pushes."""
 
     partition: int
     seen: int
@@ -130,16 +130,15 @@ class EpochRound:
 class Step:
     """What one worker does, without preemption, for a unit whose group is split.
 
-    ``id`` counts the steps of a run in the order they are instructed; what a step makes is known by it. ``takes`` are the
-    steps whose products it needs, the state first. ``rank`` of ``size`` places it among the steps of a ``boost`` or
-    ``descend``, which start together.
+    ``id`` numbers a run's steps in the order of their instructions, and identifies their products. ``takes`` are the steps
+    whose products it needs, the state first. ``rank`` of ``size`` places it among the steps of a ``boost`` or ``descend``,
+    which start together.
 
-    Rounds: ``partition`` is its part of the blocks that the group really has, about ``blocks``. What it makes lies there in
-    ``pieces``; of products that are in pieces it takes the ``piece`` alone, or (None) all, and only what it takes moves.
-    ``round`` is there where workers keep what they have taken: they fetch no more than what is new to them.
-    ``stretch`` is the part of its batches of the epoch that it goes through, ``averages`` says what becomes of them. ``before``
-    is the step that made its part of the model before, where it takes that last; a thousand steps have their ``takes`` in common.
-    ``pushes`` are those that made the model that it finishes, in their order.
+    Rounds: ``partition`` is its part of the group's actual blocks, approximately ``blocks``. Its product is stored in
+    ``pieces``; of products in pieces it takes only the ``piece``, or (None) all, and only what it takes is sent. ``round``
+    is set if workers keep what they have taken: they fetch only what is new to them. ``stretch`` is its part of the epoch's
+    batches, ``averages`` says how they are averaged. ``before`` is the step that made its part of the previous model, if it
+    takes that last; a thousand steps share their ``takes``. ``pushes`` made the model that it finishes, in order.
     """
 
     id: int
@@ -162,14 +161,14 @@ class Step:
 
     @property
     def new_from(self) -> int:
-        """The first of ``takes`` that is new to a worker which took all that there was in the round before."""
+        """The first of ``takes`` that is new to a worker which took everything in the previous round."""
         if self.round is None or not self.round.number:
             return 0
         return 1 + (self.round.number - (self.kind != "reduce")) * self.round.parts
 
     @property
     def goes_on(self) -> bool:
-        """What to expect of ``StepDone.more`` where nothing is trained: an epoch has as many rounds as were expected."""
+        """The expected ``StepDone.more`` where nothing is trained: an epoch has as many rounds as expected."""
         return self.round is None or self.kind != "reduce" or self.round.number + 1 < self.round.of
 
     @property
@@ -187,7 +186,7 @@ class WorkerReady:
 
 @dataclass(frozen=True, slots=True)
 class UnitDone:
-    """A worker finished a unit (successfully or with a reason recorded in its result) and is idle again."""
+    """A worker finished a unit (successfully, or with a reason in its result) and is idle."""
 
     worker: int
     unit: Unit
@@ -195,10 +194,10 @@ class UnitDone:
 
 @dataclass(frozen=True, slots=True)
 class StepDone:
-    """A worker finished a step and is idle again; ``more`` is False when no config of the unit needs a further epoch, or,
-    after a ``reduce`` of a learner in rounds, when that round was the last of an epoch.
+    """A worker finished a step and is idle; ``more`` is False if no config of the unit needs a further epoch or, after a
+    ``reduce`` of a learner in rounds, if that round was the last of an epoch.
 
-    ``failed``: the step broke (its reason is in the unit's result); no further step of the unit may be instructed. When a
+    ``failed``: the step broke (its reason is in the unit's result); no further step of the unit may be instructed. If a
     worker of a ``boost`` or ``descend`` is lost, the others must stop, and their StepDone only says that they are idle: the
     unit begins again.
     """
@@ -213,8 +212,8 @@ class StepDone:
 class WorkerLost:
     """A worker is gone with its rows and products; what it was running must run elsewhere.
 
-    A step that runs on another worker has what it took; where it has not, that worker counts as lost too. ``kept``: its
-    products are still there, as they lie elsewhere. ``replaced``: another worker is on its way, for which gangs wait.
+    Steps running on other workers have their inputs; a worker that does not counts as lost too. ``kept``: its products
+    still exist, as they are stored elsewhere. ``replaced``: another worker will join, for which gangs wait.
     """
 
     worker: int
@@ -240,7 +239,7 @@ Event = WorkerReady | UnitDone | StepDone | WorkerLost | WorkerLeaving
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Make the encoded rows of ``group``, or of some of its blocks, ready on ``worker`` (it keeps them until Release).
+    """Prepare the encoded rows of ``group``, or of some of its blocks, on ``worker``, which keeps them until Release.
 
     A worker may hold several groups and several runs of blocks of one group; a step's blocks lie within one of them.
     """
@@ -268,14 +267,14 @@ class RunStep:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """The products of these steps are no longer needed by anyone."""
+    """The products of these steps are no longer needed."""
 
     steps: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """``worker`` no longer needs the rows of ``group``, whichever of its blocks it holds."""
+    """``worker`` no longer needs the rows of ``group``, whatever blocks of it it holds."""
 
     worker: int
     group: int
@@ -302,5 +301,5 @@ class Operator(Protocol):
     name: str
 
     def on(self, event: Event) -> tuple[Instruction, ...]:
-        """Take an event, return what is to be done now, in order."""
+        """Take an event, return the instructions that follow, in order."""
         ...

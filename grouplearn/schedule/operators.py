@@ -25,9 +25,9 @@ RUNTIMES = ("local", "ray")
 
 @dataclass(frozen=True, slots=True)
 class RunRules:
-    """How an operator runs learners of an access pattern: on which runtimes, none if it does not; ``reason`` finishes
-    "because ...". In ``gangs``, several workers train one model. ``own_models`` are others than one worker's: they are made when
-    they are asked for, never because a machine has more cores. With ``means``, models must be such as can be averaged.
+    """How an operator runs learners of an access pattern: on which runtimes, none if it does not; ``reason`` completes
+    "because ...". In ``gangs`` several workers train one model. ``own_models`` differ from one worker's: such an operator
+    runs only when asked for, never because a machine has more cores. With ``means``, models must support averaging.
     """
 
     runtimes: tuple[str, ...] = RUNTIMES
@@ -39,12 +39,12 @@ class RunRules:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """An operator: its state machine, and how it runs what it does not run anywhere, with the models of one worker.
+    """An operator: its state machine, and how it runs each access pattern.
 
-    ``models_depend_on`` says on what, where they are its own. ``whole``: it runs a unit as a whole, and so visits the blocks of
-    a group in an order that nothing else in a round changes. ``steady``: so does one that does not, and on any number of workers.
-    ``divides`` the rows of every group among workers. ``options`` are those of WITH that not all operators have.
-    Without a ``closed_form`` of what it costs, it is simulated only.
+    ``models_depend_on`` says on what its own models depend. ``whole``: it runs a unit as a whole, so that the order of a
+    group's blocks is independent of other units. ``steady``: it is so although it splits units, on any number of workers.
+    ``divides``: it splits the rows of every group among workers. ``options`` are those of WITH that only some operators
+    have. Without a ``closed_form`` of its cost it is only simulated.
     """
 
     make: Callable[[Iterable[Unit], Workload], Operator]
@@ -62,7 +62,7 @@ class Declaration:
 
 
 def _in_gangs(reason: str) -> RunRules:
-    """LightGBM's sums and a network's effective batches depend on how many workers there are."""
+    """LightGBM's sums and a network's effective batches depend on the number of workers."""
     return RunRules(("ray",), reason, gangs=True, own_models=True)
 
 
@@ -141,7 +141,7 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
         ),
     }
 )
-#: The options that only some operators have, with these.
+#: The options that only some operators have, with these operators.
 OWNERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         option: tuple(name for name, other in OPERATORS.items() if option in other.options)
@@ -149,9 +149,9 @@ OWNERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         for option in declared.options
     }
 )
-#: Operators whose units hop, that cut the rows of a group into partitions, and whose runs can be repeated.
+#: Operators whose units hop, that partition the rows of a group, and whose runs can be repeated.
 HOPPING, PARTITIONING, REPEATABLE = OWNERS["scheduler"], OWNERS["partitions"], OWNERS["replay"]
-#: What others are compared with: it loads every group once, and shares none.
+#: The operator with which others are compared: it loads every group once, and splits none.
 BASELINE = GroupTaskParallel.name
 #: Operators that run a unit as a whole.
 WHOLE = tuple(name for name, declared in OPERATORS.items() if declared.whole)
@@ -160,10 +160,10 @@ STEADY = tuple(name for name, declared in OPERATORS.items() if declared.whole or
 
 
 def most_workers(name: str, units: Sequence[Unit], workers: int) -> int:
-    """Return how many of ``workers`` can have something to do; the others need not be started."""
+    """Return how many of ``workers`` can have work; the others need not be started."""
     return max(1, min(workers, len(units))) if OPERATORS[name].whole else workers
 
 
 def operator(name: str, units: Iterable[Unit], workload: Workload) -> Operator:
-    """Return a fresh state machine of the operator ``name`` (a key of ``OPERATORS``) over ``units``."""
+    """Return a new state machine of the operator ``name`` (a key of ``OPERATORS``) over ``units``."""
     return OPERATORS[name].make(units, workload)

@@ -1,4 +1,4 @@
-"""Task parallelism: a task is a run of units on one group's rows, executed by one worker from its first unit to its last."""
+"""Task parallelism: a task is a run of units on one group's rows, executed by one worker from first to last."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from grouplearn.schedule.messages import (
 
 @dataclass(frozen=True, slots=True)
 class GroupTask:
-    """Units of one group that one worker runs in order; ``units[0]`` is the one that runs or will run next."""
+    """Units of one group that one worker runs in order; ``units[0]`` is the running or next one."""
 
     units: tuple[Unit, ...]
 
@@ -38,7 +38,7 @@ class GroupTask:
 
     @property
     def priority(self) -> tuple[float, int]:
-        """Largest estimated cost first (LPT, Graham 1969); ties by unit number, so that the order is determined."""
+        """Largest estimated cost first (LPT, Graham 1969); ties by unit number, to be deterministic."""
         return (-self.cost, self.units[0].id)
 
     @property
@@ -48,7 +48,7 @@ class GroupTask:
 
 
 def tasks_by_group(units: Iterable[Unit]) -> dict[int, GroupTask]:
-    """Return one task per group; its units stand by fold, so that a worker encodes each fold of the group once."""
+    """Return one task per group; its units are ordered by fold, so that a worker encodes each fold once."""
     by_group: dict[int, list[Unit]] = defaultdict(list)
     for unit in units:
         by_group[unit.group].append(unit)
@@ -58,10 +58,10 @@ def tasks_by_group(units: Iterable[Unit]) -> dict[int, GroupTask]:
 
 
 class TaskParallel:
-    """Hands tasks, largest first, to whichever worker is idle; a lost worker's unfinished task goes back in line.
+    """Gives tasks, largest first, to idle workers; a lost worker's unfinished task is queued again.
 
-    Promises, checked at every event: a worker has at most one task and one running unit, a unit is on at most one
-    worker, no unit is done twice, ``Finish`` is said once, after the last unit.
+    Invariants, checked at every event: a worker has at most one task and one running unit, a unit is on at most one worker,
+    no unit is done twice, ``Finish`` is returned once, after the last unit.
     """
 
     name: str = "task_parallel"
@@ -149,7 +149,7 @@ class TaskParallel:
 
 
 class GroupTaskParallel(TaskParallel):
-    """One task per group: the group's rows are loaded once and all its units run on them, on one worker."""
+    """One task per group: its rows are loaded once and all its units run on one worker."""
 
     name = "group_task_parallel"
 
@@ -158,7 +158,7 @@ class GroupTaskParallel(TaskParallel):
 
 
 class ModelTaskParallel(TaskParallel):
-    """One task per unit: each loads its group's rows for itself (the many-model pattern of task-based systems)."""
+    """One task per unit: each loads its group's rows itself (the many-model pattern of task-based systems)."""
 
     name = "model_task_parallel"
 

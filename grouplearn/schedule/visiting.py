@@ -1,7 +1,7 @@
-"""The order in which sequential learners visit blocks: by their numbers, whichever worker trains a pack, and beside what.
+"""The order in which sequential learners visit blocks: by number, whichever worker trains a pack, and whatever else trains.
 
-A pass begins at block 0. If packs began at different blocks, a model would depend on how many packs its group has, and so on
-the memory limit, on the units that a resumed run has left, and on whether its group trains beside others.
+A pass begins at block 0. If packs began at different blocks, a model would depend on the number of its group's packs, and
+thus on the memory limit, on the units that a resumed run has left, and on whether its group trains beside others.
 """
 
 from __future__ import annotations

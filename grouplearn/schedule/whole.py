@@ -1,4 +1,4 @@
-"""Units that stay whole: every place has a list of tasks, and a worker without work takes from the longest one."""
+"""Units that stay whole: every place has a list of tasks, and an idle worker takes from the longest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Left = tuple[float, int]
 
 
 class _Longest:
-    """Who has most left, in estimated seconds and then in units; entries of the heap that are no longer true are passed over."""
+    """The key with most left, by estimated seconds and then units; outdated heap entries are skipped."""
 
     def __init__(self) -> None:
         self._left: dict[int, _Left] = {}
@@ -31,7 +31,7 @@ class _Longest:
         self._left.pop(key, None)
 
     def top(self) -> int | None:
-        """Return the key with most left, the lowest of equals; None if nobody has any."""
+        """Return the key with most left, the lowest of equals; None if none has any."""
         while self._heap:
             cost, number, key = self._heap[0]
             if self._left.get(key) == (-cost, -number):
@@ -42,7 +42,7 @@ class _Longest:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A task that a worker has begun, and its units that no one has begun."""
+    """A task that a worker has begun, and its units that have not begun."""
 
     group: int
     units: deque[Unit]
@@ -51,10 +51,10 @@ class _Begun:
 class WholeWork:
     """Runs tasks (units of one group) where their rows were placed, largest first.
 
-    ``steal``: a worker whose list is empty takes the first task of the longest list, or, when all tasks have begun, the
-    latter half of the units that are left of one. Work stealing goes beyond the paper, whose partition alone balances the
-    workers: it helps where estimates are wrong and where groups are indivisible, at the price of loading a group again.
-    Without ``divide``, tasks that have begun are left alone, so that a group is on one worker at a time.
+    ``steal``: a worker whose list is empty takes the first task of the longest list or, if all tasks have begun, the latter
+    half of one's remaining units. Work stealing goes beyond the paper, where only the partition balances workers: it helps
+    with wrong estimates and indivisible groups, at the price of loading a group again. Without ``divide``, begun tasks are
+    left alone, so that a group is on one worker at a time.
     """
 
     def __init__(self, lists: Sequence[Iterable[GroupTask]], steal: bool, divide: bool = True) -> None:
@@ -67,11 +67,11 @@ class WholeWork:
         self._begun: dict[int, _Begun] = {}
 
     def next(self, worker: int, places: Iterable[int]) -> list[Instruction]:
-        """Return what ``worker``, which holds ``places``, does next; nothing when there is nothing for it."""
+        """Return the next instructions of ``worker``, which holds ``places``; none if it has nothing to do."""
         begun = self._begun.get(worker)
         if begun is not None and begun.units:
             return [self._run(worker, begun)]
-        if begun is not None:  # between two of its units, others took the rest
+        if begun is not None:  # others took its remaining units
             return [*self._leave(worker), *self.next(worker, places)]
         place = next((place for place in places if self._lists[place]), None)
         task = self._take(place) if place is not None else self._stolen() if self._steals else None
@@ -82,11 +82,11 @@ class WholeWork:
         return [Load(worker, task.group), self._run(worker, begun)]
 
     def done(self, worker: int) -> list[Instruction]:
-        """The worker has done a unit; its rows go when no unit of the task is left."""
+        """The worker has done a unit; its rows are released after the task's last unit."""
         return [] if self._begun[worker].units else self._leave(worker)
 
     def lose(self, worker: int, running: Unit | None) -> None:
-        """Put what the worker had begun and not done back in line, at the shortest list."""
+        """Queue the lost worker's unfinished units again, at the shortest list."""
         begun = self._begun.pop(worker, None)
         self._rest.forget(worker)
         units = (*(() if running is None else (running,)), *(begun.units if begun is not None else ()))

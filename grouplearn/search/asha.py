@@ -11,12 +11,12 @@ from grouplearn.search.procedure import WORST, Go, Judgment, ranked
 class Asha:
     """Asynchronous successive halving (Li et al. 2020, algorithm 2) with ``slots`` trials in training at a time.
 
-    Rung k is at a budget of ``min(R, r η^k)``. A slot that becomes free takes the best trial that is among the best 1/η of a
-    rung and was not promoted from it, of the highest rung that has one; else a new configuration. As Cerebro emulates ASHA
-    (6.3), there are as many trials in training as there would be workers; a round ends when the first trial in training
-    reaches its rung, as if every epoch took equally long. Where no configuration is left and nothing can be promoted, the
-    best trial of the highest rung goes on, so that one trial has the whole budget in the end. With ``whole`` a trial reaches
-    its rung in one round: it is trained anew at each, and a piece of the way would be of no use.
+    Rung k is at a budget of ``min(R, r η^k)``. A free slot takes the best trial that is among the best 1/η of a rung and
+    was not promoted from it, from the highest such rung; else a new configuration. As Cerebro emulates ASHA (6.3), there
+    are as many trials in training as there would be workers; a round ends when the first of them reaches its rung, as if
+    all epochs took equally long. When no configuration is left and nothing can be promoted, the best trial of the highest
+    rung continues, so that one trial has the whole budget in the end. With ``whole`` a trial reaches its rung in one round:
+    it is trained anew at each, so that a part would be useless.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Asha:
         return self._round()
 
     def on(self, values: Mapping[int, float]) -> tuple[Go, ...]:
-        """Note the trials that reached their rung, fill the slots that are free."""
+        """Record the trials that reached their rung, and fill free slots."""
         for trial, rung in list(self._running.items()):
             if values[trial] == WORST or self._reached[trial] >= self._rungs[rung]:
                 del self._running[trial]
@@ -56,12 +56,12 @@ class Asha:
 
     @property
     def waiting(self) -> frozenset[int]:
-        """The trials that may still be promoted: more of their rung's best are, the more trials reach it."""
+        """The trials that may still be promoted, as further trials reach their rung."""
         return frozenset(trial for trials in self._in_reach() for trial in trials) if self._running else frozenset()
 
     @property
     def judged(self) -> tuple[Judgment, ...]:
-        """Who was promoted at the last barrier or had the whole budget, and who fell out of reach."""
+        """Which trials were promoted at the last barrier or had the whole budget, and which can no longer be."""
         return self._judged
 
     def _passes(self, promoted_before: Sequence[set[int]], values: Mapping[int, float]) -> Iterator[Judgment]:
@@ -78,7 +78,7 @@ class Asha:
             yield from (Judgment(trial, rung, passed=False) for trial in sorted(lost))
 
     def _in_reach(self) -> list[list[int]]:
-        """Return, by rung, the trials that can still become one of its best 1/η, by how many can ever reach the rung."""
+        """Return by rung the trials that can still become one of its best 1/η, given how many can ever reach it."""
         found, most = [], len(self._configs)
         for recorded, promoted in zip(self._recorded[:-1], self._promoted[:-1], strict=True):
             best = ranked(recorded, self._seed)[: max(1, most // self._factor)]
@@ -91,7 +91,7 @@ class Asha:
             pass
 
     def _take(self) -> bool:
-        """Give a free slot something to do; return whether there was something."""
+        """Give a free slot a trial; return whether there was one."""
         for rung in range(len(self._rungs) - 2, -1, -1):
             best = ranked(self._recorded[rung], self._seed)[: len(self._recorded[rung]) // self._factor]
             free = [trial for trial in best if trial not in self._promoted[rung]]
@@ -105,7 +105,7 @@ class Asha:
         return not self._running and self._finish_one()
 
     def _finish_one(self) -> bool:
-        """Promote the best that has not been promoted yet, from the highest rung that has one, until one had the whole budget."""
+        """Promote the best unpromoted trial of the highest rung that has one, until one had the whole budget."""
         if ranked(self._recorded[-1], self._seed):
             return False
         for rung in range(len(self._rungs) - 2, -1, -1):
@@ -120,7 +120,7 @@ class Asha:
         self._running[trial] = rung + 1
 
     def _round(self) -> tuple[Go, ...]:
-        """Train all that is running until the first of them is at its rung."""
+        """Train all running trials until the first of them reaches its rung."""
         if not self._running:
             return ()
         missing = {trial: self._rungs[rung] - self._reached[trial] for trial, rung in self._running.items()}
@@ -130,7 +130,7 @@ class Asha:
 
 
 def rungs(budget: int, factor: int, least: int) -> tuple[int, ...]:
-    """Return the budgets of the rungs: least, least·η, ... and at the end all of it."""
+    """Return the budgets of the rungs: least, least·η, ... and finally the whole budget."""
     found = []
     reached = least
     while reached < budget:
@@ -140,7 +140,7 @@ def rungs(budget: int, factor: int, least: int) -> tuple[int, ...]:
 
 
 def most_budget(trials: int, rungs: Sequence[int], factor: int, anew: bool = False) -> int:
-    """Return about what a search takes, summed over trials: what synchronous halving takes (trained ``anew`` at rungs)."""
+    """Return about what a search takes, summed over trials: as synchronous halving (trained ``anew`` at rungs)."""
     total, reached, left = 0, 0, trials
     for rung in rungs:
         total += max(1, left) * (rung - reached)

@@ -1,4 +1,4 @@
-"""One number for a configuration over many groups whose metrics are of different size."""
+"""One number for a configuration over many groups whose metrics differ in scale."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Key = tuple[int, int]
 
 
 class GroupNormaliser:
-    """Measures values by those of each group's first barrier: (value - median) / (median distance from the median).
+    """Normalises values by those of each group's first barrier: (value - median) / (median distance from the median).
 
-    A configuration is worth the mean over groups. Where it has no model it counts as one distance below the worst value seen
-    in that group; without a model anywhere it is worth ``WORST``.
+    A configuration is worth its mean over groups. Where it has no model it counts as one distance below the worst value
+    seen in that group; without a model anywhere it is worth ``WORST``.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class GroupNormaliser:
         self._worst: dict[int, float] = {}
 
     def see(self, values: Mapping[Key, float | None]) -> None:
-        """Take the values of a barrier, by (group, configuration)."""
+        """Add the values of a barrier, by (group, configuration)."""
         by_group: dict[int, list[float]] = defaultdict(list)
         for (group, _), value in values.items():
             if value is not None:

@@ -1,4 +1,4 @@
-"""Procedures of many groups at one barrier: one for each group or one for all, over one numbering of configurations."""
+"""Procedures of many groups with common barriers: one per group or one for all, with common configuration numbers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from grouplearn.search.procedures import SearchPlan
 
 Key = tuple[int, int]
 
-#: Fewest groups that say something about the others.
+#: Fewest groups from which other groups learn.
 MOST_OF_AT_LEAST = 6
 
 
 @dataclass(frozen=True, slots=True)
 class NextRound:
-    """The next round: by group and configuration, the budget to reach and whose state a new trial continues.
+    """The next round: by group and configuration, the budget to reach, and whose state a new trial continues.
 
-    ``keys`` are the trials that have a value at the barrier before it: those of the round and those that need no training.
-    Those ``waiting`` are not in it and may be in a later one.
+    ``keys`` are the trials with a value at the barrier before it: those of the round and those that need no training. Those
+    ``waiting`` are not in it and may be in a later one.
     """
 
     goes: Mapping[Key, tuple[int, int | None]] = field(default_factory=dict)
@@ -37,10 +37,10 @@ class NextRound:
 
 @dataclass
 class _Scope:
-    """A procedure, the groups it decides for, and the number of the configuration of each of its trials.
+    """A procedure, its groups, and the configuration number of each of its trials.
 
-    What its rungs judged ``counts`` once some trial has a value, and is ``uncounted`` until then: where none has, configurations
-    are not to blame.
+    Its rungs' judgments go to ``counts`` once some trial has a value, and are ``uncounted`` until then: if none has,
+    configurations are not to blame.
     """
 
     procedure: Procedure
@@ -54,10 +54,10 @@ class _Scope:
 class GroupedSearch:
     """Asks every procedure at every barrier; ``configs`` are all configurations so far.
 
-    Where groups decide for themselves (``plan.shared`` is False) and trials that lose stop for good, a configuration that
-    has lost at a rung in most groups, ``1 - 1/(2η)`` of at least six that judged it there, stops in the others too, unless it
-    leads there. With random decisions it would lose in ``1 - 1/η`` of them. A group that has no values judges nothing. Where
-    trials of a group are worth the same, its seed in ``seeds`` decides.
+    If groups decide for themselves (``plan.shared`` is False) and losing trials stop for good, a configuration that has
+    lost at a rung in most groups, ``1 - 1/(2η)`` of at least six that judged it there, stops in the others too, unless it
+    leads there. With random decisions it would lose in ``1 - 1/η`` of them. A group without values judges nothing. Ties
+    within a group are broken by its seed in ``seeds``.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class GroupedSearch:
         self._normaliser = GroupNormaliser()
         self._dropped: set[Key] = set()
         self._latest: dict[Key, float] = {}
-        self._judgments: Counter[tuple[int, int]] = Counter()  # of a configuration at a rung
+        self._judgments: Counter[tuple[int, int]] = Counter()  # by configuration and rung
         self._losses: Counter[tuple[int, int]] = Counter()
         self._added: dict[Key, tuple[int, int | None]] = {}
         self._groups = tuple(groups)
@@ -86,7 +86,7 @@ class GroupedSearch:
 
     @property
     def configs(self) -> tuple[Config, ...]:
-        """Every configuration that was tried or is about to be, by number."""
+        """All configurations, tried or about to be, by number."""
         return tuple(self._configs)
 
     def begin(self) -> NextRound:
@@ -96,16 +96,16 @@ class GroupedSearch:
         return self._next_round()
 
     def stop(self, number: int) -> None:
-        """Have a configuration stop in all groups."""
+        """Stop a configuration in all groups."""
         self._dropped |= {(group, number) for group in self._groups}
 
     def add(self, config: Config, parent: int | None) -> None:
-        """Have all groups train a further configuration to its end, beside what the procedures say."""
+        """Let all groups train a further configuration to its end, in addition to what the procedures decide."""
         number = self._number(-1 - len(self._configs), config, parent)
         self._added |= {(group, number): (self._plan.budget, parent) for group in self._groups}
 
     def on(self, values: Mapping[Key, float | None], failed_groups: frozenset[int]) -> NextRound:
-        """Take the values of a round's trials (None: it has no model) and return the next round."""
+        """Take the values of a round's trials (None: no model) and return the next round."""
         self._normaliser.see(values)
         self._latest.update({key: value for key, value in values.items() if value is not None})
         for scope in self._scopes:
@@ -124,7 +124,7 @@ class GroupedSearch:
         return self._next_round()
 
     def _pass_over_the_dropped(self, scope: _Scope) -> None:
-        """A round of trials none of which may train is over at once: they have no value."""
+        """Skip rounds in which no trial may train: they have no values."""
         while scope.going and self._dropped.issuperset(self._keys(scope)):
             self._go_on(scope, scope.procedure.on({go.trial: WORST for go in scope.going}))
 
@@ -136,7 +136,7 @@ class GroupedSearch:
         scope.going = goes
 
     def _number(self, trial: int, config: Config, parent: int | None) -> int:
-        """Return the number of a configuration: equal ones are one, unless they continue another's state."""
+        """Return the number of a configuration; equal ones share it, unless they continue another's state."""
         values = tuple(sorted(config.items()))
         key: Hashable = values if parent is None else (trial, parent, values)
         if key not in self._known:
@@ -171,7 +171,7 @@ class GroupedSearch:
         return NextRound(goes, waiting - goes.keys())
 
     def _count_losses(self, scope: _Scope, has_values: bool) -> None:
-        """Count what a scope's rungs said, if its group says anything about configurations."""
+        """Count the judgments of a scope's rungs, if its group says anything about configurations."""
         scope.counts |= has_values
         scope.uncounted += scope.procedure.judged
         if not scope.counts:
@@ -179,14 +179,14 @@ class GroupedSearch:
         for judgment in scope.uncounted:
             number = scope.numbers[judgment.trial]
             if self._dropped.issuperset((group, number) for group in scope.groups):
-                continue  # it was stopped from outside, and lost to nothing
+                continue  # it was stopped from outside, so it has not lost
             at = (number, judgment.rung)
             self._judgments[at] += 1
             self._losses[at] += not judgment.passed
         scope.uncounted.clear()
 
     def _drop_common_losers(self) -> None:
-        """Stop what has lost in most groups in those where it goes on, or may, without leading."""
+        """Stop configurations that lost in most groups in the others, unless they lead there."""
         most = 1 - 1 / (2 * self._plan.factor)
         losers = {
             number

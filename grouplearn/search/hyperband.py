@@ -12,7 +12,7 @@ from grouplearn.search.procedure import Go, Judgment, ranked
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """``trials`` trials are trained until each has had ``budget``: epochs, or parts of the rows."""
+    """``trials`` trials train until each has had ``budget``: epochs, or parts of the rows."""
 
     trials: int
     budget: int
@@ -54,7 +54,7 @@ def brackets_of(trials: int, budget: int, factor: int) -> tuple[Bracket, ...]:
 
 
 class _Halving:
-    """One bracket: after each rung the best ``rungs[i + 1].trials`` trials go on."""
+    """One bracket: after each rung the best ``rungs[i + 1].trials`` trials continue."""
 
     def __init__(self, rungs: Bracket, configs: Mapping[int, Config], seed: int) -> None:
         self._rungs, self._configs, self._seed, self._place = rungs, configs, seed, 0
@@ -65,7 +65,7 @@ class _Halving:
             yield Go(trial, self._configs[trial], self._rungs[self._place].budget)
 
     def advance(self, values: Mapping[int, float]) -> tuple[Judgment, ...]:
-        """Halve the trials; return what their rung says of each."""
+        """Halve the trials; return their rung's judgment of each."""
         rung, before = self._place, self.going
         self._place += 1
         best = ranked({trial: values[trial] for trial in before}, self._seed)
@@ -76,9 +76,9 @@ class _Halving:
 
 
 class Hyperband:
-    """All brackets advance by one rung per round, so that workers have as much to do as there is.
+    """All brackets advance by one rung per round, so that as many trials as possible run in parallel.
 
-    ``configs`` are shared out to the brackets in order.
+    ``configs`` are distributed to the brackets in order.
     """
 
     def __init__(self, configs: Sequence[Config], budget: int, factor: int, seed: int = 0) -> None:
@@ -107,12 +107,12 @@ class Hyperband:
 
     @property
     def judged(self) -> tuple[Judgment, ...]:
-        """What the last rungs said of their trials."""
+        """The judgments of the last rungs."""
         return self._judged
 
 
 def most_budget(trials: int, budget: int, factor: int, anew: bool = False) -> int:
-    """Return what a whole search takes, summed over trials: one that goes on trains only what it lacks, or ``anew``."""
+    """Return what a whole search takes, summed over trials: continued trials train only the difference, or all ``anew``."""
     total = 0
     for bracket in brackets_of(trials, budget, factor):
         reached = 0

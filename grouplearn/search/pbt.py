@@ -1,4 +1,4 @@
-"""Population based training: losers go on from a copy of a winner's state, with its hyperparameters changed a little."""
+"""Population based training: losers continue from a copy of a winner's state, with slightly changed hyperparameters."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from grouplearn.learners.contract.config import Config
 from grouplearn.search.procedure import Go, WithoutRungs, ranked
 from grouplearn.search.space import Choices, Dimension, Range, drawn
 
-#: Share of the population that is replaced, and that is copied (truncation selection, Jaderberg et al. 2017, 4.1.1).
+#: Share of the population that is replaced, and share that is copied (truncation selection, Jaderberg et al. 2017, 4.1.1).
 QUANTILE = 0.2
-#: How far a number is moved, and how often it is drawn anew instead.
+#: Factors by which numbers change, and the probability of drawing one anew instead.
 FACTORS, RESAMPLE = (0.8, 1.2), 0.25
 
 
 class Pbt(WithoutRungs):
     """Population based training (Jaderberg et al. 2017): after every ``interval`` epochs the worst fifth stops.
 
-    Each of these is followed by a new trial that continues a copy of a random one of the best fifth. Its numbers are those of
-    the original times 0.8 or 1.2, its listed values neighbours, or with probability 1/4 drawn anew. ``alike`` says whether a
-    state fits two configurations; a hyperparameter whose change would make it unfit is kept.
+    Each is replaced by a new trial that continues a copy of a random one of the best fifth. Its numbers are the original's
+    times 0.8 or 1.2, listed values become neighbours, or with probability 1/4 are drawn anew. ``alike`` says whether a
+    state fits two configurations; a hyperparameter whose change would not fit is kept.
     """
 
     def __init__(
@@ -41,11 +41,11 @@ class Pbt(WithoutRungs):
         self._next = len(configs)
 
     def begin(self) -> tuple[Go, ...]:
-        """Return the population, to be trained to the first barrier."""
+        """Return the population, to train to the first barrier."""
         return self._round({})
 
     def on(self, values: Mapping[int, float]) -> tuple[Go, ...]:
-        """Replace the worst by changed copies of the best, and go on; the last barrier ends the search."""
+        """Replace the worst by changed copies of the best; the last barrier ends the search."""
         best = ranked(values, self._seed)
         if self._epochs >= self._most or not best:
             return ()

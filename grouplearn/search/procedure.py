@@ -1,9 +1,9 @@
-"""What a search procedure is: results of a round in, the trials of the next round out.
+"""What a search procedure is: results of a round in, trials of the next round out.
 
-The template is Cerebro's (Nakandala et al. 2020, 4.2): all trials of a round train up to a barrier, the procedure sees how
-they do there, and says which go on, which begin and which continue from a copy of another's state. What it leaves out has
-stopped, unless it says that it waits. A budget is epochs, or parts of the training rows. A procedure has no clock and does no
-input or output; for one seed and the same results it says the same.
+The template is Cerebro's (Nakandala et al. 2020, 4.2): all trials of a round train up to a barrier; the procedure sees
+their values and says which continue, which begin and which continue from a copy of another's state. Trials that it omits
+are stopped, unless it says that they wait. A budget is in epochs, or parts of the training rows. A procedure has no clock
+and no input or output; for one seed and equal results it decides the same.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Protocol
 
 from grouplearn.learners.contract.config import Config
 
-#: What a trial without a model (failed, stopped by the user) is worth.
+#: The value of a trial without a model (failed, or stopped by the user).
 WORST = -math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class Go:
-    """A trial of the next round: it trains until it has had ``budget``, all its rounds together.
+    """A trial of the next round: it trains until it has had ``budget``, counted over all rounds.
 
-    A new trial begins from nothing, or from a copy of the state that its ``parent`` has reached.
+    A new trial begins from scratch, or from a copy of its ``parent``'s state.
     """
 
     trial: int
@@ -34,7 +34,7 @@ class Go:
 
 @dataclass(frozen=True, slots=True)
 class Judgment:
-    """What a rung says of a trial for good: it ``passed``, also the last one, or it lost to others."""
+    """A rung's final judgment of a trial: it ``passed`` (also the last rung), or lost to others."""
 
     trial: int
     rung: int
@@ -49,25 +49,25 @@ class Procedure(Protocol):
         ...
 
     def on(self, values: Mapping[int, float]) -> tuple[Go, ...]:
-        """Take the value of every trial of the round at its barrier, greater is better, and return the next round.
+        """Take the value of every trial of the round at its barrier (greater is better), and return the next round.
 
-        Nothing is returned when the search is over. ``WORST`` is never continued nor copied.
+        Nothing is returned when the search is over. Trials of value ``WORST`` are never continued or copied.
         """
         ...
 
     @property
     def waiting(self) -> frozenset[int]:
-        """The trials that are not in the next round and may be in a later one: what they have reached must be kept."""
+        """The trials that are not in the next round but may be in a later one, so that their state must be kept."""
         ...
 
     @property
     def judged(self) -> tuple[Judgment, ...]:
-        """What the last barrier said of trials for good; nothing where there are no rungs."""
+        """The last barrier's final judgments of trials; empty without rungs."""
         ...
 
 
 class WithoutRungs:
-    """Of procedures whose trials go on at once or never."""
+    """Base of procedures whose trials continue at once or never."""
 
     @property
     def waiting(self) -> frozenset[int]:
@@ -81,13 +81,13 @@ class WithoutRungs:
 
 
 def ranked(values: Mapping[int, float], seed: int) -> list[int]:
-    """Return the trials that have a model, best first; ties by lot, as numbers say nothing about trials."""
+    """Return the trials that have a model, best first; ties are broken at random, as numbers say nothing about trials."""
     models = (trial for trial in values if values[trial] > WORST)
     return sorted(models, key=lambda trial: (-values[trial], _lot(seed, trial), trial))
 
 
 def _lot(seed: int, trial: int) -> int:
-    """Return 64 bits that differ from trial to trial (SplitMix64)."""
+    """Return 64 pseudo-random bits per trial (SplitMix64)."""
     mixed = (seed + (trial + 1) * 0x9E3779B97F4A7C15) % 2**64
     mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
     mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB % 2**64

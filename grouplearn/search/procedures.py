@@ -1,4 +1,4 @@
-"""All search procedures by name, and what a statement says about one."""
+"""All search procedures by name, and a statement's search plan."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from grouplearn.search.procedure import Procedure
 from grouplearn.search.space import Choices, Dimension
 from grouplearn.search.tpe import Tpe
 
-#: What OVER may be followed by besides GRID and RANDOM, which list all configurations first: they learn from results.
+#: The searches of OVER that learn from results; GRID and RANDOM list all configurations first.
 PROCEDURES = ("hyperband", "asha", "pbt", "tpe")
-#: The least part of the rows that a rung trains on, as a number of such parts.
+#: Most parts into which rows are cut: a rung trains on one or more.
 MOST_PARTS = 27
 
-#: Trials of a search that does not say; Hyperband's follow from its brackets.
+#: Default number of trials; Hyperband's follows from its brackets.
 DEFAULT_TRIALS = {"random": 10, "asha": 27, "pbt": 10, "tpe": 30}
 
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """A search procedure with its numbers: ``budget`` is the most that a trial may have, ``trials`` the most there are.
+    """A search procedure with its parameters: ``budget`` is the most of a trial, ``trials`` the most trials.
 
-    Rungs are at parts of the budget. Where its ``resource`` is ``epochs``, a trial goes on from one rung to the next; where it
-    is ``rows``, it trains to its end at each, on so many of ``budget`` parts of the training rows: epochs of a solver tell
-    configurations apart only once it has converged (Li et al. 2018, 4.3).
+    Rungs are at parts of the budget. If its ``resource`` is ``epochs``, a trial continues from one rung to the next; if it
+    is ``rows``, it trains to its end at each rung on so many of ``budget`` parts of the training rows, as epochs of a
+    solver tell configurations apart only after convergence (Li et al. 2018, 4.3).
 
-    ``factor`` is η; ``least`` the budget of ASHA's first rung and ``slots`` how many of its trials train at a time;
+    ``factor`` is η; ``least`` the budget of ASHA's first rung and ``slots`` the number of its trials in training;
     ``interval`` the epochs between two barriers of PBT. ``shared``: one decision for all groups instead of one per group.
     """
 
@@ -60,12 +60,12 @@ class SearchPlan:
 
     @property
     def continues(self) -> bool:
-        """Whether trials go on from one round to the next; otherwise each trains to its end in one."""
+        """Whether trials continue from one round to the next; otherwise each trains to its end in one."""
         return self.method != "tpe" and self.resource == "epochs"
 
     @property
     def prunes(self) -> bool:
-        """Whether trials that lose stop for good."""
+        """Whether losing trials stop for good."""
         return self.method in ("hyperband", "asha")
 
     def first_configs(self) -> tuple[Config, ...]:
@@ -79,9 +79,9 @@ class SearchPlan:
     def procedure(
         self, configs: Sequence[Config], alike: Callable[[Config, Config], bool], seed: int | None = None
     ) -> Procedure:
-        """Return a fresh state machine that begins with ``configs``.
+        """Return a new state machine that begins with ``configs``.
 
-        ``alike``: whether a state fits both of two configs. ``seed`` draws the lots that break ties.
+        ``alike``: whether a state fits both of two configs. ``seed`` breaks ties.
         """
         lots = self.seed if seed is None else seed
         match self.method:
@@ -100,7 +100,7 @@ class SearchPlan:
         return asha.rungs(self.budget, self.factor, self.least)
 
     def most_budget(self, configs: int) -> int:
-        """Return about what budget a group takes, summed over its trials; ``configs`` are known at first."""
+        """Return about what a group takes, summed over its trials; ``configs`` are the first ones."""
         anew = self.resource == "rows"
         match self.method:
             case "hyperband":
@@ -113,7 +113,7 @@ class SearchPlan:
                 return self.trials * self.budget
 
     def most_trainings(self, configs: int) -> int:
-        """Return about how many times trials of a group train, each to its end, where rungs are parts of the rows."""
+        """Return about how many times a group's trials train, each to its end, if rungs are parts of the rows."""
         if self.method == "hyperband":
             return hyperband.most_trainings(configs, self.budget, self.factor)
         return asha.most_trainings(configs, self._rungs, self.factor)
@@ -127,7 +127,7 @@ class SearchPlan:
 
 
 def parts(factor: int) -> int:
-    """Return how many parts the rows are cut into where they are the resource: the largest power of η up to ``MOST_PARTS``."""
+    """Return the number of parts of the rows if they are the resource: the largest power of η up to ``MOST_PARTS``."""
     power = factor
     while power * factor <= MOST_PARTS:
         power *= factor

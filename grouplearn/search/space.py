@@ -1,4 +1,4 @@
-"""A search space with its values worked out, and the configurations that GRID and RANDOM draw from it."""
+"""A search space with its values computed, and the configurations that GRID and RANDOM draw from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """``name BETWEEN low AND high [LOG]``; ``integer`` draws whole numbers, both ends included."""
+    """``name BETWEEN low AND high [LOG]``; ``integer`` draws integers, both ends included."""
 
     name: str
     low: float
@@ -33,7 +33,7 @@ class Range:
 
 Dimension = Choices | Range
 
-#: More configurations than this are a slip, not a search.
+#: More configurations are a mistake, not a search.
 MAX_CONFIGS = 100_000
 
 

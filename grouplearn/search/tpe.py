@@ -1,4 +1,4 @@
-"""TPE: tree-structured Parzen estimators propose each configuration from how the earlier ones did, by optuna's sampler."""
+"""TPE: tree-structured Parzen estimators propose each configuration from earlier results, by optuna's sampler."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from grouplearn.learners.contract.config import Config
 from grouplearn.search.procedure import WORST, Go, WithoutRungs
 from grouplearn.search.space import Choices, Dimension
 
-#: Configurations drawn at random before the first estimate: optuna's own default.
+#: Configurations drawn at random before the first estimate: optuna's default.
 STARTUP = 10
-#: optuna's seeds are those of numpy's RandomState.
+#: optuna's seeds are limited to those of numpy's RandomState.
 _SEEDS = 2**32
 
 
 class Tpe(WithoutRungs):
     """Proposes ``trials`` configurations one after the other (Bergstra et al. 2011), each trained to the end.
 
-    The first ten are drawn at random, whatever becomes of them, so they make one round. For one seed the configurations are
+    The first ten are drawn at random independently of results, so they form one round. For a seed the configurations are
     those of a loop over optuna's ``ask`` and ``tell`` with ``TPESampler(seed=seed)``.
     """
 

@@ -11,7 +11,7 @@ from grouplearn.statements.workflow.trial_control import IN_TRAINING, Addition, 
 
 
 def stop_trial(statement: StopTrial, checker: SqlChecker, place: Place) -> str:
-    """Wish that a trial stops in all groups; raise where there is no such trial in training."""
+    """Command a trial to stop in all groups; raise if there is no such trial in training."""
     control, _ = _search(statement.name, checker, place)
     trial = bind_trial(checker, statement.trial, {each.trial: each.config for each in control.standings()})
     control.send(Halt(trial))
@@ -19,7 +19,7 @@ def stop_trial(statement: StopTrial, checker: SqlChecker, place: Place) -> str:
 
 
 def add_trial(statement: AddTrial, checker: SqlChecker, place: Place) -> str:
-    """Wish for a further trial in all groups; raise where there is no search in training, or it cannot have this trial."""
+    """Command a further trial in all groups; raise if no search is in training, or it cannot have this trial."""
     control, plan = _search(statement.name, checker, place)
     standings = control.standings()
     trials = {each.trial: each.config for each in standings}
@@ -30,7 +30,7 @@ def add_trial(statement: AddTrial, checker: SqlChecker, place: Place) -> str:
 
 
 def trials_sql(control: TrialControl, plan: SearchPlan) -> str:
-    """Return a SELECT of the trials of a search, as they stood at its last barrier."""
+    """Return a SELECT of the trials of a search at its last barrier."""
     rows = [
         (
             each.trial,

@@ -1,4 +1,4 @@
-"""A statement carried out: what it is made of with the values of parameters, checked and handed to what carries it out."""
+"""Carries out a statement: binds its parameters, checks it, and calls its handler."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CHANGES = ("WITH", "CREATE", "INSERT", "COPY", "UPDATE", "DELETE", "MERGE")
 
 
 def carry_out(statement: OurStatement, text: str, parameters: Parameters, at: StatementContext) -> Sequence[str | Sql]:
-    """Return the pieces of a query whose rows are the result of ``statement``, which was parsed from ``text``."""
+    """Return the pieces of a query whose rows are the result of ``statement``, parsed from ``text``."""
     try:
         with as_database_errors(), heard(at.cancelled), rare_collections(), at.databases.statement():
             if not isinstance(statement, SetOption):
@@ -38,7 +38,7 @@ def carry_out(statement: OurStatement, text: str, parameters: Parameters, at: St
             bound, checker = bind_parameters(statement, parameters), SqlChecker(at.connection, text)
             own = bound if isinstance(bound, Nested) else None
             pieces = [_answer(bound, checker, at)] if own is None else _pieces(own, checker, at)
-            if at.cancelled():  # between two queries, where DuckDB hears nothing
+            if at.cancelled():  # between two queries DuckDB notices no interrupt
                 raise duckdb.InterruptException("INTERRUPT Error: Interrupted!")
             return pieces
     except (MemoryError, RuntimeError, OSError) as error:
@@ -55,7 +55,7 @@ def _answer(statement: Any, checker: SqlChecker, at: StatementContext) -> str:
 
 
 def _pieces(statement: Nested, checker: SqlChecker, at: StatementContext) -> list[str | Sql]:
-    """Return the statement with queries in the places of ours; DuckDB's errors have their places in the user's text."""
+    """Return the statement with queries in place of ours; DuckDB's errors point at the user's text."""
     pieces = [part if isinstance(part, Sql) else f"{_answer(part, checker, at)}\n" for part in statement.parts]
     begun = joined(pieces).lstrip("( \n").upper()
     if begun.startswith(_QUERIES):

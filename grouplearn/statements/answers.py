@@ -1,4 +1,4 @@
-"""Answers of statements as SQL: a SELECT whose rows are what the user is told."""
+"""Answers of statements as SQL: a SELECT of the rows for the user."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from grouplearn.visible import visible
 
 
 def notice(message: str) -> str:
-    """Return a SELECT of one sentence, for a person: what is hidden in names is visible."""
+    """Return a SELECT of one sentence, with hidden characters made visible."""
     return f"SELECT {sqltext.string(visible(message))} AS result"
 
 
 def column(name: str, lines: list[str]) -> str:
-    """Return a SELECT of one text column, its rows in order."""
+    """Return a SELECT of one text column with its rows in order."""
     return table((name,), [(line,) for line in lines])
 
 
@@ -37,7 +37,7 @@ def typed(columns: Mapping[str, str], rows: list[tuple[Any, ...]]) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a hyperparameter's value for a person."""
+    """Return a hyperparameter's value in readable form."""
     return "none" if value is None else ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 

@@ -1,4 +1,4 @@
-"""What a statement is carried out with, handed from the session to the modules that carry it out."""
+"""What a statement needs to run, passed from the session to the handlers."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from grouplearn.train.job import Progress
 
 @dataclass(frozen=True, slots=True)
 class StatementContext:
-    """The user's connection and settings, who watches, who may stop it, and where a model in training is found."""
+    """The user's connection and settings, progress and cancellation, and where models in training are found."""
 
     connection: duckdb.DuckDBPyConnection
     databases: Databases
     settings: dict[str, Any]
     progress: Progress | None
     cancelled: Callable[[], bool]
-    #: How EXPLAIN TRAIN writes a plan where the statement does not say.
+    #: The default format of EXPLAIN TRAIN.
     plan_format: PlanFormat
-    #: Says that a durable run may have left its directory to a transaction of the user.
+    #: Called when a durable run may leave its directory to a user's transaction.
     leaves: Callable[[], None]
 
     def place(self, catalog: str, schema: str, name: str) -> Place:
-        """Return where a model in training is found: databases in memory are told apart by the connection."""
+        """Return the place of a model in training: in-memory databases are told apart by the connection."""
         file = self.databases.file(catalog) or f"{id(self.settings)}/{catalog}"
         return file, folded(schema), folded(name)
 
     def place_of(self, name: QualifiedName, checker: SqlChecker) -> Place:
-        """As ``place``, of the name in a statement."""
+        """As ``place``, for the name in a statement."""
         return self.place(*self.databases.of(name, checker), name.name)
 
     def places_of(self, name: QualifiedName) -> Iterator[Place]:
-        """Yield where a model of that name is looked for."""
+        """Yield the places where a model of that name is looked up."""
         for catalog, schema in self.databases.places(name):
             yield self.place(catalog, schema, name.name)

@@ -1,4 +1,4 @@
-"""The databases of the user's connection: where a model's name points, whether it can be written, transactions."""
+"""The databases of the user's connection: what a model's name means, whether it can be written, transactions."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from grouplearn.messages import Span, did_you_mean
 from grouplearn.parser.statements import QualifiedName
 
 _T = TypeVar("_T")
-#: Seconds for which a change that conflicts with those of others is tried again, and the longest pause between two times.
+#: Seconds for which a conflicting change is retried, and the longest pause in between.
 _PATIENCE_SECONDS, _LONGEST_PAUSE = 5.0, 0.3
-#: Times that a ROLLBACK is tried which somebody interrupts.
+#: Retries of an interrupted ROLLBACK.
 _ROLLBACKS = 100
-#: Databases that everybody has, and that hold nothing which stays.
+#: DuckDB's own databases, which store nothing permanently.
 _OF_DUCKDB = ("temp", "system")
-#: What ends a query of DuckDB's that is interrupted: RuntimeError is what it makes of Ctrl-C.
+#: Exceptions of interrupted queries: DuckDB turns Ctrl-C into a RuntimeError.
 _INTERRUPTS = (duckdb.InterruptException, KeyboardInterrupt, RuntimeError)
 
 
 def is_conflict(error: duckdb.Error) -> bool:
-    """Return whether DuckDB refused a change because another transaction has changed the same."""
+    """Return whether DuckDB refused a change because another transaction changed the same."""
     text = str(error)
     return text.startswith("TransactionContext Error") and ("conflict" in text or "duplicate key" in text)
 
@@ -62,12 +62,12 @@ class Databases:
         self._known: Attachments | None = None
         self._users: bool | None = None
         self._made: set[str] = set()
-        #: Whether the statement has committed what it changes, in a transaction of ours.
+        #: Whether the statement has committed its changes in our own transaction.
         self.has_stored = False
 
     @contextmanager
     def statement(self) -> Iterator[None]:
-        """Ask once in the body, which is one statement, what is attached, and whether the user has begun a transaction."""
+        """Read once in the body, which is one statement, what is attached and whether the user has begun a transaction."""
         self._in_statement, self.has_stored = True, False
         try:
             yield
@@ -75,13 +75,13 @@ class Databases:
             self._in_statement, self._known, self._users = False, None, None
 
     def attachments(self) -> Attachments:
-        """Return what is attached, in ``statement`` what was when it began."""
+        """Return what is attached; within ``statement``, what was when it began."""
         found = self._known or attachments_of(self._connection)
         self._known = found if self._in_statement else None
         return found
 
     def of(self, name: QualifiedName, checker: SqlChecker, *, gone: bool = False) -> tuple[str, str]:
-        """Return the database and schema a model name speaks of; with ``gone`` the schema may be there in models' rows only."""
+        """Return the database and schema of a model's name; with ``gone`` the schema may exist only in models' rows."""
         catalog, schema = self._named(name, checker, gone)
         here = self.attachments()
         if catalog != here.database or schema not in ("main", here.schema):
@@ -89,7 +89,7 @@ class Databases:
         return catalog, self._lost(catalog, schema, name) if gone else schema
 
     def _lost(self, catalog: str, schema: str, name: QualifiedName) -> str:
-        """Return the schema, or that of the one model of that name whose own is nowhere, where the name says none."""
+        """Return the schema or, if the name gives none, that of the only model of that name whose schema is gone."""
         if len(name.parts) > 1 or identity_at(self._connection, catalog, schema, name.name) is not None:
             return schema
         there = {sqltext.folded(each) for each in self._schemas(catalog)}
@@ -112,7 +112,7 @@ class Databases:
             hint = "For one that goes with the session: ATTACH ':memory:' AS scratch; TRAIN MODEL scratch.m ..."
             raise checker.error(message, qualifiers[0].span, hint)
         database = databases.get(sqltext.folded(catalog))
-        if database is not None and database.kind == "duckdb" and schema == "main":  # which cannot be dropped
+        if database is not None and database.kind == "duckdb" and schema == "main":  # it cannot be dropped
             return database.name, schema
         places = {sqltext.folded(each): each for each in self._schemas(catalog)}
         if not places or database is None:
@@ -138,16 +138,16 @@ class Databases:
 
     def model(self, name: QualifiedName, checker: SqlChecker) -> StoredModel:
         """Return the model that a name means (``catalog.naming``), or raise with the closest name."""
-        with self.transaction():  # one moment's: others may train it anew between two queries
+        with self.transaction():  # a snapshot: others may train it again between two queries
             for place in self.places(name):
                 model = models.load_definition(self._connection, *place, name.name)
                 if model is not None:
                     return model
-        self.of(name, checker)  # raises where there is no such place
+        self.of(name, checker)  # raises if there is no such place
         raise recorded.unknown_model(self._connection, checker, name.name, name.span)
 
     def identity(self, name: QualifiedName, checker: SqlChecker) -> Identity:
-        """As ``model``, of one that may be damaged: nothing of it is read but where it is; ``of`` takes ``gone``."""
+        """As ``model`` for one that may be damaged: only its place is read; ``of`` takes ``gone``."""
         for place in self.places(name, gone=True):
             found = identity_at(self._connection, *place, name.name)
             if found is not None:
@@ -158,7 +158,7 @@ class Databases:
         return found
 
     def places(self, name: QualifiedName, *, gone: bool = False) -> Iterator[tuple[str, str]]:
-        """Yield where a model is looked for, once no macro hides a function there; ``gone`` as in ``of``."""
+        """Yield where a model is looked up, after checking for macros that hide functions; ``gone`` as in ``of``."""
         here = self.attachments()
         for catalog, schema in naming.places([part.value for part in name.parts[:-1]], here):
             usual = schema == "main" or (catalog == here.database and schema == here.schema)
@@ -170,7 +170,7 @@ class Databases:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Run the body in the user's transaction if there is one, else in one of our own."""
+        """Run the body in the user's transaction if there is one, else in our own."""
         if self.in_transaction():
             with seen_once(self._connection):
                 yield
@@ -190,12 +190,13 @@ class Databases:
             self._begun = False
 
     def _rolled_back(self) -> BaseException | None:
-        """Leave the transaction that we have begun, if we are in it; return what has interrupted that, tried again then."""
+        """Leave our transaction if we are in it; return the interrupt, if one came meanwhile and the ROLLBACK was
+        repeated."""
         interrupted: BaseException | None = None
         for _ in range(_ROLLBACKS):
             try:
                 self._connection.execute("ROLLBACK")
-            except duckdb.TransactionException:  # there is none
+            except duckdb.TransactionException:  # there is no transaction
                 break
             except _INTERRUPTS as error:
                 interrupted = error
@@ -211,7 +212,7 @@ class Databases:
         done again: that raises ConflictError.
         """
         own, ends = not self.in_transaction(), time.monotonic() + _PATIENCE_SECONDS
-        # Another connection may have attached another file since the statement began.
+        # Another connection may have attached a file since the statement began.
         self._guard.refuse_hidden(self._connection)
         if own and catalog not in self._made:
             self._repeated(lambda: ensure_schema(self._connection, catalog), ends, span, checker)
@@ -239,13 +240,13 @@ class Databases:
             return True
         if self._users is not None:
             return self._users
-        # Not by a BEGIN, which would abort the user's where it fails.
+        # Not by trying BEGIN, which would abort the user's transaction if it fails.
         users = in_transaction(self._connection, self.attachments().transaction)
         self._users = users if self._in_statement else None
         return users
 
     def rows(self, query: str, values: list[str] | None = None) -> list[tuple[Any, ...]]:
-        """Return all rows at once: DuckDB refuses some calls on a connection with a result half read."""
+        """Return all rows at once: DuckDB refuses some calls on a connection with a half-read result."""
         return self._connection.execute(query, values).fetchall()
 
     def current_file(self) -> str | None:
@@ -260,13 +261,13 @@ class Databases:
         reason: str = "its models cannot be changed",
         hint: str = "Open it without read_only.",
     ) -> None:
-        """Raise ReadOnlyError where a database cannot be written."""
+        """Raise ReadOnlyError if a database cannot be written."""
         if any(each.read_only for each in self.attachments().attached if each.name == catalog):
             message = f'database "{catalog}" is read-only: {reason}'
             raise ReadOnlyError(message, text=checker.text, span=span, hint=hint)
 
     def refuse_namesake(self, span: Span, checker: SqlChecker) -> None:
-        """Raise NotSupportedHere where a database is named as the schema of models: DuckDB could not tell which a view means."""
+        """Raise NotSupportedHere for a database with the name of the models' schema: views could not tell them apart."""
         namesake = next((each.name for each in self.attachments().users if sqltext.folded(each.name) == SCHEMA), None)
         if namesake is not None:
             message = f'no model can be stored beside a database named "{namesake}", as the schema of models is'
@@ -276,7 +277,7 @@ class Databases:
             raise NotSupportedHere(message, text=checker.text, span=span, hint=hint)
 
     def refuse_read_only_transaction(self, catalog: str, span: Span, checker: SqlChecker) -> None:
-        """Raise where the user's transaction may not write to the database. DuckDB tells nobody but a statement that writes."""
+        """Raise if the user's transaction may not write to the database. DuckDB tells only a statement that writes."""
         if self._begun or not self.in_transaction():
             return
         try:
@@ -291,6 +292,6 @@ class Databases:
             raise ReadOnlyError(message, text=checker.text, span=span, hint=hint) from None
 
     def refuse_change(self, catalog: str, span: Span, checker: SqlChecker) -> None:
-        """Raise where the models of a database cannot be changed, with their views."""
+        """Raise if the models of a database cannot be changed, with their views."""
         self.refuse_namesake(span, checker)
         self.refuse_read_only(catalog, span, checker)

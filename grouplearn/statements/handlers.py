@@ -1,4 +1,4 @@
-"""Which function carries out which of our statements."""
+"""The handler of each of our statements."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from grouplearn.statements import resume as resuming
 from grouplearn.statements import transfer as transferring
 from grouplearn.statements.context import StatementContext
 
-#: Each takes the statement and where it is carried out, and returns a SELECT whose rows are its result.
+#: Each takes the statement, its checker and context, and returns a SELECT of its result.
 HANDLERS: Mapping[type, Callable[[Any, SqlChecker, StatementContext], str]] = {
     TrainModel: train.train,
     ExplainTrain: train.explain,

@@ -1,4 +1,4 @@
-"""What is said of models and learners, and what changes models that are there: SHOW, DESCRIBE, DROP, ALTER, EVALUATE."""
+"""Statements about models and learners, and those that change existing models: SHOW, DESCRIBE, DROP, ALTER, EVALUATE."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def show_models(statement: ShowModels, checker: SqlChecker, at: StatementContext
 
 
 def show_learners(statement: ShowLearners, checker: SqlChecker, at: StatementContext) -> str:  # noqa: ARG001
-    """Return a query of the learners there are, and their solvers where they have several: the first of them is the usual one."""
+    """Return a query of all learners with their solvers, if they have several, the default first."""
     rows = [
         (
             learner.name,
@@ -76,7 +76,7 @@ def _described(entry: Hyperparameter) -> tuple[str, ...]:
 
 
 def describe_model(statement: DescribeModel, checker: SqlChecker, at: StatementContext) -> str:
-    """Return a query of what a model is; of one in training by a search, of its trials."""
+    """Return a query describing a model, or the trials of a search in training."""
     control = next(filter(None, map(IN_TRAINING.find, at.places_of(statement.name))), None)
     if control is not None and control.plan is not None:
         return altering.trials_sql(control, control.plan)
@@ -84,19 +84,19 @@ def describe_model(statement: DescribeModel, checker: SqlChecker, at: StatementC
 
 
 def stop_trial(statement: StopTrial, checker: SqlChecker, at: StatementContext) -> str:
-    """Let a trial of a search stop."""
+    """Stop a trial of a search."""
     return altering.stop_trial(statement, checker, at.place_of(statement.name, checker))
 
 
 def add_trial(statement: AddTrial, checker: SqlChecker, at: StatementContext) -> str:
-    """Let a search have one more trial."""
+    """Add a trial to a search."""
     return altering.add_trial(statement, checker, at.place_of(statement.name, checker))
 
 
 def drop(statement: DropModel, checker: SqlChecker, at: StatementContext) -> str:
     """Drop models; all are found before the first is dropped.
 
-    Of a model whose schema was dropped its rows are left, and of one whose tables were its views and its macro.
+    Models whose schema was dropped still have rows; those whose tables were dropped still have views and a macro.
     """
     found = {name: _location(name, checker, at, statement.if_exists) for name in statement.names}
     models_of = {name: location for name, location in found.items() if location is not None}
@@ -107,7 +107,7 @@ def drop(statement: DropModel, checker: SqlChecker, at: StatementContext) -> str
     ]
     for name, location in models_of.items():
         if not _dropped(name, location, checker, at) and not statement.if_exists:
-            at.databases.identity(name, checker)  # raises: somebody else has just dropped it
+            at.databases.identity(name, checker)  # raises: another connection has just dropped it
         told.append(f"model {name.name} is dropped")
     return answers.notice("; ".join(told))
 
@@ -121,7 +121,7 @@ def _dropped(name: QualifiedName, location: Location, checker: SqlChecker, at: S
 
 
 def _location(name: QualifiedName, checker: SqlChecker, at: StatementContext, if_exists: bool) -> Location | None:
-    """Return where a model is, or what is left of one; None where nothing is and IF EXISTS was given."""
+    """Return where a model, or what remains of it, is; None if there is nothing and IF EXISTS was given."""
     try:
         return at.databases.identity(name, checker).location
     except BindError:
@@ -150,7 +150,7 @@ def rename(statement: RenameModel, checker: SqlChecker, at: StatementContext) ->
         return store.rename(at.connection, location.catalog, location.schema, location.name, new_name)
 
     if not at.databases.write(location.catalog, rename_it, statement.name.span, checker):
-        at.databases.model(statement.name, checker)  # raises: somebody else has just renamed or dropped it
+        at.databases.model(statement.name, checker)  # raises: another connection has just renamed or dropped it
     return answers.notice(f"model {statement.name.name} is now {new_name}")
 
 
@@ -165,7 +165,7 @@ def evaluate(statement: EvaluateModel, checker: SqlChecker, at: StatementContext
     if model.form.kind == "linear":
         refuse_damaged_weights(at.connection, model)
     predictor_for(at.connection).guard.admit(at.connection, model.definition)
-    # By itself the query does not see what a WITH around it does.
+    # The query itself does not see an enclosing WITH.
     source, predicate = (statement.seen, None) if statement.seen else (statement.source, statement.where)
     columns = checker.describe("SELECT * FROM", source, *(("WHERE", predicate) if predicate else ()))
     if checker.tree(f"SELECT 1 FROM {source.text}\n") is None:
@@ -196,7 +196,7 @@ def evaluate(statement: EvaluateModel, checker: SqlChecker, at: StatementContext
 
 
 def _read_twice(model: StoredModel, columns: Sequence[Column]) -> str | None:
-    """Return the name of several columns that stands in an expression of the model; None where there is none."""
+    """Return a duplicate column name that the model's expressions use; None if there is none."""
     count = Counter(folded(column.name) for column in columns)
     several = [name for name, times in count.items() if times > 1]
     if not several:
@@ -213,7 +213,7 @@ def _read_twice(model: StoredModel, columns: Sequence[Column]) -> str | None:
 
 
 def _has_weight(model: StoredModel, source: Sql, checker: SqlChecker) -> bool:
-    """Return whether the rows to be judged have what the model's weight is made of."""
+    """Return whether the rows have the columns of the model's weight."""
     weight = model.definition.weight_sql
     if weight is None:
         return False

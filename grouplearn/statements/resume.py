@@ -1,4 +1,4 @@
-"""RESUME MODEL, SHOW RUNS and DROP RUN: what becomes of durable runs that are not finished."""
+"""RESUME MODEL, SHOW RUNS and DROP RUN: statements about unfinished durable runs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from grouplearn.train.results import ledger
 from grouplearn.train.results.ledger import Ledger
 from grouplearn.train.results.soundness import is_sound
 
-#: Estimated seconds of training from which a run is kept on disk without being asked to.
+#: Estimated training seconds above which a run is kept on disk by default.
 DURABLE_SECONDS = 60.0
 _RUN_COLUMNS = {
     "run": "VARCHAR",
@@ -64,7 +64,7 @@ _RUN_COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """On how many workers, and where, a run goes on."""
+    """The workers and executor with which a run continues."""
 
     workers: int
     executor: str
@@ -73,7 +73,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """When a TRAIN began (a ``time.time()``), the identity of the model that stood there, and whether it is to stop."""
+    """When a TRAIN began (a ``time.time()``), the identity of the model in its place, and whether it is to stop."""
 
     at: float
     replaced: str | None
@@ -81,7 +81,7 @@ class Beginning:
 
 
 def is_durable(physical: PhysicalPlan, database: str | None, checker: SqlChecker, closed: str | None) -> bool:
-    """Whether the run is a directory beside its database; raise where that was asked for and cannot be.
+    """Whether the run is a directory beside its database; raise if that was asked for and is impossible.
 
     ``closed``: why that directory may not be used.
     """
@@ -106,7 +106,7 @@ def kept(
     beginning: Beginning,
     directory: RunDirectory,
 ) -> Ledger | None:
-    """Make a run one that can be resumed, and return its ledger; None where it is not durable. Raises StatementInterrupted."""
+    """Make a run resumable and return its ledger; None if it is not durable. Raises StatementInterrupted."""
     if not directory.durable:
         return None
 
@@ -119,14 +119,14 @@ def kept(
 
 
 def trial_control(learner: Learner, search: SearchPlan | None, ledger: Ledger | None) -> TrialControl:
-    """Return how to act on a model in training; what is wished for a durable search outlives the process."""
+    """Return the control of a model in training; commands to a durable search outlive the process."""
     return TrialControl(learner, search, None if ledger is None or search is None else Journal(ledger.directory))
 
 
 def _manifest(
     physical: PhysicalPlan, choice: Choice, job: Job, definition: ModelDefinition, beginning: Beginning
 ) -> Manifest:
-    """Return what the run needs to go on without its statement."""
+    """Return what the run needs to continue without its statement."""
     rows = job.dataset.files
     if rows is None:
         raise ValueError("the rows of a durable run are in files")
@@ -151,7 +151,7 @@ def _manifest(
 
 
 def looked_in(database: str | None, checker: SqlChecker, span: Span | None) -> str | None:
-    """Return a database's file, if it has one; raise where its runs may not be looked for, or somebody else may change them."""
+    """Return a database's file, if it has one; raise if its runs may not be read, or others may change them."""
     if database is None:
         return None
     place = runs_of(database)
@@ -166,7 +166,7 @@ def looked_in(database: str | None, checker: SqlChecker, span: Span | None) -> s
 
 
 def find(statement: ResumeModel, database: str | None, schema: str, checker: SqlChecker) -> UnfinishedRun:
-    """Return the newest unfinished run of a model; raise where there is none, or a process works on it."""
+    """Return the newest unfinished run of a model; raise if there is none, or a process works on it."""
     name = statement.name
     database = looked_in(database, checker, name.span)
     found = durable.of_model(database, schema, name.name) if database else []
@@ -188,7 +188,7 @@ def find(statement: ResumeModel, database: str | None, schema: str, checker: Sql
 def resources(
     statement: ResumeModel, run: UnfinishedRun, settings: Mapping[str, Any], checker: SqlChecker
 ) -> Resources:
-    """Return where the run goes on: as it began, unless the statement or a setting says something else."""
+    """Return where the run continues: as it began, unless the statement or a setting says otherwise."""
     given = bind_resume_options(checker, statement.options, settings)
     began, operator = run.manifest, run.manifest.operator
     learner = registry.way(began.job.learner, began.job.configs)
@@ -204,17 +204,17 @@ def resources(
 
 
 def resume(statement: ResumeModel, checker: SqlChecker, at: StatementContext, *, again: bool = False) -> str:
-    """Go on with the newest unfinished run of a model and store it; return a SELECT of each group's best trial.
+    """Continue the newest unfinished run of a model and store it; return a SELECT of each group's best trial.
 
-    With ``again`` units with failed trials are trained once more.
+    With ``again`` units with failed trials are trained again.
     """
     catalog, schema = at.databases.of(statement.name, checker)
     at.databases.refuse_change(catalog, statement.name.span, checker)
     run = find(statement, at.databases.file(catalog), schema, checker)
     began, stored = run.manifest, replace(run.manifest.definition, catalog=catalog)
     _refuse_unknown(began.job.learner, statement, checker)
-    predictor_for(at.connection).guard.admit(at.connection, stored)  # its macro evaluates expressions without a look
-    if is_stored(at.connection, catalog, run.path):  # by a transaction that has not ended
+    predictor_for(at.connection).guard.admit(at.connection, stored)  # its macro evaluates expressions unchecked
+    if is_stored(at.connection, catalog, run.path):  # by an open transaction
         return best_sql(at.connection, stored, run.identity, catalog, validated=began.validated)
     where = resources(statement, run, at.settings, checker)
     _refuse_newer(statement, run, stored, checker, at)
@@ -235,9 +235,7 @@ def resume(statement: ResumeModel, checker: SqlChecker, at: StatementContext, *,
             _refuse_newer(statement, run, stored, checker, at)
             refuse_loss(stored, outcome, statement.name.span, checker, at)
             store.write(at.connection, stored, outcome, replace=True, identity=run.identity)
-            refuse_unsound(
-                at.connection, catalog, run.identity
-            )  # what a file of the run says need not be what a run makes
+            refuse_unsound(at.connection, catalog, run.identity)  # the run's file may claim anything
 
         at.databases.write(catalog, store_it, statement.name.span, checker)
         finish(directory, at.databases)
@@ -251,14 +249,14 @@ def _refuse_unknown(learner: str, statement: ResumeModel, checker: SqlChecker) -
 
 
 def _without_rows(began: Manifest) -> Job:
-    """Return the job of a run by which its results are judged."""
+    """Return a run's job without rows, against which its results are checked."""
     return replace(began.job, own=registry.other(began.job.learner, began.job.configs))
 
 
 def _refuse_newer(
     statement: ResumeModel, run: UnfinishedRun, stored: ModelDefinition, checker: SqlChecker, at: StatementContext
 ) -> None:
-    """Raise ModelExists where something stands there that the run was not to replace: it is newer than the run."""
+    """Raise ModelExists if there is a model that the run was not to replace, as it is newer."""
     place = (at.connection, stored.catalog or "", stored.schema, stored.name)
     model = identity_at(*place)
     expected = model is None or statement.replace or (run.manifest.replaces and model.id == run.manifest.replaced)
@@ -289,7 +287,7 @@ def _reopened(run: UnfinishedRun, statement: ResumeModel, checker: SqlChecker) -
     except NotOwn as error:
         message = f"run {run.id} cannot be held: {error.strerror}\nFile: {run.path / str(error.filename)}"
         raise TrainingError(message, text=checker.text, span=statement.name.span, hint=f"DROP RUN '{run.id}'") from None
-    except (BlockingIOError, FileNotFoundError):  # taken, or finished, since it was found
+    except (BlockingIOError, FileNotFoundError):  # taken or finished since it was found
         message = f'somebody else has begun to resume the run of model "{statement.name.name}"'
         raise checker.error(message, statement.name.span, "SHOW RUNS says how far it is.") from None
 
@@ -297,7 +295,7 @@ def _reopened(run: UnfinishedRun, statement: ResumeModel, checker: SqlChecker) -
 def _with_rows(
     run: UnfinishedRun, statement: ResumeModel, checker: SqlChecker, ledger: Ledger, cancelled: Callable[[], bool]
 ) -> Job:
-    """Return the job of a run with its rows; raise TrainingError where these are others than were written."""
+    """Return a run's job with its rows; raise TrainingError if these have changed."""
 
     def go_on() -> None:
         if cancelled():
@@ -315,7 +313,7 @@ def _with_rows(
 
 @contextmanager
 def resumable(stored: ModelDefinition, ledger: Ledger | None) -> Iterator[None]:
-    """Where a run is interrupted or out of memory, say how to go on."""
+    """Add to interrupts and out-of-memory errors how to resume the run."""
     name = stored.name if stored.name.isidentifier() else sqltext.identifier(stored.name)
     try:
         yield
@@ -363,7 +361,7 @@ def _row(run: UnfinishedRun, stored: bool) -> tuple[Any, ...]:
 
 
 def drop(statement: DropRun, database: str | None, checker: SqlChecker) -> str:
-    """Remove an unfinished run; raise where there is none of that id, or a process works on it."""
+    """Remove an unfinished run; raise if there is none of that id, or a process works on it."""
     wanted = checker.constant(statement.run)
     if wanted is None:
         raise checker.error("the id of a run is NULL", statement.run.span, "SHOW RUNS lists them.")

@@ -1,4 +1,4 @@
-"""RETRY FAILED MODEL: the failed trials of a stored model trained again, from its own statement on today's table."""
+"""RETRY FAILED MODEL: trains a stored model's failed trials again, from its own statement on today's table."""
 
 from __future__ import annotations
 
@@ -112,11 +112,11 @@ class _Retry:
         )
 
     def _own_judge(self) -> SqlChecker:
-        """Return who judges the model's own statement."""
+        """Return the checker of the model's own statement."""
         return SqlChecker(self.at.connection, self.model.definition.statement)
 
     def _bound(self) -> BoundTrain:
-        """Return the model's statement bound against the table as it is now, with what RETRY says otherwise."""
+        """Return the model's statement bound against the current table, with RETRY's changes."""
         definition, location = self.model.definition, self.model.location
         train = self._statement()
         guard = predictor_for(self.at.connection).guard
@@ -138,7 +138,7 @@ class _Retry:
         return replace(bound, options=bound.options.changed({**given, "durable": False, "replay": None}))
 
     def _refuse_other_names(self, train: TrainModel) -> None:
-        """Raise where an unqualified name of the statement is another table, view, macro or type than when it was trained."""
+        """Raise if an unqualified name in the statement means another table, view, macro or type than in training."""
         definition = self.model.definition
         found = other_name(self.at.connection, definition, train.source.text, sql_of(train))
         if found is not None:
@@ -150,7 +150,7 @@ class _Retry:
             raise self._refusal(f"{message}\n{places}", search_path.advice(path, here))
 
     def _statement(self) -> TrainModel:
-        """Return the model's statement, which is one TRAIN."""
+        """Return the model's statement, a TRAIN."""
         location, text = self.model.location, self.model.definition.statement
         try:
             found = list(parse(text))
@@ -163,7 +163,7 @@ class _Retry:
         return found[0]
 
     def _as_before(self, bound: BoundTrain) -> dict[str, Any]:
-        """Return the operator and workers on which the models of the operator depend, if they do."""
+        """Return the operator and workers if the operator's models depend on them."""
         operator = self.record.operator
         if not legality.changes_models(operator, bound.learner):
             return {}
@@ -179,7 +179,7 @@ class _Retry:
         return fixed
 
     def _executor(self, bound: BoundTrain, operator: str) -> str:
-        """Return where the trials train, which the stored statement does not decide; raise where they cannot."""
+        """Return where the trials train, which the stored statement does not decide; raise if they cannot."""
         executor = executor_again(bound.options.placement.executor, self.given, self.at.settings)
         refusal = legality.refusal(operator, bound.learner, executor)
         if refusal:
@@ -187,7 +187,7 @@ class _Retry:
         return executor
 
     def _planned(self, bound: BoundTrain) -> PhysicalPlan:
-        """Return the plan of the whole statement: a trial is trained in the same way as if all were trained anew."""
+        """Return the plan of the whole statement: a trial trains in the same way as if all were trained."""
         stored = self.model.definition
         stats = statistics(self._own_judge(), bound)
         known = replace(stats, classes=stored.classes) if set(stats.classes) <= set(stored.classes) else stats
@@ -206,7 +206,7 @@ class _Retry:
         return self.checker.error(message, self.statement.name.span, hint)
 
     def _numbers(self, stats: Statistics) -> dict[int, FailedGroup]:
-        """Return the groups with failed trials by their numbers in the table as it is now."""
+        """Return the groups with failed trials by their numbers in the current table."""
         by_key = {(group.level, group.keys): group for group in self.failed}
         found = ((number, by_key.get((group.level, group.keys))) for number, group in enumerate(stats.groups))
         return {number: group for number, group in found if group is not None}
@@ -220,7 +220,7 @@ class _Retry:
         return extract(self.at.connection, checker, bound, stats, directory, limit)
 
     def _stored(self, outcome: RunOutcome) -> str:
-        """Put the results in place of the failed ones; raise where the model has become another meanwhile."""
+        """Replace the failed results; raise if the model has changed meanwhile."""
         databases, connection, location = self.at.databases, self.at.connection, self.model.location
         shown = databases.in_transaction()
 
@@ -234,7 +234,7 @@ class _Retry:
 
 
 def _renumbered(outcome: RunOutcome, numbers: Mapping[int, int]) -> RunOutcome:
-    """Return the outcome with the numbers that its groups have in the catalog."""
+    """Return the outcome with its groups' numbers in the catalog."""
 
     def group(each: Group) -> Group:
         return replace(each, id=numbers[each.id])

@@ -1,6 +1,6 @@
 """One of our statements in, a plain SELECT out whose rows are its result.
 
-What carries statements out is loaded with the first of them: to open a connection takes a fifth of a second at most.
+Handlers are imported with the first statement: opening a connection must take at most a fifth of a second.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class Session:
     ) -> None:
         self._connection = connection
         self._progress = progress
-        #: Shared between the cursors of one connection: some clients open a cursor per statement.
+        #: Shared by the cursors of one connection: some clients open a cursor per statement.
         self._settings = Settings() if settings is None else settings
         self._cancelled = interrupted or threading.Event()
-        #: How EXPLAIN TRAIN writes a plan where the statement does not say.
+        #: The default format of EXPLAIN TRAIN.
         self.plan_format: PlanFormat = "text"
         functions.register_all(connection)
         asking_for(connection).settings = self._settings
-        #: Whether a durable run may have left its directory to a transaction of the user.
+        #: Whether a durable run may have left its directory to a user's transaction.
         self._left = False
 
     @cached_property
@@ -59,14 +59,14 @@ class Session:
     def answer(self, statement: OurStatement, text: str, parameters: Parameters = None) -> str:
         """Carry out ``statement`` (parsed from ``text``) and return a SELECT whose rows are its result.
 
-        For a statement of DuckDB's with ours inside, that is the statement with queries in their places.
+        A statement of DuckDB's that contains ours is returned with queries in their places.
         """
         from grouplearn.statements.answering import joined
 
         return joined(self._carried_out(statement, text, parameters))
 
     def answers(self, statement: Nested, text: str, parameters: Parameters = None) -> list[str]:
-        """Return ``answer``, and after it the queries that are in the places of ours."""
+        """Return ``answer``, followed by the queries in the places of ours."""
         from grouplearn.statements.answering import joined
 
         pieces = self._carried_out(statement, text, parameters)
@@ -86,7 +86,7 @@ class Session:
         return carry_out(statement, text, parameters, at)
 
     def settle(self) -> None:
-        """Remove what durable runs have left in a transaction that has been committed since."""
+        """Remove what durable runs left to transactions that have been committed since."""
         if self._left:
             from grouplearn.catalog.checks.attached import attachments_of
             from grouplearn.statements.workflow.finishing import tidy
@@ -95,21 +95,21 @@ class Session:
                 tidy(other, lambda: attachments_of(other))
 
     def notice(self, text: str) -> None:
-        """Take note of SQL that has run on the connection and may have changed what names mean, temporary macros too."""
+        """Take note of SQL that has run on the connection and may have changed what names mean."""
         if may_change_names(text):
             functions.notice(self._connection, text)
             look_again(text)
 
     def expect_variables(self, text: str = "") -> None:
-        """Let ``predict`` know the variables of the connection, and those that SQL is about to set on it."""
+        """Tell ``predict`` the connection's variables, and those that SQL will set."""
         functions.expect_variables(self._connection, text)
 
     def listen(self) -> None:
-        """Begin to hear interrupts: those from here on are for the next statements, though they have not begun."""
+        """Start listening to interrupts: from here on they are for the next statement, even before it begins."""
         self._cancelled.clear()
 
     def has_stored(self) -> bool:
-        """Return whether what the statement changes is committed, though it may be interrupted yet."""
+        """Return whether the statement's changes are committed, though it may still be interrupted."""
         return "_databases" in self.__dict__ and self._databases.has_stored
 
     def interrupt(self) -> None:
@@ -117,7 +117,7 @@ class Session:
         self._cancelled.set()
 
     def close(self) -> None:
-        """Let go of what the session registered on the connection."""
-        with suppress(duckdb.Error):  # the connection may be closed already
+        """Release what the session registered on the connection."""
+        with suppress(duckdb.Error):  # the connection may already be closed
             self.settle()
         functions.release(self._connection)

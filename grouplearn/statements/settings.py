@@ -1,4 +1,4 @@
-"""What a session and a machine keep: SET and RESET of our options, CALIBRATE."""
+"""Persistent settings of sessions and machines: SET and RESET of our options, CALIBRATE."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from grouplearn.statements.workflow import training
 
 
 def set_option(statement: SetOption, checker: SqlChecker, at: StatementContext) -> str:
-    """Keep a setting for the statements to come, or forget it."""
+    """Store a setting for later statements, or reset it."""
     name = statement.name.value.casefold()
     if statement.value is None:
         at.settings.pop(known_setting(checker, statement.name), None)
@@ -24,7 +24,7 @@ def set_option(statement: SetOption, checker: SqlChecker, at: StatementContext) 
 
 
 def calibrate(statement: Calibrate, checker: SqlChecker, at: StatementContext) -> str:
-    """Measure the coefficients of estimates, and return a query of them and of what could not be measured."""
+    """Measure the cost coefficients, and return a query of them and of what could not be measured."""
     _refuse_outside(checker, statement)
     learner = bind_learner(checker, statement.learner).name if statement.learner else None
     columns = ("subject", "coefficient", "default", "measured", "unit", "error")
@@ -32,7 +32,7 @@ def calibrate(statement: Calibrate, checker: SqlChecker, at: StatementContext) -
 
 
 def reset_calibration(statement: ResetCalibration, checker: SqlChecker, at: StatementContext) -> str:  # noqa: ARG001
-    """Forget what was measured."""
+    """Delete all measurements."""
     _refuse_outside(checker, None)
     return answers.notice("calibration is reset" if calibration.forget() else "nothing was calibrated")
 

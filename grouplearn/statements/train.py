@@ -53,7 +53,7 @@ from grouplearn.store.left_over import way_out
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where the model will be: database, schema, the path of the database's file, and the model that is replaced."""
+    """The model's place: database, schema, path of the database's file, and the model that it replaces."""
 
     catalog: str
     schema: str
@@ -72,7 +72,7 @@ class _Read:
 
 @dataclass(frozen=True, slots=True)
 class _Trained:
-    """A model just trained and stored: how it was planned, its identity, and how each unit ran."""
+    """A newly trained and stored model: its plan, its identity, and how each unit ran."""
 
     physical: PhysicalPlan
     choice: Choice
@@ -94,7 +94,7 @@ def train(statement: TrainModel, checker: SqlChecker, at: StatementContext) -> s
 
 
 class _Training:
-    """One TRAIN; of EXPLAIN ANALYZE with ``every`` operator among the candidates."""
+    """One TRAIN; for EXPLAIN ANALYZE with ``every`` operator among the candidates."""
 
     def __init__(
         self, statement: TrainModel, checker: SqlChecker, at: StatementContext, *, every: bool = False
@@ -103,7 +103,7 @@ class _Training:
         self._began = time.time()
 
     def run(self) -> _Trained | None:
-        """Train and store the model; None when it exists and IF NOT EXISTS was given."""
+        """Train and store the model; None if it exists and IF NOT EXISTS was given."""
         at, checker = self._at, self._checker
         with ExitStack() as until_stored:
             with at.databases.transaction():
@@ -171,7 +171,7 @@ class _Training:
     def _store(
         self, stored: ModelDefinition, outcome: RunOutcome, place: _Place, directory: RunDirectory
     ) -> str | None:
-        """Return the identity of the stored model; None when somebody else stored one and IF NOT EXISTS was given."""
+        """Return the identity of the stored model; None if another connection stored one and IF NOT EXISTS was given."""
         at, statement = self._at, self._statement
 
         def store_it() -> str | None:
@@ -180,7 +180,7 @@ class _Training:
                 return store.write(
                     at.connection, stored, outcome, replace=statement.replace, identity=directory.identity
                 )
-            except ModelExists as error:  # since it was trained
+            except ModelExists as error:  # stored by another connection meanwhile
                 if self._exists(place.catalog, place.schema):
                     return None
                 raise self._in_the_way(error.message, "Choose another name.") from None
@@ -192,7 +192,7 @@ class _Training:
         return model
 
     def _exists(self, catalog: str, schema: str) -> bool:
-        """Return whether the model exists and IF NOT EXISTS was given; raise when it may not be written."""
+        """Return whether the model exists and IF NOT EXISTS was given; raise if it may not be written."""
         statement = self._statement
         place = self._at.connection, catalog, schema, statement.name.name
         learner = statement.learner.value.casefold()
@@ -216,13 +216,13 @@ class _Training:
 
 
 def resume(statement: ResumeModel, checker: SqlChecker, at: StatementContext) -> str:
-    """Go on with a durable run."""
+    """Continue a durable run."""
     at.leaves()
     return resuming.resume(statement, checker, at)
 
 
 def retry(statement: RetryFailed, checker: SqlChecker, at: StatementContext) -> str:
-    """Train what failed again, or go on with the run that did not end."""
+    """Train failed trials again, or resume the unfinished run."""
     catalog, schema = at.databases.of(statement.name, checker)
     stored = identity_at(at.connection, catalog, schema, statement.name.name)
     file = at.databases.file(catalog)
@@ -235,7 +235,7 @@ def retry(statement: RetryFailed, checker: SqlChecker, at: StatementContext) -> 
 
 
 def explain(statement: ExplainTrain, checker: SqlChecker, at: StatementContext) -> str:
-    """Return a query of the plan, with ANALYZE beside what was measured."""
+    """Return a query of the plan; with ANALYZE beside measurements."""
     train = statement.train
     if statement.analyze:
         return _analyze(statement, checker, at)
@@ -281,7 +281,7 @@ def _explained(
 
 
 def _stored(statement: TrainModel, at: StatementContext) -> AbstractContextManager[None]:
-    """Hear interrupts of what follows a training, whose model is stored."""
+    """Handle interrupts after training, when the model is already stored."""
     message = f'the statement was interrupted after model "{statement.name.name}" was stored'
     return heard(at.cancelled, message)
 

@@ -1,1 +1,1 @@
-"""The only writer of schema grouplearn: models in, copied, replaced in part, and out."""
+"""The only writer of schema grouplearn: stores, copies, partly replaces and removes models."""

@@ -1,4 +1,4 @@
-"""A model's rows out of the catalog as Arrow tables, and into one again under a new identity."""
+"""Reads a model's catalog rows as Arrow tables, and stores them under a new identity."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from grouplearn.prediction.group_models import load_groups
 from grouplearn.prediction.prediction import predictor_for
 from grouplearn.store import writer as store
 
-#: What DuckDB raises for values that are not what they should be; a full disk, say, is an error of its own.
+#: DuckDB's errors for invalid values; a full disk, for example, is another one.
 _MISFITS = (duckdb.ProgrammingError, duckdb.DataError, duckdb.IntegrityError, duckdb.NotSupportedError)
 
 
 def read_rows(con: duckdb.DuckDBPyConnection, model: StoredModel, name: str) -> Any:
-    """Return the rows of a model in one of the catalog tables, without its identity, in the order they were written."""
+    """Return a model's rows in one catalog table, without its identity, in the order they were written."""
     source = table(model.location.catalog, name)
     query = f"SELECT * EXCLUDE (model) FROM {source} WHERE model = '{model.id}'::UUID ORDER BY rowid ASC"
     return con.sql(query).to_arrow_table()
@@ -46,7 +46,7 @@ def write_rows(
     try:
         stored = _written(con, location, rows, model)
     except BaseException as error:
-        with suppress(duckdb.Error):  # the user's transaction has them; one that DuckDB has given up has nothing
+        with suppress(duckdb.Error):  # they are in the user's transaction; an aborted one has nothing
             store.delete_rows(con, location.catalog, model)
         if not isinstance(error, NotTrusted) and isinstance(
             error, (*_MISFITS, pa.ArrowException, LookupError, TypeError, ValueError)
@@ -60,23 +60,23 @@ def write_rows(
 
 
 def _written(con: duckdb.DuckDBPyConnection, location: Location, rows: Mapping[str, Any], model: str) -> StoredModel:
-    """Write the rows of a model, and return it as they say it is, and as it may be used."""
+    """Write the rows of a model, and return it as the rows say it is."""
     for name in TABLES:
         _refuse_missing_columns(con, table(location.catalog, name), name, rows[name].column_names)
         store.insert(con, location.catalog, model, [(name, _named(rows[name], name, location))])
     stored = refuse_unsound(con, location.catalog, model)
-    # Its macro evaluates the expressions without a look, in a database that the user trusts.
+    # Its macro evaluates the expressions without a check, in a database that the user trusts.
     predictor_for(con).guard.admit(con, with_changed(stored.definition, catalog=location.catalog))
     return stored
 
 
 def refuse_unsound(con: duckdb.DuckDBPyConnection, catalog: str, model: str) -> StoredModel:
-    """Return a model whose rows were just written as others say they are; raises DataError where they cannot be."""
+    """Return a model whose rows were just written and come from elsewhere; raises DataError if they are invalid."""
     stored = load_by_id(con, catalog, model)
     if stored is None:
         raise LookupError("models has no row that was stored")
     refuse_flaws(con, stored, TABLES)
-    load_groups(con, stored)  # a model that cannot predict is none
+    load_groups(con, stored)  # a model must be able to predict
     return stored
 
 
@@ -88,7 +88,7 @@ def _refuse_missing_columns(con: duckdb.DuckDBPyConnection, target: str, name: s
 
 
 def _named(rows: Any, name: str, location: Location) -> Any:
-    """Return the rows with the place in which the model is now."""
+    """Return the rows with the model's current place."""
     if name != "models":
         return rows
     for column, value in (("schema_name", location.schema), ("model_name", location.name)):

@@ -1,4 +1,5 @@
-"""What is left of a model whose tables are gone, after ``DROP SCHEMA grouplearn CASCADE`` say: its views, and its macro."""
+"""What remains of a model whose tables are gone, such as after ``DROP SCHEMA grouplearn CASCADE``: its views and its
+macro."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ from grouplearn.sqltext import folded, literal
 
 
 def left_over(con: duckdb.DuckDBPyConnection, place: Location) -> list[str]:
-    """Return what drops the views and the macro of a model that is not there: those with the comments that ours have.
+    """Return the SQL that drops the views and macro of a missing model: those with our comments.
 
-    None where the view of the model's own name is no such one.
+    None if the view of the model's own name is not ours.
     """
     where = f"lower(database_name) = lower({literal(place.catalog)}) AND lower(schema_name) = lower({literal(place.schema)})"
     found = con.execute(
@@ -31,7 +32,7 @@ def left_over(con: duckdb.DuckDBPyConnection, place: Location) -> list[str]:
 
 
 def drop_left_over(con: duckdb.DuckDBPyConnection, place: Location) -> bool:
-    """Drop what is left of a model that is not there; return False where nothing is."""
+    """Drop what remains of a missing model; return False if nothing does."""
     drops = left_over(con, place)
     for statement in drops:
         con.execute(statement)
@@ -39,7 +40,7 @@ def drop_left_over(con: duckdb.DuckDBPyConnection, place: Location) -> bool:
 
 
 def way_out(con: duckdb.DuckDBPyConnection, place: Location, written: str) -> str:
-    """Return the hint where something that is no model stands in the way of one that is ``written`` so."""
+    """Return the hint if something else stands in the way of a model that is ``written`` so."""
     if left_over(con, place):
         return f"It is left of a model whose tables are gone: DROP MODEL {written} removes it."
     return "Choose another name."

@@ -1,4 +1,4 @@
-"""RETRY FAILED MODEL in the catalog: which trials of a model failed, and the rows of those that were trained again."""
+"""RETRY FAILED MODEL in the catalog: a model's failed trials, and the rows of those that were trained again."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def record(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Record:
 
 
 def failed_groups(con: duckdb.DuckDBPyConnection, model: StoredModel) -> tuple[FailedGroup, ...]:
-    """Return the groups of a model that have failed trials, in order of their numbers."""
+    """Return the groups of a model with failed trials, by group number."""
     refuse_flaws(con, model, ("models", "groups", "trials"))
     groups, trials, artifacts = (_table(model, name) for name in ("groups", "trials", "artifacts"))
     own = f"model = '{model.id}'::UUID"
@@ -101,7 +101,7 @@ def failed_groups(con: duckdb.DuckDBPyConnection, model: StoredModel) -> tuple[F
 def _trial(
     model: StoredModel, config: int, status: Any, epochs: int, train: list[Any], valid: list[Any], kept: bool
 ) -> TrialResult:
-    """Return what the choice of the best trial looks at; the artifact only says that there is one."""
+    """Return what choosing the best trial needs; the artifact only says that there is one."""
     names = model.definition.metrics
     measured_train, measured_valid = (
         {name: value for name, value in zip(names, values or (), strict=False) if value is not None}
@@ -112,7 +112,7 @@ def _trial(
 
 
 def fitted_on_all(con: duckdb.DuckDBPyConnection, model: StoredModel) -> dict[int, FittedItem]:
-    """Return the items with ``scope := 'all'`` as they were fitted, by place; none where no group was encoded."""
+    """Return the fitted items with ``scope := 'all'`` by place; empty if no group was encoded."""
     wanted = {place: entry.item for place, entry in enumerate(model.definition.items) if entry.item.scope == "all"}
     query = (
         f"SELECT fills, centers, scales, categories FROM {_table(model, 'groups')}"
@@ -156,7 +156,7 @@ def replace_failed(
 
 
 def _predict_with(con: duckdb.DuckDBPyConnection, model: StoredModel) -> SqlForm:
-    """Write anew what the model's macro reads of the best trials; return the form in which it predicts."""
+    """Rewrite what the model's macro reads of the best trials; return the form in which it predicts."""
     if model.definition.linear:
         return LINEAR.form
     for name in ("trees", "nodes", "layers", "factors"):
@@ -169,7 +169,7 @@ def _predict_with(con: duckdb.DuckDBPyConnection, model: StoredModel) -> SqlForm
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A group as it was, its trials that were trained again, and the group as a whole now."""
+    """A group before, its retried trials, and the whole group now."""
 
     before: FailedGroup
     again: tuple[TrialResult, ...]
@@ -185,7 +185,7 @@ class _Entry:
         return cls(before, again, GroupOutcome(entry.group, trials, entry.facts, best))
 
     def only(self, trials: Iterable[TrialResult]) -> GroupOutcome:
-        """Return the group with some of its trials, its best one known."""
+        """Return the group with some of its trials and a given best one."""
         return changed(self.whole, trials=tuple(trials))
 
 
@@ -198,7 +198,7 @@ def _plain(value: Any) -> Any:
 
 
 def _delete(con: duckdb.DuckDBPyConnection, model: StoredModel, entries: Sequence[_Entry]) -> None:
-    """Remove what is written anew, and the models that KEEP BEST has no room for any more."""
+    """Remove rows that are rewritten, and models that no longer fit KEEP BEST."""
     again = [(entry.whole.group.id, trial.config) for entry in entries for trial in entry.again]
     lost = [
         (entry.whole.group.id, trial.config)
@@ -256,7 +256,7 @@ def _rows(
 
 
 def _update_best(con: duckdb.DuckDBPyConnection, model: StoredModel, entries: Sequence[_Entry]) -> None:
-    """Say which trial is best in groups that had other trials before."""
+    """Mark the best trial in groups that had other trials before."""
     groups = pa.array([entry.whole.group.id for entry in entries], pa.int32())
     best = pa.array([entry.whole.best for entry in entries], pa.int32())
     with store.registered(con, pa.table({"group_id": groups, "best": best})) as source:
@@ -269,7 +269,7 @@ def _update_best(con: duckdb.DuckDBPyConnection, model: StoredModel, entries: Se
 
 
 def _renew(con: duckdb.DuckDBPyConnection, model: StoredModel, seconds: float, form: SqlForm) -> str:
-    """Give the model a new identity, so that nobody predicts with what was loaded of the old one."""
+    """Give the model a new identity, so that nobody predicts with loaded data of the old one."""
     identity, own = str(uuid.uuid4()), f"model = '{model.id}'::UUID"
     con.execute(
         f"UPDATE {_table(model, 'models')} SET seconds = seconds + {float(seconds)!r},"

@@ -1,4 +1,4 @@
-"""The only writer of schema ``grouplearn``: models in, models out, inside the transaction that the caller holds."""
+"""The writer of schema ``grouplearn``: stores and drops models, inside the caller's transaction."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ from grouplearn.prediction.scoring import scorer_of
 from grouplearn.sqltext import folded, identifier, literal
 from grouplearn.visible import visible_lines
 
-#: What lists database, schema, name and comment of all views.
+#: Lists database, schema, name and comment of all views.
 _VIEWS = "SELECT database_name, schema_name, view_name, coalesce(comment, '') FROM system.main.duckdb_views()"
-#: Kind, name and definition of what there is in a schema.
+#: Kind, name and definition of the objects in a schema.
 _Objects = list[tuple[Literal["table", "view", "macro"], str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class NameTaken:
-    """An object that stands where a model would go."""
+    """An object in the place of a model."""
 
     kind: Literal["model", "table", "view", "macro", "function", "schema"]
     name: str
@@ -60,7 +60,7 @@ class NameTaken:
 
     @property
     def message(self) -> str:
-        """What the user is told."""
+        """The message for the user."""
         if self.kind == "schema":
             return f'schema "{self.name}" is for the tables that models are made of, and holds no model itself'
         return f'{self.kind} "{self.name}" already exists'
@@ -75,7 +75,7 @@ def exists(
     replace: bool = False,
     suffixes: Collection[str] = views.COMMON,
 ) -> NameTaken | None:
-    """Return what stands where the model and its objects would go, or None; with ``replace`` the model itself may.
+    """Return what is in the place of the model or its objects, or None; with ``replace`` the model itself may be.
 
     ``suffixes`` are those of the views that it will have.
     """
@@ -90,7 +90,7 @@ def exists(
 def seems_untouched(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -> bool:
     """Return whether each table or view where one of a model's views belongs has the comment that ours have.
 
-    To read definitions, as ``exists`` does, has DuckDB write those of all views.
+    Reading definitions, as ``exists`` does, would make DuckDB write those of all views.
     """
     wanted = {folded(f"{name}{suffix}"): suffix for suffix in views.SUFFIXES}
     found = [(wanted[folded(each)], comment) for _, each, comment in _tables_and_views(con, catalog, schema, wanted)]
@@ -116,7 +116,7 @@ def _objects(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: st
     found: _Objects = [(kind, each, "") for kind, each, _ in _tables_and_views(con, catalog, schema, wanted)]
     where = f"lower(database_name) = lower({literal(catalog)}) AND lower(schema_name) = lower({literal(schema)})"
     asked = []
-    if any(kind == "view" for kind, *_ in found):  # DuckDB would write the definition of every view there is
+    if any(kind == "view" for kind, *_ in found):  # DuckDB would write the definitions of all views
         asked.append(f"SELECT 'view', view_name, coalesce(sql, '') FROM duckdb_views() WHERE {where}")
     if not _lacks_macro(con, Location(catalog, schema, f"{name}_predict")):
         asked.append(
@@ -133,7 +133,7 @@ def _objects(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: st
 def _tables_and_views(
     con: duckdb.DuckDBPyConnection, catalog: str, schema: str, names: Collection[str]
 ) -> Iterator[tuple[Literal["table", "view"], str, str]]:
-    """Yield the kind, name and comment of the tables and views of a schema with one of these folded names."""
+    """Yield the kind, name and comment of a schema's tables and views with one of these folded names."""
     place = folded(catalog), folded(schema)
 
     def ours(database: str, own: str, name: str) -> bool:
@@ -142,7 +142,7 @@ def _tables_and_views(
     for database, own, name, *_ in tables_of(con):
         if ours(database, own, name):
             yield "table", name, ""
-    # DuckDB takes longer to make a plan of conditions than to list what there is.
+    # For DuckDB planning conditions takes longer than listing everything.
     for database, own, name, comment in con.execute(_VIEWS).fetchall():
         if ours(database, own, name):
             yield "view", name, comment
@@ -218,7 +218,7 @@ def _tables(definition: ModelDefinition, outcome: RunOutcome) -> Iterator[tuple[
 
 
 def insert(con: duckdb.DuckDBPyConnection, catalog: str, model: str, tables: Iterable[tuple[str, Any]]) -> None:
-    """Insert the rows of a model into catalog tables: names, and Arrow tables of the other columns."""
+    """Insert a model's rows into catalog tables: names, and Arrow tables of the other columns."""
     with _registering(con) as register:
         for name, values in tables:
             if values.num_rows:
@@ -229,14 +229,15 @@ def insert(con: duckdb.DuckDBPyConnection, catalog: str, model: str, tables: Ite
 
 @contextmanager
 def registered(con: duckdb.DuckDBPyConnection, values: Any) -> Iterator[str]:
-    """Make an Arrow table visible to the connection for a while, under a name that nothing else has."""
+    """Make an Arrow table visible to the connection in the block, under a unique name."""
     with _registering(con) as register:
         yield register(values)
 
 
 @contextmanager
 def _registering(con: duckdb.DuckDBPyConnection) -> Iterator[Callable[[Any], str]]:
-    """Yield what makes an Arrow table visible, and the one before it no more: a name for each would take half as long again."""
+    """Yield a function that makes an Arrow table visible in place of the previous one: names for each would take half as
+    long again."""
     name = f"__grouplearn_{uuid.uuid4().hex}"
 
     def register(values: Any) -> str:
@@ -246,12 +247,12 @@ def _registering(con: duckdb.DuckDBPyConnection) -> Iterator[Callable[[Any], str
     try:
         yield register
     finally:
-        with suppress(duckdb.Error):  # in a transaction that an error aborted: that error is the one to tell
+        with suppress(duckdb.Error):  # in an aborted transaction: the error that aborted it should be reported
             con.unregister(name)
 
 
 def view_query(con: duckdb.DuckDBPyConnection, model: StoredModel, suffix: str) -> str:
-    """Return the query of one of a model's views; raises DataError where its learner has none of that name."""
+    """Return the query of a model's view; raises DataError if its learner has no such view."""
     if suffix not in views.suffixes(model.definition):
         raise data_error(
             f'model "{model.definition.name}" ({model.definition.learner}) has no {suffix.removeprefix("_")}'
@@ -288,14 +289,14 @@ def _run(con: duckdb.DuckDBPyConnection, statements: Iterable[str]) -> None:
 
 
 def _shown(comment: str) -> str:
-    """Return a comment as a literal, which COMMENT ON takes and no expression: people read it."""
+    """Return a comment as a literal, as COMMENT ON does not accept expressions: people read it."""
     return literal(visible_lines(comment))
 
 
 def drop(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -> bool:
-    """Drop a model, its rows, its views and its macro; return False when there is no such model.
+    """Drop a model, its rows, its views and its macro; return False if there is no such model.
 
-    What its rows say is not read: one that is damaged goes like any other.
+    Its rows are not read, so damaged models can be dropped.
     """
     model = identity_at(con, catalog, schema, name)
     if model is None:
@@ -317,7 +318,7 @@ def _drop(con: duckdb.DuckDBPyConnection, model: Identity, objects: _Objects) ->
 
 
 def delete_rows(con: duckdb.DuckDBPyConnection, catalog: str, model: str) -> None:
-    """Delete the rows of a model that has no views and no macro yet."""
+    """Delete the rows of a model without views and macro."""
     _run(con, _deletes(catalog, model))
 
 
@@ -333,7 +334,7 @@ def _drop_objects(con: duckdb.DuckDBPyConnection, model: StoredModel | Identity)
 
 
 def _drops(model: StoredModel | Identity, objects: _Objects) -> list[str]:
-    """Return what drops our objects: one of the same name that does not mention the model was made by the user."""
+    """Return the SQL that drops our objects: those of the same name that do not mention the model are the user's."""
     location = model.location
     ours = {folded(f"{location.name}{suffix}"): location.sql(suffix) for suffix in (*views.SUFFIXES, "_predict")}
     targets = ((kind, ours.get(folded(found)), sql) for kind, found, sql in objects)
@@ -345,7 +346,7 @@ def _drops(model: StoredModel | Identity, objects: _Objects) -> list[str]:
 
 
 def rename(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str, new_name: str) -> bool:
-    """Rename a model with its views and its macro; return False when there is no such model.
+    """Rename a model with its views and its macro; return False if there is no such model.
 
     Raises ModelExists when something stands under the new name.
     """
@@ -370,7 +371,7 @@ def rename(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str,
 
 
 def renew(con: duckdb.DuckDBPyConnection, model: StoredModel, identity: str, form: SqlForm) -> None:
-    """Give a model another identity, with its rows, its views and its macro, which predicts in ``form``."""
+    """Give a model another identity, in its rows, views and macro, which predicts in ``form``."""
     _drop_objects(con, model)
     for part in TABLES:
         own = f"WHERE model = '{model.id}'::UUID"

@@ -1,4 +1,4 @@
-"""Steps of model averaging: a partition's model or gradient, the mean of one part over all partitions, a model of all parts."""
+"""Steps of model averaging: a partition's model or gradient, the mean of a part over all partitions, the joined model."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from grouplearn.train.partition_work import Work
 
 Kind = TypeVar("Kind")
 
-#: What the tensors of a state are called that say how fast its parameters move.
+#: Prefix of state tensors with the velocity of a parameter.
 _VELOCITY = "velocity of "
 
 
 @dataclass(frozen=True, slots=True)
 class ModelPart:
-    """A part of a model: of one partition, of the mean of some (``combined``), or of all: then of the next model.
+    """A part of a model: of one partition, of the mean of some (``combined``), or of the next model.
 
-    ``weight`` is that of the rows that it saw, 0 where there are none; where these send gradients, ``tensors`` are sums. ``done``
-    says which configs are. The first part has the metric's sums of held-out rows, ``judged``. ``head`` is how far training has
-    come without its tensors: before the pass in the first part of the first partition, after it in that of the next model.
-    ``velocity`` is by how much the last round moved the model, by parameter, where there is outer momentum.
+    ``weight`` is that of its rows, 0 for none; if gradients are sent, ``tensors`` are sums. ``done`` says which configs
+    are. The first part has ``judged``, the metric sums of held-out rows. ``head`` is the training without its tensors:
+    before the pass in the first part of the first partition, after it in that of the next model. ``velocity`` is the last
+    round's change of each parameter, with outer momentum.
     """
 
     tensors: Tensors
@@ -48,7 +48,7 @@ class ModelPart:
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """A product that lies in pieces, of which others may take one alone."""
+    """A product in pieces, which can be fetched one by one."""
 
     pieces: tuple[Any, ...]
 
@@ -58,12 +58,12 @@ class Pieces:
 
 
 def model(pack: Pack, takes: Sequence[Any]) -> Training:
-    """Return the training that a step takes: whole, or in parts, together with what an update noted."""
+    """Return the training that a step takes, whole or joined from parts, with what an update noted."""
     parts = _of_kind(takes, ModelPart)
     noted = [*_of_kind(takes, Training), *(each.pieces[-1] for each in _of_kind(takes, Pieces))]
     if not parts:
         return cast(Training, noted[0])
-    # A last update that is taken with the parts of a newer model is of the one before: ``update`` looks for it itself.
+    # A last update fetched with parts of a newer model belongs to the model before: ``update`` handles that itself.
     head = noted[-1] if noted else parts[0].head
     if head is None:
         raise ValueError("a model came without its head")
@@ -71,8 +71,8 @@ def model(pack: Pack, takes: Sequence[Any]) -> Training:
 
 
 def work(pack: Pack, takes: Sequence[Any], step: Step) -> Pieces:
-    """Return what a partition hands over after its rows of the round, in pieces: the model after a pass over them, or the sums
-    of their gradients. Held-out rows judge the model before it."""
+    """Return what a partition hands over after its rows of the round, in pieces: the model after a pass over them, or
+    gradient sums. Held-out rows score the model before it."""
     training, first = model(pack, takes), step.partition is None or step.partition.number == 0
     if first and training.epochs and not training.visited and pack.patience is None:
         pack.keep(lambda: training)
@@ -88,15 +88,15 @@ def work(pack: Pack, takes: Sequence[Any], step: Step) -> Pieces:
 
 
 def combine(pack: Pack, takes: Sequence[Any], step: Step) -> ModelPart:
-    """Return the mean of what neighbouring partitions made, or their sum."""
+    """Return the mean (or for gradients the sum) of neighbouring partitions."""
     return _combined(pack, _parts(takes), step)
 
 
 def reduce(pack: Pack, takes: Sequence[Any], step: Step) -> ModelPart:
-    """Return a part of the next model: of the mean of the means of neighbours, or by one step against the mean gradient.
+    """Return a part of the next model: the mean of the neighbours' means, or one step by the mean gradient.
 
-    The first part ends the round, and with the last of an epoch this. Where every epoch is judged for early stopping, ``update``
-    ends it, as the best models so far are kept whole.
+    The first part ends the round and, if it is the last, the epoch. With early stopping ``update`` ends the epoch instead,
+    as the best models so far are kept whole.
     """
     before, averages = None, step.averages
     if averages.from_before:
@@ -122,10 +122,9 @@ def judge(pack: Pack, takes: Sequence[Any]) -> EpochSums:
 
 
 def update(pack: Pack, takes: Sequence[Any]) -> Pieces:
-    """Return how far training has come after an epoch that was judged: what partitions need to go on, and with it the best
-    models so far.
+    """Return the progress of training after a scored epoch: what partitions need to continue, and the best models so far.
 
-    ``takes`` are the parts of the new model, the sums of all judges, and the update before (or the first state).
+    ``takes`` are the parts of the new model, all metric sums, and the previous update (or the first state).
     """
     parts = _of_kind(takes, ModelPart)
     first, last = parts[0], takes[-1]
@@ -145,7 +144,7 @@ def update(pack: Pack, takes: Sequence[Any]) -> Pieces:
 
 
 def head_of(product: Any) -> Training | None:
-    """Return how far training has come by a product that says so, else None."""
+    """Return the progress of training that a product contains, else None."""
     if isinstance(product, Pieces):
         product = product.pieces[-1]
     head = product.head if isinstance(product, ModelPart) else product
@@ -153,15 +152,15 @@ def head_of(product: Any) -> Training | None:
 
 
 def _ended(pack: Pack, part: ModelPart, ends: bool) -> Training:
-    """Return the head after a round, by the first part of the mean: what the model before was judged, and where an epoch
-    ``ends`` with it the losses."""
+    """Return the head after a round, from the first part of the mean: the scores of the previous model and, if the epoch
+    ``ends`` with it, the losses."""
     before = cast(Training, part.head)
     settled = settle(pack, before, waited_values(pack, before, part.judged))
     return round_ended(pack, _in_epoch(pack, part, settled, _trained(before)), ends)
 
 
 def round_ended(pack: Pack, after: Training, ends: bool) -> Training:
-    """Return the head after a round of which it has noted the losses, and after the epoch where this ``ends`` with it."""
+    """Return the head after a round whose losses it has noted, and after the epoch if it ``ends``."""
     if not ends:
         return after
     over = replace(after, visited=0, active=(), losses=None)
@@ -169,20 +168,20 @@ def round_ended(pack: Pack, after: Training, ends: bool) -> Training:
 
 
 def _in_epoch(pack: Pack, part: ModelPart, before: Training, active: tuple[int, ...] | None = None) -> Training:
-    """Return the head after a round of an epoch that is under way."""
+    """Return the head after a round within an epoch."""
     done = before.state.done | _either(part.done, before.state.done)
     losses = pack.learner.losses(State(dict(part.tensors), done))
     return in_epoch(before, losses, done, _trained(before) if active is None else active)
 
 
 def in_epoch(before: Training, losses: FloatArray, done: npt.NDArray[np.bool_], active: tuple[int, ...]) -> Training:
-    """Return the head after a round of these losses, in which the configs ``active`` trained."""
+    """Return the head after a round with these losses, in which the configs ``active`` trained."""
     losses = _mean_losses(losses, before)
     return replace(before, state=State({}, done), visited=before.visited + 1, active=active, losses=losses)
 
 
 def _mean_losses(losses: FloatArray, head: Training | None) -> FloatArray:
-    """Return the mean of the losses of the rounds of an epoch so far, all of which have about as many rows."""
+    """Return the mean losses of an epoch's rounds so far, which have about equal numbers of rows."""
     if head is None or head.losses is None:
         return losses
     with np.errstate(all="ignore"):
@@ -191,7 +190,7 @@ def _mean_losses(losses: FloatArray, head: Training | None) -> FloatArray:
 
 
 def _combined(pack: Pack, parts: Sequence[ModelPart], step: Step) -> ModelPart:
-    """Return the mean of the same part of several models, or the sum of gradients; those that saw no rows do not count."""
+    """Return the mean of the same part of several models, or the sum of gradients; partitions without rows do not count."""
     judged: BlockSums[MetricSums] = BlockSums()
     for part in parts:
         judged = judged.merged(part.judged, metrics.merge)
@@ -215,7 +214,7 @@ def _combined(pack: Pack, parts: Sequence[ModelPart], step: Step) -> ModelPart:
 def _moved(pack: Pack, before: ModelPart, found: ModelPart, step: Step) -> ModelPart:
     """Return a part of the next model from the one ``before``: one step by gradients, with momentum.
 
-    Where a learner sets a parameter before its first step, momentum counts from there.
+    If a learner initialises a parameter before its first step, momentum starts from there.
     """
     learner, done = cast(BatchesLearner, pack.learner), cast(npt.NDArray[np.bool_], found.done)
     tensors = found.tensors
@@ -236,7 +235,7 @@ def _moved(pack: Pack, before: ModelPart, found: ModelPart, step: Step) -> Model
 
 
 def _part_of(pack: Pack, before: Any, step: Step) -> ModelPart:
-    """Return the part of the model before that a step is about: as it is, or of the first one, which is whole."""
+    """Return a step's part of the previous model: as it is, or cut from the first model, which is whole."""
     if isinstance(before, ModelPart):
         return before
     state, learner = cast(Training, before).state, _learner(pack)
@@ -247,7 +246,7 @@ def _part_of(pack: Pack, before: Any, step: Step) -> ModelPart:
 
 
 def _joined(pack: Pack, parts: Sequence[ModelPart], done: npt.NDArray[np.bool_]) -> State:
-    """Return the state of which these are all parts, with how fast it moves."""
+    """Return the state from all its parts, with velocities."""
     learner = _learner(pack)
     state = learner.of_parts([part.tensors for part in parts], done)
     wide = [name for name in parts[0].velocity if name in learner.averaged]
@@ -256,7 +255,7 @@ def _joined(pack: Pack, parts: Sequence[ModelPart], done: npt.NDArray[np.bool_])
 
 
 def _without_velocity(state: State) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]:
-    """Return the tensors of a learner's state, and apart from them how fast each parameter moves."""
+    """Return the tensors of a learner's state, and separately the velocity of each parameter."""
     tensors = {name: tensor for name, tensor in state.tensors.items() if not name.startswith(_VELOCITY)}
     found = {name: tensor for name, tensor in state.tensors.items() if name.startswith(_VELOCITY)}
     return tensors, {name.removeprefix(_VELOCITY): tensor for name, tensor in found.items()}
@@ -273,7 +272,7 @@ def _learner(pack: Pack) -> AveragingLearner:
 
 
 def _parts(takes: Sequence[Any]) -> list[ModelPart]:
-    """Return what a step takes, of which a model in one piece may have come as all its pieces."""
+    """Return what a step takes; a model in one piece may have been fetched in pieces."""
     return [each.pieces[0] if isinstance(each, Pieces) else each for each in takes]
 
 
@@ -286,7 +285,7 @@ def _head(training: Training) -> Training:
 
 
 def _trained(training: Training) -> tuple[int, ...]:
-    """Return the configs that train in the epoch that is under way, or in the next."""
+    """Return the configs that train in the current epoch, or the next."""
     return training.active if training.visited else _active(training)
 
 

@@ -1,4 +1,5 @@
-"""Sums over the blocks of a group, merged by a fixed binary tree over block numbers, whoever computed them and in any order."""
+"""Sums over the blocks of a group, merged in a fixed binary tree over block numbers, whoever computed them and in any
+order."""
 
 from __future__ import annotations
 
@@ -25,28 +26,28 @@ class Subtree(Generic[Sums]):
 
     @property
     def last(self) -> int:
-        """Number after that of the last block."""
+        """Number of the last block, plus 1."""
         return (self.index + 1) << self.level
 
     def is_sibling_of(self, right: Subtree[Sums]) -> bool:
-        """Whether the two, this one on the left, are the halves of one subtree."""
+        """Whether this and the other are the left and right halves of one subtree."""
         return self.level == right.level and self.index % 2 == 0 and self.index + 1 == right.index
 
 
 @dataclass(frozen=True, slots=True)
 class BlockSums(Generic[Sums]):
-    """Sums of any set of blocks, as those of the largest aligned complete subtrees that it is made of, in order.
+    """Sums of any set of blocks, stored as those of the largest aligned complete subtrees of the set, in order.
 
-    Which subtrees these are depends on the set alone, and the sums of a subtree are always those of its left half merged
-    with those of its right half: pairwise summation (Higham 1993) over a forest like a Merkle mountain range. So every
-    way of cutting blocks into parts and of merging the parts gives the same bits.
+    The subtrees depend only on the set, and a subtree's sums are always those of its left half merged with those of its
+    right half: pairwise summation (Higham 1993) over a forest like a Merkle mountain range. So every way of cutting blocks
+    into parts and merging them gives the same bits.
     """
 
     subtrees: tuple[Subtree[Sums], ...] = ()
 
     @classmethod
     def of(cls, block: int, sums: Sums | None) -> BlockSums[Sums]:
-        """Return the sums of one block, None when it has no rows."""
+        """Return the sums of one block, None if it has no rows."""
         return cls((Subtree(0, block, sums),))
 
     @property
@@ -55,7 +56,7 @@ class BlockSums(Generic[Sums]):
         return sum(1 << each.level for each in self.subtrees)
 
     def merged(self, other: BlockSums[Sums], merge: Merge[Sums]) -> BlockSums[Sums]:
-        """Return the sums of the blocks of both; ValueError when a block is in both."""
+        """Return the sums of both sets of blocks; ValueError if they overlap."""
         if not self.subtrees or not other.subtrees:
             return self if self.subtrees else other
         forest: list[Subtree[Sums]] = []
@@ -69,12 +70,12 @@ class BlockSums(Generic[Sums]):
         return BlockSums(tuple(forest))
 
     def each(self, change: Callable[[Sums], Sums]) -> BlockSums[Sums]:
-        """Return what ``change`` makes of the sums of every subtree."""
+        """Return the result of applying ``change`` to the sums of every subtree."""
         changed = (each if each.sums is None else replace(each, sums=change(each.sums)) for each in self.subtrees)
         return BlockSums(tuple(changed))
 
     def total(self, n_blocks: int, merge: Merge[Sums]) -> Sums | None:
-        """Return the sums of a whole group of ``n_blocks``, None when it has no rows; ValueError when a block lacks."""
+        """Return the sums of a whole group of ``n_blocks``, None if it has no rows; ValueError if a block is missing."""
         if self.n_blocks != n_blocks or (self.subtrees and self.subtrees[-1].last != n_blocks):
             raise ValueError(f"{self.n_blocks} blocks were summed where the group has {n_blocks}")
         total: Sums | None = None

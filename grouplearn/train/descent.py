@@ -1,4 +1,4 @@
-"""Steps of a learner in rounds whose group is split: sums of cells, the reduction of some columns, the end of an epoch.
+"""Steps of a learner in rounds on a split group: sums of cells, the reduction of some columns, the end of an epoch.
 
 From round to round a worker remembers how far the state of a unit has come, and what the learner keeps of each cell, so that
 it takes only the parts that the last round made. A worker that is new to a unit begins with the state after the last epoch,
@@ -31,13 +31,13 @@ from grouplearn.train.rows.prepare import FINAL, Outline
 if TYPE_CHECKING:
     from grouplearn.train.steps import Product
 
-#: The pieces that an update makes: what workers that took part need, curves and best models so far, and the state.
+#: The pieces of an update: what participating workers need, curves and best models so far, and the state.
 _NEWS, _CURVES, _STATE = (Part(number, 3) for number in range(3))
 
 
 @dataclass(frozen=True, slots=True)
 class RoundPart:
-    """A part of what becomes of a round's columns, empty where there are fewer of them; ``ends_epoch``: it was the last."""
+    """A part of a round's reduced columns, possibly empty; ``ends_epoch``: it was the epoch's last round."""
 
     tensors: Tensors
     ends_epoch: bool
@@ -54,14 +54,14 @@ class EpochEnd:
 
 
 class Takes:
-    """What a step takes, each product fetched when it is asked for; ``fetched`` are the bytes that came from other workers."""
+    """What a step takes, fetched on demand; ``fetched`` counts bytes from other workers."""
 
     def __init__(self, fetch: Callable[[int, Part | None], tuple[Product, int]]) -> None:
         self._fetch = fetch
         self.fetched = 0
 
     def of(self, number: int, piece: Part | None = None) -> Any:
-        """Return product ``number`` of those that the step takes, or a piece of it."""
+        """Return product ``number`` that the step takes, or a piece of it."""
         product, n_bytes = self._fetch(number, piece)
         self.fetched += n_bytes
         return product
@@ -84,7 +84,7 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class RoundStep:
-    """A step of a pack that trains in rounds, on what the worker has ``reached``; ``cells`` are all of the group with rows."""
+    """A step of a pack that trains in rounds, on the worker's ``reached`` state; ``cells`` are all cells with rows."""
 
     pack: Pack
     step: Step
@@ -93,7 +93,7 @@ class RoundStep:
     cells: Sequence[Blocks]
 
     def make(self) -> Product:
-        """Return what the step makes; of ``finish``, the training and all sums of its evaluation."""
+        """Return the step's product; for ``finish``, the training and all sums of its evaluation."""
         match self.step.kind:
             case "work":
                 return self._work()
@@ -108,7 +108,7 @@ class RoundStep:
         raise ValueError(f"a step of kind {self.step.kind} makes no product")
 
     def finished(self) -> list[Product]:
-        """Return what ``finish`` takes: the training, and the sums of all its evaluations."""
+        """Return what ``finish`` takes: the training, and the sums of all evaluations."""
         evaluations = range(self._n_model, len(self.step.takes))
         return [self._training(), *(self.takes.of(number) for number in evaluations)]
 
@@ -142,12 +142,12 @@ class RoundStep:
         return RoundPart(found, expected.ends_epoch)
 
     def _judged(self) -> Training:
-        """Return the models after the epoch as those that wait for their metric."""
+        """Return the models after the epoch, which wait for their metric."""
         state, done = self._state(), cast("npt.NDArray[np.bool_]", self.reached.done)
         return Training(state, (), waiting=tuple(np.flatnonzero(~done).tolist()))
 
     def _update(self) -> Pieces:
-        """Return the training after an epoch; of its two makers the first tells of it."""
+        """Return the training after an epoch; the first of its two makers reports it."""
         pack, state, before = self.pack, self._state(), self._curves()
         if self.step.partition is not None and self.step.partition.number:
             pack = replace(pack, report=lambda _: None, keep=lambda _: None)
@@ -172,7 +172,7 @@ class RoundStep:
     # How far the state has come
 
     def _state(self) -> State:
-        """Return the state at which the step is; the worker keeps it."""
+        """Return the state at the step, which the worker keeps."""
         found, at = self.reached, self._place
         if found.origin != self.step.takes[0] or found.rounds > at.number or found.state is None:
             self._begin_from_origin()
@@ -193,13 +193,13 @@ class RoundStep:
                 found.state = self._taken(origin.parts)
             found.state = replace(cast(State, found.state), done=origin.head.state.done)
             found.curves, found.epochs = None, origin.head.epochs
-        else:  # the first state, in one piece
+        else:  # the initial state, in one piece
             found.state, found.curves, found.epochs = origin.state, origin, origin.epochs
         found.done = cast(State, found.state).done
         found.origin, found.rounds = self.step.takes[0], 0
 
     def _follows(self, end: EpochEnd) -> bool:
-        """Whether the worker's state is that of the epoch before such an end, but for its last round."""
+        """Whether the worker's state is only the last round short of such an epoch's end."""
         found = self.reached
         near = found.state is not None and found.epochs + 1 == end.head.epochs
         return near and found.rounds in (end.rounds - 1, end.rounds)
@@ -236,7 +236,7 @@ class RoundStep:
 
     @property
     def _n_model(self) -> int:
-        """How many of what the step takes say what the model is."""
+        """How many of the step's inputs describe the model."""
         return 1 + self._place.number * self._place.parts
 
     def _own_cells(self) -> list[int]:
@@ -259,7 +259,8 @@ def cells_with_rows(decided: Outline) -> list[Blocks]:
 
 
 def own_blocks(decided: Outline, step: Step) -> Blocks:
-    """Return the blocks of the cells that begin in a step's share; the last share has all that the schedule did not count."""
+    """Return the blocks of the cells that begin in a step's share; the last share has all blocks beyond the schedule's
+    count."""
     if step.blocks is None or step.partition is None:
         return Blocks(0, 0)
     ends_last = step.partition.number + 1 == step.partition.of
@@ -269,5 +270,5 @@ def own_blocks(decided: Outline, step: Step) -> Blocks:
 
 
 def _only(product: Any) -> Any:
-    """Return a piece of a product; one in one piece may have come as all its pieces."""
+    """Return a piece of a product; a product in one piece may have been fetched in pieces."""
     return product.pieces[0] if isinstance(product, Pieces) else product

@@ -1,7 +1,7 @@
-"""Training of one pack: what each access pattern does in an epoch.
+"""Training of one pack: what an epoch is for each access pattern.
 
-A whole group and a group that is split between workers train by the same functions: a whole one calls them in a loop
-(``fit_pack``), a split one through steps on several workers.
+A whole group and one split between workers train by the same functions: the former calls them in a loop (``fit_pack``), the
+latter through steps on several workers.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from grouplearn.train.pack import (
 )
 from grouplearn.train.rounds import Cell, LocalRounds
 
-#: Values, of every model, that rounds go through between two looks at what the run wishes: some tenths of a second.
+#: Values, of all models, that rounds process between two checks for commands: some tenths of a second.
 _GONE_THROUGH = 1 << 24
 
 
 def fit_pack(pack: Pack) -> Training:
-    """Train a pack on a whole group to its last epoch; raises Interrupted, and whatever the learner raises."""
+    """Train a pack on a whole group to its end; raises Interrupted, and any exception of the learner."""
     access = pack.learner.access
     if access.in_one_go:
         return fit_sampling(pack)
@@ -57,7 +57,7 @@ def fit_pack(pack: Pack) -> Training:
 
 
 def accumulate(pack: Pack, training: Training, so_far: EpochSums | None = None) -> EpochSums:
-    """Return ``so_far`` with the sums of the pack's blocks added; learners' sums are at the state, metrics at its models."""
+    """Return ``so_far`` with the sums of the pack's blocks added: the learner's at the state, metrics at its models."""
     so_far = EpochSums() if so_far is None else so_far
     metric = judge_blocks(pack, training).merged(so_far.metric, metrics.merge)
     learner = cast(AlgebraicLearner, pack.learner)
@@ -72,10 +72,10 @@ def merge_sums(pack: Pack, left: EpochSums, right: EpochSums) -> EpochSums:
 
 
 def update(pack: Pack, training: Training, sums: EpochSums) -> Training:
-    """Return the training after an algebraic epoch whose sums over all blocks are given.
+    """Return the training after an algebraic epoch, from the sums over all blocks.
 
-    Configs that stop by the metric made in the same pass are part of the learner's sums, and so of its step: it is only
-    afterwards that they are left alone. Their models are the frozen ones.
+    Configs that stop by the metric of the same pass are still in the learner's sums and step; they are frozen afterwards,
+    with their frozen models.
     """
     settled = settle(pack, training, waited_values(pack, training, sums.metric))
     if settled.state.done.all():
@@ -91,7 +91,7 @@ def update(pack: Pack, training: Training, sums: EpochSums) -> Training:
 
 
 def visit(pack: Pack, training: Training) -> Training:
-    """Return the training after a sequential learner visited the pack's blocks; the last of the group ends the epoch."""
+    """Return the training after a sequential learner visited the pack's blocks; the group's last block ends the epoch."""
     if not pack.prepared.train.n_blocks or not (training.visited or has_more(pack, training)):
         return training
     pack.check()
@@ -113,7 +113,7 @@ def visit(pack: Pack, training: Training) -> Training:
 
 
 def blocks_visited(pack: Pack, learner: SequentialLearner, training: Training, rows: Shard | StoredShard) -> State:
-    """Return the state after a visit of the blocks, between which somebody may wish to stop."""
+    """Return the state after visiting the blocks; between blocks it checks for interrupts."""
     if rows.n_blocks == 1:
         return learner.train(pack.prepared.problem, pack.configs, training.state, rows.read(), training.epochs)
     state, rows = training.state, replace(rows, whole=rows.totals)
@@ -135,7 +135,7 @@ def _learner_sums(pack: Pack, state: State) -> BlockSums[Tensors]:
 
 
 def _fit_algebraic(pack: Pack) -> Training:
-    """The metric is measured before the sums: where all configs stop by it, these are not needed."""
+    """The metric is measured before the sums: if all configs stop by it, sums are not needed."""
     training = begin(pack)
     while has_more(pack, training):
         pack.check()
@@ -156,7 +156,7 @@ def _fit_sequential(pack: Pack, epoch: Callable[[Training], Training]) -> Traini
 
 
 def _fit_rounds(pack: Pack) -> Training:
-    """Many epochs are one call where nobody looks at each."""
+    """Many epochs are one call if none needs to be looked at."""
     training = begin(pack)
     learner, problem = cast(RoundsLearner, pack.learner), pack.prepared.problem
     rounds = LocalRounds(learner, problem, pack.configs, pack.check)
@@ -179,7 +179,7 @@ def _fit_rounds(pack: Pack) -> Training:
 
 
 def _epoch_of_rounds(pack: Pack, training: Training, rounds: LocalRounds, cells: Sequence[Cell]) -> Training:
-    """Return the training an epoch later, of cells in files: a kernel has one of them in memory at a time."""
+    """Return the training an epoch later, for cells in files: the kernel has one in memory at a time."""
     learner, active, state = rounds.learner, np.flatnonzero(~training.state.done).tolist(), training.state
     ended = False
     while not ended:
@@ -189,7 +189,7 @@ def _epoch_of_rounds(pack: Pack, training: Training, rounds: LocalRounds, cells:
 
 
 def _end_epochs(pack: Pack, training: Training, found: Descended) -> Training:
-    """Return the training some epochs later, of which the metric waits for the last: but for this, as ``end_epoch`` of each."""
+    """Return the training some epochs later, as by ``end_epoch`` for each, but with a metric only for the last."""
     began, last = training.epochs, training.epochs + len(found.curve)
     if len(found.curve) == 1:
         active = np.flatnonzero(found.epochs).tolist()
@@ -207,13 +207,13 @@ def _end_epochs(pack: Pack, training: Training, found: Descended) -> Training:
 
 
 def _kept(pack: Pack, training: Training) -> Training:
-    """Return the training, written down if it is time."""
+    """Return the training, after a checkpoint if one is due."""
     pack.keep(lambda: training)
     return training
 
 
 def fit_together(pack: Pack, gang: Gang) -> Training:
-    """Train a pack as one member of a gang, each with blocks of its own and all held-out rows; all get the same models."""
+    """Train a pack as a member of a gang, with its own blocks and all held-out rows; all members get the same models."""
     if pack.learner.access.in_one_go:
         return fit_sampling(pack, gang)
     if not pack.learner.in_gangs:

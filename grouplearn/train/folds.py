@@ -1,4 +1,4 @@
-"""All folds of a group in one pass over its rows: each has moments of its own, and trains on the sum of the others'."""
+"""All folds of a group in one pass over its rows: each has its own moments, and trains on the sum of the others'."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from grouplearn.data.shard import FloatArray, Stack
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.contract.ways import MomentsLearner
+from grouplearn.learners.contract.stacks import MomentsLearner
 from grouplearn.learners.linear.least_squares import moments
 from grouplearn.learners.linear.solved import SolvedLinear, measure
 from grouplearn.train.results.packed import mean_known
@@ -21,10 +21,10 @@ from grouplearn.train.rows.prepare_stack import PreparedFolds
 def solve_folds(
     learner: MomentsLearner, configs: Sequence[Config], prepared: PreparedFolds, wanted: Collection[str]
 ) -> tuple[SolvedLinear, dict[str, FloatArray]]:
-    """Return the models of all rows, and the means over folds of the ``wanted`` metrics on the rows that a fold holds out.
+    """Return the models of all rows, and the means over folds of the ``wanted`` metrics on their held-out rows.
 
-    The moments of the rows that train fold f are merged from those of the other folds, so every row is read once for
-    sums and once to be measured, whatever the number of folds and configs.
+    The moments that train fold f are merged from the other folds', so every row is read once for sums and once for metrics,
+    whatever the number of folds and configs.
     """
     rows, n_folds = prepared.rows, prepared.n_folds
     run = moments.at_a_time(prepared.problem.n_features, n_folds + 1)
@@ -57,13 +57,13 @@ def _solve_some(
         {name: np.where(known[:, fold], each[:, fold], np.nan) for name, each in measured.items()}
         for fold in range(folds[1])
     ]
-    # A mean over some of the folds would be that of the easier ones.
+    # A mean over only some folds would be that of the easier ones.
     sound = known.all(axis=1)
     return final, {name: np.where(sound, mean, np.nan) for name, mean in mean_known(by_fold).items()}
 
 
 def _of_all_rows(every: SolvedLinear) -> SolvedLinear:
-    """Return the models of all rows, which stand after those of the folds."""
+    """Return the models of all rows, which follow those of the folds."""
     return SolvedLinear(
         every.weights[:, -1],
         every.intercept[:, -1],

@@ -12,12 +12,20 @@ import numpy.typing as npt
 
 from grouplearn.data.ragged import Ragged
 from grouplearn.data.shard import FloatArray, Stack
-from grouplearn.learners.contract.boosted_stack import BoostedStackLearner, HeldOut, SolvedStack
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.problem import Problem
+from grouplearn.learners.contract.stacks import (
+    BoostedStack,
+    BoostedStackLearner,
+    GatheringLearner,
+    HeldOut,
+    MomentsLearner,
+    Solved,
+    SolvedStack,
+    StackLearner,
+)
 from grouplearn.learners.contract.state import Artifact
-from grouplearn.learners.contract.ways import MomentsLearner, Solved, StackLearner
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.folds import solve_folds
 from grouplearn.train.job import GroupFacts, Job, TrialResult, UnitResult
@@ -29,14 +37,13 @@ from grouplearn.train.unit import groups_of, train_unit
 
 Metrics = Mapping[str, FloatArray]
 Made = TypeVar("Made")
-AnySolved = TypeVar("AnySolved", Solved, SolvedStack)
+AnySolved = TypeVar("AnySolved", bound=SolvedStack)
 
 
 def train_gathered(job: Job, unit: Unit, report: Callable[[int], None], cancelled: Callable[[], bool]) -> UnitResult:
-    """Train a unit of several groups: those of one shape in one stack, what cannot be stacked one by one.
+    """Train a unit of several groups: those of one shape in one stack, groups that cannot be stacked one by one.
 
-    Which groups stand together depends on the plan and the data alone, so the models are the same on any worker. Raises
-    Interrupted and nothing else.
+    Stacks depend only on the plan and the data, so the models are the same on any worker. Raises only Interrupted.
     """
     began = time.perf_counter()
     table = _Table(job, unit)
@@ -47,7 +54,7 @@ def train_gathered(job: Job, unit: Unit, report: Callable[[int], None], cancelle
     table.fail(prepared.failed)
     train = _boost if job.trainer.access.in_one_go else _solve
     for stack in prepared.stacks:
-        # What broke the stack, or in it, tells its own reason when it trains alone.
+        # Groups that broke the stack report their reasons when they train alone.
         broken = train(table, stack, report, cancelled)
         table.train_alone(dict.fromkeys(broken), report, cancelled)
     table.train_alone(prepared.alone, report, cancelled)
@@ -57,7 +64,7 @@ def train_gathered(job: Job, unit: Unit, report: Callable[[int], None], cancelle
 def _train_folds(
     job: Job, unit: Unit, table: _Table, report: Callable[[int], None], cancelled: Callable[[], bool]
 ) -> None:
-    """Train every fold and the models that are kept; groups with anything unusual fold by fold."""
+    """Train every fold and the final models together; unusual groups fold by fold."""
     learner = cast(MomentsLearner, job.trainer)
     prepared, others = prepare_folds(job, groups_of(job, unit.groups))
     if cancelled():
@@ -68,7 +75,7 @@ def _train_folds(
                 solved, valid = solve_folds(learner, table.configs, prepared, job.target.measured)
             others = (*others, *table.add_folded(prepared, solved, valid))
             report((1 + unit.folds) * solved.epochs.size)
-    except Interrupted:  # raised inside a thread that does not look up
+    except Interrupted:  # raised in a thread that does not check for interrupts itself
         raise
     except Exception:
         others = tuple(range(len(unit.groups)))
@@ -79,8 +86,8 @@ def _train_folds(
 def _solve(
     table: _Table, stack: PreparedStack, report: Callable[[int], None], cancelled: Callable[[], bool]
 ) -> Sequence[int]:
-    """Train a stack in one solve; return the places of the groups that it broke on."""
-    learner = cast(StackLearner, table.job.trainer)  # the plan puts no other one's groups side by side
+    """Train a stack in one solve; return the places of groups that could not be trained by it."""
+    learner = cast(StackLearner, table.job.trainer)  # the plan puts only groups of these side by side
     solved = _unless_broken(
         learner,
         stack.problem,
@@ -93,7 +100,7 @@ def _solve(
 def _boost(
     table: _Table, stack: PreparedStack, report: Callable[[int], None], cancelled: Callable[[], bool]
 ) -> Sequence[int]:
-    """Boost a stack in one call; return the places of the groups that are to train alone."""
+    """Boost a stack in one call; return the places of groups that must train alone."""
     learner = cast(BoostedStackLearner, table.job.trainer)
     held_out = HeldOut(stack.valid, table.job.target.metric)
     solved = _unless_broken(
@@ -110,9 +117,9 @@ def _boost(
 
 
 def _unless_broken(
-    learner: StackLearner | BoostedStackLearner, problem: Problem, configs: Sequence[Config], made: Callable[[], Made]
+    learner: GatheringLearner, problem: Problem, configs: Sequence[Config], made: Callable[[], Made]
 ) -> Made | None:
-    """Return what ``made`` makes of a stack, None where its groups are to train alone; raises Interrupted."""
+    """Return the result of ``made`` for a stack, None if its groups must train alone; raises Interrupted."""
     if not learner.gathers(problem, configs):
         return None
     try:
@@ -127,7 +134,7 @@ def _unless_broken(
 def _parted(
     stack: PreparedStack, solved: AnySolved, kept: npt.NDArray[np.bool_]
 ) -> tuple[PreparedStack, AnySolved, list[int]]:
-    """Return the groups that are ``kept`` (G,) with their models, and the places of the others."""
+    """Return the ``kept`` groups (G,) with their models, and the places of the others."""
     if kept.all():
         return stack, solved, []
     others = [place for place, is_kept in zip(stack.members, kept.tolist(), strict=True) if not is_kept]
@@ -135,12 +142,12 @@ def _parted(
 
 
 def _named(artifact: Artifact) -> Mapping[str, npt.NDArray[Any]]:
-    """Return a model as arrays, a text as its bytes."""
+    """Return a model as named arrays; a text as its bytes."""
     return {TEXT: np.frombuffer(artifact.text, np.uint8)} if artifact.text else artifact.tensors
 
 
 def _beyond(metrics: Sequence[FloatArray], groups: int) -> npt.NDArray[np.bool_]:
-    """Return which groups (G,) have a metric (G, C) that is infinite."""
+    """Return which groups (G,) have an infinite metric (G, C)."""
     beyond = np.zeros(groups, np.bool_)
     for each in metrics:
         beyond |= np.isinf(each).any(axis=1)
@@ -149,7 +156,7 @@ def _beyond(metrics: Sequence[FloatArray], groups: int) -> npt.NDArray[np.bool_]
 
 @dataclass
 class _Table:
-    """The unit's results as they come in: arrays over its groups and configs, models stack by stack."""
+    """The unit's results so far: arrays over its groups and configs, models stack by stack."""
 
     job: Job
     unit: Unit
@@ -167,17 +174,17 @@ class _Table:
         self.train = {name: np.full(shape, np.nan) for name in names} if self.unit.fold == FINAL else {}
         self.valid = {name: np.full(shape, np.nan) for name in names}
         self.lengths = np.zeros(shape, dtype=np.int32)
-        #: The objective after each epoch (g, C, epochs) of some groups, and the metric where it was looked at.
+        #: The objective after each epoch (g, C, epochs) of some groups, and the metric where it was measured.
         self.curves: list[tuple[npt.NDArray[np.intp], FloatArray, FloatArray]] = []
 
     def fail(self, failed: dict[int, GroupFailed]) -> None:
-        """Note groups that cannot be trained."""
+        """Record groups that cannot be trained."""
         for place, why in failed.items():
             self.facts[place] = why.facts
             self.reasons |= {(place, config): str(why) for config in range(len(self.configs))}
 
     def add(self, stack: PreparedStack, solved: Solved) -> list[int]:
-        """Take the models of a stack and measure them; return the places of groups some of whose models diverged."""
+        """Add and measure a stack's models; return the places of groups with a diverged model."""
         stack, solved, broken = self._measure(stack, solved)
         if not stack.members:
             return broken
@@ -191,8 +198,8 @@ class _Table:
             self.models.append(Models(members, whole.tensors()))
         return broken
 
-    def add_boosted(self, stack: PreparedStack, solved: SolvedStack) -> list[int]:
-        """Take the models of a boosted stack as ``add`` does; a round is an epoch of its curve."""
+    def add_boosted(self, stack: PreparedStack, solved: BoostedStack) -> list[int]:
+        """Add a boosted stack's models as ``add`` does; a round is an epoch of its curve."""
         stack, solved, broken = self._measure(stack, solved)
         if not stack.members:
             return broken
@@ -206,10 +213,10 @@ class _Table:
         return broken
 
     def _measure(self, stack: PreparedStack, solved: AnySolved) -> tuple[PreparedStack, AnySolved, list[int]]:
-        """Take the metrics of models; return the groups that have some, and the places of the others."""
+        """Add the metrics of models; return the groups that have them, and the places of the others."""
         stack, solved, broken = _parted(stack, solved, solved.sound)
         measured = self._measured(stack, solved)
-        if not self.job.target.task.has_classes:  # what overflows is no model, either
+        if not self.job.target.task.has_classes:  # an overflow is no model, either
             kept = ~_beyond([each for found in measured for each in found.values()], len(stack.members))
             stack, solved, more = _parted(stack, solved, kept)
             measured = [{name: each[kept] for name, each in found.items()} for found in measured]
@@ -223,13 +230,13 @@ class _Table:
         return stack, solved, broken
 
     def _draw(self, members: npt.NDArray[np.intp], solved: Solved) -> None:
-        """Keep the curves, which end at the objective of the finished model."""
+        """Store the curves, which end with the finished model's objective."""
         curve = np.ascontiguousarray(solved.curve.transpose(1, 2, 0))
         np.put_along_axis(curve, (solved.epochs - 1)[:, :, None], solved.loss[:, :, None], axis=2)
         self.curves.append((members, curve, np.full(curve.shape, np.nan)))
 
     def _drawn(self) -> Curves:
-        """Return all curves, one trial after the other."""
+        """Return all curves, trial after trial."""
         losses, metrics = np.empty(self.lengths.sum()), np.empty(self.lengths.sum())
         first = (np.cumsum(self.lengths) - self.lengths.ravel()).reshape(self.lengths.shape)
         for members, curve, judged in self.curves:
@@ -240,7 +247,7 @@ class _Table:
         return Curves(self.lengths, losses, metrics if self.job.trainer.access.in_one_go else None)
 
     def add_folded(self, prepared: PreparedFolds, solved: Solved, valid: dict[str, FloatArray]) -> list[int]:
-        """Take the models of all rows and the folds' mean metrics; return the places of groups that diverged."""
+        """Add the models of all rows and the folds' mean metrics; return the places of diverged groups."""
         rows = prepared.rows
         stack = PreparedStack(prepared.members, prepared.problem, rows, rows.weight, None, prepared.facts)
         broken = self.add(stack, solved)
@@ -249,7 +256,7 @@ class _Table:
         return broken
 
     def train_folds_alone(self, place: int, report: Callable[[int], None], cancelled: Callable[[], bool]) -> None:
-        """Train the folds of one group one after the other."""
+        """Train a group's folds one after another."""
         unit = replace(self.unit.of(self.unit.groups[place]), folds=0)
         results = [
             train_unit(self.job, replace(unit, fold=fold), None, report, cancelled)
@@ -260,13 +267,12 @@ class _Table:
         self._take(place, [trial_with_folds(trials[-1], trials[:-1]) for trials in by_config])
         self._keep_alone(place, results[-1].trials)
 
-    def _measured(self, stack: PreparedStack, solved: Solved | SolvedStack) -> list[Metrics]:
-        """Return the metrics of a stack's models on training and on held-out rows, none where they are not wanted."""
-        learner = cast(Any, self.job.trainer)  # a StackLearner or a BoostedStackLearner, whose models these are
+    def _measured(self, stack: PreparedStack, solved: SolvedStack) -> list[Metrics]:
+        """Return the metrics of a stack's models on training and on held-out rows, empty if not wanted."""
+        learner = cast(GatheringLearner, self.job.trainer)
 
         def of(rows: Stack) -> Metrics:
-            found: Metrics = learner.measure(stack.problem, self.configs, rows, solved, self.job.target.measured)
-            return found
+            return learner.measure(stack.problem, self.configs, rows, solved, self.job.target.measured)
 
         with np.errstate(all="ignore"):
             train = of(replace(stack.train, weight=stack.row_weight)) if self.train and stack.members else {}
@@ -278,7 +284,7 @@ class _Table:
         report: Callable[[int], None],
         cancelled: Callable[[], bool],
     ) -> None:
-        """Train groups one after the other, on the rows that are prepared already if they are."""
+        """Train groups one after another, on already prepared rows if there are any."""
         for place, prepared in places.items():
             result = train_unit(self.job, self.unit.of(self.unit.groups[place]), prepared, report, cancelled)
             self.facts[place] = result.facts
@@ -286,7 +292,7 @@ class _Table:
             self._keep_alone(place, result.trials)
 
     def _take(self, place: int, trials: Sequence[TrialResult]) -> None:
-        """Take what became of every config of a group that trained alone."""
+        """Store the results of every config of a group that trained alone."""
         self.lengths[place] = [len(trial.curve) for trial in trials]
         curves, judged = (np.full((1, len(trials), self.lengths[place].max()), np.nan) for _ in range(2))
         for config, trial in enumerate(trials):
@@ -318,7 +324,7 @@ class _Table:
         self.models.append(Models(np.array([place]), tensors, importance))
 
     def finished(self, seconds: float) -> Packed:
-        """Return the results, the time shared equally: everything took place at once."""
+        """Return the results; the time is shared equally, as everything ran at once."""
         return Packed(
             groups=self.unit.groups,
             configs=self.unit.configs,

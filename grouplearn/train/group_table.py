@@ -1,4 +1,4 @@
-"""Groups as columns: a hundred thousand of them are sent as a few arrays, and not as as many objects."""
+"""Groups as columns: a hundred thousand are sent as a few arrays, not as as many objects."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class GroupTable:
-    """G groups: ``ids``, ``levels``, and numbers of ``n_keys`` and ``n_ranges`` (G); ``keys`` and ``bounds`` (n, 2) of all,
-    one group after the other."""
+    """G groups: ``ids``, ``levels``, and the counts ``n_keys`` and ``n_ranges`` (G); ``keys`` and ``bounds`` (n, 2) of all
+    groups, concatenated."""
 
     ids: _Numbers
     levels: _Numbers

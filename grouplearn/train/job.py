@@ -1,4 +1,4 @@
-"""What a runtime executes and what comes back: plain values that any process can receive."""
+"""What a runtime executes and returns: plain values that any process can receive."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What a trial has reached at a barrier and goes on from: epochs, its state alone (``State.to_bytes``), its curve."""
+    """What a trial continues from after a barrier: epochs, its own state (``State.to_bytes``), its curve."""
 
     epochs: int
     state: bytes
@@ -46,9 +46,9 @@ class Carried:
 
 @dataclass(frozen=True, slots=True)
 class TrainingTarget:
-    """What is predicted, and the metrics of every trial: those in ``metrics``, or else the usual ones of the task.
+    """What is predicted, and the metrics of every trial: those in ``metrics``, by default the task's usual ones.
 
-    ``label_length`` is that of labels that are arrays. ``metric`` tells which trial is the best. ``mirrored``: of two classes the
+    ``label_length`` is the length of array labels. ``metric`` decides which trial is best. ``mirrored``: of two classes the
     positive one is the lesser.
     """
 
@@ -66,10 +66,10 @@ class TrainingTarget:
 
 @dataclass(frozen=True, slots=True)
 class RowRules:
-    """Which rows of a group train. ``folds`` is 0 without VALIDATE FOLDS; unless it ``holds_out`` rows, all of them train.
+    """Which rows of a group train. ``folds`` is 0 without VALIDATE FOLDS; unless it ``holds_out`` rows, all train.
 
-    ``min_rows``: a group of fewer fails. ``null_label``: what a row without a label does: ``skip`` (it is left out), or
-    ``error`` (its group fails). ``class_weight``: None, ``'balanced'``, or weights by class number.
+    ``min_rows``: groups with fewer rows fail. ``null_label``: rows without a label are left out (``skip``), or fail their
+    group (``error``). ``class_weight``: None, ``'balanced'``, or weights by class number.
     """
 
     folds: int = 0
@@ -81,11 +81,11 @@ class RowRules:
 
 @dataclass(frozen=True, slots=True)
 class TrainingLimits:
-    """How long trials train at most, by which random numbers, and where what they have reached is kept.
+    """How long trials train at most, the seed, and where checkpoints are stored.
 
-    After ``patience`` epochs without a better validation metric a trial stops. From ``deadline`` (seconds as ``time.time``
-    counts them) on no epoch begins: trials stop with what they have reached. ``states`` is the directory that keeps how far
-    units have come, None for nowhere.
+    After ``patience`` epochs without a better validation metric a trial stops. After ``deadline`` (seconds of
+    ``time.time``) no epoch begins: trials stop with what they have. ``states`` is the directory of units' checkpoints, None
+    for no checkpoints.
     """
 
     seed: int = 0
@@ -101,10 +101,10 @@ class TrainingLimits:
 
 @dataclass(frozen=True, slots=True)
 class SearchRound:
-    """A round of a search: trials (group, config) in ``starts`` go on from there.
+    """A round of a search: trials (group, config) in ``starts`` continue from there.
 
-    A unit in ``goals`` trains until its configs have had that many epochs, and with ``carries`` results bring what trials go
-    on from; or trials train on the ``share`` of their training rows.
+    A unit in ``goals`` trains until its configs have had that many epochs, and with ``carries`` results contain what trials
+    continue from; or trials train on the ``share`` of their training rows.
     """
 
     starts: Mapping[tuple[int, int], Carried] = field(default_factory=dict)
@@ -117,8 +117,8 @@ class SearchRound:
 class Job:
     """Everything a worker needs to train any unit of one TRAIN: it never sees the database.
 
-    ``fitted`` holds the items with ``scope = 'all'``, fitted before the run. ``own`` is the learner that the statement was
-    bound with where it is not built in. A block of a group has ``block_rows`` rows, or fewer where they are wide.
+    ``fitted`` are the items with ``scope = 'all'``, fitted before the run. ``own`` is the statement's learner if it is not
+    built in. A block of a group has ``block_rows`` rows, or fewer if they are wide.
     """
 
     learner: str
@@ -136,11 +136,11 @@ class Job:
 
     @property
     def trainer(self) -> Learner:
-        """The learner itself: another process may not have registered it."""
+        """The learner: another process may not have registered it."""
         return registry.way(self.learner, self.configs) if self.own is None else self.own
 
 
-#: Why a trial that was stopped has no model, or none that was compared with others.
+#: Reasons of stopped trials without a model, or without one that was compared.
 NOT_BEGUN = "the time that WITHIN gives was up before its first epoch ended"
 NOT_VALIDATED = "the time that WITHIN gives was up before it was validated on any fold"
 
@@ -149,8 +149,8 @@ NOT_VALIDATED = "the time that WITHIN gives was up before it was validated on an
 class TrialResult:
     """The outcome of one config in a unit; metrics by name (``train`` is empty in a fold's unit).
 
-    ``stopped``: it was to have more epochs or folds; it has a model unless it had no epoch at all, and then a ``reason``.
-    ``converged``: it ended because nothing was left to gain; None where a learner has no such end.
+    ``stopped``: it should have had more epochs or folds; without any epoch it has no model but a ``reason``. ``converged``:
+    it ended at the optimum; None if the learner does not say.
     """
 
     config: int
@@ -174,9 +174,9 @@ class TrialResult:
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """What a unit learned about its group: fitted items, classes present, rows used and skipped.
+    """What a unit found out about its group: fitted items, classes, rows used and skipped.
 
-    Of a group that cannot be trained rows alone are known: nothing is fitted.
+    Groups that cannot be trained have row counts only.
     """
 
     fitted: tuple[FittedItem, ...]
@@ -198,8 +198,8 @@ class GroupFacts:
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """A step as it ran: times are seconds since the run began, ``fetched`` the bytes of products of other workers that it
-    took, ``loaded`` the bytes of rows that its worker loaded for it."""
+    """A step as it ran: times in seconds since the run began, ``fetched`` the bytes of products from other workers,
+    ``loaded`` the bytes of rows that its worker loaded for it."""
 
     step: int
     kind: StepKind
@@ -214,7 +214,7 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True)
 class LostWork:
-    """A unit, or a step of one, whose worker was lost with it: it ran from ``started`` and was given up at ``ended``."""
+    """A unit or step that was lost with its worker: it ran from ``started`` and was given up at ``ended``."""
 
     worker: int
     started: float
@@ -225,12 +225,12 @@ class LostWork:
 
 @dataclass(frozen=True, slots=True)
 class UnitResult:
-    """A finished unit: times are seconds since the run began. ``facts`` is None when the group could not be prepared.
+    """A finished unit; times are seconds since the run began. ``facts`` is None if the group could not be prepared.
 
-    A unit of several groups has its results in ``pack`` and no trials of its own. One of a
-    split group has the record of its ``steps`` in the order in which they ended; ``worker`` is that of the last. ``loaded``
-    are the bytes of rows that workers loaded for the unit (rows that stay loaded count for the first one). ``lost`` is what
-    was begun for it and had to be run again. ``pushes`` made its models, in this order, where partitions push.
+    A unit of several groups has its results in ``pack`` and no trials. One of a split group has records of its ``steps`` in
+    the order in which they ended; ``worker`` is the last one's. ``loaded`` are the bytes of rows that workers loaded for
+    the unit (rows that stay loaded count for the first unit). ``lost`` is work that had to be run again. ``pushes`` made
+    its models, in this order, with a parameter server.
     """
 
     unit: Unit
@@ -247,19 +247,19 @@ class UnitResult:
 
     @property
     def fetched(self) -> int:
-        """Bytes of states and sums that workers took from each other."""
+        """Bytes of states and sums that workers fetched from each other."""
         return sum(step.fetched for step in self.steps)
 
     @property
     def busy(self) -> float:
-        """Seconds that workers were busy with it."""
+        """Seconds that workers spent on it."""
         if not self.steps:
             return self.ended - self.started
         return sum(step.ended - step.started for step in self.steps)
 
     @property
     def epochs(self) -> float:
-        """Epochs that a trial had, the mean of all; 0 where none had any."""
+        """Mean number of epochs of its trials; 0 without any."""
         made = self.pack.epochs if self.pack is not None else [trial.epochs for trial in self.trials]
         return float(np.mean(made)) if len(made) else 0.0
 
@@ -271,7 +271,7 @@ class UnitResult:
         return sum(trial.status == "failed" for trial in self.trials)
 
     def best(self, metric: str, greater_is_better: bool) -> float:
-        """Return the best validation metric of the unit's trials, NaN when there is none."""
+        """Return the best validation metric of the unit's trials, NaN if there is none."""
         known = self.pack.valid.get(metric, np.empty(0)) if self.pack else [
             trial.valid.get(metric, math.nan) for trial in self.trials
         ]  # fmt: skip
@@ -281,26 +281,26 @@ class UnitResult:
 
 
 class Observer(Protocol):
-    """Watches a run; called from the thread that called ``Runtime.run``."""
+    """Watches a run, in the thread that called ``Runtime.run``."""
 
     def unit_done(self, result: UnitResult) -> None:
         """A unit ended."""
         ...
 
     def epochs_done(self, unit: Unit, epochs: int) -> None:
-        """``epochs`` more epochs of a unit (times its configs) were run."""
+        """``epochs`` more epochs of a unit (counted per config) were run."""
         ...
 
     def units_lost(self, units: tuple[Unit, ...]) -> None:
-        """Workers were lost while they ran ``units``, or steps of them, which are run again."""
+        """Workers were lost while running ``units`` or their steps, which will run again."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """What a progress display can say before the first unit: ``epochs`` is the most epochs summed over trials.
+    """What a progress display shows before the first unit: ``epochs`` is the most epochs, summed over trials.
 
-    ``seconds`` is the estimated makespan; a display corrects it by the first units, 0 when there is no estimate.
+    ``seconds`` is the estimated makespan, which displays correct by the first units; 0 without an estimate.
     """
 
     model: str
@@ -316,14 +316,14 @@ class RunSummary:
 
 
 class Progress(Observer, Protocol):
-    """An observer with a beginning and an end, as frontends show it."""
+    """An observer with a beginning and an end, for frontends."""
 
     def started(self, summary: RunSummary) -> None:
-        """Training is about to start."""
+        """Training begins."""
         ...
 
     def ended(self) -> None:
-        """Training is over, well or not."""
+        """Training has ended, successfully or not."""
         ...
 
 

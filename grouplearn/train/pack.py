@@ -1,7 +1,7 @@
-"""A pack in training: what its configs have reached, curves, the metric on held-out rows, early stopping.
+"""A pack in training: the progress of its configs, curves, the metric on held-out rows, early stopping.
 
-The validation metric after an epoch comes from a pass over held-out rows. Where rows are split between workers, that pass is
-made together with the next epoch's, so the last point of a curve has no metric until then.
+The validation metric after an epoch needs a pass over held-out rows. If rows are split between workers, that pass is
+combined with the next epoch's, so the last point of a curve has no metric until then.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from grouplearn.train.rows.prepare import Prepared
 
 Scores = Callable[[Matrix], FloatArray]
 
-#: Rows measured at a time at least, however long their labels.
+#: Fewest rows measured at a time, however long their labels.
 _FEWEST_MEASURED = 256
 
 
 @contextmanager
 def kernels_hear(cancelled: Callable[[], bool]) -> Iterator[None]:
-    """Let the kernels that this thread calls in the body raise Interrupted soon after ``cancelled()`` became true."""
+    """Let kernels called in the body by this thread raise Interrupted soon after ``cancelled()`` became true."""
 
     def look() -> None:
         if cancelled():
@@ -47,9 +47,9 @@ def kernels_hear(cancelled: Callable[[], bool]) -> Iterator[None]:
 class Pack:
     """What is trained: ``configs`` of one learner on one prepared group (or part of it), and when to stop.
 
-    Training begins at ``start`` if there is one, and begins no further epoch once ``expired()``. With ``carries`` its
-    results can be gone on from. ``keep`` is told between epochs how to find out what was reached, and writes it down when
-    it is time. ``metrics`` are those of the finished models.
+    Training begins at ``start`` if given, and begins no further epoch once ``expired()``. With ``carries`` its results
+    contain what trials continue from. ``keep`` is called between epochs with a function that returns the progress, and
+    writes a checkpoint when one is due. ``metrics`` are those of the finished models.
     """
 
     learner: Learner
@@ -66,7 +66,7 @@ class Pack:
     metrics: tuple[str, ...] = ()
 
     def check(self) -> None:
-        """Raise Interrupted when the run was cancelled."""
+        """Raise Interrupted if the run was cancelled."""
         if self.cancelled():
             raise Interrupted
 
@@ -78,9 +78,9 @@ class Pack:
 
 @dataclass
 class Fit:
-    """One config of a pack as training goes on.
+    """One config of a pack during training.
 
-    ``epochs`` counts the epochs that made the model; ``artifact`` is the frozen best so far under early stopping.
+    ``epochs`` counts the epochs of the model; ``artifact`` is the best model so far, with early stopping.
     """
 
     epochs: int = 0
@@ -94,9 +94,9 @@ class Fit:
 class Training:
     """A pack between two steps: ``epochs`` are complete, the last points of the configs ``waiting`` have no metric yet.
 
-    A sequential epoch that is under way has ``visited`` some of the blocks with the configs ``active``; ``ended`` is the
-    state before it and ``judged`` that state's metric on the held-out rows passed since. One in several rounds has ``visited``
-    some of these, with ``losses`` in the mean.
+    An unfinished sequential epoch has ``visited`` some of the blocks with the configs ``active``; ``ended`` is the state
+    before it and ``judged`` that state's metric on the held-out rows passed since. An epoch of several rounds has
+    ``visited`` some of these, with mean ``losses``.
     """
 
     state: State
@@ -112,7 +112,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class EpochSums:
-    """The sums of some blocks in one epoch of an algebraic learner: of the learner, and of the metric that is waited for."""
+    """The sums of some blocks in one epoch of an algebraic learner: the learner's, and those of the awaited metric."""
 
     learner: BlockSums[Tensors] = field(default_factory=BlockSums)
     metric: BlockSums[MetricSums] = field(default_factory=BlockSums)
@@ -127,13 +127,13 @@ def begin(pack: Pack) -> Training:
 
 
 def has_more(pack: Pack, training: Training) -> bool:
-    """Return whether any config is to have a further epoch."""
+    """Return whether any config needs a further epoch."""
     left = training.epochs < pack.prepared.problem.epochs and not training.state.done.all()
     return left and not pack.expired()
 
 
 def settle(pack: Pack, training: Training, values: Sequence[float]) -> Training:
-    """Return the training with the waiting points of curves complete, and configs done that stop early by them."""
+    """Return the training with waiting points of curves completed, and configs that stop early by them done."""
     if not training.waiting:
         return training
     fits, done = list(training.fits), training.state.done.copy()
@@ -145,7 +145,7 @@ def settle(pack: Pack, training: Training, values: Sequence[float]) -> Training:
 
 
 def waited_values(pack: Pack, training: Training, sums: BlockSums[MetricSums]) -> list[float]:
-    """Return the metric of every waiting config from its sums over all held-out rows."""
+    """Return the metric of every waiting config, from its sums over all held-out rows."""
     if not training.waiting:
         return []
     total = sums.total(pack.prepared.n_blocks, metrics.merge)
@@ -155,7 +155,7 @@ def waited_values(pack: Pack, training: Training, sums: BlockSums[MetricSums]) -
 
 
 def judge_blocks(pack: Pack, training: Training) -> BlockSums[MetricSums]:
-    """Return the waiting configs' metric sums over the pack's held-out rows; nothing when nobody waits."""
+    """Return the waiting configs' metric sums over the pack's held-out rows; None if no config waits."""
     valid = pack.prepared.valid
     if valid is None or not training.waiting:
         return BlockSums()
@@ -164,7 +164,7 @@ def judge_blocks(pack: Pack, training: Training) -> BlockSums[MetricSums]:
 
 
 def pack_scores(pack: Pack, state: State, chosen: Sequence[int]) -> Scores:
-    """Return the function from rows to the predictions of the configs at positions ``chosen``."""
+    """Return a function that predicts rows with the configs at positions ``chosen``."""
     everything = len(chosen) == len(pack.configs)
 
     def scores(x: Matrix) -> FloatArray:
@@ -175,9 +175,9 @@ def pack_scores(pack: Pack, state: State, chosen: Sequence[int]) -> Scores:
 
 
 def measure(pack: Pack, rows: Shard | StoredShard, scores: Scores, by_row: bool = True) -> BlockSums[MetricSums]:
-    """Return the metric sums of ``rows`` by block; a block of more than ``BLOCK_ROWS`` label values is passed a run at a time.
+    """Return the metric sums of ``rows`` by block; blocks of more than ``BLOCK_ROWS`` label values are processed in runs.
 
-    Only areas need what sums keep of each row: without ``by_row`` it is left out, and does not move between workers.
+    Only areas need values per row: without ``by_row`` these are dropped, and not sent between workers.
     """
     problem, losses = pack.prepared.problem, row_losses((*pack.metrics, pack.metric), pack.configs[0])
     sums: BlockSums[MetricSums] = BlockSums()
@@ -204,12 +204,12 @@ def diverged(learner: Learner) -> str:
 
 
 def judged_now(pack: Pack, training: Training) -> Training:
-    """Return the training of a whole group with the points of curves complete."""
+    """Return the training of a whole group with the points of curves completed."""
     return settle(pack, training, waited_values(pack, training, judge_blocks(pack, training)))
 
 
 def end_epoch(pack: Pack, training: Training, active: Sequence[int], losses: FloatArray) -> Training:
-    """Return the training with a further point on the curves of ``active``; they wait for its metric if there is one."""
+    """Return the training with a further point on the curves of ``active``, which wait for its metric if there is one."""
     fits, done = list(training.fits), training.state.done.copy()
     for index in active:
         point = CurvePoint(training.epochs + 1, float(losses[index]), math.nan)
@@ -224,14 +224,14 @@ def end_epoch(pack: Pack, training: Training, active: Sequence[int], losses: Flo
 
 
 def _judged(pack: Pack, fit: Fit, index: int, value: float, state: State) -> tuple[Fit, bool]:
-    """Return one config with the metric on its last point; and whether the config is to stop."""
+    """Return one config with the metric of its last point; and whether it must stop."""
     last = fit.curve[-1]
     point = CurvePoint(last.epoch, last.train_loss, value)
     fit = Fit(fit.epochs, [*fit.curve[:-1], point], fit.artifact, fit.diverged, fit.best)
     if not math.isfinite(point.train_loss):
         return fit, True
     if pack.patience is None or math.isnan(value):
-        # A metric that is not a number says nothing about when to stop.
+        # NaN says nothing about when to stop.
         if fit.artifact is None:
             fit.epochs = point.epoch
         return fit, False

@@ -1,4 +1,4 @@
-"""What one partition does in a round: a pass over its rows, some batches of them, or the sums of their gradients."""
+"""A partition's work in a round: a pass over its rows, some batches of them, or gradient sums."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from grouplearn.schedule.messages import Step
 from grouplearn.train.fit import blocks_visited
 from grouplearn.train.pack import Pack, Training
 
-#: What is cut of the sums that partitions hand over.
+#: The tensors of a partition's sums that are cut into parts.
 _CUT = ("gradient",)
 
 
 @dataclass
 class TrainedModel:
-    """The model after a partition's rows of a round: of ``rows`` those visited have this ``weight``."""
+    """The model after a partition's rows of a round; the visited ones of ``rows`` have this ``weight``."""
 
     learner: AveragingLearner
     state: State
@@ -43,7 +43,7 @@ class TrainedModel:
 
 @dataclass
 class GradientSums:
-    """The sums of a partition's gradients in a round; every piece has what is not cut."""
+    """A partition's gradient sums in a round; every piece has the tensors that are not cut."""
 
     sums: Mapping[str, npt.NDArray[Any]]
     weight: float
@@ -54,12 +54,12 @@ class GradientSums:
         return every_piece(self.sums, _CUT, piece)
 
 
-#: What a partition hands over: of which rows' weight, which configs are done, and its pieces.
+#: What a partition hands over: with the weight of its rows, the configs that are done, and its pieces.
 Work = TrainedModel | GradientSums
 
 
 def trained(pack: Pack, training: Training, step: Step) -> TrainedModel:
-    """Return the model after the partition's rows of a round, from the model that all partitions have."""
+    """Return the model after the partition's rows of a round, starting from the common model."""
     learner, rows = cast(AveragingLearner, pack.learner), pack.prepared.train
     if not step.averages.batches:
         state = blocks_visited(pack, learner, training, rows) if rows.n_rows else training.state
@@ -73,7 +73,7 @@ def trained(pack: Pack, training: Training, step: Step) -> TrainedModel:
 
 
 def gradients(pack: Pack, training: Training, step: Step) -> GradientSums:
-    """Return the sums of gradients over the partition's rows of a round, at the model that all partitions have."""
+    """Return the gradient sums over the partition's rows of a round, at the common model."""
     learner, rows = cast(BatchesLearner, pack.learner), pack.prepared.train
     found, weight = [], 0.0
     for block, visit in _visits(pack, rows, training.epochs, step):
@@ -84,7 +84,7 @@ def gradients(pack: Pack, training: Training, step: Step) -> GradientSums:
 
 
 def added(sums: Sequence[Tensors]) -> dict[str, npt.NDArray[Any]]:
-    """Return the sums of sums, tensor by tensor, in their order."""
+    """Return the sum of several sums, tensor by tensor, in order."""
     total = dict(sums[0]) if sums else {}
     for each in sums[1:]:
         total = {name: total[name] + each[name] for name in total}
@@ -92,15 +92,15 @@ def added(sums: Sequence[Tensors]) -> dict[str, npt.NDArray[Any]]:
 
 
 def every_piece(tensors: Tensors, names: Sequence[str], piece: Piece) -> dict[str, npt.NDArray[Any]]:
-    """Return a part of tensors of which some are cut, and all the others."""
+    """Return a part of the tensors that are cut, with all others."""
     kept = {name: tensor for name, tensor in tensors.items() if name not in names}
     return {**kept, **averaging.cut(tensors, names, *piece)}
 
 
 def _visits(pack: Pack, rows: Shard | StoredShard, epoch: int, step: Step) -> Iterator[tuple[Shard, Visit]]:
-    """Yield the blocks of a partition with what a round visits of them: of all B batches those from B·r/R to B·(r + 1)/R.
+    """Yield the blocks of a partition with the batches of a round: of B batches those from B·r/R to B·(r + 1)/R.
 
-    So all partitions are through with an epoch at the same time, whichever has more rows.
+    So all partitions finish an epoch at the same time, whatever their numbers of rows.
     """
     size = cast(BatchesLearner, pack.learner).batch_rows(pack.configs[0])
     bounds = rows.bounds
@@ -119,5 +119,5 @@ def _visits(pack: Pack, rows: Shard | StoredShard, epoch: int, step: Step) -> It
 
 
 def _weight(block: Shard, visit: Visit) -> float:
-    """Return the weight of rows that are visited, as if all rows of their block weighed the same."""
+    """Return the weight of visited rows, as if all rows of a block had equal weight."""
     return float(block.weight.sum()) * ((visit.stop - visit.start) / block.n_rows)

@@ -1,4 +1,4 @@
-"""Steps of a parameter server: what one partition pushes, and a part of the model with what some partitions pushed."""
+"""Steps of a parameter server: what a partition pushes, and a part of the model after some pushes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from grouplearn.train.pack import Pack, Training, has_more, judge_blocks, settle
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a partition says of its ``clock``, from 0 on: of ``weight`` rows the ``losses``, which configs are ``done``, and what
-    the model that it pulled makes of its held-out rows, where an epoch begins."""
+    """A partition's report on its ``clock``, from 0: the ``losses`` of rows with ``weight``, which configs are ``done``,
+    and at the beginning of an epoch the scores of the pulled model on its held-out rows."""
 
     clock: int
     of: int
@@ -38,7 +38,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class PushPart:
-    """A part of what a partition pushes, which counts by its ``share``; the first has its note."""
+    """A part of a partition's push, weighted by its ``share``; the first has its note."""
 
     tensors: Tensors
     share: float
@@ -49,7 +49,7 @@ class PushPart:
 class ServedPart(ModelPart):
     """A part of the model that partitions pull and push to; ``begun``: epochs before the first clock.
 
-    The first part's ``head`` is how far all partitions have come; ``notes`` are of clocks that some have not pushed yet.
+    The first part's ``head`` is the progress of all partitions; ``notes`` belong to clocks that some have not pushed yet.
     """
 
     begun: int = 0
@@ -57,10 +57,10 @@ class ServedPart(ModelPart):
 
 
 def work(pack: Pack, takes: Sequence[Any], step: Step) -> Pieces:
-    """Return what a partition pushes after its rows of a clock, in pieces: by how much it changed the model that it pulled.
+    """Return what a partition pushes after its rows of a clock, in pieces: the change of the model that it pulled.
 
-    The first partition has the model kept with which it begins an epoch; what had been pushed of that epoch is pushed once more
-    by who goes on from it. Clocks beyond the last epoch, of training that began from what was kept, change nothing.
+    The first partition checkpoints the model with which it begins an epoch; a run that resumes from it repeats pushes of
+    that epoch. In resumed training, clocks beyond the last epoch change nothing.
     """
     pulled, begun = averaging.model(pack, takes), _begun(takes[0])
     partition, epoch = cast(Part, step.partition), begun + step.epoch
@@ -87,9 +87,9 @@ def work(pack: Pack, takes: Sequence[Any], step: Step) -> Pieces:
 
 
 def push(pack: Pack, takes: Sequence[Any], step: Step) -> ServedPart:
-    """Return a part of the model with what some partitions pushed, one after the other in their order.
+    """Return a part of the model after some partitions' pushes, applied in their order.
 
-    The first part says how far all have come: an epoch ends with the last partition's push of it.
+    The first part has the progress of all: an epoch ends with its last push by any partition.
     """
     *pushes, before = takes
     part = before if isinstance(before, ServedPart) else _first(pack, before, cast(Part, step.piece))
@@ -105,12 +105,12 @@ def push(pack: Pack, takes: Sequence[Any], step: Step) -> ServedPart:
 
 
 def whole_order(step: Step, takes: Sequence[Any]) -> tuple[Push, ...]:
-    """Return all pushes that made the model that a step finishes; none where it went on from what an earlier run had kept."""
+    """Return all pushes behind the model that a step finishes; empty if it resumed from an earlier run's checkpoint."""
     return () if any(isinstance(each, ServedPart) and each.begun for each in takes) else step.pushes
 
 
 def _noted(pack: Pack, part: ServedPart, new: Sequence[Note], rounds: int) -> ServedPart:
-    """Return the first part with what pushes say: clocks that all partitions have pushed are over, in their order."""
+    """Return the first part with the pushes' notes: clocks that all partitions have pushed are completed in order."""
     head, notes = cast(Training, part.head), [*part.notes, *new]
     while head.visited or has_more(pack, head):
         clock = (head.epochs - part.begun) * rounds + head.visited
@@ -123,8 +123,8 @@ def _noted(pack: Pack, part: ServedPart, new: Sequence[Note], rounds: int) -> Se
 
 
 def _clock_over(pack: Pack, head: Training, notes: Sequence[Note], rounds: int) -> Training:
-    """Return how far all have come after a clock: curves have the mean loss of its pushes, and held-out rows say of the epoch
-    before what each partition's say of the model that it pulled then."""
+    """Return the progress of all after a clock: curves get the mean loss of its pushes, and held-out rows score the epoch
+    before, by each partition's scores of the model that it pulled then."""
     active = head.active if head.visited else tuple(np.flatnonzero(~head.state.done).tolist())
     if head.waiting:
         judged: BlockSums[MetricSums] = BlockSums()
@@ -140,19 +140,19 @@ def _clock_over(pack: Pack, head: Training, notes: Sequence[Note], rounds: int) 
 
 
 def _all_wait(pack: Pack, training: Training) -> Training:
-    """Return the training as one whose configs all wait for the metric: who of them does, only the slowest partition can say."""
+    """Return the training with all configs waiting for the metric, as only the slowest partition knows which do."""
     return replace(training, waiting=tuple(range(len(pack.configs))))
 
 
 def _first(pack: Pack, first: Training, piece: Part) -> ServedPart:
-    """Return a part of the first model of all."""
+    """Return a part of the initial model."""
     state, head = _started(pack, first.state), replace(first, state=State({}, first.state.done))
     tensors = _learner(pack).part(state, piece.number, piece.of)
     return ServedPart(tensors, head=head if piece.number == 0 else None, begun=first.epochs)
 
 
 def _started(pack: Pack, state: State) -> State:
-    """Return the first model with what a learner sets by the labels, once: it is no partition's change."""
+    """Return the initial model with what a learner sets from the labels: it is not a partition's change."""
     if not pack.learner.in_batches:
         return state
     learner, prepared = cast(BatchesLearner, pack.learner), pack.prepared

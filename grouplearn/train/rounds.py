@@ -1,7 +1,7 @@
 """Rounds over a whole group in this process: work on every cell, merge the sums, reduce them, take the result.
 
-A cell is a run of the group's blocks, cut by the number of blocks alone, so that sums over a cell, and over cells in the fixed
-tree of ``block_sums``, are the same whoever works on which of them.
+A cell is a run of the group's blocks that depends only on their number, so that sums over cells, merged in the fixed tree
+of ``block_sums``, are the same whoever works on them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Cell = tuple[Shard | StoredShard, Any]
 
 
 class Columns(NamedTuple):
-    """The half-open run ``first`` to ``last`` of a round's columns."""
+    """The columns [first, last) of a round."""
 
     first: int
     last: int
@@ -33,7 +33,7 @@ class Columns(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LocalRounds:
-    """A pack's rounds in this process; ``check`` raises Interrupted when the run was cancelled."""
+    """A pack's rounds in this process; ``check`` raises Interrupted if the run was cancelled."""
 
     learner: RoundsLearner
     problem: Problem
@@ -41,7 +41,7 @@ class LocalRounds:
     check: Callable[[], None]
 
     def cells(self, state: State, rows: Shard | StoredShard) -> list[Cell]:
-        """Return the cells of a whole group, with what is remembered of each; those without rows are left out."""
+        """Return the cells of a whole group that have rows, each with its memory."""
         parts = [rows.part(each.first, each.last) for each in cells_of(rows.n_blocks)]
         kept = [part for part in parts if part.n_rows]
         if not kept:
@@ -49,13 +49,13 @@ class LocalRounds:
         return [(part, self.learner.remember(self.problem, self.configs, state, part)) for part in kept]
 
     def prepared(self, state: State, cells: Sequence[Cell]) -> State:
-        """Return the state after the rounds that come before the first epoch."""
+        """Return the state after the rounds that precede the first epoch."""
         while self.learner.next_round(self.problem, self.configs, state).prepares:
             state = self.after_round(state, cells)
         return state
 
     def after_round(self, state: State, cells: Sequence[Cell], n_parts: int = 1) -> State:
-        """Return the state after one round, whose columns are reduced in so many parts."""
+        """Return the state after one round, whose columns are reduced in this many parts."""
         learner, problem, configs = self.learner, self.problem, self.configs
         sums: BlockSums[Tensors] = BlockSums()
         for number, (rows, memory) in enumerate(cells):
@@ -73,11 +73,11 @@ class LocalRounds:
 
 
 def parts_of(columns: int, n_parts: int) -> list[Columns]:
-    """Return the columns of each part of a round, of so many parts at most."""
+    """Return the columns of each part of a round, in at most this many parts."""
     cuts = np.linspace(0, columns, min(n_parts, columns) + 1).astype(int).tolist()
     return [Columns(*cut) for cut in itertools.pairwise(cuts)]
 
 
 def part_of(sums: Tensors, cut: Columns, n_parts: int) -> Tensors:
-    """Return what sums say of some columns of a round that is cut into so many parts: of one, all that they say."""
+    """Return the sums of some columns of a round; if it has one part, all sums."""
     return sums if n_parts == 1 else {name: value[cut.first : cut.last] for name, value in sums.items()}

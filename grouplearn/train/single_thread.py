@@ -1,4 +1,4 @@
-"""A unit computes on one thread: the limits that numerical libraries are given."""
+"""A unit computes on one thread: limits for numerical libraries."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from grouplearn.learners.contract.learner import Learner
 
 
 def import_learner(learner: Learner) -> None:
-    """Load what the learner computes with; raises NotInstalled with the install command.
+    """Load the learner's package; raises NotInstalled with the install command.
 
-    To be done before threads are limited: only loaded libraries can be.
+    Must run before threads are limited, as only loaded libraries can be.
     """
     if learner.requires is None:
         return
@@ -31,14 +31,14 @@ def import_learner(learner: Learner) -> None:
 
 
 class _Libraries:
-    """The libraries that have threads of their own: to look for them takes milliseconds, and imports alone load more."""
+    """The libraries with threads of their own, cached: finding them takes milliseconds, and only imports load more."""
 
     def __init__(self) -> None:
         self._modules = 0
         self._found = threadpoolctl.ThreadpoolController()
 
     def limited(self, kind: str) -> Any:
-        """Return a context in which they are kept to one thread; ``kind`` is ``"blas"`` or ``"openmp"``."""
+        """Return a context that limits them to one thread; ``kind`` is ``"blas"`` or ``"openmp"``."""
         if self._modules != (now := len(sys.modules)):
             self._modules, self._found = now, threadpoolctl.ThreadpoolController()
         return self._found.limit(limits=1, user_api=kind)
@@ -48,7 +48,7 @@ _LIBRARIES = _Libraries()
 
 
 class _BlasLimit:
-    """The process's limit of BLAS threads, shared by runs that overlap: the first sets it, the last restores it."""
+    """The process's limit of BLAS threads, shared by overlapping runs: the first sets it, the last restores it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -74,7 +74,7 @@ _BLAS_LIMIT = _BlasLimit()
 
 @contextmanager
 def blas_on_one_thread() -> Iterator[None]:
-    """Keep BLAS to one thread per caller, in the whole process."""
+    """Limit BLAS to one thread per caller, in the whole process."""
     _BLAS_LIMIT.enter()
     try:
         yield
@@ -84,6 +84,6 @@ def blas_on_one_thread() -> Iterator[None]:
 
 @contextmanager
 def openmp_on_one_thread() -> Iterator[None]:
-    """Keep OpenMP regions that the calling thread enters to one thread; every worker thread needs its own limit."""
+    """Limit OpenMP regions that the calling thread enters to one thread; every worker thread needs its own limit."""
     with _LIBRARIES.limited("openmp"):
         yield

@@ -1,4 +1,4 @@
-"""Steps of units whose group is split between workers: what each makes from the products of others, and the record of it."""
+"""Steps of units whose group is split between workers: their products from those of other steps, and their records."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from grouplearn.train.pushing import PushPart
 from grouplearn.train.results.evaluation import Evaluation, conclude, evaluate
 from grouplearn.train.rows.prepare import FINAL
 
-#: What a step makes for others to take.
+#: The products of steps.
 Product = Training | EpochSums | Evaluation | ModelPart | Pieces | PushPart | RoundPart | EpochEnd
 
 
 @dataclass(frozen=True, slots=True)
 class StepAnswer:
-    """A step that ended: its product, or the unit's result if it was the last or broke; ``record`` is of how it ran."""
+    """A finished step: its product, or the unit's result if it was the last or failed; ``record`` says how it ran."""
 
     step: Step
     record: StepRecord
@@ -39,12 +39,12 @@ class StepAnswer:
 
     @property
     def event(self) -> StepDone:
-        """What the schedule is told."""
+        """The event for the schedule."""
         return StepDone(self.record.worker, self.step, self.more, self.failed)
 
 
 def make(pack: Pack, step: Step, takes: Sequence[Product]) -> Product:
-    """Return what a step makes of the products it takes on the pack's blocks; ``finish`` and gangs are not made here."""
+    """Return the product of a step on the pack's blocks, from the products it takes; not for ``finish`` and gangs."""
     match step.kind:
         case "init":
             return begin(pack)
@@ -94,7 +94,7 @@ def finish(pack: Pack, unit: Unit, takes: Sequence[Product]) -> tuple[TrialResul
 
 
 def merge_evaluations(evaluations: Iterable[Evaluation]) -> Evaluation:
-    """Return the sums of the blocks of all."""
+    """Return the sums of all blocks."""
     merged = Evaluation()
     for evaluation in evaluations:
         merged = merged.merged(evaluation)
@@ -110,7 +110,7 @@ def goes_on(pack: Pack, product: Product) -> bool:
 
 
 def taken_of(product: Product, piece: Part | None) -> Product:
-    """Return what a step takes of a product: of one in pieces, its piece alone."""
+    """Return what a step takes of a product: its piece, if it is in pieces."""
     if isinstance(product, Pieces) and piece is not None:
         taken: Product = product.taken(piece)
         return taken
@@ -118,7 +118,7 @@ def taken_of(product: Product, piece: Part | None) -> Product:
 
 
 def product_bytes(product: Product) -> int:
-    """Return the bytes of the tensors of a product: what moves when another worker takes it."""
+    """Return the bytes of a product's tensors, which are sent if another worker takes it."""
     match product:
         case Training():
             states = [state for state in (product.state, product.ended) if state is not None]
@@ -167,7 +167,7 @@ def _tensor_bytes(tensors: Tensors) -> int:
 
 
 class StepLog:
-    """The records of steps by unit, and the results of split units made complete by them."""
+    """The records of steps by unit, which complete the results of split units."""
 
     def __init__(self) -> None:
         self._records: dict[int, list[StepRecord]] = defaultdict(list)
@@ -175,7 +175,7 @@ class StepLog:
         self._rounds: dict[tuple[int, int, str, int], list[int]] = defaultdict(list)
 
     def add(self, answer: StepAnswer) -> UnitResult | None:
-        """Note a step that ended; return the unit's result if this step was the first to make one."""
+        """Record a finished step; return the unit's result if this step was the first to make one."""
         unit = answer.step.unit
         if answer.step.stretch.of > 1 or answer.step.round is not None or answer.step.kind == "push":
             self._note_round(answer)
@@ -228,7 +228,7 @@ def _touch(one: Blocks | None, other: Blocks | None) -> bool:
 
 
 def _around(one: Blocks | None, other: Blocks | None) -> Blocks | None:
-    """Return the blocks that neighbouring partitions have together."""
+    """Return the blocks of neighbouring partitions together."""
     if one is None or other is None:
         return one or other
     return Blocks(min(one.first, other.first), max(one.last, other.last))

@@ -1,7 +1,7 @@
-"""One config's training taken out of its pack, and put into another: how a trial goes on in a later round.
+"""Moves the training of one config from one pack to another: how a trial continues in a later round.
 
 A state is cut by its config axis. A tensor with as many rows as there are configs belongs to them; one with a single row is
-the same for all. A config continues bit for bit where the learner's arithmetic does not depend on the rest of the pack.
+shared by all. A config continues bit for bit if the learner's arithmetic does not depend on the rest of the pack.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from grouplearn.train.pack import Fit, Training
 
 
 def extract_trial(training: Training, index: int) -> Carried:
-    """Return what config ``index`` of a pack needs to go on; the training is between two epochs."""
+    """Return what config ``index`` of a pack needs to continue; the training is between two epochs."""
     state, n_configs = training.state, len(training.state.done)
     tensors = {}
     for name, tensor in state.tensors.items():
@@ -28,7 +28,7 @@ def extract_trial(training: Training, index: int) -> Carried:
 
 
 def combine_trials(carried: Sequence[Carried]) -> Training:
-    """Return the training of a pack from its configs', all of which have had equally many epochs."""
+    """Return the training of a pack from those of its configs, which all have had equally many epochs."""
     states = [State.from_bytes(each.state) for each in carried]
     epochs = {each.epochs for each in carried}
     if len(epochs) > 1:

@@ -1,4 +1,4 @@
-"""A training unit from rows to results: the one function that every runtime calls, so that models are the same everywhere."""
+"""A training unit from rows to results: the function that every runtime calls, so that models are the same everywhere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from grouplearn.train.trial_states import combine_trials
 
 Made = TypeVar("Made")
 
-#: A reason is a line in a table: longer texts of libraries are cut.
+#: Longest reason of a failure; longer texts of libraries are cut.
 _REASON_LENGTH = 500
 
 
@@ -37,15 +37,15 @@ def train_unit(
 ) -> UnitResult:
     """Train the configs of ``unit`` on one thread and return their results; a failing config is a failed trial.
 
-    ``prepared`` is the unit's group under its fold, prepared here when None. ``report(n)`` is told of every n further
-    epochs (times configs). Raises Interrupted soon after ``cancelled()`` became true, and nothing else. The caller limits
-    the numerical libraries to one thread.
+    ``prepared`` is the unit's group in its fold, prepared here if None. ``report(n)`` is called for every n further epochs
+    (counted per config). Raises only Interrupted, soon after ``cancelled()`` became true. The caller limits the numerical
+    libraries to one thread.
     """
     started = time.perf_counter()
     if job.training.expired():
         return UnitResult(unit, tuple(TrialResult(config, "stopped", NOT_BEGUN) for config in unit.configs))
     try:
-        # Divergence is told by the numbers, not by warnings.
+        # Divergence shows in the numbers; warnings are not needed.
         with np.errstate(all="ignore"), kernels_hear(cancelled):
             prepared = prepare(job, group_of(job, unit.group), unit.fold) if prepared is None else prepared
             trials = _train(job, unit, unit.configs, prepared, report, cancelled)
@@ -60,7 +60,7 @@ def train_unit(
 
 
 def failed_unit(unit: Unit, reason: str, seconds: float = 0.0, facts: GroupFacts | None = None) -> UnitResult:
-    """Return the result of a unit all of whose trials failed for one reason, with what is known of its group's rows."""
+    """Return the result of a unit whose trials all failed for one reason, with what is known of its group's rows."""
     if unit.stays_whole:
         return UnitResult(unit, (), pack=failed_pack(unit, reason, seconds))
     return UnitResult(unit, failed_trials(unit, reason, seconds), facts)
@@ -73,7 +73,7 @@ def failed_trials(unit: Unit, reason: str, seconds: float = 0.0) -> tuple[TrialR
 
 
 def group_of(job: Job, number: int) -> Group:
-    """Return the group with id ``number``."""
+    """Return the group with this id."""
     if number < len(job.groups) and job.groups[number].id == number:
         return job.groups[number]
     return next(group for group in job.groups if group.id == number)
@@ -86,7 +86,7 @@ def groups_of(job: Job, numbers: Sequence[int]) -> list[Group]:
 
 
 def reason_of(error: Exception, features: Sequence[str] = ()) -> str:
-    """Return an exception as a reason that a user understands; ``features`` are the names of the feature columns."""
+    """Return an exception as a reason for users; ``features`` are the names of the feature columns."""
     message = error.about(features) if isinstance(error, Diverged) else str(error)
     text = " ".join(message.split())[:_REASON_LENGTH]
     if ran_out(error):
@@ -99,7 +99,7 @@ def reason_of(error: Exception, features: Sequence[str] = ()) -> str:
 
 
 def or_failed(made: Callable[[], Made]) -> Made | GroupFailed:
-    """Return what ``made`` makes of a group, or why it cannot be made, as a user understands it; raises Interrupted."""
+    """Return the result of ``made`` for a group, or the reason for users why it fails; raises Interrupted."""
     try:
         with np.errstate(all="ignore"):
             return made()
@@ -119,7 +119,7 @@ def _train(
     report: Callable[[int], None],
     cancelled: Callable[[], bool],
 ) -> tuple[TrialResult, ...]:
-    """Train the configs ``numbers`` as one pack; if the pack breaks, one by one, so that one config fails alone."""
+    """Train the configs ``numbers`` as one pack; if it fails, one by one, so that one config fails alone."""
     pack = kept(
         pack_of(job, unit, numbers, prepared, report, cancelled), Checkpointer.of(job.training.states, unit, numbers)
     )
@@ -138,7 +138,7 @@ def _train(
 
 
 def kept(pack: Pack, checkpointer: Checkpointer) -> Pack:
-    """Return the pack as one that goes on from what its checkpointer knows, and is kept."""
+    """Return the pack resumed from its checkpointer, which also keeps its progress."""
     reached = checkpointer.read()
     if reached is not None and not pack.learner.resumes(pack.prepared.problem, pack.configs, reached.state):
         reached = None

@@ -13,8 +13,8 @@ from builds import in_every_build
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grouplearn.kernels import clustering
-from grouplearn.kernels.clustering import Config, Plan
+from grouplearn.kernels.clusters import clustering, distances
+from grouplearn.kernels.clusters.clustering import Config, Plan
 from grouplearn.learners.unsupervised import k_means
 from grouplearn.train.block_sums import BlockSums
 
@@ -49,7 +49,7 @@ def solved(
 
 def assign(x: np.ndarray, centroids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The nearest centroid of each row, from 0, -1 without one, and how far it is."""
-    scores = clustering.scores(x, centroids, np.array([0, len(centroids)]))[:, 0]
+    scores = distances.scores(x, centroids, np.array([0, len(centroids)]))[:, 0]
     return np.nan_to_num(scores[:, 0]).astype(int) - 1, scores[:, 1]
 
 
@@ -481,11 +481,11 @@ def test_scores_are_those_of_plain_python_with_the_second_nearest(kind: type) ->
     for n, d, sizes in ((1, 1, [1]), (150, 3, [4, 1, 9]), (33, 17, [2, 3])):
         x, centroids = blobs(n, d, 3, n)[0].astype(kind), blobs(sum(sizes), d, 3, 2)[0]
         first = np.cumsum([0, *sizes])
-        found = in_every_build(lambda x=x, c=centroids, f=first: {"s": clustering.scores(x, c, f)})["s"]
+        found = in_every_build(lambda x=x, c=centroids, f=first: {"s": distances.scores(x, c, f)})["s"]
         for model, (begin, end) in enumerate(itertools.pairwise(first)):
             np.testing.assert_allclose(found[:, model], plain_scores(x, centroids[begin:end]), rtol=1e-13)
     with pytest.raises(ValueError, match="2 features where centroids have 3"):
-        clustering.scores(np.zeros((2, 2)), np.zeros((2, 3)), np.array([0, 2]))
+        distances.scores(np.zeros((2, 2)), np.zeros((2, 3)), np.array([0, 2]))
 
 
 def test_sums_of_groups_are_those_of_their_scores() -> None:
@@ -495,12 +495,12 @@ def test_sums_of_groups_are_those_of_their_scores() -> None:
     x[160] = np.nan
     centroids = blobs(14, 3, 4, 9)[0]
     x[200] = centroids[9]
-    found = in_every_build(lambda: clustering.measure(x, weight, start, (centroids, first))._asdict())
+    found = in_every_build(lambda: distances.of_groups(x, weight, start, (centroids, first))._asdict())
     for group in range(3):
         own = slice(start[group], start[group + 1])
         models = first[2 * group : 2 * group + 3]
-        scores = clustering.scores(x[own], centroids[models[0] : models[-1]], models - models[0])
-        for name, each in clustering.sums_of_scores(scores, weight[own])._asdict().items():
+        scores = distances.scores(x[own], centroids[models[0] : models[-1]], models - models[0])
+        for name, each in distances.sums(scores, weight[own])._asdict().items():
             assert each.tobytes() == found[name][group].tobytes(), name
         nearest, second = scores[..., 1], scores[..., 2]
         np.testing.assert_allclose(found["clustered"][group], weight[own].sum(), rtol=1e-12)

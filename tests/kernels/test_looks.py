@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from grouplearn.kernels import algebra, boosting, clustering, digests, library, metrics, networks, projections, scoring
+from grouplearn.kernels import algebra, boosting, digests, library, metrics, networks, scoring
 from grouplearn.kernels.build import compiling
+from grouplearn.kernels.clusters import clustering, distances, projections
 from grouplearn.kernels.columns import NumberReader
 from grouplearn.kernels.library import asking
 from grouplearn.kernels.linear import coordinate_descent, least_squares, moments, stochastic_gradient
@@ -314,12 +315,12 @@ def clustered(call: str) -> Callable[[], object]:
 def of_clusters(call: str) -> object:
     x, weight, centroids, first = numbers(50_000, 30), np.ones(50_000), numbers(20, 30), np.array([0, 8, 20])
     if call == "scores":
-        return clustering.scores(x, centroids, first)
+        return distances.scores(x, centroids, first)
     if call == "runs":
-        return clustering.score_runs(x, centroids, first, single_rows(len(x)))
+        return distances.score_runs(x, centroids, first, single_rows(len(x)))
     if call == "sums":
-        return clustering.sums_of_scores(numbers(400_000, 6).reshape(-1, 2, 3), np.ones(400_000))
-    return clustering.measure(x, weight, np.array([0, 50_000]), (centroids, first))
+        return distances.sums(numbers(400_000, 6).reshape(-1, 2, 3), np.ones(400_000))
+    return distances.of_groups(x, weight, np.array([0, 50_000]), (centroids, first))
 
 
 def of_components(call: str) -> object:

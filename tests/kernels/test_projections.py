@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from builds import in_every_build
 
-from grouplearn.kernels import projections
+from grouplearn.kernels.clusters import projections
 
 
 def directions(d: int, k: int, seed: int = 0) -> np.ndarray:

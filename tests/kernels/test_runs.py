@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from builds import in_every_build
 
-from grouplearn.kernels import clustering, networks, projections
+from grouplearn.kernels import networks
+from grouplearn.kernels.clusters import distances, projections
 from grouplearn.kernels.library import Runs
 
 #: Runs of no rows, of one, of several tiles; a model that has two of them, and one that has none.
@@ -28,8 +29,8 @@ def of_clusters() -> tuple[Callable[[], np.ndarray], Callable[[np.ndarray, int],
     first = np.array([0, 3, 4, 9, 9, 12])
     centroids = RANDOM.normal(size=(12, 6))
     return (
-        lambda: clustering.score_runs(X, centroids, first, RUNS),
-        lambda x, model: clustering.scores(x, centroids, first[model : model + 2])[:, 0],
+        lambda: distances.score_runs(X, centroids, first, RUNS),
+        lambda x, model: distances.scores(x, centroids, first[model : model + 2])[:, 0],
     )
 
 
@@ -55,7 +56,7 @@ def test_runs_have_the_bits_of_each_alone(kernels: Callable) -> None:
 def test_rows_of_another_width_are_refused() -> None:
     narrow = np.ascontiguousarray(X[:, :5])
     with pytest.raises(ValueError, match="features"):
-        clustering.score_runs(narrow, np.zeros((2, 6)), np.array([0, 2]), RUNS)
+        distances.score_runs(narrow, np.zeros((2, 6)), np.array([0, 2]), RUNS)
     with pytest.raises(ValueError, match="features"):
         projections.score_runs(narrow, np.zeros((1, 6)), np.zeros((1, 2, 6)), RUNS)
     shape = networks.Shape((6, 1), "relu", "regression")

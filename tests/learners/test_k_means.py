@@ -8,7 +8,7 @@ import pytest
 from sklearn.cluster import KMeans as Reference
 
 from grouplearn.data.shard import Shard, Stack
-from grouplearn.kernels import clustering as kernel
+from grouplearn.kernels.clusters import clustering as kernel
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Diverged, Interrupted
 from grouplearn.learners.contract.problem import Problem, Task

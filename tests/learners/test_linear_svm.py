@@ -13,8 +13,9 @@ from sklearn.svm import LinearSVC
 import grouplearn
 from grouplearn.data.shard import Shard, Stack
 from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.stacks import StackLearner
 from grouplearn.learners.contract.state import State
-from grouplearn.learners.contract.ways import AlgebraicLearner, StackLearner
+from grouplearn.learners.contract.ways import AlgebraicLearner
 from grouplearn.learners.linear.linear_svm import LinearSvm
 
 LEARNER = LinearSvm()

@@ -5,7 +5,7 @@ import pytest
 from helpers.moments import stack_moments
 from sklearn.decomposition import PCA
 
-from grouplearn.kernels import projections
+from grouplearn.kernels.clusters import projections
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.linear.least_squares import moments
 from grouplearn.learners.unsupervised import principal_components

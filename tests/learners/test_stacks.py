@@ -15,7 +15,7 @@ from grouplearn.data.shard import Shard, Stack
 from grouplearn.kernels import metrics as kernel
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.problem import Problem, Task
-from grouplearn.learners.contract.ways import MomentsLearner, StackLearner
+from grouplearn.learners.contract.stacks import MomentsLearner, StackLearner
 from grouplearn.learners.linear import solved as of_solved
 from grouplearn.learners.linear.least_squares import moments
 from grouplearn.learners.linear.linear_regression import LinearRegression

@@ -9,8 +9,8 @@ import pytest
 from grouplearn.data.shard import Shard, Stack
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.stacks import Solved, StackLearner
 from grouplearn.learners.contract.state import State
-from grouplearn.learners.contract.ways import Solved, StackLearner
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.unsupervised.kmeans import KMeans
 from grouplearn.learners.unsupervised.pca import Pca

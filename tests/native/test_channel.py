@@ -125,10 +125,10 @@ def test_a_line_for_which_no_file_could_be_opened_ends_no_other() -> None:
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[Channel, serving.Line]]:
+def ends() -> Iterator[tuple[Channel, serving.ChannelServer]]:
     """The extension's end of a line, and what serves the other one."""
     ours, its = socket.socketpair()
-    served = serving.Line(Channel(its), serving.Host())
+    served = serving.ChannelServer(Channel(its), serving.Host())
 
     def serve() -> None:
         with pytest.raises(Gone):
@@ -145,7 +145,7 @@ def ends() -> Iterator[tuple[Channel, serving.Line]]:
 
 
 @pytest.fixture
-def line(ends: tuple[Channel, serving.Line]) -> Channel:
+def line(ends: tuple[Channel, serving.ChannelServer]) -> Channel:
     return ends[0]
 
 
@@ -157,7 +157,7 @@ def failure(line: Channel) -> str:
 
 
 def test_a_statement_hears_of_an_interrupt_while_it_is_parsed(
-    ends: tuple[Channel, serving.Line], monkeypatch: pytest.MonkeyPatch
+    ends: tuple[Channel, serving.ChannelServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line, served = ends
 

@@ -59,7 +59,7 @@ def test_the_extension_tells_the_process(tmp_path: Path) -> None:
 
 def instances() -> int:
     gc.collect()
-    return sum(type(each) is serving.Instance for each in gc.get_objects())
+    return sum(type(each) is serving.DatabaseInstance for each in gc.get_objects())
 
 
 def test_the_process_forgets() -> None:

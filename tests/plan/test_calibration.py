@@ -247,7 +247,7 @@ def test_every_run_corrects_later_estimates_and_explain_says_so(con: grouplearn.
 
 
 def test_runs_ask_for_what_they_took(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grouplearn.plan.physical.MOST_BOOSTED_VALUES", 0)  # each group is a unit
+    monkeypatch.setattr("grouplearn.plan.packing.MOST_BOOSTED_VALUES", 0)  # each group is a unit
     with duckdb.connect() as plain:
         plain.execute("CREATE TABLE t AS SELECT i % 400 AS g, i AS x, i AS y FROM range(80000) AS r(i)")
         physical = planned(plain, TRAIN.replace("linear_regression", "gbdt"), workers=1)

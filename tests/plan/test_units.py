@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from helpers.plans import planned
 
-from grouplearn.plan import physical as physical_module
+from grouplearn.plan import packing, physical
 from grouplearn.plan import units as units_module
 from grouplearn.plan.miniature import MOST_UNITS
 from grouplearn.plan.units import alike
@@ -104,9 +104,21 @@ def test_planning_makes_no_object_per_group(
 def test_small_groups_of_little_work_share_a_unit(
     monkeypatch: pytest.MonkeyPatch, groups: int, rows: int, units: int
 ) -> None:
-    monkeypatch.setattr(physical_module, "LEAST_GATHERED_VALUES", 4_096)
+    monkeypatch.setattr(packing, "LEAST_GATHERED_VALUES", 4_096)
     with duckdb.connect() as con:
         con.execute(f"CREATE TABLE t AS SELECT i % {groups} AS g, i % 7 AS a, i AS y FROM range({groups * rows}) r(i)")
-        physical = planned(con, "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (a) FROM t GROUP BY g")
-    assert len(physical.units) == units
-    assert sorted(group for unit in physical.units for group in unit.groups) == list(range(groups))
+        plan = planned(con, "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (a) FROM t GROUP BY g")
+    assert len(plan.units) == units
+    assert sorted(group for unit in plan.units for group in unit.groups) == list(range(groups))
+
+
+@pytest.mark.parametrize(("rows", "units"), [(64, 1), (65, 20)])
+def test_a_group_of_more_than_a_block_is_a_unit_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, rows: int, units: int
+) -> None:
+    monkeypatch.setattr(physical, "BLOCK_ROWS", 64)
+    monkeypatch.setattr(packing, "LEAST_GATHERED_VALUES", 1 << 20)
+    with duckdb.connect() as con:
+        con.execute(f"CREATE TABLE t AS SELECT i % 20 AS g, i % 7 AS a, i AS y FROM range({20 * rows}) r(i)")
+        plan = planned(con, "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (a) FROM t GROUP BY g")
+    assert len(plan.units) == units

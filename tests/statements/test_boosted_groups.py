@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import grouplearn
-from grouplearn.plan import physical
+from grouplearn.plan import packing
 
 pytest.importorskip("lightgbm")
 
@@ -58,7 +58,7 @@ def stored(learner: str, rest: str, database: Path | str = ":memory:") -> dict[s
 @pytest.mark.parametrize("name", STATEMENTS)
 def test_what_is_stored_is_the_same(name: str, learner: str, monkeypatch: pytest.MonkeyPatch) -> None:
     together = stored(learner, STATEMENTS[name])
-    monkeypatch.setattr(physical, "MOST_BOOSTED_VALUES", 0)
+    monkeypatch.setattr(packing, "MOST_BOOSTED_VALUES", 0)
     alone = stored(learner, STATEMENTS[name])
     assert len(together["artifacts"]) > 20
     for table, rows in alone.items():

@@ -12,7 +12,7 @@ import pytest
 import grouplearn
 from grouplearn.errors import BindError
 from grouplearn.extract import extract as extracting
-from grouplearn.plan import physical
+from grouplearn.plan import packing
 from grouplearn.plan.retrying import cut
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.results import ledger
@@ -195,7 +195,7 @@ def test_failed_units_of_an_unfinished_run(tmp_path: Path, monkeypatch: pytest.M
     train = f"TRAIN MODEL m USING gbdt PREDICT y {FEATURES} FROM t GROUP BY b {FAILS} WITH (num_iterations = 3, durable = true)"
     trained: list[int] = []
     add = Ledger.add
-    monkeypatch.setattr(physical, "MOST_BOOSTED_VALUES", 0)  # each group is a unit
+    monkeypatch.setattr(packing, "MOST_BOOSTED_VALUES", 0)  # each group is a unit
 
     def dies(self: Ledger, result: Any) -> None:
         if len(trained) == 3:

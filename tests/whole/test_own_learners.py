@@ -21,6 +21,7 @@ from grouplearn.bind.run import compatibility
 from grouplearn.learners import registry, third_party
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.stacks import StackLearner
 from grouplearn.learners.contract.state import Artifact, State
 from grouplearn.learners.contract.ways import AlgebraicLearner, AveragingLearner
 from grouplearn.plan import physical
@@ -309,6 +310,13 @@ def test_a_wrong_declaration_is_said_at_once(changes: dict[str, Any], message: s
         grouplearn.register_learner(type("Wrong", (Sums,), changes))
     assert str(error.value) == f"register_learner: Wrong: {message}"
     assert "sums" not in registry.names()
+
+
+@pytest.mark.parametrize("lacking", ["gathers", "measure", "solve"])
+def test_a_learner_of_stacks_supplies_what_they_need(lacking: str) -> None:
+    supplied = {name: lambda *_: {} for name in ("gathers", "measure", "solve") if name != lacking}
+    with pytest.raises(grouplearn.ProgrammingError, match=rf"it has no {lacking}\(\)"):
+        grouplearn.register_learner(type("Stacked", (Sums, StackLearner), supplied))
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ PLACES = [
 
 
 def networks(monkeypatch: pytest.MonkeyPatch, operator: str, workers: int, most: int, validate: str) -> list[object]:
-    monkeypatch.setattr(physical, "_most_packed", lambda *_: most)
+    monkeypatch.setattr(physical, "most_packed", lambda *_: most)
     with grouplearn.connect(progress=False) as con:
         con.execute(
             "CREATE TABLE t AS SELECT greatest(2, hash(i) % 5) AS g, hash(i, 1) % 1000 / 1000 AS x, "

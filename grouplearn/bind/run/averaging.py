@@ -1,4 +1,4 @@
-"""The options of operators averaging and parameter_server, and what they mean together."""
+"""The options of the operators averaging and parameter_server, checked together."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class AverageOptions:
     staleness: int = 1
 
     def averages(self, partitions: int) -> Averages:
-        """Return how models are averaged, with so many partitions where the statement does not say how many."""
+        """Return how models are averaged; ``partitions`` is the number where the statement gives none."""
         batches = self.sync if isinstance(self.sync, int) else 0
         count = self.partitions or partitions
         return Averages(count, self.reduce, self.send, batches, self.outer_momentum, self.staleness)
 
 
-#: The options that not every learner takes that can be averaged, with what it takes in any case, and others.
+#: Options that only some averaged learners support: the value that all support, and the others.
 IN_BATCHES: Mapping[str, tuple[Any, Any]] = {
     "send": ("model", "gradient"),
     "sync": ("epoch", "batch"),
@@ -46,7 +46,7 @@ _MOST = 2**31 - 1
 
 
 def synchronised(value: Any) -> str | int:
-    """Return after how much models are averaged, checked: 'epoch', or the number of batches."""
+    """Return the checked interval between two averages: 'epoch', or a number of batches."""
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST:
         return value
     said = value.lower() if isinstance(value, str) else None
@@ -64,7 +64,7 @@ def momentum(value: Any) -> float:
 
 
 def settle(checker: SqlChecker, learner: Learner, options: tuple[Option, ...], run: Mapping[str, Any]) -> None:
-    """Raise for options of these operators that contradict each other, and for what the learner cannot do."""
+    """Raise for options of these operators that contradict each other or that the learner does not support."""
     given = {option.name.value.casefold(): option for option in options}
     operator = run.get("operator", "auto")
     if operator == ParameterServer.name and "early_stopping" in given and run.get("staleness", 1):

@@ -1,4 +1,4 @@
-"""Which operator runs which learner where, by what both declare: asked before any row is read."""
+"""Which operator runs which learner on which runtime, by their declarations: checked before any row is read."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from grouplearn.schedule.operators import OPERATORS, OWNERS, STEADY, RunRules
 
 
 def changes_models(operator: str, learner: Learner) -> bool:
-    """Return whether the operator's models of a learner are others than one worker's."""
+    """Return whether the operator makes other models of a learner than one worker would."""
     return _how(operator, learner).own_models
 
 
 def depends_on(operator: str) -> str:
-    """Return what the models of an operator that changes them depend on."""
+    """Return what such an operator's models depend on."""
     return OPERATORS[operator].models_depend_on
 
 
 def is_movable(operator: str, learner: Learner) -> bool:
-    """Return whether a run goes on to the same models on any number of workers."""
+    """Return whether a run can continue with any number of workers and make the same models."""
     return operator in STEADY or not changes_models(operator, learner)
 
 
 def runtimes(operator: str, learner: Learner) -> tuple[str, ...]:
-    """Return the runtimes on which the operator runs a learner, none if it never does."""
+    """Return the runtimes on which the operator runs a learner; none if it never does."""
     how = _how(operator, learner)
     return () if _unlike(how, learner) else how.runtimes
 
 
 def refusal(operator: str, learner: Learner, executor: str) -> str | None:
-    """Return why the operator cannot run a learner there (``auto``: anywhere), as a message, or None if it can."""
+    """Return as a message why the operator cannot run a learner there (``auto``: anywhere), None if it can."""
     if operator not in OPERATORS:  # auto
         return None
     how, places = _how(operator, learner), runtimes(operator, learner)
@@ -66,14 +66,14 @@ def refuse_options(checker: SqlChecker, options: tuple[Option, ...], run: Mappin
 
 
 def remedy(operator: str, learner: Learner) -> str | None:
-    """Return what to write where RETRY or RESUME would go on in this process and the operator cannot."""
+    """Return what to write where RETRY or RESUME would continue in this process and the operator cannot."""
     if "ray" not in runtimes(operator, learner):
         return None
     return "WITH (executor = 'ray') starts other processes, and SET grouplearn_trust = true does what the file says."
 
 
 def _unlike(how: RunRules, learner: Learner) -> str | None:
-    """Return why a learner is not one of those of its access pattern that an operator runs; else None."""
+    """Return why the operator does not run this learner although it runs its access pattern; None if it does."""
     if how.gangs and not learner.in_gangs:
         return "several workers cannot train one model of it"
     if how.means and not learner.averages:

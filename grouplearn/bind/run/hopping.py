@@ -1,4 +1,4 @@
-"""The options of operator mop, and what they mean together."""
+"""The options of the operator mop, checked together."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from grouplearn.schedule.workload import Hops, Scheduler, Visits
 
 @dataclass(frozen=True, slots=True)
 class HopOptions:
-    """The options of operator mop as a statement gives them; ``replay`` is one of parameter_server, too."""
+    """The options of the operator mop as given; ``replay`` also applies to parameter_server."""
 
     scheduler: Scheduler = "randomized"
     replicas: int = 1
     replay: str | None = None
 
     def hops(self, seed: int, workers: int, recorded: Visits | None) -> Hops:
-        """Return how units hop among so many workers, with the visits that are repeated."""
+        """Return how units hop among this many workers, with the visits to replay."""
         return Hops(self.scheduler, seed, min(workers, self.replicas), recorded)
 
 
 def settle(checker: SqlChecker, options: tuple[Option, ...], run: dict[str, Any]) -> None:
-    """Let ``replay`` ask for the first operator that repeats runs; raise for options that contradict each other."""
+    """Let ``replay`` choose the first operator that can repeat runs; raise for options that contradict each other."""
     given = {option.name.value.casefold(): option for option in options}
     if "replay" in given and run.get("operator", "auto") == "auto":
         run["operator"] = REPEATABLE[0]

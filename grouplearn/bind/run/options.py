@@ -31,7 +31,7 @@ from grouplearn.schedule.workload import SCHEDULERS
 from grouplearn.search.space import MAX_CONFIGS
 
 SCOPES = ("group", "all")
-#: What DuckDB 2 and DuckDB 1 say of a struct with one name twice.
+#: DuckDB's error (versions 1 and 2) for a struct with the same name twice.
 _TWICE = re.compile(r'Duplicate [^"]*"((?:[^"]|"")*)"')
 EXECUTORS = ("auto", "local", "ray")
 OPERATORS = ("auto", *operators.OPERATORS)
@@ -39,9 +39,7 @@ OPERATORS = ("auto", *operators.OPERATORS)
 
 @dataclass(frozen=True, slots=True)
 class RunOption:
-    """One option: what it means, how a value is checked, whether ``SET grouplearn_<name>`` gives its default, and whether
-    WITH takes it at all.
-    """
+    """One option: its meaning, its check, whether ``SET grouplearn_<name>`` gives its default, and whether WITH takes it."""
 
     doc: str
     check: Callable[[Any], Any]
@@ -49,9 +47,9 @@ class RunOption:
     in_with: bool = True
 
 
-#: What a column of the catalog holds, and a count and a seed with it.
+#: Most that an INTEGER column of the catalog holds, and the largest seed.
 _MOST, _MOST_SEED = 2**31 - 1, 2**63 - 1
-#: More workers than any cluster has: plans are simulated with each of them.
+#: Most workers, more than any cluster has: plans are simulated with each of them.
 _MOST_WORKERS = 10_000
 
 
@@ -199,18 +197,18 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
     ),
 }
 
-#: What WITH takes besides hyperparameters.
+#: Options of WITH besides hyperparameters.
 WITH_OPTIONS = tuple(name for name, option in RUN_OPTIONS.items() if option.in_with)
-#: What a run may change when it is resumed: its models do not depend on it.
+#: Options that RESUME may change: no model depends on them.
 RESUME_OPTIONS = ("workers", "executor")
-#: What may be other when failed trials are trained again: where they train, on how few rows, and for how long.
+#: Options that RETRY FAILED may change: where trials train, on how few rows, and for how long.
 RETRY_OPTIONS = ("workers", "executor", "operator", "memory_limit", "min_rows", "epochs")
 #: Session settings, without their prefix ``grouplearn_``.
 SETTINGS = tuple(name for name, option in RUN_OPTIONS.items() if option.setting)
 
 
 def check_setting(checker: SqlChecker, name: Name, value: Sql) -> tuple[str, Any]:
-    """Return the setting's name without prefix and its checked value; a cluster is outside of the database."""
+    """Return the setting's name without prefix and its checked value; raises where a cluster is given but not allowed."""
     known = known_setting(checker, name)
     if known == "address":
         checker.outside.refuse_all("a Ray cluster", checker.text, value.span)
@@ -218,7 +216,7 @@ def check_setting(checker: SqlChecker, name: Name, value: Sql) -> tuple[str, Any
 
 
 def known_setting(checker: SqlChecker, name: Name) -> str:
-    """Return the setting's name without prefix; raises BindError when there is none, or settings are locked."""
+    """Return the setting's name without prefix; raises BindError if it is unknown, or settings are locked."""
     checker.outside.refuse_locked(checker.text, name.span, name.value)
     known = name.value.casefold().removeprefix("grouplearn_")
     if known not in SETTINGS:
@@ -270,7 +268,7 @@ def bind_resume_options(
 
 
 def bind_retry_options(checker: SqlChecker, learner: Learner, options: tuple[Option, ...]) -> dict[str, Any]:
-    """Return what RETRY FAILED says in WITH, by name; raise for what the learner has not or no worker can do."""
+    """Return RETRY FAILED's options by name; raises for what the learner does not have or no worker can do."""
     given = _bind_only(checker, options, RETRY_OPTIONS, "RETRY FAILED")
     given |= _enclosed(checker, options, given) if "executor" in given else {}
     _refuse_epochs(checker, learner, options, given)
@@ -279,10 +277,11 @@ def bind_retry_options(checker: SqlChecker, learner: Learner, options: tuple[Opt
 
 
 def executor_again(before: str, given: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    """Return where RETRY and RESUME train what a file says was to train on ``before``: in this process, unless asked.
+    """Return the executor for RETRY and RESUME of a model whose file says ``before``: this process, unless the user chooses
+    otherwise.
 
-    Whoever made the file does not decide that other processes start here. The user does, by what WITH has (``given``), by a
-    setting, or by trust.
+    Whoever made the file must not decide that processes start here. The user does, in WITH (``given``), by a setting, or by
+    trust.
     """
     asked = given.get("executor", settings.get("executor", "auto"))
     if asked == "auto":
@@ -304,9 +303,9 @@ def _bind_only(
 
 
 def _enclosed(checker: SqlChecker, options: tuple[Option, ...], run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options that keep a statement in this process where nothing outside of the database may be used.
+    """Return options that keep a statement in this process where DuckDB's settings forbid external access.
 
-    Workers of Ray get their rows in files, and are reached by sockets. Raises AccessRefused where they are asked for.
+    Ray's workers read files and use sockets. Raises AccessRefused if they are asked for.
     """
     executor = run.get("executor", "auto")
     if executor == "local" or checker.outside.closed is None:
@@ -330,7 +329,7 @@ def _refuse_epochs(checker: SqlChecker, learner: Learner, options: tuple[Option,
 
 
 def _refuse_illegal(checker: SqlChecker, learner: Learner, options: tuple[Option, ...], run: Mapping[str, Any]) -> None:
-    """Raise for an operator that does not run this learner on the executor that is asked for."""
+    """Raise for an operator that does not run this learner on the chosen executor."""
     message = legality.refusal(run.get("operator", "auto"), learner, run.get("executor", "auto"))
     if message is None:
         return

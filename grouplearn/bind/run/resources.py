@@ -1,4 +1,4 @@
-"""Checks of the settings that say where the Ray runtime finds workers, and how long it waits for them."""
+"""Checks of the settings for the Ray runtime: where its workers are, and how long to wait for them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from grouplearn import sqltext
 
-#: Seconds without a sign of life after which a worker is given up, where nothing is said; the least that may be said.
+#: Default and smallest number of seconds without a heartbeat after which a worker is given up.
 DEFAULT_TIMEOUT, LEAST_TIMEOUT = 60.0, 1.0
 _MOST_PORT = 65_535
 

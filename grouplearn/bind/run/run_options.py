@@ -1,4 +1,4 @@
-"""How a TRAIN runs, apart from the hyperparameters: one object for each subject, and for the operators that have options."""
+"""How a TRAIN runs, apart from hyperparameters: one class per subject, and one per operator that has options."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from grouplearn.parser.statements import Sql
 
 @dataclass(frozen=True, slots=True)
 class TrainingOptions:
-    """How long trials train, and by which random numbers; ``within`` is in seconds."""
+    """How long trials train, and the seed; ``within`` is in seconds."""
 
     epochs: int | None = None
     seed: int = 0
@@ -24,7 +24,7 @@ class TrainingOptions:
 
 @dataclass(frozen=True, slots=True)
 class RowOptions:
-    """What rows count, what their labels stand for, and how many of them a group must have."""
+    """Which rows count, what their labels stand for, and how many a group needs."""
 
     min_rows: int = 2
     task: Literal["classification", "regression"] | None = None
@@ -35,7 +35,7 @@ class RowOptions:
 
 @dataclass(frozen=True, slots=True)
 class PlacementOptions:
-    """Where models train, and how the work is divided; ``enclosed`` says why only this process may be used, where that is so."""
+    """Where models train, and how work is divided; ``enclosed`` is the reason if only this process may be used."""
 
     executor: str = "auto"
     workers: int | None = None
@@ -50,7 +50,7 @@ class PlacementOptions:
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """What procedures that search decide by."""
+    """Options of search procedures."""
 
     trials: int | None = None
     reduction_factor: int = 3
@@ -62,7 +62,7 @@ class SearchOptions:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """All of them; ``hopping`` is for operator mop, ``averaging`` for averaging and parameter_server."""
+    """All run options; ``hopping`` is for operator mop, ``averaging`` for averaging and parameter_server."""
 
     training: TrainingOptions = TrainingOptions()
     rows: RowOptions = field(default_factory=RowOptions)
@@ -73,11 +73,11 @@ class RunOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> RunOptions:
-        """Return the options that are ``given`` by name, and the others as they usually are; what is no option is left out."""
+        """Return the options ``given`` by name, with defaults for the others; unknown names are ignored."""
         return cls().changed(given)
 
     def changed(self, given: Mapping[str, Any]) -> RunOptions:
-        """Return these options with those ``given`` by name in their place."""
+        """Return these options with those ``given`` by name replaced."""
         parts = {part.name: getattr(self, part.name) for part in fields(self)}
         return replace(self, **{name: replace(part, **_own(part, given)) for name, part in parts.items()})
 

@@ -1,1 +1,1 @@
-"""SQL of the user's, judged by DuckDB itself: its expressions, types, bounds, and what is refused in it."""
+"""The user's SQL, checked by DuckDB itself: expressions, types, bounds, and what is refused."""

@@ -1,23 +1,23 @@
-"""How much SQL a model may have for another session to read it: counted before a parser is asked.
+"""How much SQL a model may contain, counted before a parser reads it.
 
-What a stranger's file has is bounded by this, and so is what TRAIN takes, whose model is a stranger's to the next session.
+The limits apply to models from untrusted files, and to TRAIN, as its models may be opened in another session.
 """
 
 from __future__ import annotations
 
 import re
 
-#: Most characters of a type that a model has: it stands in its SQL several times. An ENUM of 40,000 values has as many.
+#: Most characters of a model's type, which appears in its SQL several times. An ENUM of 40,000 values has as many.
 LONGEST_TYPE = 1 << 19
-#: What texts of catalogs may have at most to be given to a parser: the stack of DuckDB's ends at some 16,000 operators one in the
-#: other, or 32,000 sources of a FROM; parentheses in FROM take time by the cube of their depth.
+#: Limits of catalog text that a parser may read: DuckDB's stack overflows at some 16,000 nested operators or 32,000 sources
+#: in FROM; parentheses in FROM take time cubic in their depth.
 _MOST_CHARACTERS, _MOST_TOKENS, _MOST_WORDS, _MOST_LEVELS = 1 << 20, 20_000, 4_000, 100
-#: Where nothing of this is, quotes are what they look like: texts between dollars, with backslashes, comments.
+#: Without any of these, quotes mean what they look like: dollar-quoted text, text with backslashes, comments.
 _UNCLEAR = re.compile(r"\$[^$]*\$|[eE]'|--|/\*")
 _QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*\"""")
-#: Of digits those of ASCII alone are none of names for DuckDB.
+#: For DuckDB only ASCII digits cannot begin a name.
 _TOKEN = re.compile(r"(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<word>[^\W0-9]\w*|[^\w\s,])|[0-9]+(?:\.[0-9]+)?|,")
-#: Words, numbers and commas of all expressions of a model together: DuckDB makes a tree of 25 times their size.
+#: Most tokens of all expressions of a model together: DuckDB's tree is 25 times their size.
 MOST_TOGETHER = 200_000
 
 
@@ -27,10 +27,10 @@ def tokens(text: str) -> int:
 
 
 def excess(text: str, within: int = 0) -> str | None:
-    """Return why SQL of a stranger's is not to be parsed, None where it may be: counted without parsing it, and never too low.
+    """Return why untrusted SQL must not be parsed, None if it may be: counted without parsing, and never too low.
 
-    It is said of a text ``within`` so many levels of a few words. Words are names, keywords and signs; numbers, texts and commas
-    count as tokens alone, so that long lists have room.
+    The text is meant to stand ``within`` so many levels of a few words each. Names, keywords and signs count as words;
+    numbers, strings and commas only as tokens, so that long lists are allowed.
     """
     if len(text) > _MOST_CHARACTERS:
         return f"is too long: more than {_MOST_CHARACTERS:,} characters"

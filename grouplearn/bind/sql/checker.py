@@ -1,4 +1,4 @@
-"""DuckDB judges the SQL inside our clauses: queries built from fragments, its errors pointed at the user's text."""
+"""DuckDB checks the SQL inside our clauses: queries are built from fragments, and errors point at the user's text."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from grouplearn.interrupting import watched
 from grouplearn.messages import Span, cells
 from grouplearn.parser.statements import Sql
 
-#: A query as literal text and user fragments; each fragment gets lines of its own so that DuckDB's line number finds it.
+#: A query as literal text and user fragments; each fragment has its own lines, so that DuckDB's line number identifies it.
 Pieces = tuple[str | Sql, ...]
 
 _LOCATION = re.compile(r"\n\nLINE (\d+): (.*)\n( *)(\^+)", re.DOTALL)
 _NAME = re.compile(r'^Referenced \w+ "([^"]+)"')
-#: Constants that have the same value in Python, as DuckDB gives them.
+#: Constants that Python reads as DuckDB does.
 _PLAIN = re.compile(
     r"(?P<integer>-?[0-9]{1,18})|(?P<decimal>-?[0-9]{1,9}\.[0-9]{1,9})|(?P<double>-?[0-9]{1,9}(?:\.[0-9]{1,9})?[eE]-?[0-9]{1,2})"
     r"|'(?P<text>[^'\0]*)'"
@@ -59,10 +59,10 @@ class SqlChecker:
     def __init__(self, connection: duckdb.DuckDBPyConnection, text: str) -> None:
         self.connection = connection
         self.text = text
-        #: What the statement may use outside of the database.
+        #: What the statement may use outside the database.
         self.outside = Outside(connection)
         self._trees: dict[str, str] = {}
-        #: What DuckDB last refused, and why: later queries of a transaction that this has aborted do not say it.
+        #: DuckDB's last error and its query: later queries of the aborted transaction do not repeat it.
         self._refused: tuple[duckdb.Error, Pieces] | None = None
 
     def rows(self, *pieces: str | Sql) -> list[tuple[Any, ...]]:
@@ -78,7 +78,7 @@ class SqlChecker:
         if refused is None:
             return columns
         try:
-            # Run as a statement, the error says where it is.
+            # When executed as a statement, the error has a position.
             described = self.connection.execute(_assemble(("DESCRIBE", *pieces))).fetchall()
         except duckdb.Error as error:
             self.refuse(error, ("DESCRIBE", *pieces))
@@ -87,7 +87,7 @@ class SqlChecker:
     def tried(self, *pieces: str | Sql) -> tuple[tuple[Column, ...], str]:
         """Return the columns of the query and no text, or none and why DuckDB refuses it.
 
-        A statement that DuckDB refuses aborts the transaction; a question that is only asked here does not.
+        Unlike a refused statement, this check does not abort the transaction.
         """
         columns, refused = self._tried(pieces)
         return columns, "" if refused is None else str(refused)
@@ -105,36 +105,36 @@ class SqlChecker:
             return (), error
 
     def constant(self, fragment: Sql) -> Any:
-        """Return the value of a constant expression; of a plain number or text there is no need to ask."""
+        """Return the value of a constant expression; a plain number or string needs no query."""
         plain = _PLAIN.fullmatch(fragment.text.strip())
         if plain is None or plain.lastgroup is None:
             return self.rows("SELECT v FROM (SELECT (", fragment, ") AS v)")[0][0]
         return _IN_PYTHON[plain.lastgroup](plain[plain.lastgroup])
 
     def tree(self, query: str) -> dict[str, Any] | None:
-        """Return the tree that DuckDB's parser makes of a query, the caller's own; None where it is no SQL."""
+        """Return DuckDB's parse tree of a query, which the caller may change; None if it is not valid SQL."""
         if query not in self._trees:
             self.read_ahead([query])
         tree: dict[str, Any] = json.loads(self._trees[query])
         return None if tree["error"] else tree
 
     def read_ahead(self, queries: Sequence[str]) -> None:
-        """Ask the parser at once about all queries whose trees will be wanted."""
+        """Parse in one query all queries whose trees will be needed."""
         told = "SELECT system.main.json_serialize_sql(query) FROM (SELECT unnest(?::VARCHAR[]) AS query)"
         distinct = list(dict.fromkeys(queries))
         rows = self.connection.execute(told, [distinct]).fetchall()
         self._trees.update(zip(distinct, (row[0] for row in rows), strict=True))
 
     def constants(self, fragments: Sequence[Sql]) -> list[Any]:
-        """Return the values of constant expressions; each that is not plain is a query, before which an interrupt is heard."""
+        """Return the values of constant expressions; before each query an interrupt is checked."""
         return [self.constant(fragment) for fragment in watched(fragments)]
 
     def refuse(self, error: duckdb.Error, pieces: Pieces) -> NoReturn:
-        """Raise ``error`` as ours, its caret moved from the assembled query to the user's statement."""
+        """Raise ``error`` as a BindError, its caret moved from the assembled query to the user's statement."""
         if isinstance(error, duckdb.InterruptException):
             raise error
         if _ABORTED in str(error) and self._refused is not None:
-            # What DuckDB makes several statements of (PIVOT) is run when it is asked for, and has aborted the transaction.
+            # DuckDB expands some statements (PIVOT) into several, which abort the transaction when they fail.
             error, pieces = self._refused
         message = str(error)
         if "Out of Memory Error: " in message:
@@ -145,7 +145,7 @@ class SqlChecker:
         span = (self._span(location, pieces) if location else None) or self._named_span(head, pieces)
         if "must appear in the GROUP BY clause" in head and not _groups(pieces):
             raise BindError(_AGGREGATE, text=self.text, span=span, hint=_AGGREGATE_HINT) from None
-        # Past a few lines (the full list of overloads, say) DuckDB's advice hides the error.
+        # More lines (say the full list of overloads) would hide the error.
         raise BindError("\n".join(lines[:3]), text=self.text, span=span) from None
 
     def _span(self, location: re.Match[str], pieces: Pieces) -> Span | None:
@@ -154,14 +154,14 @@ class SqlChecker:
             return None
         before, token = _around_caret(location)
         within = fragment.span
-        # What stands before the token tells it from the same word elsewhere, in a string say.
+        # The text before the token tells it from the same word elsewhere, such as in a string.
         wide = fragment.searched or within
         found = self.text.find(before + token, wide.start, wide.end)
         found = found + len(before) if found >= 0 else self.text.find(token, wide.start, wide.end)
         return Span(found, found + len(token)) if token and found >= 0 else within
 
     def _named_span(self, head: str, pieces: Pieces) -> Span | None:
-        """Return where the name that DuckDB's message begins with is written, when that is one place."""
+        """Return where the name at the start of DuckDB's message is written, if in exactly one place."""
         name = _NAME.search(head)
         places = [
             Span(piece.span.start + found.start(), piece.span.start + found.end())
@@ -177,12 +177,12 @@ class SqlChecker:
 
 
 def _groups(pieces: Pieces) -> bool:
-    """Whether a query groups rows, by a word of ours or of the user's."""
+    """Whether a query groups rows, in our part or the user's."""
     return any(_GROUPS.search(piece if isinstance(piece, str) else piece.text) for piece in pieces)
 
 
 def _around_caret(location: re.Match[str]) -> tuple[str, str]:
-    """Return what DuckDB shows before the token it points at, and the token; it counts the columns of a terminal."""
+    """Return what DuckDB shows before the token it points at, and the token; columns are counted as terminal columns."""
     number, line, spaces, carets = location.groups()
     first = len(spaces) - len(f"LINE {number}: ")
     ends = list(itertools.accumulate(map(cells, line), initial=0))

@@ -1,4 +1,4 @@
-"""Facts about SQL expressions, asked of DuckDB's own parser, and their form over a prediction source."""
+"""Facts about SQL expressions from DuckDB's parser, and their form over a prediction source."""
 
 from __future__ import annotations
 
@@ -18,52 +18,52 @@ from grouplearn.messages import Span
 from grouplearn.parser.lexer.tokens import lex
 from grouplearn.parser.statements import Sql
 
-#: What a node of DuckDB's tree says of itself that is no part of what it means.
+#: Fields of DuckDB's tree nodes that do not change the meaning.
 _PLACES = frozenset({"query_location", "query_location_length", "alias"})
-#: What DuckDB calls what makes rows of a list.
+#: DuckDB's functions that make rows of a list.
 _UNNESTING = ("unnest", "unlist")
-#: Calls in each other, about six for each of DuckDB's 1,000 levels.
+#: Nested calls, about six for each of DuckDB's 1,000 levels.
 _LEVELS = 8_000
-#: A column alone, as we write it where the statement says only ``*``.
+#: A single quoted column, as we write it for ``*``.
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _WORD = re.compile(r"\w+")
-#: Functions that read what a text names.
+#: Functions that read the table or query named by a string.
 _OF_TEXTS = re.compile(r"\bquery(?:_table)?\"?\s*\(", re.IGNORECASE)
 
 
 def read_ahead(checker: SqlChecker, source: Sequence[str | Sql], expressions: Iterable[Sql]) -> None:
-    """Let DuckDB's parser read by one question what the functions here will ask about: each costs as much as all."""
+    """Parse in one query everything that the functions here will ask about: one question costs as much as all."""
     froms = (_from(source[:2]), _from(source))
     checker.read_ahead([*froms, *(_selected(fragment) for fragment in expressions)])
 
 
 @dataclass
-class _GoingDeep:
-    """How many threads do, and the process's own limit, which is that of all."""
+class _DeepThreads:
+    """How many threads are in ``deep_stack``, and the recursion limit of the process, which they share."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     threads: int = 0
     before: int = 0
 
 
-_going_deep = _GoingDeep()
+_deep_threads = _DeepThreads()
 
 
 @contextmanager
 def deep_stack() -> Iterator[None]:
-    """Let what goes through trees go as deep as DuckDB does: a sum of 900 terms has 900 levels, each a few of ours."""
-    with _going_deep.lock:
-        if not _going_deep.threads:
-            _going_deep.before = sys.getrecursionlimit()
-            sys.setrecursionlimit(max(_going_deep.before, _LEVELS))
-        _going_deep.threads += 1
+    """Allow recursion as deep as DuckDB's trees: a sum of 900 terms has 900 levels, with a few calls of ours each."""
+    with _deep_threads.lock:
+        if not _deep_threads.threads:
+            _deep_threads.before = sys.getrecursionlimit()
+            sys.setrecursionlimit(max(_deep_threads.before, _LEVELS))
+        _deep_threads.threads += 1
     try:
         yield
     finally:
-        with _going_deep.lock:
-            _going_deep.threads -= 1
-            if not _going_deep.threads:
-                sys.setrecursionlimit(_going_deep.before)
+        with _deep_threads.lock:
+            _deep_threads.threads -= 1
+            if not _deep_threads.threads:
+                sys.setrecursionlimit(_deep_threads.before)
 
 
 def _selected(fragment: Sql) -> str:
@@ -90,28 +90,28 @@ def _column_references(node: Any) -> Iterator[dict[str, Any]]:
 
 
 def columns_used(checker: SqlChecker, fragment: Sql, columns: frozenset[str]) -> frozenset[str]:
-    """Return those of ``columns`` (folded to lower case) that the expression mentions, qualified or not."""
+    """Return those of ``columns`` (folded) that the expression mentions, qualified or not."""
     tree = checker.tree(_selected(fragment))
     parts = (sqltext.folded(part) for node in _column_references(tree) for part in node["column_names"])
     return frozenset(parts) & columns
 
 
 def first_column(checker: SqlChecker, fragment: Sql) -> str | None:
-    """Return a column that the expression mentions, as it is named there; None for an expression without any."""
+    """Return the first column that the expression mentions, as written; None if there is none."""
     node = next(_column_references(checker.tree(_selected(fragment))), None)
     return None if node is None else ".".join(node["column_names"])
 
 
 @dataclass(frozen=True, slots=True)
 class Star:
-    """What stands for several columns in an expression: of which table, and whether each column is taken as it is."""
+    """A star in an expression: of which table, and whether each column is taken unchanged."""
 
     table: str
     as_is: bool
 
 
 def star(checker: SqlChecker, fragment: Sql) -> Star | None:
-    """Return the ``*``, ``t.*`` or ``COLUMNS(...)`` of an expression; one inside a subquery is none of ours."""
+    """Return the ``*``, ``t.*`` or ``COLUMNS(...)`` of an expression; those inside subqueries do not count."""
     tree = checker.tree(_selected(fragment))
     if tree is None:
         return None
@@ -124,26 +124,26 @@ def star(checker: SqlChecker, fragment: Sql) -> Star | None:
 
 
 def looks_at_other_rows(checker: SqlChecker, fragment: Sql) -> bool:
-    """Whether the expression has a window function; one inside a subquery is a matter of the subquery."""
+    """Whether the expression has a window function outside of its subqueries."""
     tree = checker.tree(_selected(fragment))
     return tree is not None and any(node.get("class") == "WINDOW" for node in _outside_subqueries(tree))
 
 
 def unnests(checker: SqlChecker, fragment: Sql) -> bool:
-    """Whether the expression makes several rows of one; inside a subquery it is a matter of the subquery."""
+    """Whether the expression makes several rows of one, outside of its subqueries."""
     tree = checker.tree(_selected(fragment))
     nodes = () if tree is None else _outside_subqueries(tree)
     return any(sqltext.folded(str(node.get("function_name"))) in _UNNESTING for node in nodes)
 
 
 def samples(checker: SqlChecker, source: Sql) -> bool:
-    """Whether a FROM clause ends in ``USING SAMPLE``, which is a clause of a whole query."""
+    """Whether a FROM clause ends in ``USING SAMPLE``, which belongs to a whole query."""
     tree = checker.tree(_from(("FROM", source)))
     return tree is not None and tree["statements"][0]["node"].get("sample") is not None
 
 
 def calls(checker: SqlChecker, fragment: Sql, name: str) -> bool:
-    """Whether an expression or a FROM clause, in which the name stands before a bracket, calls that function."""
+    """Whether an expression or a FROM clause calls a function of that name."""
     tree = _any_tree(checker, fragment)
     return tree is None or any(sqltext.folded(str(node.get("function_name"))) == name for node in _nodes(tree))
 
@@ -157,7 +157,7 @@ def samples_anew(checker: SqlChecker, fragment: Sql | str) -> bool:
 def tables_named(checker: SqlChecker, fragment: Sql | str) -> frozenset[str]:
     """Return the folded names of tables and views that an expression, a FROM clause, or a query as text reads.
 
-    Of what only DuckDB's parser for whole statements reads, and of names in texts, it is any word.
+    For statements that can only be parsed as a whole, and for names in strings, it is every word.
     """
     text = fragment if isinstance(fragment, str) else fragment.text
     tree = None if _OF_TEXTS.search(text) else _any_tree(checker, fragment)
@@ -194,7 +194,7 @@ def _outside_subqueries(node: Any) -> Iterator[dict[str, Any]]:
 
 
 def _told(node: Any) -> Any:
-    """Return a tree without the places and aliases of its nodes, names of columns folded to lower case."""
+    """Return a tree without positions and aliases, column names folded."""
     if isinstance(node, list):
         return [_told(child) for child in node]
     if not isinstance(node, dict):
@@ -206,7 +206,7 @@ def _told(node: Any) -> Any:
 
 
 def _tables(node: Any) -> frozenset[str]:
-    """Return the names by which columns of a FROM clause may be qualified, folded; of its subqueries, too."""
+    """Return the folded names that may qualify columns of a FROM clause, those in its subqueries included."""
     names = (each.get("alias") or each.get("table_name") for each in _nodes(node) if "query_location" in each)
     return frozenset(sqltext.folded(name) for name in names if isinstance(name, str))
 
@@ -214,21 +214,21 @@ def _tables(node: Any) -> frozenset[str]:
 class Replay:
     """Turns expressions over the statement's FROM into expressions over any prediction source.
 
-    There the table has another name: ``f.distance + 1`` -> ``distance + 1``. Inside a subquery, whose own tables come
-    first, a column of the source is named by ``ROW``: ``(SELECT max(o.v) FROM o WHERE o.k = f.k)`` -> ``... o.k = ROW.k``.
+    The table has another name there: ``f.distance + 1`` -> ``distance + 1``. In a subquery, whose own tables come first, a
+    column of the source is named by ``ROW``: ``(SELECT max(o.v) FROM o WHERE o.k = f.k)`` -> ``... o.k = ROW.k``.
     """
 
     def __init__(self, checker: SqlChecker, source: Sequence[str | Sql], columns: Sequence[Column]) -> None:
         self._checker = checker
         self._source = tuple(source)
         self._columns = frozenset(sqltext.folded(column.name) for column in columns)
-        # More than one column of a name has already got a number from DuckDB here: x, x_1.
+        # DuckDB has already numbered columns that share a name: x, x_1.
         tree = checker.tree(_from(self._source))
         self._tables = _tables(tree["statements"][0]["node"]["from_table"]) if tree else frozenset()
         self._apart: set[str] = set()
 
     def stored(self, fragment: Sql) -> str:
-        """Return the expression as it is replayed; raises BindError when its column cannot be told from another."""
+        """Return the expression in its stored form; raises BindError if its column is ambiguous."""
         if _QUOTED.fullmatch(fragment.text):
             return fragment.text
         tree = self._checker.tree(_selected(fragment))
@@ -239,11 +239,11 @@ class Replay:
         return text.removeprefix("SELECT ")
 
     def meaning(self, fragment: Sql) -> Any:
-        """Return what is equal for expressions that differ in brackets, quotes, case and names of tables alone."""
+        """Return a tree that is equal for expressions that differ only in brackets, quotes, case and table names."""
         return _told(self._checker.tree(f"SELECT {self.stored(fragment)}"))
 
     def refuse_ambiguous_among(self, names: Iterable[str], span: Span) -> None:
-        """As ``refuse_ambiguous``, of many names by one question where none is ambiguous."""
+        """As ``refuse_ambiguous`` for many names, with one query if none is ambiguous."""
         several = {sqltext.folded(name): name for name in names}
         listed = ", ".join(map(sqltext.identifier, several.values()))
         if self._checker.tried("SELECT", listed, *self._source)[1]:
@@ -252,7 +252,7 @@ class Replay:
         self._apart.update(several)
 
     def refuse_ambiguous(self, name: str, span: Span) -> None:
-        """Raise BindError when FROM has several columns of that name, so that a prediction could read the wrong one."""
+        """Raise BindError if FROM has several columns of that name: a prediction could read the wrong one."""
         if sqltext.folded(name) in self._apart:
             return
         if "mbiguous" in self._checker.tried("SELECT", sqltext.identifier(name), *self._source)[1]:
@@ -264,7 +264,7 @@ class Replay:
         self._apart.add(sqltext.folded(name))
 
     def _unqualify(self, node: Any, inner: frozenset[str] | None, span: Span) -> bool:
-        """Change the tree in place and return whether it changed; ``inner`` are the tables of subqueries around."""
+        """Change the tree in place and return whether it changed; ``inner`` are the tables of enclosing subqueries."""
         if isinstance(node, list):
             return self._unqualify_all(node, inner, span)
         if not isinstance(node, dict):
@@ -296,6 +296,6 @@ class Replay:
         return True
 
     def _is_qualifier(self, name: str, following: str) -> bool:
-        """A first part that is no column is a table or a schema; of a table and a struct of one name, the table wins."""
+        """A first part that is not a column is a table or schema; if a table and a struct share a name, the table wins."""
         is_table = sqltext.folded(name) in self._tables and sqltext.folded(following) in self._columns
         return is_table or sqltext.folded(name) not in self._columns

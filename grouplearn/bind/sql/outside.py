@@ -1,7 +1,7 @@
-"""What lies outside of the database: directories, a cluster, data frames. DuckDB's own settings say what of it is open.
+"""What is outside the database (directories, a cluster, data frames) and which of it DuckDB's settings allow.
 
 ``enable_external_access``, ``allowed_directories``, ``allowed_paths`` and ``disabled_filesystems`` mean for our statements
-what they mean for COPY. They are asked on the user's connection when a statement begins; DuckDB itself judges a path.
+what they mean for COPY. They are read on the user's connection when a statement begins; DuckDB itself checks each path.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from grouplearn import sqltext
 from grouplearn.errors import AccessRefused, BindError
 from grouplearn.messages import Span
 
-#: What is asked by its full name: a macro of the same name in the database must not answer.
+#: Fully qualified, so that a macro in the database cannot replace them.
 _SETTING, _GLOB = "system.main.current_setting", "system.main.glob"
-#: A file in a directory, whose name nobody has: what is allowed for it is allowed for all.
+#: A file name for asking about a directory: if this one is allowed, all are.
 _ANY_FILE = "-"
 
 
@@ -28,7 +28,7 @@ def setting(connection: duckdb.DuckDBPyConnection, name: str) -> Any:
 
 
 class Outside:
-    """What a statement on ``connection`` may use outside of the database."""
+    """What a statement on ``connection`` may use outside the database."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
@@ -49,7 +49,7 @@ class Outside:
 
     def _may_read(self, file: str) -> bool:
         try:
-            # Asked for its columns alone: a statement that is refused would abort the user's transaction.
+            # Only described, not run: an error would abort the user's transaction.
             _ = self._connection.sql(f"FROM {_GLOB}({sqltext.string(file)})").columns
         except duckdb.PermissionException:
             return False
@@ -64,7 +64,7 @@ class Outside:
             raise AccessRefused(message, text=text, span=span, hint=hint)
 
     def refuse_all(self, what: str, text: str, span: Span | None) -> None:
-        """Raise AccessRefused for what is no file, unless everything is open."""
+        """Raise AccessRefused for something that is not a file, unless everything is allowed."""
         if self.closed is not None:
             message = f"{what} is outside of the database, and may not be used: {self.closed}"
             raise AccessRefused(message, text=text, span=span)

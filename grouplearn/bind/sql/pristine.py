@@ -1,6 +1,6 @@
-"""What DuckDB itself has where nobody has added anything: a database of this process's own, opened once and when it is asked.
+"""What DuckDB has before anybody adds anything: an in-memory database of this process, opened once on demand.
 
-Of the user's connection nothing could be told apart from what a file, an extension or the user has made.
+On the user's connection, built-in objects could not be told from those of a file, an extension or the user.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ _LOCK = threading.Lock()
 
 @functools.cache
 def _database() -> duckdb.DuckDBPyConnection:
-    # For a name that it has not DuckDB would install and load an extension, whatever the user's settings are.
+    # Otherwise DuckDB would install and load an extension for an unknown name, whatever the user's settings.
     return duckdb.connect(config={"threads": 1, "autoload_known_extensions": False})
 
 
 @contextmanager
 def pristine() -> Iterator[duckdb.DuckDBPyConnection]:
-    """Lend a connection to a database in memory to one thread at a time; what is not committed in it goes with the body."""
+    """Lend a connection to the in-memory database to one thread at a time; uncommitted changes are undone afterwards."""
     with _LOCK, _database().cursor() as con:
         yield con
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """All of DuckDB's functions of a name, folded to lower case: their kinds, and whether one is volatile."""
+    """All functions of a (folded) name: their kinds, and whether any is volatile."""
 
     kinds: frozenset[str]
     is_volatile: bool
@@ -39,7 +39,7 @@ class Function:
 
 @functools.cache
 def functions() -> Mapping[str, Function]:
-    """Return the functions that DuckDB has by name: to list them takes a tenth of a second the first time."""
+    """Return DuckDB's functions by name; listing them takes 0.1 s the first time."""
     query = (
         "SELECT lower(function_name), list(DISTINCT function_type), coalesce(bool_or(stability = 'VOLATILE'), false)"
         " FROM duckdb_functions() GROUP BY ALL"
@@ -52,7 +52,7 @@ def functions() -> Mapping[str, Function]:
 
 @functools.cache
 def keywords() -> Mapping[str, str]:
-    """Return the words that DuckDB's grammar knows, in lower case, with their categories."""
+    """Return DuckDB's keywords, in lower case, with their categories."""
     with pristine() as con:
         return dict(con.execute("SELECT lower(keyword_name), keyword_category FROM duckdb_keywords()").fetchall())
 

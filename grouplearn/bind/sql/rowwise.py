@@ -1,4 +1,4 @@
-"""A label, a key, a weight, a split and a feature have one value per row; a feature, which is replayed row by row, no other's."""
+"""Label, keys, weight, split and features have one value per row; a feature must depend on its own row alone."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from grouplearn.bind.sql.expressions import columns_used, looks_at_other_rows, u
 from grouplearn.errors import BindError
 from grouplearn.parser.statements import Sql
 
-#: In a text without these words nothing has to be parsed.
+#: Text without these words need not be parsed.
 _UNNEST = re.compile("unnest|unlist", re.IGNORECASE)
 
 
 def refuse_aggregates(checker: SqlChecker, source: Sequence[str | Sql], fragments: Sequence[Sql]) -> None:
-    """Raise BindError at the first fragment that is an aggregate: beside the columns DuckDB has no row for it."""
+    """Raise BindError at the first fragment that is an aggregate: it has no value per row."""
     if _fits_rows(checker, source, fragments):
         return
     for fragment in fragments:
@@ -34,7 +34,7 @@ def _fits_rows(checker: SqlChecker, source: Sequence[str | Sql], fragments: Sequ
 
 
 def refuse_windows(checker: SqlChecker, fragments: Sequence[Sql]) -> None:
-    """Raise BindError at the first window function: a prediction sees one row, or some, never those it was trained on."""
+    """Raise BindError at the first window function: a prediction sees one or some rows, never the training rows."""
     for fragment in fragments:
         if "over" in fragment.text.casefold() and looks_at_other_rows(checker, fragment):
             message = "a window function reads other rows, and a prediction has only its own"
@@ -43,7 +43,7 @@ def refuse_windows(checker: SqlChecker, fragments: Sequence[Sql]) -> None:
 
 
 def refuse_unnested(checker: SqlChecker, fragments: Sequence[Sql]) -> None:
-    """Raise BindError at the first ``unnest``: it makes several rows of one, or none."""
+    """Raise BindError at the first ``unnest``: it makes any number of rows of one."""
     for fragment in fragments:
         if _UNNEST.search(fragment.text) and unnests(checker, fragment):
             message = "unnest makes several rows of one, and here each row has one value"
@@ -52,7 +52,7 @@ def refuse_unnested(checker: SqlChecker, fragments: Sequence[Sql]) -> None:
 
 
 def refuse_places(checker: SqlChecker, fragments: Sequence[Sql]) -> None:
-    """Raise BindError at the first ``rowid``: the place of a row in a table says nothing about rows of another one."""
+    """Raise BindError at the first ``rowid``: the position of a row means nothing in another table."""
     for fragment in fragments:
         if "rowid" in fragment.text.casefold() and columns_used(checker, fragment, frozenset({"rowid"})):
             message = "rowid is the place of a row in its table, which tells nothing about the rows to predict"

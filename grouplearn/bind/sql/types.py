@@ -1,4 +1,4 @@
-"""What a DuckDB type can be to a model."""
+"""What a model can use each DuckDB type for."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _NUMERIC = re.compile(r"^(U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|BIGNUM|FLOAT|DOUB
 _CATEGORY = re.compile(r"^(VARCHAR|ENUM\(.*\)|UUID|CHAR)$", re.DOTALL)
 _FITS_FLOAT = re.compile(r"^(FLOAT|U?TINYINT|U?SMALLINT|BOOLEAN)$")
 _WHOLE = r"(?:U?(?:TINY|SMALL|BIG|HUGE)INT|U?INTEGER|BIGNUM)"
-#: The types that a category is cast to where it is replayed: any other is read as a text, and a text is one already.
+#: Types to which a category is cast when it is replayed; all others are read as text.
 _CAST = re.compile(
     rf"^({_WHOLE}|BOOLEAN|DECIMAL\(.*\)|FLOAT|DOUBLE|DATE|TIME.*|INTERVAL|UUID|BLOB|BIT)$",
 )
-#: What a cast may round to, and the type in which what it rounded differs from what it was.
+#: Types whose cast may round, and the type in which rounded and original value are compared.
 _ROUNDED = (
     (re.compile(rf"^({_WHOLE}|BOOLEAN|DECIMAL\(.*\))$"), "DOUBLE"),
     (re.compile(r"^(DATE|TIMESTAMP_M?S)$"), "TIMESTAMP"),
 )
 _NESTED = re.compile(r"(\]$|^(STRUCT|MAP|UNION|LIST)\b)")
-#: A list or an array, and the type of what is in it.
+#: A list or an array, and its element type.
 _LIST = re.compile(r"(.+)\[\d*\]", re.DOTALL)
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
 
@@ -29,50 +29,50 @@ Kind = Literal["numeric", "category", "other"]
 
 
 def kind(type_name: str) -> Kind:
-    """Return how a column of this type becomes a feature without an encoder."""
+    """Return the feature kind of a column of this type without an encoder."""
     if _NUMERIC.match(type_name):
         return "numeric"
     return "category" if _CATEGORY.match(type_name) else "other"
 
 
 def is_nested(type_name: str) -> bool:
-    """Lists, arrays, structs, maps and unions: they have no single text that names a category."""
+    """Lists, arrays, structs, maps and unions: they have no unique text that could name a category."""
     return bool(_NESTED.search(type_name))
 
 
 def is_nameless(type_name: str) -> bool:
-    """Values of this type have no text that names a class: 1 and '1' of VARIANT have one, and a GEOMETRY is a list of points."""
+    """Types without a unique text per class: 1 and '1' share one as VARIANT, and a GEOMETRY is a list of points."""
     return is_nested(type_name) or type_name == "VARIANT" or type_name.startswith("GEOMETRY")
 
 
 def unreadable_part(type_name: str) -> str | None:
-    """Return the part of a key's type, UNION or VARIANT, whose values cannot be read again from their text; None: all can."""
+    """Return the UNION or VARIANT part of a key's type, whose values cannot be restored from text; None if there is none."""
     found = re.search(r"\b(UNION(?=\()|VARIANT)\b", _QUOTED.sub("", type_name))
     return found[1] if found else None
 
 
 def is_class_label(type_name: str) -> bool:
-    """A label of this type means classes unless the statement says ``task = 'regression'``."""
+    """Whether a label of this type has classes unless ``task = 'regression'`` is given."""
     return type_name == "BOOLEAN" or kind(type_name) == "category"
 
 
 def has_fractions(type_name: str) -> bool:
-    """A label of this type can hold numbers that are not whole."""
+    """Whether the type holds numbers that are not whole."""
     return is_floating(type_name) or type_name.startswith("DECIMAL")
 
 
 def is_floating(type_name: str) -> bool:
-    """A label of this type can hold NaN and infinities."""
+    """Whether the type holds NaN and infinities."""
     return type_name in {"FLOAT", "DOUBLE"}
 
 
 def fits_float(type_name: str) -> bool:
-    """Every value of this type is one of FLOAT, too."""
+    """Whether FLOAT holds every value of this type exactly."""
     return bool(_FITS_FLOAT.match(type_name))
 
 
 def column_of(type_name: str) -> SqlColumn:
-    """Return what encoders ask of a type."""
+    """Return what encoders need to know about a type."""
     listed = _LIST.fullmatch(type_name)
     return SqlColumn(
         type=type_name,
@@ -85,10 +85,10 @@ def column_of(type_name: str) -> SqlColumn:
 
 
 def as_text(type_name: str) -> tuple[str, str]:
-    """Return what stands before and after an expression to make it a text; equal values have equal texts.
+    """Return the SQL before and after an expression that makes it text; equal values have equal text.
 
-    DuckDB takes 0.0 and -0.0 for one value, with two texts, and so NaN of either sign; -0.0 + 0 is 0.0. It takes 24 hours for a
-    day and 30 days for a month. A moment reads as it does in UTC, whatever the time zone of the session.
+    To DuckDB 0.0 and -0.0 are equal, with two texts, as are NaNs of either sign (-0.0 + 0 is 0.0), 24 hours and a day, 30
+    days and a month. Timestamps are shown in UTC, whatever the session's time zone.
     """
     if is_floating(type_name):
         return "replace(CAST((\n", "\n) + 0 AS VARCHAR), '-nan', 'nan')"
@@ -100,10 +100,9 @@ def as_text(type_name: str) -> tuple[str, str]:
 
 
 def as_text_of(type_name: str) -> tuple[str, str]:
-    """As ``as_text``, of an expression that may have another type by now: its value is cast to ``type_name`` first.
+    """As ``as_text``, for an expression whose type may have changed: its value is cast to ``type_name`` first.
 
-    1.0 of DOUBLE is the 1 of an INTEGER; 1.5, which a cast would round to 2, is none of its values and NULL, as is what
-    cannot be cast.
+    1.0 of DOUBLE is the 1 of an INTEGER; 1.5, which the cast would round to 2, and what cannot be cast become NULL.
     """
     before, after = as_text(type_name)
     if not _CAST.match(type_name):
@@ -114,7 +113,7 @@ def as_text_of(type_name: str) -> tuple[str, str]:
 
 
 def exactly(value: str, type_name: str) -> str:
-    """Return a value, which is a name, cast to a type; NULL where the type has none that is equal to it."""
+    """Return SQL that casts a named value to a type, NULL if the type has no equal value."""
     cast, wide = f"TRY_CAST({value} AS {type_name})", _wide(type_name)
     if wide is None:
         return cast
@@ -126,22 +125,22 @@ def _wide(type_name: str) -> str | None:
 
 
 def told_apart(sql: str, type_name: str) -> str:
-    """Return an expression in parentheses, other texts being other values whatever the collation of a column or a session."""
+    """Return an expression in parentheses that compares text byte by byte, whatever the collation of a column or session."""
     return f"(({sql}\n) COLLATE POSIX)" if type_name == "VARCHAR" else f"({sql}\n)"
 
 
 def is_classless(type_name: str) -> bool:
-    """Values of this type do not name a class."""
+    """Whether values of this type cannot be class names."""
     return is_nameless(type_name) or type_name in {"INTERVAL", '"NULL"'}
 
 
 def is_time(type_name: str) -> bool:
-    """Values of this type are dates or times."""
+    """Whether values of this type are dates or times."""
     return type_name.startswith(("DATE", "TIME")) and not is_nested(type_name)
 
 
 def advice(type_name: str) -> str:
-    """Return what a user can do about a feature of an unsupported type."""
+    """Return what a user can do with a feature of an unsupported type."""
     if is_nameless(type_name) and not is_nested(type_name):
         return f"Cast it, e.g. x::VARCHAR{' or x::DOUBLE' if type_name == 'VARIANT' else ''}."
     inner = inside(type_name)
@@ -151,7 +150,7 @@ def advice(type_name: str) -> str:
 
 
 def inside(type_name: str) -> str | None:
-    """Return, as the end of a sentence, how to take a feature out of a value ``x`` of this type, None where nothing is in it."""
+    """Return how to take a feature out of a value ``x`` of this type, as the end of a sentence; None if impossible."""
     if is_time(type_name):
         part = "month" if type_name == "DATE" else "hour"
         return f"take a number out of it, e.g. date_part('{part}', x) or epoch(x)"
@@ -161,7 +160,7 @@ def inside(type_name: str) -> str | None:
 
 
 def _single(value: str, type_name: str) -> str:
-    """Return a number or a text out of a value, as SQL; of a member nothing is known."""
+    """Return SQL that takes a number or text out of a value; for a union member the type is unknown."""
     listed = _LIST.fullmatch(type_name)
     if listed:
         return _single(f"{value}[1]", listed[1])

@@ -1,4 +1,4 @@
-"""Rows are read more than once, and a feature again to predict: a value must be the same each time that it is read."""
+"""Rows are read more than once, and features again for predictions: expressions must give the same value every time."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from grouplearn.messages import Span
 from grouplearn.parser.statements import Sql
 
 _CALL = re.compile(r'\b(\w+)"?\s*\(')
-#: It has no value at all, and nothing is lost by reading it twice.
+#: It is volatile to DuckDB but has no value.
 _HARMLESS = "error"
 _SEEDED = "Give it a seed: TABLESAMPLE reservoir(10%) REPEATABLE (1). Or keep the rows in a table first."
 _IN_A_TABLE = "Keep the rows in a table first: CREATE TEMP TABLE kept AS SELECT ...; then TRAIN ... FROM kept."
 
 
 class Volatility:
-    """Which functions of a connection give another value each time they are called, those made by users among them."""
+    """Which functions of a connection are volatile, users' functions included."""
 
     def __init__(self, checker: SqlChecker) -> None:
         self._checker = checker
-        #: Functions of users, by name: to ask for one takes as long as to ask for all.
+        #: Functions of users by name; one query for one takes as long as for all.
         self._asked: dict[str, bool] = {}
         self._definitions: dict[str, list[str]] = {}
 
     def refuse_source(self, source: Sql) -> None:
-        """As ``refuse``, of FROM."""
+        """As ``refuse``, for FROM."""
         self._refuse(source, f"FROM {source.text}")
 
     def refuse(self, fragments: Iterable[Sql], hint: str = _IN_A_TABLE) -> None:
-        """Raise BindError at the first volatile function or sample without a seed, of views that are named, too."""
+        """Raise BindError at the first volatile function or unseeded sample, in the views that are named too."""
         for fragment in fragments:
             self._refuse(fragment, fragment, hint)
 
@@ -51,7 +51,7 @@ class Volatility:
         self._refuse_views(fragment, query)
 
     def _refuse_views(self, fragment: Sql, query: Sql | str) -> None:
-        """As ``refuse``, of the views that a fragment names, and of those that they, and macros, name."""
+        """As ``refuse``, for the views that a fragment names, and those that they and macros name."""
         if not self._names_of_views:
             return
         seen: set[str] = set()
@@ -70,7 +70,7 @@ class Volatility:
                     raise self._checker.error(message, fragment.span, _SEEDED)
 
     def _read(self, text: str, tables: Collection[str]) -> Iterator[str]:
-        """Yield the tables that a text reads, and those that macros read which it calls."""
+        """Yield the tables that a text reads, itself or through the macros that it calls."""
         yield from tables
         for name in _called(text):
             for definition in self._definitions.pop(name, ()):
@@ -85,7 +85,7 @@ class Volatility:
         return [view for (view,) in self._checker.rows("SELECT view_name FROM duckdb_views() WHERE NOT internal")]
 
     def _views(self, names: Collection[str]) -> list[tuple[str, str]]:
-        # To tell the text of a view takes longer than all else, and DuckDB would tell that of every view there is.
+        # Getting the text of a view is slow, and DuckDB would do it for every view.
         found = sorted({view for view in self._names_of_views if view.casefold() in names})
         if not found:
             return []
@@ -102,7 +102,7 @@ class Volatility:
         known = _functions_of_duckdb().get(name, self._asked.get(name))
         if known is not None:
             return known
-        self._asked[name] = False  # a macro that calls itself calls nothing else by that
+        self._asked[name] = False  # ends the recursion of a macro that calls itself
         query = (
             "SELECT coalesce(stability = 'VOLATILE', false), coalesce(macro_definition, '') FROM duckdb_functions()"
             f" WHERE lower(function_name) = {sqltext.literal(name)}"
@@ -126,6 +126,6 @@ def _called(text: str) -> dict[str, None]:
 
 @functools.cache
 def _functions_of_duckdb() -> dict[str, bool]:
-    """Return whether each of DuckDB's own functions is volatile; a keyword that stands before a bracket is not."""
+    """Return whether each of DuckDB's functions is volatile; a keyword before a bracket is not a function."""
     volatile = {name: found.is_volatile for name, found in functions().items()}
     return {**dict.fromkeys(keywords(), False), **volatile, _HARMLESS: False}

@@ -1,1 +1,1 @@
-"""A database comes from anywhere: what its tables and expressions may be, and what is trusted."""
+"""A database may come from anybody: which tables and expressions it may have, and what is trusted."""

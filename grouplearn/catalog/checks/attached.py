@@ -1,4 +1,4 @@
-"""What a connection has attached, and where it looks for names, asked of DuckDB at once: each such question takes 0.3 ms."""
+"""A connection's attached databases and search path, read in one query: each query takes 0.3 ms."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import duckdb
 
 from grouplearn.sqltext import folded
 
-#: Each function is qualified, so that no macro can hide it. Outside of a transaction each query has a number of its own.
+#: Functions are qualified, so that no macro can hide them. Outside a transaction each query has its own number.
 _QUERY = (
     "SELECT system.main.current_database(), system.main.current_schema(), system.main.current_setting('search_path'),"
     " system.main.txid_current(), database_name, path, database_oid, readonly, internal, type"
@@ -31,13 +31,13 @@ class Attached:
 
     @property
     def identity(self) -> str:
-        """A text that tells databases of a process apart: by name, number and file."""
+        """A text that identifies a database in this process: name, number and file."""
         return repr((folded(self.name), self.number, os.path.realpath(self.path) if self.path else ""))
 
 
 @dataclass(frozen=True, slots=True)
 class Attachments:
-    """Of a connection the default database and schema, the search path, the transaction's number, and what is attached."""
+    """A connection's default database and schema, search path, transaction number, and attached databases."""
 
     database: str
     schema: str
@@ -47,12 +47,12 @@ class Attachments:
 
     @property
     def users(self) -> tuple[Attached, ...]:
-        """The databases that are not DuckDB's own."""
+        """The databases other than DuckDB's own."""
         return tuple(each for each in self.attached if not each.internal)
 
     @property
     def meaning(self) -> Hashable:
-        """What two connections of a process have in common for which an unqualified name means the same."""
+        """A key that is equal for connections of a process on which unqualified names mean the same."""
         return self.database, self.search_path, tuple((each.name, each.number) for each in self.users)
 
     def identity_of(self, catalog: str | None) -> str:
@@ -72,7 +72,7 @@ def in_transaction(con: duckdb.DuckDBPyConnection, first: int | None = None) -> 
 
 
 def attachments_of(con: duckdb.DuckDBPyConnection) -> Attachments:
-    """Ask what a connection has attached, now."""
+    """Return what a connection has attached now."""
     rows = con.execute(_QUERY).fetchall()
     database, schema, search_path, transaction = rows[0][:4]
     return Attachments(database, schema, search_path, transaction, tuple(Attached(*row[4:]) for row in rows))

@@ -29,36 +29,36 @@ _DENIED = frozenset(
      "make_type", "nextval", "pg_get_constraintdef", "pg_get_viewdef", "pg_sleep", "remap_struct", "replace_type",
      "setseed", "setval", "sleep_ms", "stats", "to_aggregate_state", "write_log"}
 )  # fmt: skip
-#: And how the names of more of them begin.
+#: Prefixes of further refused names.
 _DENIED_FAMILIES = ("__", "variant_")
-#: Functions that call an aggregate of which a text is the name.
+#: Functions that call an aggregate given by name as text.
 _BY_NAME = frozenset({"aggregate", "array_aggr", "array_aggregate", "list_aggr", "list_aggregate"})
-#: Functions of rows that read their arguments alone.
+#: Table functions that read only their arguments.
 _OF_ROWS = frozenset({"generate_series", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"})
 _SOURCES = frozenset(
     {"EMPTY", "SUBQUERY", "JOIN", "EXPRESSION_LIST", "COLUMN_DATA", "PIVOT", "CTE", "DELIM_GET", "BOUND_TABLE_REF"}
 )
-#: What a clause stands in, as a query of its own: one that is an expression or several columns, and what is after FROM.
+#: The query around a clause: an expression or several columns, and a FROM clause.
 EXPRESSION = ("SELECT ({}\n)", "SELECT {}\n")
 AFTER_FROM = ("SELECT * FROM {}\n",)
-#: Queries that read; others of WITH insert, change and delete.
+#: Queries that only read; others in WITH insert, change and delete.
 _READING = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
-#: What stands for a call of a macro, too, where it is written as the name of a column.
+#: Words that call a macro even when written as a column name.
 _WORDS = frozenset(
     {"current_catalog", "current_date", "current_role", "current_schema", "current_time", "current_timestamp",
      "current_user", "localtime", "localtimestamp", "session_user", "user"}
 )  # fmt: skip
-#: Functions that find something by a name that is a text, and those that say where names are looked for.
+#: Functions that look something up by a name given as text, and those that return the search path.
 _OF_PATH = frozenset(
     {"current_catalog", "current_database", "current_schema", "current_schemas", "currval", "nextval", "query", "query_table"}
 )  # fmt: skip
 _BY_DEPTH = f"has type {BOTTOMLESS}, for which DuckDB may end the process"
-#: Types of which DuckDB 1 says but the name.
+#: Types of which DuckDB 1 gives only the name.
 _NAMED_TYPES = frozenset({"USER_TYPE_INFO", "UNBOUND_TYPE_INFO"})
-#: Most nodes of trees that one expression, and what it names, may have.
+#: Most nodes in the trees of one expression and of everything that it names.
 _MOST_NODES = 500_000
 _OUTSIDE = "which may read or write outside the database"
-#: A name as it is written, what it is the name of, and where that is found first; None for nowhere.
+#: A name as written, its kind, and where it is found first; None for nowhere.
 Meaning = tuple[str, str, Hashable]
 
 
@@ -77,7 +77,7 @@ _WHERE_TO_BE = (
 
 
 def refuse(model: str, fragments: Iterable[Fragment], surroundings: Surroundings) -> None:
-    """Raise NotTrusted where an expression calls what may read or write outside the databases, or is not known not to."""
+    """Raise NotTrusted if an expression calls something that may access anything outside the databases, or is unknown."""
     for fragment in fragments:
         if fragment.tree is not None:
             reason = _Walk(surroundings, surroundings.path).reason(fragment.tree)
@@ -86,7 +86,8 @@ def refuse(model: str, fragments: Iterable[Fragment], surroundings: Surroundings
 
 
 def named(fragments: Iterable[Fragment], surroundings: Surroundings) -> list[Defined]:
-    """Return the macros, views and generated columns that expressions name, and those that these name, in a fixed order."""
+    """Return in a fixed order the macros, views and generated columns that expressions name, directly or through each
+    other."""
     course = _Reached(to_the_end=True)
     for fragment in fragments:
         _Walk(surroundings, surroundings.path, course).reason(fragment.tree)
@@ -94,7 +95,7 @@ def named(fragments: Iterable[Fragment], surroundings: Surroundings) -> list[Def
 
 
 def look_elsewhere(fragments: Iterable[Fragment], surroundings: Surroundings) -> bool:
-    """Return whether expressions name tables, views, macros or types that somebody has made: what these are may change."""
+    """Return whether expressions name tables, views, macros or types that somebody made, whose meaning may change."""
     found: dict[Meaning, None] = {}
     course = _Reached(to_the_end=True, found=found)
     for fragment in fragments:
@@ -121,7 +122,7 @@ def meanings(clauses: Iterable[tuple[str, Sequence[str]]], surroundings: Surroun
 def refuse_clause(
     model: str, fragment: Fragment, surroundings: Surroundings, forms: Sequence[str] = EXPRESSION
 ) -> None:
-    """As ``refuse``, of what a clause of TRAIN says, in each of the forms in which it can be read."""
+    """As ``refuse``, for a clause of TRAIN in each of the forms in which it may be read."""
     nodes = _readings(surroundings, fragment.text, forms)
     reasons = [_Walk(surroundings, surroundings.path).reason(node) for node in nodes]
     reason = next(filter(None, reasons), None) if nodes else "is not SQL that can be read"
@@ -130,10 +131,10 @@ def refuse_clause(
 
 
 def _named_aggregate(node: Node) -> str | None:
-    """Return what is wrong with the aggregate that a text says, the second argument of a call."""
+    """Return what is wrong with the aggregate named by the second argument of a call."""
     arguments: list[Node] = node.get("children") or node.get("arguments") or []
     said: Node = arguments[1] if len(arguments) > 1 else {}
-    said = said.get("expression", said)  # DuckDB 2 names arguments
+    said = said.get("expression", said)  # DuckDB 2 has named arguments
     literal, value = said.get("literal") or {}, said.get("value") or {}
     text = literal.get("text") if literal.get("kind") == "STRING" else value.get("value")
     if said.get("class") != "CONSTANT" or not isinstance(text, str):
@@ -145,7 +146,7 @@ def _named_aggregate(node: Node) -> str | None:
 
 
 def _readings(surroundings: Surroundings, text: str, forms: Sequence[str]) -> list[Node]:
-    """Return the trees of a clause in those of the forms in which it can be read."""
+    """Return the trees of a clause in the forms in which it can be parsed."""
     documents = serialized(surroundings.con, [form.format(text) for form in forms])
     return [node for document in documents if (node := statement_of(document)) is not None]
 
@@ -166,21 +167,21 @@ class _Reached:
     to_the_end: bool = False
     nodes: int = 0
     seen: set[tuple[Defined, frozenset[tuple[str, str]]]] = field(default_factory=set)
-    #: What was found in order; None where nobody asks.
+    #: The meanings found, in order; None if they are not collected.
     found: dict[Meaning, None] | None = None
 
 
 @dataclass
 class _Walk:
-    """Goes through a tree and into what it names."""
+    """Walks a tree and the definitions that it names."""
 
     surroundings: Surroundings
     path: tuple[tuple[str, str], ...]
     course: _Reached = field(default_factory=_Reached)
 
-    def reason(self, node: Any, known: frozenset[str] = frozenset()) -> str | None:
-        """Return what is wrong with the first thing that is; ``known`` are the names of queries of WITH."""
-        pending: list[tuple[Any, frozenset[str]]] = [(node, known)]
+    def reason(self, node: Any) -> str | None:
+        """Return the first problem found."""
+        pending: list[tuple[Any, frozenset[str]]] = [(node, frozenset())]
         if has_large_array(node):
             return "has a type with an array of more numbers than DuckDB has memory for"
         while pending:
@@ -224,7 +225,7 @@ class _Walk:
             return self._function(node, of_rows=False)
         if of_class == "PARAMETER":
             return "has a parameter"
-        if of_class == "COLUMN_REF":  # which may be current_date, say
+        if of_class == "COLUMN_REF":  # it may be current_date, for example
             word = folded(str(node["column_names"][-1]))
             self._note_path(word)
             return self._macro(word, None) if word in _WORDS else None
@@ -242,7 +243,7 @@ class _Walk:
 
     def _function(self, node: Node, of_rows: bool) -> str | None:
         name = folded(str(node.get("function_name", "")))
-        # A table macro and a function of values may have one name, and are two.
+        # A table macro and a scalar macro may share a name.
         macros = [macro for macro in self.surroundings.macros.get(name, ()) if macro.is_query == of_rows]
         there = (macro.place for macro in macros)
         self._note("function", (str(node.get("catalog") or ""), str(node.get("schema") or ""), name), there)
@@ -268,7 +269,7 @@ class _Walk:
         return f"calls {name}, {_OUTSIDE if listed else 'which is none of the functions that DuckDB itself has'}"
 
     def _note(self, what: str, parts: tuple[str, str, str], there: Iterable[tuple[str, str]]) -> None:
-        """Note which of the places where something of that name is comes first where it is looked for."""
+        """Record which place on the search path has something of that name first."""
         if self.course.found is not None:
             known = {*there}
             places = self.surroundings.places(folded(parts[0]), folded(parts[1]), self.path)
@@ -276,12 +277,12 @@ class _Walk:
             self.course.found[".".join(filter(None, parts)), what, first] = None
 
     def _note_path(self, name: str) -> None:
-        """Note a function that itself looks where names are looked for."""
+        """Record a function that uses the search path itself."""
         if self.course.found is not None and (name in _OF_PATH or name.startswith("pragma_")):
             self.course.found[name, "path", self.path] = None
 
     def _type(self, node: Node) -> str | None:
-        """Return what is wrong with a type: for the name of one that it has not DuckDB may install an extension."""
+        """Return the problem with a type: for an unknown name DuckDB may install an extension."""
         name = folded(str(node.get("type_name") or node.get("user_type_name") or node.get("name") or ""))
         if name == BOTTOMLESS:
             return _BY_DEPTH
@@ -292,12 +293,12 @@ class _Walk:
         made = [known for place in places if (known := self.surroundings.types.get((*place, name))) is not None]
         if made:
             return None if all(made) else f"has type {name}, which has members that DuckDB does not tell"
-        if name in types() and not (database or schema):  # DuckDB finds JSON alone after what somebody has made
+        if name in types() and not (database or schema):  # DuckDB looks for JSON after user-made types
             return None
         return f"has type {name}, which is none of those that DuckDB itself or an attached database has"
 
     def _macro(self, name: str, arguments: int | None) -> str | None:
-        """Return what is wrong with a macro of that name, wherever it is, for a call with so many arguments, or a name."""
+        """Return the problem with a macro of that name in any place, called with this many arguments or used as a name."""
         for macro in self.surroundings.macros.get(name, ()):
             found = self._defined(name, macro)
             unseen = arguments is not None and arguments < macro.parameters and macro.database != "temp"

@@ -1,4 +1,4 @@
-"""The one error of a model whose rows in the catalog cannot be: it names the model and the table, and how to be rid of it."""
+"""The error for a model with invalid catalog rows: it names the model and the table, and how to remove it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LONGEST = 80
 
 
 def damaged(catalog: str | None, name: str, part: str, why: str) -> DataError:
-    """Return the error that table ``part`` of a model says what cannot be."""
+    """Return the error that table ``part`` of a model is invalid in the way it describes."""
     written = name if name.isidentifier() else identifier(name)
     where = ".".join(filter(None, (catalog, SCHEMA, part)))
     return data_error(
@@ -20,6 +20,6 @@ def damaged(catalog: str | None, name: str, part: str, why: str) -> DataError:
 
 
 def shown(value: object) -> str:
-    """Return a value as it stands in an error, a long one cut."""
+    """Return a value for an error message, cut if long."""
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -25,23 +25,23 @@ from grouplearn.learners.metrics.sums import every_metric
 _TEXTS = (
     "schema_name", "model_name", "learner", "task", "statement", "metric", "missing_group",
 )  # fmt: skip
-#: What is said of the label, and is NULL without one.
+#: Columns about the label, NULL without one.
 _LABEL = ("target_name", "target_sql", "label_type")
 _CHOICES: Mapping[str, tuple[str | None, ...]] = {
     "task": tuple(task.value for task in Task),
     "missing_group": ("parent", "null", "error"),
     "null_label": (None, "skip", "error"),
 }
-#: What tells items that are in one array of a dataset.
+#: Tells items that share an array of a dataset.
 _CODED, _LISTED = operator.attrgetter("is_coded"), operator.attrgetter("is_list")
-#: Characters of a name in the search path.
+#: Most characters of a name in the search path.
 _LONGEST_NAME = 10_000
-#: Entries of the longest lists that a row may have; TRAIN stops before.
+#: Most entries of lists in a row; TRAIN stays below.
 _LONGEST: Mapping[str, int] = {
     "classes": MAX_CLASSES, "keys": 1_000, "sets": 1 << 16, "items": MAX_ITEMS, "item_types": MAX_ITEMS,
     "hyperparameters": 1_000, "metrics": 1_000, "search_path": 1_000,
 }  # fmt: skip
-#: What an entry of each list has of bytes, or numbers.
+#: What counts as the bytes, or numbers, of an entry of each list.
 _SIZES: Mapping[str, tuple[str, ...]] = {
     "classes": ("strlen(x)",), "keys": ("strlen(x.name)", "strlen(x.sql)", "strlen(x.type)"), "sets": ("len(x)",),
     "items": ("strlen(x.name)", "strlen(x.sql)"), "item_types": ("strlen(x)",),
@@ -49,9 +49,9 @@ _SIZES: Mapping[str, tuple[str, ...]] = {
     "search_path": ("strlen(x.schema)", "strlen(x.database)"),
 }  # fmt: skip
 _LONG_TEXTS = ("statement", "target_name", "target_sql", "weight_sql", "label_type")
-#: Bytes of a text, or of all in a list, and numbers of keys in all grouping sets, that are more than any statement's.
+#: Most bytes of a text or of all texts in a list, and most key numbers in all grouping sets: more than any statement has.
 _MOST_BYTES, _MOST_NUMBERS = 1 << 24, 1 << 20
-#: Characters of the longest type of an array, which is of numbers.
+#: Most characters of the type of a numeric array.
 _LONGEST_TYPE = 200
 
 
@@ -70,7 +70,7 @@ def too_long(lacking: Collection[str] = ()) -> dict[str, str]:
 
 
 def check_definition(catalog: str, values: Mapping[str, Any]) -> None:
-    """Raise DataError unless these values of a row of ``models``, by column, can be those of a model."""
+    """Raise DataError unless a row of ``models``, by column, can be a model's."""
     check_values(catalog, values)
     if values["linear"] and not registry.is_known(values["learner"]):
         said = f"the learner is {shown(values['learner'])}, which is not registered in this process"
@@ -79,7 +79,7 @@ def check_definition(catalog: str, values: Mapping[str, Any]) -> None:
 
 
 def check_values(catalog: str, row: Mapping[str, Any]) -> None:
-    """Raise DataError unless these values of columns of ``models`` can be those of a model."""
+    """Raise DataError unless values of some columns of ``models`` can be a model's."""
     checks = _Checks(catalog, row)
     checks.words()
     checks.classes()
@@ -94,7 +94,7 @@ class _Checks:
         self._catalog, self._row = catalog, row
 
     def words(self) -> None:
-        """Look at what is one word, and at what it must be."""
+        """Check single words and their allowed values."""
         for name in _TEXTS:
             self._need(isinstance(self._row[name], str), f"{name} is {shown(self._row[name])}, not a text")
         for name, allowed in _CHOICES.items():
@@ -117,10 +117,10 @@ class _Checks:
         self._need(weight is None or isinstance(weight, str), f"weight_sql is {shown(weight)}, not a text")
 
     def classes(self) -> None:
-        """Look at the label: its classes, and its length where it is an array."""
+        """Check the label: its classes, and its length if it is an array."""
         task, classes = Task(self._row["task"]), self._texts("classes")
         kind = self._row["label_type"] or ""
-        # A number of thousands of digits is not even read.
+        # Do not even parse a number of thousands of digits.
         length = label_length(kind) if len(kind) < _LONGEST_TYPE or not kind.endswith("]") else LONGEST_ARRAY + 1
         self._need(length <= LONGEST_ARRAY, f"label_type is {shown(kind)}, and an array has {LONGEST_ARRAY:,} values")
         self._need(len(set(classes)) == len(classes), "two classes are the same")
@@ -129,7 +129,7 @@ class _Checks:
             self._need(all(map(_is_number, classes)), "classes of an array are no numbers")
 
     def groups(self) -> None:
-        """Look at keys and grouping sets."""
+        """Check keys and grouping sets."""
         keys = self._structs("keys", ("name", "sql", "type"))
         self._need(all(_is_name(key["name"]) for key in keys), "a key has no name")
         sets = self._row["sets"]
@@ -139,7 +139,7 @@ class _Checks:
             self._need(inside and len(set(each)) == len(each), f"a grouping set is {shown(each)} of {len(keys)} keys")
 
     def items(self) -> None:
-        """Look at the features: what each is, and the columns that it takes."""
+        """Check the features: their kinds, and their columns."""
         items = self._structs("items", ("name", "kind", "encoder", "scope", "sql"))
         types = self._row["item_types"]
         fits = types is None or (isinstance(types, list) and len(types) == len(items))
@@ -170,7 +170,7 @@ class _Checks:
         self._need(impute in (None, "mean", "median") or _is_number(impute), f"{what} is imputed by {shown(impute)}")
 
     def results(self) -> None:
-        """Look at hyperparameters and metrics."""
+        """Check hyperparameters and metrics."""
         given = self._structs("hyperparameters", ("name", "type"))
         self._need(all(_is_name(each["name"]) for each in given), "a hyperparameter has no name")
         metric, metrics = self._row["metric"], self._texts("metrics")
@@ -182,7 +182,7 @@ class _Checks:
         self._need(isinstance(greater, bool), f"greater_is_better is {shown(greater)}")
 
     def search_path(self) -> None:
-        """Look at where names were looked for: names alone, which nothing makes SQL of."""
+        """Check the stored search path: it is only compared, never used as SQL."""
         if self._row["search_path"] is None:
             return
         path = self._structs("search_path", ("schema",))

@@ -24,16 +24,16 @@ from grouplearn.sqltext import literal
 if TYPE_CHECKING:
     from grouplearn.catalog.models import StoredModel
 
-#: The tables whose texts are cast to types that a model names, which are looked at first.
+#: Tables with texts that are cast to the model's types; they are checked first.
 _OF_CASTS = frozenset({"models", "groups"})
-#: Numbers of rows of a group, and the greatest: a sum of as many as there are groups is a number, too.
+#: Row counts of a group, and their maximum: their sum over all groups must also fit.
 _COUNTS, _MOST_ROWS = ("n_rows", "n_train", "n_valid", "n_skipped"), 1 << 48
-#: A flaw in words, and an aggregate over a table's rows of the model that is true where there is none.
+#: A flaw in words, and an aggregate over the model's rows of a table that is true if they do not have it.
 Flaws = Mapping[str, str]
 
 
 def refuse_flaws(con: duckdb.DuckDBPyConnection, model: StoredModel, parts: Iterable[str]) -> None:
-    """Raise DataError where one of these tables has rows of the model that cannot be."""
+    """Raise DataError if one of these tables has invalid rows for the model."""
     definition, catalog = model.definition, model.location.catalog
     for part in parts:
         if part in _OF_CASTS:
@@ -45,7 +45,7 @@ def refuse_flaws(con: duckdb.DuckDBPyConnection, model: StoredModel, parts: Iter
         query = f"SELECT {checks} FROM {table(catalog, part)} AS t WHERE t.model = '{model.id}'::UUID"
         try:
             (found,) = con.execute(query).fetchall()
-        except (duckdb.CatalogException, duckdb.BinderException, duckdb.ParserException) as error:  # no such type
+        except (duckdb.CatalogException, duckdb.BinderException, duckdb.ParserException) as error:  # unknown type
             raise damaged(catalog, model.location.name, part, str(error).splitlines()[0]) from None
         for flaw, sound in zip(flaws, found, strict=True):
             if not sound:
@@ -61,7 +61,7 @@ def _once(*columns: str) -> str:
 
 
 def _fits(text: str, kind: str) -> str:
-    """Return the condition that a text is NULL, or can be cast to the type that it is cast to wherever it is read."""
+    """Return the condition that a text is NULL or castable to the type that readers cast it to."""
     return f"{text} IS NULL OR TRY_CAST({text} AS {kind}) IS NOT NULL"
 
 
@@ -120,10 +120,10 @@ def _groups(definition: ModelDefinition) -> Flaws:
 
 
 def _columns_fit(definition: ModelDefinition) -> str:
-    """Return the condition that features and starts are as the encoders make them."""
+    """Return the condition that features and starts are as the encoders would make them."""
     if not definition.items:
         return "len(features) = 0 AND len(starts) = 0"
-    # Of categories there are -1, for their list says how many.
+    # -1 categories: their number is that of their list.
     widths = [encoder_of(entry.item).stored_width(entry.item, -1) for entry in definition.items]
     width = "CASE WHEN w < 0 THEN len(categories[i]) ELSE w END"
     ends = f"list_transform({widths}::INTEGER[], lambda w, i: {width} + starts[i])"

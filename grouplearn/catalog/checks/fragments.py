@@ -27,10 +27,10 @@ from grouplearn.errors import NotTrusted
 #: A part of the tree that DuckDB makes of a SELECT, as JSON.
 Node = dict[str, Any]
 
-#: Where a fragment stands in what we make of it (in parentheses, before a line break), and where it would end too early.
+#: The text around a fragment (in parentheses, before a line break), and around one that would close them too early.
 _WITHIN, _ALONE = "SELECT ({}\n)", "SELECT {}\n"
 _TYPE = "SELECT CAST(NULL AS {}) AS checked"
-#: What nothing can be wrong with: the name of a column, quoted or not, as it is, as a number or as text.
+#: A column name, quoted or not, alone or cast to a number or text: it cannot do harm.
 _NAME = re.compile(
     r'(?P<cast>CAST\(\(\n)?(?:(?P<word>[A-Za-z_]\w*)|"(?P<quoted>(?:[^"\0]|"")+)")'
     r"(?(cast)\n\) AS (?P<kind>DOUBLE|VARCHAR)\))",
@@ -38,14 +38,14 @@ _NAME = re.compile(
 )
 #: A token of JSON.
 _TOKEN = re.compile(r'[{}\[\],:]|"(?:[^"\\]|\\.)*"|[^\s{}\[\],:"]+')
-#: What DuckDB says of an expression that has more levels than ``max_expression_depth``.
+#: DuckDB's error for an expression with more levels than ``max_expression_depth``.
 _TOO_DEEP = re.compile(r"expression depth limit of (\d+)", re.IGNORECASE)
 _SIMPLE_TYPE = re.compile(
     r"(?:U?(?:TINY|SMALL|BIG|HUGE)INT|U?INTEGER|BIGNUM|FLOAT|DOUBLE|BOOLEAN|VARCHAR|DATE|TIME|TIMESTAMP|UUID|BLOB|BIT"
     r"|INTERVAL|TIME(?:STAMP)? WITH TIME ZONE|TIMESTAMP_(?:S|MS|NS)|DECIMAL\(\d+,\s?\d+\)"
     r"|ENUM\('(?:[^'\0]|'')*'(?:, '(?:[^'\0]|'')*')*\))(?:\[\]){0,8}"
 )
-#: Most numbers of an array and of those in it: DuckDB makes all at once.
+#: Most numbers of an array, nested ones included: DuckDB allocates all at once.
 _MOST_IN_ARRAY = 100_000
 #: Most characters of a fragment that an error shows.
 _SHOWN = 200
@@ -55,7 +55,7 @@ _HINT = "The database was changed by hand, or it was made to do harm: do not tru
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """SQL text of a model, what it is in it, and the tree of its expression; None for the name of a column."""
+    """SQL text of a model, its role there, and the tree of its expression; None for a column name."""
 
     what: str
     text: str
@@ -68,7 +68,7 @@ class Fragment:
 
 
 class _Memory:
-    """A bounded set of digests that any thread may use; what was not asked for longest goes first."""
+    """A bounded, thread-safe set of digests; the least recently used goes first."""
 
     def __init__(self, most: int) -> None:
         self._known: OrderedDict[tuple[str, bytes], None] = OrderedDict()
@@ -86,8 +86,8 @@ class _Memory:
             return (kind, digest) in self._known
 
 
-#: The texts of models that this process trained from statements of its user, and of those that were found to be in order.
-_TRAINED, _CHECKED = _Memory(3072), _Memory(1024)  # of the former there are three for each model
+#: Texts of models trained by this process from its user's statements, and texts that passed the check.
+_TRAINED, _CHECKED = _Memory(3072), _Memory(1024)  # a trained model has three
 
 
 def trained_here(definition: ModelDefinition, *meanings: str) -> None:
@@ -101,35 +101,35 @@ def trained_here(definition: ModelDefinition, *meanings: str) -> None:
 
 
 def is_trained_here(definition: ModelDefinition, meaning: str = "") -> bool:
-    """Return whether each text of a model is one of a statement that was given to this process, and means the same."""
+    """Return whether all texts of a model come from a statement given to this process, and mean the same."""
     return _TRAINED.has(meaning, _digest(definition))
 
 
 def is_simple_type(text: str) -> bool:
-    """Return whether a text is a type that nothing can be wrong with, nor DuckDB has to parse."""
+    """Return whether a text is a type that is harmless and needs no parsing."""
     return len(text) <= LONGEST_TYPE and _SIMPLE_TYPE.fullmatch(text) is not None
 
 
 def types(definition: ModelDefinition) -> list[str]:
-    """Return the types of a model, as it has them."""
+    """Return the types of a model as stored."""
     return [fragment.text for fragment in _types(definition)]
 
 
 def check(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> None:
-    """Raise NotTrusted unless every text of a model that becomes SQL is one expression, or one type."""
-    kind, digest = type(con).__name__, _digest(definition)  # the parser is that of this process, or that of the host
+    """Raise NotTrusted unless every text of a model that is used as SQL is one expression, or one type."""
+    kind, digest = type(con).__name__, _digest(definition)  # the parser is this process's, or the host's
     if not (_TRAINED.has("", digest) or _CHECKED.has(kind, digest)):
         expressions(con, definition)
         _CHECKED.add(kind, digest)
 
 
 def expressions(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> list[Fragment]:
-    """Return the expressions of a model with their trees, and its ``types_named``; raises as ``check`` does."""
+    """Return a model's expressions with their trees, and its ``types_named``; raises as ``check``."""
     return [*types_named(con, definition), *parsed(con, definition.name, list(_fragments(definition)))]
 
 
 def types_named(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> list[Fragment]:
-    """Return the types of a model with their trees, which may name what somebody has made, or an extension has.
+    """Return a model's types with their trees, if they may name something user-made or an extension's.
 
     Raises NotTrusted unless each is a type.
     """
@@ -168,7 +168,7 @@ def parsed(con: duckdb.DuckDBPyConnection, model: str, fragments: Sequence[Fragm
 
 
 def _refuse_excess(model: str, fragments: Sequence[Fragment]) -> None:
-    """Raise NotTrusted where fragments are too much for a parser, each by itself or all together."""
+    """Raise NotTrusted if fragments exceed the parser's limits, each or together."""
     for fragment in fragments:
         if (reason := excess(fragment.text)) is not None:
             message = (
@@ -183,7 +183,7 @@ def _refuse_excess(model: str, fragments: Sequence[Fragment]) -> None:
 
 
 def _readable(con: duckdb.DuckDBPyConnection, queries: Sequence[str]) -> list[bool]:
-    """Return whether DuckDB's parser takes each text for SQL."""
+    """Return whether DuckDB's parser accepts each text as SQL."""
     error = "system.main.json_extract_string(system.main.json_serialize_sql(text), '$.error')"
     query = f"SELECT {error} FROM (SELECT unnest(?::VARCHAR[]) AS text)"
     texts = [query if _is_usable(query) else "';" for query in queries]
@@ -191,7 +191,7 @@ def _readable(con: duckdb.DuckDBPyConnection, queries: Sequence[str]) -> list[bo
 
 
 def serialized(con: duckdb.DuckDBPyConnection, queries: Sequence[str]) -> Iterator[Node]:
-    """Yield what DuckDB's parser makes of each text: the trees of its statements, or an error; one, too, where it is too much."""
+    """Yield the parsed statements of each text, or an error, also for one that exceeds the parser's limits."""
     usable = [*filter(_is_usable, queries)]
     query = "SELECT system.main.json_serialize_sql(text) FROM (SELECT unnest(?::VARCHAR[]) AS text)"
     rows = iter(con.execute(query, [usable]).fetchall() if usable else ())
@@ -203,12 +203,12 @@ def serialized(con: duckdb.DuckDBPyConnection, queries: Sequence[str]) -> Iterat
 
 
 def _is_usable(text: str) -> bool:
-    """Whether a text may be given to DuckDB's parser: it ends at a NUL, and with the stack where a text is too much for it."""
+    """Whether DuckDB's parser may read a text: it stops at a NUL, and its stack overflows on an excessive one."""
     return "\0" not in text and excess(text) is None
 
 
 def _read(text: str) -> Node:
-    """Return what JSON of DuckDB's says; a sum of hundreds of terms has more levels than Python's own reader takes."""
+    """Return parsed JSON of DuckDB's; a sum of hundreds of terms is nested too deep for Python's json."""
     try:
         document: Node = json.loads(text)
         return document
@@ -218,7 +218,7 @@ def _read(text: str) -> Node:
 
 def _read_deep(text: str) -> Node:
     root: list[Any] = []
-    open_parts: list[tuple[Any, str | None]] = []  # each object or list that is not at its end, and the key it goes to
+    open_parts: list[tuple[Any, str | None]] = []  # each unfinished object or list, and the key of its next value
     part: Any = root
     key: str | None = None
     for piece in _TOKEN.findall(text):
@@ -248,7 +248,7 @@ def one_query(con: duckdb.DuckDBPyConnection, query: str) -> str:
 
     It is the last check, and says nothing of which text is at fault: those were looked at one by one before.
     """
-    if getattr(con, "serves_predict", False):  # DuckDB is in another process, and may be of another version
+    if getattr(con, "serves_predict", False):  # DuckDB runs in another process, maybe in another version
         count = "system.main.json_array_length(system.main.json_serialize_sql(?::VARCHAR), '$.statements')"
         one = "\0" not in query and con.execute(f"SELECT {count}", [query]).fetchall() == [(1,)]
     else:
@@ -260,12 +260,12 @@ def one_query(con: duckdb.DuckDBPyConnection, query: str) -> str:
 
 
 def query_of(definition: ModelDefinition, con: duckdb.DuckDBPyConnection, query: str) -> str:
-    """Return the query of a view or macro of a model as ``one_query``; what this process trained was judged when it was."""
+    """Return a model's view or macro query as ``one_query`` does; those trained by this process were checked then."""
     return query if is_trained_here(definition) else one_query(con, query)
 
 
 def statement_of(document: Node) -> Node | None:
-    """Return the tree of the only statement of a text, None where it is none, several, or one with parameters."""
+    """Return the tree of a text's only statement; None if it has none, several, or one with parameters."""
     statements = document.get("statements") or []
     if document.get("error") or len(statements) != 1 or statements[0].get("named_param_map"):
         return None
@@ -274,7 +274,7 @@ def statement_of(document: Node) -> Node | None:
 
 
 def _expression(document: Node) -> Node | None:
-    """Return the tree of a SELECT of one expression and of nothing else, None for anything else."""
+    """Return the tree of a SELECT of exactly one expression, None for anything else."""
     node = statement_of(document)
     if node is None or node.pop("type") != "SELECT_NODE" or node.pop("from_table", {}).get("type") != "EMPTY":
         return None
@@ -287,13 +287,13 @@ def _expression(document: Node) -> Node | None:
 
 
 def _is_name(text: str) -> bool:
-    """Return whether a text is the name of a column, or a cast of one, and so calls nothing that anybody could have made."""
+    """Return whether a text is a column name or a cast of one, so that it calls nothing user-made."""
     found = _NAME.fullmatch(text)
     return found is not None and (found["word"] is None or found["word"].lower() not in _keywords())
 
 
 def column_name(text: str) -> str | None:
-    """Return the name of the column that a fragment is, as it is or as a number; None for any other expression."""
+    """Return the column name of a fragment, alone or cast to a number; None for other expressions."""
     found = _NAME.fullmatch(text) if _is_name(text) else None
     if found is None or found["kind"] == "VARCHAR":
         return None
@@ -302,7 +302,7 @@ def column_name(text: str) -> str | None:
 
 @lru_cache
 def _keywords() -> frozenset[str]:
-    """Return the words that are no names of columns, and those that may be more than names."""
+    """Return the words that cannot be column names, and those that may be more than names."""
     return frozenset(word for word, category in keywords().items() if category != "unreserved")
 
 
@@ -314,7 +314,7 @@ def _is_cast_of_null(item: Node) -> bool:
 
 
 def has_large_array(tree: Any) -> bool:
-    """Whether the arrays that types in a tree are of, and the arrays in these, have more numbers than one array may have."""
+    """Whether an array type in a tree has too many numbers, nested arrays included."""
     pending: list[tuple[Any, int]] = [(tree, 1)]
     total = 0
     while pending:
@@ -332,7 +332,7 @@ def has_large_array(tree: Any) -> bool:
 
 
 def _size(node: Node) -> int:
-    """Return the size of the array that a node is a type of, as DuckDB 1 and 2 say it; 1 for any other node."""
+    """Return the size of a node that is an array type, as DuckDB 1 or 2 gives it; 1 for other nodes."""
     if node.get("type") == "ARRAY_TYPE_INFO":
         return int(node.get("size") or 1)
     if node.get("class") != "TYPE" or str(node.get("type_name")).lower() != "array":
@@ -379,7 +379,7 @@ def _types(definition: ModelDefinition) -> Iterator[Fragment]:
 
 
 def _digest(definition: ModelDefinition) -> bytes:
-    """Return what models have in common whose texts are the same, each in the same place: a type is no expression."""
+    """Return a digest of a model's texts, each with its role, as a type is no expression."""
     texts = [definition.statement]
     for role, parts in (("expression", _fragments(definition)), ("type", _types(definition))):
         for part in parts:

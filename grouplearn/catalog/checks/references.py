@@ -1,4 +1,4 @@
-"""What a reference to a model means, the text that ``predict`` is given: a name or an identity, which may be qualified."""
+"""What a reference to a model means in ``predict``: a name or an identity, possibly qualified."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from grouplearn.catalog.schema import databases_with_models, table
 from grouplearn.errors import data_error
 from grouplearn.sqltext import folded, literal
 
-#: What a model is known by: where it is, and its identity there. Somebody else's database may have one of the same.
+#: Identifies a model: its database, and its identity there, as a copied database has the same ones.
 Key = tuple[str, str]
 #: Its database, identity, schema and name.
 Entry = tuple[str, str, str, str]
@@ -51,7 +51,7 @@ def find(
     here = attachments_of(con)
     models = _alike(con, reference, without, catalog)
     found = [entry for entry in models if is_identity(reference, entry[0], entry[1])]
-    if len(found) > 1:  # a copy of a database has the same identities, and maybe other models
+    if len(found) > 1:  # a copied database has the same identities, maybe for other models
         places = ", ".join(sorted(naming.reference((entry[0], *entry[2:]), here) for entry in found))
         raise data_error(f'model "{reference}" is in several databases: {places}\n\nHint: DETACH all of them but one.')
     found = found or among(models, meant_by(reference, here))
@@ -63,14 +63,14 @@ def find(
 
 
 def among(models: Sequence[Entry], meant: Sequence[tuple[Place, str]]) -> list[Entry]:
-    """Return those of the models that are meant, in the order of the places."""
+    """Return the models at the first of the places that has any."""
     return [entry for where in meant for entry in models if naming.is_at(*where, (entry[0], *entry[2:]))]
 
 
 def _alike(
     con: duckdb.DuckDBPyConnection, reference: str, without: Collection[Key], catalog: str | None
 ) -> list[Entry]:
-    """Return the committed models whose name or identity is the reference, or its last part, but for those of ``without``."""
+    """Return the committed models whose name or identity, or its last part, is the reference, except ``without``."""
     last = (name_parts(reference) or [reference])[-1]
     names = ", ".join(f"lower({literal(each)})" for each in dict.fromkeys((last, reference)))
     own = f"lower(model_name) IN ({names}) OR model::VARCHAR = {literal(last)}"
@@ -78,14 +78,14 @@ def _alike(
 
 
 def committed(con: duckdb.DuckDBPyConnection, meant: Sequence[tuple[Place, str]], without: Collection[Key]) -> bool:
-    """Return whether a committed model is meant that is none of ``without``."""
+    """Return whether a committed model other than ``without`` is meant."""
     names = ", ".join(f"lower({literal(name)})" for name in dict.fromkeys(name for _, name in meant))
     models = _some(con, f"lower(model_name) IN ({names})") if meant else []
     return bool(among([each for each in models if each[:2] not in without], meant))
 
 
 def _some(con: duckdb.DuckDBPyConnection, own: str = "true") -> list[Entry]:
-    """Return models of all databases, as they are committed: of each no more than ``naming.MOST_READ``."""
+    """Return committed models of all databases, at most ``naming.MOST_READ`` of each."""
     parts = [
         f"(SELECT DISTINCT {literal(catalog)}, model::VARCHAR, schema_name, model_name FROM {table(catalog, 'models')}"
         f" WHERE {own} LIMIT {naming.MOST_READ})"

@@ -1,4 +1,4 @@
-"""What names mean on a connection to somebody who asks: macros, views and columns with their definitions, and DuckDB's own."""
+"""What names mean on a connection: macros, views and columns with their definitions, and DuckDB's own."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from grouplearn.bind.sql.pristine import functions
 from grouplearn.catalog.checks.search_path import Place
 from grouplearn.sqltext import folded
 
-#: How many places are at the end of every path: ``main`` of the default database, and those of DuckDB's own.
+#: Places at the end of every path: ``main`` of the default database, and DuckDB's own.
 _ALWAYS = 4
-#: What stands in an expression as a function, and is none that DuckDB lists.
+#: Functions in expressions that DuckDB does not list.
 SYNTAX = frozenset({"unnest", "grouping", "grouping_id", "coalesce", "try", "ifnull", "columns"})
 _OF_VALUES = {"scalar", "aggregate", "window", "macro"}
-#: A type whose casts from JSON, and to text, go as deep as the value is nested, until the process has no stack left.
+#: A type whose casts recurse as deep as the value is nested, until the stack overflows.
 BOTTOMLESS = "variant"
 _OF_MEMBERS = frozenset({"ARRAY", "LIST", "MAP", "STRUCT", "UNION", "VARIANT"})
 _GENERATED = "GENERATED ALWAYS"
@@ -46,7 +46,7 @@ class Defined:
         return self.database, self.schema
 
 
-#: A view that DuckDB has in every database, of what is attached, set or logged.
+#: A view that DuckDB has in every database, such as those of attached databases, settings and logs.
 OF_DUCKDB = Defined("", "", "")
 
 
@@ -64,20 +64,20 @@ class Surroundings:
     _tables: dict[tuple[str, str, str], list[Defined]] = field(default_factory=dict)
 
     def table(self, places: Iterable[Place], name: str) -> list[Defined] | None:
-        """Return what is run when a table or view of that name is read, wherever it may be; None where there is none."""
+        """Return what runs when a table or view of that name in any place is read; None if there is none."""
         if not self._tables:
             self._load()
         found = [self._tables[*place, name] for place in places if (*place, name) in self._tables]
-        found = [run for run in found if run != [OF_DUCKDB]] or found  # its own views are looked for last
+        found = [run for run in found if run != [OF_DUCKDB]] or found  # DuckDB's own views come last
         return [each for run in found for each in run] if found else None
 
     def has_function(self, name: str) -> bool:
-        """Return whether there is any function or macro of that name, wherever it is and whoever made it."""
+        """Return whether a function or macro of that name exists anywhere."""
         asked = "SELECT 1 FROM system.main.duckdb_functions() WHERE lower(function_name) = lower(?) LIMIT 1"
         return bool(self.con.execute(asked, [name]).fetchall())
 
     def hiding(self, place: tuple[str, str]) -> str | None:
-        """Return the name of a macro of a database and schema that hides a function of DuckDB's own."""
+        """Return the name of a macro in a schema that hides one of DuckDB's functions."""
         own = own_functions()
         hidden = (name for name in self.macros if name in own.names or name in own.of_rows or name in SYNTAX)
         return next((name for name in hidden if any(macro.place == place for macro in self.macros[name])), None)
@@ -94,7 +94,7 @@ class Surroundings:
         if not schema:
             return list(path)
         if schema in self.databases:
-            # The last entries of a path are the default database's main, which is not part of it, and DuckDB's own.
+            # The path ends with the default database's main, which is not part of the setting, and DuckDB's own places.
             return [place for place in path[:-_ALWAYS] if place[0] == schema] or [(schema, "main")]
         return [place for place in path if place[1] == schema] or [(path[-_ALWAYS][0], schema)]
 
@@ -116,7 +116,7 @@ class Surroundings:
         )
 
     def _load(self) -> None:
-        self._tables["", "", ""] = []  # it is loaded now, even if there is nothing
+        self._tables["", "", ""] = []  # marks it as loaded, even if empty
         generated = []
         for *key, sql in self._folded("table_name, sql FROM system.main.duckdb_tables()"):
             self._tables.setdefault((*key,), [])
@@ -145,7 +145,7 @@ class _Own:
 
 @lru_cache
 def own_functions() -> _Own:
-    """Return the names of the functions that DuckDB has where nothing was added to it."""
+    """Return the names of DuckDB's functions before anything was added."""
     every = functions()
     of_rows = {name for name, found in every.items() if found.kinds & {"table", "table_macro", "pragma"}}
     return _Own(frozenset(name for name, found in every.items() if found.kinds & _OF_VALUES), frozenset(of_rows))

@@ -20,9 +20,9 @@ from grouplearn.errors import NotTrusted
 from grouplearn.sqltext import folded, identifier
 
 SCHEMA = "grouplearn"
-#: DuckDB finds names whatever their case, and lists them as they were written.
+#: DuckDB ignores the case of names, but lists them as written.
 _OF_OURS = f"system.main.lower(schema_name) = '{SCHEMA}'"
-#: What a table may be bound to. A foreign key refers to another table, and CHECK and the others evaluate an expression.
+#: Allowed constraints. A foreign key refers to another table, and CHECK and the others evaluate an expression.
 _PLAIN = {"NOT NULL", "PRIMARY KEY"}
 _HINT = (
     "Models are read from tables as TRAIN makes them. If the database came from elsewhere, do not trust it; if it is yours,"
@@ -39,7 +39,7 @@ class Table:
 
 
 _COMMENT = re.compile(r"^COMMENT ON (.*?) IS .*?;$", re.MULTILINE)
-#: Definitions that are written otherwise and mean the same as ours; there is one set of them for each version of DuckDB.
+#: Definitions that are written differently and mean the same as ours, one set per version of DuckDB.
 _READ: set[frozenset[tuple[str, Table]]] = set()
 
 
@@ -48,7 +48,7 @@ Listed = tuple[tuple[str, str, str, str, int], ...]
 
 
 def listed(con: duckdb.DuckDBPyConnection) -> Listed:
-    """Return all tables; nothing in the query can be hidden by a macro, and to choose here takes two thirds of the time."""
+    """Return all tables; no macro can hide anything in the query, and filtering here takes two thirds of the time."""
     query = "SELECT database_name, schema_name, table_name, sql, index_count FROM system.main.duckdb_tables()"
     return tuple(con.execute(query).fetchall())
 
@@ -64,7 +64,7 @@ def tables_in(tables: Listed) -> dict[str, dict[str, Table]]:
 
 @lru_cache
 def scripts() -> tuple[str, ...]:
-    """Return the SQL that makes the tables of the first version, and that which makes of each version the next."""
+    """Return the SQL that makes the tables of version 1, and the migrations from each version to the next."""
     folder = resources.files("grouplearn.sql.catalog")
     files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".sql")), key=lambda entry: entry.name)
     return tuple(entry.read_text(encoding="utf-8") for entry in files)
@@ -82,7 +82,7 @@ def creation(version: int) -> str:
 
 
 def comments(version: int) -> list[str]:
-    """Return what says of the tables of a version, and of their columns, what they are."""
+    """Return the comments on the tables and columns of a version."""
     return list({found[1]: found[0] for script in scripts()[:version] for found in _COMMENT.finditer(script)}.values())
 
 
@@ -101,7 +101,7 @@ def refuse_foreign(
             raise _refusal(catalog, name, "is no table")
     unlike = [name for name in names if found[name] != wanted.tables[name]]
     read = frozenset((name, found[name]) for name in unlike)
-    if unlike and read not in _READ:  # made by a DuckDB that writes definitions in another way, or not made by us
+    if unlike and read not in _READ:  # made by a DuckDB that formats definitions differently, or not by us
         _compare(con, catalog, found, wanted, unlike)
         _READ.add(read)
 
@@ -116,17 +116,17 @@ def refuse_views(con: duckdb.DuckDBPyConnection, catalog: str | None = None) -> 
 
 
 def refuse_triggers(con: duckdb.DuckDBPyConnection, catalog: str) -> None:
-    """Raise NotTrusted where a trigger would run what its author wrote when rows are stored."""
-    if _version(con).startswith(("0.", "1.")):  # which have no triggers
+    """Raise NotTrusted if a trigger would run its author's SQL when rows are stored."""
+    if _version(con).startswith(("0.", "1.")):  # these have no triggers
         return
     query = "SELECT database_name, schema_name, table_name, trigger_name FROM system.main.duckdb_triggers()"
-    for database, schema, name, trigger in con.execute(query).fetchall():  # few: to choose here takes half the time
+    for database, schema, name, trigger in con.execute(query).fetchall():  # few: filtering here takes half the time
         if folded(database) == folded(catalog) and folded(schema) == SCHEMA:
             raise _refusal(catalog, name, f"has a trigger {identifier(trigger)}")
 
 
 def _version(con: duckdb.DuckDBPyConnection) -> str:
-    """Return the version of DuckDB: this process's own, or that of the shell whose connection it is."""
+    """Return the version of DuckDB, this process's or the connected shell's."""
     if not getattr(con, "serves_predict", False):
         return duckdb.__version__
     return str(con.execute("SELECT library_version FROM system.main.pragma_version()").fetchall()[0][0]).lstrip("v")
@@ -142,11 +142,11 @@ class _Ours:
 
 @lru_cache
 def _ours(version: int) -> _Ours:
-    """Return what this process's own DuckDB says of tables that it makes itself."""
+    """Return how this process's DuckDB describes tables that it makes itself."""
     with pristine() as con:
-        con.execute("BEGIN TRANSACTION")  # and never ended: each version is made anew
+        con.execute("BEGIN TRANSACTION")  # never committed: each version starts empty
         for script in scripts()[:version]:
-            con.execute(_COMMENT.sub("", script))  # half of the time, and of what is said of tables nothing is compared
+            con.execute(_COMMENT.sub("", script))  # comments take half the time and are not compared
         ((_, tables),) = tables_in(listed(con)).items()
         columns: dict[str, dict[str, str]] = {}
         for _, table, column, kind, _ in _columns(con):
@@ -159,7 +159,7 @@ def _columns(con: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
         "SELECT database_name, table_name, column_name, data_type, column_default"
         f" FROM system.main.duckdb_columns() WHERE {_OF_OURS} AND NOT internal"
     )
-    # Of the versions of DuckDB some write names of fields with quotes where others do not.
+    # Some versions of DuckDB quote field names where others do not.
     rows = con.execute(query).fetchall()
     return [(row[0], folded(row[1]), row[2], row[3].replace('"', ""), *row[4:]) for row in rows]
 
@@ -187,12 +187,12 @@ def _compare(
             keys[table] += kind == "PRIMARY KEY"
     for table in names:
         _compare_columns(catalog, table, columns[table], wanted.columns[table])
-        if found[table].indexes > keys[table]:  # a table without its key has no index of ours, either
+        if found[table].indexes > keys[table]:  # a table without its key must not have another index
             raise _refusal(catalog, table, "has an index that is not ours")
 
 
 def _compare_columns(catalog: str, table: str, found: Mapping[str, str], wanted: Mapping[str, str]) -> None:
-    """Raise NotTrusted for other columns or types; whether one may be NULL runs nothing, and is looked at with its values."""
+    """Raise NotTrusted for other columns or types; NULLs are harmless and checked with the values."""
     for column in (*wanted, *found):
         name = identifier(column)
         if column not in wanted:

@@ -32,7 +32,8 @@ _OWN = "SELECT DISTINCT function_name FROM system.main.duckdb_functions() WHERE 
 
 @dataclass(frozen=True, slots=True)
 class _Admission:
-    """That a model may be evaluated while names mean the same, in one transaction or (None) any; ``checked``: without trust."""
+    """Says that a model may be evaluated while names mean the same, in one transaction or (None) any; ``checked``: without
+    trust."""
 
     names: Hashable
     when: Hashable
@@ -40,11 +41,11 @@ class _Admission:
 
 
 class Guard:
-    """Stands before the models of one connection's databases; ``settings`` are those of its SET."""
+    """Checks the models of one connection's databases; ``settings`` are those of its SET."""
 
     def __init__(self) -> None:
         self.settings: Mapping[str, Any] = {}
-        #: Where no macro was found, by what names mean, and the database and schema that were looked at alone.
+        #: Places and meanings of names for which no hiding macro was found.
         self._clear: set[Hashable] = set()
         self._names: tuple[Hashable, Hashable] = (None, None)
         self._admitted: weakref.WeakKeyDictionary[Any, _Admission] = weakref.WeakKeyDictionary()
@@ -79,7 +80,7 @@ class Guard:
     def refuse_hidden_in(
         self, con: duckdb.DuckDBPyConnection, catalog: str, schema: str, attachments: Attachments
     ) -> None:
-        """As ``refuse_hidden``, about a database that models are stored in: there DuckDB binds our views and macros."""
+        """As ``refuse_hidden``, for a database that stores models: DuckDB binds our views and macros there."""
         place = attachments.meaning, folded(catalog), folded(schema)
         if self.trusting or place in self._clear:
             return
@@ -89,16 +90,16 @@ class Guard:
 
     @staticmethod
     def _is_new(con: duckdb.DuckDBPyConnection, now: Attachments) -> bool:
-        """Return whether we have opened the database, in memory, and no macro can have been made in it."""
+        """Return whether we opened the database in memory and no macro can have been made in it."""
         return asking_for(con).is_new and all(each.path is None for each in now.users)
 
     def _refuse_macros(self, con: duckdb.DuckDBPyConnection, places: set[tuple[str, str]]) -> None:
         found = [row for row in con.execute(_MACROS).fetchall() if row[0] != "temp" and row[3].endswith("macro")]
-        if found:  # what there is to hide is asked each time: a client may register functions of its own
+        if found:  # asked each time, as a client may register functions
             _refuse_hiding(found, places, frozenset(folded(name) for (name,) in con.execute(_OWN).fetchall()))
 
     def forget(self, text: str | None = None) -> None:
-        """Look anew at what expressions name, and for macros, unless SQL that has run, ``text``, cannot have made any."""
+        """Check names and macros again, unless the SQL ``text`` that has run cannot have made any."""
         if text is None or may_make_macros(text):
             self._clear.clear()
         self._names = None, None
@@ -123,7 +124,7 @@ class Guard:
             self._admitted[user] = _Admission(names, when if elsewhere else None, checked)
 
     def has_admitted(self, user: Any, when: Hashable) -> bool:
-        """Return whether ``admit_user`` would find at once that it has nothing to ask."""
+        """Return whether ``admit_user`` would need no check."""
         return self._names[0] == when and self._holds(user, self._names[1], when)
 
     def _holds(self, user: Any, names: Hashable, when: Hashable) -> bool:
@@ -136,20 +137,20 @@ class Guard:
         )
 
     def note(self, attachments: Attachments, when: Hashable) -> None:
-        """Take note of where names are looked for at ``when``, which ``admit_user`` would ask."""
+        """Store the search path at ``when``, which ``admit_user`` would ask for."""
         self._names = when, attachments.meaning
 
     def _names_at(self, con: duckdb.DuckDBPyConnection, when: Hashable) -> Hashable:
-        """Return where names are looked for, which says with ``forget`` what they mean."""
+        """Return the search path, which together with ``forget`` decides what names mean."""
         if self._names[0] != when:
             self.note(attachments_of(con), when)
         return self._names[1]
 
     def _check(self, con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> tuple[bool, bool]:
-        """Return whether the expressions were found to call nothing that they may not, and whether they look elsewhere."""
+        """Return whether the expressions passed the check, and whether they name things that may change."""
         known = fragments.is_trained_here(definition)
         found = fragments.expressions(con, definition)
-        if self.trusting and not known:  # and looked at when that is taken back
+        if self.trusting and not known:  # checked when trust is withdrawn
             return False, False
         if all(fragment.tree is None for fragment in found):
             return True, False
@@ -163,7 +164,7 @@ class Guard:
     def admit_statement(
         self, con: duckdb.DuckDBPyConnection, definition: ModelDefinition, source: str, clauses: Iterable[str]
     ) -> None:
-        """Raise NotTrusted unless what a model's own statement reads (FROM), and its other clauses, may be run."""
+        """Raise NotTrusted unless FROM and the other clauses of a model's own statement may be run."""
         file = attachments_of(con).identity_of(definition.catalog)
         if not (self.trusting or fragments.is_trained_here(definition, _opened(con, file))):
             around = surroundings(con)
@@ -207,7 +208,7 @@ def other_name(
 
 
 def trained_here(con: duckdb.DuckDBPyConnection, definition: ModelDefinition, file: str) -> None:
-    """Remember that a model comes from a statement that was given to this process, and what it names now.
+    """Remember that a model comes from a statement given to this process, and what it names now.
 
     ``file`` is the ``Attached.identity`` of the database that it is stored in.
     """
@@ -223,7 +224,7 @@ def _is_trained_here(con: duckdb.DuckDBPyConnection, definition: ModelDefinition
 
 
 def _means_the_same(con: duckdb.DuckDBPyConnection, definition: ModelDefinition, named: str) -> bool:
-    """Return whether this process trained a model in the same database where its expressions named the same, as text."""
+    """Return whether this process trained a model in the same database with expressions of the same meaning."""
     return fragments.is_trained_here(definition, attachments_of(con).identity_of(definition.catalog) + named)
 
 
@@ -236,7 +237,7 @@ def _opened(con: duckdb.DuckDBPyConnection, file: str) -> str:
 
 
 def _named(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> str:
-    """Return all that the expressions of a model name as text, which is empty where each is the name of a column."""
+    """Return everything that a model's expressions name, as text; empty if each is a column name."""
     found = [fragment for fragment in fragments.expressions(con, definition) if fragment.tree is not None]
     return repr(calls.named(found, surroundings(con))) if found else ""
 
@@ -256,7 +257,7 @@ def surroundings(con: duckdb.DuckDBPyConnection) -> Surroundings:
 
 
 def _refuse_hiding(macros: list[tuple[Any, ...]], places: set[tuple[str, str]], own: frozenset[str]) -> None:
-    """Raise NotTrusted about a macro that is in one of these places and has the name of a function of DuckDB's own."""
+    """Raise NotTrusted for a macro in one of these places with the name of a DuckDB function."""
     for database, schema, name, kind, *_ in macros:
         if folded(name) in own and (folded(database), folded(schema)) in places:
             whole = qualified(database, schema, name)

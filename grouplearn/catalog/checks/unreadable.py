@@ -1,4 +1,4 @@
-"""Why rows cannot be read: DuckDB's error shows the query that it ran, and the user has written only a feature."""
+"""Explains why rows cannot be read: DuckDB's error shows our query, while the user wrote only a feature."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def unreadable(connection: duckdb.DuckDBPyConnection, relation: str, numbers: Ma
 
 
 def features(definition: ModelDefinition) -> dict[str, str]:
-    """Return the features of a model that are numbers."""
+    """Return a model's numeric features."""
     return {
         f'feature "{entry.item.name}"': _expression(entry.sql)
         for entry in definition.items
@@ -43,7 +43,7 @@ def features(definition: ModelDefinition) -> dict[str, str]:
 
 
 def _expression(sql: str) -> str:
-    """Return what is cast to a number in the SQL of a feature, or the SQL where it is nothing but a cast."""
+    """Return the expression that a feature's SQL casts to a number, or the SQL if it is only a cast."""
     inner = sql.removeprefix(_BEFORE).removesuffix(_AFTER)
     return inner if sql == f"{_BEFORE}{inner}{_AFTER}" else sql
 

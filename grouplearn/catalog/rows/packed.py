@@ -60,7 +60,7 @@ def trials(definition: ModelDefinition, packs: Packs) -> Any:
 
 
 def _converged(packs: Packs, done: Flags) -> Any:
-    """Return which models ended because nothing was left to gain, NULL where a learner has no such end."""
+    """Return which models converged, NULL if the learner does not say."""
     known = [each.pack.converged for each in packs]
     values = [
         np.zeros(each.pack.shape, np.bool_) if own is None else own for each, own in zip(packs, known, strict=True)
@@ -70,7 +70,7 @@ def _converged(packs: Packs, done: Flags) -> Any:
 
 
 def _importance(packs: Packs, done: Flags) -> Any:
-    """Return a list column with a number per feature column, NULL where there is no model or none are told."""
+    """Return a list column with a number per feature column, NULL without a model or importances."""
     begun, chosen, found = 0, [], []
     for outcome in packs:
         places = np.arange(math.prod(outcome.pack.shape)).reshape(outcome.pack.shape) + begun
@@ -98,7 +98,7 @@ def _modelled(outcome: PackedOutcome) -> Flags:
 
 
 def _reasons(packs: Packs, size: int) -> Any:
-    """Return why trials failed, and what is to be said of others."""
+    """Return why trials failed, and notes on others."""
     texts = np.full(size, None, dtype=object)
     begun, found = 0, False
     for outcome in packs:
@@ -126,7 +126,7 @@ def _metrics(
     shapes: Iterable[tuple[int, int]],
     done: Flags,
 ) -> Any:
-    """Return a list column; of a failed trial, and where there are no rows to measure on, it is empty."""
+    """Return a list column, empty for failed trials and where there are no rows to measure on."""
     parts = [
         np.stack([each[name] if name in each else np.full(shape, np.nan) for name in definition.metrics], axis=-1)
         for each, shape in zip(values, shapes, strict=True)
@@ -155,7 +155,7 @@ def curves(packs: Packs, metric: str) -> Any:
 
 
 def _judged(pack: Packed, metric: str) -> FloatArray:
-    """Return the metric of every point of curves; where it was not looked at in training, it is known after the last epoch."""
+    """Return the metric of every point of curves; if it was not computed in training, only of the last epoch."""
     if pack.curves.metrics is not None:
         return pack.curves.metrics
     lengths, judged = pack.curves.lengths.ravel(), np.full(pack.curves.losses.size, np.nan)
@@ -186,7 +186,7 @@ def artifacts(definition: ModelDefinition, packs: Packs) -> Any:
 
 
 def _wide(packs: Packs, rows: Any) -> dict[str, Any]:
-    """Return the columns of linear models of wide items, which have columns of their own each; ``rows`` count all trials."""
+    """Return the columns of linear models with wide items; ``rows`` counts all trials."""
     every = []
     for outcome in packs:
         own: list[StoredArtifact | None] = [None for _ in range(math.prod(outcome.pack.shape))]
@@ -202,7 +202,7 @@ def _wide(packs: Packs, rows: Any) -> dict[str, Any]:
 
 
 def stored_columns(stored: Sequence[StoredArtifact]) -> dict[str, Any]:
-    """Return models as columns without boxing their numbers."""
+    """Return models as columns without an object per number."""
     return {
         "format": pa.array([each.format for each in stored], pa.string()),
         "weights": _lists_of([each.weights for each in stored]),
@@ -215,7 +215,7 @@ def stored_columns(stored: Sequence[StoredArtifact]) -> dict[str, Any]:
 
 
 def _lists_of(values: Sequence[npt.NDArray[Any] | None], kind: npt.DTypeLike = np.float64) -> Any:
-    """Return a list column, all of whose rows are NULL or none is."""
+    """Return a list column in which all rows are NULL or none is."""
     known = [value for value in values if value is not None]
     if len(known) < len(values) or not known:
         return pa.nulls(len(values), pa.large_list(pa.from_numpy_dtype(kind)))
@@ -224,7 +224,7 @@ def _lists_of(values: Sequence[npt.NDArray[Any] | None], kind: npt.DTypeLike = n
 
 
 def _lists_of_items(values: Sequence[Sequence[npt.NDArray[Any]] | None], kind: npt.DTypeLike) -> Any:
-    """Return a column of a list per item, all of whose rows are NULL or none is."""
+    """Return a column with a list per item in which all rows are NULL or none is."""
     known = [value for value in values if value is not None]
     inside = _lists_of([each for value in known for each in value], kind)
     if len(known) < len(values) or not known:
@@ -234,7 +234,7 @@ def _lists_of_items(values: Sequence[Sequence[npt.NDArray[Any]] | None], kind: n
 
 
 def _no_items(count: int) -> dict[str, Any]:
-    """Return the columns of the wide items of models that have none."""
+    """Return the wide items' columns for models without any."""
     return {
         "places": _lists_of_items([None] * count, np.int64),
         "nonzeros": _lists_of_items([None] * count, np.float64),
@@ -242,7 +242,7 @@ def _no_items(count: int) -> dict[str, Any]:
 
 
 def _linear(found: Sequence[Mapping[str, Ragged]]) -> dict[str, Any]:
-    """Return the columns of linear models: their numbers, without an object per model."""
+    """Return the columns of linear models, without an object per model."""
     numbers = [_joined([each[name].flat() for each in found]) for name in ("weights", "intercept")]
     return {
         "format": pa.array(["linear"]).take(pa.array(np.zeros(len(numbers[0]), np.int8))),
@@ -282,14 +282,14 @@ def _lists(rows: Ragged) -> Any:
 
 
 def _texts(ascii_codes: npt.NDArray[np.uint8]) -> Any:
-    """Return texts (n, length) of one length as an array, without an object per text."""
+    """Return texts (n, length) of equal length as an array, without an object per text."""
     count, length = ascii_codes.shape
     ends = np.arange(0, (count + 1) * length, length, dtype=np.int32)
     return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(ascii_codes)])
 
 
 def _kept(definition: ModelDefinition, outcome: PackedOutcome) -> Flags:
-    """Return which trials (G, C) keep their artifact: the best first, then by their metric."""
+    """Return which trials (G, C) keep their artifact: the best by their metric."""
     pack = outcome.pack
     done = pack.done()
     if definition.keep_best is None:

@@ -1,4 +1,4 @@
-"""A run read back: which unit visited which blocks, in order, or which partitions pushed."""
+"""A stored run read back: which unit visited which blocks in which order, or which partitions pushed."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from grouplearn.plan.replaying import Earlier, check_same, replay_span
 from grouplearn.schedule.messages import Blocks, Push
 from grouplearn.schedule.workload import Visits
 
-#: Names of models that an error lists.
+#: Most model names in an error.
 _LISTED = 50
 
 
 def repeated_by(con: duckdb.DuckDBPyConnection, checker: SqlChecker, bound: BoundTrain) -> Earlier | None:
-    """Return the run that a statement repeats, None if it repeats none; raise unless it is a run of the same training."""
+    """Return the run that a statement replays, None if it replays none; raise unless both train the same."""
     name = bound.options.hopping.replay
     if name is None:
         return None
@@ -38,7 +38,7 @@ def repeated_by(con: duckdb.DuckDBPyConnection, checker: SqlChecker, bound: Boun
 
 
 def unknown_model(con: duckdb.DuckDBPyConnection, checker: SqlChecker, name: str, span: Span) -> Error:
-    """Return the error that there is no model of that name, with those that there are."""
+    """Return the error for an unknown model, with the names of existing ones."""
     known, hint = naming.suggestion(con, name)
     more = f", and {len(known) - _LISTED:,} more" if len(known) > _LISTED else ""
     listed = f"\nModels: {', '.join(known[:_LISTED])}{more}" if known else "\nThere is no model yet."
@@ -46,7 +46,7 @@ def unknown_model(con: duckdb.DuckDBPyConnection, checker: SqlChecker, name: str
 
 
 def earlier(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Earlier:
-    """Return what is known of the run that made a stored model."""
+    """Return the run that made a stored model."""
 
     def rows(columns: str, name: str, rest: str = "") -> list[tuple[Any, ...]]:
         source = table(model.location.catalog, name)
@@ -73,7 +73,7 @@ def earlier(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Earlier:
 
 
 def _push(row: Mapping[str, int | None] | None) -> Push:
-    """Return a push as the table has it; one that is NULL is of no partition."""
+    """Return a push from its columns; NULL is no partition's."""
     partition, seen = (None, None) if row is None else row.values()
     return Push(-1, -1) if partition is None or seen is None else Push(partition, seen)
 

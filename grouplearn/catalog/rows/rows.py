@@ -32,7 +32,7 @@ _MODEL_BYTES = 1 << 24
 
 
 def columns_of(rows: Iterable[tuple[Any, ...]], **types: Any) -> Any:
-    """Return a table from rows, made piece by piece; ``types`` name and type the columns in order."""
+    """Return a table from rows, built in pieces; ``types`` name and type the columns in order."""
     schema = pa.schema(list(types.items()))
     tables = [
         pa.table(
@@ -62,7 +62,8 @@ def models(definition: ModelDefinition, outcome: RunOutcome) -> Any:
 
 
 def as_stored(definition: ModelDefinition) -> dict[str, Any]:
-    """Return what the row of ``models`` says of a definition, as it is read back; raises ValueError where no row can."""
+    """Return a definition's values in the row of ``models``, as they are read back; raises ValueError if a row cannot hold
+    it."""
     try:
         return {name: pa.array([value], kind).to_pylist()[0] for name, (value, kind) in _defined(definition).items()}
     except (pa.ArrowException, OverflowError) as error:
@@ -70,7 +71,7 @@ def as_stored(definition: ModelDefinition) -> dict[str, Any]:
 
 
 def _defined(definition: ModelDefinition) -> dict[str, tuple[Any, Any]]:
-    """Return the values and types of the columns of ``models`` that a definition says."""
+    """Return the values and types of a definition's columns in ``models``."""
     keys = [{"name": key.name, "sql": key.sql, "type": key.type} for key in definition.keys]
     items = [
         {
@@ -175,7 +176,7 @@ def groups(outcome: RunOutcome) -> Any:
 
 
 def _groups(every: Sequence[Group], facts: Sequence[GroupFacts | None], best: Any) -> Any:
-    """Return the rows column by column; ``best`` are the numbers of the best configs."""
+    """Return the rows by column; ``best`` are the numbers of the best configs."""
     keys = [group.keys for group in every]
     offsets = np.concatenate([[0], np.cumsum([len(key) for key in keys])]).astype(np.int32)
     columns = {
@@ -194,7 +195,7 @@ def _groups(every: Sequence[Group], facts: Sequence[GroupFacts | None], best: An
 
 
 def _encoders(every: Sequence[GroupFacts | None]) -> Any:
-    """Return the columns of the fitted items; groups that share them share one conversion."""
+    """Return the columns of the fitted items; groups that share items share their conversion."""
     fitted = [() if facts is None else facts.fitted for facts in every]
     numbers = [*map(id, fitted)]
     distinct = dict(zip(numbers, fitted, strict=True))
@@ -213,7 +214,7 @@ def _encoders(every: Sequence[GroupFacts | None]) -> Any:
 
 
 def encoder_columns(fitted: tuple[FittedItem, ...]) -> tuple[Any, ...]:
-    """Return what a row of ``groups`` says of how features are encoded, from ``features`` to ``categories``."""
+    """Return the encoder columns of a row of ``groups``, from ``features`` to ``categories``."""
     return (
         tuple(name for item in fitted if not item.encoder.wide for name in item.features),
         starts(fitted),
@@ -225,7 +226,7 @@ def encoder_columns(fitted: tuple[FittedItem, ...]) -> tuple[Any, ...]:
 
 
 def starts(fitted: Iterable[FittedItem]) -> list[int]:
-    """Return the 0-based index of each item's first feature column, of which wide items have none."""
+    """Return the 0-based index of each item's first feature column; wide items have none."""
     return [0, *itertools.accumulate(0 if item.encoder.wide else item.width for item in fitted)][:-1]
 
 
@@ -265,7 +266,7 @@ def trials(definition: ModelDefinition, outcome: RunOutcome) -> Any:
 
 
 def _with_packs(alone: Any, outcome: RunOutcome, of_packs: Callable[[Sequence[PackedOutcome]], Any]) -> Any:
-    """Return the rows of groups that trained alone and, in the same columns, of those that trained side by side."""
+    """Return the rows of groups that trained alone followed by those that trained side by side."""
     tables = [alone]
     for start in range(0, len(outcome.packs), _PACKS_AT_ONCE):
         look()
@@ -279,7 +280,7 @@ def _trials(outcome: RunOutcome) -> Iterator[tuple[GroupOutcome, TrialResult]]:
 
 
 def _metrics(definition: ModelDefinition, values: Mapping[str, float]) -> list[float | None]:
-    # DuckDB sorts NaN above every number, so an undefined metric would come out best.
+    # DuckDB sorts NaN above every number, so that an undefined metric would look best.
     known = (values.get(name, math.nan) for name in definition.metrics) if values else ()
     return [None if math.isnan(value) else float(value) for value in known]
 
@@ -309,7 +310,7 @@ def curves(outcome: RunOutcome, metric_name: str) -> Any:
 
 
 def parts_of(outcome: RunOutcome) -> Iterator[RunOutcome]:
-    """Yield the outcome some groups at a time: texts of trees may take half of the memory, and rows of them are a copy."""
+    """Yield the outcome in parts of some groups: texts of trees may take half of the memory, and rows are a copy of them."""
     part: list[GroupOutcome] = []
     size = 0
     for entry in outcome.groups:
@@ -354,7 +355,7 @@ def artifacts(definition: ModelDefinition, outcome: RunOutcome) -> Any:
 
 
 def kept_trials(definition: ModelDefinition, entry: GroupOutcome) -> list[TrialResult]:
-    """Return the trials of a group whose artifact is kept, the best one first."""
+    """Return the trials of a group whose artifact is kept, best first."""
     done = [trial for trial in entry.trials if trial.usable]
     ranked = sorted(done, key=lambda trial: (trial.config != entry.best, _badness(definition, trial), trial.config))
     return ranked[: definition.keep_best]

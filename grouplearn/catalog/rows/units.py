@@ -66,7 +66,7 @@ def _whole_units(results: Sequence[UnitResult], schema: Any) -> Any:
 
 
 def _rows_of(result: UnitResult) -> Iterator[tuple[Any, ...]]:
-    """Yield what was lost with its worker, and the unit or its steps as they ran."""
+    """Yield work lost with its worker, then the unit or its steps as they ran."""
     head = _unit_head(result.unit, result.unit.group)
     for lost in result.lost:
         blocks = (None, None) if lost.blocks is None else (lost.blocks.first, lost.blocks.last)
@@ -76,7 +76,7 @@ def _rows_of(result: UnitResult) -> Iterator[tuple[Any, ...]]:
 
 
 def _unit_rows(result: UnitResult) -> Iterator[tuple[Any, ...]]:
-    """Yield a row per group; the bytes loaded for all of them count for the first."""
+    """Yield a row per group; the first has the bytes loaded for all."""
     ran = (result.worker, result.started, result.ended)
     for group in result.unit.groups:
         loaded = result.loaded if group == result.unit.group else 0

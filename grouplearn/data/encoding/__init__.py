@@ -1,1 +1,1 @@
-"""Encoders, one object each: what every room asks of an item of FEATURES, from its words in SQL to its form in an export."""
+"""Encoders, one class each, with all that is known of them: from their call in SQL to their form in an export."""

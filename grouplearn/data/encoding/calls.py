@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function of a FEATURES item that is fitted on training rows, or made of what it is called with.
+    """A function in FEATURES that makes features of its columns, possibly fitted on training rows.
 
-    ``options`` are what may follow the columns by name; ``last`` is the one that a last argument without a name gives, of which
-    ``needed`` says what is missing without it, with the ``hint``. Every ``together`` arguments are one item. ``within`` is the
-    encoder whose calls may stand in it.
+    ``options`` may follow the columns by name; ``last`` is the option that an unnamed last argument gives; ``needed`` is
+    the error without it, with the ``hint``. Every ``together`` arguments form one item. ``within`` is the encoder whose
+    calls may be nested.
     """
 
     name: str
@@ -25,7 +25,7 @@ class Call:
 
     @property
     def example(self) -> str:
-        """How it is called of a column ``x``."""
+        """A call on a column ``x``."""
         return f"{self.name}(x{', 64' if self.needed else ''})"
 
 

@@ -1,4 +1,4 @@
-"""Categories: a column for each (``onehot``), the place of each (``ordinal``), a column for many by a hash (``hash``)."""
+"""Categories: a column per category (``onehot``), its rank (``ordinal``), or a column per hash bucket (``hash``)."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from grouplearn.data.encoding.columns import Around, Columns, IntArray, Numbers,
 from grouplearn.data.encoding.encoder import Encoder, FittedItem, OnnxGraph, Replay, Role
 from grouplearn.data.encoding.wide import Wide, WideCategories
 
-#: Texts for each code that is looked up, up to which a table of all is made for it.
+#: A lookup table of all texts is built if it has at most this many entries per code looked up.
 _TABLE = 16
-#: Most columns of an item that has all of them, and of a wide one.
+#: Most columns of an item, and of a wide one.
 MAX_BUCKETS, MAX_WIDE = 1 << 22, 1 << 30
 
 
 def places(fitted: FittedItem, dictionary: Sequence[str]) -> IntArray:
-    """Return the place among the categories of each code of a dictionary, -1 for none; so has the last entry, for code -1."""
+    """Return for each code of a dictionary its place among the categories, -1 for none; the extra last entry is for code
+    -1."""
     known, found = fitted.categories, np.full(len(dictionary) + 1, -1, np.int64)
-    if len(known) == len(dictionary) and known == tuple(dictionary):  # as of a group that has them all
+    if len(known) == len(dictionary) and known == tuple(dictionary):  # a group that has them all
         found[:-1] = np.arange(len(known))
     elif known:
         place = dict(zip(known, range(len(known)), strict=True))
@@ -32,18 +33,18 @@ def places(fitted: FittedItem, dictionary: Sequence[str]) -> IntArray:
 
 
 def seen(codes: npt.NDArray[Any], dictionary: Sequence[str]) -> tuple[str, ...]:
-    """Return the texts that codes are of, in the order of the dictionary; -1 is of none."""
+    """Return the texts of the codes, in dictionary order; -1 has none."""
     if _TABLE * codes.size < len(dictionary):
         met = np.unique(codes[codes >= 0])
     else:
-        table = np.zeros(len(dictionary) + 1, np.bool_)  # the last one for -1
+        table = np.zeros(len(dictionary) + 1, np.bool_)  # the last entry is for -1
         table[codes] = True
         met = np.flatnonzero(table[:-1])
     return tuple(dictionary) if met.size == len(dictionary) else tuple(map(dictionary.__getitem__, met.tolist()))
 
 
 def bucket(around: Around, buckets: int) -> Around:
-    """Return the SQL of a bucket's number around that of a text.
+    """Return the SQL of a bucket number, as the parts before and after that of a text.
 
     md5 gives the same bucket in every DuckDB version and client; DuckDB's own hash() does not promise that.
     """
@@ -52,7 +53,7 @@ def bucket(around: Around, buckets: int) -> Around:
 
 
 class _Category(Encoder):
-    """A category: its text is looked up among those of the training rows."""
+    """A category: its text is looked up among those in training rows."""
 
     kind: ClassVar[str] = "category"
     taken: ClassVar[str] = "single values"
@@ -66,7 +67,7 @@ class _Category(Encoder):
         return Reading(column.text, column.text_of)
 
     def needs_fit(self, item: Item) -> bool:  # noqa: ARG002
-        """Return that it does."""
+        """Return True."""
         return True
 
     def fit(self, item: Item, values: npt.NDArray[Any], dictionary: Sequence[str]) -> FittedItem:
@@ -78,7 +79,7 @@ class _Category(Encoder):
         return lambda rows: found[rows.codes[:, column]]
 
     def _onnx_places(self, graph: OnnxGraph, fitted: FittedItem) -> str:
-        """Return the 0-based places of categories (int64), -1 for one that is none."""
+        """Return the 0-based places of categories (int64), -1 for unknown ones."""
         known = fitted.categories or ("",)
         numbers = list(range(len(fitted.categories))) or [-1]
         options: dict[str, Any] = {"keys_strings": list(known), "values_int64s": numbers, "default_int64": -1}
@@ -95,7 +96,7 @@ class OneHot(_Category):
     per_category: ClassVar[bool] = True
 
     def is_meant(self, column: SqlColumn) -> bool:
-        """Return whether a text is a category by its type."""
+        """Return whether the type is a category's."""
         return column.kind == "category"
 
     def features(self, fitted: FittedItem) -> tuple[str, ...]:
@@ -103,24 +104,24 @@ class OneHot(_Category):
         return tuple(f"{fitted.item.name}={category}" for category in fitted.categories)
 
     def replay(self, fitted: FittedItem, columns: Columns) -> Replay:
-        """Return what finds places."""
+        """Return a function that looks up places."""
         positions = self._positions(fitted, columns)
         return lambda rows: Places(positions(rows))
 
     def onnx(self, graph: OnnxGraph, fitted: FittedItem, finite: bool) -> list[str]:  # noqa: ARG002
-        """Add a STRING, any text that the model has not seen for NULL."""
+        """Add a STRING input; NULL is a text that was not in training."""
         place = self._onnx_places(graph, fitted)
         return [_indicators(graph, place, fitted.numbers)] if fitted.categories else []
 
 
 class WideOneHot(WideCategories, OneHot):
-    """Columns of more categories than are worth a weight each."""
+    """One-hot columns of so many categories that most weights would be 0."""
 
     name: ClassVar[str] = "wide_onehot"
 
 
 class Ordinal(_Category):
-    """The place of a category in the order of texts."""
+    """The rank of a category in the order of texts."""
 
     name: ClassVar[str] = "ordinal"
     call: ClassVar[str | None] = "ordinal"
@@ -131,7 +132,7 @@ class Ordinal(_Category):
         return (fitted.item.name,)
 
     def replay(self, fitted: FittedItem, columns: Columns) -> Replay:
-        """Return what finds places, NaN for none."""
+        """Return a function that looks up ranks, NaN for unknown categories."""
         positions = self._positions(fitted, columns)
 
         def encoded(rows: Columns) -> Numbers:
@@ -141,14 +142,14 @@ class Ordinal(_Category):
         return encoded
 
     def onnx(self, graph: OnnxGraph, fitted: FittedItem, finite: bool) -> list[str]:  # noqa: ARG002
-        """Add a STRING, any text that the model has not seen for NULL."""
+        """Add a STRING input; NULL is a text that was not in training."""
         place = self._onnx_places(graph, fitted)
         unknown = graph.add("Less", place, graph.constant(np.array(0, dtype=np.int64)))
         return [graph.add("Where", unknown, graph.number(np.nan), graph.doubles(place))]
 
 
 class Hash(Encoder):
-    """As many columns as buckets, each category in one that its text says."""
+    """A column per bucket; each category's text is hashed to one."""
 
     kind: ClassVar[str] = "hash"
     name: ClassVar[str] = "hash"
@@ -164,7 +165,7 @@ class Hash(Encoder):
         return column.named
 
     def reading(self, column: SqlColumn, item: Item) -> Reading:
-        """Return the number of the text's bucket."""
+        """Return SQL for the bucket number of the text."""
         return Reading(bucket(column.text, item.buckets), bucket(column.text_of, item.buckets))
 
     def features(self, fitted: FittedItem) -> tuple[str, ...]:
@@ -172,18 +173,18 @@ class Hash(Encoder):
         return self.numbered(fitted)
 
     def replay(self, fitted: FittedItem, columns: Columns) -> Replay:  # noqa: ARG002
-        """Return what takes the bucket."""
+        """Return a function that takes the bucket as place."""
         column = fitted.item.column
         return lambda rows: Places(self.place(fitted, rows.codes[:, column]))
 
     def onnx(self, graph: OnnxGraph, fitted: FittedItem, finite: bool) -> list[str]:  # noqa: ARG002
-        """Add the INT64 number of the bucket, -1 for NULL."""
+        """Add an INT64 input, the bucket number, -1 for NULL."""
         bucket = graph.input(fitted.item.name, "INT64")
         return [_indicators(graph, bucket, fitted.numbers)] if fitted.width else []
 
 
 class WideHash(Wide, Hash):
-    """A hash of more columns than are worth a weight each."""
+    """A hash with so many columns that most weights would be 0."""
 
     name: ClassVar[str] = "wide_hash"
     most: ClassVar[int | None] = MAX_WIDE

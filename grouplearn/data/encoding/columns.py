@@ -1,4 +1,4 @@
-"""What encoders read and make: an SQL column as binding sees it, columns of rows as training does, pieces of a design matrix."""
+"""What encoders read and make: SQL columns in binding, columns of rows in training, pieces of a design matrix."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from grouplearn.data.dataset import FeatureArray, FloatArray, Item
 from grouplearn.data.lists import Lists
 
-#: What stands before and after an expression, or around several, one more than there are.
+#: Text around expressions: one more part than there are expressions.
 Around = tuple[str, ...]
 IntArray = npt.NDArray[np.int64]
 #: How many entries each row has, in whichever whole numbers.
@@ -21,11 +21,11 @@ Counts = npt.NDArray[np.int8] | npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class SqlColumn:
-    """The type of an expression, and what a feature may be made of it.
+    """The type of an expression, and which features may be made of it.
 
-    ``kind`` is what it is without an encoder; ``named``: its values have texts that name categories. ``text`` reads it as such a
-    text, ``text_of`` an expression that may have another type by now. ``element`` is the type in a list, None for no list.
-    ``others`` are the columns that stand after it in a call that takes several as one item.
+    ``kind`` is its feature kind without an encoder; ``named``: its values have texts that name categories. ``text`` reads
+    it as such a text, ``text_of`` does so for an expression whose type may have changed. ``element`` is the element type of
+    a list, else None. ``others`` are the further columns of a call that takes several as one item.
     """
 
     type: str
@@ -39,20 +39,20 @@ class SqlColumn:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The SQL around an expression: where rows are read to train on, and where it is replayed to predict."""
+    """The SQL around an expression: to read training rows, and to replay it for predictions."""
 
     extract: Around
     replayed: Around
 
 
 def woven(around: Around, texts: Sequence[str]) -> str:
-    """Return texts with what stands around them."""
+    """Return texts interleaved with the parts around them."""
     return "".join(f"{before}{text}" for before, text in zip(around, texts, strict=False)) + around[-1]
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Columns of some rows, not yet encoded, as in ``Dataset``: ``lists`` is None where no item is a list."""
+    """Columns of some rows, not yet encoded, as in ``Dataset``: ``lists`` is None if no item is a list."""
 
     numeric: FeatureArray
     codes: npt.NDArray[np.int32]
@@ -65,25 +65,25 @@ class Columns:
         return int(self.numeric.shape[0])
 
     def dictionary(self, item: Item) -> Sequence[str]:
-        """Return the texts that the codes of an item are of."""
+        """Return the texts that an item's codes refer to."""
         return self.dictionaries[item.column + (self.codes.shape[1] if item.is_list else 0)]
 
     def taken(self, rows: IntArray, dictionaries: Sequence[Sequence[str]]) -> Columns:
-        """Return rows by number, whose codes are of these dictionaries."""
+        """Return some rows by number; codes keep their dictionaries."""
         lists = None if self.lists is None else self.lists.rows(rows)
         return Columns(self.numeric[rows], self.codes[rows], lists, dictionaries)
 
     def rows(self, rows: slice) -> Columns:
-        """Return adjoining rows without copying them."""
+        """Return consecutive rows without copying them."""
         lists = None if self.lists is None else self.lists.rows(rows)
         return Columns(self.numeric[rows], self.codes[rows], lists, self.dictionaries)
 
 
 class ColumnPiece(Protocol):
-    """The feature columns that an item makes of n rows, counted from its first."""
+    """The feature columns that an item makes of n rows; columns are counted from its first."""
 
     def write(self, x: FeatureArray) -> None:
-        """Write them into ``x`` (n, width), which is zero."""
+        """Write them into ``x`` (n, width), which is zero before."""
         ...
 
     def nonzeros(self) -> tuple[Counts, IntArray, FloatArray]:
@@ -98,7 +98,7 @@ class Numbers:
     values: npt.NDArray[Any]
 
     def write(self, x: FeatureArray) -> None:
-        """See ``Piece``."""
+        """See ``ColumnPiece``."""
         x[:] = self.values
 
     def nonzeros(self) -> tuple[Counts, IntArray, FloatArray]:
@@ -114,7 +114,7 @@ class Places:
     column: IntArray
 
     def write(self, x: FeatureArray) -> None:
-        """See ``Piece``."""
+        """See ``ColumnPiece``."""
         present = np.flatnonzero(self.column >= 0)
         x[present, self.column[present]] = 1.0
 
@@ -127,14 +127,14 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Several values in a row: ``counts`` (n,) of them, by ``column`` and ``value`` (m,), ascending and each column once."""
+    """Several values per row: ``counts`` (n,), and their ``column`` and ``value`` (m,), columns ascending and distinct."""
 
     counts: IntArray
     column: IntArray
     value: FloatArray
 
     def write(self, x: FeatureArray) -> None:
-        """See ``Piece``."""
+        """See ``ColumnPiece``."""
         x[np.repeat(np.arange(self.counts.size), self.counts), self.column] = self.value
 
     def nonzeros(self) -> tuple[Counts, IntArray, FloatArray]:

@@ -1,4 +1,4 @@
-"""Lists: a column for each element (``multihot``), for many by a hash (``hash``), or by its index (``sparse``)."""
+"""Lists: a column per element (``multihot``), per hash bucket (``hash``), or per index (``sparse``)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from grouplearn.data.encoding.encoder import Encoder, FittedItem, NoForm, OnnxGr
 from grouplearn.data.encoding.wide import Wide, WideCategories
 
 _WHOLE = re.compile(r"U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|BIGNUM")
-#: The names of what stands in a list of ``sparse``.
+#: The field names in a list of ``sparse``.
 INDEX, VALUE = "i", "v"
 
 
 class Listed(Encoder):
-    """A list: what is in it counts, in whatever order. NULL elements are ignored, and a NULL list is as an empty one."""
+    """A list as a set or bag: order does not count, NULL elements are ignored, a NULL list is empty."""
 
     role: ClassVar[Role] = "list"
     pure: ClassVar[bool] = False
@@ -34,21 +34,21 @@ class Listed(Encoder):
 
     @abstractmethod
     def entries_sql(self, item: Item, entries: str) -> str:
-        """Return a query of what rows have: ``number``, ``group_id``, ``value`` as in ``columns_sql``, ``amount``.
+        """Return a query of the entries of rows: ``number``, ``group_id``, ``value`` as in ``columns_sql``, ``amount``.
 
-        ``entries`` is a query of the number, the group and a list, ``entries``.
+        ``entries`` is a query of a number, a group and a list called ``entries``.
         """
 
     def column_sql(self, element: str) -> str:
-        """Return what says of an element, as it is read, which column it is of."""
+        """Return SQL for the column number of an element as read."""
         return element
 
     def flaws_sql(self, item: Item) -> Mapping[str, str]:  # noqa: ARG002 - some look at it
-        """Return by what is wrong with it, in words, the condition that a list ``entries`` cannot be taken."""
+        """Return SQL conditions under which a list ``entries`` is invalid, by their description."""
         return {}
 
     def onnx(self, graph: OnnxGraph, fitted: FittedItem, finite: bool) -> list[str]:  # noqa: ARG002
-        """Raise NoForm: a tensor has as many values in each row."""
+        """Raise NoForm: tensors have the same number of values in every row."""
         raise NoForm(
             f'the feature "{fitted.item.name}" is a list ({self.call}), and rows of an ONNX tensor are all of one length;'
             " FORMAT sql and native take it"
@@ -56,7 +56,7 @@ class Listed(Encoder):
 
 
 class MultiHot(Listed):
-    """A column for each element of the training rows, 1 where a row's list has it, however often."""
+    """A column per element of training rows, 1 if the row's list contains it, however often."""
 
     kind: ClassVar[str] = "categories"
     name: ClassVar[str] = "multihot"
@@ -70,7 +70,7 @@ class MultiHot(Listed):
         return Reading(_each(element.text), _each(element.text_of))
 
     def needs_fit(self, item: Item) -> bool:  # noqa: ARG002
-        """Return that it does."""
+        """Return True."""
         return True
 
     def fit(self, item: Item, values: npt.NDArray[Any], dictionary: Sequence[str]) -> FittedItem:
@@ -82,7 +82,7 @@ class MultiHot(Listed):
         return tuple(f"{fitted.item.name}={category}" for category in fitted.categories)
 
     def replay(self, fitted: FittedItem, columns: Columns) -> Replay:
-        """Return what finds places."""
+        """Return a function that looks up places."""
         found = places(fitted, columns.dictionary(fitted.item))
 
         def encoded(rows: Columns) -> Entries:
@@ -93,7 +93,7 @@ class MultiHot(Listed):
         return encoded
 
     def entries_sql(self, item: Item, entries: str) -> str:  # noqa: ARG002
-        """Return each element of a row once, told apart whatever the collation of the session."""
+        """Return each element of a row once, compared bytewise whatever the session's collation."""
         each = f"SELECT number, group_id, unnest(CAST(entries AS VARCHAR[])) AS element FROM ({entries})"
         return (
             "SELECT DISTINCT number, group_id, (element) COLLATE POSIX AS value, CAST(1 AS DOUBLE) AS amount"
@@ -102,7 +102,7 @@ class MultiHot(Listed):
 
 
 class HashedList(Listed):
-    """As many columns as buckets: how often elements of a row's list are in the bucket that their texts say."""
+    """A column per bucket: how many elements of a row's list are hashed to it."""
 
     kind: ClassVar[str] = "hashes"
     name: ClassVar[str] = "hash"
@@ -121,7 +121,7 @@ class HashedList(Listed):
         return self.numbered(fitted)
 
     def replay(self, fitted: FittedItem, columns: Columns) -> Replay:  # noqa: ARG002
-        """Return what counts."""
+        """Return a function that counts."""
 
         def encoded(rows: Columns) -> Entries:
             counts, codes, _ = _item(rows, fitted.item)
@@ -135,7 +135,7 @@ class HashedList(Listed):
 
 
 class Sparse(Listed):
-    """As many columns as said: at each index (from 1) of a row's first list the value at the same place of its second."""
+    """A column per index (from 1): the values of a row's second list at the indices in its first."""
 
     kind: ClassVar[str] = "entries"
     name: ClassVar[str] = "sparse"
@@ -146,15 +146,15 @@ class Sparse(Listed):
     first: ClassVar[int] = 1
 
     def takes(self, column: SqlColumn) -> bool:
-        """Return whether these are a list of whole numbers and a list of numbers."""
+        """Return whether these are a list of integers and a list of numbers."""
         first, others = column.element, column.others
         whole = first is not None and _WHOLE.fullmatch(first.type) is not None
         return whole and len(others) == 1 and others[0].element is not None and others[0].element.kind == "numeric"
 
     def reading(self, column: SqlColumn, item: Item) -> Reading:  # noqa: ARG002
-        """Return one list of both; where one of them is shorter it has NULLs.
+        """Return one list of both; if one is shorter it is filled with NULLs.
 
-        Other rows than those of training may have fractions: 0 is no index, either, and a cast would round.
+        Prediction rows may have fractional indices: a cast would round them, so they become 0, which is not an index either.
         """
 
         def around(kind: str, index: str) -> Around:
@@ -168,7 +168,7 @@ class Sparse(Listed):
         return Reading(around("BIGINT", "entry[1]"), around("DOUBLE", whole))
 
     def keeps_single(self, item: Item) -> bool:  # noqa: ARG002
-        """Return that it does not: values are doubles."""
+        """Return False: values are doubles."""
         return False
 
     def features(self, fitted: FittedItem) -> tuple[str, ...]:
@@ -176,7 +176,7 @@ class Sparse(Listed):
         return self.numbered(fitted)
 
     def replay(self, fitted: FittedItem, columns: Columns) -> Replay:  # noqa: ARG002
-        """Return what takes the values that are not 0."""
+        """Return a function that takes the nonzero values."""
 
         def encoded(rows: Columns) -> Entries:
             counts, codes, amounts = _item(rows, fitted.item)
@@ -194,7 +194,7 @@ class Sparse(Listed):
         return f"{element}.{INDEX}"
 
     def flaws_sql(self, item: Item) -> Mapping[str, str]:
-        """Return what LIBSVM would not have written."""
+        """Return what LIBSVM does not allow."""
         indices = f"list_transform(entries, lambda entry: entry.{INDEX})"
 
         def some(condition: str) -> str:
@@ -208,7 +208,7 @@ class Sparse(Listed):
         }
 
     def entries_sql(self, item: Item, entries: str) -> str:
-        """Return the values by index; raises where ``flaws_sql`` has something."""
+        """Return the values by index; raises where a condition of ``flaws_sql`` holds."""
         name = item.name.replace("'", "''")
         wrong = " ".join(
             f"WHEN {condition} THEN error('the lists of \"{name}\" have {flaw}')"
@@ -219,20 +219,20 @@ class Sparse(Listed):
 
 
 class WideMultiHot(WideCategories, MultiHot):
-    """Columns of more elements than are worth a weight each."""
+    """Multi-hot columns of so many elements that most weights would be 0."""
 
     name: ClassVar[str] = "wide_multihot"
 
 
 class WideHashedList(Wide, HashedList):
-    """A hash of lists of more columns than are worth a weight each."""
+    """Hashed lists with so many columns that most weights would be 0."""
 
     name: ClassVar[str] = "wide_hash"
     most: ClassVar[int | None] = MAX_WIDE
 
 
 class WideSparse(Wide, Sparse):
-    """Two lists of more columns than are worth a weight each."""
+    """Sparse lists with so many columns that most weights would be 0."""
 
     name: ClassVar[str] = "wide_sparse"
     most: ClassVar[int | None] = MAX_WIDE
@@ -245,7 +245,7 @@ def _element(column: SqlColumn) -> SqlColumn:
 
 
 def _each(around: Around) -> Around:
-    """Return the SQL of a list of what ``around`` makes of each element."""
+    """Return the SQL of a list with ``around`` applied to each element."""
     return "list_transform((\n", f"\n), lambda element: {'element'.join(around)})"
 
 
@@ -256,7 +256,7 @@ def _item(columns: Columns, item: Item) -> tuple[IntArray, npt.NDArray[np.int32]
 
 
 def _counted(counts: IntArray, column: IntArray, width: int) -> tuple[IntArray, IntArray, FloatArray]:
-    """Return the columns (-1 is none) of each row once, ascending, and how often each was there."""
+    """Return each row's columns (-1 is none) once, ascending, and how often each occurred."""
     kept = column >= 0
     rows = np.repeat(np.arange(counts.size), counts)[kept]
     keys = rows * width + column[kept]

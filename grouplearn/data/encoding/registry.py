@@ -1,4 +1,4 @@
-"""All encoders: those that a call in FEATURES means, and those of plain expressions."""
+"""All encoders, by their call in FEATURES or as those of plain expressions."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ register(ENCODERS)
 
 
 def called(name: str) -> tuple[Encoder, ...]:
-    """Return the encoders that a call may mean: which of them depends on the column."""
+    """Return the encoders of a call; the column decides between them."""
     return tuple(encoder for encoder in ENCODERS if encoder.call == name and not encoder.wide)
 
 
 def widened(encoder: Encoder, columns: int) -> Encoder:
-    """Return what encodes so many columns for a linear model: where they are many, the wide form if there is one."""
+    """Return the encoder for a linear model: the wide form, if there is one, for many columns."""
     if columns <= wide.WIDE_COLUMNS:
         return encoder
     return next(
@@ -31,17 +31,17 @@ def widened(encoder: Encoder, columns: int) -> Encoder:
 
 
 def automatic(column: SqlColumn) -> Encoder | None:
-    """Return what encodes a column without a call: a number as it is, a category by one-hot columns, an array."""
+    """Return the encoder of a column without a call: number, one-hot category, or array."""
     return next((encoder for encoder in ENCODERS if encoder.is_meant(column)), None)
 
 
 def takers(column: SqlColumn) -> tuple[Encoder, ...]:
-    """Return all that encode a column, with a call or without."""
+    """Return all encoders of a column, with or without a call."""
     return tuple(encoder for encoder in ENCODERS if not encoder.wide and encoder.takes(column))
 
 
 def of_list(item: Item) -> Listed:
-    """Return what encodes an item that is a list."""
+    """Return the encoder of a list item."""
     encoder = encoder_of(item)
     if not isinstance(encoder, Listed):
         raise TypeError(f"{item.name} is no list")

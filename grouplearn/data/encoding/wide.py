@@ -1,4 +1,4 @@
-"""Items of so many columns that most are set in no row: a group has those that its training rows set, by their numbers."""
+"""Items with so many columns that most are never set: a group stores the numbers of those that its training rows set."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from grouplearn.sqltext import literal
 
 #: An item of a linear model with more columns than this is a wide one.
 WIDE_COLUMNS = 4096
-#: Columns for each number that is looked up, up to which a table of all is made for it.
+#: A lookup table of all columns is built if it has at most this many entries per number looked up.
 _TABLE = 4
 
 
 class WideCategories(Encoder):
-    """Categories of which a model knows those that have a weight."""
+    """Categories, of which a model stores those with a weight."""
 
     wide: ClassVar[bool] = True
 
@@ -34,25 +34,25 @@ class WideCategories(Encoder):
 
 
 class Wide(Encoder):
-    """Numbers of columns become their places among those of the group; of others a model has no weight, which is as 0."""
+    """Column numbers become places among the group's columns; a column without a place has weight 0."""
 
     wide: ClassVar[bool] = True
 
     def needs_fit(self, item: Item) -> bool:  # noqa: ARG002
-        """Return that it does."""
+        """Return True."""
         return True
 
     def fit(self, item: Item, values: npt.NDArray[Any], dictionary: Sequence[str]) -> FittedItem:  # noqa: ARG002
-        """Find the columns that are set."""
+        """Find the columns that training rows set."""
         return FittedItem(item, columns=np.unique(values[values >= 0]).astype(np.int64).tobytes())
 
     def place(self, fitted: FittedItem, codes: npt.NDArray[np.int32]) -> IntArray:
-        """Return the places of numbers of columns, -1 for one that the group has not."""
+        """Return the places of column numbers, -1 for those that the group does not have."""
         known, buckets = fitted.numbers, fitted.item.buckets
         if not known.size:
             return np.full(codes.size, -1, np.int64)
         if buckets <= _TABLE * codes.size:
-            table = np.full(buckets + 1, -1, np.int32)  # the last one for -1
+            table = np.full(buckets + 1, -1, np.int32)  # the last entry is for -1
             table[known] = np.arange(known.size, dtype=np.int32)
             return table[codes].astype(np.int64)
         at = np.minimum(np.searchsorted(known, codes), known.size - 1)

@@ -1,1 +1,1 @@
-"""Files and directories that are ours."""
+"""Files and directories that we create and own."""

@@ -1,7 +1,7 @@
-"""Checksums of files that a run will read again later, perhaps in another process: what a disk did to them is noticed.
+"""Checksums of files that a run reads again later, perhaps in another process, to notice damage.
 
-A CRC-32 for each ``CHUNK`` of a file: chunks are read by several threads, none of them keeps more than one in memory, and an
-error can say where. It is there for accidents; whoever may write to the files may write the checksums, too.
+A CRC-32 per ``CHUNK`` of a file: several threads read one chunk each, and errors say where. It guards against accidents, not
+attacks: whoever can write the files can write the checksums.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pathlib import Path
 from grouplearn.data.files.own_files import own_file
 from grouplearn.data.processors import processors
 
-#: Bytes of a file that have a checksum of their own.
+#: Bytes per checksum.
 CHUNK = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
 class FileSums:
-    """What a file was: its name in its directory, its bytes, and the CRC-32 of each chunk."""
+    """A file when it was written: its name, its bytes, and the CRC-32 of each chunk."""
 
     name: str
     n_bytes: int
@@ -30,7 +30,7 @@ class FileSums:
 
 
 class Damaged(Exception):
-    """A file is not what it was: ``path``, and in words how it differs."""
+    """A file has changed: ``path``, and in words how it differs."""
 
     def __init__(self, path: Path, how: str) -> None:
         super().__init__(f"{path}: {how}")
@@ -38,12 +38,12 @@ class Damaged(Exception):
 
 
 def measured(paths: Iterable[Path], go_on: Callable[[], None]) -> tuple[FileSums, ...]:
-    """Return the checksums of some files; ``go_on`` is called between chunks, and ends it by raising. Raises OSError."""
+    """Return the checksums of some files; ``go_on`` is called between chunks, and may raise to stop. Raises OSError."""
     return tuple(FileSums(path.name, path.stat().st_size, _sums(path, path.stat().st_size, go_on)) for path in paths)
 
 
 def check(directory: Path, files: Sequence[FileSums], go_on: Callable[[], None]) -> None:
-    """Raise Damaged where a file in ``directory`` is not what it was; ``go_on`` as in ``measured``."""
+    """Raise Damaged if a file in ``directory`` has changed; ``go_on`` as in ``measured``."""
     for file in files:
         path = directory / file.name
         try:
@@ -75,6 +75,6 @@ def _sums(path: Path, n_bytes: int, go_on: Callable[[], None]) -> tuple[int, ...
         except RuntimeError as error:
             if "can't start new thread" not in str(error):
                 raise
-            return tuple(map(one, pieces))  # a process short of memory still has this one
+            return tuple(map(one, pieces))  # no memory for threads: this one does all
         finally:
             pool.shutdown(cancel_futures=True)

@@ -1,9 +1,8 @@
-"""Directories that processes hold: each has a lock file, and a lock that can be had says that the process is dead.
+"""Directories that processes hold: each has a lock file, and a lock that can be acquired means that its process is dead.
 
-So what a process leaves when it dies, however it does, is found and removed by the next one. A neighbour may have prepared
-the place: nothing in it is opened through a link, only directories of this user and with names of ours are touched, and what
-is removed is removed by descriptors. What others of the same user do at the same time is another process of ours at most: two
-that remove the same directory share the work.
+So whatever a dead process leaves is found and removed by the next one. Others may have manipulated the place: nothing is
+opened through a link, only this user's directories with our names are touched, and removal works on descriptors. Two of our
+processes may remove the same directory at the same time.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from typing import IO, Any
 
 from grouplearn.data.files.own_files import PRIVATE, own_directory, own_file
 
-#: The beginning of the name of what is being removed; and seconds for which a directory may be without a lock.
+#: Prefix of directories that are being removed; and seconds for which a directory may exist without a lock.
 _GONE, _NEW_SECONDS = "gone-", 60.0
-#: How often others may be in the way for a moment: processes that end and take the parent away, those who ask who lives.
+#: Retries when another process is briefly in the way: one that removes the parent as it ends, or one that tests the lock.
 _ATTEMPTS = 100
 
 
@@ -40,7 +39,7 @@ class HeldDirectories:
         self._names, self._lock = re.compile(names), lock
 
     def make(self, name: str) -> IO[Any]:
-        """Make a directory, and ``parent`` if it is not there; return its lock, held by this process and empty."""
+        """Make a directory, and ``parent`` if needed; return its empty lock file, held by this process."""
         for attempt in itertools.count(1):
             with suppress(FileExistsError):
                 self.parent.mkdir(mode=PRIVATE)
@@ -48,13 +47,13 @@ class HeldDirectories:
                 with own_directory(self.parent) as parent:
                     os.mkdir(name, PRIVATE, dir_fd=parent)
                     return self._locked_first(name, parent)
-            except FileNotFoundError:  # the last one there has just ended, and removed the parent
+            except FileNotFoundError:  # the last process there has just ended, and removed the parent
                 if attempt == _ATTEMPTS:
                     raise
         raise AssertionError
 
     def _locked_first(self, name: str, parent: int) -> IO[Any]:
-        """Return the lock of a new directory, locked under another name first: a lock is never seen that nobody holds yet."""
+        """Return the lock of a new directory; it is locked under another name first, so that nobody sees it unlocked."""
         with own_directory(name, parent) as own:
             lock = own_file(f".{self._lock}", "a+b", own)
             try:
@@ -66,7 +65,7 @@ class HeldDirectories:
         return lock
 
     def hold(self, name: str) -> IO[Any]:
-        """Return the lock of a directory that another process left, emptied; waits a moment for those who only ask.
+        """Return the emptied lock of a directory that another process left; waits briefly for processes that test the lock.
 
         Raises BlockingIOError while that process lives, and FileNotFoundError where it has just removed the directory.
         """
@@ -91,7 +90,7 @@ class HeldDirectories:
         """Whether a living process holds a directory."""
         try:
             with self._entered(name) as own, own_file(self._lock, "r+b", own) as lock:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two who ask are not each other's answer
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two tests do not block each other
         except BlockingIOError:
             return True
         except OSError:
@@ -99,7 +98,7 @@ class HeldDirectories:
         return False
 
     def names(self) -> list[str]:
-        """Return the names of the directories, in order; none where there is no parent."""
+        """Return the sorted names of the directories; none if there is no parent."""
         try:
             with own_directory(self.parent) as parent:
                 found = [name for name in os.listdir(parent) if self._names.fullmatch(name)]
@@ -116,9 +115,9 @@ class HeldDirectories:
     def clear(
         self, spared: Callable[[Path], bool] = lambda _: False, before: Callable[[Path, str], None] = lambda *_: None
     ) -> None:
-        """Remove the directories whose processes are dead, but for those that are ``spared``.
+        """Remove the directories whose processes are dead, except those that are ``spared``.
 
-        ``before`` is told of each before it goes, and what its process had written into its lock.
+        ``before`` is called for each, with what its process had written into its lock file.
         """
         with suppress(FileNotFoundError, NotADirectoryError), own_directory(self.parent) as parent:
             for name in os.listdir(parent):
@@ -147,10 +146,10 @@ class HeldDirectories:
                 _remove(name, parent)
 
     def _lock_of_dead(self, own: int) -> IO[Any] | None:
-        """Return a lock that may be had; None where a process has just made the directory, and not locked it yet."""
+        """Return a lock that was free; None if a process has just made the directory and not locked it yet."""
         try:
             return own_file(self._lock, "r+b", own)
-        except FileNotFoundError:  # made a moment ago, or its process died while it made it
+        except FileNotFoundError:  # just made, or its process died while making it
             is_new = time.time() - os.fstat(own).st_mtime <= _NEW_SECONDS
             return None if is_new else own_file(f".{self._lock}", "a+b", own)
 
@@ -160,7 +159,7 @@ class HeldDirectories:
             yield own
 
     def _remove_empty(self) -> None:
-        """Remove the parent where nothing is in it, unless it is for all users, as ``/tmp``."""
+        """Remove the parent if it is empty and not shared by all users, as ``/tmp`` is."""
         with suppress(OSError):
             if not self.parent.lstat().st_mode & stat.S_ISVTX:
                 self.parent.rmdir()
@@ -173,7 +172,7 @@ def _is_own_directory(name: str, parent: int) -> bool:
 
 
 def _remove(name: str, parent: int) -> None:
-    """Remove a directory; one that dying leaves half removed has another name, and is nobody's any more."""
+    """Remove a directory under another name first: if that is interrupted, the remainder is known to be free."""
     gone = name if name.startswith(_GONE) else f"{_GONE}{name}"
     with suppress(OSError):
         os.rename(name, gone, src_dir_fd=parent, dst_dir_fd=parent)

@@ -1,7 +1,7 @@
-"""Files and directories that are this user's own: opened as what they are, and never by way of a link.
+"""This user's own files and directories, opened only as what they are and never through a link.
 
-Beside a database there may be what somebody else has put there: a link to another directory, a pipe that never answers, a
-device that never ends. What is opened here is a regular file or a directory, is this user's, and cannot be changed by others.
+Somebody else may have put something beside a database: a link to another directory, a pipe that blocks, an endless device.
+What is opened here is a regular file or a directory of this user that others cannot change.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-#: Only the user, for directories and for files.
+#: Access for the user only, for directories and for files.
 PRIVATE, _PRIVATE_FILE = 0o700, 0o600
 _PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 #: How files are opened, by Python's names: to be read, to be changed, to be made or changed, to be made.
@@ -28,16 +28,16 @@ _FLAGS = {
 
 
 class NotOwn(PermissionError):
-    """A file or directory that is not this user's alone; ``strerror`` says what it is instead."""
+    """A file or directory that is not this user's alone; ``strerror`` says why."""
 
     def __init__(self, what: str, path: str) -> None:
         super().__init__(errno.EPERM, what, path)
 
 
 def own_file(path: str | os.PathLike[str], mode: str, within: int | None = None) -> IO[Any]:
-    """Open a file of this user's, as ``open`` does without a buffer; ``within`` is the descriptor of its directory.
+    """Open a file of this user, as ``open`` without a buffer; ``within`` is the descriptor of its directory.
 
-    Raises NotOwn for what is not a regular file, is somebody else's, or has a second name elsewhere (a hard link).
+    Raises NotOwn for what is not a regular file, belongs to somebody else, or has a second name (a hard link).
     """
     descriptor = _opened(path, _FLAGS[mode], within)
     try:
@@ -53,7 +53,7 @@ def own_file(path: str | os.PathLike[str], mode: str, within: int | None = None)
 
 
 def plain_file(path: str | os.PathLike[str]) -> IO[bytes]:
-    """Open a file to be read, whosever it is; raises NotOwn for what is not a regular file."""
+    """Open any user's file for reading; raises NotOwn for what is not a regular file."""
     return os.fdopen(_opened(path, os.O_RDONLY, None), "rb")
 
 
@@ -74,9 +74,9 @@ def _opened(path: str | os.PathLike[str], flags: int, within: int | None) -> int
 
 @contextmanager
 def plain_directory(path: str | os.PathLike[str], within: int | None = None) -> Iterator[int]:
-    """Give the descriptor of a directory, whosever it is; raises NotOwn for a link.
+    """Yield the descriptor of any user's directory; raises NotOwn for a link.
 
-    Whatever is put in the place of its name meanwhile, the descriptor stays that of the directory that was opened.
+    The descriptor stays that of the opened directory even if its name is replaced.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=within)
@@ -93,9 +93,9 @@ def plain_directory(path: str | os.PathLike[str], within: int | None = None) -> 
 
 @contextmanager
 def own_directory(path: str | os.PathLike[str], within: int | None = None) -> Iterator[int]:
-    """Give the descriptor of a directory whose files are safe from others: this user's, and closed to others' writing.
+    """Yield the descriptor of a directory whose files are safe from others: owned by this user, and not writable by others.
 
-    One where each may remove only what is his own (mode 1777, as ``/tmp``) will do if it is this user's or the system's.
+    A sticky directory (mode 1777, as ``/tmp``) is accepted if it is this user's or the system's.
     Raises NotOwn.
     """
     with plain_directory(path, within) as descriptor:
@@ -106,14 +106,14 @@ def own_directory(path: str | os.PathLike[str], within: int | None = None) -> It
 
 
 def write_whole(file: IO[Any], content: bytes) -> None:
-    """Write to a file without a buffer, which may take a part at a time."""
+    """Write all bytes to an unbuffered file, which may take them in parts."""
     left = memoryview(content)
     while left:
         left = left[file.write(left) :]
 
 
 def _flaw(found: os.stat_result) -> str | None:
-    """Return why what is in a directory is not safe from others, None if it is."""
+    """Return why files in a directory are not safe from others, None if they are."""
     shared = bool(found.st_mode & stat.S_ISVTX)
     if found.st_uid != os.getuid() and not (shared and found.st_uid == 0):
         return "it is another user's"
@@ -123,9 +123,9 @@ def _flaw(found: os.stat_result) -> str | None:
 
 
 def make_own(path: Path) -> None:
-    """Make a directory for this user where none is, and those above it; raises NotOwn where anybody may write to it.
+    """Make a directory for this user if there is none, with its parents; raises NotOwn if anybody may write to it.
 
-    Other programs of the user's make directories there, too, which on some systems his group may write to.
+    A group-writable one is accepted: other programs of the user may have made it, with that default on some systems.
     """
     path.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
     found = path.stat()
@@ -136,7 +136,7 @@ def make_own(path: Path) -> None:
 
 
 def replace_file(path: Path, content: bytes, mode: int = _PRIVATE_FILE) -> None:
-    """Put a file in the place of whatever has its name, a link too, at once; what a link leads to stays as it is."""
+    """Atomically replace whatever has the file's name; if that is a link, its target is left alone."""
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         with own_file(draft, "xb") as file:

@@ -1,9 +1,9 @@
 """Values as bytes that cannot run code: dataclasses, tuples and mappings as JSON, arrays and bytes as tensors beside it.
 
-A value is a safetensors file: its tensors are the arrays, its header has one entry ``value``, the JSON. What is no JSON by
-itself is an object with one key that says what it is: ``{"tuple": [...]}``, ``{"map": [[key, value], ...]}``,
-``{"array": "7"}``, ``{"bytes": "7"}``, ``{"Group": {"id": 0, ...}}`` for a dataclass, ``{"Task": "binary"}`` for an
-enumeration. What occurs more than once is written once: ``{"again": 3}`` is the third value that was completed.
+A value is a safetensors file: its tensors are the arrays, its header has one entry ``value``, the JSON. What JSON does not
+have is an object with one key, its kind: ``{"tuple": [...]}``, ``{"map": [[key, value], ...]}``, ``{"array": "7"}``,
+``{"bytes": "7"}``, ``{"Group": {"id": 0, ...}}`` for a dataclass, ``{"Task": "binary"}`` for an enumeration. What occurs
+more than once is written once: ``{"again": 3}`` is the third value that was completed.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ import safetensors.numpy
 from grouplearn.data.tensors import named_tensors
 from grouplearn.data.typed import Fields
 
-#: Keys of mappings are texts, numbers, or so many of them: what is hashed for a key is small, whatever refers to what.
+#: Keys of mappings are texts, numbers, or tuples of at most this many, so that hashing a key is cheap.
 _LONGEST_KEY = 8
-#: Values that a stored value comes to when each ``again`` is counted as what it repeats: few bytes can say any number.
+#: Most values of a stored value with every ``again`` expanded: few bytes could ask for any number.
 _MOST_VALUES = 1 << 27
-#: What marks a field of a dataclass as ``inline``, or as one to be left out.
+#: Metadata of dataclass fields: ``inline``, or to be left out if equal to the default.
 INLINE, _IF_OTHER = "inline", "if other"
-#: The metadata of a field that is written only where it is not as usual.
+#: The metadata of a field that is written only if it differs from its default.
 IF_OTHER = {_IF_OTHER: True}
 
 
 class NotPlain(TypeError):
-    """A value of a kind that is not written, or bytes that are no such value."""
+    """A value of a kind that cannot be written, or bytes that are not such a value."""
 
 
 def inline(part: type) -> dict[str, type]:
-    """Return the metadata of a field that holds a dataclass whose own fields are written among those around it."""
+    """Return the metadata of a dataclass field whose fields are written among those around it."""
     return {INLINE: part}
 
 
@@ -47,9 +47,9 @@ def to_bytes(value: Any) -> bytes:
 
 
 def from_bytes(data: bytes, kinds: Iterable[type]) -> Any:
-    """Return the value of ``to_bytes``; dataclasses and enumerations must be among ``kinds``. Raises NotPlain.
+    """Return the value that ``to_bytes`` wrote; dataclasses and enumerations must be among ``kinds``. Raises NotPlain.
 
-    Fields have values of the types that they are declared with: nothing is made of bytes that only look like a value.
+    Field values are checked against their declared types.
     """
     try:
         size = int.from_bytes(data[:8], "little")
@@ -61,7 +61,7 @@ def from_bytes(data: bytes, kinds: Iterable[type]) -> Any:
 
 
 class _Writer:
-    """Turns values into JSON; keeps what it has written alive, so that an ``id`` stays that of one value."""
+    """Turns values into JSON; keeps written values alive, so that no ``id`` is reused."""
 
     def __init__(self) -> None:
         self.tensors: dict[str, Any] = {}
@@ -110,19 +110,19 @@ class _Writer:
 
 
 class _Reader:
-    """Turns JSON into values again, in the order in which it was written."""
+    """Turns JSON back into values, in the order in which it was written."""
 
     def __init__(self, tensors: Mapping[str, Any], kinds: Mapping[str, type]) -> None:
         self._tensors, self._kinds = tensors, kinds
         self._fields = Fields(kinds)
-        #: What was completed, each with the values that it comes to, and those that came in all.
+        #: Completed values, each with its number of values, and the total.
         self._read: list[tuple[Any, int]] = []
         self._count = 0
 
     def value(self, plain: Any) -> Any:
         self._counted(1)
         if isinstance(plain, str) and not plain.isascii():
-            plain.encode()  # halves of characters, which JSON can name, are no text
+            plain.encode()  # raises for lone surrogates, which JSON can contain
         if not isinstance(plain, dict):
             return plain
         ((what, content),) = plain.items()
@@ -156,7 +156,7 @@ class _Reader:
         return self._made(kind, {name: self.value(each) for name, each in content.items()})
 
     def _made(self, kind: type, values: dict[str, Any]) -> Any:
-        """Return a dataclass with these values of its fields and of the parts that are written inline."""
+        """Return a dataclass with these field values and its inline parts."""
         for field in dataclasses.fields(kind):
             part = field.metadata.get(INLINE)
             if part is not None:
@@ -169,7 +169,7 @@ class _Reader:
 
 
 def _list(content: Any) -> list[Any]:
-    """Return what is a list; of a text or an object its letters or names would be gone through."""
+    """Return a list as it is; raises for text or objects, which would iterate over letters or names."""
     if not isinstance(content, list):
         raise ValueError(f"a {type(content).__name__} is in the place of a list")
     return content

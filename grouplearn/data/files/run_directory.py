@@ -1,6 +1,6 @@
-"""The run directory: a private place on disk for the rows of one TRAIN, gone when it ends, however it ends.
+"""The run directory: a private directory for the rows of one TRAIN, removed however the run ends.
 
-That of a durable run stays when the run is not finished: what is in it is enough to go on.
+That of a durable run is kept until the run has finished: it contains all that is needed to resume.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ import numpy.typing as npt
 from grouplearn.data.files.held_directories import HeldDirectories
 from grouplearn.failures import TrainingFailed
 
-#: Held locked by the process that uses the directory; its number is in it.
+#: Contains the number of the process that uses the directory, and is locked by it.
 PID_FILE = "pid"
-#: Names begin with it: those of the second kind stay until somebody resumes or drops the run.
+#: Prefixes of names: durable ones stay until the run is resumed or dropped.
 _PASSING, _DURABLE = "run-", "durable-"
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-#: The file that makes a durable run one that can be resumed.
+#: The file whose presence makes a durable run resumable.
 MANIFEST = "manifest"
 _HINT = "free disk space, or let more rows stay in memory with a higher memory limit"
 
 
 class RunDirectory:
-    """A directory ``run-<uuid>`` (mode 0700), made when the first array is, and removed on leaving the context.
+    """A directory ``run-<uuid>`` (mode 0700), made with its first array, and removed on leaving the context.
 
-    ``parent`` holds the runs of one database. Directories that dead processes left there are removed on entering. One that
-    is ``durable`` is left where it is once ``keep`` was called, until it is removed by name. ``closed`` says why ``parent``
-    may not be used: then nothing is removed there, and nothing made.
+    ``parent`` holds the runs of one database; directories of dead processes there are removed on entering. A ``durable``
+    directory is kept after ``keep`` was called, until it is removed by name. If ``closed`` says why ``parent`` may not be
+    used, nothing is removed or made there.
     """
 
     def __init__(self, parent: Path, closed: str | None = None) -> None:
@@ -54,8 +54,8 @@ class RunDirectory:
     def beside(cls, database: str | None, refusal: Callable[[Path], str | None] = lambda _: None) -> RunDirectory:
         """Return the directory ``<database>.grouplearn/run-<uuid>``, or one among the user's temporary files.
 
-        The latter for a database in memory or without a local file (``database`` is its path, if it has one). ``refusal``
-        says why a place may not be used.
+        The latter for an in-memory database or one without a local file (``database`` is its path, if it has one).
+        ``refusal`` says why a place may not be used.
         """
         parent = Path(tempfile.gettempdir()) / f"grouplearn-{os.getuid()}"
         if database and Path(database).is_file():
@@ -77,7 +77,7 @@ class RunDirectory:
 
     def __enter__(self) -> RunDirectory:
         if self.closed is None:
-            with suppress(OSError):  # a place that is not safe is told of when a directory is to be made there
+            with suppress(OSError):  # an unsafe place is reported when a directory is made there
                 remove_stale(self._directories.parent)
         return self
 
@@ -89,16 +89,16 @@ class RunDirectory:
 
     @property
     def identity(self) -> str | None:
-        """The identity of the model that a durable run makes, by which a stored model is known as that of the run."""
+        """The identity of the model that a durable run makes; the stored model has the same."""
         return identity_of(self._path) if self.durable and self._path is not None else None
 
     def keep(self) -> None:
-        """From now on leave the directory where it is on leaving the context."""
+        """Do not remove the directory on leaving the context."""
         self._kept = True
 
     @property
     def path(self) -> Path:
-        """The directory; made now if it is not there yet."""
+        """The directory, made if needed."""
         if self._path is not None:
             return self._path
         try:
@@ -121,7 +121,7 @@ class RunDirectory:
         return self._path
 
     def array(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Return a new array that lives in the file ``<name>.npy``, its disk space reserved; raises TrainingFailed."""
+        """Return a new array in the file ``<name>.npy``, with its disk space reserved; raises TrainingFailed."""
         path = self.path / f"{name}.npy"
         kind = np.dtype(dtype)
         n_bytes = kind.itemsize * int(np.prod(shape, dtype=np.int64))
@@ -130,7 +130,7 @@ class RunDirectory:
                 header = {"descr": np.lib.format.dtype_to_descr(kind), "fortran_order": False, "shape": shape}
                 np.lib.format.write_array_header_1_0(file, header)
                 offset = file.tell()
-                # Pages of a file with holes, written to a full disk, would end the process (SIGBUS).
+                # Writing to pages of a sparse file on a full disk would kill the process (SIGBUS).
                 _reserve(file, offset + n_bytes)
                 pages = mmap.mmap(file.fileno(), offset + n_bytes)
         except OSError as error:
@@ -140,14 +140,14 @@ class RunDirectory:
         return array
 
     def discard(self, name: str) -> None:
-        """Remove the file of an array; it stays readable until it is dropped."""
+        """Remove an array's file; the array stays readable until it is freed."""
         self._maps.pop(name)
         (self.path / f"{name}.npy").unlink()
 
     def _disk_error(self, error: OSError, path: Path, n_bytes: int) -> TrainingFailed:
         try:
             free = f"{size(shutil.disk_usage(path.parent).free)} are free"
-        except OSError:  # somebody took it away
+        except OSError:  # already removed by somebody
             free = "its directory is not there any more"
         message = (
             f"the rows do not fit in memory, and they could not be kept on disk: {error.strerror}\n"
@@ -156,12 +156,12 @@ class RunDirectory:
         return TrainingFailed(message, hint=_HINT)
 
     def forget_pages(self) -> None:
-        """Let the operating system take back the memory of what was written; the files keep it."""
+        """Let the operating system free the memory of what was written; the files keep it."""
         for pages in self._maps.values():
             pages.madvise(mmap.MADV_DONTNEED)
 
     def remove(self) -> None:
-        """Remove the directory; the parent too when it is empty. Mapped arrays stay readable until they are dropped."""
+        """Remove the directory, and the parent if empty. Mapped arrays stay readable until they are freed."""
         if self._path is not None:
             self._directories.remove(self._path.name)
         self._let_go()
@@ -184,7 +184,7 @@ def _all_in(parent: Path) -> HeldDirectories:
 
 
 def durable_runs(parent: Path) -> list[Path]:
-    """Return the directories of durable runs in ``parent``, in order of their names; raises NotOwn."""
+    """Return the sorted directories of durable runs in ``parent``; raises NotOwn."""
     return [parent / name for name in _all_in(parent).names() if name.startswith(_DURABLE)]
 
 
@@ -199,17 +199,17 @@ def remove_run(path: Path) -> None:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a living process works in a run directory."""
+    """Whether a living process uses a run directory."""
     return _all_in(path.parent).is_held(path.name)
 
 
 def remove_stale(parent: Path) -> None:
-    """Remove the run directories in ``parent`` whose processes are dead, but for those that can be resumed; raises NotOwn."""
+    """Remove run directories of dead processes in ``parent``, except resumable ones; raises NotOwn."""
     _all_in(parent).clear(spared=lambda path: path.name.startswith(_DURABLE) and (path / MANIFEST).exists())
 
 
 def size(n_bytes: int) -> str:
-    """Return a number of bytes as people write it: ``9.4 GB``."""
+    """Return a number of bytes in readable form: ``9.4 GB``."""
     amount, unit = float(n_bytes), "bytes"
     for unit in ("bytes", "kB", "MB", "GB", "TB"):
         if amount < 1000 or unit == "TB":
@@ -219,7 +219,7 @@ def size(n_bytes: int) -> str:
 
 
 def _reserve(file: Any, n_bytes: int) -> None:
-    """Give the file its blocks on disk; raises OSError when there is no room."""
+    """Allocate the file's blocks on disk; raises OSError if there is no room."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file.fileno(), 0, n_bytes)
         return

@@ -1,4 +1,4 @@
-"""Format ``onnx``: a graph per group from the FEATURES items to the prediction, the encoders inside."""
+"""Format ``onnx``: a graph per group from the FEATURES items to the prediction, encoders included."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from grouplearn.learners.contract.state import FloatArray
 from grouplearn.learners.neural.mlp_model import Networks
 from grouplearn.learners.trees.lightgbm import objectives as gbdt_objectives
 
-#: What a client has to know to feed the graphs.
+#: Instructions for clients that run the graphs.
 _HOW = (
     "An input (rows, 1) per entry of inputs, the value of its sql: numeric DOUBLE, NaN for NULL; category STRING, a text"
     " that is no category for NULL; hash INT64, the bucket, -1 for NULL; array DOUBLE (rows, length). Where nothing can be"
@@ -39,7 +39,7 @@ _HOW = (
 
 
 def lacking(model: StoredModel) -> str | None:
-    """Return why a model has no graph, None where it has."""
+    """Return why a model has no graph, None if it has."""
     definition = model.definition
     if not definition.linear and registry.form(definition.learner) == "own":
         return "only its module, which is Python, knows what its tensors mean"
@@ -50,7 +50,7 @@ def lacking(model: StoredModel) -> str | None:
 
 def files(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[tuple[str, bytes]]:
     """Yield a graph per group, and the index."""
-    onnx()  # not installed is said before anything is written
+    onnx()  # raises before anything is written if it is not installed
     every = best_of(con, model)
     for each in every:
         yield each.file("onnx"), _content(model.definition, each)
@@ -66,7 +66,7 @@ def _content(definition: ModelDefinition, best: BestOfGroup) -> bytes:
         x = encoded(graph, best.group.fitted, finite=not handles_missing)
     except NoForm as error:
         raise CannotExchange(str(error)) from None
-    # A row with a missing feature has no prediction, whatever an operator makes of NaN.
+    # A row with a missing feature has no prediction, whatever operators make of NaN.
     bad = None if handles_missing else graph.add("IsNaN", graph.add("ReduceSum", x, graph.constant(np.array([1]))))
     vectors = _VECTORS.get(type(definition.answer))
     if vectors is not None and bad is not None:
@@ -97,7 +97,7 @@ def _affine(graph: Graph, x: str, weights: FloatArray, bias: FloatArray) -> str:
 def _activated(graph: Graph, name: str, z: str) -> str:
     if name != "gelu":
         return graph.add({"relu": "Relu", "tanh": "Tanh", "sigmoid": "Sigmoid"}[name], z)
-    # z·Φ(z) = z·(1 + erf(z/√2))/2; onnxruntime has erf in single precision only.
+    # z·Φ(z) = z·(1 + erf(z/√2))/2; onnxruntime's erf is in single precision only.
     single = graph.add("Cast", graph.add("Mul", z, graph.number(np.sqrt(0.5))), to=1)
     erf = graph.doubles(graph.add("Erf", single))
     return graph.add("Mul", z, graph.add("Mul", graph.add("Add", erf, graph.number(1.0)), graph.number(0.5)))
@@ -108,7 +108,7 @@ def _masked(graph: Graph, bad: str | None, value: str) -> str:
 
 
 def _link(definition: ModelDefinition, best: BestOfGroup) -> Link:
-    """Return the link of a group's model: that of its trees, which may differ from group to group."""
+    """Return the link of a group's model; that of trees may differ between groups."""
     if registry.form(definition.learner) == "trees":
         return gbdt_objectives.in_text(best.group.artifact.text).link
     return min(registry.links(definition.learner, definition.configs, definition.task))
@@ -141,7 +141,7 @@ def _multiclass(graph: Graph, definition: ModelDefinition, best: BestOfGroup, sc
 
 
 def _shares(graph: Graph, link: Link, scores: str) -> str:
-    """Return the probabilities of classes; a group of two of them has the trees of one class against the other."""
+    """Return the probabilities of classes; a group with two has trees of one class against the other."""
     if link != "one_vs_all":
         return graph.add("Softmax", scores, axis=1)
     shares = graph.add("Sigmoid", scores)
@@ -156,7 +156,7 @@ def _class(graph: Graph, names: Any, chosen: str, nothing: str) -> str:
 
 
 def _every_class(graph: Graph, p: str, definition: ModelDefinition, best: BestOfGroup) -> str:
-    """Return the probabilities of all classes of the label: 0 of those that the group does not have."""
+    """Return the probabilities of all classes of the label, 0 for those that the group does not have."""
     place: Mapping[int, int] = {number: column for column, number in enumerate(best.group.classes)}
     if len(place) == len(definition.classes):
         return p

@@ -1,4 +1,4 @@
-"""ONNX graphs in double precision: nodes and constants as they are added, and the encoders of a model's items."""
+"""ONNX graphs in double precision: adding nodes and constants, and the encoders of a model's items."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from grouplearn.data.encoders import FittedItem
 
-#: The operator sets that the graphs use: 18 has all operators on doubles, 5 has TreeEnsemble.
+#: Operator set versions: 18 has all operators on doubles, 5 has TreeEnsemble.
 OPSET, ML_OPSET = 18, 5
 _IR_VERSION = 10
 ROWS = "rows"
@@ -32,7 +32,7 @@ def onnx() -> Any:
 
 
 class Graph:
-    """A graph that grows node by node; values are known by their names, of which ``inputs`` are those of its inputs."""
+    """A graph that grows node by node; values are known by name, ``inputs`` are those of the inputs."""
 
     def __init__(self, inputs: Collection[str]) -> None:
         self._onnx = onnx()
@@ -48,7 +48,7 @@ class Graph:
         return name
 
     def output(self, value: str, name: str, kind: str, width: int) -> None:
-        """Give a value out under a name of its own, with ``_`` after it where an input has that name."""
+        """Add an output with its own name, followed by ``_`` if an input has that name."""
         name = self._apart(name)
         self._nodes.append(self._onnx.helper.make_node("Identity", [value], [name]))
         self._outputs.append(self._value(name, kind, width))
@@ -71,11 +71,11 @@ class Graph:
         return name
 
     def number(self, value: float) -> str:
-        """Add a constant that is one double."""
+        """Add a constant of one double."""
         return self.constant(np.array(value, dtype=np.float64))
 
     def add(self, kind: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        """Add a node with one output and return the name of that."""
+        """Add a node with one output and return its name."""
         name = self._apart(f"value_{len(self._nodes)}")
         self._nodes.append(self._onnx.helper.make_node(kind, list(inputs), [name], domain=domain, **attributes))
         return name
@@ -97,8 +97,8 @@ class Graph:
 def encoded(graph: Graph, fitted: Sequence[FittedItem], finite: bool) -> str:
     """Add an input per item and return the feature columns (rows, width), NaN where missing.
 
-    A number is a DOUBLE, NaN for NULL; a category a STRING, any text that the model has not seen for NULL; a hashed item
-    the INT64 number of its bucket, -1 for NULL; an array as many DOUBLEs. With ``finite`` infinite numbers are missing.
+    A number is a DOUBLE, NaN for NULL; a category a STRING, NULL being any text that was not in training; a hashed item the
+    INT64 number of its bucket, -1 for NULL; an array several DOUBLEs. With ``finite`` infinite numbers count as missing.
     """
     pieces = [piece for item in fitted for piece in item.encoder.onnx(graph, item, finite)]
     return graph.add("Concat", *pieces, axis=1) if len(pieces) > 1 else pieces[0]

@@ -1,4 +1,4 @@
-"""Trees in ONNX: one TreeEnsemble over the feature columns, and over a column per set of categories that a split asks for."""
+"""Trees in ONNX: one TreeEnsemble over the feature columns, and over a column per split on a set of categories."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from grouplearn.exchange.onnx.graph import Graph, onnx
 from grouplearn.learners.trees.nodes import Forest, IntArray, parse_forest
 
 _LESS_OR_EQUAL, _SUM = 0, 1
-#: Questions in a row that a tree has at most: onnxruntime reads each inside of the one before, until it has no stack left, which
-#: ends the process that opens the file.
+#: Most splits on a path: onnxruntime parses nested splits recursively, and a stack overflow would crash the process that
+#: loads the file.
 _DEEPEST = 500
 
 
 def tree_scores(graph: Graph, text: bytes, x: str, outputs: int) -> str:
     """Return the sums of the leaves (rows, outputs) of a LightGBM model over feature columns ``x``.
 
-    Where the model has fewer outputs than ``outputs`` they are the last ones, and the others are 0.
+    If the model has fewer outputs than ``outputs`` they are the last ones, and the others are 0.
     """
     if b"\nis_linear=1\n" in text:
         raise CannotExchange("trees whose leaves are linear models have no ONNX form")
@@ -33,13 +33,13 @@ def tree_scores(graph: Graph, text: bytes, x: str, outputs: int) -> str:
     if len(splits):
         width = graph_width(forest)
         x, first = _with_sets(graph, x, forest, splits, width), width
-        # Where the category is in the set the column has 0, and 1 elsewhere: 0 goes left, as in the set.
+        # The column is 0 if the category is in the set, else 1: 0 goes left, as the set does.
         feature[splits], threshold[splits] = first + np.arange(len(splits)), 0.5
     return graph.add("TreeEnsemble", x, domain="ai.onnx.ml", **_attributes(forest, outputs, feature, threshold))
 
 
 def _is_deeper(forest: Forest, most: int) -> bool:
-    """Return whether a tree asks more than so many questions in a row."""
+    """Return whether a tree has a longer path of splits than this."""
     first = np.cumsum(forest.splits) - forest.splits
     offset = first[forest.tree]
     reached = first[forest.splits > 0]
@@ -52,18 +52,18 @@ def _is_deeper(forest: Forest, most: int) -> bool:
 
 
 def graph_width(forest: Forest) -> int:
-    """Return the column after the last feature that the forest asks for."""
+    """Return the number of the last feature column in the forest, plus 1."""
     return int(forest.feature.max()) + 1
 
 
 def _with_sets(graph: Graph, x: str, forest: Forest, splits: IntArray, width: int) -> str:
-    """Return the first ``width`` columns of x, and after them one per categorical split."""
+    """Return the first ``width`` columns of x, followed by one per categorical split."""
     columns = []
     for split, inside in zip(splits.tolist(), forest.sets_of(splits), strict=True):
         table = np.ones(int(inside.max(initial=0)) + 2)
         table[inside] = 0.0
         number = graph.add("Gather", x, graph.constant(np.array([forest.feature[split]])), axis=1)
-        # What is missing, below 0 or beyond the table has the table's last value: it is in no set.
+        # Missing values, and those below 0 or beyond the table, get the table's last value: they are in no set.
         last = graph.number(len(table) - 1.0)
         outside = graph.add("Or", graph.add("IsNaN", number), graph.add("Less", number, graph.number(0.0)))
         place = graph.add("Where", outside, last, graph.add("Min", graph.add("Where", outside, last, number), last))
@@ -73,7 +73,7 @@ def _with_sets(graph: Graph, x: str, forest: Forest, splits: IntArray, width: in
 
 
 def _attributes(forest: Forest, outputs: int, feature: IntArray, threshold: Any) -> dict[str, Any]:
-    """Return the attributes of TreeEnsemble; a tree without a split gets one whose sides are the same leaf."""
+    """Return the attributes of TreeEnsemble; a tree without a split gets one with the same leaf on both sides."""
     stumps = np.flatnonzero(forest.splits == 0)
     n_splits, first_leaf = len(feature), np.cumsum(forest.leaves) - forest.leaves
     first_split = np.cumsum(forest.splits) - forest.splits

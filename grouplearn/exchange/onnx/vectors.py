@@ -9,7 +9,8 @@ from grouplearn.exchange.onnx.graph import Graph
 
 
 def clusters(graph: Graph, best: BestOfGroup, x: str, bad: str) -> None:
-    """Give out the number of the nearest centroid, 0 where there is none, and its distance, of rows x that may be ``bad``."""
+    """Add outputs for the number of the nearest centroid, 0 if there is none, and its distance, for rows x that may be
+    ``bad``."""
     centroids = best.group.artifact.tensors["centroids"]
     apart = graph.add("Sub", graph.add("Unsqueeze", x, graph.constant(np.array([1]))), graph.constant(centroids[None]))
     squares = graph.add("ReduceSum", graph.add("Mul", apart, apart), graph.constant(np.array([2])), keepdims=0)
@@ -24,7 +25,7 @@ def clusters(graph: Graph, best: BestOfGroup, x: str, bad: str) -> None:
 
 
 def projection(graph: Graph, best: BestOfGroup, x: str, bad: str) -> None:
-    """Give out coordinates, and the distance of rows x from the point that these are of."""
+    """Add outputs for the coordinates of rows x, and the distance of x from its projection."""
     tensors = best.group.artifact.tensors
     components = tensors["components"]
     centred = graph.add("Sub", x, graph.constant(tensors["mean"][None]))

@@ -1,1 +1,1 @@
-"""Our statements in the stock ``duckdb`` shell and in plain DuckDB connections: what the extension in ``udfs/native`` needs."""
+"""Our statements in the stock ``duckdb`` shell and in plain DuckDB connections: the Python side of ``udfs/native``."""

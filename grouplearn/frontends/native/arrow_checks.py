@@ -1,6 +1,6 @@
-"""Whether Arrow arrays that came as bytes stay within them: the same checks as ``udfs/native/arrow_checks.cpp``.
+"""Checks that Arrow arrays received as bytes stay within them, as ``udfs/native/arrow_checks.cpp`` does.
 
-Arrow takes C structures as they are: an offset past the end of a buffer would be read from whatever memory is there.
+Arrow trusts C structures: an offset past the end of a buffer would read other memory.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from grouplearn.frontends.native.frames import Malformed
 
-#: No type is nested deeper; Arrow's reader of C structures has the same limit.
+#: Deepest nesting; Arrow's reader of C structures has the same limit.
 DEEPEST = 64
-#: Counts are added and multiplied by widths; none is greater.
+#: Largest count, as counts are added and multiplied by widths.
 LONGEST = (1 << 31) - 1
 _WIDTHS = dict(zip("cCsSeiIflLg", (1, 1, 2, 2, 2, 4, 4, 4, 8, 8, 8), strict=True))
 _WIDTHS |= {"tdD": 4, "tdm": 8, "tts": 4, "ttm": 4, "ttu": 8, "ttn": 8, "tiM": 4, "tiD": 8, "tin": 16}
@@ -23,20 +23,20 @@ _INDICES = dict(zip("cCsSiIlL", ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8")
 _OFFSETS = {"u": "i4", "z": "i4", "+l": "i4", "+m": "i4", "U": "i8", "Z": "i8", "+L": "i8"}
 _LIST_VIEWS = {"+vl": "i4", "+vL": "i8"}
 _VIEWS = ("vu", "vz")
-#: Bytes that a view of a text has in itself; a longer text lies in a buffer.
+#: Bytes of a string view that are stored inline; a longer text is in a buffer.
 _INLINE = 12
 
 
 @dataclass(frozen=True, slots=True)
 class ArrowLayout:
-    """A type by Arrow's format string, and those below it."""
+    """A type by Arrow's format string, with its children."""
 
     format: str
     children: tuple[ArrowLayout, ...]
     dictionary: ArrowLayout | None
 
     def __post_init__(self) -> None:
-        """Raise Malformed for what is no type, or none that is taken."""
+        """Raise Malformed for an invalid or unsupported type."""
         one = (self.format in _OFFSETS and self.format[0] == "+") or self.format in _LIST_VIEWS or self._is_fixed_list
         some = self.format == "+s" or self.is_union
         _check(len(self.children) == 1 if one else bool(self.children) == some, "a type with other children")
@@ -51,7 +51,7 @@ class ArrowLayout:
 
     @property
     def is_union(self) -> bool:
-        """Whether each row has a member, by number, and all members have all rows."""
+        """Whether it is a sparse union: each row names a member, and all members have all rows."""
         return self.format.startswith("+us:")
 
     @property
@@ -60,7 +60,7 @@ class ArrowLayout:
 
     @property
     def elements(self) -> int:
-        """How many elements each row of children has."""
+        """How many elements each row has in its children."""
         return int(self.format[3:]) if self._is_fixed_list else 1
 
     def has_buffers(self, count: int) -> bool:
@@ -75,7 +75,7 @@ class ArrowLayout:
 
 
 def width(kind: str) -> int:
-    """Return the bytes of a value of a type of fixed width, by Arrow's format string; 0 for all other types."""
+    """Return the bytes per value of a fixed-width type, by Arrow's format string; 0 for other types."""
     match kind[:1]:
         case "w":
             return int(kind[2:]) if kind[2:].isdecimal() and len(kind) < 12 else 0
@@ -83,12 +83,12 @@ def width(kind: str) -> int:
             numbers = kind[2:].split(",")
             return {"32": 4, "64": 8, "128": 16}.get(numbers[2], 0) if len(numbers) > 2 else 16
         case "t":
-            return _WIDTHS.get(kind, 8)  # timestamps and durations have a unit and a zone after their letter
+            return _WIDTHS.get(kind, 8)  # for timestamps and durations, unit and time zone follow the letter
     return _WIDTHS.get(kind, 0)
 
 
 def fixed_bytes(layout: ArrowLayout, rows: int, number: int) -> int:
-    """Return the least size of a buffer, but for the bytes of texts and the sizes of their buffers."""
+    """Return the least size of a buffer, not counting text and the buffers of its sizes."""
     if layout.is_union:
         return rows
     if number == 0 or layout.format == "b":
@@ -104,7 +104,7 @@ def fixed_bytes(layout: ArrowLayout, rows: int, number: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ArrowArray:
-    """An array as it came: its counts and buffers, and the lengths of its children and its dictionary."""
+    """A received array: its counts and buffers, and the lengths of its children and its dictionary."""
 
     length: int
     null_count: int
@@ -115,11 +115,11 @@ class ArrowArray:
 
     @property
     def rows(self) -> int:
-        """The rows that its buffers have, those before the offset included."""
+        """The rows in its buffers, including those before the offset."""
         return self.length + self.offset
 
     def values(self, number: int, kind: str, count: int) -> npt.NDArray[np.int64]:
-        """Return the numbers in a buffer that is known to have so many."""
+        """Return this many numbers of a buffer that was checked to have them."""
         buffer = self.buffers[number]
         found: npt.NDArray[np.int64] = np.frombuffer(b"" if buffer is None else buffer, kind, count)
         return found
@@ -132,7 +132,7 @@ class ArrowArray:
 
 
 def check_array(layout: ArrowLayout, array: ArrowArray) -> None:
-    """Raise Malformed unless the array is of the type and within its buffers; what is below it has been checked."""
+    """Raise Malformed unless the array matches its type and stays within its buffers; children were checked before."""
     rows = array.rows
     for number, buffer in enumerate(array.buffers):
         is_validity = number == 0 and not layout.is_union
@@ -185,7 +185,7 @@ def _check_inside(values: npt.NDArray[np.int64], last: int, what: str) -> None:
 
 
 def check_counts(counts: Sequence[int]) -> None:
-    """Raise Malformed for lengths and numbers of buffers and children that nothing has."""
+    """Raise Malformed for impossible lengths and numbers of buffers and children."""
     _check(min(counts) >= 0 and max(counts) <= LONGEST, "a wrong count")
 
 

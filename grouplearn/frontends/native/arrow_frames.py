@@ -1,7 +1,7 @@
 """Arrow batches as bytes of frames and back: the same layout as ``udfs/native/arrow_frames.cpp``.
 
-Arrow's C structures (https://arrow.apache.org/docs/format/CDataInterface.html) are written out node by node. What comes
-in is not copied: the arrays lie in the bytes of the frame, which live as long as they do.
+Arrow's C structures (https://arrow.apache.org/docs/format/CDataInterface.html) are written node by node. Received data are
+not copied: arrays point into the bytes of the frame, which are kept alive.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _ArrowArray._fields_ = [
 
 
 class _Owned:
-    """What imported arrays point into, by number, until Arrow lets go of them."""
+    """Numbered objects that imported arrays point into, kept until Arrow releases them."""
 
     arrays: ClassVar[dict[int, list[Any]]] = {}
     numbers = itertools.count(1)
@@ -84,18 +84,18 @@ _RELEASE_SCHEMA = _ReleaseSchema(_release_schema)
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What a SCHEMA body describes: the schema, and its types as its batches have them."""
+    """A SCHEMA body as a schema and as the types of its batches."""
 
     schema: pa.Schema
     layout: ArrowLayout
 
 
 def described(content: bytes | bytearray | memoryview) -> Described:
-    """Return what a SCHEMA body describes; raises Malformed."""
+    """Read a SCHEMA body; raises Malformed."""
     return _described(bytes(content))
 
 
-@lru_cache(maxsize=32)  # the chunks of a query have one
+@lru_cache(maxsize=32)  # all chunks of a query share one
 def _described(content: bytes) -> Described:
     kept: list[Any] = []
     root = _schema_node(Body(content), kept)
@@ -149,7 +149,7 @@ def _pointers(kind: Any, children: list[Any], kept: list[Any]) -> Any:
 
 
 def batch_of(content: bytearray, of: Described) -> pa.RecordBatch:
-    """Return the batch that a BATCH body holds; its arrays lie in ``content``. Raises Malformed for what is none."""
+    """Return the batch in a BATCH body; its arrays point into ``content``. Raises Malformed."""
     body = Body(content)
     start = body.number()
     if not 0 <= start <= len(content):
@@ -165,7 +165,7 @@ def batch_of(content: bytearray, of: Described) -> pa.RecordBatch:
 
 
 def _array_node(body: Body, data: memoryview, layout: ArrowLayout, kept: list[Any]) -> tuple[Any, int]:
-    """Return an array of that type and its length."""
+    """Return an array of the type, and its length."""
     node = _ArrowArray()
     length, null_count, offset, n_buffers, n_children, dictionary = body.numbers(6)
     check_counts((length, null_count + 1, length - null_count, offset, n_buffers, n_children))
@@ -205,7 +205,7 @@ def _address(buffer: memoryview | None) -> int | None:
     return ctypes.addressof(ctypes.c_char.from_buffer(buffer)) if len(buffer) else ctypes.addressof(_NOTHING)
 
 
-#: Where buffers without bytes lie.
+#: The address of empty buffers.
 _NOTHING = ctypes.create_string_buffer(_ALIGNMENT)
 
 
@@ -239,7 +239,7 @@ def _metadata_size(address: int) -> int:
 
 
 def packed_batch(batch: pa.RecordBatch) -> list[bytes]:
-    """Return the parts of a BATCH body. Of a slice all that it is a slice of is packed: ``take`` its rows first."""
+    """Return the parts of a BATCH body. A slice would be packed with all rows of its base: ``take`` its rows first."""
     array, schema = _ArrowArray(), _ArrowSchema()
     batch._export_to_c(ctypes.addressof(array), ctypes.addressof(schema))
     packing = _Packing()
@@ -258,7 +258,7 @@ def _padded(size: int) -> int:
 
 
 class _Packing:
-    """The arrays of a batch, described depth first, and their buffers."""
+    """A batch's arrays, described depth first, and their buffers."""
 
     def __init__(self) -> None:
         self.header: list[bytes] = []
@@ -266,7 +266,7 @@ class _Packing:
         self._total = 0
 
     def add(self, array: Any, schema: Any) -> None:
-        """Add an array and those below it."""
+        """Add an array and its children."""
         counts = (array.length, array.null_count, array.offset, array.n_buffers, array.n_children)
         self.header.append(struct.pack("=qqqqqq", *counts, bool(array.dictionary)))
         for number in range(array.n_buffers):
@@ -285,7 +285,7 @@ class _Packing:
 
 
 def buffer_bytes(kind: str, array: Any, number: int) -> int:
-    """Return the size of a buffer, which C structures do not have: the rows of the type's layout, and the last offset."""
+    """Return the size of a buffer, which C structures do not have: from the type's layout, or the last offset."""
     count = array.length + array.offset
     if kind.startswith("+u"):  # unions have no validity: type ids, then offsets of dense ones
         return int(count * (1 if number == 0 else 4))

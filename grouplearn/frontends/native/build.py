@@ -1,7 +1,7 @@
 """Builds the extension: ``python -m grouplearn.frontends.native.build [--force] VERSION ...`` of DuckDB.
 
-The headers are those of DuckDB's own source package, which pip fetches. No symbol of DuckDB's is linked, so nothing of it
-is compiled: a build takes seconds.
+Only headers of DuckDB's source package, which pip fetches, are needed: no symbol of DuckDB is linked, so a build takes
+seconds.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from grouplearn.data.files.own_files import make_own, replace_file
 from grouplearn.frontends.native.locate import build_for, duckdb_platform, sources
 from grouplearn.kernels.build.compiling import program, search_path
 
-#: What is built where no version is named, each DuckDB with a command line on PyPI, and Python's: SHA-256 of its source
-#: package. A registry may be another tomorrow; what is compiled into the extension is what was reviewed.
+#: Versions built by default: each DuckDB with a command line on PyPI, and Python's; with the SHA-256 of its source package,
+#: so that what is compiled is what was reviewed.
 VERSIONS = {
     "1.4.4": "8bba52fd2acb67668a4615ee17ee51814124223de836d9e2fdcbc4c9021b3d3c",
     "1.5.0": "f974b61b1c375888ee62bc3125c60ac11c4e45e4457dd1bb31a8f8d3cf277edd",
@@ -33,11 +33,11 @@ VERSIONS = {
     "2.0.0": "09de511ef0dc76a5213e8d3d87a8b89bb4d3e8a6fe73a9f60dc001269946b44f",
     "2.0.1": "5b3f493140e35b75298ee0fc606d98e3065e8601e64fe81b09326de7a6fd68e0",
 }
-#: The version of this package, which a build and the package tell each other.
+#: This package's version, which it and the build compare.
 OURS = importlib.metadata.version("grouplearn")
-#: How the database checks that an extension fits (the metadata at its end).
+#: The signature by which the database recognises an extension's metadata (at its end).
 _SIGNATURE = bytes([0, 147, 4, 16]) + b"duckdb_signature" + bytes([128, 4])
-#: Where a source package has them: DuckDB's, and those of a library that 2.0's include.
+#: Paths in the source package: DuckDB's headers, and those of a library that 2.0's include.
 _HEADERS = ("external/duckdb/src/include/", "external/duckdb/third_party/fmt/include/")
 
 
@@ -61,12 +61,12 @@ def main() -> int:
     return 0
 
 
-def build(version: str, *, force: bool = False, folder: Path | None = None, sha256: str | None = None) -> Path:
-    """Build the extension for one DuckDB version and return where it is; one that is newer than its sources stays.
+def build(version: str, *, force: bool = False, sha256: str | None = None) -> Path:
+    """Build the extension for one DuckDB version and return its path; an up-to-date build is kept.
 
-    ``sha256`` is that of the source package of a version that is not in ``VERSIONS``.
+    ``sha256`` is the source package's, for a version that is not in ``VERSIONS``.
     """
-    target = build_for(version, folder)
+    target = build_for(version)
     newest = max(path.stat().st_mtime for path in sources().iterdir())
     if not force and target.exists() and target.stat().st_mtime >= newest:
         return target
@@ -88,7 +88,7 @@ def compiler() -> str:
 
 
 def _compile(version: str, include: Path, library: Path) -> None:
-    # Before 1.5.6 what we use of the C API was not in its stable part.
+    # Before 1.5.6 the parts of the C API that we use were not declared stable.
     unstable = ["-DDUCKDB_EXTENSION_API_VERSION_UNSTABLE=v" + version] if _numbers(version) < (1, 5, 6) else []
     command = [
         *(compiler(), "-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", "-fno-access-control", "-DNDEBUG", "-Wall"),
@@ -105,10 +105,10 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def metadata(version: str) -> bytes:
-    """Return the end of an extension file: for which DuckDB, platform and interface it is, and no signature.
+    """Return the metadata at the end of an extension file: its DuckDB version, platform and interface, unsigned.
 
-    Up to 1.5 an unstable interface makes DuckDB itself refuse any other version. In 2.0 that word means another entry
-    point; there, as everywhere, the extension compares versions before anything else.
+    Up to 1.5, DuckDB refuses an unstable interface of any other version. In 2.0 that word selects another entry point; in
+    all versions the extension compares versions first.
     """
     stable = version.split(".")[0] != "1"
     interface, required = ("C_STRUCT", "v1.5.6") if stable else ("C_STRUCT_UNSTABLE", f"v{version}")
@@ -117,9 +117,9 @@ def metadata(version: str) -> bytes:
 
 
 def headers(version: str, sha256: str | None = None) -> Path:
-    """Return the folder with the C++ headers of a DuckDB version; pip fetches its source package where we have none.
+    """Return the folder with a DuckDB version's C++ headers; pip fetches its source package if it is missing.
 
-    Raises BuildError when the package is not the one of that hash, or no hash is known.
+    Raises BuildError if the package does not have the known hash, or no hash is known.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "grouplearn" / "headers"
     target = cache / version
@@ -131,7 +131,7 @@ def headers(version: str, sha256: str | None = None) -> Path:
         known = ", ".join(VERSIONS)
         raise BuildError(f"no SHA-256 of its source package is known here; give it by --sha256. Known: {known}")
     with tempfile.TemporaryDirectory(prefix="grouplearn-headers-") as temporary:
-        # pip compares before it looks into the package, which may run code of its own to say what it is.
+        # pip compares hashes before it opens the package, which may run code to describe itself.
         wanted = Path(temporary) / "wanted.txt"
         wanted.write_text(f"duckdb=={version} --hash=sha256:{expected}\n", encoding="utf-8")
         download = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "duckdb"]
@@ -158,7 +158,7 @@ def _unpack(archive: Path, target: Path) -> None:
 
 
 def _run(command: list[str], failure: str) -> None:
-    environment = {**os.environ, "PATH": search_path()}  # where the compiler finds its assembler and linker
+    environment = {**os.environ, "PATH": search_path()}  # the compiler must find its assembler and linker
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)  # noqa: S603
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines()

@@ -1,4 +1,4 @@
-"""Framed messages between the extension and this process, on a socket: the same as in ``udfs/native/channel.hpp``."""
+"""Framed messages between the extension and this process on a socket, as in ``udfs/native/channel.hpp``."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import enum
 import socket
 import struct
 
-#: What both sides must agree on; it is raised with every change, here and in ``channel.hpp``.
+#: The version that both sides must share; raised with every change, here and in ``channel.hpp``.
 PROTOCOL = 4
 _HEADER = struct.Struct("=QQ")
-#: No frame is larger, and room is made for a part of it at a time, so that a wrong head costs no memory.
+#: Largest frame, and the step in which memory is allocated, so that a wrong header costs little.
 _LARGEST, _PART = 1 << 40, 1 << 26
 
 
 class FrameKind(enum.IntEnum):
-    """What a frame holds."""
+    """The content of a frame."""
 
     # from the database
     STATEMENT = 1
@@ -32,16 +32,16 @@ class FrameKind(enum.IntEnum):
     ANSWER = 14
     FAILED = 15
     PREDICTED = 17
-    # both ways, before all else: the protocol
+    # both ways, first: the protocol
     GREETING = 16
 
 
 class Gone(ConnectionError):
-    """The database's end of a channel is closed, or what comes from it is no frame."""
+    """The database's end of a channel is closed, or sends invalid frames."""
 
 
 class Malformed(ValueError):
-    """The body of a frame is not what its kind asks for."""
+    """The body of a frame does not match its kind."""
 
 
 _KINDS = frozenset(FrameKind)
@@ -54,7 +54,7 @@ class Channel:
         self._socket = connection
 
     def send(self, kind: FrameKind, *parts: bytes | bytearray | memoryview) -> None:
-        """Send one frame whose body is ``parts`` one after another."""
+        """Send a frame with the concatenated ``parts`` as its body."""
         try:
             self._socket.sendall(_HEADER.pack(kind, sum(map(len, parts))))
             for part in parts:
@@ -63,7 +63,7 @@ class Channel:
             raise Gone from error
 
     def receive(self) -> tuple[FrameKind, bytearray]:
-        """Wait for one frame and return its kind and body."""
+        """Wait for a frame and return its kind and body."""
         kind, size = _HEADER.unpack(self._exactly(_HEADER.size))
         if kind not in _KINDS or size > _LARGEST:
             raise Gone("a frame that is not understood")
@@ -93,32 +93,32 @@ class Channel:
 
 
 def text(value: str) -> bytes:
-    """Return a text as a body holds it: its length in bytes, and UTF-8."""
+    """Return a text as in a body: its length in bytes, and UTF-8."""
     return blob(value.encode())
 
 
 def blob(value: bytes) -> bytes:
-    """Return bytes as a body holds them: their length before them."""
+    """Return bytes as in a body, after their length."""
     return struct.pack("=Q", len(value)) + value
 
 
 class Body:
-    """Numbers and texts taken from the body of a frame one after another."""
+    """Reads the numbers and texts in the body of a frame one after another."""
 
     def __init__(self, content: bytes | bytearray | memoryview) -> None:
         self._content = memoryview(content)
         self._at = 0
 
     def number(self) -> int:
-        """Return the next number of eight bytes."""
+        """Return the next number (8 bytes)."""
         return self.numbers(1)[0]
 
     def numbers(self, count: int) -> tuple[int, ...]:
-        """Return the next so many numbers of eight bytes."""
+        """Return the next ``count`` numbers (8 bytes each)."""
         return struct.unpack(f"={count}q", self._take(8 * count))
 
     def blob(self) -> memoryview:
-        """Return the next bytes that have their length before them."""
+        """Return the next bytes, which follow their length."""
         return self._take(self.number())
 
     def text(self) -> str:
@@ -126,11 +126,11 @@ class Body:
         return str(self.blob(), "utf-8")
 
     def rest(self) -> memoryview:
-        """Return what has not been taken."""
+        """Return all remaining bytes."""
         return self._content[self._at :]
 
     def left(self) -> int:
-        """Return how many bytes have not been taken."""
+        """Return the number of remaining bytes."""
         return len(self._content) - self._at
 
     def _take(self, size: int) -> memoryview:

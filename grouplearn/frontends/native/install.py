@@ -1,4 +1,4 @@
-"""``grouplearn duckdb --install``: puts builds where DuckDB looks for extensions, so that ``LOAD grouplearn`` finds them."""
+"""``grouplearn duckdb --install``: copies builds where DuckDB looks for extensions, so that ``LOAD grouplearn`` works."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 from grouplearn.data.files.own_files import NotOwn, make_own, plain_file, replace_file
 from grouplearn.frontends.native.locate import build_for, built_versions
 
-#: In every build of ours, and in no other extension.
+#: A text in every build of ours and in no other extension.
 _MARK = b"grouplearn.frontends.native.worker"
-#: Beside an installed build: the python that has this package. ``udfs/native/python.cpp`` reads it.
+#: A file beside an installed build with the Python that has this package; ``udfs/native/python.cpp`` reads it.
 _PYTHON = "grouplearn.python"
 
 
 def main() -> int:
-    """Copy every build into the user's ``~/.duckdb/extensions`` and print where; nothing of others is overwritten.
+    """Copy every build into the user's ``~/.duckdb/extensions`` and print where; other extensions are not overwritten.
 
-    Whoever can write there has every shell of this user run his code, so it must be a place that others cannot write to.
+    Whoever can write there runs code in every shell of this user, so others must not be able to.
     """
     folder = Path.home() / ".duckdb" / "extensions"
     targets = {build_for(version): build_for(version, folder) for version in built_versions()}
@@ -59,5 +59,5 @@ def _is_ours(path: Path) -> bool:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file at once: a shell may be loading the one that is there."""
+    """Replace a file atomically: a shell may be loading the old one."""
     replace_file(path, content, mode=0o644)

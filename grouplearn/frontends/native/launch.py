@@ -17,9 +17,9 @@ from grouplearn.kernels.build.compiling import program
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Replace this process by the user's ``duckdb`` with our extension loaded; return only where that is impossible.
+    """Replace this process by the user's ``duckdb`` with our extension loaded; return only if that is impossible.
 
-    ``--install`` puts the builds where ``LOAD grouplearn`` finds them instead.
+    With ``--install``, copy the builds where ``LOAD grouplearn`` finds them instead.
     """
     if arguments and arguments[0] == "--install":
         return install.main()
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def find_shell() -> str | None:
-    """Return the ``duckdb`` program: of ``GROUPLEARN_DUCKDB``, on the PATH, or of the package duckdb-cli."""
+    """Return the ``duckdb`` program: from ``GROUPLEARN_DUCKDB``, the PATH, or the package duckdb-cli."""
     given = os.environ.get("GROUPLEARN_DUCKDB")
     found = program(given or "duckdb")
     if found:
@@ -54,9 +54,9 @@ def find_shell() -> str | None:
 
 
 def _behind_script(found: Path) -> str:
-    """Return the program that the script of the package duckdb-cli runs: at Ctrl-C the script would end, and end it.
+    """Return the program behind duckdb-cli's script, which at Ctrl-C would end and take the program with it.
 
-    Its Python is asked, which may be older than ours, and looks for modules where it stands.
+    Its Python is asked, which may be older than ours, and which imports modules from its working directory.
     """
     with found.open("rb") as file:
         head = file.read(4096)
@@ -72,7 +72,7 @@ def _behind_script(found: Path) -> str:
 
 
 def _packaged_extensions(shell: str) -> list[str]:
-    """Return the options by which the script of duckdb-cli lets its shell find extensions that are Python packages."""
+    """Return the options with which duckdb-cli's script lets its shell find extensions that are Python packages."""
     folder = Path(shell).parent.parent / ".duckdb_extensions"
     if Path(shell).parent.name != "duckdb_cli" or not folder.is_dir():
         return []
@@ -82,14 +82,14 @@ def _packaged_extensions(shell: str) -> list[str]:
 
 
 def version_of(shell: str) -> str:
-    """Return the version of a ``duckdb`` command, such as ``1.5.6``; an empty text where it does not say."""
+    """Return the version of a ``duckdb`` command, such as ``1.5.6``; empty if unknown."""
     done = subprocess.run([shell, "--version"], capture_output=True, text=True, check=False)  # noqa: S603
     found = re.match(r"v(\d+\.\d+\.\d+)\b", done.stdout)
     return found[1] if found else ""
 
 
 def refusal(shell: str, version: str) -> str:
-    """Return what to tell a user whose DuckDB has no build, and what works instead."""
+    """Return the message for a DuckDB version without a build, with alternatives."""
     known = ", ".join(built_versions()) or "none"
     return (
         f"grouplearn: {shell} is DuckDB {version or 'of an unknown version'}, and there is no build of the extension for it "

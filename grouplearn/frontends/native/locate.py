@@ -16,7 +16,7 @@ def sources() -> Path:
 
 
 def builds() -> Path:
-    """Return the folder of builds; it is laid out as DuckDB's setting ``extension_directory`` wants it."""
+    """Return the folder of builds, laid out as DuckDB's setting ``extension_directory`` requires."""
     return Path(str(resources.files("grouplearn.udfs"))) / "extensions"
 
 
@@ -28,11 +28,11 @@ def duckdb_platform() -> str:
 
 
 def build_for(version: str, folder: Path | None = None) -> Path:
-    """Return where the build for a DuckDB version (``1.5.6``) is, or would be."""
+    """Return the path of the build for a DuckDB version (``1.5.6``), existing or not."""
     return (folder or builds()) / f"v{version}" / duckdb_platform() / EXTENSION
 
 
 def built_versions() -> list[str]:
-    """Return the DuckDB versions that there is a build for, on this machine."""
+    """Return the DuckDB versions with a build on this machine."""
     found = builds().glob(f"v*/{duckdb_platform()}/{EXTENSION}")
     return sorted((path.parts[-3].removeprefix("v") for path in found), key=lambda text: [*map(int, text.split("."))])

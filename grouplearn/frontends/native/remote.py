@@ -1,7 +1,7 @@
 """A DuckDB connection at the other end of a channel, with the methods that a session uses of ``DuckDBPyConnection``.
 
-What is executed runs in the user's process: on the user's connection and transaction (``number`` 0), or on a connection
-of ours to the same database (a ``cursor``).
+SQL runs in the user's process: on the user's connection and transaction (``number`` 0), or on another connection of ours to
+the same database (a ``cursor``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from grouplearn.parser.lexer.tokens import Kind, lex
 from grouplearn.sqltext import identifier, literal
 
 _EXACT, _STREAMED = 1, 2
-#: Rows that DuckDB takes into a vector at once.
+#: Rows in a vector of DuckDB.
 _VECTOR = 2048
 _local = threading.local()
 
@@ -33,7 +33,7 @@ _local = threading.local()
 class RemoteConnection:
     """Runs SQL at the other end of a channel; one thread at a time."""
 
-    #: ``predict`` is the extension's there, so nothing is to be registered by us.
+    #: The extension provides ``predict`` there, so we register nothing.
     serves_predict = True
 
     def __init__(self, channel: Channel, number: int = 0, numbers: Iterator[int] | None = None) -> None:
@@ -53,15 +53,15 @@ class RemoteConnection:
         return result.fetchall() if result else []
 
     def sql(self, query: str) -> RemoteQuery:
-        """Return a query to be read as Arrow."""
+        """Return a query whose rows are read as Arrow."""
         return RemoteQuery(self, query)
 
     def extract_statements(self, query: str) -> list[Any]:
-        """Return the statements of a text, which is parsed here."""
+        """Return the statements of a text, parsed in this process."""
         return _converter().extract_statements(query)
 
     def register(self, name: str, values: pa.Table) -> None:
-        """Make an Arrow table a temporary table of the connection, in place of what was registered under the name before."""
+        """Make an Arrow table a temporary table of the connection, replacing one registered under the same name."""
         columns = ", ".join(f"{identifier(column)} {kind}" for column, kind in _sql_types(values))
         self.execute(f"CREATE OR REPLACE TEMP TABLE {identifier(name)} ({columns})")
         schema = packed_schema(values.schema)
@@ -72,17 +72,17 @@ class RemoteConnection:
             self._expect_end()
 
     def unregister(self, name: str) -> None:
-        """Drop what was registered."""
+        """Drop a registered table."""
         self.execute(f"DROP TABLE temp.main.{identifier(name)}")
 
     def cursor(self) -> RemoteConnection:
-        """Open another connection to the user's database, with transactions of its own."""
+        """Open another connection to the user's database, with its own transactions."""
         number = next(self._numbers)
         self._channel.send(FrameKind.OPEN, struct.pack("=I", number))
         return RemoteConnection(self._channel, number, self._numbers)
 
     def as_duckdb(self) -> duckdb.DuckDBPyConnection:
-        """Return this object where a connection is asked for of which only the methods here are used."""
+        """Return this object, for callers that use only its methods of a connection."""
         return cast("duckdb.DuckDBPyConnection", self)
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ class RemoteConnection:
     def _rows(
         self, query: str, parameters: Sequence[Any] | None, flags: int
     ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """Run a query and return its columns and rows; what does not return rows has no columns."""
+        """Run a query and return its columns and rows; without rows there are no columns."""
         head = struct.pack("=II", self._number, flags)
         self._channel.send(FrameKind.QUERY, head, text(_filled(query, parameters or ())))
         kind, body = self._channel.receive()
@@ -125,7 +125,7 @@ class RemoteConnection:
                     return
                 yield batch_of(body, rows)
         finally:
-            while not ended:  # the reader has enough, and the next request's answer comes after these rows
+            while not ended:  # the reader stopped early, and the next answer comes after the remaining rows
                 ended = self._channel.receive()[0] is not FrameKind.BATCH
 
     def _expect_end(self) -> None:
@@ -135,7 +135,7 @@ class RemoteConnection:
 
 
 class RemoteQuery:
-    """A query that is run when its rows are asked for."""
+    """A query that runs when its rows are read."""
 
     def __init__(self, connection: RemoteConnection, query: str) -> None:
         self._connection = connection
@@ -164,7 +164,7 @@ class RemoteQuery:
         return pa.Table.from_batches(list(batches), schema)
 
     def to_arrow_reader(self, rows: int) -> pa.RecordBatchReader:
-        """Run the query and return its rows in batches of up to so many, as they arrive."""
+        """Run the query and return its rows in batches of at most ``rows``, as they arrive."""
         schema, batches = self._connection._rows(self._query, None, _STREAMED)
         return pa.RecordBatchReader.from_batches(schema, _gathered(batches, rows))
 
@@ -183,13 +183,13 @@ def _gathered(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Recor
 
 
 class Result:
-    """The rows of a query that was executed."""
+    """The rows of an executed query."""
 
     def __init__(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
         self._table = pa.Table.from_batches(list(batches), schema)
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """Return the rows with the Python values that DuckDB's client gives: it makes them."""
+        """Return the rows as Python values, converted by DuckDB's client."""
         table = self._table
         if not table.num_columns or not table.num_rows:
             return []
@@ -203,7 +203,7 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 
 def _converter() -> duckdb.DuckDBPyConnection:
-    """Return this thread's own DuckDB connection, which has no tables: it only knows types."""
+    """Return this thread's own DuckDB connection without tables, used for converting types."""
     if not hasattr(_local, "connection"):
         _local.connection = duckdb.connect()
     connection: duckdb.DuckDBPyConnection = _local.connection
@@ -211,7 +211,7 @@ def _converter() -> duckdb.DuckDBPyConnection:
 
 
 def python_rows(table: pa.Table) -> list[tuple[Any, ...]]:
-    """Return rows with the Python values that DuckDB's client gives for them."""
+    """Return rows as the Python values that DuckDB's client makes of them."""
     return _converter().from_arrow(table).fetchall()
 
 
@@ -221,7 +221,7 @@ def _sql_types(values: pa.Table) -> list[tuple[str, str]]:
 
 
 def _filled(query: str, values: Sequence[Any]) -> str:
-    """Return a query with literals for its ``?``: a type that depends on a value is known when it is prepared."""
+    """Return a query with literals in place of ``?``, so that types that depend on values are known when it is prepared."""
     pieces, at, rest = [], 0, iter(values)
     for token in lex(query) if values else ():
         if token.kind is Kind.PARAMETER:
@@ -231,7 +231,7 @@ def _filled(query: str, values: Sequence[Any]) -> str:
 
 
 def error_of(message: str) -> duckdb.Error:
-    """Return the exception that DuckDB's Python client raises for a message of DuckDB's."""
+    """Return the exception that DuckDB's Python client raises for one of its messages."""
     kind = message.partition(" Error: ")[0].replace(" ", "") if " Error: " in message else ""
     names = (f"{kind}Exception", f"{kind.capitalize()}Exception")
     found = next((getattr(duckdb, name) for name in names if kind and hasattr(duckdb, name)), duckdb.Error)
@@ -244,7 +244,7 @@ _TOKEN = re.compile(r'\w+|"[^"]*"')
 
 
 def widened(message: str) -> str:
-    """Return a message with its caret under the whole word, as DuckDB 2 has it; DuckDB 1 marks the first letter.
+    """Return a message with its caret under the whole word, as in DuckDB 2; DuckDB 1 marks only the first letter.
 
     ``LINE 1: SELECT nothere`` / ``       ^`` -> ``       ^^^^^^^``
     """

@@ -1,4 +1,4 @@
-"""What this process does for the extension: one of our statements, or the predictions for a chunk of rows."""
+"""What this process does for the extension: runs our statements, and predicts chunks of rows."""
 
 from __future__ import annotations
 
@@ -41,41 +41,41 @@ from grouplearn.statements.session import Session
 from grouplearn.train.job import Progress
 from grouplearn.visible import visible_lines
 
-#: DuckDB's number of a query where it has none, as after a statement of ours ran in the query's transaction.
+#: The query number that DuckDB gives when there is none, as after a statement of ours in the query's transaction.
 _NO_QUERY = (1 << 64) - 1
 
 
-class _Here:
-    """What a Predictor takes for its connection: whichever the thread that predicts talks to."""
+class _CurrentConnection:
+    """The connection of a Predictor: the one that the predicting thread talks to."""
 
     def __init__(self) -> None:
         self._local = threading.local()
 
     def use(self, connection: RemoteConnection) -> None:
-        """Let ``cursor`` be a cursor of this connection, in this thread."""
+        """Use cursors of this connection in this thread."""
         self._local.connection = connection
 
     def cursor(self) -> RemoteConnection:
-        """Open a cursor for the prediction that runs in this thread."""
+        """Open a cursor for the prediction in this thread."""
         connection: RemoteConnection = self._local.connection
         return connection.cursor()
 
 
 @dataclass
-class Instance:
-    """What is kept for one database instance of the user's: the settings of SET, the models loaded for ``predict``."""
+class DatabaseInstance:
+    """What is kept per database instance: the settings of SET, and the models loaded for ``predict``."""
 
     settings: Settings = field(default_factory=Settings)
-    here: _Here = field(default_factory=_Here)
-    #: How much had been created and dropped in its databases when it was last heard of.
+    current: _CurrentConnection = field(default_factory=_CurrentConnection)
+    #: The extension's counter of objects created and dropped, when last received.
     changes: int = 0
 
     def __post_init__(self) -> None:
-        connection = cast("duckdb.DuckDBPyConnection", self.here)
+        connection = cast("duckdb.DuckDBPyConnection", self.current)
         self.predictor = prediction.Predictor(connection, "current_transaction_id()")  # the extension's TransactionId
 
     def notice(self, changes: int) -> None:
-        """Look anew at what names mean where ``changes``, a number that the extension counts, is another one than before."""
+        """Look up names again if ``changes``, the extension's counter, differs from before."""
         if changes != self.changes:
             self.predictor.names_changed()
             self.changes = changes
@@ -83,38 +83,38 @@ class Instance:
 
 @dataclass
 class Host:
-    """What is kept for the process that the extension is loaded into: its databases, and whether it has greeted us."""
+    """What is kept per process that loaded the extension: its databases, and whether it has sent its greeting."""
 
-    instances: dict[int, Instance] = field(default_factory=dict)
+    instances: dict[int, DatabaseInstance] = field(default_factory=dict)
     greeted: bool = False
 
 
-class Line:
-    """One channel: its requests are answered one after another, by a thread of its own."""
+class ChannelServer:
+    """One channel: its requests are answered in order, by a thread of its own."""
 
     def __init__(self, channel: Channel, host: Host) -> None:
         self._channel = channel
         self._host = host
         self._progress: Progress | None = None
-        #: Whether the statement is to stop, also before there is a session: a long one is seconds in the parser.
+        #: Whether the statement should stop, also before its session exists: parsing a long one takes seconds.
         self._stopped = threading.Event()
 
     def serve(self) -> None:
-        """Answer requests until the other end is closed."""
+        """Answer requests until the other end closes."""
         while True:
             kind, body = self._channel.receive()
             try:
                 self._answer(kind, Body(body))
-            except Exception as error:  # whatever it is, the user's statement must end with it
+            except Exception as error:  # any error must end the user's statement
                 name, message = described(error)
                 self._channel.send(FrameKind.FAILED, text(name), text(message))
 
     def interrupt(self) -> None:
-        """Ask the statement that runs to stop; may be called from any thread. One that has not begun does not hear of it."""
+        """Ask the running statement to stop, from any thread; one that has not begun is not stopped."""
         self._stopped.set()
         progress = self._progress
         if progress is not None:
-            progress.ended()  # the shell prompts again even if what was begun takes a while to end
+            progress.ended()  # the shell shows its prompt even if stopping takes a while
 
     def _answer(self, kind: FrameKind, body: Body) -> None:
         if kind is FrameKind.GREETING:
@@ -128,7 +128,7 @@ class Line:
         if kind is FrameKind.VERSION:
             self._channel.send(FrameKind.ANSWER, text(versions.described()))
             return
-        instance = self._host.instances.setdefault(body.number(), Instance())
+        instance = self._host.instances.setdefault(body.number(), DatabaseInstance())
         transaction, query, changes = body.number(), body.number(), body.number()
         instance.notice(changes)
         if kind is FrameKind.STATEMENT:
@@ -140,8 +140,9 @@ class Line:
             )
             self._channel.send(FrameKind.PREDICTED, blob(packed_schema(predictions.schema)), *packed_batch(predictions))
 
-    def _statement(self, instance: Instance, body: Body) -> list[str]:
-        """Return the query of the answer; of a statement of DuckDB's it is followed by those of ours inside it."""
+    def _statement(self, instance: DatabaseInstance, body: Body) -> list[str]:
+        """Return the query of the answer; for a statement of DuckDB's, followed by the queries of our statements inside
+        it."""
         self._stopped.clear()
         lines, start, stop, line = body.number(), body.number(), body.number(), body.blob()
         before, within = (len(str(line[:place], "utf-8")) + lines for place in (start, stop))
@@ -162,10 +163,10 @@ class Line:
             session.close()
             self._progress = None
 
-    def _predict(self, instance: Instance, caller: Caller, body: Body) -> pa.RecordBatch:
+    def _predict(self, instance: DatabaseInstance, caller: Caller, body: Body) -> pa.RecordBatch:
         part = Part(body.number())
         rows = _batch(body)
-        instance.here.use(RemoteConnection(self._channel))
+        instance.current.use(RemoteConnection(self._channel))
         found = instance.predictor.predict_each(caller, rows.column(0), rows.column(1), part=part)
         return pa.record_batch([found.cast(part.type)], names=["prediction"])
 
@@ -180,7 +181,7 @@ def _older_build() -> NotSupportedError:
 
 
 def _check_may_write(statement: OurStatement, *, allowed: bool) -> None:
-    """Refuse what is more than a question where a view, a macro or a larger statement of DuckDB's has asked it."""
+    """Refuse statements that write where a view, a macro or a larger statement of DuckDB's contains them."""
     if not allowed and not isinstance(statement, Listing):
         raise BindError(
             "grouplearn('...') inside of another statement, of a view or of a macro can only ask: SHOW, DESCRIBE, EVALUATE\n\n"
@@ -189,7 +190,7 @@ def _check_may_write(statement: OurStatement, *, allowed: bool) -> None:
 
 
 def _values(body: Body) -> dict[str, Any] | None:
-    """Return the values of the statement's parameters by name; the extension sends them as one row's last column."""
+    """Return the statement's parameters by name; the extension sends them in the last column of a row."""
     schema = body.blob()
     if not schema:
         return None
@@ -203,12 +204,12 @@ def _batch(body: Body) -> pa.RecordBatch:
     return batch_of(bytearray(body.rest()), rows)
 
 
-#: What DuckDB's messages begin with.
+#: The beginning of DuckDB's messages.
 _KIND = re.compile(r"(\w+(?: \w+){0,3}) Error: ")
 
 
 def described(error: BaseException) -> tuple[str, str]:
-    """Return DuckDB's name for the kind of an error, and the text that the user sees after it."""
+    """Return DuckDB's name for the kind of an error, and the text for the user."""
     kind, message = _kind_and_message(of(error) if isinstance(error, Failure) else error)
     return kind, visible_lines(message)
 
@@ -223,7 +224,7 @@ def _kind_and_message(error: BaseException) -> tuple[str, str]:
     if isinstance(error, NotSupportedError) and not hasattr(error, "span"):
         return "Not implemented", str(error)
     if isinstance(error, duckdb.Error) and not hasattr(error, "span"):
-        kind = _KIND.match(str(error))  # which a message of ours, that tells what DuckDB said, has further on
+        kind = _KIND.match(str(error))  # our messages that quote DuckDB's have it further on
         return (kind[1], str(error)[kind.end() :]) if kind else ("Invalid Input", str(error))
     if isinstance(error, BindError | Error):
         return "Binder", str(error)

@@ -43,16 +43,16 @@ _Magic = TypeVar("_Magic", bound=Callable[..., Any])
 
 
 def _not_expanded(magic: _Magic) -> _Magic:
-    """Mark a magic whose line IPython must leave alone: it would put the text of ``$name`` and ``{name}`` into the SQL.
+    """Mark a magic whose line IPython must not expand: it would replace ``$name`` and ``{name}`` by text in the SQL.
 
-    It is what ``IPython.core.magic.no_var_expand`` sets, without importing IPython.
+    ``IPython.core.magic.no_var_expand`` does the same, but importing IPython is slow.
     """
     magic._ipython_magic_no_var_expand = True  # type: ignore[attr-defined]
     return magic
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Register the magics; ``%sql`` is left alone where another extension has registered it."""
+    """Register the magics, ``%sql`` only if no other extension has."""
     magics = SqlMagics(shell)
     shell.register_magic_function(magics.open, "line", "grouplearn")
     shell.register_magic_function(magics.run, "line_cell", "gl")
@@ -62,7 +62,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
-    """Remove the magics, ``%sql`` only where it is still ours."""
+    """Remove the magics, ``%sql`` only if it is still ours."""
     functions = shell.magics_manager.magics
     _formatters(shell).pop(duckdb.DuckDBPyRelation, None)
     for kind in ("line", "cell"):
@@ -73,7 +73,7 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
 
 
 def _formatters(shell: InteractiveShell) -> dict[Any, Any]:
-    """Return what shows values of a type as HTML: model tables that ``con.sql()`` returned, too."""
+    """Return the HTML formatters, which also show model tables that ``con.sql()`` returned."""
     formatters: dict[Any, Any] = shell.display_formatter.formatters["text/html"].type_printers
     return formatters
 
@@ -109,13 +109,13 @@ class SqlMagics:
     def _split_line(self, line: str) -> tuple[str, str]:
         """Split ``%gl name << SELECT ...`` and ``%gl connection`` into their header and their statement."""
         name, arrow, statement = line.partition("<<")
-        if arrow and name.strip().isidentifier():  # of a keyword _read_header says what is wrong
+        if arrow and name.strip().isidentifier():  # _read_header reports keywords
             return f"{name.strip()} <<", statement
         is_connection = isinstance(self._shell.user_ns.get(line.strip()), Connection | duckdb.DuckDBPyConnection)
         return (line, "") if is_connection else ("", line)
 
     def _read_header(self, header: str) -> str | None:
-        """Take up a connection named in the header; return the variable that the result goes to."""
+        """Switch to the connection named in the header, if any; return the variable for the result."""
         words = header.split()
         target = None
         if words and words[-1] == "<<":
@@ -149,7 +149,7 @@ class SqlMagics:
             return None
 
     def _in_terminal(self) -> bool:
-        """Whether what is shown is text: a terminal prints the source of a page."""
+        """Whether output is text: a terminal would print HTML source."""
         from IPython.terminal.interactiveshell import TerminalInteractiveShell
 
         return isinstance(self._shell, TerminalInteractiveShell)
@@ -178,7 +178,7 @@ def _words(line: str) -> list[str]:
 
 @contextlib.contextmanager
 def _without_traceback() -> Iterator[None]:
-    """Let a database error fail the cell, shown as its message (caret included) without the way through our code."""
+    """Let a database error fail the cell with its message (caret included) and no traceback."""
     try:
         with told_by_functions():
             yield
@@ -189,7 +189,7 @@ def _without_traceback() -> Iterator[None]:
 
 
 def _message_only(error: Error) -> Error:
-    """Attach the hook by which an exception tells IPython how to show it."""
+    """Attach the method by which IPython shows an exception."""
     error._render_traceback_ = lambda: visible_lines(str(error)).split("\n")  # type: ignore[attr-defined]
     return error
 
@@ -204,8 +204,8 @@ def _parameters(text: str, names: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def parameters_in(text: str) -> list[str]:
-    """Return the names of the ``$name`` parameters, as DuckDB's tokenizer finds them (not in strings or comments)."""
-    data = text.encode()  # the tokenizer counts bytes
+    """Return the names of ``$name`` parameters, as DuckDB's tokenizer finds them (not in strings or comments)."""
+    data = text.encode()  # token positions are in bytes
     starts = [start for start, _ in duckdb.tokenize(text)]
     tokens = [data[start:end].decode().strip() for start, end in pairwise([*starts, len(data)])]
     named = (token for sign, token in pairwise(tokens) if sign == "$" and token.isidentifier())
@@ -213,7 +213,7 @@ def parameters_in(text: str) -> list[str]:
 
 
 def _is_plan(text: str) -> bool:
-    """Whether the last statement is an EXPLAIN of ours: only then is a result a page of ours and not a user's text."""
+    """Whether the last statement is our EXPLAIN: only then is the result HTML of ours, not a user's text."""
     from grouplearn.parser.parse import parse
     from grouplearn.parser.statements import ExplainTrain
 
@@ -223,7 +223,7 @@ def _is_plan(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ShownPlan:
-    """EXPLAIN TRAIN as a notebook shows it: a page, or the lines of a text in a terminal."""
+    """EXPLAIN TRAIN in a notebook: HTML, or lines of text in a terminal."""
 
     page: str
 
@@ -236,11 +236,10 @@ class ShownPlan:
 
 @dataclass(frozen=True, slots=True)
 class ShownResult:
-    """A result as a notebook shows it: the first rows; ``relation`` has them all.
+    """A result in a notebook: the first rows; ``relation`` has all.
 
-    Of a model table, ``model`` is the :class:`~grouplearn.frontends.python.model.Model`, with its plots:
-    ``_.model.plot.curves()``.
-    ``rounded`` are the columns that are shown with four digits, all of them as a hint.
+    For a model table, ``model`` is the :class:`~grouplearn.frontends.python.model.Model`, with its plots:
+    ``_.model.plot.curves()``. ``rounded`` columns are shown with four digits, and with all of them as a tooltip.
     """
 
     relation: duckdb.DuckDBPyRelation
@@ -283,7 +282,7 @@ class ShownResult:
     def _repr_html_(self) -> str:
         if self.page is not None:
             return self.page
-        if self.names == ["plan"]:  # EXPLAIN: lines whose columns line up
+        if self.names == ["plan"]:  # EXPLAIN: aligned lines
             return f"<pre>{escaped(chr(10).join(row[0] or '' for row in self.rows))}</pre>"
         heads = "".join(
             f'<th style="text-align: left; padding: 2px 8px">{escaped(name)}<br>'

@@ -1,6 +1,6 @@
-"""A model table as a notebook shows it: best trials first, status, metrics, learning curves as sparklines.
+"""A model table in a notebook: best trials first, status, metrics, learning curves as sparklines.
 
-Colours are the page's own with a tint, so that they can be read on a dark page and on a light one; all data is escaped.
+Colours are tints of the page's, so that both light and dark pages are readable; all data are escaped.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ _METRIC = re.compile(r"(?:train|valid)_\w+")
 _ORDERED = re.compile(r"\border\s+by\b", re.IGNORECASE)
 _LONGEST = 200
 _NULL = '<span class="null">NULL</span>'
-#: What a result must have one of, besides the columns that say which trial a row is, to be shown as a model table.
+#: A model table has one of these columns besides those that identify a trial.
 _FACTS = frozenset({"status", "is_best", "n_rows", "epochs"})
-#: How the rows of a group were used: of less interest than metrics, and so behind them.
+#: How a group's rows were used: less interesting than metrics, so shown after them.
 _COUNTS = frozenset({"n_train", "n_valid", "n_skipped"})
-#: The class is written twice to outweigh what a notebook says of all tables.
+#: Most parent groups without a model that are listed.
+_MOST_MISSING = 3
+#: The class is doubled to override the notebook's style for all tables.
 STYLE = """
 .grouplearn-table { font-size: 13px; line-height: 1.35 }
 .grouplearn-table .scroll { overflow-x: auto }
@@ -63,9 +65,9 @@ STYLE = """
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """The rows that are shown, as text, and the pictures of their curves.
+    """The shown rows, as text, and the sparklines of their curves.
 
-    ``constant`` are the columns, by number, that have one value in all rows, of which there may be more than are shown.
+    ``constant`` are the numbers of columns with one value in all rows, including rows that are not shown.
     """
 
     names: list[str]
@@ -78,11 +80,11 @@ class Cells:
 
 
 def find_model(connection: duckdb.DuckDBPyConnection, statement: str, columns: Sequence[str]) -> StoredModel | None:
-    """Return the model that ``statement`` names and whose trials its result's ``columns`` tell apart, or None."""
+    """Return the model that ``statement`` names, if its result's ``columns`` identify trials, else None."""
     present = {folded(name) for name in columns}
     if not (present & _FACTS or any(_METRIC.fullmatch(name) for name in present)):
         return None
-    with contextlib.suppress(Error, duckdb.Error):  # a transaction that has failed, models of another version
+    with contextlib.suppress(Error, duckdb.Error):  # an aborted transaction, models of another version
         predictor_for(connection).guard.refuse_hidden(connection)
         for catalog, model in _named(connection, statement):
             stored = load_by_id(connection, catalog, model)
@@ -95,7 +97,8 @@ def find_model(connection: duckdb.DuckDBPyConnection, statement: str, columns: S
 
 
 def _named(connection: duckdb.DuckDBPyConnection, statement: str) -> Iterator[tuple[str, str]]:
-    """Yield the models that a statement names, by database and identity: each as its view would be found, longest names first."""
+    """Yield the models that a statement names, by database and identity, looked up as their views would be, longest names
+    first."""
     here = attachments_of(connection)
     models: dict[tuple[str, str, str], str] = {}
     for catalog in databases_with_models(connection):
@@ -117,7 +120,7 @@ def _as_word(name: str) -> str:
 def _meant(
     statement: str, name: str, here: Attachments, models: Iterable[tuple[str, str, str]]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield the model that each mention of a name in a statement means: its database, schema and name."""
+    """Yield the model of each name mentioned in a statement: its database, schema and name."""
     before = r'((?:(?:"(?:[^"]|"")*"|\w+)\s*\.\s*){0,2})"?'
     for found in re.finditer(before + _as_word(name), statement, re.IGNORECASE):
         parts = re.findall(r'"((?:[^"]|"")*)"|(\w+)', found[1])
@@ -127,7 +130,7 @@ def _meant(
 
 
 def ordered(relation: duckdb.DuckDBPyRelation, stored: StoredModel, statement: str) -> duckdb.DuckDBPyRelation:
-    """Return the rows in the order of the statement or, where it has none, best trials first and failed ones last."""
+    """Return the rows in the statement's order; if it has none, best trials first and failed ones last."""
     if _ORDERED.search(statement):
         return relation
     direction = "DESC" if stored.definition.greater_is_better else "ASC"
@@ -141,7 +144,7 @@ def ordered(relation: duckdb.DuckDBPyRelation, stored: StoredModel, statement: s
 def rendered(
     relation: duckdb.DuckDBPyRelation, connection: duckdb.DuckDBPyConnection, stored: StoredModel, statement: str = ""
 ) -> str | None:
-    """Return the first rows of a model's trials as HTML; None where they cannot be read."""
+    """Return the first rows of a model's trials as HTML; None if they cannot be read."""
     with contextlib.suppress(Error, duckdb.Error):
         first = ordered(relation, stored, statement).limit(SHOWN_ROWS + 1).materialize()
         rows = first.project("CAST(COLUMNS(*) AS VARCHAR)").fetchall()
@@ -157,14 +160,14 @@ def rendered(
 
 
 def _is_whole(names: Sequence[str], stored: StoredModel) -> bool:
-    """Whether a result is all there is to say of trials, as of ``FROM m``, and not what a user chose of it."""
+    """Whether a result has all columns of trials, as ``FROM m`` does, and not a user's choice."""
     known = [*identity_columns(stored), "n_rows", "status", "error"]
     present = [folded(name) for name in names]
     return present[: len(known) - 3] == [folded(name) for name in known[:-3]] and set(known[-3:]) <= set(present)
 
 
 def _constant(relation: duckdb.DuckDBPyRelation | None, cells: Cells) -> frozenset[int]:
-    """Return the columns with one value in all rows; of one row those with NULL or nothing."""
+    """Return the columns with one value in all rows; for a single row, those with NULL or empty values."""
     if len(cells.rows) < 2:
         return frozenset(place for row in cells.rows for place, value in enumerate(row) if value in (None, "0"))
     shown = [place for place in range(len(cells.names)) if len({row[place] for row in cells.rows}) == 1]
@@ -178,22 +181,22 @@ def _constant(relation: duckdb.DuckDBPyRelation | None, cells: Cells) -> frozens
     return frozenset(place for place, answer in zip(shown, answers, strict=True) if answer)
 
 
-def failed_pooled(overview: Overview, most: int = 3) -> str:
-    """Return as HTML why models that others fall back on are missing; nothing where there are all of them."""
-    found = overview.failed_pooled(most + 1)
-    places = [(failure, level, keys) for failure in found[:most] for level, keys in failure.examples]
+def failed_pooled(overview: Overview) -> str:
+    """Return as HTML why parent groups have no model; empty if all have one."""
+    found = overview.failed_pooled(_MOST_MISSING + 1)
+    places = [(failure, level, keys) for failure in found[:_MOST_MISSING] for level, keys in failure.examples]
     lines = [
         f"<p><b>No model of {text(shortened(overview.label(keys, level), _LONGEST))}</b>: {text(failure.reason)}</p>"
         for failure, level, keys in places
     ]
-    more = "<p>There are more of them.</p>" if found[most:] else ""
+    more = "<p>There are more of them.</p>" if found[_MOST_MISSING:] else ""
     return f'<div class="warning" role="alert">{"".join(lines)}{more}</div>' if found else ""
 
 
 def _curves(
     first: duckdb.DuckDBPyRelation, connection: duckdb.DuckDBPyConnection, stored: StoredModel
 ) -> dict[int, str]:
-    """Return the sparklines by row number, of rows that are one trial."""
+    """Return the sparklines by row number, for rows that are single trials."""
     present = {folded(name): name for name in first.columns}
     same = " AND ".join(
         f"r.{identifier(present[folded(name)])} IS NOT DISTINCT FROM i.{identifier(name)}"
@@ -211,7 +214,7 @@ def _curves(
 
 
 def _sparkline(overview: Overview, curve: Curve) -> str:
-    """Draw the held-out metric, or in grey the training loss where nothing else shows how the trial went."""
+    """Draw the held-out metric, or in grey the training loss if there is no metric per epoch."""
     part, points = drawn(curve)
     title = f"{overview.curve_name(part)} over {len(curve)} epochs"
     return sparkline([value for _, value in points], title, colour=ACCENT if part == "valid" else GREY)
@@ -238,14 +241,14 @@ def _page(cells: Cells, stored: StoredModel) -> str:
 
 
 def _order(cells: Cells, stored: StoredModel) -> tuple[list[int], int]:
-    """Return the columns that are shown, by number, and the place of the curves among them.
+    """Return the numbers of the shown columns in order, and the place of the curves among them.
 
-    Of a whole model table the optimised metric comes after the groups, with the curves, and what is constant is left out.
+    In a whole model table the optimised metric and the curves follow the group columns, and constant columns are left out.
     """
     known = {folded(name) for name in identity_columns(stored)}
     places = range(len(cells.names))
     if not _is_whole(cells.names, stored):
-        # Curves come after the columns that say which trial a row is, so that wide tables do not hide them.
+        # Curves follow the columns that identify a trial, so that they stay visible in wide tables.
         return list(places), max((at for at in places if folded(cells.names[at]) in known), default=-1) + 1
     metric = stored.definition.metric
     optimized = [at for part in ("valid", "train") for at in places if cells.names[at] == f"{part}_{metric}"]
@@ -257,14 +260,14 @@ def _order(cells: Cells, stored: StoredModel) -> tuple[list[int], int]:
 
 
 def _left_out(cells: Cells, order: Sequence[int]) -> str:
-    """Say what the columns that are not shown have in all rows; those of which there is nothing to say are not named."""
+    """Return the values of the columns that are left out as constant, except uninteresting ones."""
     values = [(cells.names[at], cells.rows[0][at]) for at in sorted(cells.constant - set(order))]
     named = [f"{name} = {shortened(value, _LONGEST)}" for name, value in values if value is not None]
     return text(f"; the same in every row: {', '.join(named)}") if named else ""
 
 
 def _legend(pictures: Iterable[str], metric: str) -> str:
-    """Say what the sparklines are."""
+    """Return the explanation of the sparklines."""
     named = {f"held-out {metric}": ACCENT, "training loss in grey": GREY}
     found = [name for name, colour in named.items() if any(colour in picture for picture in pictures)]
     return text(f"; curves: {', '.join(found)}") if found else ""
@@ -285,7 +288,7 @@ def _row(cells: Cells, row: int, shown: str) -> str:
 
 
 def _column(name: str, kind: str, values: Sequence[str | None]) -> list[str]:
-    """Return the cells of a column; metrics have four digits, and all of them as a hint."""
+    """Return a column's cells; metrics have four digits, and all of them as a tooltip."""
     if kind == "DOUBLE" and (_METRIC.fullmatch(name) or name == "seconds"):
         shown = aligned([None if value is None else float(value) for value in values])
         return [_cell(value, text(short), "number", value or "") for value, short in zip(values, shown, strict=True)]
@@ -309,7 +312,7 @@ def _state(status: str | None) -> str:
 
 
 def relation_html(relation: duckdb.DuckDBPyRelation) -> str | None:
-    """Show a relation over a model table; None, for the notebook's own way, where it is something else."""
+    """Return a model table's relation as HTML; None for other relations, which the notebook shows in its own way."""
     statement = relation.sql_query()
     connection = _Through(relation)
     stored = find_model(connection, statement, relation.columns)  # type: ignore[arg-type]
@@ -317,14 +320,14 @@ def relation_html(relation: duckdb.DuckDBPyRelation) -> str | None:
 
 
 class _Through:
-    """Enough of a connection to read with, by way of a relation, which does not show its own."""
+    """Runs queries like a connection, through a relation, which does not give access to its own."""
 
     def __init__(self, relation: duckdb.DuckDBPyRelation) -> None:
         self._relation = relation
         self._found: list[tuple[Any, ...]] = []
 
     def execute(self, query: str, values: Sequence[Any] | None = None) -> _Through:
-        """Run a query on the relation's connection; a relation takes no parameters, so that their values stand in the text."""
+        """Run a query on the relation's connection; parameters are inserted as literals, as relations take none."""
         head, *rest = query.split("?", len(values or ()))
         whole = head + "".join(_written_as(value) + part for value, part in zip(values or (), rest, strict=True))
         self._found = rows_beside(self._relation, "grouplearn relation", whole)
@@ -341,6 +344,6 @@ def _written_as(value: str | Sequence[str]) -> str:
 
 
 def rows_beside(relation: duckdb.DuckDBPyRelation, name: str, query: str) -> list[tuple[Any, ...]]:
-    """Return the rows of a query on the relation's connection, in which the relation has a name."""
+    """Return the rows of a query on the relation's connection; the query can name the relation."""
     answer = relation.query(name, query)
     return [] if answer is None else answer.fetchall()

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from grouplearn.train.job import Progress
 
 _NO_PATH = re.compile("[\0\ud800-\udfff]")
-# What reads the rows that execute() left; anything else finds the connection free after one of our statements.
+# Methods that read the rows of execute(); before any other call the answer of our statement is dropped.
 _READERS = frozenset(
     """abort complete df fetch_df fetch_df_chunk fetchall fetchdf fetchmany fetchnumpy fetchone interrupt query_progress tf
     to_arrow_reader to_arrow_table torch""".split()  # noqa: SIM905
@@ -55,32 +55,32 @@ _READERS = frozenset(
 
 
 class StatementSession(Protocol):
-    """What a connection needs of ``grouplearn.statements.session.Session``."""
+    """What a connection uses of ``grouplearn.statements.session.Session``."""
 
     plan_format: PlanFormat
 
     def answer(self, statement: OurStatement, text: str, parameters: Parameters = None) -> str:
-        """Carry out one of our statements and return a SELECT whose rows are its result."""
+        """Run one of our statements and return a SELECT of its result."""
         ...
 
     def settle(self) -> None:
-        """Tidy up after a transaction that has been committed."""
+        """Tidy up after a committed transaction."""
         ...
 
     def notice(self, text: str) -> None:
-        """Take note of SQL of DuckDB's that has run."""
+        """Take note of SQL that DuckDB has run."""
         ...
 
     def expect_variables(self, text: str = "") -> None:
-        """Take note of the variables of the connection, and of those that a text is about to set."""
+        """Take note of the connection's variables, and of those that a text will set."""
         ...
 
     def listen(self) -> None:
-        """Begin to hear interrupts: those from here on are meant for the next statement."""
+        """Start listening to interrupts: from here on they are meant for the next statement."""
         ...
 
     def has_stored(self) -> bool:
-        """Return whether what the statement of ours that is carried out, or was last, changes is committed."""
+        """Return whether the changes of our current or last statement are committed."""
         ...
 
     def interrupt(self) -> None:
@@ -88,7 +88,7 @@ class StatementSession(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of everything the session holds."""
+        """Release everything the session holds."""
         ...
 
 
@@ -105,9 +105,9 @@ def connect(
 ) -> Connection:
     """Open a database as ``duckdb.connect`` does, and return a connection that also understands our statements.
 
-    ``storage_version`` (``'v1.5.0'``) is the oldest DuckDB that is to read a file made here; by default it is this one.
-    ``progress`` is ``'auto'`` (a live bar where somebody can see it), ``None`` or ``False`` (none), or a
-    :class:`~grouplearn.train.job.Progress` of your own.
+    ``storage_version`` (``'v1.5.0'``) is the oldest DuckDB that can read a file made here; by default this one.
+    ``progress`` is ``'auto'`` (a live bar in a terminal or notebook), ``None`` or ``False`` (none), or your own
+    :class:`~grouplearn.train.job.Progress`.
     """
     from grouplearn.catalog.asking import asking_for
 
@@ -141,7 +141,7 @@ def wrap(
 
 
 class Connection:
-    """A connection, or a cursor, which for DuckDB are the same thing.
+    """A connection, or a cursor: in DuckDB they are the same.
 
     ``execute``, ``sql``, ``query``, ``from_query`` and ``executemany`` accept our statements; every other attribute is
     the DuckDB connection's own (``df``, ``fetchall``, ``register``, ``create_function`` ...).
@@ -156,7 +156,7 @@ class Connection:
         self._has_executed = False
         self._rolled_back = False
         self._may_predict = False
-        #: The rows that ``fetchmany()`` fetches when it is not told how many (PEP 249).
+        #: Default number of rows for ``fetchmany()`` (PEP 249).
         self.arraysize = 1
 
     def execute(self, query: Any, parameters: Any = None) -> Connection:
@@ -178,7 +178,7 @@ class Connection:
         return self
 
     def sql(self, query: Any, *, alias: str = "", params: Any = None) -> duckdb.DuckDBPyRelation | None:
-        """Return a relation over the last statement of ``query``; our statements run now, and once."""
+        """Return a relation over the last statement of ``query``; our statements run now, once."""
         return self.relation(query, params, Scope.of_caller(), alias)
 
     def query(self, query: Any, *, alias: str = "", params: Any = None) -> duckdb.DuckDBPyRelation | None:
@@ -191,7 +191,7 @@ class Connection:
 
     @contextmanager
     def plans_as(self, plan_format: PlanFormat) -> Iterator[None]:
-        """Let EXPLAIN TRAIN without a FORMAT be written as ``plan_format`` for a while."""
+        """Make ``plan_format`` the default FORMAT of EXPLAIN TRAIN in the block."""
         before, self._session.plan_format = self._session.plan_format, plan_format
         try:
             yield
@@ -199,14 +199,14 @@ class Connection:
             self._session.plan_format = before
 
     def relation(self, query: Any, parameters: Any, scope: Scope, alias: str = "") -> duckdb.DuckDBPyRelation | None:
-        """:meth:`sql`, with ``FROM name`` looking for Python variables in ``scope`` instead of the caller."""
+        """As :meth:`sql`, with ``FROM name`` looking for Python variables in ``scope`` instead of the caller."""
         query = sendable(query)
         self._drop_unread_answer()
         self._foresee(query)
         pieces = pieces_of(query)
         if pieces:
             with self._running():
-                # An unfinished result of execute() is an error here, as it is in DuckDB.
+                # As in DuckDB, an unfinished result of execute() is an error here.
                 with as_keyboard_interrupt():
                     self._duckdb.sql("SELECT 1")
                 query, parameters = self._up_to_last(pieces, query, parameters, scope)
@@ -260,7 +260,7 @@ class Connection:
         return self
 
     def interrupt(self) -> None:
-        """Stop what this connection is running, from any thread: a query of DuckDB's or a TRAIN."""
+        """Stop what this connection is running, a query or a TRAIN, from any thread."""
         self._session.interrupt()
         self._interruption()
 
@@ -297,10 +297,10 @@ class Connection:
             return self._duckdb.fetchone()
 
     def setinputsizes(self, sizes: Any) -> None:
-        """Do nothing: PEP 249 asks for the method, DuckDB needs no sizes."""
+        """Do nothing: PEP 249 requires the method, DuckDB needs no sizes."""
 
     def setoutputsize(self, size: int, column: int | None = None) -> None:
-        """Do nothing: PEP 249 asks for the method, DuckDB needs no sizes."""
+        """Do nothing: PEP 249 requires the method, DuckDB needs no sizes."""
 
     def pl(self) -> Any:
         """Return the rows of the last result as a polars DataFrame."""
@@ -315,11 +315,11 @@ class Connection:
         with self._interruptible():
             return _without_advice(self._duckdb.to_arrow_table)
 
-    #: What DuckDB called it before 2.0; Ibis 12 still asks for it.
+    #: DuckDB's name before 2.0, which Ibis 12 uses.
     fetch_arrow_table = arrow
 
     def fetch_record_batch(self, rows_per_batch: int = 1_000_000) -> Any:
-        """Return the rows of the last result as a pyarrow RecordBatchReader: DuckDB's name of before 2.0, for Ibis."""
+        """Return the rows of the last result as a pyarrow RecordBatchReader: DuckDB's name before 2.0, which Ibis uses."""
         return _without_advice(self._duckdb.to_arrow_reader, rows_per_batch)
 
     def __getattr__(self, name: str) -> Any:
@@ -351,7 +351,7 @@ class Connection:
         pieces = pieces_of(query)
         with self._running() if pieces else nullcontext():
             if pieces:
-                # DuckDB drops an unfinished result when execute() is called again; our statements need that room, too.
+                # DuckDB drops an unfinished result at the next execute(); our statements must do so too.
                 with as_keyboard_interrupt():
                     self._duckdb.execute("SELECT 1").fetchall()
                 query, parameters = self._up_to_last(pieces, query, parameters, scope)
@@ -364,7 +364,7 @@ class Connection:
         self._unread_answer = bool(pieces) and not isinstance(pieces[-1], str)
 
     def _reader(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a method that reads the rows of a query, which DuckDB computes as they are read, so that Ctrl-C is heard."""
+        """Return a method that reads a query's rows, which DuckDB computes meanwhile, so that Ctrl-C must be handled."""
 
         @functools.wraps(method)
         def read(*arguments: Any, **options: Any) -> Any:
@@ -384,7 +384,7 @@ class Connection:
 
     @contextmanager
     def _running(self) -> Iterator[None]:
-        """Hear in the block, which carries a text with statements of ours out, what interrupts it."""
+        """Handle interrupts in a block that runs a text with statements of ours."""
         self._session.listen()
         with self._interruption.running():
             yield
@@ -402,7 +402,7 @@ class Connection:
         self._rolled_back |= isinstance(query, str) and MAY_ROLL_BACK.search(query) is not None
 
     def _drop_unread_answer(self) -> None:
-        """Make ``execute('TRAIN ...')`` leave the connection free, as ``execute('CREATE TABLE ...')`` does in DuckDB."""
+        """Free the connection after ``execute('TRAIN ...')``, as DuckDB does after ``execute('CREATE TABLE ...')``."""
         if self._unread_answer:
             self._unread_answer = False
             self._duckdb.complete()
@@ -419,7 +419,7 @@ class Connection:
             else:
                 refuse_parameters(piece)
                 answer = self._answer(piece, text, None, scope)
-                if isinstance(piece, Nested):  # what it does, its answer does
+                if isinstance(piece, Nested):  # its answer runs it
                     scope.call(self._duckdb.execute, answer)
                     self._duckdb.complete()
         last = pieces[-1]
@@ -440,7 +440,7 @@ class Connection:
 
 
 def _without_advice(function: Callable[..., Any], *arguments: Any) -> Any:
-    """DuckDB advises con.sql(...) to save a copy; who calls this has chosen execute()."""
+    """DuckDB advises con.sql(...) to save a copy, which does not help a caller of execute()."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return function(*arguments)

@@ -1,4 +1,4 @@
-"""Ctrl-C while a statement runs: DuckDB and TRAIN are asked to stop, wherever they are, and stop cleanly."""
+"""Ctrl-C while a statement runs: DuckDB and TRAIN are asked to stop, and stop cleanly."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from duckdb import InterruptException
 
 from grouplearn.errors import Cancelled, Error
 
-#: Seconds after an interrupt, one after another, at which DuckDB is interrupted again: it forgets what comes before a query has
-#: begun, and a statement of ours is many.
+#: Seconds after which DuckDB is interrupted again: it ignores an interrupt before a query has begun, and a statement of
+#: ours is many queries.
 _AGAIN = (0.05, 0.1, 0.2, 0.4, 0.8)
 _STORED = "interrupted after the statement had taken effect: what it stores is stored, and only its answer is missing"
 
 
 class Interruption:
-    """Interrupts of what runs on a connection: one that comes while a statement of ours runs stops it, wherever it is."""
+    """Interrupts on a connection: one that arrives while a statement of ours runs stops it, whatever it is doing."""
 
     def __init__(self, interrupt: Callable[[], None]) -> None:
         self._interrupt = interrupt
@@ -30,7 +30,7 @@ class Interruption:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Take the block for a statement that is to be stopped: what interrupts it interrupts the queries that follow, too."""
+        """Treat the block as a statement that can be stopped: an interrupt also interrupts its later queries."""
         before, ended = self._ended, threading.Event()
         self._ended = ended
         try:
@@ -41,7 +41,7 @@ class Interruption:
             self._ended = before
 
     def __call__(self) -> None:
-        """Interrupt what runs; may be called from any thread."""
+        """Interrupt what runs, from any thread."""
         ended = self._ended
         self._interrupt()
         if ended is not None:
@@ -51,7 +51,7 @@ class Interruption:
     def _repeat(self, ended: threading.Event) -> None:
         for seconds in _AGAIN:
             ended.wait(seconds)
-            with self._lock:  # the next statement is not meant
+            with self._lock:  # do not hit the next statement
                 if ended.is_set():
                     return
                 with contextlib.suppress(Error):  # the connection may be closed
@@ -60,11 +60,11 @@ class Interruption:
 
 @contextlib.contextmanager
 def interruptible(interrupt: Callable[[], None], *, at_once: bool) -> Iterator[None]:
-    """Turn a SIGINT inside the block into a call of ``interrupt`` and a KeyboardInterrupt out of the block.
+    """Turn a SIGINT inside the block into a call of ``interrupt``, and a KeyboardInterrupt when the block ends.
 
-    With ``at_once`` Python code is left where it is, as usual; without, it runs on until it notices the interrupt and
-    raises Cancelled, or to its end, and only a second SIGINT is handled as it would have been without us. Only the main thread
-    receives signals; elsewhere, and where SIGINT is ignored, the block runs as it is.
+    With ``at_once`` Python code is left at once, as usual; without, it runs until it notices the interrupt and raises
+    Cancelled, or to its end, and only a second SIGINT is handled as it was before. Only the main thread receives signals;
+    in other threads, and if SIGINT is ignored, nothing is changed.
     """
     previous = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(previous):
@@ -85,10 +85,10 @@ def interruptible(interrupt: Callable[[], None], *, at_once: bool) -> Iterator[N
             try:
                 yield
             finally:
-                inside = False  # a late signal must not tear the clean-up
-        if asked:  # and nothing has noticed
+                inside = False  # a late signal must not interrupt the clean-up
+        if asked:  # and nothing has noticed it
             raise KeyboardInterrupt
-    except (Error, RuntimeError) as stopped:  # RuntimeError is what DuckDB makes of a KeyboardInterrupt in a function
+    except (Error, RuntimeError) as stopped:  # DuckDB turns a KeyboardInterrupt in a function into a RuntimeError
         if asked:
             raise KeyboardInterrupt from stopped
         raise
@@ -98,7 +98,7 @@ def interruptible(interrupt: Callable[[], None], *, at_once: bool) -> Iterator[N
 
 @contextlib.contextmanager
 def as_keyboard_interrupt() -> Iterator[None]:
-    """Raise the KeyboardInterrupt again of which DuckDB makes a RuntimeError: for Ctrl-C where nothing is ``interruptible``."""
+    """Raise the KeyboardInterrupt that DuckDB turned into a RuntimeError, where nothing is ``interruptible``."""
     try:
         yield
     except RuntimeError as stopped:
@@ -109,7 +109,7 @@ def as_keyboard_interrupt() -> Iterator[None]:
 
 @contextlib.contextmanager
 def told_what_is_stored(has_stored: Callable[[], bool]) -> Iterator[None]:
-    """Say so where an interrupt ends the block although what the statement stores is stored: only its rows are missing."""
+    """Say so if an interrupt ends the block after the statement was stored: only its result rows are missing."""
     try:
         yield
     except KeyboardInterrupt as stopped:
@@ -126,11 +126,11 @@ def told_what_is_stored(has_stored: Callable[[], bool]) -> Iterator[None]:
 def _watching(interrupt: Callable[[], None]) -> Iterator[None]:
     """Call ``interrupt`` from a thread as soon as SIGINT arrives.
 
-    Python runs a signal handler only between two steps of Python code, so not while the main thread is deep in a query;
-    the wake-up descriptor is written to by the operating system's signal itself.
+    Python runs signal handlers only between bytecodes, so not while the main thread is inside a query; the wake-up
+    descriptor is written by the operating system's signal itself.
     """
     ours, pythons = socket.socketpair()
-    with ours, pythons:  # whatever interrupts what follows
+    with ours, pythons:  # however the block ends
         pythons.setblocking(False)
         previous = signal.set_wakeup_fd(pythons.fileno(), warn_on_full_buffer=False)
 
@@ -141,12 +141,12 @@ def _watching(interrupt: Callable[[], None]) -> Iterator[None]:
                         interrupt()
                 if previous >= 0:
                     with contextlib.suppress(OSError):
-                        os.write(previous, numbers)  # an event loop's, say
+                        os.write(previous, numbers)  # an event loop's descriptor, for example
 
         watcher = threading.Thread(target=watch, name="grouplearn-interrupt", daemon=True)
         started = False
         try:
-            # Where there is no memory for a thread, Ctrl-C ends what it finds, later.
+            # Without memory for a thread, Ctrl-C takes effect later.
             with contextlib.suppress(RuntimeError):
                 watcher.start()
                 started = True

@@ -1,4 +1,4 @@
-"""``grouplearn.register_learner``: learners of other people and of the user's own, to be named in ``USING``."""
+"""``grouplearn.register_learner``: learners of third parties and users, for ``USING``."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from grouplearn.learners.third_party import checked
 def register_learner(learner: Learner | type[Learner]) -> None:
     """Register a learner, or its class: ``TRAIN MODEL m USING its_name ...`` trains it like a built-in one.
 
-    It inherits from ``SequentialLearner``, ``AlgebraicLearner`` or ``SamplingLearner`` of ``grouplearn.learners.contract.ways``
-    and declares what it is, see docs/learners.md; what it declares is checked here. It is known to this process, from now on;
-    registering a name again replaces the learner for the statements that follow. Other processes import its class: with
-    executor = 'ray' it is of a module that they find. Packages name theirs as entry points of the group ``grouplearn.learners``
-    instead. Raises ProgrammingError.
+    It inherits from ``SequentialLearner``, ``AlgebraicLearner`` or ``SamplingLearner`` of
+    ``grouplearn.learners.contract.ways``; its declarations (see docs/learners.md) are checked here. It is known in this
+    process from now on; registering a name again replaces the learner for later statements. Other processes import its
+    class, so with executor = 'ray' it must be in an importable module. Packages can use the entry point group
+    ``grouplearn.learners`` instead. Raises ProgrammingError.
     """
     try:
         make_known(checked(learner))
@@ -25,7 +25,7 @@ def register_learner(learner: Learner | type[Learner]) -> None:
 
 
 def unregister(name: str) -> None:
-    """Forget a registered network or learner; raises ProgrammingError when there is none of that name."""
+    """Remove a registered network or learner; raises ProgrammingError if the name is unknown."""
     try:
         registry.unregister(name.casefold())
     except KeyError:
@@ -33,7 +33,7 @@ def unregister(name: str) -> None:
 
 
 def make_known(learner: Learner) -> None:
-    """Put a learner into the registry; raises ValueError for a name that it cannot have, or that a hyperparameter cannot."""
+    """Add a learner to the registry; raises ValueError for an invalid name of it or its hyperparameters."""
     taken = [parameter.name for parameter in learner.hyperparameters if parameter.name in WITH_OPTIONS]
     if taken:
         raise ValueError(f"{taken[0]} is an option of TRAIN; name the hyperparameter otherwise")

@@ -38,13 +38,13 @@ _NAME = re.compile(r'\s*(?:\w+|"(?:[^"]|"")+")(?:\s*\.\s*(?:\w+|"(?:[^"]|"")+"))
 def model(connection: Connection | duckdb.DuckDBPyConnection, name: str) -> Model:
     """Return a trained model by its name, which may be qualified and quoted as in SQL: ``m``, ``shop.main."my model"``.
 
-    A name that SQL would want in quotes may come without. Raises BindError when there is no such model.
+    Names that need quotes in SQL may be given without. Raises BindError for an unknown model.
     """
     return connection.model(name) if isinstance(connection, Connection) else Model.named(connection, name)
 
 
 class Model:
-    """A model as it was when it was looked up; training it again makes another."""
+    """A model as it was when looked up; training it again makes another."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, stored: StoredModel) -> None:
         self._connection = connection
@@ -66,7 +66,7 @@ class Model:
                     statements[0].name, SqlChecker(connection, text)
                 ),
             )
-        except BindError as error:  # the statement is not the caller's
+        except BindError as error:  # without the caret in our statement
             raise BindError(error.message, hint=error.hint) from None
 
     @property
@@ -76,7 +76,7 @@ class Model:
 
     @property
     def statement(self) -> str:
-        """The TRAIN statement that made it."""
+        """The TRAIN statement."""
         return self._stored.definition.statement
 
     @property
@@ -106,16 +106,16 @@ class Model:
 
     @property
     def plot(self) -> Plots:
-        """Its plots, by matplotlib: ``m.plot.curves()``, ``m.plot.importance()``, ``m.plot.schedule()``."""
+        """Its plots, with matplotlib: ``m.plot.curves()``, ``m.plot.importance()``, ``m.plot.schedule()``."""
         from grouplearn.frontends.python.plots import Plots
 
         return Plots(self.overview())
 
     def report(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Return one self-contained HTML page about the model, and write it to ``path`` if there is one.
+        """Return one self-contained HTML page about the model, and write it to ``path`` if given.
 
-        The same as ``grouplearn report DATABASE MODEL -o path`` in a terminal. Where DuckDB's settings keep the connection from
-        writing there, as with ``COPY``, it raises AccessRefused.
+        The same as ``grouplearn report DATABASE MODEL -o path`` in a terminal. Raises AccessRefused if DuckDB's settings
+        forbid writing there, as for ``COPY``.
         """
         from grouplearn.frontends.report.report import report
 
@@ -128,7 +128,7 @@ class Model:
         return page
 
     def overview(self) -> Overview:
-        """Return what the plots and the report draw."""
+        """Return the data of plots and report."""
         return Overview(self._connection, self._stored)
 
     def __repr__(self) -> str:
@@ -143,7 +143,7 @@ class Model:
         return rendered(self.trials.filter("is_best"), self._connection, self._stored) or ""
 
     def _relation(self, suffix: str) -> duckdb.DuckDBPyRelation:
-        """Return what the view shows as we make it; the one of a file may be another, which whoever made the file wrote."""
+        """Return the view's query as we make it; the view in a file could be anything."""
         predictor_for(self._connection).guard.refuse_hidden(self._connection)
         query = store.view_query(self._connection, self._stored, suffix)
         relation: duckdb.DuckDBPyRelation = self._connection.sql(query, alias=self.name + suffix)

@@ -1,4 +1,4 @@
-"""``grouplearn.register``: networks of the user's own, to be named in ``USING``."""
+"""``grouplearn.register``: a user's own networks, for ``USING``."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def register(
     ``batch_size`` and ``precision``, which every network has. ``loss(outputs, labels)`` returns the loss of each row, shape
     (rows, ...); without it ½(y-ŷ)² or cross entropy. ``tasks`` is "regression", "classification" or both.
 
-    A network is known to this process, from now on; registering a name again replaces it for the statements that follow. Its
-    models are stored as tensors, never as code: to predict with one, register the network first. Raises ProgrammingError.
+    A network is known in this process from now on; registering a name again replaces it for later statements. Its models
+    are stored as tensors, never as code: register the network before predicting with one. Raises ProgrammingError.
     """
     try:
         if not is_name(name):

@@ -1,4 +1,4 @@
-"""PEP 249's type objects, to compare with ``description``, and its constructors of values."""
+"""PEP 249's type objects, which compare with ``description``, and its constructors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts that a connection is given: what of them is ours, and what DuckDB's, and what a text may do, by its words."""
+"""Which parts of a text are our statements, which are DuckDB's, and what a text may do, judged by its words."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _MAY_BE_OURS = re.compile(
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 MAY_COMMIT = re.compile(r"\b(?:commit|end)\b", re.IGNORECASE)
-# After this word predict() needs to know the names of variables, before they are set: the text may go on with it. And
-# ROLLBACK may make it forget them.
+# After this word predict() must know the names of variables before they are set, as the text may go on with it; ROLLBACK
+# may undo them.
 MAY_SET_VARIABLE = re.compile(r"\bvariable\b", re.IGNORECASE)
 MAY_ROLL_BACK = re.compile(r"\b(?:rollback|abort)\b", re.IGNORECASE)
 
-# Python that DuckDB calls makes an error of DuckDB's of a KeyboardInterrupt. To hear Ctrl-C costs as much as a small query.
+# DuckDB turns a KeyboardInterrupt in a Python function into its own error. Handling Ctrl-C costs as much as a small query.
 MAY_PREDICT = re.compile(r"predict|grouplearn", re.IGNORECASE)
 
 
 def sendable(query: Any) -> Any:
-    """Return a text as a str: what is cut out of and joined to one of a class of its own may change on the way.
+    """Return a text as a plain str: subclasses may behave differently when cut and joined.
 
-    Raises ParseError for half of a surrogate pair, of which DuckDB says only ``std::bad_cast``.
+    Raises ParseError for half of a surrogate pair, for which DuckDB says only ``std::bad_cast``.
     """
     if not isinstance(query, str):
         return query
@@ -48,9 +48,9 @@ def sendable(query: Any) -> Any:
 
 
 def pieces_of(query: Any) -> list[Piece]:
-    """Split a text into our statements and, between them, DuckDB's SQL exactly as it was written.
+    """Split a text into our statements and, between them, DuckDB's SQL exactly as written.
 
-    The list is empty when nothing in it is ours: then the query goes to DuckDB as it is.
+    The list is empty if nothing in it is ours: then the query goes to DuckDB unchanged.
     """
     if not isinstance(query, str) or _MAY_BE_OURS.search(query) is None:
         return []

@@ -1,4 +1,4 @@
-"""Plots of a model, as matplotlib axes; colours and sizes are those of matplotlib's style in force, dark ones included."""
+"""Plots of a model as matplotlib axes, in the colours and sizes of the current style, dark ones included."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from grouplearn.visible import visible
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Groups that have a curve of their own; where there are more, all are drawn as their median and range.
+#: Most groups with a curve each; more are drawn as median and range.
 MOST_CURVES = 12
-#: Colours of matplotlib's cycle; where there are more groups a legend would name one colour twice.
+#: Colours in matplotlib's cycle; with more groups a legend would repeat them.
 _COLOURS = 10
-#: A longer name in the legend beside the bars is cut: they would have no room.
+#: Most letters of a name in the legend beside the bars.
 _MOST_LETTERS = 32
-#: Rows of bars that a name in the legend is as high as: one worker with ten groups has a legend higher than its bar.
+#: Rows of bars that a legend entry is as high as: ten groups on one worker need more height than its bar.
 _NAME_ROWS = 2 / 3
-#: A bar narrower than this share of the time is drawn together with what follows it.
+#: Bars narrower than this share of the time are merged with the next.
 _LEAST_SHARE = 1 / 600
-#: A bar wider than this share of the time has room for the name of its group, where no legend has it.
+#: Least share of the time for which a bar has room for its group's name, if there is no legend.
 _LABELLED_SHARE = 1 / 6
 
 
 class Plots:
-    """``m.plot``: each method draws on ``ax``, or on axes of a new figure, and returns the axes."""
+    """``m.plot``: each method draws on ``ax``, or on new axes, and returns the axes."""
 
     def __init__(self, overview: Overview) -> None:
         self._overview = overview
@@ -36,9 +36,9 @@ class Plots:
         return "<curves(), importance(), schedule()>"
 
     def curves(self, ax: Axes | None = None) -> Axes:
-        """Draw the learning curves of the groups' best trials: the held-out metric, or the training loss where it is not known.
+        """Draw the learning curves of the groups' best trials: the held-out metric, or the training loss if there is none.
 
-        Up to 12 groups have a curve each. Of more the median is drawn, and the range of the middle 80%.
+        Up to 12 groups have a curve each; of more, the median and the range of the middle 80% are drawn.
         """
         axes, overview = _axes(ax), self._overview
         facts = overview.facts
@@ -56,7 +56,7 @@ class Plots:
         return axes
 
     def importance(self, ax: Axes | None = None, top: int = 20) -> Axes:
-        """Draw the ``top`` features by their mean share of the importance in a group, with the range of the middle 80%."""
+        """Draw the ``top`` features by their mean share of a group's importance, with the range of the middle 80%."""
         found = self._overview.importance(top)[::-1]
         axes = _axes(ax, len(found))
         axes.set_title(f"{_plain(self._overview.stored.definition.name)}: importance")
@@ -64,18 +64,18 @@ class Plots:
         if not found:
             return _say(axes, "the learner has no importances")
         shares = [each.share for each in found]
-        # A few groups may pull the mean out of the range.
+        # The mean may be outside the range because of a few groups.
         ranges = [
             [max(0.0, each.share - each.low) for each in found],
             [max(0.0, each.high - each.share) for each in found],
         ]
         several = max(each.groups for each in found) > 1
-        whiskers = {"alpha": 0.5, "ecolor": axes.xaxis.label.get_color()}  # black by default, on black pages too
+        whiskers = {"alpha": 0.5, "ecolor": axes.xaxis.label.get_color()}  # the default is black, on black pages too
         axes.barh([_plain(each.feature) for each in found], shares, xerr=ranges if several else None, error_kw=whiskers)
         return axes
 
     def schedule(self, ax: Axes | None = None) -> Axes:
-        """Draw the schedule as it ran: a row per worker (48 at most), a bar per unit, a colour per group."""
+        """Draw the schedule as it ran: a row per worker (at most 48), a bar per unit, a colour per group."""
         bars = self._overview.bars()
         places = {group: place for place, group in enumerate(sorted({bar.group for bar in bars}))}
         named = len(places) if len(places) <= _COLOURS else 0
@@ -125,7 +125,7 @@ class Plots:
 
 
 def _plain(text: str, most: int | None = None) -> str:
-    """Return a name as matplotlib draws it letter by letter: between dollars it reads formulas, and it hides ``_labels``."""
+    """Return a name that matplotlib draws literally: it reads text between dollars as formulas, and hides ``_labels``."""
     letters = visible(text)
     cut = letters if most is None or len(letters) <= most else f"{letters[: most - 1]}…"
     shown = cut.replace("$", r"\$")
@@ -133,7 +133,7 @@ def _plain(text: str, most: int | None = None) -> str:
 
 
 def _axes(ax: Axes | None, rows: int | None = None) -> Axes:
-    """Return ``ax``, or axes of a new figure, as high as its rows need."""
+    """Return ``ax``, or new axes high enough for this many rows."""
     if ax is not None:
         return ax
     try:
@@ -147,7 +147,7 @@ def _axes(ax: Axes | None, rows: int | None = None) -> Axes:
 
 
 def _whole_numbers(axes: Axes) -> None:
-    """Mark epochs, of which there are no halves."""
+    """Use whole numbers as ticks for epochs."""
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))

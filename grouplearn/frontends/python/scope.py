@@ -1,7 +1,7 @@
-"""The caller's Python variables, so that ``FROM df`` finds a data frame through our wrapper as it does through DuckDB.
+"""The caller's Python variables, so that ``FROM df`` finds a data frame through our wrapper as through DuckDB.
 
-DuckDB looks for a variable in the frame that called it, which would be ours. Running the call by ``eval`` with the
-caller's globals and a copy of its locals makes it look in the right place.
+DuckDB looks for variables in the calling frame, which would be ours. Calling through ``eval`` with the caller's globals and
+a copy of its locals makes it look there.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from grouplearn.bind.sql.outside import Outside, setting
 from grouplearn.sqltext import folded
 
 _CALL = compile("__grouplearn_call__(*__grouplearn_args__, **__grouplearn_options__)", "<grouplearn>", "eval")
-#: Whose functions run the statement of a notebook's SQL cell, in which data frames are the cell's variables.
+#: Modules that run a notebook's SQL cells, whose data frames are the cell's variables.
 _SQL_CELLS = "marimo._sql."
 _WORD = re.compile(r'"((?:[^"]|"")+)"|(\w+)')
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Variables as seen from one place in the user's program."""
+    """Variables in scope at one place in the user's program."""
 
     globals: dict[str, Any]
     locals: Mapping[str, Any]
     frame: FrameType | None = None
 
     @classmethod
-    def of_caller(cls, depth: int = 1) -> Scope:
-        """Return the scope of the function ``depth`` calls above the one that calls this, marimo's own left out."""
-        frame: FrameType = sys._getframe(depth + 1)
+    def of_caller(cls) -> Scope:
+        """Return the scope from which the calling function was called, skipping marimo's own frames."""
+        frame: FrameType = sys._getframe(2)
         while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_SQL_CELLS):
             frame = frame.f_back
         return cls(frame.f_globals, frame.f_locals, frame)
 
     def with_outer_frames(self) -> Scope:
-        """Return a scope that falls back on every calling function's variables (``SET python_scan_all_frames``)."""
+        """Return a scope that also has the variables of all calling functions (``SET python_scan_all_frames``)."""
         layers: list[Any] = [self.locals]
         frame = self.frame
         while frame is not None:
@@ -70,8 +70,7 @@ class Scope:
 def frames_registered(connection: duckdb.DuckDBPyConnection, text: str, scope: Scope) -> Iterator[None]:
     """Make the data frames named in ``text`` readable by any statement on the connection while the block runs.
 
-    A table or view wins that DuckDB finds under the same name; and as in DuckDB, nothing outside of the database is read where
-    its settings say so.
+    A table or view of the same name takes precedence; as in DuckDB, settings may forbid external data.
     """
     frames = {name: value for name in _words(text) if _is_frame(value := scope.find(name))}
     if frames and not _replaced(connection):
@@ -81,14 +80,14 @@ def frames_registered(connection: duckdb.DuckDBPyConnection, text: str, scope: S
     try:
         for name, value in frames.items():
             if folded(name) not in tables:
-                # What cannot be read need not be meant: a relation of a closed connection, with the name of a column.
+                # Unreadable objects are skipped, such as a closed connection's relation with the name of a column.
                 with contextlib.suppress(duckdb.Error, RuntimeError):
                     connection.register(name, value)
                     registered.append(name)
         yield
     finally:
         for name in registered:
-            # After a failed statement inside a transaction the view is gone already, or goes with the ROLLBACK.
+            # After a failed statement in a transaction the view is already gone, or will be after the ROLLBACK.
             with contextlib.suppress(duckdb.Error):
                 connection.unregister(name)
 
@@ -102,7 +101,7 @@ def _is_frame(value: object) -> bool:
     kind = type(value)
     package = kind.__module__.partition(".")[0]
     if package in ("pandas", "polars", "pyarrow", "duckdb"):
-        # The class is asked: reading the columns of a lazy frame would plan its query.
+        # Ask the class: reading a lazy frame's columns would plan its query.
         return hasattr(kind, "columns") or hasattr(kind, "schema")
     if isinstance(value, dict | list):  # of columns
         columns = value.values() if isinstance(value, dict) else value
@@ -115,12 +114,12 @@ def _is_array(value: object) -> bool:
 
 
 def _replaced(connection: duckdb.DuckDBPyConnection) -> bool:
-    """Whether DuckDB itself takes Python variables for tables."""
+    """Whether DuckDB resolves table names to Python variables."""
     return Outside(connection).closed is None and bool(setting(connection, "python_enable_replacements"))
 
 
 def _tables(connection: duckdb.DuckDBPyConnection) -> set[str]:
-    """Return the names, folded, of the tables and views that DuckDB finds without a database or schema before them."""
+    """Return the folded names of tables and views that DuckDB finds unqualified."""
     from grouplearn.catalog.checks import search_path
     from grouplearn.catalog.checks.attached import attachments_of
 

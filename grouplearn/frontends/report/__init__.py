@@ -1,1 +1,1 @@
-"""A page about a model, and the small pictures in it."""
+"""A page about a model, and its small pictures."""

@@ -26,7 +26,7 @@ group, learning curves, importance, failures, the schedule. FILE is a DuckDB dat
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked for; ``out`` None is standard output. ``named``: the user has said which file, and may mean a link."""
+    """The parsed command line; ``out`` None is standard output. ``named``: the user named the file, which may be a link."""
 
     database: str
     model: str
@@ -35,7 +35,7 @@ class Request:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the page and return the exit code: 0, 1 when there is no such model, 2 for a wrong command line."""
+    """Write the page and return the exit code: 0, 1 for an unknown model, 2 for a wrong command line."""
     if any(word in ("-h", "-help", "--help") for word in arguments):
         print(USAGE, end="")
         return 0
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
         with connect(request.database, read_only=True, progress=None) as connection:
             page = connection.model(request.model).report(request.out if request.named else None)
         if request.out is not None and not request.named:
-            replace_file(request.out, page.encode(), mode=0o644)  # what a link of that name leads to stays as it is
+            replace_file(request.out, page.encode(), mode=0o644)  # a link is replaced, its target left alone
         written = f"{visible(str(request.out))}: {len(page.encode()) / 1000:,.0f} kB"
         print(page if request.out is None else written, flush=True)
     except BrokenPipeError:
@@ -56,14 +56,14 @@ def main(arguments: Sequence[str]) -> int:
     except Error as error:
         print(explained(error), file=sys.stderr)
         return 1
-    except OSError as error:  # the database is DuckDB's affair
+    except OSError as error:  # of the output: DuckDB has its own errors for the database
         print(f'Cannot write "{visible(str(request.out))}": {error.strerror}', file=sys.stderr)
         return 1
     return 0
 
 
 def parse(arguments: Sequence[str]) -> Request | None:
-    """Read the command line; None where it is wrong."""
+    """Parse the command line; None if it is wrong."""
     words, out = list(arguments), ""
     for place, word in enumerate(words):
         if word in ("-o", "--output", "-output"):

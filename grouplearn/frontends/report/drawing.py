@@ -1,6 +1,6 @@
-"""Small pictures as SVG without script: sparklines, lines, bars, histograms; they take the colours of the page.
+"""Small pictures as SVG without script: sparklines, lines, bars, histograms, in the colours of the page.
 
-Lines and areas have the colour of the CSS variable ``--grouplearn-accent``, or a blue that can be read on white and on black.
+Lines and areas use the CSS variable ``--grouplearn-accent``, or a blue that is readable on white and black.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from grouplearn.plan.explain.gantt import text
 
 ACCENT, GREY = "var(--grouplearn-accent, #3d85c6)", "#888888"
 _MOST_POINTS = 160
-#: Pixels of a chart at least, at which its texts are as large on a phone as beside it, and how much larger it may be drawn.
+#: Width and height of a sparkline, height of a histogram, in pixels.
+_SPARKLINE, _HISTOGRAM = (84, 20), 150
+#: Least width of a chart in pixels, at which its text is as large as the text around it on a phone; and its largest scale.
 WIDTH, _LARGER = 350, 1.25
-#: Curves that leave the range of most points by so many times its size are cut off: they would flatten all others.
+#: Curves that leave the range of most points by this factor are cut off, as they would flatten all others.
 _OUTLIER = 4.0
-#: A character of a label takes about so many pixels; labels of more characters stand above their bars.
+#: Pixels per character of a label, and the longest label that fits beside its bar; longer ones go above.
 _CHARACTER, _BESIDE = 6, 18
 Point = tuple[float, float]
 T = TypeVar("T")
@@ -27,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A curve: points in order of x, those without a finite y left out; ``band`` has (x, low, high)."""
+    """A curve: points in order of x, without those of non-finite y; ``band`` has (x, low, high)."""
 
     points: Sequence[Point]
     label: str = ""
@@ -35,21 +37,21 @@ class Line:
 
 
 def number(value: float | None) -> str:
-    """Return a number with four digits, for people: ``0.1234``, ``1,234``, ``1.2e-09``."""
+    """Return a readable number with four digits: ``0.1234``, ``1,234``, ``1.2e-09``."""
     if value is None or math.isnan(value):
         return "-"
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.4g}"
 
 
 def rounded(value: str | None) -> str | None:
-    """Return the text of a DOUBLE with four digits where it has many, ``0.03886303977238025``; other texts as they are."""
+    """Return a DOUBLE's text such as ``0.03886303977238025`` with four digits; other texts unchanged."""
     if value is None or not re.fullmatch(r"-?\d+\.\d{6,}(?:e[-+]?\d+)?", value):
         return value
     return number(float(value))
 
 
 def aligned(values: Sequence[float | None]) -> list[str]:
-    """Return numbers of one column with as many decimals each, four digits of a typical one: ``0.9646``, ``0.9500``."""
+    """Return the numbers of a column with equal decimals, four digits of a typical one: ``0.9646``, ``0.9500``."""
     sizes = sorted(abs(value) for value in values if value and math.isfinite(value))
     decimals = 3 - math.floor(math.log10(sizes[len(sizes) // 2])) if sizes else -1
     if not -12 < decimals <= 6:
@@ -59,23 +61,22 @@ def aligned(values: Sequence[float | None]) -> list[str]:
 
 def _with_decimals(value: float | None, decimals: int) -> str:
     if not value or not math.isfinite(value):
-        return number(value)  # a weight that is 0 is no rounded one
+        return number(value)  # a weight of exactly 0 must not look rounded
     shown = f"{value:,.{decimals}f}"
     return shown if re.search("[1-9]", shown) else f"{value:.1g}"
 
 
 def shortened(value: str, most: int) -> str:
-    """Return a text of at most so many characters, its end cut off where it is longer."""
+    """Return a text cut to at most this many characters."""
     return value if len(value) <= most else value[: most - 1] + "…"
 
 
-def sparkline(
-    values: Sequence[float | None], title: str, width: int = 84, height: int = 20, *, colour: str = ACCENT
-) -> str:
-    """Return a curve as high as a line of text, its last point marked; nothing when it has fewer than two points."""
+def sparkline(values: Sequence[float | None], title: str, *, colour: str = ACCENT) -> str:
+    """Return a curve as high as a line of text, its last point marked; empty for fewer than two points."""
     points = thinned([(float(x), y) for x, y in enumerate(values) if y is not None and math.isfinite(y)])
     if len(points) < 2:
         return ""
+    width, height = _SPARKLINE
     at = _scale(AxisRange.of(points), (2, width - 4), (height - 3, 3))
     last_x, last_y = at(points[-1])
     return (
@@ -89,20 +90,20 @@ def sparkline(
 
 @dataclass(frozen=True, slots=True)
 class AxisRange:
-    """The least and greatest x and y of axes."""
+    """The range of x and y of axes."""
 
     low: Point
     high: Point
 
     @classmethod
     def of(cls, points: Iterable[Point]) -> AxisRange:
-        """Return the range of points, of which there is one at least."""
+        """Return the range of one or more points."""
         xs, ys = zip(*points, strict=True)
         return cls((min(xs), min(ys)), (max(xs), max(ys)))
 
     @classmethod
     def shared(cls, curves: Iterable[Sequence[Point]]) -> AxisRange | None:
-        """Return one range for several pictures; what lies far outside of most points is out of it."""
+        """Return a common range for several pictures, without points far outside most others."""
         points = [point for curve in curves for point in curve]
         if not points:
             return None
@@ -116,18 +117,18 @@ class AxisRange:
         return cls((whole.low[0], low), (whole.high[0], high))
 
     def holds(self, points: Iterable[Point]) -> bool:
-        """Whether every point lies inside."""
+        """Whether all points lie inside."""
         return all(self.low[1] <= y <= self.high[1] for _, y in points)
 
     def nearest(self, point: Point) -> Point:
-        """Return the point, moved to the edge where it lies outside."""
+        """Return the point, moved to the edge if it lies outside."""
         return point[0], min(max(point[1], self.low[1]), self.high[1])
 
 
 def lines(
     curves: Sequence[Line], title: str, x_name: str, y_name: str, height: int = 170, shared: AxisRange | None = None
 ) -> str:
-    """Return curves over one pair of axes, of the range ``shared`` with other pictures or else their own."""
+    """Return curves on common axes, with the range ``shared`` by several pictures or their own."""
     thin = [Line(thinned(curve.points), curve.label, thinned(curve.band)) for curve in curves]
     everything = [point for curve in thin for point in curve.points]
     everything += [(x, y) for curve in thin for x, *ends in curve.band for y in ends]
@@ -149,7 +150,7 @@ def lines(
 def bars(rows: Sequence[tuple[str, float, float, float, str]], title: str) -> str:
     """Return horizontal bars of (label, value, low, high, note): a bar to the value, a whisker from low to high.
 
-    Labels stand beside the bars, or above them, with the width of the picture, where one of them is long.
+    Labels are beside the bars, or above them at full width if one is long.
     """
     longest = max((len(label) for label, *_ in rows), default=0)
     above = longest > _BESIDE
@@ -174,14 +175,14 @@ def bars(rows: Sequence[tuple[str, float, float, float, str]], title: str) -> st
     return _svg(len(rows) * step + 4, title, "".join(body))
 
 
-def histogram(values: Sequence[float], title: str, x_name: str, y_name: str, height: int = 150) -> str:
-    """Return how often values fall into each of some 8 to 40 intervals between round numbers; the last has its end, too."""
+def histogram(values: Sequence[float], title: str, x_name: str, y_name: str) -> str:
+    """Return a histogram with some 8 to 40 intervals between round numbers; the last one is closed."""
     finite = [value for value in values if math.isfinite(value)]
     if len(finite) < 2 or min(finite) == max(finite):
         return ""
     step = _round_step((max(finite) - min(finite)) / min(40, max(8, 2 * math.sqrt(len(finite)))))
     first, found = _counts(finite, step)
-    left, bottom = 40, height - 32
+    left, bottom, height = 40, _HISTOGRAM - 32, _HISTOGRAM
     wide, most = (WIDTH - left - 24) / len(found), max(found)
     body = [
         f'<rect x="{left + place * wide + 0.5:.1f}" y="{bottom - (bottom - 16) * many / most:.1f}" width="{wide - 1:.1f}"'
@@ -202,14 +203,14 @@ def histogram(values: Sequence[float], title: str, x_name: str, y_name: str, hei
 
 
 def _counts(values: Sequence[float], step: float) -> tuple[int, list[int]]:
-    """Return the number of the first interval and how many values are in each; an AUC of 1 is in the one that ends there."""
+    """Return the number of the first interval and the counts of all; an AUC of 1 belongs to the one that ends there."""
     first, end = (math.floor(min(values) / step + 1e-9), math.ceil(max(values) / step - 1e-9))
     places = [min(math.floor(value / step + 1e-9), end - 1) - first for value in values]
     return first, [places.count(place) for place in range(end - first)]
 
 
 def _distinct(values: Sequence[float]) -> list[str]:
-    """Return the marks of an axis with as many digits as tell them apart, four at least."""
+    """Return tick labels with enough digits to differ, at least four."""
     shown = [number(value) for value in values]
     for digits in range(5, 16):
         if len(set(shown)) == len(values):
@@ -219,13 +220,13 @@ def _distinct(values: Sequence[float]) -> list[str]:
 
 
 def _round_step(rough: float) -> float:
-    """Return the least 1, 2 or 5 times a power of ten that is not less than ``rough``."""
+    """Return the least 1, 2 or 5 times a power of ten that is at least ``rough``."""
     power = 10.0 ** math.floor(math.log10(rough))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
 
 
 def _round_values(low: float, high: float, most: int) -> list[float]:
-    """Return at most ``most`` round numbers from low to high; both, where there is no round one."""
+    """Return at most ``most`` round numbers from low to high; low and high if there is none."""
     if high <= low:
         return [low]
     step = _round_step((high - low) / most)
@@ -233,11 +234,11 @@ def _round_values(low: float, high: float, most: int) -> list[float]:
     return found or [low, high]
 
 
-def thinned(points: Sequence[T], most: int = _MOST_POINTS) -> list[T]:
-    """Return at most ``most`` of the points, evenly spaced, first and last included."""
-    if len(points) <= most:
+def thinned(points: Sequence[T]) -> list[T]:
+    """Return at most ``_MOST_POINTS`` of the points, evenly spaced, with the first and last."""
+    if len(points) <= _MOST_POINTS:
         return list(points)
-    return [points[round(place * (len(points) - 1) / (most - 1))] for place in range(most)]
+    return [points[round(place * (len(points) - 1) / (_MOST_POINTS - 1))] for place in range(_MOST_POINTS)]
 
 
 def _svg(height: float, title: str, body: str) -> str:
@@ -249,7 +250,7 @@ def _svg(height: float, title: str, body: str) -> str:
 
 
 def _scale(axes: AxisRange, xs: tuple[float, float], ys: tuple[float, float]) -> Callable[[Point], Point]:
-    """Return the map from values to pixels; ``ys`` is (bottom, top)."""
+    """Return the function from values to pixels; ``ys`` is (bottom, top)."""
     (low_x, low_y), (high_x, high_y) = axes.low, axes.high
 
     def at(point: Point) -> Point:
@@ -293,6 +294,6 @@ def _frame(axes: AxisRange, at: Callable[[Point], Point], left: float, bottom: f
     body += [
         f'<text x="{at((value, axes.low[1]))[0]:.1f}" y="{bottom + 13}" text-anchor="middle">{number(value)}</text>'
         for value in _round_values(axes.low[0], axes.high[0], 6)
-        if value == round(value)  # of an epoch there are no halves
+        if value == round(value)  # whole epochs only
     ]
     return body

@@ -1,7 +1,7 @@
-"""A model as one HTML page: no script, nothing from elsewhere, readable on a phone, in print, light and dark.
+"""A model as one HTML page: no script, no external resources, readable on phones, in print, light and dark.
 
 ``grouplearn report shop.duckdb demand -o demand.html`` in a terminal, ``con.model("demand").report("demand.html")`` in Python.
-A page of thousands of groups lists the best and the worst of them, and says what it leaves out.
+With thousands of groups it lists the best and the worst, and says what it leaves out.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from grouplearn.frontends.report import drawing
 from grouplearn.frontends.report.drawing import AxisRange, Line, aligned, number, shortened
 from grouplearn.plan.explain.gantt import MOST_WORKERS, STYLE, gantt, legend, text
 
-#: Groups that are all listed; of more, so many of the best and of the worst.
+#: Most groups that are all listed; of more, the number of best and of worst ones.
 LISTED, ENDS = 200, 50
-#: Features and reasons listed.
+#: Most features and reasons listed.
 FEATURES, REASONS = 25, 20
-#: A feature with less than this share of the importance is drawn only where it is one of the first few.
+#: A feature with a smaller share of the importance is drawn only if it is one of the first few.
 SMALL, FEW = 0.005, 8
-#: Longer values are cut: a key may be a whole document.
+#: Longer values are cut, as a key may be a whole document.
 _LONGEST = 120
 
 
 def report(overview: Overview) -> str:
-    """Return the page."""
+    """Return the HTML page."""
     definition, facts = overview.stored.definition, overview.facts
     sections = [
         ("groups", "Best per group", _groups(overview)),
@@ -123,7 +123,7 @@ def _groups(overview: Overview) -> str:
 
 
 def _split(overview: Overview, trials: Sequence[Trial]) -> tuple[list[str], list[str]]:
-    """Return the columns in which trials differ, and in words those in which they are all the same."""
+    """Return the columns in which trials differ, and in words those in which all agree."""
     names = list(dict.fromkeys([*_parameters(overview), "epochs", "status"]))
     values = {name: {_fact(trial, name)[0] for trial in trials} for name in names}
     if len(trials) == 1:
@@ -138,7 +138,7 @@ def _split(overview: Overview, trials: Sequence[Trial]) -> tuple[list[str], list
 
 
 def _fact(trial: Trial, name: str) -> tuple[str | None, str]:
-    """Return a hyperparameter, the epochs or the status of a trial, and the kind of its cell."""
+    """Return a hyperparameter, the epochs or the status of a trial, and its cell's class."""
     if name == "status":
         return trial.status, ""
     value = str(trial.epochs) if name == "epochs" else trial.parameters.get(name)
@@ -146,7 +146,7 @@ def _fact(trial: Trial, name: str) -> tuple[str | None, str]:
 
 
 def _unjudged(overview: Overview) -> str:
-    """Say what a group without a value is: it has a model, and no rows that could judge it."""
+    """Say what a group without a metric is: it has a model, but no rows to score it."""
     count = overview.facts.modelled - sum(level.modelled for level in overview.by_level())
     if not count:
         return ""
@@ -162,7 +162,7 @@ def _left_out(overview: Overview, count: int) -> str:
 
 
 def _spread(overview: Overview) -> str:
-    """Draw how the groups differ where there are enough of them."""
+    """Draw the distribution over groups if there are enough."""
     picture = drawing.histogram(overview.values(), "groups by their metric", _metric(overview), "groups")
     if not picture or overview.facts.modelled < 8:
         return ""
@@ -207,7 +207,7 @@ def _level(level: Level, values: Sequence[str]) -> Iterable[str]:
 
 
 def _verdict(overview: Overview, levels: Sequence[Level]) -> str:
-    """Say which level did better, where their numbers are of the same rows and mean the same."""
+    """Say which level did better, if their metrics are of the same rows and comparable."""
     judged = [level for level in levels if level.modelled]
     if len(judged) < 2:
         return ""
@@ -273,7 +273,7 @@ _Drawn = tuple[Trial, str, Sequence[tuple[int, float]]]
 
 
 def _of_one_scale(overview: Overview, curves: Sequence[_Drawn]) -> tuple[str, Sequence[_Drawn]]:
-    """Return what the curves show and their points: of training losses, which may be sums over rows, shares of the first."""
+    """Return the curves' label and points; training losses, which may be sums over rows, as shares of their first value."""
     name, part = overview.curve_name(overview.facts.curve), overview.facts.curve
     mine = [points for _, its_part, points in curves if its_part == part]
     if part == "valid" or not all(points[0][1] > 0 for points in mine):
@@ -372,7 +372,7 @@ def _schedule(overview: Overview) -> str:
         return ""
     facts, end = overview.facts, max(bar.end for bar in bars)
     used = 1 + max(bar.worker for bar in bars)
-    # In process a worker is a thread, and where one thread is as fast as several there are no others that wait.
+    # In process a worker is a thread; where one thread is as fast as several, no others wait.
     workers = used if facts.executor == "local" else max(facts.workers, used)
     picture = gantt(bars, workers, "the schedule as it ran", end)
     note = f"{counted(len(bars), 'unit')} on {counted(workers, 'worker')} in {rounded_seconds(end)}{_busy(bars, workers, end)}."

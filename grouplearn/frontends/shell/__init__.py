@@ -1,1 +1,1 @@
-"""The shell of ours, and how it prints."""
+"""Our shell, and how it prints."""

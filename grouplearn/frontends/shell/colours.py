@@ -1,4 +1,4 @@
-"""SQL in colours: the same for what is typed at the prompt and for what ``-echo`` prints."""
+"""SQL syntax colours, for the prompt and for ``-echo``."""
 
 from __future__ import annotations
 

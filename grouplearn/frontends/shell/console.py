@@ -1,4 +1,4 @@
-"""The shell's engine without its keyboard: statements, dot commands and scripts on one connection."""
+"""The shell without its keyboard: statements, dot commands and scripts on one connection."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class Console:
         self.connection = self.open_database(self.path, self.read_only)
 
     def open(self, path: str) -> None:
-        """Close the database and open another; the old one stays when the new one cannot be opened."""
-        # A file cannot be opened twice, so the same path has to be closed first.
+        """Open another database and close the current one, which stays if the new one cannot be opened."""
+        # A file cannot be opened twice, so the same path is closed first.
         if self.path not in (":memory:", "") and os.path.abspath(path) == os.path.abspath(self.path):
             self.connection.close()
         opened = self.open_database(path, self.read_only)
@@ -76,7 +76,7 @@ class Console:
         self.connection.close()
 
     def run(self, text: str) -> None:
-        """Run a dot command, or the statements of a text one after the other; raise Failed at the first error."""
+        """Run a dot command, or the statements of a text in order; raise Failed at the first error."""
         if text.lstrip().startswith("."):
             self._run_dot_command(text.strip())
             return
@@ -91,7 +91,7 @@ class Console:
         self.run_lines(script)
 
     def run_lines(self, lines: Iterable[str]) -> None:
-        """Run a script line by line: each statement as soon as its semicolon is read."""
+        """Run a script line by line, each statement when its semicolon is read."""
         texts = _chunks(lines)
         while True:
             with self._reported():
@@ -127,7 +127,7 @@ class Console:
             self.show(relation, text)
 
     def show(self, relation: duckdb.DuckDBPyRelation, statement: str) -> None:
-        """Print the rows of a statement in the current mode, as wide as the terminal; numbers of ours, in a box, rounded."""
+        """Print a statement's rows in the current mode, as wide as the terminal; in a box our numbers are rounded."""
         layout = self.layout
         if layout.max_width is None and sys.stdout.isatty():
             width = shutil.get_terminal_size().columns
@@ -150,7 +150,7 @@ class Console:
 
 
 def relation_of(connection: Connection, text: str, parameters: Any, scope: Scope) -> duckdb.DuckDBPyRelation | None:
-    """Return :meth:`Connection.relation`; an error has the line and caret that DuckDB leaves out for relations."""
+    """Return :meth:`Connection.relation`; errors have the line and caret that DuckDB omits for relations."""
     try:
         return connection.relation(text, parameters, scope)
     except (duckdb.BinderException, duckdb.CatalogException) as error:
@@ -160,23 +160,21 @@ def relation_of(connection: Connection, text: str, parameters: Any, scope: Scope
 def _located(connection: Connection, text: str, error: duckdb.Error, parameters: Any) -> duckdb.Error:
     if _LINE.search(str(error)) is None:
         try:
-            connection.execute(f"EXPLAIN\n{text}", parameters)  # binds, runs nothing
+            connection.execute(f"EXPLAIN\n{text}", parameters)  # binds without running
         except duckdb.Error as again:
-            if str(again).startswith(str(error)):  # not of EXPLAIN itself
+            if str(again).startswith(str(error)):  # not an error of EXPLAIN itself
                 return type(error)(_LINE.sub(lambda line: f"\n\nLINE {int(line[1]) - 1}:", str(again)))
     return error
 
 
 def interruption(error: BaseException) -> str:
-    """Return what a person reads of an interrupt: more than a word where it came too late to undo anything."""
+    """Return the message for an interrupt: longer if it came too late to undo anything."""
     text = str(error)
     return text[:1].upper() + text[1:] or "Interrupted"
 
 
 def explained(error: BaseException) -> str:
-    """Return the message of an error as a person reads it: of the file, not of the system call or the codec; names in it may
-    hold anything.
-    """
+    """Return an error's message for people: about the file, not the system call or codec; names may contain anything."""
     return visible_lines(_message(error))
 
 
@@ -189,7 +187,7 @@ def _message(error: BaseException) -> str:
 
 
 def is_answer(text: str) -> bool:
-    """Whether the last statement is one of ours; a query that has one inside is the user's own."""
+    """Whether the last statement is ours; a query that contains one is the user's."""
     from grouplearn.parser.statements import Nested
 
     last = pieces_of(text)[-1:]
@@ -197,7 +195,7 @@ def is_answer(text: str) -> bool:
 
 
 def is_report(relation: duckdb.DuckDBPyRelation) -> bool:
-    """Whether the relation only says that a command worked: shells print nothing then."""
+    """Whether the relation only says that a command worked, which shells do not print."""
     names, kinds = relation.columns, [str(kind) for kind in relation.types]
     if (names, kinds) not in ((["Count"], ["BIGINT"]), (["Success"], ["BOOLEAN"])):
         return False
@@ -211,7 +209,7 @@ def statements(text: str) -> Iterator[str]:
     start = end = 0
     while (end := text.find(";", end) + 1) > 0:
         piece = text[start:end]
-        # Inside a line comment the text is complete, too, but then so it is with anything after it.
+        # Inside a line comment the text is complete as well, but it stays so with anything after it.
         if is_complete(piece) and not is_complete(piece + "x"):
             yield piece.strip()
             start = end
@@ -220,7 +218,7 @@ def statements(text: str) -> Iterator[str]:
 
 
 def _chunks(lines: Iterable[str]) -> Iterator[str]:
-    """Cut a script into dot commands and complete statements; what is left at its end is run as it is."""
+    """Cut a script into dot commands and complete statements; an incomplete end is run as it is."""
     from grouplearn.parser.parse import is_complete
 
     pending = ""
@@ -229,7 +227,7 @@ def _chunks(lines: Iterable[str]) -> Iterator[str]:
             yield line
             continue
         pending += line
-        # Only a line with a semicolon can end a statement; the check reads the whole statement again.
+        # Only a line with a semicolon can end a statement; the check parses the whole statement.
         if ";" in line and is_complete(pending):
             yield pending
             pending = ""

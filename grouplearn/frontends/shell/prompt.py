@@ -1,4 +1,4 @@
-"""The interactive prompt: multi-line editing until the semicolon, history, colours and completion."""
+"""The interactive prompt: multi-line editing up to the semicolon, history, colours and completion."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def interact(console: Console) -> int:
 
 
 def _history() -> History:
-    """Return what was typed before; statements have secrets in them, so only the user reads the file."""
+    """Return the history; statements contain secrets, so only the user can read the file."""
     path = Path.home() / ".grouplearn_history"
     try:
         with own_file(path, "a+b") as file:
@@ -64,7 +64,7 @@ def _history() -> History:
 
 
 def ends_input(text: str) -> bool:
-    """Whether Enter runs ``text``: it is empty, a dot command, or a complete statement."""
+    """Whether Enter runs ``text``: if it is empty, a dot command, or a complete statement."""
     stripped = text.strip()
     return not stripped or stripped.startswith(".") or (stripped.endswith(";") and is_complete(text))
 
@@ -86,14 +86,14 @@ def _enter_ends_statement() -> KeyBindings:
 
 
 class SqlCompleter(Completer):
-    """Completes dot commands, keywords, and the tables, columns and models of the open database."""
+    """Completes dot commands, keywords, and the open database's tables, columns and models."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._keywords: list[str] = []
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002
-        """Yield what may follow the word before the cursor."""
+        """Yield completions of the word before the cursor."""
         before = document.text_before_cursor
         if before.startswith(".") and " " not in before:
             candidates = [f".{name}" for name in COMMANDS]
@@ -106,7 +106,7 @@ class SqlCompleter(Completer):
                 yield Completion(candidate, start_position=-len(word))
 
     def _names(self) -> list[str]:
-        """Names of tables, views and columns; none in a transaction that has failed. A model is a view."""
+        """Names of tables, views and columns; none in an aborted transaction. Models are views."""
         try:
             rows = self._console.connection.execute(
                 "SELECT DISTINCT table_name AS name FROM system.main.duckdb_columns() WHERE NOT internal "

@@ -82,15 +82,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         return _run(options, lambda path, read_only: connect(path, read_only=read_only))
-    except BrokenPipeError:  # the reader of our output has gone: `grouplearn ... | head`
+    except BrokenPipeError:  # the reader of our output has ended: `grouplearn ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
 
 def _have_streams() -> None:
-    """Give the process a standard input, output and error, of UTF-8 where the locale has nothing but ASCII.
+    """Open missing standard streams, and use UTF-8 where the locale has only ASCII.
 
-    A file opened where one is closed would have its number, and be written to by whoever writes there.
+    Otherwise the next opened file would get the number of a closed stream, and its output.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
@@ -98,13 +98,13 @@ def _have_streams() -> None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  (to the end of the process)
         elif isinstance(stream, io.TextIOWrapper):
             ascii_only = codecs.lookup(stream.encoding).name == "ascii"
-            # What is no text is refused where it is read.
+            # Invalid input is refused where it is read.
             errors = "strict" if name == "stdin" else stream.errors
             stream.reconfigure(encoding="utf-8" if ascii_only else stream.encoding, errors=errors)
 
 
 def _as_utf8(word: str) -> str:
-    """Return a word of the command line as UTF-8 where it was not read as what the locale has: Python then keeps its bytes."""
+    """Return a command line word as UTF-8 if Python could not decode it in the locale and kept its bytes."""
     try:
         word.encode()
     except UnicodeEncodeError:
@@ -113,7 +113,7 @@ def _as_utf8(word: str) -> str:
 
 
 def parse_arguments(arguments: Sequence[str]) -> Options:
-    """Read the command line; options may have one dash or two."""
+    """Parse the command line; options may have one dash or two."""
     options = Options()
     rest = list(arguments)
     while rest:

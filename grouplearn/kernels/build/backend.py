@@ -29,7 +29,7 @@ Settings = Mapping[str, Any] | None
 
 
 def get_requires_for_build_wheel(config_settings: Settings = None) -> list[str]:
-    """Return what a build needs: where there is no compiler, one from the package index."""
+    """Return the requirements of a build: a compiler from the package index if there is none."""
     required: list[str] = build_meta.get_requires_for_build_wheel(config_settings)
     return required if compiling.compiler() else [*required, "ziglang>=0.13"]
 
@@ -49,7 +49,7 @@ def build_wheel(directory: str, config_settings: Settings = None, metadata_direc
 
 
 def build_editable(directory: str, config_settings: Settings = None, metadata_directory: str | None = None) -> str:
-    """Build an editable wheel, the kernels compiled where their sources lie, and return its name."""
+    """Build an editable wheel, with the kernels compiled beside their sources, and return its name."""
     compiling.compile_all()
     name: str = build_meta.build_editable(directory, config_settings, metadata_directory)
     return name

@@ -1,6 +1,6 @@
-"""Which compiled library of kernels this process runs: the best one for its processor, or ``$GROUPLEARN_KERNELS``.
+"""Selects the kernel library of this process: the best one for its processor, or ``$GROUPLEARN_KERNELS``.
 
-All have the same bits, see ``source/lanes/lanes.hpp``.
+All compute the same bits, see ``source/lanes/lanes.hpp``.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import os
 from grouplearn.failures import Failure
 from grouplearn.kernels.build import compiling
 
-#: Forces a build.
+#: Environment variable that forces a build.
 VARIABLE = "GROUPLEARN_KERNELS"
-#: What ``processor_level`` of the portable build must say.
+#: The result of the portable build's ``processor_level`` that each build needs.
 _LEVELS = {"avx512": 2, "avx2": 1}
 _REMEDY = "Install grouplearn again, or run python -m grouplearn.kernels.build.compiling."
 
 
 class KernelsMissing(Failure):
-    """There is no compiled library for this machine, or not the one that was asked for."""
+    """There is no compiled library for this machine, or not the requested one."""
 
 
 @functools.cache
 def name() -> str:
-    """Return which build runs: avx512, avx2, neon or portable."""
+    """Return the build in use: avx512, avx2, neon or portable."""
     wanted = os.environ.get(VARIABLE)
     possible = available()
     if wanted:
@@ -37,7 +37,7 @@ def name() -> str:
 
 
 def available() -> list[str]:
-    """Return the builds that this processor runs, best first."""
+    """Return the builds that this processor supports, best first."""
     level = int(_load("portable").processor_level())
     return [build for build in compiling.builds() if level >= _LEVELS.get(build, level)]
 
@@ -48,7 +48,7 @@ def _load(build: str) -> ctypes.CDLL:
     if not path.exists():
         raise KernelsMissing(f"the compiled part of grouplearn is not there: {path.name}", hint=_REMEDY)
     loaded = ctypes.CDLL(str(path))
-    # Calls with other arguments than it expects would end the process.
+    # Calls with outdated argument lists would crash the process.
     tell = getattr(loaded, "fingerprint", None)
     if tell is not None:
         tell.restype = ctypes.c_char_p
@@ -59,5 +59,5 @@ def _load(build: str) -> ctypes.CDLL:
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """Return the library that runs."""
+    """Return the library in use."""
     return _load(name())

@@ -1,6 +1,6 @@
 """Compiles the kernels, one library per kind of processor: ``python -m grouplearn.kernels.build.compiling``.
 
-It needs nothing but Python and a C++ compiler, since it also runs while the package is built (``backend``).
+It needs only Python and a C++ compiler, as it also runs while the package is built (``backend``).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parents[1]
 SOURCES = FOLDER / "source"
-#: The same arithmetic everywhere: a product and a sum are fused where the source says so, and nowhere else.
+#: The same arithmetic everywhere: product and sum are fused only where the source says so.
 _FLAGS = (
     *("-std=c++17", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti"),
     *("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-Wall", "-Wextra"),
 )
-#: Per machine the builds, best first, and their flags; every machine has "portable", whose bits are those of the others.
+#: Builds per machine, best first, with their flags; every machine has "portable", with the same bits as the others.
 BUILDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "x86_64": {
         "avx512": ("-march=x86-64-v4", "-mprefer-vector-width=512", "-DGROUPLEARN_AVX512"),
@@ -41,7 +41,7 @@ class CompileError(Exception):
 
 
 def machine() -> str:
-    """Return the name under which ``BUILDS`` knows this machine, or the machine's own."""
+    """Return this machine's name in ``BUILDS``, or its own if it is not there."""
     name = platform.machine().lower()
     return _MACHINES.get(name, name)
 
@@ -52,18 +52,18 @@ def builds() -> Mapping[str, tuple[str, ...]]:
 
 
 def path_of(build: str, folder: Path = FOLDER) -> Path:
-    """Return where the library of a build lies."""
+    """Return the path of a build's library."""
     return folder / f"kernels_{build}.so"
 
 
 def sources() -> list[Path]:
-    """Return the source files, in the order of their places."""
+    """Return the source files, sorted by path."""
     return sorted(SOURCES.rglob("*.[ch]pp"))
 
 
 @functools.cache
 def fingerprint() -> str:
-    """Return what tells these sources from others; a library says which it was compiled from."""
+    """Return a fingerprint of the sources; a library returns the one that it was compiled from."""
     digest = hashlib.sha256()
     for path in sources():
         digest.update(str(path.relative_to(SOURCES)).encode() + b"\0" + path.read_bytes())
@@ -71,18 +71,18 @@ def fingerprint() -> str:
 
 
 def search_path() -> str:
-    """Return the PATH without what leads to the current directory: entries that are empty, or not whole."""
+    """Return the PATH without empty or relative entries, which depend on the current directory."""
     return os.pathsep.join(filter(os.path.isabs, os.environ.get("PATH", os.defpath).split(os.pathsep)))
 
 
 def program(name: str) -> str | None:
-    """Return the whole path of a program that is on the PATH, or named with its place; None where there is none."""
+    """Return the absolute path of a program on the PATH or given by path; None if there is none."""
     found = shutil.which(name, path=search_path())
     return os.path.abspath(found) if found else None
 
 
 def compiler() -> list[str] | None:
-    """Return the command of a C++ compiler: ``$CXX``, g++, clang++ or that of the package ziglang; None without any."""
+    """Return the command of a C++ compiler: ``$CXX``, g++, clang++ or the package ziglang's; None if there is none."""
     named = os.environ.get("CXX")
     for name in (named.split() if named else None, ["g++"], ["clang++"]):
         found = program(name[0]) if name else None
@@ -93,10 +93,10 @@ def compiler() -> list[str] | None:
     return None
 
 
-def compile_all(folder: Path = FOLDER, *, force: bool = False) -> list[Path]:
-    """Compile every build of this machine into ``folder`` and return the libraries; one newer than its sources stays."""
+def compile_all(*, force: bool = False) -> list[Path]:
+    """Compile every build of this machine and return the libraries; up-to-date ones are kept."""
     newest = max(path.stat().st_mtime for path in (*sources(), Path(__file__)))
-    libraries = {path_of(build, folder): flags for build, flags in builds().items()}
+    libraries = {path_of(build): flags for build, flags in builds().items()}
     old = [each for each in libraries if force or not each.exists() or each.stat().st_mtime < newest]
     with ThreadPoolExecutor(os.cpu_count() or 1) as together:
         list(together.map(_compile, old, (libraries[library] for library in old)))
@@ -108,17 +108,17 @@ def _compile(library: Path, flags: tuple[str, ...]) -> None:
     if command is None:
         raise CompileError("there is no C++ compiler: install g++ or clang++, set CXX, or pip install ziglang")
     if "ziglang" in command:
-        # Its names of processors have underscores; it checks for undefined behaviour unless told not to.
+        # zig's processor names have underscores, and it checks for undefined behaviour by default.
         named = (flag.replace("x86-64-v", "x86_64_v").replace("x86-64", "x86_64") for flag in flags)
         flags = (*(flag for flag in named if flag != "-march=armv8-a"), "-fno-sanitize=undefined")
     elif "clang" not in os.path.basename(command[0]):
-        flags = (*flags, "-Wno-maybe-uninitialized")  # of GCC's own headers
-    # A library that runs is replaced, never overwritten.
+        flags = (*flags, "-Wno-maybe-uninitialized")  # for GCC's own headers
+    # A library in use is replaced, never overwritten.
     unfinished = library.with_suffix(f".{os.getpid()}.so")
     try:
         known = f'-DGROUPLEARN_FINGERPRINT="{fingerprint()}"'
         words = [*command, *_FLAGS, *flags, known, f"-I{SOURCES}", str(SOURCES / "all.cpp"), "-o", str(unfinished), "-lm"]
-        path = {"PATH": search_path()}  # where the compiler finds its assembler and linker
+        path = {"PATH": search_path()}  # the compiler must find its assembler and linker
         done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, **path})  # noqa: S603
         if done.returncode:
             raise CompileError(f"the compiler failed:\n{' '.join(command)}\n{done.stderr}")
@@ -128,7 +128,7 @@ def _compile(library: Path, flags: tuple[str, ...]) -> None:
 
 
 def main() -> int:
-    """Compile what is not there or older than its sources; ``--force`` compiles all."""
+    """Compile missing or outdated builds; ``--force`` compiles all."""
     try:
         for library in compile_all(force="--force" in sys.argv[1:]):
             print(library)

@@ -19,15 +19,15 @@ Loss = Literal["logistic", "softmax", "poisson", "squared_hinge", "hinge"]
 Sums = Mapping[str, npt.NDArray[Any]]
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 _LOSSES: tuple[Loss, ...] = ("logistic", "softmax", "poisson", "squared_hinge", "hinge")
-#: Of the sums of a model, those that are before its gradient.
+#: Numbers of a model's sums before its gradient.
 _BEFORE_GRADIENT = 4
-#: The most passes of one model: Newton's method needs tens.
+#: Most passes of a model: Newton's method needs tens.
 _MOST_PASSES = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Penalties:
-    """Per config the penalties l1·‖w‖₁ and ½·l2·‖w‖², and the share of the objective that ends training, each (C,)."""
+    """Per config (C,): the penalties l1·‖w‖₁ and ½·l2·‖w‖², and the relative tolerance on the objective."""
 
     l1: FloatArray
     l2: FloatArray
@@ -36,10 +36,10 @@ class Penalties:
 
 @dataclass(frozen=True, slots=True)
 class FittedModels:
-    """``weights`` (G, C, K, d), ``intercept`` (G, C, K), and per (G, C): objective, passes, whether nothing was left to gain.
+    """``weights`` (G, C, K, d), ``intercept`` (G, C, K), and per (G, C): objective, passes, whether it converged.
 
-    ``curve`` (passes, G, C) is the objective after each pass, NaN after a model's last. The objective is NaN where sums
-    over a group are not finite.
+    ``curve`` (passes, G, C) is the objective after each pass, NaN after a model's last. The objective is NaN if sums over a
+    group are not finite.
     """
 
     weights: FloatArray
@@ -122,8 +122,8 @@ def solve(
 
 
 class Stepped(NamedTuple):
-    """The numbers (C, m) of all models after a step of M of them, whose ``weights`` (M, K, d) and ``intercept`` (M, K) are as
-    written, with the objective ``value`` (M,), NaN where it is not finite, and which are ``finished`` (M,)."""
+    """All models' numbers (C, m) after a step of M of them, the ``weights`` (M, K, d) and ``intercept`` (M, K) of these in
+    original units, their objectives ``value`` (M,), NaN if not finite, and which are ``finished`` (M,)."""
 
     models: FloatArray
     weights: FloatArray
@@ -137,14 +137,14 @@ def _places(models: FloatArray, active: Places | None) -> Places:
 
 
 def _row_addresses(models: FloatArray, active: Places) -> npt.NDArray[np.int64]:
-    """Return where the rows of active models lie: who has a million weights is not copied to stand beside others."""
+    """Return the addresses of active models' rows, so that models of a million weights need not be copied together."""
     return np.asarray(models.ctypes.data + active * models.strides[0], np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The shape of models that train epoch by epoch: the ``history`` of steps they remember, and whether second derivatives
-    are ``dense`` or a diagonal in their place."""
+    """The shape of models that train epoch by epoch: the ``history`` of steps that they keep, and whether second
+    derivatives are ``dense`` or approximated by a diagonal."""
 
     columns: int
     outputs: int
@@ -158,16 +158,16 @@ class Form:
 
     @property
     def parameters(self) -> int:
-        """Number of weights of a model, intercepts included."""
+        """Number of weights per model, intercepts included."""
         return self.outputs * (self.columns + int(self.fit_intercept))
 
     @property
     def length(self) -> int:
-        """How many numbers a model in training has."""
+        """Number of state values per model."""
         return int(function("generalised_linear_numbers", *[_COUNT] * 5, returns=_COUNT)(*self._numbers))
 
     def are_sound(self, models: npt.NDArray[Any]) -> bool:
-        """Return whether ``models`` (M, m), which come from a file, can be models in training of this shape."""
+        """Return whether ``models`` (M, m), read from a file, are valid states of this shape."""
         if models.dtype != np.float64 or models.shape[1:] != (self.length,):
             return False
         given = np.ascontiguousarray(models)
@@ -189,11 +189,12 @@ class Form:
         loss: float,
         coupling: FloatArray,
     ) -> tuple[FloatArray, Sums]:
-        """Return a model (1, m) without weights, and the sums over its rows there, from their moments (``kernels.moments``).
+        """Return a model (1, m) with zero weights, and the sums over its rows there, from their moments
+        (``kernels.moments``).
 
-        ``rows`` says how many there are, and how many values are stored in them. ``score`` (K,) is what the model predicts,
-        with the mean ``residual`` (K,) and ``loss``, and ``coupling`` (K, K), the second derivatives by the scores. Of a
-        hinge the score is 0.
+        ``rows`` are their number and that of their stored values. ``score`` (K,) is what the model predicts, with the mean
+        ``residual`` (K,), ``loss``, and ``coupling`` (K, K), the second derivatives by the scores. For a hinge the score is
+        0.
         """
         model = np.empty((1, self.length))
         sums, sampled = np.empty((1, _BEFORE_GRADIENT + self.parameters)), np.zeros(())
@@ -220,13 +221,13 @@ class Form:
         models: FloatArray,
         active: Places | None = None,
     ) -> Sums:
-        """Return what ``step`` needs of the rows of a block, dense or CSR, at the points of those of ``models`` (C, m) of one
-        group that are ``active`` (M,), all unless it is given.
+        """Return what ``step`` needs of the rows of a block, dense or CSR, at the points of one group's ``models`` (C, m)
+        that are ``active`` (M,), by default all.
 
-        ``sums`` (M, 4 + p): loss, trace of its second derivatives by the scores, a hinge as it is (0 of other losses), how many
-        rows have the gradient by columns as they are, which are all or none, gradient, else in the solver's coordinates;
-        ``curvature`` (asking, p·(p + 1)/2): the second derivatives by parameters of a sample of rows, of the models that ask
-        for them, and ``sampled``, the weight of these rows.
+        ``sums`` (M, 4 + p): loss, trace of its second derivatives by the scores, the unsmoothed hinge (0 for other losses),
+        how many rows give the gradient by original columns (all or none; else it is in the solver's coordinates), and the
+        gradient; ``curvature`` (asking, p·(p + 1)/2): second derivatives by parameters on a sample of rows, for models that
+        ask for them, and ``sampled``, the weight of these rows.
         """
         models, active = np.ascontiguousarray(models), _places(models, active)
         asking = int((models[active, 0] > 0).sum())
@@ -240,8 +241,8 @@ class Form:
         else:
             rows = [
                 np.ascontiguousarray(x.data, np.float64),
-                np.ascontiguousarray(x.indices, np.int32),  # as they lie: of fewer than 2³¹ columns they are no longer
-                np.ascontiguousarray(x.indptr, np.int64),  # one number a row
+                np.ascontiguousarray(x.indices, np.int32),  # not copied for fewer than 2³¹ columns
+                np.ascontiguousarray(x.indptr, np.int64),  # one number per row
             ]
             parts = [None, None, *map(address, rows)]
         given, places = [np.ascontiguousarray(each) for each in (label, weight)], _row_addresses(models, active)
@@ -264,8 +265,8 @@ class Form:
         sums: Sums,
         active: Places | None = None,
     ) -> Stepped:
-        """Return all models (C, m) after a step of those that are ``active`` (M,), all unless it is given, by their sums over all
-        blocks of a group, the first of them of ``first_length`` (M,), as the penalties are."""
+        """Return all models (C, m) after a step of the ``active`` (M,) ones, by default all, from their sums over all
+        blocks of a group; ``first_length`` (M,) is the length of the first step."""
         after, active = models.copy(), _places(models, active)
         count, places = len(active), _row_addresses(after, active)
         stepped = Stepped(

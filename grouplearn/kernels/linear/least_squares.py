@@ -18,7 +18,7 @@ _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 
 
 class Penalties(NamedTuple):
-    """Per config ``l1``, ``l2``, ``tolerance`` and ``fit_intercept`` (C,); ``rounds`` of a minimisation with l1, at most."""
+    """Per config ``l1``, ``l2``, ``tolerance`` and ``fit_intercept`` (C,); ``rounds``: the most of a minimisation with l1."""
 
     l1: FloatArray
     l2: FloatArray
@@ -43,10 +43,10 @@ def solve(
 ) -> PathModels:
     """Return the models of every config for moments (G, ...) with a Gram matrix and one target.
 
-    Minimises Σ wᵢ·½(yᵢ − xᵢ'w − b)² + l1·‖w‖₁ + ½·l2·‖w‖². Without penalties, of all solutions that with the smallest ‖w‖.
-    Moments that are not finite or have no rows give NaN. ``factor`` (d + 1, d + 1) is a square root of the moments of [X y]
-    where their Gram matrix has lost digits; then there is one set of moments, and config by config what depends on the
-    digits is solved from it.
+    Minimises Σ wᵢ·½(yᵢ − xᵢ'w − b)² + l1·‖w‖₁ + ½·l2·‖w‖²; without penalties the solution with the smallest ‖w‖. Moments
+    that are not finite or have no rows give NaN. ``factor`` (d + 1, d + 1) is a square root of the moments of [X y] if
+    their Gram matrix has lost digits; then there is one set of moments, and configs that depend on the digits are solved
+    from the factor.
     """
     count, d = moments["mean"].shape
     shape = count, len(penalties.l1)
@@ -65,15 +65,16 @@ def solve(
     return found
 
 
-#: What ``lost_directions`` says of a group.
+#: Results of ``lost_directions``.
 KEPT, NOTHING_LOST, LOST = 0, 1, 2
 
 
 def lost_directions(
     moments: Mapping[str, npt.NDArray[Any]], x: npt.NDArray[Any], weight: FloatArray, start: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.uint8]:
-    """Return of each group (G,) whether its Gram matrix has lost digits of a direction: no (also where it is not finite), or
-    of one in which its rows have ``NOTHING_LOST``, or of one that is ``LOST``. Groups of rows are as in ``moments.of_rows``.
+    """Return for each group (G,) whether its Gram matrix loses digits: ``KEPT``: no (also if it is not finite);
+    ``NOTHING_LOST``: only in directions in which its rows do not vary; ``LOST``: yes. Groups of rows are as in
+    ``moments.of_rows``.
     """
     found = np.zeros(start.size - 1, np.uint8)
     given, kept = pointers(moments)
@@ -93,7 +94,7 @@ def parted(
     labelled: tuple[FloatArray, FloatArray],
     l2: float,
 ) -> tuple[FloatArray, FloatArray]:
-    """Return ridge weights of columns no two of which are set together (K,), and of p - 1 others (p - 1,).
+    """Return ridge weights of columns that are never set together (K,), and of p - 1 others (p - 1,).
 
     ``square`` (K,) are their products with themselves, ``beside`` those with the others in compressed rows: where the rows
     begin (K + 1,), columns and values. ``offset`` are the products with the intercept (K,), by how much they and a centre
@@ -111,7 +112,7 @@ def parted(
 
 
 def triangle(rows: FloatArray) -> FloatArray:
-    """Return R (p, p) of QR of rows (n, p), with zeros below where there are fewer than p rows."""
+    """Return R (p, p) of the QR decomposition of rows (n, p), filled with zeros if n < p."""
     given = np.ascontiguousarray(rows, np.float64)
     found = np.empty((rows.shape[1], rows.shape[1]))
     function("triangle_of_rows", _POINTER, _COUNT, _COUNT, _POINTER)(address(given), *rows.shape, address(found))
@@ -119,7 +120,7 @@ def triangle(rows: FloatArray) -> FloatArray:
 
 
 def root(whole: FloatArray) -> FloatArray:
-    """Return F (p, p) with F'F = ``whole``, symmetric and positive semidefinite but for rounding, which is left out."""
+    """Return F (p, p) with F'F = ``whole``, symmetric and positive semidefinite up to rounding, which is dropped."""
     given, found = np.ascontiguousarray(whole, np.float64), np.empty(whole.shape)
     function("root_of_gram", _POINTER, _COUNT, _POINTER)(address(given), len(whole), address(found))
     return found

@@ -32,9 +32,9 @@ def of_rows(
 ) -> Moments:
     """Return the moments of groups of rows, ``start`` (G + 1,), of x (n, d), targets (n, t) and weights (n,).
 
-    ``x`` is float32 or float64, and the same numbers have the same moments.
+    ``x`` is float32 or float64; equal numbers give equal moments.
 
-    ``part``: in which of how many parts each row (n,) is; the arrays then are (G, parts, ...). Without rows all are 0.
+    ``part``: each row's (n,) part, of so many parts; the arrays then are (G, parts, ...). Without rows all are 0.
     """
     d, t = x.shape[1], targets.shape[1]
     leading = (start.size - 1,) if part is None else (start.size - 1, part[1])
@@ -52,7 +52,7 @@ def of_rows(
 
 
 def merged(left: Mapping[str, npt.NDArray[Any]], right: Mapping[str, npt.NDArray[Any]]) -> Moments:
-    """Return the moments of the rows of both, for each pair along the leading axes; one without rows changes nothing."""
+    """Return the moments of both parts' rows, pairwise along leading axes; a part without rows changes nothing."""
     leading, d, t = left["total"].shape, left["mean"].shape[-1], left["target_mean"].shape[-1]
     found = _empty(leading, d, t, "gram" in left)
     one, other = _contiguous(left), _contiguous(right)
@@ -84,7 +84,7 @@ def _contiguous(moments: Mapping[str, npt.NDArray[Any]]) -> Moments:
 
 
 def pointers(moments: Mapping[str, npt.NDArray[Any]]) -> tuple[Any, Moments]:
-    """Return where moments lie as kernels take it, and the arrays, to be kept as long as a kernel reads them."""
+    """Return the moments' addresses for kernels, and the arrays, to be kept alive meanwhile."""
     kept = _contiguous(moments)
     return _pointers(kept), kept
 

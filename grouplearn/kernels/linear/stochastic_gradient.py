@@ -1,8 +1,8 @@
 """Stochastic gradient descent of linear models: all configs of a pack over the rows of blocks, dense or CSR.
 
-Every output of every config is a lane of its own (``source/linear/stochastic_gradient.hpp``), so that its bits depend on no other
-config; weights lie by column, so that a nonzero touches one run of numbers. They are handed in and out as arrays (c, k, d) of
-configs, outputs and columns, which are views of what lies by column.
+Every output of every config is a lane of its own (``source/linear/stochastic_gradient.hpp``), so that its bits depend on no
+other config; weights are stored by column, so that a nonzero touches one run of numbers. Arrays (c, k, d) of configs,
+outputs and columns are views of them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 Loss = Literal["squared", "logistic", "softmax", "poisson", "hinge", "squared_hinge"]
 
-#: By their numbers in ``source/linear/stochastic_gradient.hpp``.
+#: In the order of ``source/linear/stochastic_gradient.hpp``.
 LOSSES: tuple[Loss, ...] = ("squared", "logistic", "softmax", "poisson", "hinge", "squared_hinge")
 SCHEDULES = ("constant", "inverse_sqrt", "bottou")
 
 _POINTER, _COUNT, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 _LANES = 8
-#: Numbers per lane, in the order of the fields of ``Models``; the first ones change.
+#: Numbers per lane, in the order of the fields of ``Models``; the first of them change.
 _CHANGING = ("scale", "due", "total", "counted", "intercept", "intercept_sum", "step", "objective")
 _GIVEN = ("rate", "decay", "rooted", "ridge", "lasso", "with_intercept")
 
@@ -49,13 +49,13 @@ class _Rows(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class LinearModels:
-    """Linear models of c configs with k outputs of d columns, in the middle of their descent.
+    """Linear models of c configs with k outputs of d columns, during their descent.
 
-    The weights are ``scale`` (c,) times ``unscaled`` (c, k, d), less what is owed to l1: each weight was to pay ``due`` (c,)
-    so far, in units of what is unscaled, and ``paid`` (c, k, d) is what it was moved by. Their sum over the steps, each
-    times its number, is ``total`` (c,) times what is unscaled less ``beyond`` (c, k, d), that of the ``intercept`` (c, k)
-    ``intercept_sum`` (c, k), that of the numbers ``counted`` (c,). ``step`` (c,) counts steps, ``objective`` (c, k) sums
-    weight·loss. ``paid`` is None without l1, ``beyond`` where no sum is wanted.
+    The weights are ``scale`` (c,) times ``unscaled`` (c, k, d), less outstanding l1: so far each weight should have moved
+    by ``due`` (c,), in unscaled units, and has moved by ``paid`` (c, k, d). The sum of the weights over the steps, each
+    times its number, is ``total`` (c,) times unscaled less ``beyond`` (c, k, d); that of the ``intercept`` (c, k) is
+    ``intercept_sum`` (c, k), and that of the step numbers ``counted`` (c,). ``step`` (c,) counts steps, ``objective`` (c,
+    k) sums weight·loss. ``paid`` is None without l1, ``beyond`` without averaging.
     """
 
     unscaled: FloatArray
@@ -71,7 +71,7 @@ class LinearModels:
     objective: FloatArray
 
     def weights(self) -> FloatArray:
-        """Return the weights (c, k, d), with what is owed paid."""
+        """Return the weights (c, k, d) after outstanding l1."""
         return settled(self.unscaled, self.paid, self.due) * self.scale[:, None, None]
 
 
@@ -79,7 +79,7 @@ class LinearModels:
 class Descent:
     """How configs learn, arrays (c,): η = rate/(1 + decay·t) after t steps, or rate/√(1 + decay·t) where ``rooted`` is 1.
 
-    ``ridge`` and ``lasso`` are penalties of one row; ``with_intercept`` is 1 or 0.
+    ``ridge`` and ``lasso`` are penalties per row; ``with_intercept`` is 1 or 0.
     """
 
     loss: Loss
@@ -93,9 +93,10 @@ class Descent:
 
 @dataclass(frozen=True, slots=True)
 class BlockRows:
-    """The rows of a block: ``x`` (n, d) of float32, float64 or CSR, ``y``, ``weight`` (n,), times ``weighed`` each.
+    """The rows of a block: ``x`` (n, d) of float32, float64 or CSR, ``y``, ``weight`` (n,), which is multiplied by
+    ``weighed``.
 
-    ``order`` names those that are visited, and how, in batches of ``batch_size``. Labels of classes are their numbers.
+    ``order`` are the visited rows in order, in batches of ``batch_size``. Labels of classes are their numbers.
     """
 
     x: Any
@@ -107,7 +108,7 @@ class BlockRows:
 
 
 def settled(unscaled: FloatArray, paid: FloatArray | None, due: FloatArray) -> FloatArray:
-    """Return what is unscaled (c, k, d) moved towards 0 by what is owed, but not across."""
+    """Return unscaled weights (c, k, d) moved towards 0 by outstanding l1, but not across it."""
     if paid is None:
         return unscaled
     so_far = due[:, None, None]
@@ -120,10 +121,10 @@ def descend(models: LinearModels, descent: Descent, blocks: Sequence[BlockRows])
     """Return the models after a step for each batch of each block.
 
     A batch of b rows moves w by −η·(1/b Σ weight·weighed·∇loss + ∇penalty); w·(1 − η·ridge) is never taken below 0, l1 is
-    the cumulative penalty of Tsuruoka, Tsujii & Ananiadou (2009). Lanes that overflow end as infinity or NaN, others do not
-    notice. Of ``poisson``, whose slope grows as exp(score), a row weighs at most 1/(η·max(exp(score), y)·(‖x‖² + intercept)):
-    what moves its score no farther than to log(y), in the manner of Asi & Duchi (2019), whose steps are bounded by where a
-    loss has its least. Raises MemoryError.
+    the cumulative penalty of Tsuruoka, Tsujii & Ananiadou (2009). Lanes that overflow become infinite or NaN without
+    affecting others. For ``poisson``, whose slope grows as exp(score), a row weighs at most 1/(η·max(exp(score), y)·(‖x‖² +
+    intercept)), which moves its score no farther than to log(y), after Asi & Duchi (2019), whose steps end where a loss is
+    least. Raises MemoryError.
     """
     laid = _Laid.of(models, descent)
     for rows in blocks:
@@ -140,8 +141,8 @@ def gradients(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return Σ weight·weighed·∇loss over the rows by weights (c, k, d) and by intercepts (c, k), and the sum of losses (c, k).
 
-    All are those at the models as they are; penalties are not among them. Rows of ``poisson`` weigh no more than in ``descend``
-    where there is a rate. Raises MemoryError.
+    They are at the current models, without penalties. Rows of ``poisson`` weigh no more than in ``descend`` if there is a
+    rate. Raises MemoryError.
     """
     n, outputs, _ = models.unscaled.shape
     laid = _Laid.of(replace(models, objective=np.zeros_like(models.objective)), descent)
@@ -158,7 +159,7 @@ def gradients(
 
 
 def mean_square(rows: BlockRows) -> float:
-    """Return Σ weight·weighed·‖x‖²/n of the n rows of a block that are visited, summed in their order."""
+    """Return Σ weight·weighed·‖x‖²/n of the n visited rows of a block, summed in their order."""
     given, _held = _rows(rows, rows.x.shape[1])
     call = function("stochastic_gradient_squares", _POINTER, returns=_REAL)
     return float(call(ctypes.addressof(given))) / max(1, len(rows.order))
@@ -180,7 +181,7 @@ def norms(models: LinearModels) -> tuple[FloatArray, FloatArray]:
 
 @dataclass(frozen=True, slots=True)
 class _Laid:
-    """Models as kernels have them: by column, and numbers by lane."""
+    """Models in the kernels' layout: weights by column, numbers by lane."""
 
     models: _Models
     values: dict[str, FloatArray]
@@ -193,7 +194,7 @@ class _Laid:
         wide = {"unscaled": models.unscaled, "paid": models.paid, "beyond": models.beyond}
         values = {name: _by_column(each) for name, each in wide.items() if each is not None}
         numbers = np.zeros((len(_CHANGING) + len(_GIVEN), _filled(lanes)))
-        numbers[0] = 1.0  # of lanes that nobody uses, too
+        numbers[0] = 1.0  # of unused lanes, too
         sources = [
             *((models, name) for name in _CHANGING),
             *((descent, name) for name in _GIVEN if descent is not None),
@@ -218,12 +219,12 @@ class _Laid:
 
 
 def _filled(lanes: int) -> int:
-    """Return so many lanes and those that fill the last eight up."""
+    """Return the number of lanes rounded up to a multiple of eight."""
     return -(-lanes // _LANES) * _LANES
 
 
 def _by_column(values: FloatArray) -> FloatArray:
-    """Return (d, lanes) of values (c, k, d), the configs of an output beside each other: 1, 2, 4 or a multiple of 8 lanes."""
+    """Return values (c, k, d) as (d, lanes), an output's configs side by side: 1, 2, 4 or a multiple of 8 lanes."""
     n, outputs, columns = values.shape
     lanes = n * outputs
     stride = next((few for few in (1, 2, 4) if lanes <= few), _filled(lanes))
@@ -233,12 +234,12 @@ def _by_column(values: FloatArray) -> FloatArray:
 
 
 def _by_config(laid: FloatArray, n: int, outputs: int) -> FloatArray:
-    """Return the view (c, k, d) of what lies by column."""
+    """Return by-column values as a view (c, k, d)."""
     return laid[:, : n * outputs].reshape(len(laid), outputs, n).transpose(2, 1, 0)
 
 
 def _rows(rows: BlockRows, columns: int) -> tuple[_Rows, Sequence[Any]]:
-    """Return rows as kernels have them and what they point at; raises ValueError for what cannot be read."""
+    """Return rows for the kernels and the arrays that they point to; raises ValueError for unsupported input."""
     n = len(rows.y)
     if rows.x.shape != (n, columns) or rows.weight.shape != (n,) or rows.order.ndim != 1:
         raise ValueError(f"{n} labels, features {rows.x.shape} of {columns} columns, weights {rows.weight.shape}")
@@ -250,8 +251,8 @@ def _rows(rows: BlockRows, columns: int) -> tuple[_Rows, Sequence[Any]]:
     else:
         arrays = [
             np.ascontiguousarray(rows.x.data, np.float64),
-            np.ascontiguousarray(rows.x.indices, np.int32),  # as they lie: of fewer than 2³¹ columns they are no longer
-            np.ascontiguousarray(rows.x.indptr, np.int64),  # one number a row
+            np.ascontiguousarray(rows.x.indices, np.int32),  # not copied for fewer than 2³¹ columns
+            np.ascontiguousarray(rows.x.indptr, np.int64),  # one number per row
         ]
         parts = [None, None, *map(address, arrays)]
     labels = [np.ascontiguousarray(each, np.float64) for each in (rows.y, rows.weight)]

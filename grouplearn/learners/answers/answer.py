@@ -1,4 +1,4 @@
-"""The form of a prediction, as an object that every room asks: its columns, what ``predict`` returns, its SQL."""
+"""The form of a prediction: its columns, what ``predict`` returns, its SQL."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """Rows with scores, in SQL: the relation that has them, and what else the final SELECT is made of.
+    """Rows with scores in SQL: their relation, and the other parts of the final SELECT.
 
-    ``head`` are the columns that come first, ``level`` the SQL of the level whose model was used, ``link`` what a score goes
-    through, ``threshold`` the SQL of the probability above which a row is of the positive class. ``judged``: what EVALUATE
-    measures is wanted beside the prediction.
+    ``head`` are the first columns, ``level`` the SQL of the level whose model was used, ``link`` the link of scores,
+    ``threshold`` the SQL of the probability above which a row is of the positive class. ``judged``: add what EVALUATE
+    measures.
     """
 
     relation: str
@@ -35,43 +35,43 @@ class Scored:
 
 
 class Answer(ABC):
-    """What a model says of a row. A score is what a learner computes; the answer is what becomes of it.
+    """What a model predicts for a row, computed from the learner's scores.
 
-    ``n_scores`` columns ``__grouplearn_s0``, ... of SQL hold the score of a row. ``width`` numbers, an output, are what the
-    scorer computes of it: NaN where there is no prediction.
+    In SQL a row's scores are the columns ``__grouplearn_s0``, ... (``n_scores`` of them). In the scorer an output has
+    ``width`` numbers, NaN where there is no prediction.
     """
 
     n_scores: int = 1
-    #: The names of the columns that tables of predictions always have, before others.
+    #: Columns that tables of predictions always have, before all others.
     shown: tuple[str, ...] = ("prediction",)
-    #: The views that belong to models with such answers, by what follows the model's name.
+    #: Suffixes of the views of models with such answers.
     views: tuple[str, ...] = ()
 
     @property
     @abstractmethod
     def width(self) -> int:
-        """How many numbers an output has, at least."""
+        """Least number of values of an output."""
 
     @property
     def has_threshold(self) -> bool:
-        """Whether a probability decides what is predicted, so that the macro takes its threshold."""
+        """Whether a probability decides the prediction, so that the macro has a parameter ``threshold``."""
         return False
 
     @abstractmethod
     def select(self, scored: Scored) -> str:
-        """Return the SELECT of the head, the columns of the answer and ``model_level`` from rows with scores."""
+        """Return the SELECT of the head, the answer's columns and ``model_level`` from rows with scores."""
 
     @abstractmethod
     def columns(self, predicted: str, threshold: str, *, judged: bool = False) -> Sequence[str]:
-        """Return the columns of the answer, as SQL over what ``predict`` returned; ``judged`` as in ``Scored``."""
+        """Return the answer's columns as SQL over the result of ``predict``; ``judged`` as in ``Scored``."""
 
     @abstractmethod
     def outputs(self, score: FloatArray, classes: Sequence[int]) -> FloatArray:
-        """Return the outputs (n, width) of the scores (n, k) of a group that has these ``classes``."""
+        """Return the outputs (n, width) for the scores (n, k) of a group with these ``classes``."""
 
     @abstractmethod
     def fields(self, outputs: FloatArray, missing: BoolArray) -> Mapping[str, pa.Array]:
-        """Return the fields of what ``predict`` returns, without those that are NULL, of outputs (n, width)."""
+        """Return the non-NULL fields of the result of ``predict`` for outputs (n, width)."""
 
     def missing(self, outputs: FloatArray) -> BoolArray:
         """Return which rows (n,) have no prediction."""
@@ -79,22 +79,22 @@ class Answer(ABC):
         return missing
 
     def value(self) -> int | None:
-        """Return which number of an output ``predict_value`` returns; None where it is NULL.
+        """Return the place in an output of the result of ``predict_value``; None for NULL.
 
-        Raises ValueError, with a reason that a user understands, where to ask for it is a mistake.
+        Raises ValueError, with a reason for users, if the answer has no value.
         """
         return None
 
     def probability(self) -> int | None:
-        """Return which number of an output ``predict_probability`` returns.
+        """Return the place in an output of the result of ``predict_probability``.
 
-        Raises ValueError, with a reason that a user understands, where to ask for it is a mistake.
+        Raises ValueError, with a reason for users, if the answer has no probability.
         """
         raise ValueError("is no classifier of two: predict() has what it predicts")
 
 
 def list_array(values: FloatArray, lengths: npt.NDArray[np.int64], missing: BoolArray) -> Any:
-    """Return the first ``lengths`` values of each row (n, L) as a list, NULL where ``missing``."""
+    """Return the first ``lengths`` values of each row (n, L) as lists, NULL where ``missing``."""
     kept = np.where(missing, 0, lengths)
     offsets = np.concatenate([[0], np.cumsum(kept)]).astype(np.int32)
     flat = values[np.arange(values.shape[1]) < kept[:, None]]

@@ -1,4 +1,4 @@
-"""Which answer a model gives."""
+"""The answer of a model."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from grouplearn.learners.contract.problem import Task
 
 
 def answer_of(task: Task, classes: Sequence[str], label_type: str, label_length: int) -> Answer:
-    """Return the answer of a model of a task, with a label of ``classes``, of a type, that is an array of ``label_length``
-    values if that is not 0."""
+    """Return the answer for a task and a label with ``classes``, of a type, that is an array of ``label_length`` values
+    unless that is 0."""
     if task is Task.CLUSTERING:
         return Clusters()
     if task is Task.PROJECTION:

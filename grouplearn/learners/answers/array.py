@@ -1,4 +1,4 @@
-"""An array: ``prediction`` is a list of as many numbers, or classes that are numbers, as the label has."""
+"""An array: ``prediction`` is a list of numbers, or of numeric classes, as long as the label."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from grouplearn.learners.contract.state import FloatArray
 
 
 class Array(Answer):
-    """Values of what ``each`` of them is; SQL has no form of it, ``predict`` has."""
+    """An array whose values are of the answer ``each``; it has no SQL form, only ``predict``."""
 
     def __init__(self, each: Answer, label_type: str, length: int) -> None:
         self._each, self._type, self._length = each, label_type, length
 
     @property
     def width(self) -> int:
-        """The values of an array."""
+        """The length of the array."""
         return self._length
 
     def select(self, scored: Scored) -> str:
-        """Raise NotImplementedError: models of arrays predict by the function."""
+        """Raise NotImplementedError: arrays are predicted by the function only."""
         raise NotImplementedError(scored.relation)
 
     def columns(self, predicted: str, threshold: str, *, judged: bool = False) -> Sequence[str]:
@@ -33,7 +33,7 @@ class Array(Answer):
         return (f"CAST({predicted}.predicted AS {self._type}) AS prediction",)
 
     def outputs(self, score: FloatArray, classes: Sequence[int]) -> FloatArray:
-        """Return the value or the class, as a number, for each of the L values of a label: (n, L)."""
+        """Return the value, or the class as a number, for each of the label's L values: (n, L)."""
         each = self._each
         if not isinstance(each, TwoClasses | SeveralClasses):
             return score

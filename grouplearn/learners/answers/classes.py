@@ -1,4 +1,4 @@
-"""One of two classes, with its ``probability``, or one of more, with ``probabilities``."""
+"""One of two classes with its ``probability``, or of more with ``probabilities``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from grouplearn.sqltext import literal
 
 
 class Classes(Answer):
-    """A class of a label: ``classes`` are their texts, castable to ``label_type``."""
+    """A class; ``classes`` are the label's values as text, castable to ``label_type``."""
 
     def __init__(self, classes: Sequence[str], label_type: str) -> None:
         self.classes, self.label_type = tuple(classes), label_type
@@ -29,11 +29,11 @@ class Classes(Answer):
         return [f"CAST({literal(name)} AS {self.label_type})" for name in self.classes]
 
     def value(self) -> int | None:
-        """Raise ValueError: a class is no number."""
+        """Raise ValueError: a class is not a number."""
         raise ValueError("is a classifier: predict() has its prediction and probabilities")
 
     def fields(self, outputs: FloatArray, missing: BoolArray) -> Mapping[str, pa.Array]:
-        """Return the class and the probability of each."""
+        """Return the class and the probabilities of all."""
         number = self.chosen(np.where(missing[:, None], 0, outputs))
         return {
             "prediction": self._texts.take(pa.array(number, mask=missing)),
@@ -42,21 +42,21 @@ class Classes(Answer):
 
     @abstractmethod
     def chosen(self, outputs: FloatArray) -> Any:
-        """Return the number of the class that is predicted, of probabilities (n, classes)."""
+        """Return the number of the predicted class, from probabilities (n, classes)."""
 
     def _keys(self, n_rows: int) -> Any:
-        """Return the classes, over and over again for at least so many rows: chunks have the same numbers of rows."""
+        """Return the classes repeated for at least this many rows; cached, as chunks have equal sizes."""
         repeated = self._repeated
         if len(repeated) < n_rows * len(self.classes):
             repeated = self._texts.take(pa.array(np.tile(np.arange(len(self.classes)), n_rows)))
-            self._repeated = repeated  # another thread's, maybe shorter, may be there by now
+            self._repeated = repeated  # another thread may have stored a shorter one
         return repeated
 
 
 class TwoClasses(Classes):
-    """The second of two classes where its probability, the logistic function of the score, is above the threshold.
+    """The second of two classes if its probability, the logistic function of the score, is above the threshold.
 
-    Of a label with one class there are still two probabilities, and no group has a model.
+    A label with a single class still has two probabilities, but no group has a model.
     """
 
     width = 2
@@ -67,7 +67,7 @@ class TwoClasses(Classes):
         return len(self.classes) == 2
 
     def select(self, scored: Scored) -> str:
-        """Return the class and the probability of the second one."""
+        """Return the class and the probability of the second class."""
         p = "__grouplearn_p"
         source = f"(SELECT *, 1 / (1 + exp(-__grouplearn_s0)) AS {p} FROM {scored.relation})"
         prediction = self._class_of(p, scored.threshold)
@@ -75,7 +75,7 @@ class TwoClasses(Classes):
         return f"SELECT {columns} FROM {source}"
 
     def columns(self, predicted: str, threshold: str, *, judged: bool = False) -> Sequence[str]:
-        """Return the class by the threshold, and the field ``probability``."""
+        """Return the class by threshold, and the field ``probability``."""
         del judged
         p = f"{predicted}.probability"
         value = (
@@ -84,23 +84,23 @@ class TwoClasses(Classes):
         return f"{value} AS prediction", f"{p} AS probability"
 
     def _class_of(self, probability: str, threshold: str) -> str:
-        """Return the class that a row with this probability is taken for."""
-        if not self.has_threshold:  # nothing could be told apart: every group has failed
+        """Return the class for a probability."""
+        if not self.has_threshold:  # a single class: every group has failed
             return f"CAST(NULL AS {self.label_type})"
         negative, positive = self.values()
         return f"CASE WHEN {probability} > {threshold} THEN {positive} WHEN {probability} <= {threshold} THEN {negative} END"
 
     def outputs(self, score: FloatArray, classes: Sequence[int]) -> FloatArray:
-        """Return the probabilities of both."""
+        """Return the probabilities of both classes."""
         del classes
         return np.column_stack([1 - score[:, 0], score[:, 0]])
 
     def chosen(self, outputs: FloatArray) -> Any:
-        """Return 1 where the second class has more than one half."""
+        """Return 1 where the second class has more than half."""
         return (outputs[:, 1] > 0.5).astype(np.int64)
 
     def fields(self, outputs: FloatArray, missing: BoolArray) -> Mapping[str, pa.Array]:
-        """Return the class, the probability of the second one, and of each."""
+        """Return the class, the probability of the second one, and the probabilities of both."""
         probability = pa.array(np.ascontiguousarray(outputs[:, 1]), mask=missing)
         return {**super().fields(outputs, missing), "probability": probability}
 
@@ -110,9 +110,9 @@ class TwoClasses(Classes):
 
 
 class SeveralClasses(Classes):
-    """The class of the highest score; probabilities are the softmax of scores, or shares of their logistic functions.
+    """The class with the highest score; probabilities are the softmax of scores, or shares of their logistic functions.
 
-    A group that has not all classes has a score, and a probability above 0, for those that it has.
+    A group without some classes has scores, and positive probabilities, only for its own.
     """
 
     def __init__(self, classes: Sequence[str], label_type: str) -> None:
@@ -129,11 +129,11 @@ class SeveralClasses(Classes):
         numbers = range(len(self.classes))
         highest = f"greatest({', '.join(f'__grouplearn_s{number}' for number in numbers)})"
         shifted = f"SELECT *, {highest} AS __grouplearn_highest FROM {scored.relation}"
-        # exp(s - max) cannot overflow; a class that the group does not know has no score and probability 0.
+        # exp(s - max) cannot overflow; a class unknown to the group has no score and probability 0.
         power = "exp({0} - __grouplearn_highest)" if scored.link == "softmax" else LINKS["logistic"]
         powers = ", ".join(f"coalesce({power.format(f'__grouplearn_s{number}')}, 0)" for number in numbers)
         powered = f"SELECT *, [{powers}] AS __grouplearn_powers FROM ({shifted})"
-        # What a lambda computes, it computes for every element.
+        # A lambda would compute the total for every element.
         totalled = f"SELECT *, list_sum(__grouplearn_powers) AS __grouplearn_total FROM ({powered})"
         known = "isfinite(__grouplearn_highest)"
         place = "list_position(__grouplearn_powers, list_max(__grouplearn_powers))"
@@ -153,18 +153,18 @@ class SeveralClasses(Classes):
         return f"{value} AS prediction", f"{predicted}.probabilities AS probabilities"
 
     def outputs(self, score: FloatArray, classes: Sequence[int]) -> FloatArray:
-        """Return the probability of each class, 0 of those that the group has not."""
+        """Return the probability of each class, 0 for those that the group does not have."""
         every = np.zeros((len(score), len(self.classes)))
         every[:, list(classes)] = score
         return every
 
     def chosen(self, outputs: FloatArray) -> Any:
-        """Return the first of the most probable ones."""
+        """Return the most probable class, the first of equal ones."""
         return np.argmax(outputs, axis=1)
 
 
 def _maps(keys: Any, outputs: FloatArray, missing: BoolArray) -> Any:
-    """Return a map class -> probability per row, NULL where nothing is predicted; ``keys`` are the classes again and again."""
+    """Return a map class -> probability per row, NULL without a prediction; ``keys`` are the repeated classes."""
     lengths = np.where(missing, 0, outputs.shape[1])
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
     values = pa.array(outputs[~missing].ravel())

@@ -1,4 +1,4 @@
-"""A cluster: ``cluster`` is the number of the nearest centroid, ``distance`` how far away it is."""
+"""A cluster: ``cluster`` is the number of the nearest centroid, ``distance`` the distance to it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import pyarrow as pa
 from grouplearn.learners.answers.answer import Answer, BoolArray, Scored, list_array
 from grouplearn.learners.contract.state import FloatArray
 
-#: In SQL the distances to all centroids of a group in their order, NaN to those that have no rows.
+#: In SQL: a group's distances to its centroids in order, NaN for those without rows.
 DISTANCES = "__grouplearn_distances"
 _NEAREST = "__grouplearn_nearest"
 
 
 class Clusters(Answer):
-    """A score is the number of the nearest centroid, from 1 on, the Euclidean distance to it, and to the second nearest one.
+    """A score is the number of the nearest centroid, from 1, its Euclidean distance, and that of the second nearest.
 
-    Of equal distances the first one counts. The second one is infinite where there is none. A row that is not at a finite
-    distance of any centroid is in no cluster.
+    Of equal distances the first counts. Without a second centroid its distance is infinite. A row at no finite distance
+    from any centroid has no cluster.
     """
 
     width = 3
@@ -27,7 +27,7 @@ class Clusters(Answer):
     views = ("_centroids",)
 
     def select(self, scored: Scored) -> str:
-        """Return cluster and distance; where judged, also the distance to the second nearest centroid, NULL of one."""
+        """Return cluster and distance; with ``judged`` also the distance to the second nearest centroid, NULL without one."""
         finite = f"list_filter({DISTANCES}, lambda d: isfinite(d))"
         known = f"isfinite({_NEAREST})"
         columns = [

@@ -11,7 +11,7 @@ from grouplearn.learners.answers.answer import Answer, BoolArray, Scored
 from grouplearn.learners.contract.problem import Link
 from grouplearn.learners.contract.state import FloatArray
 
-#: What becomes of a score, in SQL.
+#: Inverse links in SQL.
 LINKS: Mapping[Link, str] = {
     "identity": "{0}",
     "exp": "exp({0})",
@@ -21,7 +21,7 @@ LINKS: Mapping[Link, str] = {
 
 
 class Number(Answer):
-    """The value of the link at the score."""
+    """The inverse link of the score."""
 
     width = 1
 
@@ -36,12 +36,12 @@ class Number(Answer):
         return (f"{predicted}.value AS prediction",)
 
     def outputs(self, score: FloatArray, classes: Sequence[int]) -> FloatArray:
-        """Return the scores of a learner, which are the numbers."""
+        """Return the scores, which are the numbers."""
         del classes
         return score
 
     def fields(self, outputs: FloatArray, missing: BoolArray) -> Mapping[str, pa.Array]:
-        """Return the number, and it as text."""
+        """Return the number, and as text."""
         value = pa.array(np.ascontiguousarray(outputs[:, 0]), mask=missing)
         return {"value": value, "prediction": value.cast(pa.string())}
 

@@ -1,4 +1,4 @@
-"""A projection: the coordinates of a row along the components of its group, and how far it is from what they span."""
+"""A projection: a row's coordinates along its group's components, and its distance from the space that they span."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pyarrow as pa
 from grouplearn.learners.answers.answer import Answer, BoolArray, Scored, list_array
 from grouplearn.learners.contract.state import FloatArray
 
-#: In SQL the coordinates of a row, and its distance from the point that they are of.
+#: In SQL: a row's coordinates, and its distance from its projection.
 COORDINATES, RESIDUAL = "__grouplearn_coordinates", "__grouplearn_residual"
 
 
 class Projection(Answer):
-    """A score is the residual, and then the coordinates: groups may have different numbers of components."""
+    """A score is the residual followed by the coordinates; groups may have different numbers of components."""
 
     width = 1
     shown = ("projection", "residual")

@@ -1,1 +1,1 @@
-"""What every learner is: its declaration, its hyperparameters, what it computes with."""
+"""What every learner declares and supplies: its access pattern, hyperparameters, cost, state."""

@@ -1,4 +1,4 @@
-"""How a learner reads data (kingpin 2.2), and what follows from it for those who plan, train, search and judge."""
+"""How a learner reads data (kingpin 2.2), and what follows for planning, training, search and validation."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-#: As manifests of runs and schedules name them.
+#: Their names in manifests and schedules.
 AccessName = Literal["algebraic", "sequential", "sampling", "rounds"]
 
 
 @dataclass(frozen=True, slots=True)
 class AccessPattern:
-    """An access pattern as what is asked about it; ``words`` are what such a learner trains on, for a person.
+    """An access pattern by its properties; ``words`` describe for users what such a learner trains on.
 
-    ``threaded_from``: feature values of an average unit from which on a second thread gains time. Measured with 2 threads.
-    Where each visit changes the state, those of every configuration and epoch count.
-    ``held``: what a worker holds of rows that are kept in files: a block at a time, all as bins, or ``some``, which are all rows
-    of a group that has but some blocks, and of a larger one a block at a time.
-    ``gang_waits``: after what the members of a gang wait for each other.
-    ``one_by_one``: the configs of a pack train one after another, and share no more than how the rows are made ready.
-    ``in_one_go``: training is one step with all its epochs, which nobody stops or looks at in between.
-    ``converges``: training ends by itself, where nothing is left to gain.
-    ``visits``: every visit of a block changes the state, so that the order of visits matters.
-    ``retunes``: a state in training goes on with other hyperparameters.
-    ``in_rounds``: an epoch is many rounds of work on every shard, each with a barrier; shards remember what they need of rows.
+    - ``threaded_from``: feature values of an average unit from which a second thread saves time (measured with 2 threads); if
+      each visit changes the state, counted for every configuration and epoch.
+    - ``held``: what a worker holds of rows in files: a block at a time, all as bins, or ``some``: all rows of a group of few
+      blocks, a block at a time of a larger one.
+    - ``gang_waits``: after what the members of a gang wait for each other.
+    - ``one_by_one``: the configs of a pack train one after another and share only the prepared rows.
+    - ``in_one_go``: training is one step with all its epochs, without a stop in between.
+    - ``converges``: training ends by itself at the optimum.
+    - ``visits``: every visit of a block changes the state, so that their order matters.
+    - ``retunes``: a state can continue with other hyperparameters.
+    - ``in_rounds``: an epoch is many rounds of work on every shard, each with a barrier; shards keep data between rounds.
     """
 
     name: AccessName
@@ -40,9 +40,9 @@ class AccessPattern:
     in_rounds: bool = False
 
 
-#: Sums over blocks release the interpreter lock inside long array operations only (1x at 80,000 values, 1.7x at 800,000).
+#: Sums over blocks release the interpreter lock only in long array operations (1x at 80,000 values, 1.7x at 800,000).
 SUMS = AccessPattern("algebraic", "sums over rows", threaded_from=400_000.0, held="block", converges=True)
-#: Mini-batches are so short that two threads take longer than one at any size (0.5x), but where a kernel runs all of a block.
+#: Mini-batches are so short that two threads are slower than one at any size (0.5x), unless a kernel runs all of a block.
 PASSES = AccessPattern(
     "sequential", "batches of rows", threaded_from=math.inf, held="some", gang_waits="batch", visits=True, retunes=True
 )
@@ -50,7 +50,7 @@ PASSES = AccessPattern(
 BOOSTING = AccessPattern(
     "sampling", "all rows at once", threaded_from=0.0, held="bins", one_by_one=True, in_one_go=True
 )
-#: Whole epochs of rounds over rows in memory are one call of a kernel.
+#: All rounds of an epoch over rows in memory are one kernel call.
 ROUNDS = AccessPattern(
     "rounds", "rounds of sums over rows", threaded_from=100_000.0, held="some", converges=True, in_rounds=True
 )

@@ -1,8 +1,8 @@
-"""Means of models, and the steps that these are: parts of tensors along their last axis, those of the whole when joined, to the
-bit.
+"""Means of models, and steps based on them, computed on parts of tensors along their last axis; joined parts equal the
+whole bit for bit.
 
-Every number of a mean is made of the numbers at its place alone, in the order of the models. So it makes no difference who
-takes the mean of which part.
+Each number of a mean depends only on the numbers at its place, in the order of the models. So it does not matter who
+computes which part.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy.typing as npt
 
 from grouplearn.learners.contract.state import Tensors
 
-#: As a share of a number, what is left of it by rounding when it is taken away in many shares.
+#: Relative size of the rounding error that remains when a number is subtracted in many shares.
 _CANCELLED = 2.0**-40
 
 
 def cut(tensors: Tensors, names: Iterable[str], number: int, of: int) -> dict[str, npt.NDArray[Any]]:
-    """Return the part ``number`` of ``of`` of some tensors (..., p): their columns p·number/of to p·(number + 1)/of, copied.
+    """Return part ``number`` of ``of`` of some tensors (..., p): a copy of columns p·number/of to p·(number + 1)/of.
 
-    The first part has all other tensors besides: counts and losses, which are small.
+    The first part also has all other tensors: counts and losses, which are small.
     """
     cut_ones = frozenset(names)
     parts = {}
@@ -37,15 +37,15 @@ def cut(tensors: Tensors, names: Iterable[str], number: int, of: int) -> dict[st
 
 
 def join(parts: Sequence[Tensors], names: Iterable[str]) -> dict[str, npt.NDArray[Any]]:
-    """Return the tensors of which these are all parts, in order: inverse of ``cut``."""
+    """Return the tensors from all their parts in order: inverse of ``cut``."""
     whole = {name: np.concatenate([part[name] for part in parts], axis=-1) for name in names}
     return {**parts[0], **whole}
 
 
 def mean(tensors: Sequence[npt.NDArray[Any]], weights: Sequence[float]) -> npt.NDArray[Any]:
-    """Return ``x₀ + Σ (wᵢ/Σw)·(xᵢ - x₀)`` in double precision, as the tensors' type: of equal tensors it is what they are.
+    """Return ``x₀ + Σ (wᵢ/Σw)·(xᵢ - x₀)``, computed in double precision, in the tensors' type: exact for equal tensors.
 
-    What is not a number in one of them is none in the mean.
+    NaN in any tensor gives NaN.
     """
     first = tensors[0].astype(np.float64)
     shift, total = np.zeros_like(first), sum(weights)
@@ -58,34 +58,34 @@ def mean(tensors: Sequence[npt.NDArray[Any]], weights: Sequence[float]) -> npt.N
 def mean_of(
     parts: Sequence[Mapping[str, npt.NDArray[Any]]], names: Iterable[str], weights: Sequence[float]
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return the means of some tensors, as far as the parts have them; all others are those of the first part."""
+    """Return the means of the named tensors; other tensors are the first part's."""
     means = {name: mean([part[name] for part in parts], weights) for name in names if name in parts[0]}
     return {**parts[0], **means}
 
 
 def changed(before: Tensors, after: Tensors, summed: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
-    """Return the same part of what a partition pushes: ``after - before`` of tensors that are ``summed``, all others after."""
+    """Return what a partition pushes: ``after - before`` for ``summed`` tensors, other tensors as after."""
     with np.errstate(all="ignore"):
         return {name: tensor - before[name] if name in summed else tensor for name, tensor in after.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What becomes of the tensors of a push: the changes of ``summed`` ones add up, of other ``averaged`` ones its share is
-    mixed in, and all others are as it has them."""
+    """How a push is applied: changes of ``summed`` tensors are added, ``averaged`` ones are mixed in by share, others are
+    replaced."""
 
     summed: Sequence[str]
     averaged: Sequence[str]
 
 
 def with_push(part: Tensors, push: Tensors, share: float, names: Names) -> dict[str, npt.NDArray[Any]]:
-    """Return a part of the model with a push: ``w + share·Δ`` of what is summed, ``(1 - share)·u + share·u'`` of what is averaged
-    besides, in double precision, as the tensors' type (Ho et al. 2013: servers add up what workers push).
+    """Return a part of the model after a push: ``w + share·Δ`` for summed tensors, ``(1 - share)·u + share·u'`` for other
+    averaged ones, computed in double precision, in the tensors' type (Ho et al. 2013: servers add up what workers push).
 
-    A share is that of the partition's rows in the group's, so that the pushes that began from one model are the mean of theirs:
-    added up whole, as many steps as there are partitions are made at once, which diverges from a few on. Running means, of
-    squares too, stay such when a share is mixed in, however old a push is; their changes would add up to less than nothing.
-    What cancels but for rounding is 0: l1 wants it to be.
+    The share is that of the partition's rows in the group's, so that pushes that began from one model give their mean:
+    added without a share they would be as many steps at once as there are partitions, which diverges from a few on. Running
+    means, also of squares, stay running means when mixed in by share, however old the push; their changes would not. What
+    cancels up to rounding becomes 0, as l1 needs exact zeros.
     """
     found = dict(push)
     with np.errstate(all="ignore"):
@@ -105,7 +105,7 @@ def with_push(part: Tensors, push: Tensors, share: float, names: Names) -> dict[
 
 @dataclass(frozen=True, slots=True)
 class Momentum:
-    """What moves a model besides the mean: ``momentum`` times the ``velocity`` of the round before (None: 0)."""
+    """What moves a model besides the mean: ``momentum`` times the ``velocity`` of the previous round (None: 0)."""
 
     momentum: float
     velocity: npt.NDArray[Any] | None
@@ -116,8 +116,8 @@ def pushed(
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Return ``w + v`` and ``v = momentum·velocity + (mean - w)`` of a parameter w (c, ...), in double precision.
 
-    Polyak (1964), with the step of a round in place of a gradient's, as Chen & Huo (2016) and Wang et al. (2020) do. A config
-    that is done stays where it is, and what is 0 in the mean is 0: l1 wants it to be.
+    Polyak's momentum (1964) with a round's step in place of a gradient, as Chen & Huo (2016) and Wang et al. (2020) do.
+    Finished configs do not move, and zeros in the mean stay 0, as l1 needs exact zeros.
     """
     start = before.astype(np.float64)
     with np.errstate(all="ignore"):

@@ -1,4 +1,4 @@
-"""Hyperparameters as a learner declares them, and the values of one configuration."""
+"""Declared hyperparameters, and the values of one configuration."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Kind = Literal["float", "int", "bool", "str", "ints", "ints_by_feature", "floats
 
 @dataclass(frozen=True, slots=True)
 class Hyperparameter:
-    """A typed hyperparameter, its default, its allowed range or choices, and where it comes from.
+    """A typed hyperparameter: its default, its range or choices, and its source.
 
     ``kind`` is the Python type of a value; ``ints`` is a list of integers, such as layer widths. ``ints_by_feature`` and
-    ``floats_by_feature`` are numbers by the name of a FEATURES item, ``feature_sets`` lists of such names: their values are
-    JSON text. Bounds are inclusive unless ``open_low``. ``refused`` are values that have a reason not to be among ``choices``.
+    ``floats_by_feature`` map names of FEATURES items to numbers, ``feature_sets`` are lists of such names: their values are
+    JSON text. Bounds are inclusive unless ``open_low``. ``refused`` are values not among ``choices``, with the reason.
     """
 
     name: str
@@ -33,18 +33,18 @@ class Hyperparameter:
     refused: tuple[tuple[str, str], ...] = ()
 
 
-#: The hyperparameter by which configurations say how they are trained, where that is not the learner's usual way.
+#: The hyperparameter that selects a way other than the learner's first.
 SOLVER = "solver"
 
 
 def solver_named(name: str, source: str) -> Hyperparameter:
-    """Return the hyperparameter of a way of a learner that is not its usual one: every configuration says which it is."""
+    """Return the hyperparameter of a further way of a learner, with which every configuration names its way."""
     return Hyperparameter(SOLVER, "str", name, "the way of training that the statement chose", source, choices=(name,))
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Why values of a config contradict each other, or the label; and the hyperparameters that do, the one to blame first."""
+    """Why values of a config contradict each other or the label, and the hyperparameters concerned, the main one first."""
 
     message: str
     parameters: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""How a training ends early, and the processes that share one."""
+"""How a training ends early, and gangs of processes that share one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from grouplearn.learners.contract.state import State
 
 
 class Diverged(ArithmeticError):
-    """Raised by a learner when no config of the pack can go on; the message tells the user why.
+    """Raised by a learner when no config of the pack can continue; the message is for the user.
 
     ``column`` is the index of the feature column that a message is about: it says ``feature column <index + 1>``.
     """
@@ -20,7 +20,7 @@ class Diverged(ArithmeticError):
         self.column = column
 
     def about(self, features: Sequence[str]) -> str:
-        """Return the message with the name of the feature column in place of its number, if ``features`` has it."""
+        """Return the message with the feature column's name in place of its number, if known."""
         if self.column is None or self.column >= len(features):
             return str(self)
         return str(self).replace(f"feature column {self.column + 1}", f'feature "{features[self.column]}"')
@@ -32,7 +32,7 @@ class Interrupted(Exception):
 
 @dataclass
 class Sent:
-    """Counts the bytes that a member of a gang gives to the others, each of them once however many others there are."""
+    """Counts the bytes that a member of a gang sends, once for all receivers."""
 
     n_bytes: int = 0
 
@@ -45,8 +45,8 @@ class Sent:
 class Gang:
     """Processes of this machine that train one model together: this one is ``rank`` of ``size``.
 
-    ``directory`` is one that all of them can write and nobody else can enter. Nobody waits longer than ``seconds`` for another
-    to come. ``sent`` counts this member's gradients, ``links`` are the sockets to the others while they are joined.
+    All members can write to ``directory``, and no other user can enter it. Nobody waits longer than ``seconds`` for another
+    member. ``sent`` counts this member's gradients, ``links`` are the sockets to the others while connected.
     """
 
     rank: int
@@ -61,9 +61,9 @@ class Gang:
 class Stop:
     """How a run ends early: after ``patience`` epochs without a better validation ``metric`` (None: never).
 
-    ``cancelled`` is polled between rounds; when it returns True the learner raises ``Interrupted``. When ``expired`` does,
-    no further round begins, and configs that have had fewer than theirs are not ``done``. ``keep`` is told between rounds
-    how to make a state that ``boost`` can go on from; it does so when it is time.
+    ``cancelled`` is polled between rounds; if it returns True the learner raises ``Interrupted``. If ``expired`` does, no
+    further round begins, and configs with fewer rounds than asked for are not ``done``. Between rounds ``keep`` is given a
+    function that makes a state to resume ``boost`` from, and calls it when a checkpoint is due.
     """
 
     metric: str
@@ -75,7 +75,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Boosted:
-    """Per config: rounds kept, and the validation metric after each round (empty without a validation shard)."""
+    """Per config: the rounds kept, and the validation metric after each round (empty without validation rows)."""
 
     rounds: tuple[int, ...]
     curves: tuple[tuple[float, ...], ...]

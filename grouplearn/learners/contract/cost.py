@@ -1,4 +1,4 @@
-"""What training takes, as a learner declares it: seconds per row, update and group, and the numbers that it keeps and sends."""
+"""The cost of training that a learner declares: seconds per row, update and group, and numbers kept and sent."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.problem import FeatureBlock
 
-#: Rows per update of a learner that does not say (b in kingpin, table 1).
+#: Default rows per update (b in kingpin, table 1).
 _BATCH = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Coefficients:
-    """Seconds that a learner takes, single thread (kingpin 3.1: ``gradient`` and ``update`` are f_grad and f_update).
+    """Single-thread seconds of a learner (kingpin 3.1: ``gradient`` and ``update`` are f_grad and f_update).
 
-    ``gradient`` per row x feature x output x config x pass, ``row`` the same however many features, ``update`` per update of
-    a config, ``step`` per update of a pack however many configs it has, ``read`` per row x feature and unit (sufficient
-    statistics, bins, metrics), ``config`` per config, ``group`` per group, whatever the rows. ``typical_epochs``: the passes
-    typically needed of those allowed. ``correction`` multiplies all of them.
+    ``gradient`` per row x feature x output x config x pass; ``row`` the same for any number of features; ``update`` per
+    update of a config; ``step`` per update of a pack; ``read`` per row x feature and unit (sufficient statistics, bins,
+    metrics); ``config`` per config; ``group`` per group. ``typical_epochs``: the passes typically needed. ``correction``
+    multiplies all of them.
     """
 
     gradient: float
@@ -38,16 +38,16 @@ class Coefficients:
         return self.gradient * width + self.row
 
 
-#: A learner that declares none is taken to cost this.
+#: The assumed cost of a learner that declares none.
 UNKNOWN = Coefficients(gradient=1e-8, row=1e-8, update=1e-4, step=1e-4, read=1e-8, config=1e-3, group=1e-3)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a learner that goes by sums and keeps a linear model; others say where they differ.
+    """The cost of a learner that needs sums and makes a linear model; others override it.
 
-    ``width`` d is stored values per row, ``outputs`` k. ``resident``: how many times the size of a finished model its results
-    take until they are in tables. ``unmeasured``: why CALIBRATE does not measure it.
+    ``width`` d is stored values per row, ``outputs`` k. ``resident``: the memory of a trial's results until they are
+    stored, in sizes of its model. ``unmeasured``: why CALIBRATE does not measure it.
     """
 
     coefficients: Coefficients = UNKNOWN
@@ -55,23 +55,23 @@ class Cost:
     unmeasured: str | None = None
 
     def passes(self, config: Config, epochs: int) -> int:  # noqa: ARG002
-        """Return the passes that a config may make of ``epochs``."""
+        """Return the most passes of a config, given ``epochs``."""
         return epochs
 
     def steps(self, config: Config, n_rows: int) -> int:  # noqa: ARG002
-        """Return how often a pass changes the model."""
+        """Return how often the model changes per pass."""
         return 1
 
     def updates(self, config: Config, n_rows: int, width: int) -> int:  # noqa: ARG002
-        """Return η of kingpin 3.1: how often a pass updates a config."""
+        """Return η of kingpin 3.1: updates of a config per pass."""
         return self.steps(config, n_rows)
 
     def rounds(self, config: Config, n_rows: int) -> int:
-        """Return how often in a pass the members of a gang wait for each other."""
+        """Return how often per pass the members of a gang wait for each other."""
         return self.steps(config, n_rows)
 
     def epoch_rounds(self, configs: Sequence[Config], items: Sequence[FeatureBlock]) -> int:  # noqa: ARG002
-        """Return how many rounds an epoch of a learner in rounds has, as far as its items say."""
+        """Return the rounds of an epoch of a learner in rounds, as far as its items determine them."""
         return 1
 
     def state_values(self, config: Config, width: int, outputs: int) -> int:  # noqa: ARG002
@@ -79,20 +79,20 @@ class Cost:
         return outputs * (width + 1) + 1
 
     def sums_values(self, configs: Sequence[Config], width: int, outputs: int) -> int:
-        """Return the numbers of the sums of one pass that workers of a split group send each other: as many as weights."""
+        """Return the numbers of a pass's sums, which workers of a split group exchange: as many as weights."""
         return len(configs) * (outputs * (width + 1) + 1)
 
     def exchanged_values(self, configs: Sequence[Config], width: int, outputs: int) -> int:
-        """Return the numbers that go around in one round of a gang: the gradients of the state."""
+        """Return the numbers exchanged per round of a gang: the gradients."""
         return sum(self.state_values(config, width, outputs) for config in configs)
 
     def most_values(self, config: Config, blocks: Sequence[FeatureBlock], outputs: int) -> int:
-        """Return the numbers that training a config on the columns of these items takes at once, besides the rows."""
+        """Return the numbers in memory while a config trains on these items' columns, besides the rows."""
         width = sum(block.width for block in blocks)
         return self.state_values(config, width, outputs) + self.sums_values((config,), width, outputs)
 
     def gradient_values(self, configs: Sequence[Config], width: int, outputs: int) -> int:
-        """Return the numbers of the gradients that a partition of a group sends: what goes around in a gang."""
+        """Return the numbers of the gradients that a partition sends, which a gang also exchanges."""
         return self.exchanged_values(configs, width, outputs)
 
 
@@ -105,6 +105,6 @@ class BatchCost(Cost):
 
 
 def whole(config: Config, name: str, default: int) -> int:
-    """Return a hyperparameter that is a whole number, ``default`` where a config lacks it."""
+    """Return an integer hyperparameter, ``default`` if the config lacks it."""
     value = config.get(name, default)
     return value if isinstance(value, int) else default

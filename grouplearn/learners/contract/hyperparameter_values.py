@@ -1,4 +1,4 @@
-"""Values of hyperparameters: as their types, within their ranges."""
+"""Values of hyperparameters: converted to their types, checked against their ranges."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from grouplearn.failures import WrongValue
 from grouplearn.learners.contract.config import Config, Hyperparameter, Value
 from grouplearn.messages import did_you_mean
 
-#: The largest integer that a database holds of a hyperparameter.
+#: The largest integer hyperparameter that a database can hold.
 _MOST = 2**63 - 1
 
 
 def are_declared(parameters: Sequence[Hyperparameter], values: Config) -> bool:
-    """Return whether each value is of a hyperparameter that is declared, of its type and within its range."""
+    """Return whether each value belongs to a declared hyperparameter and has its type and range."""
     by_name = {each.name: each for each in parameters}
     try:
         return all(
@@ -34,7 +34,7 @@ def are_declared(parameters: Sequence[Hyperparameter], values: Config) -> bool:
 
 
 def resolve(hyperparameter: Hyperparameter, value: Any) -> Value:
-    """Return ``value`` as the hyperparameter's type: numbers convert where nothing is lost, lists become tuples.
+    """Return ``value`` as the hyperparameter's type: numbers convert if exact, lists become tuples.
 
     Raises ValueError, such as "l1 must be >= 0, got -1", when the type, range or choices do not allow it.
     """
@@ -97,7 +97,7 @@ def _as_floats_by_feature(hyperparameter: Hyperparameter, value: Any) -> str:
 
 
 def _by_feature(hyperparameter: Hyperparameter, value: Any, number: Callable[[Hyperparameter, Any], float]) -> str:
-    """Return numbers by name as JSON, the names in alphabetical order; their JSON is taken, too."""
+    """Return numbers by name as JSON, names in alphabetical order; also accepts JSON."""
     entries = json.loads(value) if isinstance(value, str) else value
     if not isinstance(entries, Mapping) or not all(isinstance(name, str) for name in entries):
         raise TypeError
@@ -106,7 +106,7 @@ def _by_feature(hyperparameter: Hyperparameter, value: Any, number: Callable[[Hy
 
 
 def _as_feature_sets(_: Hyperparameter, value: Any) -> str:
-    """Return lists of names as JSON; their JSON is taken, too."""
+    """Return lists of names as JSON; also accepts JSON."""
     sets = json.loads(value) if isinstance(value, str) else value
     if isinstance(sets, np.ndarray):
         sets = sets.tolist()
@@ -153,7 +153,7 @@ def _within(hyperparameter: Hyperparameter, number: float) -> float:
 
 
 def _expected(hyperparameter: Hyperparameter, value: Any) -> str:
-    """Return what is allowed; the type of a number is named only where the value is of another."""
+    """Return what is allowed; the type of a number is named only if the value has another."""
     limits = _limits(hyperparameter)
     if hyperparameter.kind == "float":
         known = limits and _is_number(value) and math.isfinite(value)

@@ -1,4 +1,4 @@
-"""What a pack is to learn on one group."""
+"""What a pack learns on one group."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-#: What becomes of a score s, a sum of leaves or a linear predictor: s, exp(s), 1 / (1 + exp(-s)), or s·abs(s); and of one per
-#: class: their softmax, or the logistic function of each divided by the sum of all.
+#: The prediction for a score s, a sum of leaves or a linear predictor: s, exp(s), 1 / (1 + exp(-s)), or s·abs(s); for one
+#: score per class: their softmax, or the logistic function of each divided by the sum of all.
 Link = Literal["identity", "exp", "logistic", "signed_square", "softmax", "one_vs_all"]
 
 
 class Task(enum.Enum):
-    """What is learned, and what is said of a row. The label of a shard is the value itself, or the class number
-    0..n_classes-1; where there is no label it is 0.
-    """
+    """What is learned and predicted. A shard's label is the value, or the class number 0..n_classes-1; 0 without a label."""
 
     BINARY = "binary"
     MULTICLASS = "multiclass"
@@ -40,16 +38,16 @@ class Task(enum.Enum):
 
     @property
     def scores_classes(self) -> bool:
-        """Whether a score is one number for each class."""
+        """Whether scores are one number per class."""
         return self is Task.MULTICLASS
 
     @property
     def within_group(self) -> Task:
-        """What a group learns that has the fewest classes it can have, two."""
+        """The task of a group that has as few classes as possible, two."""
         return Task.BINARY if self is Task.MULTICLASS else self
 
     def allows(self, n_classes: int) -> bool:
-        """Return whether a model may have so many classes."""
+        """Return whether a model may have this many classes."""
         return {Task.BINARY: n_classes <= 2, Task.MULTICLASS: n_classes > 1}.get(self, n_classes == 0)
 
     def n_scores(self, n_classes: int) -> int:
@@ -59,7 +57,7 @@ class Task(enum.Enum):
 
 #: The tasks with a label.
 LABELLED = frozenset(task for task in Task if task.has_label)
-#: What WITH (task = ...) says.
+#: The tasks of each value of WITH (task = ...).
 TASKS: Mapping[str, frozenset[Task]] = {
     "classification": frozenset({Task.BINARY, Task.MULTICLASS}),
     "regression": frozenset({Task.REGRESSION}),
@@ -67,9 +65,9 @@ TASKS: Mapping[str, frozenset[Task]] = {
 
 
 def task_of(tasks: frozenset[Task], n_classes: int | None) -> Task:
-    """Return which of its tasks a learner has with a label of so many classes, None for a number or where there is none.
+    """Return a learner's task for a label with this many classes, None for a number or without a label.
 
-    Of one class or none nothing can be told apart: that is a task of two, all of whose groups fail.
+    A label with one class or none is a task of two, all of whose groups fail.
     """
     if n_classes is not None:
         return Task.BINARY if n_classes <= 2 else Task.MULTICLASS
@@ -77,13 +75,13 @@ def task_of(tasks: frozenset[Task], n_classes: int | None) -> Task:
 
 
 def simplest(tasks: frozenset[Task]) -> Task:
-    """Return the task of a learner that is the least work to try it by."""
+    """Return the task with which a learner is tried with least work."""
     return next(task for task in Task if task in tasks)
 
 
 class FeatureBlock(NamedTuple):
-    """The feature columns of one item: its ``name``, how many they are, and whether it is ``pure``, each row having at most one
-    nonzero in them: a number, ``onehot``, ``ordinal``, ``hash`` of one value. Lists and arrays are not."""
+    """The feature columns of one item: its ``name``, their number, and whether it is ``pure``: each row has at most one
+    nonzero in them. Numbers, ``onehot``, ``ordinal`` and ``hash`` of one value are, lists and arrays are not."""
 
     name: str
     width: int
@@ -92,16 +90,20 @@ class FeatureBlock(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What a pack is to learn on one group.
+    """What a pack learns on one group.
 
-    ``n_outputs`` is the width of a score: 1 for regression and binary, ``n_classes`` for multiclass, times
-    ``label_length`` where a label is an array of so many values.
-    ``seed`` depends on the statement's seed and the group alone. ``categorical`` holds the column indexes of ordinal
-    codes (for learners that treat those natively). ``epochs`` is the most epochs that will be run. ``among_more``: the
-    group has two classes of a label that has more in other groups. It is learned as any two classes are; the finished model
-    then goes through ``as_multiclass``. ``n_unseen``: classes of held-out rows that no training row has, numbered after those
-    that are learned. ``items`` are the FEATURES items, each a block of feature columns, in their order. ``mirrored``: of two
-    classes the positive one, 1, is the lesser, for the statement says so.
+    - ``n_outputs``: the width of a score: 1 for regression and binary, ``n_classes`` for multiclass, times ``label_length``
+    if the
+      label is an array.
+    - ``seed`` depends only on the statement's seed and the group.
+    - ``categorical``: the indexes of columns with ordinal codes, for learners that treat them natively.
+    - ``epochs``: the most epochs that will run.
+    - ``among_more``: the group has two classes of a label that has more elsewhere. It is learned as any two classes; the
+    finished
+      model then goes through ``as_multiclass``.
+    - ``n_unseen``: classes of held-out rows that no training row has, numbered after those that are learned.
+    - ``items``: the FEATURES items in order, each a block of feature columns.
+    - ``mirrored``: of two classes the positive one, 1, is the lesser, as the statement says so.
     """
 
     task: Task

@@ -1,4 +1,4 @@
-"""What a learner computes with that need not be installed."""
+"""Optional packages of learners."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """A package and the extra of ours that installs it; ``loads`` loads what is used of it, None: the package is imported."""
+    """A package and our extra that installs it; ``loads`` loads what is used of it, None: it is imported."""
 
     package: str
     extra: str
@@ -18,7 +18,7 @@ class Requirement:
 
     @property
     def installed(self) -> bool:
-        """Whether the package is there; it may still fail to load."""
+        """Whether the package is found; it may still fail to load."""
         return importlib.util.find_spec(self.package) is not None
 
     @property
@@ -27,7 +27,7 @@ class Requirement:
         return f'pip install "{self.extra}"'
 
     def load(self) -> None:
-        """Load it; raises ImportError, or OSError for a shared library that does not load."""
+        """Load it; raises ImportError, or OSError if its shared library does not load."""
         if self.loads is None:
             importlib.import_module(self.package)
         else:

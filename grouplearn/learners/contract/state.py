@@ -1,4 +1,4 @@
-"""What a learner holds in training and hands over at its end: named tensors, as bytes without code."""
+"""A learner's training state and its finished models: named tensors, as bytes without code."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Tensors = Mapping[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The training state of a pack: named tensors whose first axis is the config where they belong to a config.
+    """The training state of a pack: named tensors, with the config as first axis where they belong to one.
 
-    ``done`` (bool, one per config) marks configs that need no further epoch: converged, diverged or stopped.
-    A learner may keep a live object beside the tensors in ``live`` (a booster, a module); it is a cache:
-    ``to_bytes`` drops it and the learner must be able to go on without it.
+    ``done`` (bool, one per config) marks configs that need no further epoch: converged, diverged or stopped. A learner may
+    cache a live object (a booster, a module) in ``live``: ``to_bytes`` drops it, and the learner must be able to continue
+    without it.
     """
 
     tensors: dict[str, npt.NDArray[Any]]
@@ -55,7 +55,7 @@ class Artifact:
 
 
 def shape_flaw(artifact: Artifact, shapes: Mapping[str, tuple[int, ...]]) -> str | None:
-    """Return how the tensors of a model differ from ``shapes``, of floating numbers all; None where they do not."""
+    """Return how a model's tensors differ from ``shapes``, all of floating type; None if they do not."""
     if artifact.format != "tensors":
         return f"it is {artifact.format}, not tensors"
     if artifact.tensors.keys() != shapes.keys():
@@ -69,13 +69,13 @@ def shape_flaw(artifact: Artifact, shapes: Mapping[str, tuple[int, ...]]) -> str
 
 
 def of_both_classes(positive: FloatArray) -> FloatArray:
-    """Return the probabilities of two classes (n, 2·L), those of the first class first, from those of the second (n, L)."""
+    """Return the probabilities (n, 2·L) of both classes, first class first, from those of the second (n, L)."""
     both: FloatArray = np.concatenate([1.0 - positive, positive], axis=1)
     return both
 
 
 def has_tensors_of(state: State, begun: State) -> bool:
-    """Return whether a state has all tensors of another, of the same shapes and types."""
+    """Return whether a state has all tensors of another, with the same shapes and types."""
     found = state.tensors
     return all(
         name in found and found[name].shape == tensor.shape and found[name].dtype == tensor.dtype

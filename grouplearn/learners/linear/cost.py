@@ -9,13 +9,13 @@ from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.cost import Coefficients, Cost, whole
 from grouplearn.learners.contract.problem import FeatureBlock
 
-#: Up to this many parameters generalised linear models have second derivatives; the numbers of their solver besides vectors.
+#: Parameters up to which generalised linear models use second derivatives; scalars of their solver.
 _SECOND_DERIVATIVES_UP_TO, _SOLVER_NUMBERS = 256, 22
-#: Numbers of a config in stochastic gradient descent that are of no weight.
+#: Scalars of a config in stochastic gradient descent.
 _SGD_NUMBERS = 14
-#: Coordinate descent: up to so many columns of an item whose rows have several entries are blocks of their own.
+#: Coordinate descent: items with several entries per row, up to this many columns, are split into single columns.
 SPLIT_UP_TO = 64
-#: Products of a column of many that are not 0, each with its place.
+#: Nonzero products per column of a sparse X'X, each with its place.
 _SPARSE_PRODUCTS = 32
 
 
@@ -24,10 +24,10 @@ _FACTORS = 4
 
 
 class MomentsCost(Cost):
-    """The cost of least squares, which needs X'X, once for a pack."""
+    """The cost of least squares, which needs one X'X for a pack."""
 
     def sums_values(self, configs: Sequence[Config], width: int, outputs: int) -> int:
-        """Return the size of X'X and of the means; where most of X'X is 0, its products are kept by their places."""
+        """Return the size of X'X and the means; a mostly zero X'X is stored as nonzeros."""
         del configs, outputs
         products = width * width if width <= DENSE_COLUMNS else _SPARSE_PRODUCTS * width
         return products + 2 * width + 4
@@ -45,7 +45,7 @@ class MomentsCost(Cost):
 
 
 class GlmCost(Cost):
-    """The cost of batched L-BFGS, which in most passes sums second derivatives, too."""
+    """The cost of batched L-BFGS, which also sums second derivatives in most passes."""
 
     def state_values(self, config: Config, width: int, outputs: int) -> int:
         """Weights as written, four points and the steps of the solver, second derivatives or a diagonal and where it is
@@ -60,23 +60,23 @@ class GlmCost(Cost):
 
 
 class OneByOneCost(GlmCost):
-    """The cost of as many models as outputs."""
+    """The cost of one model per output."""
 
     def state_values(self, config: Config, width: int, outputs: int) -> int:
-        """Return the states of all."""
+        """Return the states of all models."""
         return outputs * super().state_values(config, width, 1)
 
     def sums_values(self, configs: Sequence[Config], width: int, outputs: int) -> int:
-        """Return gradients, and the second derivatives of every model alone."""
+        """Return the gradients, and each model's second derivatives."""
         gradients = Cost.sums_values(self, configs, width, outputs)
         return gradients + len(configs) * outputs * _second_derivatives(width, 1)
 
 
 class CoordinateCost(Cost):
-    """The cost of coordinate descent: weights, what they were, and how far each may move."""
+    """The cost of coordinate descent: weights, previous weights, and step bounds."""
 
     def epoch_rounds(self, configs: Sequence[Config], items: Sequence[FeatureBlock]) -> int:
-        """Return a round for each block of columns, and one for the end of the epoch: of lists their rows decide."""
+        """Return a round per block of columns, and one for the end of the epoch; blocks of lists depend on their rows."""
         if configs and configs[0].get("blocks") == "one":
             return 2
         split = (each.width if not each.pure and each.width <= SPLIT_UP_TO else 1 for each in items if each.width)
@@ -87,7 +87,7 @@ class CoordinateCost(Cost):
         return 3 * outputs * (width + 1) + 3
 
     def most_values(self, config: Config, blocks: Sequence[FeatureBlock], outputs: int) -> int:
-        """Return what there is with leaps, too: what each weight was after the last five epochs, and where it goes."""
+        """Return the numbers with leaps: each weight after the last five epochs, and its target."""
         weights = outputs * (1 + sum(block.width for block in blocks))
         return super().most_values(config, blocks, outputs) + (
             0 if config.get("acceleration") == "none" else 6 * weights
@@ -95,10 +95,10 @@ class CoordinateCost(Cost):
 
 
 class SgdCost(Cost):
-    """The cost of stochastic gradient descent, a row at a time unless the config says otherwise."""
+    """The cost of stochastic gradient descent, a row at a time by default."""
 
     def steps(self, config: Config, n_rows: int) -> int:  # noqa: ARG002
-        """Return n: a row takes a pack as long in a batch as by itself."""
+        """Return n: a row takes as long in a batch as alone."""
         return max(1, n_rows)
 
     def updates(self, config: Config, n_rows: int, width: int) -> int:  # noqa: ARG002
@@ -106,17 +106,17 @@ class SgdCost(Cost):
         return max(1, -(-n_rows // max(1, whole(config, "batch_size", 1))))
 
     def state_values(self, config: Config, width: int, outputs: int) -> int:
-        """Weights, and beside each what it paid of l1 or what the mean of all steps takes; numbers of the config."""
+        """Weights, for each its paid l1 or the sum of steps, and a config's scalars."""
         kept = 2 if config.get("l1") or config.get("average") in (None, True) else 1
         return outputs * (kept * width + 3) + _SGD_NUMBERS
 
     def gradient_values(self, configs: Sequence[Config], width: int, outputs: int) -> int:
-        """Return a number per weight, and a few."""
+        """Return a number per weight, and a few scalars."""
         return len(configs) * (outputs * (width + 1) + 4)
 
 
 def _second_derivatives(width: int, outputs: int) -> int:
-    """Return how many second derivatives a config of a generalised linear model has: those of one triangle, while few."""
+    """Return how many second derivatives a generalised linear model uses: one triangle, for few parameters."""
     parameters = outputs * (width + 1)
     return parameters * (parameters + 1) // 2 if parameters <= _SECOND_DERIVATIVES_UP_TO else 0
 

@@ -1,23 +1,22 @@
-"""Generalised linear models as learners: what a family leaves open is its name, its tasks and the labels it takes."""
+"""Generalised linear models as learners; subclasses add name, tasks and allowed labels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import ClassVar, cast
+from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
 from grouplearn.learners.contract.config import Config, Hyperparameter, Value
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.state import Artifact, State, Tensors, has_tensors_of
-from grouplearn.learners.contract.ways import Solved, StackLearner
 from grouplearn.learners.linear import glm, linear_model
 from grouplearn.learners.linear.cost import GLM
-from grouplearn.learners.linear.linear_learner import LinearLearner
-from grouplearn.learners.linear.solved import SolvedLinear, measure
+from grouplearn.learners.linear.linear_learner import LinearStackLearner
+from grouplearn.learners.linear.solved import SolvedLinear
 
 
-class GlmLearner(LinearLearner, StackLearner):
+class GlmLearner(LinearStackLearner):
     """Minimises Σ wᵢ·loss(yᵢ, xᵢ'w + b) + l1·‖w‖₁ + ½·l2·‖w‖² over (w, b), for the loss of its ``family``.
 
     One epoch is one pass over the data, see ``glm``; the groups of a stack are solved in one call of a kernel. Penalties and
@@ -83,16 +82,9 @@ class GlmLearner(LinearLearner, StackLearner):
         report: Callable[[int], None],
         cancelled: Callable[[], bool],
     ) -> SolvedLinear:
-        """Return the models of every config on every group of a stack; see ``ways.StackLearner``."""
+        """Return the models of every config on every group of a stack; see ``stacks.StackLearner``."""
         self.check_labels(stack.y, stack.weight)
         return glm.solve(self.family, problem, configs, stack, report, cancelled)
-
-    def measure(
-        self, problem: Problem, configs: Sequence[Config], stack: Stack, solved: Solved, wanted: Collection[str]
-    ) -> dict[str, FloatArray]:
-        """Return the metrics of solved models on rows of the same groups; see ``ways.StackLearner``."""
-        del configs
-        return measure(self, problem, stack, cast(SolvedLinear, solved), wanted)
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
         """Return the predicted means or probabilities at the accepted parameters, shape (n, n_configs, n_outputs)."""

@@ -1,18 +1,22 @@
-"""What every way of every linear learner makes of a finished model."""
+"""What all ways of all linear learners share: finished models."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import ClassVar
 
-from grouplearn.data.shard import FloatArray, Matrix
+from grouplearn.data.shard import FloatArray, Matrix, Stack
+from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Form, Learner
 from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.stacks import StackLearner
 from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.linear import linear_model
+from grouplearn.learners.linear.solved import SolvedLinear, measure
 
 
 class LinearLearner(Learner):
-    """Its models are ``weights`` (k, d) and ``intercept`` (k,), whichever way made them."""
+    """Its models are ``weights`` (k, d) and ``intercept`` (k,)."""
 
     form: ClassVar[Form] = "linear"
 
@@ -21,14 +25,25 @@ class LinearLearner(Learner):
         return linear_model.score_artifact(task, artifact, x, self.log_link)
 
     def as_multiclass(self, artifact: Artifact) -> Artifact:
-        """Return a model of two classes with weights and an intercept for each: 0 for the first one."""
+        """Return a model of two classes as weights and an intercept per class: 0 for the first."""
         return linear_model.as_multiclass(artifact)
 
     def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
-        """Return how the tensors differ from what such a group has."""
+        """Return how the tensors differ from those of such a group."""
         return linear_model.flaw(problem, artifact)
 
     def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:
         """Return Σ over outputs of |w| per feature."""
         del n_features
         return linear_model.absolute_weights(artifact)
+
+
+class LinearStackLearner(LinearLearner, StackLearner):
+    """A linear learner whose small groups are solved together."""
+
+    def measure(
+        self, problem: Problem, configs: Sequence[Config], stack: Stack, solved: SolvedLinear, wanted: Collection[str]
+    ) -> dict[str, FloatArray]:
+        """Return the metrics of solved models on rows of the same groups; see ``stacks.GatheringLearner``."""
+        del configs
+        return measure(self, problem, stack, solved, wanted)

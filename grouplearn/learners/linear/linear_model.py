@@ -95,13 +95,13 @@ def artifact_of(state: State, index: int) -> Artifact:
 
 
 def as_multiclass(artifact: Artifact) -> Artifact:
-    """Return a model of two classes with weights and an intercept for each: 0 for the first one."""
+    """Return a model of two classes as weights and an intercept per class: 0 for the first."""
     both = {name: np.concatenate([np.zeros_like(value), value]) for name, value in artifact.tensors.items()}
     return Artifact("tensors", both)
 
 
 def flaw(problem: Problem, artifact: Artifact) -> str | None:
-    """Return how weights and intercepts differ from one per feature column and output."""
+    """Return how weights and intercepts differ from the shapes for these feature columns and outputs."""
     outputs = problem.n_outputs
     return shape_flaw(artifact, {"weights": (outputs, problem.n_features), "intercept": (outputs,)})
 

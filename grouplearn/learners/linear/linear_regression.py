@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import ClassVar, cast
+from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +13,13 @@ from grouplearn.kernels.linear import least_squares
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.stacks import MomentsLearner
 from grouplearn.learners.contract.state import Artifact, State, Tensors
-from grouplearn.learners.contract.ways import MomentsLearner, Solved
 from grouplearn.learners.linear import linear_model
 from grouplearn.learners.linear.cost import MOMENTS
 from grouplearn.learners.linear.least_squares import categorical, factored, moments, sparse_moments
-from grouplearn.learners.linear.linear_learner import LinearLearner
-from grouplearn.learners.linear.solved import SolvedLinear, measure
+from grouplearn.learners.linear.linear_learner import LinearStackLearner
+from grouplearn.learners.linear.solved import SolvedLinear
 
 L2 = Hyperparameter(
     "l2",
@@ -42,7 +42,7 @@ TOLERANCE = Hyperparameter(
 _LEAST_ROUNDS, _ROUNDS_OF_COLUMNS = 1_000, 1_000_000
 
 
-class LinearRegression(LinearLearner, MomentsLearner):
+class LinearRegression(LinearStackLearner, MomentsLearner):
     """Minimises Σ wᵢ·½(yᵢ − xᵢ'w − b)² + l1·‖w‖₁ + ½·l2·‖w‖² over (w, b), exactly, in one pass.
 
     The pass gathers Σw, the means and the centred second moments of (x, y). Then, on columns scaled to unit length:
@@ -116,7 +116,7 @@ class LinearRegression(LinearLearner, MomentsLearner):
         report: Callable[[int], None],
         cancelled: Callable[[], bool],
     ) -> SolvedLinear:
-        """Return the models of every config on every group of a stack; see ``ways.StackLearner``."""
+        """Return the models of every config on every group of a stack; see ``stacks.StackLearner``."""
         parts = []
         for part in moments.runs_of(stack, problem.n_features, cancelled):
             sums = moments.group_moments(part, part.y[:, None])
@@ -126,20 +126,13 @@ class LinearRegression(LinearLearner, MomentsLearner):
             report(part.n_groups * len(configs))
         return SolvedLinear.joined(parts)
 
-    def measure(
-        self, problem: Problem, configs: Sequence[Config], stack: Stack, solved: Solved, wanted: Collection[str]
-    ) -> dict[str, FloatArray]:
-        """Return the metrics of solved models on rows of the same groups; see ``ways.StackLearner``."""
-        del configs
-        return measure(self, problem, stack, cast(SolvedLinear, solved), wanted)
-
     def unclear(self, configs: Sequence[Config], sums: Tensors, stack: Stack) -> npt.NDArray[np.bool_]:
         """Return which groups have directions that only a pass over their rows can tell from none."""
         del configs  # a group's models must not depend on what else is in the pack
         return factored.unclear(sums, stack)
 
     def solve_moments(self, problem: Problem, configs: Sequence[Config], sums: Tensors) -> SolvedLinear:
-        """Return the models from moments with any leading axes; see ``ways.MomentsLearner``."""
+        """Return the models from moments with any leading axes; see ``stacks.MomentsLearner``."""
         del problem
         shape = (*sums["total"].shape, len(configs))
         flat = {name: value.reshape(-1, *value.shape[len(shape) - 1 :]) for name, value in sums.items()}

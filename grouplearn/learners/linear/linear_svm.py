@@ -182,7 +182,7 @@ class LinearSvm(GlmLearner):
         report: Callable[[int], None],
         cancelled: Callable[[], bool],
     ) -> SolvedLinear:
-        """Return the models of every config on every group of a stack; see ``ways.StackLearner``."""
+        """Return the models of every config on every group of a stack; see ``stacks.StackLearner``."""
         losses = [_loss_of(config) for config in configs]
         parts: dict[tuple[int, ...], SolvedLinear] = {}
         for loss in dict.fromkeys(losses):

@@ -13,7 +13,7 @@ from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.linear import glm
 from grouplearn.learners.linear.glm_learner import GlmLearner
 
-#: Class shares are kept this far from 0 and 1 where they set the starting point.
+#: Least distance of class shares from 0 and 1 for the starting point.
 _SMALLEST_SHARE = 1e-6
 
 

@@ -20,12 +20,12 @@ from grouplearn.learners.linear.solved import SolvedLinear
 
 
 def of_two(problem: Problem) -> Problem:
-    """Return what each of the models is to learn."""
+    """Return the problem of one class's model."""
     return replace(problem, task=Task.BINARY, n_classes=2)
 
 
 def has_solvers(problem: Problem, configs: Sequence[Config], state: State) -> bool:
-    """Return whether what the solver keeps of each class's models, if it has begun, can be what it keeps."""
+    """Return whether the solver state of each class's models, if there is one, is valid."""
     if "solver" not in state.tensors:
         return True
     shape = (len(configs), problem.n_outputs)
@@ -87,7 +87,7 @@ def solve(
         of_class = replace(stack, y=labels)
         parts.append(glm.solve(family, of_two(problem), configs, of_class, lambda _: None, cancelled))
         longer = np.maximum(epochs, parts[-1].epochs)
-        report(int((longer - epochs).sum()))  # classes take their epochs at the same time
+        report(int((longer - epochs).sum()))  # the classes' epochs count as simultaneous
         epochs = longer
     return SolvedLinear(
         np.concatenate([part.weights for part in parts], axis=2),
@@ -100,7 +100,7 @@ def solve(
 
 
 def _curve(parts: Sequence[SolvedLinear], epochs: np.ndarray) -> FloatArray:
-    """Return the sum of the classes' objectives after each pass; one that is finished stays where it is."""
+    """Return the sum of the classes' objectives after each pass; finished ones stay constant."""
     passes = np.arange(max(len(part.curve) for part in parts))[:, None, None]
     total = np.zeros((len(passes), *epochs.shape))
     for part in parts:
@@ -110,7 +110,7 @@ def _curve(parts: Sequence[SolvedLinear], epochs: np.ndarray) -> FloatArray:
 
 
 def labels_of(problem: Problem, y: FloatArray) -> list[FloatArray]:
-    """Return for each model the labels 0 and 1 of rows."""
+    """Return the labels 0 and 1 of rows for each model."""
     if problem.task is Task.BINARY:
         return [y]
     return [(y == place).astype(np.float64) for place in range(problem.n_classes)]

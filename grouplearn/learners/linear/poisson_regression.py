@@ -14,12 +14,12 @@ from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.linear import glm
 from grouplearn.learners.linear.glm_learner import GlmLearner
 
-#: The mean label is kept above this where it sets the starting point.
+#: Least mean label for the starting point.
 _SMALLEST_MEAN = 1e-6
 
 
 class _HalfDeviance:
-    """Half the deviance of a Poisson label; the second target carries the part that no prediction changes."""
+    """Half the deviance of a Poisson label; the second target is the constant part."""
 
     def loss(self, problem: Problem) -> Loss:
         """Return the loss of rows."""
@@ -75,5 +75,5 @@ class PoissonRegression(GlmLearner):
         largest = float(y.max(initial=0.0))
         if largest * largest == math.inf:
             raise ValueError("the squares of the label overflow; scale the label down")
-        if ((y > 0) & (y < np.finfo(np.float64).tiny)).any():  # which have no logarithm here
+        if ((y > 0) & (y < np.finfo(np.float64).tiny)).any():  # subnormal numbers have no logarithm here
             raise ValueError("the label has numbers between 0 and 2.3e-308; scale the label up")

@@ -1,4 +1,4 @@
-"""The linear models of many groups that were trained together, and how they are measured."""
+"""Linear models of many groups trained together, and their metrics."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from grouplearn.learners.metrics.deviances import row_losses, with_losses
 
 
 def _lengthened(curve: FloatArray, passes: int) -> FloatArray:
-    """Return a curve (n, G, C) of so many passes, without numbers after its last."""
+    """Return a curve (n, G, C) padded with NaN to this many passes."""
     return np.concatenate([curve, np.full((passes - len(curve), *curve.shape[1:]), np.nan)])
 
 
 @dataclass(frozen=True, slots=True)
 class SolvedLinear:
-    """The finished linear models of a stack: G groups, each with the same C configs; see ``ways.Solved``.
+    """The finished linear models of a stack: G groups, each with the same C configs; see ``stacks.Solved``.
 
     ``weights`` (G, C, k, d) and ``intercept`` (G, C, k); ``loss`` (G, C) is the objective there, NaN where a model
     diverged; ``epochs`` (G, C) counts the passes over the rows that each took; ``curve`` (passes, G, C) is the objective
@@ -53,12 +53,12 @@ class SolvedLinear:
 
     @property
     def sound(self) -> npt.NDArray[np.bool_]:
-        """Which groups (G,) have finite models alone."""
+        """Which groups (G,) have only finite models."""
         finite = np.isfinite(self.loss) & np.isfinite(self.weights).all(axis=(2, 3))
         return np.asarray(finite.all(axis=1))
 
     def as_multiclass(self) -> SolvedLinear:
-        """Return models of two classes with weights and an intercept for each: 0 for the first one."""
+        """Return models of two classes as weights and an intercept per class: 0 for the first."""
         weights, intercept = (
             np.concatenate([np.zeros_like(each), each], axis=2) for each in (self.weights, self.intercept)
         )
@@ -73,7 +73,7 @@ class SolvedLinear:
 
     @classmethod
     def of_configs(cls, parts: Mapping[tuple[int, ...], SolvedLinear]) -> SolvedLinear:
-        """Return as one the results of some configs each, by their places among all."""
+        """Return the results of several calls, each for some configs, as one; ``places`` are these configs."""
         if len(parts) == 1:
             return next(iter(parts.values()))
         order = np.argsort([place for places in parts for place in places])
@@ -143,7 +143,7 @@ def _others(
     names: Sequence[str],
     part: tuple[npt.NDArray[np.int16], int] | None,
 ) -> dict[str, FloatArray]:
-    """Return metrics that the kernel has not as ``measure`` does, group by group."""
+    """Return the metrics that the kernel does not have, as ``measure`` does, group by group."""
     n_parts, losses = 1 if part is None else part[1], row_losses(names, {})
     found = {name: np.full((stack.n_groups, n_parts, models.weights.shape[-3]), np.nan) for name in names}
     for group, place in np.ndindex(stack.n_groups, n_parts):

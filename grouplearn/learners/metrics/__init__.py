@@ -1,1 +1,1 @@
-"""Metrics from mergeable sums, the same for every learner."""
+"""Metrics from mergeable sums, for all learners."""

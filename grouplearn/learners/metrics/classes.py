@@ -1,4 +1,4 @@
-"""The metrics of classes; in SQL by the same rules: of a group with two classes those of the second one."""
+"""The metrics of classes, here and in SQL; for a group with two classes those of the second."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from grouplearn.sqltext import literal
 
 
 def _of_classes(counted: Callable[[FloatArray, FloatArray], FloatArray]) -> Callable[[MetricSums], FloatArray]:
-    """Return what makes hits / ``counted`` of the weights of rows of a class and of those predicted so: of the positive class, or
-    the mean over those that occur in labels or predictions."""
+    """Return a function for hits / ``counted`` by class, from the weights of a class's rows and of predictions of it: for
+    the positive class, or the mean over classes that occur in labels or predictions."""
 
     def finish(sums: MetricSums) -> FloatArray:
         predicted = sums.tensors["predicted"]
@@ -45,7 +45,7 @@ def _balanced(sums: MetricSums) -> FloatArray:
 
 
 def _hits(sums: MetricSums, counted: FloatArray, occurs: npt.NDArray[np.bool_], binary: bool) -> FloatArray:
-    """Return hit / counted (c, K), 0 where nothing is counted, of class 1, or its mean over the classes that occur."""
+    """Return hit / counted (c, K), 0 if nothing is counted, for class 1, or its mean over the classes that occur."""
     hit = sums.tensors["hit"]
     if not sums.tensors["weight"] > 0:
         return np.full(len(hit), np.nan)
@@ -58,7 +58,7 @@ def _hits(sums: MetricSums, counted: FloatArray, occurs: npt.NDArray[np.bool_], 
 
 
 def _area(area: Callable[[ByRow, ByRow, ByRow, int], FloatArray]) -> Callable[[MetricSums], FloatArray]:
-    """Return what makes an area of what is kept of every row, NaN where that is not kept."""
+    """Return a function for an area from the stored scores, NaN if they are not stored."""
 
     def finish(sums: MetricSums) -> FloatArray:
         if not sums.by_row:
@@ -70,7 +70,7 @@ def _area(area: Callable[[ByRow, ByRow, ByRow, int], FloatArray]) -> Callable[[M
 
 
 def _second_or(second: str, mean: str) -> str:
-    """Return the value of the second of two classes; of a group with more the ``mean``."""
+    """Return the value of the second of two classes, ``mean`` for more classes."""
     return f"CASE WHEN positive IS NOT NULL THEN {second} ELSE {mean} END"
 
 
@@ -80,13 +80,13 @@ def _mean_sql(name: str) -> str:
 
 
 def _hits_sql(name: str) -> str:
-    """Return the value of the second of two classes, 0 if no row is of it, or the mean."""
+    """Return the value of the second of two classes, 0 without a row of it, or the mean."""
     return _second_or(f"CASE WHEN total > 0 THEN coalesce(second_{name}, 0) END", _mean_sql(name))
 
 
 def _area_sql(name: str, new: str) -> str:
-    """Return the area of the second of two classes, or the mean over the classes that have one; ``new`` is the sum of those of
-    the classes that the model has not."""
+    """Return the area of the second of two classes, or the mean over the classes that have one; ``new`` is the sum of the
+    areas of classes unknown to the model."""
     extra = f"CASE WHEN n_new > 0 THEN {new} END"
     mean = (
         f"(coalesce(sum_{name}, 0) + coalesce({extra}, 0))"
@@ -103,7 +103,7 @@ _METRICS = (
         mean_of("loss"),
         "loss / total",
         "mean",
-        astray=(f"{{log_loss}} > {FAR} * ln({{n_classes}})",),  # that of equal probabilities
+        astray=(f"{{log_loss}} > {FAR} * ln({{n_classes}})",),  # log_loss of equal probabilities
     ),
     Metric(
         "auc",
@@ -199,8 +199,9 @@ def _measure(rows: Scores) -> MetricSums:
 def _judged(asked: Asked) -> Judged:
     """Return how classes are measured.
 
-    A row has the number ``positive`` of the second of its group's classes (``g.classes``) where it has two, ``label`` and its
-    number ``y`` (-1 for one that the model has not), the number ``guess`` of the prediction, and the probabilities ``p`` of all.
+    A row has: ``positive``, the number of the second of its group's classes (``g.classes``) if it has two; ``label`` and
+    its number ``y`` (-1 if unknown to the model); the number ``guess`` of the prediction; and the probabilities ``p`` of
+    all classes.
     """
     known = "probabilities" if asked.several else "probability"
     names = f"CAST([{', '.join(map(literal, asked.classes))}] AS VARCHAR[])"
@@ -215,12 +216,12 @@ def _judged(asked: Asked) -> Judged:
 
 
 def _sums_sql(n_classes: int) -> str:
-    """Return the CTEs of sums of a group, and of what is of a class its sum, how many have it, and the second's.
+    """Return the CTEs of a group's sums and of its classes' values: their sum, how many have one, and the second's.
 
-    A row becomes one of each class: the work is rows times classes.
+    A row becomes one per class: the work is rows times classes.
     """
     clipped = f"least(greatest(own, {EPSILON}), 1 - {EPSILON})"
-    # Of two classes the error is that of the positive one alone: a row of any other class is not of it.
+    # For two classes the error is of the positive one only: any other label is not of it.
     error = (
         "CASE WHEN positive IS NOT NULL THEN (p[positive + 1] - (y = positive)::INT) ** 2"
         " ELSE (1 - own) ** 2 + squares - own ** 2 END"
@@ -240,14 +241,14 @@ def _sums_sql(n_classes: int) -> str:
         " FROM owned GROUP BY id),"
         " each_class AS (SELECT id, positive, y, guess, w, unnest(p) AS p,"
         f" unnest(range({n_classes})) AS c FROM owned WHERE ok),"
-        # Rows that score the same count as one.
+        # Rows with equal scores count as one.
         " tied AS (SELECT id, c, p, any_value(positive) AS positive, sum(w) AS every,"
         " coalesce(sum(w) FILTER (y = c), 0) AS pos, coalesce(sum(w) FILTER (guess = c), 0) AS said,"
         " coalesce(sum(w) FILTER (y = c AND guess = c), 0) AS hit FROM each_class GROUP BY id, c, p),"
         " ranked AS (SELECT *, sum(every) OVER higher AS above, sum(pos) OVER higher AS hits_above FROM tied"
         " WINDOW higher AS (PARTITION BY id, c ORDER BY p DESC ROWS UNBOUNDED PRECEDING)),"
         " classed AS (SELECT id, c, any_value(positive) AS positive, sum(every) AS every, sum(pos) AS actual,"
-        # The weight outside the class that ranks above rows of the class, ties for one half.
+        # The weight of other classes that ranks above the class's rows, ties for one half.
         f" sum(said) AS said, sum(hit) AS hit, sum(pos * {others}) AS lost, sum(pos * hits_above / above) AS found"
         " FROM ranked GROUP BY id, c),"
         f" shares AS (SELECT id, c, positive, {', '.join(f'{sql} AS {name}' for name, sql in _OF_CLASS.items())} FROM classed),"

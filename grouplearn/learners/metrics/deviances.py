@@ -1,6 +1,6 @@
-"""Metrics of numbers that are means of a loss of each row: deviances, the pinball loss, the cross entropy of shares.
+"""Metrics of numbers that are means of a row loss: deviances, the pinball loss, the cross entropy of shares.
 
-With the prediction μ, e = y - μ, and both kept apart from 0 where a logarithm is taken:
+With the prediction μ and e = y - μ; both are kept away from 0 before a logarithm:
 
     pinball           max(α·e, (α - 1)·e)
     poisson_deviance  2·(y·log(y/μ) - y + μ)
@@ -26,19 +26,19 @@ from grouplearn.learners.metrics.metric import DEVIATION, EPSILON, FAR, SOME_LEF
 
 @dataclass(frozen=True, slots=True)
 class RowLoss:
-    """The loss of a metric with its parameter: α of the pinball loss, p of Tweedie's deviance; else None."""
+    """A metric's row loss with its parameter: α of the pinball loss, p of Tweedie's deviance; else None."""
 
     name: str
     parameter: float | None = None
 
     def of(self, predicted: FloatArray, y: FloatArray) -> FloatArray:
-        """Return the loss of each row; ``predicted`` and ``y`` broadcast. NaN where a label has none."""
+        """Return the loss of each row; ``predicted`` and ``y`` broadcast. NaN for labels without a loss."""
         with np.errstate(all="ignore"):
             return _LOSSES[self.name].of(predicted, y, self.parameter or 0.0)
 
 
 def row_losses(names: Collection[str], config: Config) -> tuple[RowLoss, ...]:
-    """Return the losses among some metrics, with the parameters that a config has for them; KeyError where it lacks one."""
+    """Return the row losses among some metrics, with a config's parameters for them; KeyError if one is missing."""
     found = [_LOSSES[name] for name in dict.fromkeys(names) if name in _LOSSES]
     numbers = ((each.name, None if each.parameter is None else config[each.parameter]) for each in found)
     return tuple(RowLoss(name, None if number is None else float(number)) for name, number in numbers)  # type: ignore[arg-type]
@@ -47,7 +47,7 @@ def row_losses(names: Collection[str], config: Config) -> tuple[RowLoss, ...]:
 def with_losses(
     sums: MetricSums, losses: Collection[RowLoss], scores: FloatArray, y: FloatArray, weight: FloatArray
 ) -> MetricSums:
-    """Return the sums of some rows with those of further losses: ``scores`` (n, c, 1), ``y`` and ``weight`` (n,)."""
+    """Return the sums of some rows extended by further losses: ``scores`` (n, c, 1), ``y`` and ``weight`` (n,)."""
     if not losses:
         return sums
     found = loss_sums(losses, scores, y, weight)
@@ -55,13 +55,13 @@ def with_losses(
 
 
 def loss_sums(losses: Collection[RowLoss], scores: FloatArray, y: FloatArray, weight: FloatArray) -> Tensors:
-    """Return Σw·loss (c,) of each loss, rows of weight 0 left out, for ``scores`` (n, c, 1), ``y`` and ``weight`` (n,)."""
+    """Return Σw·loss (c,) of each loss, without rows of weight 0, for ``scores`` (n, c, 1), ``y`` and ``weight`` (n,)."""
     predicted, counts = np.ascontiguousarray(scores[:, :, 0].T), weight > 0
     return {loss.name: np.where(counts, loss.of(predicted, y) * weight, 0.0).sum(axis=1) for loss in losses}
 
 
 def loss_sql(loss: RowLoss) -> str:
-    """Return the loss of a row as SQL over the columns ``y`` and ``p``, NULL where a label has none."""
+    """Return a row's loss as SQL over the columns ``y`` and ``p``, NULL for labels without one."""
     return _LOSSES[loss.name].sql(loss.parameter or 0.0)
 
 
@@ -71,7 +71,7 @@ def _pinball(predicted: FloatArray, y: FloatArray, alpha: float) -> FloatArray:
     return loss
 
 
-def _poisson(predicted: FloatArray, y: FloatArray, _: float = 0.0) -> FloatArray:
+def _poisson(predicted: FloatArray, y: FloatArray, _: float) -> FloatArray:
     mean = np.maximum(predicted, EPSILON)
     loss: FloatArray = 2.0 * (y * logarithm(np.where(y == 0, mean, y) / mean) - y + mean)
     return loss
@@ -84,7 +84,7 @@ def _gamma(predicted: FloatArray, y: FloatArray, _: float) -> FloatArray:
 
 def _tweedie(predicted: FloatArray, y: FloatArray, power: float) -> FloatArray:
     if power == 1.0:
-        return _poisson(predicted, y)
+        return _poisson(predicted, y, power)
     mean, one, two = np.maximum(predicted, EPSILON), 1.0 - power, 2.0 - power
     loss: FloatArray = _power(y, two) / (one * two) - y * _power(mean, one) / one + _power(mean, two) / two
     return 2.0 * loss
@@ -115,9 +115,9 @@ def _tweedie_sql(power: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Loss:
-    """A loss of rows by prediction, label and parameter, and as SQL; ``parameter`` is the hyperparameter that says it.
+    """A row loss of prediction, label and parameter, also as SQL; ``parameter`` is the hyperparameter with its value.
 
-    ``astray`` is that of its metric. Of a constant's deviances nothing is known.
+    ``astray`` is its metric's; a constant's deviances are not bounded.
     """
 
     name: str
@@ -128,7 +128,7 @@ class _Loss:
     astray: tuple[str, ...] = ()
 
     def metric(self) -> Metric:
-        """Return the mean of it."""
+        """Return its metric, the mean."""
         return Metric(
             self.name,
             False,
@@ -143,7 +143,7 @@ class _Loss:
         )
 
 
-#: The quantile of ``alpha`` has at most that many deviations of the label.
+#: The quantile ``alpha`` is at most this many deviations from the mean.
 _OF_QUANTILE = f"{FAR} * {DEVIATION} * sqrt({{alpha}} * (1 - {{alpha}}))"
 
 _LOSSES: Mapping[str, _Loss] = MappingProxyType(
@@ -156,7 +156,7 @@ _LOSSES: Mapping[str, _Loss] = MappingProxyType(
                 _pinball,
                 lambda alpha: f"greatest({alpha} * (y - p), {alpha - 1} * (y - p))",
                 "alpha",
-                # Where the loss is not kept: it is at least the smaller factor times |y - ŷ|.
+                # Without the sums of this loss: it is at least the smaller factor times |y - ŷ|.
                 (
                     f"{SOME_LEFT} {{pinball}} > {_OF_QUANTILE}",
                     f"{SOME_LEFT} least({{alpha}}, 1 - {{alpha}}) * {{mae}} > {_OF_QUANTILE}",
@@ -182,7 +182,7 @@ _LOSSES: Mapping[str, _Loss] = MappingProxyType(
                 "mean of -(y·log ŷ + (1 - y)·log(1 - ŷ)), ŷ as for log_loss; of labels from 0 to 1",
                 _cross_entropy,
                 lambda _: f"CASE WHEN y BETWEEN 0 AND 1 THEN -(y * ln({_SHARE}) + (1 - y) * ln(1 - {_SHARE})) END",
-                astray=(f"{{cross_entropy}} > {FAR} * ln(2)",),  # that of 1/2
+                astray=(f"{{cross_entropy}} > {FAR} * ln(2)",),  # the cross entropy of 1/2
             ),
         )
     }

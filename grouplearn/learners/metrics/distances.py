@@ -1,24 +1,25 @@
-"""Metrics of answers without a label: of clusters by distances to centroids, of projections by what is left of a row."""
+"""Metrics of answers without a label: for clusters from distances to centroids, for projections from residuals."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from grouplearn.kernels import clustering, projections
+from grouplearn.kernels.clusters import distances, projections
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.metrics.metric import Asked, Family, Judged, Metric, MetricSums, Scores, mean_of, ratio, summed
 
 
 def _cluster_sums(rows: Scores) -> MetricSums:
-    """Return the sums of rows with ``scores`` (n, c, 3): cluster, distance a to its centroid, distance b to the second nearest.
+    """Return the sums of rows with ``scores`` (n, c, 3): cluster, distance a to its centroid, distance b to the second
+    nearest.
 
-    ``clustered`` Σw (scalar), ``square`` Σw·a², ``width`` Σw·(1 − a/b), 0 for each row where there is no second one (c,).
+    ``clustered`` Σw (scalar), ``square`` Σw·a², ``width`` Σw·(1 − a/b), with 0 for rows without a second centroid (c,).
     """
-    return MetricSums(clustering.sums_of_scores(rows.scores, rows.weight)._asdict())
+    return MetricSums(distances.sums(rows.scores, rows.weight)._asdict())
 
 
 def _projection_sums(rows: Scores) -> MetricSums:
-    """Return the sums of rows with ``scores`` (n, c, 1 + k): the residual, and coordinates, NaN beyond those of a config.
+    """Return the sums of rows with ``scores`` (n, c, 1 + k): the residual, then coordinates, NaN beyond a config's.
 
     ``projected`` Σw (scalar), ``residual`` Σw·r², ``explained`` Σw·‖p‖² (c,).
     """
@@ -32,7 +33,7 @@ def _judged_clusters(_: Asked) -> Judged:
 
 
 def _judged_projections(_: Asked) -> Judged:
-    # Of what CASE leaves NULL DuckDB takes the values to be NULL, which list_dot_product refuses, but not of a slice of it.
+    # After CASE, DuckDB assumes that the list's values may be NULL, which list_dot_product refuses; not so for a slice of it.
     length = "list_dot_product(projection[:], projection[:])"
     sums = summed("known", {"residual": "sum(w * r)", "explained": "sum(w * p)"})
     return Judged({"r": "residual ** 2", "p": length}, "residual IS NOT NULL", sums)

@@ -1,4 +1,4 @@
-"""What a metric is: declared once, with how it follows from sums over rows, for those who train and as SQL for EVALUATE."""
+"""What a metric is: declared once, with its computation from sums over rows, in training and as SQL for EVALUATE."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from grouplearn.learners.contract.state import Tensors
 
 #: Probabilities are clipped to [ε, 1 − ε] before their logarithm, as scikit-learn does for float64.
 EPSILON = float(np.finfo(np.float64).eps)
-#: How much worse than a constant is far: what is said for certain is not said of what a few more rows could turn.
+#: How many times worse than a constant counts as far: a note must not be reversed by a few more rows.
 FAR = 2
-#: The deviation of a label, in ``Metric.astray``: a constant's absolute errors have at most that mean. Where r2 is 1 nothing is
+#: A label's deviation, in ``Metric.astray``: a constant's mean absolute error is at most that. If r2 is 1 there is nothing
 #: left to explain.
 DEVIATION = "{rmse} / sqrt(1 - {r2})"
 SOME_LEFT = "{r2} < 1 AND"
-#: In SQL the label of a row that is predicted.
+#: In SQL, the label of a predicted row.
 TARGET = "__grouplearn_target"
 
 
@@ -29,11 +29,15 @@ TARGET = "__grouplearn_target"
 class MetricSums:
     """Sums over rows from which ``finish`` computes every metric of a task; arrays only, per config where they differ.
 
-    Regression: ``rows``, ``weight``, ``label_low``, ``label_high``, ``label_mean``, ``label_square`` (scalars), ``absolute``,
-    ``square``, ``relative`` (c,).
-    Classification: ``weight`` (scalar), ``loss``, ``correct``, ``brier`` (c,), ``actual`` (K,), ``predicted``, ``hit`` (c, K),
-    and ``by_row`` for exact areas ``scores`` (c, k, n), ``labels``, ``weights`` (n,). ``binary``: a score is one number. The
-    last ``n_unseen`` of the K classes are those that training had no row of. Without a label: see ``distances``.
+    - Regression: ``rows``, ``weight``, ``label_low``, ``label_high``, ``label_mean``, ``label_square`` (scalars),
+    ``absolute``,
+      ``square``, ``relative`` (c,).
+    - Classification: ``weight`` (scalar), ``loss``, ``correct``, ``brier`` (c,), ``actual`` (K,), ``predicted``, ``hit``
+    (c, K),
+      and ``by_row`` for exact areas: ``scores`` (c, k, n), ``labels``, ``weights`` (n,). ``binary``: a score is one number.
+      The
+      last ``n_unseen`` of the K classes have no training rows.
+    - Without a label: see ``distances``.
     """
 
     tensors: Tensors
@@ -48,20 +52,23 @@ class MetricSums:
         return sums + sum(each.nbytes for each in self.by_row.values())
 
     def without_rows(self) -> MetricSums:
-        """Return the sums without what is kept of each row: areas are then not defined."""
+        """Return the sums without what is stored per row: areas are then undefined."""
         return MetricSums(self.tensors, binary=self.binary, n_unseen=self.n_unseen)
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric, its direction, and what it is.
+    """A metric, its direction, and its computation.
 
-    ``finish`` makes it of sums, (c,), NaN where it is not defined; ``sql`` of what ``judged`` has of a group, see ``Judged``.
-    ``always``: every model has it; the others only where they are optimised. ``by_row``: it is computed from the scores of
-    all rows, and labels that are arrays have none; nor do they have a ``row_loss``, the mean of a loss of ``deviances``, whose
-    ``parameter`` is the hyperparameter of that name. ``pooled``: that of the rows of several groups is the mean over rows of
-    those of the groups, or the root of that of their squares; of others it does not follow. ``of_class``: SQL of what it
-    is of a class, see ``classes``.
+    - ``finish`` computes it from sums, (c,), NaN if undefined; ``sql`` does from the columns of ``judged``, see ``Judged``.
+    - ``always``: every model has it; others only if optimised.
+    - ``by_row``: it needs the scores of all rows; array labels do not have it.
+    - ``row_loss``: it is the mean of a loss in ``deviances``; array labels do not have it. ``parameter`` names its
+    hyperparameter.
+    - ``pooled``: over several groups it is the mean over rows of the groups' values, or the root of the mean of their
+    squares;
+      other metrics of several groups do not follow from those of each.
+    - ``of_class``: SQL of its value for a class, see ``classes``.
     """
 
     name: str
@@ -79,7 +86,7 @@ class Metric:
 
 
 class Scores(NamedTuple):
-    """Rows with ``scores`` (n, c, k) as a learner gives them, ``y`` and ``weight`` (n,); see ``sums.measure``."""
+    """Rows with a learner's ``scores`` (n, c, k), ``y`` and ``weight`` (n,); see ``sums.measure``."""
 
     scores: FloatArray
     y: FloatArray
@@ -89,8 +96,8 @@ class Scores(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What EVALUATE knows of a model: its ``classes``, of which groups may have ``several``, SQL of the ``prediction`` as text,
-    and of the losses of a row that it has besides, by name."""
+    """What EVALUATE knows of a model: its ``classes``, whether a group may have ``several``, SQL of the ``prediction`` as
+    text, and SQL of further row losses by name."""
 
     classes: tuple[str, ...]
     several: bool
@@ -101,9 +108,9 @@ class Asked(NamedTuple):
 class Judged(NamedTuple):
     """How EVALUATE measures predictions, as SQL.
 
-    ``row`` is what it looks at of a row with a prediction and the label ``TARGET``, by name, and ``known`` whether that is there.
-    ``sums`` are CTEs: the last, ``judged``, has the sums of each group ``id``, over rows of ``known``, which have besides the
-    weight ``w`` in units of ``unit``, and whether they count, ``ok``.
+    ``row``: by name what it needs of a row with a prediction and the label ``TARGET``; ``known``: whether that exists.
+    ``sums`` are CTEs: the last, ``judged``, has the sums of each group ``id`` over rows of ``known``, which also have the
+    weight ``w`` in units of ``unit``, and ``ok``: whether they count.
     """
 
     row: Mapping[str, str]
@@ -113,8 +120,8 @@ class Judged(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The metrics of some tasks, in the order in which they are shown, the sums that they follow from, here and in SQL, and the
-    name of one of these sums that no other family has."""
+    """The metrics of some tasks in display order, the sums that they need, here and in SQL, and the name of a sum that no
+    other family has."""
 
     tasks: frozenset[Task]
     metrics: tuple[Metric, ...]
@@ -133,12 +140,12 @@ def summed(source: str, sums: Mapping[str, str]) -> str:
 
 
 def mean_of(name: str, by: str = "weight") -> Callable[[MetricSums], FloatArray]:
-    """Return what divides one sum by another."""
+    """Return a function that divides one sum by another."""
     return lambda sums: ratio(sums.tensors[name], sums.tensors[by])
 
 
 def ratio(numerator: FloatArray, weight: FloatArray) -> FloatArray:
-    """Return a quotient, NaN where it is one by 0."""
+    """Return a quotient, NaN for division by 0."""
     by = np.broadcast_to(weight, numerator.shape)
     found: FloatArray = np.divide(numerator, by, out=np.full(numerator.shape, np.nan), where=by > 0)
     return found

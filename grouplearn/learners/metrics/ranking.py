@@ -1,4 +1,4 @@
-"""How well scores rank the rows of a class before all others: areas under curves, exact, with weights and ties."""
+"""How well scores rank a class's rows before all others: areas under curves, exact, with weights and ties."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from grouplearn.kernels.metrics import areas
 
 
 def area_under_curve(scores: ByRow, labels: ByRow, weights: ByRow, n_unseen: int) -> FloatArray:
-    """Return the area under the ROC curve, of several classes the mean of one against the rest.
+    """Return the area under the ROC curve; for several classes the mean of one against the rest.
 
-    The mean is over the classes that have rows in and out; it is NaN when there are none. Every row scores 0 for each of the
-    ``n_unseen`` classes after those that have scores: their area is a half.
+    The mean is over the classes that have rows in and out, NaN if there are none. The ``n_unseen`` classes after those with
+    scores have score 0 in every row, so an area of a half.
     """
     configs, classes, _ = scores.shape
     if classes == 1:
@@ -30,10 +30,10 @@ def area_under_curve(scores: ByRow, labels: ByRow, weights: ByRow, n_unseen: int
 
 
 def average_precision(scores: ByRow, labels: ByRow, weights: ByRow, n_unseen: int) -> FloatArray:
-    """Return Σₙ (Rₙ - Rₙ₋₁)·Pₙ over the scores as thresholds, highest first, of recall R and precision P; of several classes
-    the mean of one against the rest, over the classes that have rows.
+    """Return Σₙ (Rₙ - Rₙ₋₁)·Pₙ over the scores as thresholds, highest first, for recall R and precision P; for several
+    classes the mean of one against the rest, over the classes that have rows.
 
-    As scikit-learn's ``average_precision_score``; NaN without a row of the class. A class that nothing scores has the share of
+    As scikit-learn's ``average_precision_score``; NaN without a row of the class. A class without scores has the share of
     its rows.
     """
     configs, classes, _ = scores.shape
@@ -51,7 +51,7 @@ def average_precision(scores: ByRow, labels: ByRow, weights: ByRow, n_unseen: in
 def _mean_over_classes(values: FloatArray) -> FloatArray:
     """Return the means of (classes, configs) over the classes that have a value in any config.
 
-    A config that diverged has none of any class, and takes none from the others.
+    A diverged config has none and does not affect the others.
     """
     defined = ~np.isnan(values).all(axis=1)
     if not defined.any():
@@ -61,7 +61,7 @@ def _mean_over_classes(values: FloatArray) -> FloatArray:
 
 
 def in_order(values: FloatArray) -> FloatArray:
-    """Return the sum over the first axis, one after the other as kernels add: NumPy's order depends on the other axes."""
+    """Return the sum over the first axis in order, as kernels add: NumPy's order depends on the other axes."""
     return np.add.accumulate(values)[-1] if len(values) else np.zeros(values.shape[1:])
 
 
@@ -70,7 +70,7 @@ def _weight_of(labels: ByRow, weights: ByRow, number: int) -> float:
 
 
 def _alike(weights: ByRow) -> bool:
-    """Whether all rows, one at least, have one weight, which is then of no matter."""
+    """Whether all rows, at least one, have the same weight, which then does not matter."""
     return bool(weights.shape[0] and weights.parts[0][0] > 0 and _equal(weights, weights.parts[0][0]).all())
 
 
@@ -86,7 +86,7 @@ def _binary_auc(scores: ByRow, number: int, positive: npt.NDArray[np.bool_], wei
 
 
 def _areas(scores: ByRow, number: int, area: Callable[[Sequence[FloatArray]], FloatArray]) -> FloatArray:
-    """Return ``area`` of score ``number`` of every config, one by one where scores are in a file, whose pages are given back."""
+    """Return ``area`` of score ``number`` for every config, one by one for scores in a file, whose pages are freed."""
     if all(mapped_file(part) is None for part in scores.parts):
         return area([part[:, number] for part in scores.parts])
     found = np.empty(scores.shape[0])

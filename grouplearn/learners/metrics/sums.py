@@ -19,13 +19,13 @@ from grouplearn.learners.metrics.values import VALUES, merged_labels
 FAMILIES = (CLASSES, VALUES, CLUSTERS, PROJECTIONS)
 _FAMILY_OF: Mapping[Task, Family] = {task: family for family in FAMILIES for task in family.tasks}
 METRICS: Mapping[str, Metric] = MappingProxyType({each.name: each for family in FAMILIES for each in family.metrics})
-#: Metrics that differ by no more of the better one's size are tied.
+#: Metrics that differ by less than this relative to the better one are tied.
 TIED = 1e-9
 
 
 def metrics_for(task: Task, arrays: bool = False, *also: str) -> tuple[str, ...]:
-    """Return the names of the metrics of every model of ``task``, and those of ``also``; for labels that are ``arrays``
-    without what keeps every value."""
+    """Return the names of the metrics of every model of ``task``, and those in ``also``; for ``arrays`` without those that
+    need every row."""
     chosen = (name for name in every_metric(task, arrays) if METRICS[name].always or name in also)
     return tuple(chosen)
 
@@ -36,21 +36,21 @@ def every_metric(task: Task, arrays: bool = False) -> tuple[str, ...]:
 
 
 def family_of(task: Task) -> Family:
-    """Return the metrics of ``task`` with what they follow from."""
+    """Return the metrics of ``task`` with their sums."""
     return _FAMILY_OF[task]
 
 
 def default_metric(task: Task) -> str:
-    """Return what is optimised unless the user or the learner says so: log_loss for classes, else the first of the task."""
+    """Return the default metric to optimise: log_loss for classes, else the task's first."""
     return _FAMILY_OF[task].metrics[0].name
 
 
 def first_best(values: FloatArray, greater_is_better: bool) -> npt.NDArray[np.intp]:
-    """Return the place of the best of the last axis, the first of those that differ from it by no more than rounding does:
-    by ``TIED`` of its size. NaN is never best; where all are NaN the place is 0."""
+    """Return the place of the best value on the last axis, the first of those within ``TIED`` of it. NaN is never best; if
+    all are NaN the place is 0."""
     badness = np.where(np.isnan(values), np.inf, -values if greater_is_better else values)
     least = badness.min(axis=-1, keepdims=True)
-    with np.errstate(invalid="ignore"):  # of infinite values the difference is not a number
+    with np.errstate(invalid="ignore"):  # the difference of infinite values is NaN
         tied = (badness == least) | (badness - least <= TIED * np.abs(least))
     place: npt.NDArray[np.intp] = (tied & ~np.isnan(values)).argmax(axis=-1)
     return place
@@ -59,10 +59,10 @@ def first_best(values: FloatArray, greater_is_better: bool) -> npt.NDArray[np.in
 def measure(
     task: Task, n_classes: int, scores: FloatArray, y: FloatArray, weight: FloatArray, n_unseen: int = 0
 ) -> MetricSums:
-    """Return the sums of some rows: ``scores`` (n, c, k) as a learner gives them, ``y`` and ``weight`` (n,).
+    """Return the sums of some rows: a learner's ``scores`` (n, c, k), ``y`` and ``weight`` (n,).
 
-    Where labels are arrays, ``y`` (n, L) and ``scores`` (n, c, k·L), every value of a label is measured as a row is. The
-    ``n_unseen`` labels from ``n_classes`` on are of classes that training had no row of: their probability is 0.
+    For array labels, ``y`` (n, L) and ``scores`` (n, c, k·L), every value is measured as a row. The ``n_unseen`` labels
+    from ``n_classes`` on are classes without training rows: their probability is 0.
     """
     if y.ndim == 2:
         return _measure_arrays(task, n_classes, scores, y, weight, n_unseen)
@@ -80,7 +80,7 @@ def _measure_arrays(
 
 
 def merge(a: MetricSums, b: MetricSums) -> MetricSums:
-    """Return the sums of the rows of both, those of ``a`` first."""
+    """Return the sums of the rows of both, ``a`` first."""
     left, right = a.tensors, b.tensors
     merged = {name: value + right[name] for name, value in left.items()}
     if "label_mean" in left:
@@ -90,9 +90,9 @@ def merge(a: MetricSums, b: MetricSums) -> MetricSums:
 
 
 def finish(sums: MetricSums, *only: str) -> dict[str, FloatArray]:
-    """Return every metric of the task, each (c,); NaN where it is not defined (no rows, or one class for auc).
+    """Return every metric of the task, each (c,); NaN if undefined (no rows, or one class for auc).
 
-    ``only`` names those that are wanted: an area needs a sort.
+    ``only`` names the wanted ones: an area needs a sort.
     """
     family = next(each for each in FAMILIES if each.known_by in sums.tensors)
     kept = (each for each in family.metrics if not each.row_loss or each.name in sums.tensors)

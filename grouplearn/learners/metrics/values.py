@@ -25,23 +25,23 @@ from grouplearn.learners.metrics.metric import (
     summed,
 )
 
-#: Labels within this share of their size, a few units in its last place, are one number and its rounding.
+#: Labels whose range is below this share of their size, a few ulps, are constant up to rounding.
 CONSTANT = 4 * EPSILON
-#: A constant label is predicted exactly if errors are this share of it: a model's sums over many rows round more than a label.
+#: A constant label counts as predicted exactly up to this relative error: a model's sums round more than the label.
 EXACT = 1e-13
 _SIZE = "greatest(abs(low), abs(high))"
 
 
 def _r2(sums: MetricSums) -> FloatArray:
-    """Return 1 - Σw(y-ŷ)²/Σw(y-ȳ)²; of a label that is constant but for rounding 1 if predicted exactly, by the mean absolute
-    error, and 0 otherwise. NaN of fewer than two rows."""
+    """Return 1 - Σw(y-ŷ)²/Σw(y-ȳ)²; for a label that is constant up to rounding, 1 if predicted exactly (by the mean
+    absolute error), else 0. NaN for fewer than two rows."""
     tensors = sums.tensors
     square, spread, low, high = (tensors[name] for name in ("square", "label_square", "label_low", "label_high"))
     if tensors["rows"] < 2:
         return np.full(square.shape, np.nan)
     size = np.maximum(np.abs(low), np.abs(high))
     exact = np.where(mean_of("absolute")(sums) <= EXACT * size, 1.0, 0.0)
-    with np.errstate(all="ignore"):  # what is divided by 0 is not used, and a range may overflow
+    with np.errstate(all="ignore"):  # quotients by 0 are not used, and a range may overflow
         r2: FloatArray = np.where((spread > 0) & (high - low > CONSTANT * size), 1.0 - square / spread, exact)
     return r2
 
@@ -81,7 +81,7 @@ _METRICS = (
         "relative / total",
         "mean",
         always=False,
-        astray=(f"{{mape}} > {FAR}",),  # that of 0 is at most 1
+        astray=(f"{{mape}} > {FAR}",),  # predicting 0 gives at most 1
     ),
 )
 
@@ -106,7 +106,7 @@ def _measure(rows: Scores) -> MetricSums:
 
 
 def merged_labels(left: Tensors, right: Tensors) -> dict[str, FloatArray]:
-    """Return what does not add up of the sums of both (Chan, Golub & LeVeque 1983)."""
+    """Return the merged sums that are not additive (Chan, Golub & LeVeque 1983)."""
     total = left["weight"] + right["weight"]
     share = np.divide(right["weight"], total, out=np.zeros(()), where=total > 0)
     shift = right["label_mean"] - left["label_mean"]
@@ -118,7 +118,7 @@ def merged_labels(left: Tensors, right: Tensors) -> dict[str, FloatArray]:
     }
 
 
-#: The sums of a group; ``mean`` is that of its labels.
+#: The sums of a group; ``mean`` is its labels'.
 _SUMS = {
     "square": "sum(w * (p - y) ** 2)",
     "absolute": "sum(w * abs(p - y))",
@@ -133,7 +133,7 @@ _SUMS = {
 def _judged(asked: Asked) -> Judged:
     mean = "sum(w * y) FILTER (ok) OVER (PARTITION BY id) / sum(w) FILTER (ok) OVER (PARTITION BY id)"
     of_losses = {f"sum_{name}": f"sum(w * {sql})" for name, sql in asked.losses.items()}
-    # Where a label has no such loss, neither has the group.
+    # If one label has no such loss, the group has none.
     defined = {f"all_{name}": f"bool_and({sql} IS NOT NULL)" for name, sql in asked.losses.items()}
     sums = summed("centred", {**_SUMS, **of_losses, **defined})
     known = f"coalesce(isfinite({TARGET}), false) AND prediction IS NOT NULL"

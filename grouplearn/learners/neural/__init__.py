@@ -1,1 +1,1 @@
-"""Networks: multilayer perceptrons by kernels, and networks of a user's own by PyTorch."""
+"""Networks: multilayer perceptrons by kernels, and users' own by PyTorch."""

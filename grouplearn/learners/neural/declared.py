@@ -1,4 +1,4 @@
-"""Hyperparameters that a user declares for a network of their own, beside those that every network has."""
+"""Hyperparameters that a user declares for a network, besides those of every network."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from grouplearn.learners.contract.config import Hyperparameter
 from grouplearn.learners.contract.hyperparameter_values import resolve
 from grouplearn.learners.neural.mlp import Mlp
 
-#: What every network has, declared as for ``mlp``.
+#: Hyperparameters of every network, as for ``mlp``.
 COMMON = tuple(
     parameter
     for parameter in Mlp.hyperparameters
@@ -18,7 +18,7 @@ COMMON = tuple(
 )
 
 _KINDS: Mapping[type, Any] = {bool: "bool", int: "int", float: "float", str: "str", tuple: "ints", list: "ints"}
-#: What a declaration may say, and of which types it is.
+#: The keys of a declaration, and their types.
 _ASPECTS: Mapping[str, tuple[type, ...]] = {
     "default": (bool, int, float, str, tuple, list),
     "low": (int, float),
@@ -30,7 +30,7 @@ _ASPECTS: Mapping[str, tuple[type, ...]] = {
 
 
 def declared(network: str, given: Mapping[str, Any]) -> tuple[Hyperparameter, ...]:
-    """Return the hyperparameters of a network: those of the user first, then the common ones with the user's defaults.
+    """Return the hyperparameters of a network: the user's first, then the common ones with the user's defaults.
 
     A value of ``given`` is a default, such as 8 or 0.1 or "relu" or (32, 16), or a mapping with ``default`` and any of
     ``low``, ``high``, ``open_low``, ``choices``, ``doc``. Raises ValueError that names what is wrong.
@@ -69,7 +69,7 @@ def _new(network: str, name: str, default: Any) -> Hyperparameter:
 
 
 def _checked(parameter: Hyperparameter) -> Hyperparameter:
-    """Return the declaration with its default in the declared type."""
+    """Return the declaration with its default converted to the declared type."""
     try:
         return replace(parameter, default=resolve(parameter, parameter.default))
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""How the members of a gang talk: Unix sockets in the gang's private directory, which nobody but this user could reach."""
+"""Communication in a gang: Unix sockets in its private directory, which other users cannot reach."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from grouplearn.learners.contract.control import Gang
 
-#: How often a member looks whether another one listens yet.
+#: How often a member checks whether another one listens yet.
 _POLL_SECONDS = 0.002
 _RANK_BYTES = 4
 
@@ -27,14 +27,14 @@ class NoGang(Exception):
 
 @contextmanager
 def joined(gang: Gang) -> Iterator[Gang]:
-    """Give the gang with its links to the other members; raises NoGang."""
+    """Yield the gang connected to the other members; raises NoGang."""
     with connected(gang) as links:
         yield replace(gang, links=links)
 
 
 @contextmanager
 def connected(gang: Gang) -> Iterator[dict[int, socket.socket]]:
-    """Give a socket for each other member: one listens for those of higher rank and calls those of lower."""
+    """Yield a socket for each other member: it listens for those of higher rank and calls those of lower rank."""
     deadline = time.monotonic() + gang.seconds
     with ExitStack() as stack:
         place = _short(stack, gang.directory)
@@ -56,7 +56,7 @@ def connected(gang: Gang) -> Iterator[dict[int, socket.socket]]:
 
 
 def _short(stack: ExitStack, directory: str) -> str:
-    """Return a short path of a directory where the system has one: that of a socket may have 100 bytes."""
+    """Return a short path of a directory if the system has one: a socket's path may have only 100 bytes."""
     if not os.path.isdir("/proc/self/fd"):
         return directory
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -85,7 +85,7 @@ def _absent(gang: Gang) -> str:
 
 
 def gathered(gang: Gang, own: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
-    """Return the arrays of all members, alike in shape and type, in the order of their ranks; raises OSError.
+    """Return the arrays of all members, equal in shape and type, in the order of their ranks; raises OSError.
 
     Every member calls it with its own.
     """
@@ -98,7 +98,7 @@ def gathered(gang: Gang, own: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
 
 
 def exchange(others: Mapping[int, socket.socket], sent: dict[int, memoryview], taken: dict[int, memoryview]) -> None:
-    """Move bytes both ways until all are there; raises OSError where somebody is gone."""
+    """Exchange bytes until all are transferred; raises OSError if a peer is gone."""
     poll, ranks = select.poll(), {other.fileno(): rank for rank, other in others.items()}
 
     def watch(rank: int) -> None:
@@ -119,7 +119,7 @@ def exchange(others: Mapping[int, socket.socket], sent: dict[int, memoryview], t
 
 
 def _moved(move: Callable[[memoryview], int], left: memoryview) -> memoryview:
-    """Return what is left to be moved after as much as goes now."""
+    """Return what is left after transferring as much as possible now."""
     with suppress(BlockingIOError):
         moved = move(left) if left else 0
         if left and not moved:

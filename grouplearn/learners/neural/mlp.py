@@ -1,4 +1,4 @@
-"""Multilayer perceptrons, trained and predicted with by kernels: the networks of a pack share rows, and nothing else."""
+"""Multilayer perceptrons, trained and scored by kernels: the networks of a pack share only their rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from grouplearn.learners.neural.mlp_model import Networks, as_multiclass
 from grouplearn.learners.neural.mlp_rows import descent_of, rows_of, scaling_of, shape_of
 
 _PRECISIONS = ("single", "double")
-#: Tensors of the state that the batches of a block change.
+#: Tensors of the state that change with every batch.
 _STEPPED = ("parameters", "first_moment", "second_moment", "step", "objective")
 
 _SKLEARN = "scikit-learn MLPClassifier"
@@ -42,20 +42,20 @@ _TORCH = "torch.optim, torch.nn"
 class Mlp(BatchesLearner, DataParallelLearner):
     """Multilayer perceptron trained by minibatch Adam or SGD, for classification and regression.
 
-    An epoch visits every row once, block by block, each in a shuffled order of its own that depends on (seed, epoch,
-    number of the block). A batch B of b rows, all of one block, descends
-    ``1/b Σ_{i∈B} w̃ᵢ·lossᵢ + (l1·‖w‖₁ + ½·l2·‖w‖²)/Σwᵢ`` with ``w̃ᵢ = wᵢ·n/Σwᵢ``, whose mean over the batches of an epoch
-    is the objective ``Σ wᵢ·lossᵢ + l1·‖w‖₁ + ½·l2·‖w‖²`` divided by ``Σwᵢ``; so with unit weights l2 is n times torch's
-    ``weight_decay``. The l1 term uses a subgradient: small weights come near zero but seldom reach it. Losses are
-    ½(y-ŷ)², and cross entropy on one logit or K.
+    An epoch visits every row once, block by block, each in its own shuffled order that depends on (seed, epoch, number of the
+    block). A batch B of b rows, all of one block, descends ``1/b Σ_{i∈B} w̃ᵢ·lossᵢ + (l1·‖w‖₁ + ½·l2·‖w‖²)/Σwᵢ`` with ``w̃ᵢ =
+    wᵢ·n/Σwᵢ``, whose mean over the batches of an epoch is the objective ``Σ wᵢ·lossᵢ + l1·‖w‖₁ + ½·l2·‖w‖²`` divided by
+    ``Σwᵢ``; so with unit weights l2 is n times torch's ``weight_decay``. The l1 term uses a subgradient: small weights come
+    near zero but seldom reach it. Losses are ½(y-ŷ)², and cross entropy on one logit or K.
 
-    Weights and biases of a layer begin uniform in ±1/√inputs, as those of ``torch.nn.Linear``, the same ones for every
-    config. Dropout draws a number per (seed, epoch, row, unit), which is dropped below the rate. A model's bits depend on
-    no other and on no processor. For regression the network is trained on (y-mean)/sd of the training labels, with the
-    objective above rewritten exactly for it (divided by sd², last layer w/sd); the finished model predicts y itself.
-    State: ``parameters``, ``first_moment``, ``second_moment`` (c, p) hold weights and biases of each layer in turn;
-    ``step``, ``loss`` (c,); ``objective``, ``visited``, ``epoch`` (c,) are what the epoch has summed so far, over how
-    many rows, and which epoch it is; ``label_mean``, ``label_scale`` (1,).
+    Weights and biases of a layer begin uniform in ±1/√inputs, as in ``torch.nn.Linear``, the same for every config. Dropout
+    draws a number per (seed, epoch, row, unit); units whose number is below the rate are dropped. A model's bits do not depend
+    on other models or the processor. Regression trains on (y-mean)/sd of the training labels, with the objective rewritten
+    exactly (divided by sd², last layer w/sd); the finished model predicts y itself.
+
+    State: ``parameters``, ``first_moment``, ``second_moment`` (c, p) hold weights and biases layer by layer; ``step``, ``loss``
+    (c,); ``objective``, ``visited``, ``epoch`` (c,) are the sums of the current epoch, their rows, and its number;
+    ``label_mean``, ``label_scale`` (1,).
     """
 
     name: ClassVar[str] = "mlp"
@@ -79,8 +79,9 @@ class Mlp(BatchesLearner, DataParallelLearner):
         Hyperparameter("precision", "str", "single", "of the numbers in training; double is slower", _TORCH, choices=_PRECISIONS),
     )  # fmt: skip
     default_epochs: ClassVar[int | None] = 10
-    #: A kernel runs all batches of a block without the interpreter lock: with 1,000 rows of 32 numbers and 12 configurations as
-    #: long as what is done around it; from ten times as many values on two threads do not wait for each other.
+    #: A kernel runs all batches of a block without the interpreter lock. With 1,000 rows of 32 numbers and 12
+    #: configurations that takes as long as the Python around it; with ten times as many values two threads no longer wait
+    #: for each other.
     access: ClassVar[AccessPattern] = replace(PASSES, threaded_from=400_000.0)
     form: ClassVar[Form] = "layers"
     cost: ClassVar[Cost] = MLP
@@ -88,13 +89,13 @@ class Mlp(BatchesLearner, DataParallelLearner):
     parameters: ClassVar[tuple[str, ...]] = ("parameters",)
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:
-        """Networks of one shape that take the same steps over the same batches train together."""
+        """Networks of one shape whose steps use the same batches train together."""
         config = self._complete(config)
         alike = ("activation", "optimizer", "batch_size", "precision")
         return (config["hidden_layers"] or (), *(config[name] for name in alike))
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
-        """Return the networks with their initial weights; raises Diverged when there is nothing for them to see."""
+        """Return the networks with initial weights; raises Diverged if there are no rows or columns."""
         if not problem.n_features:
             raise Diverged("there are no features")
         config, n = self._complete(configs[0]), len(configs)
@@ -122,22 +123,15 @@ class Mlp(BatchesLearner, DataParallelLearner):
         return State(tensors, np.zeros(n, dtype=bool))
 
     def resumes(self, problem: Problem, configs: Sequence[Config], state: State) -> bool:
-        """Return whether the tensors are those of such networks, after steps and rows that can be counted."""
+        """Return whether the tensors are valid for such networks, with plausible counts of steps and rows."""
         begun = self.init(problem, configs)
-        # Trials that come together bring a mean and a scale of labels each, which are those of their group.
+        # Trials combined into one state bring a mean and a scale of labels each, which are equal in a group.
         for name in ("label_mean", "label_scale"):
             expected, found = begun.tensors.pop(name), state.tensors.get(name)
             if found is None or found.ndim != 1 or not found.size or found.dtype != expected.dtype:
                 return False
         counts = ("step", "visited")
         return has_tensors_of(state, begun) and all((state.tensors[name] >= 0).all() for name in counts)
-
-    def train(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, epoch: int) -> State:
-        """Return the state after one pass; a config whose loss is not finite is done with loss NaN.
-
-        A group's blocks may be passed in several calls. Raises Diverged when the group has no rows.
-        """
-        return self.train_batches(problem, configs, state, shard, Visit(epoch, 0, shard.n_rows, begins=False))
 
     def batch_rows(self, config: Config) -> int:
         """Return ``batch_size``."""
@@ -146,7 +140,10 @@ class Mlp(BatchesLearner, DataParallelLearner):
     def train_batches(
         self, problem: Problem, configs: Sequence[Config], state: State, block: Shard, visit: Visit
     ) -> State:
-        """Return the state after some batches of a block, or of several all batches; as ``train``."""
+        """Return the state after some batches of a block, or all batches of several blocks.
+
+        A config whose loss is not finite is done with loss NaN. Raises Diverged when the group has no rows.
+        """
         shard, whole = block, block.totals
         if not whole.n_rows:
             raise Diverged("there are no training rows")
@@ -173,11 +170,11 @@ class Mlp(BatchesLearner, DataParallelLearner):
         return _advanced(state, tensors, active, part, part["objective"] / tensors["visited"][active] * scale**2)
 
     def average(self, parts: Sequence[Tensors], weights: Sequence[float]) -> Tensors:
-        """Return the mean of the networks, with Adam's moments, by rows' weights.
+        """Return the mean of the networks and of Adam's moments, weighted by rows.
 
-        The moments are running means of gradients and of their squares: their mean is such a mean over all rows, so that Adam
-        goes on as it was; from zeros it would begin each epoch anew. ``step`` corrects for how long they run: it is that of
-        the network that took most. Each model's loss is a mean over the rows that it visited, and counts by them.
+        The moments are running means of gradients and their squares, so that their mean is one over all rows and Adam
+        continues; from zeros it would restart each epoch. ``step`` corrects for the start of running means: it is the most
+        of any network. A model's loss is a mean over its visited rows, and is weighted by their number.
         """
         if "step" not in parts[0]:
             return averaging.mean_of(parts, self.averaged, weights)
@@ -195,14 +192,14 @@ class Mlp(BatchesLearner, DataParallelLearner):
     def gradient(
         self, problem: Problem, configs: Sequence[Config], state: State, block: Shard, visit: Visit
     ) -> dict[str, npt.NDArray[Any]]:
-        """Return ``gradient`` (c, p), ``losses`` (c,) with penalties, of labels as networks see them, and ``rows`` (1,)."""
+        """Return ``gradient`` (c, p), ``losses`` (c,) with penalties, in scaled labels, and ``rows`` (1,)."""
         chosen = [self._complete(config) for config in configs]
         tensors = _scaled(problem, state, block.totals)
         shape, descent = shape_of(problem, chosen[0]), descent_of(problem, chosen, block.totals)
         rows = rows_of(problem, chosen[0], block, visit)
         count = len(rows.order)
         found, losses = networks.gradients(shape, descent, tensors, rows, slice(0, count), count)
-        # A step on a copy says what the penalties are before it.
+        # A step on a copy tells the penalties before it.
         penalties = networks.descend(shape, descent, _of_copies(tensors), np.zeros_like(found))
         return {
             "gradient": found.astype(np.float64) * count,
@@ -219,7 +216,7 @@ class Mlp(BatchesLearner, DataParallelLearner):
         whole: Totals,
         piece: Piece,
     ) -> State:
-        """Return a piece of the state after one step of the optimizer: what it has not are zeros meanwhile."""
+        """Return a piece of the state after one step of the optimizer; the other pieces are zeros meanwhile."""
         active = np.flatnonzero(~state.done).tolist()
         if not active:
             return state
@@ -240,13 +237,13 @@ class Mlp(BatchesLearner, DataParallelLearner):
         )
 
     def joined(self, gang: Gang) -> AbstractContextManager[Gang]:
-        """Return the connection to the other members of a gang, within which it descends."""
+        """Return the context that connects the members of a gang."""
         return joined(gang)
 
     def descend(
         self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, epoch: int, gang: Gang
     ) -> State:
-        """Return the state after one pass of the gang over all its rows; as in ``train``, but batches span the members."""
+        """Return the state after one pass of the gang over all its rows; as ``train``, but batches span the members."""
         active = np.flatnonzero(~state.done).tolist()
         chosen = [self._complete(configs[index]) for index in active]
         tensors = _scaled(problem, state, shard.totals)
@@ -264,23 +261,23 @@ class Mlp(BatchesLearner, DataParallelLearner):
         return self._networks(problem, configs[index : index + 1], State(own, state.done)).artifact(0)
 
     def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
-        """Return the predictions (n, n_outputs) in double precision, with numpy alone."""
+        """Return the predictions (n, n_outputs) in double precision, with numpy only."""
         return Networks.of(artifact).predict(task, x)[:, 0]
 
     def score_runs(self, task: Task, artifacts: Sequence[Artifact]) -> Callable[[FloatArray, Runs], FloatArray] | None:
-        """Return predictions by one kernel, where all networks are of one shape."""
+        """Return a function that scores runs of rows in one kernel call, if all networks have one shape."""
         return mlp_model.predicting_runs(task, artifacts)
 
     def as_multiclass(self, artifact: Artifact) -> Artifact:
-        """Return a network of two classes with a last unit for each: the weights and the bias of the first one are 0."""
+        """Return a network of two classes with an output per class, weights and bias 0 for the first."""
         return as_multiclass(artifact)
 
     def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
-        """Return how the tensors differ from what such a group has."""
+        """Return how the tensors differ from those of such a group."""
         return mlp_model.flaw(problem, artifact)
 
     def _networks(self, problem: Problem, configs: Sequence[Config], state: State) -> Networks:
-        """Return the networks of a state as they predict: of labels as they are, the positive class of which is 1."""
+        """Return the networks as they predict: labels unscaled, class 1 positive."""
         shape = shape_of(problem, self._complete(configs[0]))
         layers = shape.layers(state.tensors["parameters"].astype(np.float64))
         weights, biases = [weight for weight, _ in layers], [bias[:, None] for _, bias in layers]
@@ -294,14 +291,14 @@ class Mlp(BatchesLearner, DataParallelLearner):
 
 
 def _scaled(problem: Problem, state: State, whole: Totals) -> dict[str, npt.NDArray[Any]]:
-    """Return copies of the tensors of a state, with how the labels of the group are scaled."""
+    """Return copies of a state's tensors, with the scaling of the group's labels."""
     tensors = {name: value.copy() for name, value in state.tensors.items()}
     mean, scale = scaling_of(problem, whole)
     return {**tensors, "label_mean": np.array([mean]), "label_scale": np.array([scale])}
 
 
 def _of(tensors: dict[str, npt.NDArray[Any]], active: list[int]) -> dict[str, npt.NDArray[Any]]:
-    """Return what batches change of the configs ``active``: the tensors themselves where these are all."""
+    """Return what batches change, for the configs ``active``: the tensors themselves if these are all."""
     if len(active) == len(tensors["step"]):
         return {name: tensors[name] for name in _STEPPED}
     return {name: tensors[name][active] for name in _STEPPED}
@@ -319,7 +316,7 @@ def _advanced(
     part: dict[str, npt.NDArray[Any]],
     loss: FloatArray,
 ) -> State:
-    """Return ``tensors`` with the results of the configs ``active``, of which those that are not finite are done."""
+    """Return ``tensors`` with the results of the configs ``active``; non-finite ones are done."""
     for name, value in part.items():
         if value is not tensors[name]:
             tensors[name][active] = value

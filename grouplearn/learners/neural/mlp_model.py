@@ -1,4 +1,4 @@
-"""Finished multilayer perceptrons: what their weights are, and predictions of several at once."""
+"""Finished multilayer perceptrons: their weights, and predictions of several at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from grouplearn.kernels.networks import ACTIVATIONS
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.state import Artifact, FloatArray, shape_flaw
 
-#: Rows that are predicted together where they must be made dense first.
+#: Rows that are made dense and predicted together.
 _DENSE_ROWS = 4096
 _NO_UNITS = np.empty(0)
 
@@ -52,18 +52,18 @@ class Networks:
         return found[0] if len(found) == 1 else np.concatenate(found)
 
     def shape(self, task: Task) -> networks.Shape:
-        """Return the shape as kernels know it."""
+        """Return the shape for the kernels."""
         widths = (self.weights[0].shape[2], *(weight.shape[1] for weight in self.weights))
         return networks.Shape(widths, self.activation, task.value)
 
     def parameters(self) -> FloatArray:
-        """Return the parameters (m, n_parameters) as kernels know them."""
+        """Return the parameters (m, n_parameters) for the kernels."""
         both = (each for pair in zip(self.weights, self.biases, strict=True) for each in pair)
         return np.concatenate([each.reshape(len(each), -1) for each in both], axis=1)
 
 
 def predicting_runs(task: Task, artifacts: Sequence[Artifact]) -> Callable[[FloatArray, Runs], FloatArray] | None:
-    """Return what predicts runs of rows, each by one of the networks; None where these are not of one shape."""
+    """Return a function that predicts runs of rows, each by one network; None if their shapes differ."""
     models = [Networks.of(artifact) for artifact in artifacts]
     shapes = {model.shape(task) for model in models}
     if len(shapes) != 1:
@@ -73,7 +73,7 @@ def predicting_runs(task: Task, artifacts: Sequence[Artifact]) -> Callable[[Floa
 
 
 def as_multiclass(artifact: Artifact) -> Artifact:
-    """Return a network of two classes with a last unit for each: the weights and the bias of the first one are 0."""
+    """Return a network of two classes with an output per class, weights and bias 0 for the first."""
     last = len(Networks.of(artifact).weights) - 1
     units = {name: artifact.tensors[name] for name in (f"weight_{last}", f"bias_{last}")}
     both = {name: np.concatenate([np.zeros_like(value), value]) for name, value in units.items()}
@@ -81,7 +81,7 @@ def as_multiclass(artifact: Artifact) -> Artifact:
 
 
 def flaw(problem: Problem, artifact: Artifact) -> str | None:
-    """Return how the tensors are no network from the feature columns, layer by layer, to the outputs; None if they are."""
+    """Return why the tensors are not a network from the feature columns to the outputs; None if they are."""
     tensors = artifact.tensors
     layers = [name for name in tensors if name.startswith("weight_")]
     shapes: dict[str, tuple[int, ...]] = {"activation": (1,)}
@@ -99,7 +99,7 @@ def flaw(problem: Problem, artifact: Artifact) -> str | None:
 
 
 def _runs(x: Matrix) -> Iterator[FeatureArray]:
-    """Yield rows as kernels read them: all of them, or runs of those that must be made dense first."""
+    """Yield rows for the kernels: all, or in runs if they must be made dense first."""
     if isinstance(x, np.ndarray):
         yield features(x)
         return

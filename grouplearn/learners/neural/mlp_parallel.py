@@ -1,7 +1,7 @@
 """Data-parallel training of multilayer perceptrons: each batch is spread over the members of a gang.
 
-Every member has a replica of the networks and rows of its own. The members' gradients are summed in the order of their
-ranks, by each member for itself, so that all replicas stay the same to the bit.
+Every member has a replica of the networks and its own rows. Each member sums all gradients in the order of ranks, so that
+the replicas stay equal bit for bit.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def run_epoch(
 ) -> FloatArray:
     """Run one epoch of the gang over ``part``, which is changed; return the mean objective per config, (c,).
 
-    A batch has so many rows of each member that all of them take equally many steps. A member's rows are visited, and
-    dropped from, as those of the block of its rank.
+    Each member contributes rows to a batch so that all take equally many steps. Order and dropout of a member's rows are
+    those of the block with its rank as number.
     """
     whole = shard.totals
     shape, descent = shape_of(problem, configs[0]), descent_of(problem, configs, whole)

@@ -1,4 +1,4 @@
-"""What the kernels of networks are given: the shape of a config's network, how a pack learns, and the rows of a block."""
+"""The kernels' input: the shape of a config's network, how a pack learns, and the rows of a block."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def shape_of(problem: Problem, config: Config) -> Shape:
 
 
 def scaling_of(problem: Problem, whole: Totals) -> tuple[float, float]:
-    """Return mean and standard deviation of the labels that the networks see as 0 and 1."""
+    """Return the mean and standard deviation by which labels are scaled."""
     return (whole.label_mean, whole.label_scale) if problem.task is Task.REGRESSION else (0.0, 1.0)
 
 
@@ -40,7 +40,7 @@ def descent_of(problem: Problem, configs: Sequence[Config], whole: Totals) -> De
 
 
 def rows_of(problem: Problem, config: Config, block: Shard, visit: Visit) -> BlockRows:
-    """Return the rows of a block in the order of an epoch, as far as they are visited; the greater class is 1 to networks."""
+    """Return the visited rows of a block in the order of an epoch; the greater class is 1."""
     whole, seed = block.totals, problem.seed
     mean, scale = scaling_of(problem, whole)
     y, weight = (np.ascontiguousarray(each, np.float64) for each in (block.y, block.weight))

@@ -1,4 +1,4 @@
-"""Networks that a user registered: any torch module, trained by minibatch Adam or SGD under every sequential operator."""
+"""Registered networks: any torch module, trained by minibatch Adam or SGD under every sequential operator."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from grouplearn.learners.neural.network_training import Trainee
 
 @dataclass(frozen=True, slots=True)
 class Network(DataParallelLearner):
-    """A torch module of the user's, for classification and regression, of labels that may be arrays.
+    """A user's torch module, for classification and regression, also of array labels.
 
     ``make_module(problem, config)`` returns the module; its input is x (rows, n_features) and its output one value, or one
     logit per class, for each value of a label: (rows, k), or (rows, k, ...) with L values per class for labels of L values.
     Weights are drawn by torch's generator seeded with ``problem.seed``.
 
     An epoch visits every row once, block by block, each in the shuffled order of ``visiting_order``. A batch of b rows
-    descends ``1/b Σ w̃ᵢ·lossᵢ + (l1·‖w‖₁ + ½·l2·‖w‖²)/Σwᵢ`` with ``w̃ᵢ = wᵢ·n/Σwᵢ``, w the parameters of two or more
-    dimensions; the loss of a row with several label values is the mean over them. Losses, unless ``loss(outputs, labels)``
-    gives those of each row: ½(y-ŷ)² of the labels as they are, and cross entropy. What a module draws in a batch (dropout)
-    depends on (seed, epoch, block, batch) alone.
+    descends ``1/b Σ w̃ᵢ·lossᵢ + (l1·‖w‖₁ + ½·l2·‖w‖²)/Σwᵢ`` with ``w̃ᵢ = wᵢ·n/Σwᵢ``, where w are the parameters of two or
+    more dimensions; the loss of a row with several label values is their mean. The loss is ``loss(outputs, labels)`` per
+    row, by default ½(y-ŷ)² of unscaled labels, and cross entropy. Random numbers of a module in a batch (dropout) depend
+    only on (seed, epoch, block, batch).
 
     State: ``module/<name>`` (c, ...) are the tensors of ``state_dict``, buffers included, ``optimizer/<slot>/<name>`` (c, ...)
     those of the optimizer, zeros at first; ``loss``, ``objective``, ``visited``, ``epoch`` (c,) are as in ``mlp``. A finished
     model has ``module/<name>`` and ``made_from``, JSON text as bytes: task, sizes, seed and hyperparameters.
     """
 
-    name: str  # type: ignore[misc]  # of the instance, as what follows
+    name: str  # type: ignore[misc]  # of the instance, as are the next three
     make_module: Callable[[Problem, Mapping[str, Value]], Any]
     loss: Callable[[Any, Any], Any] | None
     hyperparameters: tuple[Hyperparameter, ...] = field()  # type: ignore[misc]
@@ -56,7 +56,7 @@ class Network(DataParallelLearner):
     requires: ClassVar[Requirement | None] = Requirement("torch", "grouplearn[networks]")
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:
-        """Return a key of this config alone: modules may differ in everything."""
+        """Return a key for this config alone: modules may differ in everything."""
         return tuple(value for _, value in sorted(self._complete(config).items()))
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
@@ -92,13 +92,13 @@ class Network(DataParallelLearner):
         return state
 
     def joined(self, gang: Gang) -> AbstractContextManager[Gang]:
-        """Return the connection to the other members of a gang, within which it descends."""
+        """Return the context that connects the members of a gang."""
         return network_parallel.joined(gang)
 
     def descend(
         self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, epoch: int, gang: Gang
     ) -> State:
-        """Return the state after one pass of the gang over all its rows; as in ``train``, but batches span the members."""
+        """Return the state after one pass of the gang over all its rows; as ``train``, but batches span the members."""
         state = _copied(state, epoch)
         for index in np.flatnonzero(~state.done).tolist():
             trainee = self._trainee(problem, configs, state, index)
@@ -117,7 +117,7 @@ class Network(DataParallelLearner):
         return np.stack(found, axis=1)
 
     def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
-        """Return the tensors of the module and what it is made from."""
+        """Return the module's tensors and the arguments it was made with."""
         made_from = {
             "task": problem.task.value,
             "n_features": problem.n_features,
@@ -132,18 +132,18 @@ class Network(DataParallelLearner):
         return Artifact("tensors", {network_artifact.MADE_FROM: text, **tensors})
 
     def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
-        """Return the predictions (n, n_outputs); raises ValueError when the model is of another module."""
+        """Return the predictions (n, n_outputs); raises ValueError if the model belongs to another module."""
         problem, config = network_artifact.made_from(artifact)
         own = network_artifact.own_tensors(artifact)
         found = self._predicted(problem, config, own, x)
         return of_both_classes(found) if task is Task.MULTICLASS and problem.task is Task.BINARY else found
 
     def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
-        """Return how the model was made from something else than such a group; its module is made from what it says."""
+        """Return why the model cannot be of such a group, by the arguments that its module was made with."""
         return network_artifact.flaw(self._recipe, self.hyperparameters, problem, artifact)
 
     def functions(self) -> tuple[Callable[..., Any], ...]:
-        """Return what makes the module, and the loss."""
+        """Return the functions for the module and the loss."""
         return (self.make_module,) if self.loss is None else (self.make_module, self.loss)
 
     @property
@@ -168,13 +168,13 @@ class Network(DataParallelLearner):
 
 
 def _part(state: State, index: int, part: Literal["module", "optimizer"]) -> dict[str, npt.NDArray[Any]]:
-    """Return the tensors of one config's module, or of its optimizer."""
+    """Return the tensors of one config's module or optimizer."""
     head = f"{part}/"
     return {name.removeprefix(head): value[index] for name, value in state.tensors.items() if name.startswith(head)}
 
 
 def _copied(state: State, epoch: int) -> State:
-    """Return a copy whose sums are of ``epoch``: those of an epoch before are forgotten."""
+    """Return a copy whose sums belong to ``epoch``: earlier ones are reset."""
     sums = {name: state.tensors[name].copy() for name in ("loss", "objective", "visited", "epoch")}
     starting = ~state.done & (sums["epoch"] != epoch)
     for name in ("objective", "visited"):
@@ -184,7 +184,7 @@ def _copied(state: State, epoch: int) -> State:
 
 
 def _advance(state: State, index: int, trainee: Trainee) -> None:
-    """Put what a config has become into a state that is not shared yet; one that is not finite is done."""
+    """Store a config's results in a state that is not shared yet; non-finite ones are done."""
     found = trainee.tensors()
     _put(state, index, found)
     loss = state.tensors["objective"][index] / max(1, state.tensors["visited"][index])
@@ -194,7 +194,7 @@ def _advance(state: State, index: int, trainee: Trainee) -> None:
 
 
 def _put(state: State, index: int, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Replace the tensors of one config in a state that is not shared yet; its arrays may be."""
+    """Replace one config's tensors in a state that is not shared yet, although its arrays may be."""
     configs = len(state.done)
     for name, value in tensors.items():
         before = state.tensors.get(name)

@@ -1,4 +1,4 @@
-"""Finished networks of a user's making: the tensors of a module, and what the module is made from as JSON text beside them."""
+"""Finished networks of users: a module's tensors, and the arguments that it was made with as JSON text."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.neural.network_module import Recipe, torch_on_one_thread
 
-#: The tensor of an artifact that says, as JSON text, how its module is made again.
+#: The tensor with the arguments of ``make_module``, as JSON text.
 MADE_FROM = "made_from"
 _MODULE = "module/"
 _SIZES = ("n_features", "n_classes", "label_length", "seed", "epochs")
-#: Numbers more than there are tensors for that a module may have: another network of the name is told when it predicts.
+#: How many more numbers than the stored tensors a module may have; a different network is reported when it predicts.
 _SMALL = 1 << 22
 
 
 def written(what: Mapping[str, Any]) -> npt.NDArray[np.uint8]:
-    """Return what a module is made from as a tensor."""
+    """Return the arguments of a module as a tensor."""
     return np.frombuffer(json.dumps(what, sort_keys=True).encode(), dtype=np.uint8)
 
 
 def made_from(artifact: Artifact) -> tuple[Problem, Config]:
-    """Return what the module of a model is made from."""
+    """Return the arguments that a model's module was made with."""
     what = json.loads(artifact.tensors[MADE_FROM].tobytes())
     values = what.pop("hyperparameters")
     config = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
@@ -38,15 +38,15 @@ def made_from(artifact: Artifact) -> tuple[Problem, Config]:
 
 
 def own_tensors(artifact: Artifact) -> dict[str, npt.NDArray[Any]]:
-    """Return the tensors of the module by their names in it."""
+    """Return the module's tensors by their names in it."""
     return {name.removeprefix(_MODULE): value for name, value in artifact.tensors.items() if name != MADE_FROM}
 
 
 def flaw(recipe: Recipe, declared: Sequence[Hyperparameter], problem: Problem, artifact: Artifact) -> str | None:
-    """Return why a model is none that a network makes for such a group.
+    """Return why a model cannot be this network's for such a group.
 
-    The sizes that ``make_module`` is given are those of the group, the hyperparameters within the ranges that are declared, and
-    what it makes is not far larger than the tensors.
+    The sizes given to ``make_module`` must be the group's, the hyperparameters within their declared ranges, and the module
+    not far larger than the tensors.
     """
     if artifact.format != "tensors" or MADE_FROM not in artifact.tensors:
         return "it does not say what its module is made from"
@@ -76,9 +76,9 @@ def _wrong_facts(what: Any, problem: Problem) -> str | None:
 
 
 def _wrong_config(declared: Sequence[Hyperparameter], values: Any) -> str | None:
-    """Return which hyperparameter has a value that is none, or beyond what the network declares that is registered today.
+    """Return which hyperparameter has an invalid value or is out of the range that the currently registered network declares.
 
-    One that it does not declare is given to ``make_module`` as it is, which does not ask for it.
+    Undeclared ones are passed to ``make_module``, which does not read them.
     """
     if not isinstance(values, dict):
         return "it has no hyperparameters"
@@ -96,9 +96,9 @@ def _wrong_config(declared: Sequence[Hyperparameter], values: Any) -> str | None
 def _wrong_size(
     recipe: Recipe, problem: Problem, config: Config, tensors: Mapping[str, npt.NDArray[Any]]
 ) -> str | None:
-    """Return that the module is far larger than the tensors that are to fill it, known before it is in memory.
+    """Return that the module is far larger than its stored tensors, determined without allocating it.
 
-    What cannot be made without memory, and whether the tensors fit, is seen when it predicts.
+    If it cannot be made without allocation, or the tensors do not fit, that is reported when it predicts.
     """
     torch = torch_on_one_thread()
     try:

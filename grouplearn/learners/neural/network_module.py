@@ -1,4 +1,4 @@
-"""Modules of a user's making: built from a seed, their tensors taken out and put back, their outputs checked."""
+"""Users' modules: built from a seed, tensors extracted and loaded, outputs checked."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from grouplearn.learners.contract.config import Config, Value
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.problem import Problem, Task
 
-#: Rows scored at a time: the activations of a convolutional network take many times the memory of its input.
+#: Rows scored together: the activations of a convolutional network take many times the memory of its input.
 _SCORED_ROWS = 256
-#: Rows of the zeros by which a new module is tried.
+#: Rows of zeros with which a new module is tried.
 _TRIED_ROWS = 2
-#: What to do about tensors that do not fit the module.
+#: Advice if tensors do not fit the module.
 MISFIT = "register the network that the model was trained with, or train the model again"
 
-#: torch's generator belongs to the process: whoever draws from it seeds it, alone.
+#: torch's generator is global: whoever seeds it needs exclusive use.
 _DRAWING = threading.RLock()
 
 
 def torch_on_one_thread() -> Any:
     """Return torch, set to one thread: results must not depend on the number of cores.
 
-    Looked at every time, as the number is the calling thread's, and limits of other libraries put back what they found.
+    It is set at every call, as the number is per thread, and other libraries' limits restore the old one.
     """
     import torch
 
@@ -42,14 +42,14 @@ def torch_on_one_thread() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What a user registered: how modules are made and what they descend; the name is for messages."""
+    """What a user registered: functions that make a module and its loss; the name is for messages."""
 
     name: str
     make_module: Callable[[Problem, Mapping[str, Value]], Any]
     loss: Callable[[Any, Any], Any] | None
 
     def run(self, what: str, call: Callable[[], Any]) -> Any:
-        """Return what the user's code returns; raises ValueError that says whose code it was."""
+        """Return the result of the user's code; raises ValueError that names it if it fails."""
         try:
             return call()
         except (MemoryError, Interrupted):
@@ -60,7 +60,7 @@ class Recipe:
 
 @contextmanager
 def drawing(seed: int) -> Iterator[None]:
-    """Let the calling thread alone draw from torch's generator, seeded, and leave it as it was."""
+    """Seed torch's generator for exclusive use by this thread, and restore it afterwards."""
     torch = torch_on_one_thread()
     with _DRAWING:
         before = torch.get_rng_state()
@@ -78,7 +78,7 @@ def dtype_of(config: Config) -> Any:
 
 
 def built(recipe: Recipe, problem: Problem, config: Config) -> Any:
-    """Return the module that ``make_module`` makes, tried on rows of zeros; raises ValueError when it does not fit."""
+    """Return the module from ``make_module``, tried on rows of zeros; raises ValueError if its output does not fit."""
     torch = torch_on_one_thread()
     with drawing(problem.seed):
         module = recipe.run("make_module", lambda: recipe.make_module(problem, MappingProxyType(dict(config))))
@@ -87,13 +87,13 @@ def built(recipe: Recipe, problem: Problem, config: Config) -> Any:
             raise ValueError(f"make_module of {recipe.name} returned an object of type {kind}, not a torch.nn.Module")
         module = module.to(dtype_of(config)).eval()
         zeros = torch.zeros(_TRIED_ROWS, problem.n_features, dtype=dtype_of(config))
-        with torch.no_grad():  # also gives lazy layers their shapes
+        with torch.no_grad():  # also initialises lazy layers
             outputs_of(recipe, problem, module, zeros)
     return module
 
 
 def outputs_of(recipe: Recipe, problem: Problem, module: Any, x: Any) -> tuple[Any, Any]:
-    """Return what the module gives for ``x``, as it is and as (rows, k, L); raises ValueError for another shape."""
+    """Return the module's output for ``x``, raw and as (rows, k, L); raises ValueError for another shape."""
     torch = torch_on_one_thread()
     z = recipe.run("the module", lambda: module(x))
     rows, classes = x.shape[0], problem.n_classes if problem.task is Task.MULTICLASS else 1
@@ -115,7 +115,7 @@ def _needed(rows: int, classes: int, length: int) -> str:
 
 
 def module_tensors(module: Any) -> dict[str, npt.NDArray[Any]]:
-    """Return copies of the tensors of ``state_dict`` as ``module/<name>``; raises ValueError for what is no tensor."""
+    """Return copies of the tensors of ``state_dict`` as ``module/<name>``; raises ValueError for other values."""
     torch, found = torch_on_one_thread(), {}
     for name, value in module.state_dict().items():
         if not isinstance(value, torch.Tensor):
@@ -125,7 +125,7 @@ def module_tensors(module: Any) -> dict[str, npt.NDArray[Any]]:
 
 
 def as_array(name: str, tensor: Any) -> npt.NDArray[Any]:
-    """Return a copy of a tensor; raises ValueError when numpy has no such type."""
+    """Return a copy of a tensor; raises ValueError if numpy has no such type."""
     try:
         array: npt.NDArray[Any] = tensor.detach().clone().numpy()
     except TypeError:
@@ -134,14 +134,14 @@ def as_array(name: str, tensor: Any) -> npt.NDArray[Any]:
 
 
 def load_tensors(module: Any, tensors: Mapping[str, npt.NDArray[Any]], name: str) -> None:
-    """Put tensors into a module; raises ValueError when they are those of another one."""
+    """Load tensors into a module; raises ValueError if they belong to another one."""
     torch, own = torch_on_one_thread(), module.state_dict()
     missing = own.keys() ^ tensors.keys()
     other = [key for key, value in own.items() if key in tensors and value.numel() != tensors[key].size]
     if missing or other:
         key = sorted(missing or other)[0]
         raise ValueError(f"the tensor {key} of the model does not fit the network {name} as it is registered: {MISFIT}")
-    # An artifact's tensor without dimensions comes back from its bytes with one.
+    # A tensor without dimensions is stored with one.
     given = {key: torch.from_numpy(np.array(tensors[key])).reshape(value.shape) for key, value in own.items()}
     module.load_state_dict(given)
 

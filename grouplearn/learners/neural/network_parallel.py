@@ -1,4 +1,4 @@
-"""Data-parallel training of a user's module: torch's DistributedDataParallel over gloo, a batch spread over all members."""
+"""Data-parallel training of a user's module with torch's DistributedDataParallel over gloo: batches span all members."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from grouplearn.learners.neural.mlp_parallel import share
 from grouplearn.learners.neural.network_module import torch_on_one_thread
 from grouplearn.learners.neural.network_training import Trainee
 
-#: The network interface of 127.0.0.1, by its name on Linux and elsewhere.
+#: Names of the loopback interface, on Linux and elsewhere.
 _LOOPBACK = ("lo", "lo0")
 
 
@@ -39,9 +39,9 @@ def joined(gang: Gang) -> Iterator[Gang]:
 
 
 def run_epoch(trainee: Trainee, rows: Shard, epoch: int, gang: Gang, whole: Totals) -> float:
-    """Run one epoch of the gang on a module, whose tensors are then the same for every member; return the mean objective.
+    """Run one epoch of the gang on a module, whose tensors are then equal on all members; return the mean objective.
 
-    A batch has so many rows of each member that all of them take equally many steps.
+    Each member contributes rows to a batch so that all take equally many steps.
     """
     torch = torch_on_one_thread()
     replica = torch.nn.parallel.DistributedDataParallel(trainee.module)
@@ -55,7 +55,7 @@ def run_epoch(trainee: Trainee, rows: Shard, epoch: int, gang: Gang, whole: Tota
         together = sum(stop - start for start, stop in (share(each, batch, n_batches) for each in sizes))
         losses = trainee.losses(replica, x[own], y[own], (epoch, gang.rank, batch))
         data, penalty = (losses * weight[own]).sum(), trainee.penalty(whole.weight)
-        # The replicas' gradients are averaged, so each counts its own rows once for every member.
+        # Gradients are averaged over replicas, so each scales its own rows by their number.
         trainee.descend(data * (gang.size / together) + penalty)
         sums += torch.stack([data.detach(), penalty.detach() * together / gang.size])
     torch.distributed.all_reduce(sums)
@@ -64,7 +64,7 @@ def run_epoch(trainee: Trainee, rows: Shard, epoch: int, gang: Gang, whole: Tota
 
 
 def _share_buffers(module: Any) -> None:
-    """Give every member the first one's buffers, such as the running means of its rows."""
+    """Give every member the first one's buffers, such as running means."""
     torch = torch_on_one_thread()
     for buffer in module.buffers():
         sent = buffer.to(torch.uint8) if buffer.dtype is torch.bool else buffer.contiguous()
@@ -73,7 +73,7 @@ def _share_buffers(module: Any) -> None:
 
 
 def count_gradients(replica: Any, gang: Gang) -> None:
-    """Have the bytes of gradients counted as they go to the other members; they are averaged as without."""
+    """Count the bytes of gradients as they are sent; they are averaged as without a hook."""
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
     def averaged(process_group: Any, bucket: Any) -> Any:

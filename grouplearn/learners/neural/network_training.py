@@ -1,4 +1,4 @@
-"""Training of one module of a user's making: batches, losses, penalty, and the optimizer's state as named tensors."""
+"""Training of one user's module: batches, losses, penalty, and the optimizer's state as named tensors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from grouplearn.learners.neural.network_module import (
 
 
 class Trainee:
-    """A module with its optimizer, on its way through an epoch."""
+    """A module with its optimizer during an epoch."""
 
     def __init__(
         self, recipe: Recipe, problem: Problem, config: Config, module: Any, optimizer: Mapping[str, npt.NDArray[Any]]
@@ -36,7 +36,7 @@ class Trainee:
         module.train()
 
     def visit(self, block: Shard, epoch: int, whole: Totals) -> float:
-        """Visit the rows of a block once; return the objective of its batches, each times its rows, summed."""
+        """Visit the rows of a block once; return the sum of its batches' objectives, each times its rows."""
         x, y, weight = self.rows(block, visiting_order(self.problem.seed, epoch, block.n_rows, block.first), whole)
         total = 0.0
         for number, batch in enumerate(_batches(block.n_rows, int(self.config["batch_size"]))):  # type: ignore[arg-type]
@@ -49,7 +49,7 @@ class Trainee:
         """Return x (n, d), y (n,) or (n, L) and w̃ (n,) in the order of a visit."""
         dense = block.x if isinstance(block.x, np.ndarray) else block.x.toarray()
         dtype = dtype_of(self.config)
-        # Rows in single precision are widened here, a block at a time, for a module that computes in double.
+        # Single-precision rows are widened here, block by block, for a module in double precision.
         x, weight = (
             self.torch.from_numpy(np.ascontiguousarray(values)).to(dtype)[order]
             for values in (dense, block.weight * (whole.n_rows / whole.weight))
@@ -59,7 +59,7 @@ class Trainee:
         return x, y, weight
 
     def losses(self, forward: Any, x: Any, y: Any, path: tuple[int, ...]) -> Any:
-        """Return the loss of each row (rows,), what the module draws being decided by ``path``."""
+        """Return the loss of each row (rows,); ``path`` seeds the module's random numbers."""
         with drawing(_seed(self.problem.seed, *path)):
             z, outputs = outputs_of(self.recipe, self.problem, forward, x)
             if self.recipe.loss is None:
@@ -100,7 +100,7 @@ class Trainee:
 
 
 def _batches(rows: int, size: int) -> Iterator[slice]:
-    """Yield runs of ``size`` rows; a single last row joins those before it, as batch normalisation needs two."""
+    """Yield runs of ``size`` rows; a single last row joins the run before, as batch normalisation needs two."""
     starts = list(range(0, rows, size))
     if len(starts) > 1 and rows - starts[-1] == 1:
         starts.pop()

@@ -1,1 +1,1 @@
-"""Boosted trees and forests, as tables and as scores."""
+"""Boosted trees and forests: training, tables of nodes, scoring."""

@@ -1,4 +1,4 @@
-"""Rounds of boosting: binned rows, a booster on them, and the models cut out of it."""
+"""Rounds of boosting: binned rows, boosters, and models cut out of them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from grouplearn.learners.contract.control import Diverged, Gang, Interrupted, St
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.metrics.deviances import row_losses, with_losses
+from grouplearn.learners.trees.checkpoint import FinishedModel, UnfinishedModel, scores_digest, to_state
 from grouplearn.learners.trees.lightgbm import stumps
 from grouplearn.learners.trees.lightgbm.data import DataSet
 from grouplearn.learners.trees.lightgbm.given import lightgbm_parameters
 from grouplearn.learners.trees.lightgbm.library import Booster, LightGBMError
 from grouplearn.learners.trees.lightgbm.parameters import draws_rows
-from grouplearn.learners.trees.reached import Kept, UnderWay, scores_digest, to_state
 
-#: Our metrics that LightGBM computes itself, by the same formula, while it boosts.
+#: Metrics that LightGBM computes by the same formula during training.
 _NATIVE_METRICS = {
     (Task.REGRESSION, "rmse"): "rmse",
     (Task.REGRESSION, "mae"): "l1",
@@ -34,7 +34,7 @@ _NATIVE_METRICS = {
 }
 
 
-#: What makes a tree of one leaf, which says what scores begin with.
+#: Parameters for a tree of one leaf, whose value is the initial score.
 WITHOUT_SPLITS = {
     "boosting": "gbdt", "boost_from_average": True, "min_gain_to_split": 1e300, "linear_tree": False, "bagging_freq": 0,
     "bagging_fraction": 1.0, "pos_bagging_fraction": 1.0, "neg_bagging_fraction": 1.0, "num_iterations": 1,
@@ -42,26 +42,26 @@ WITHOUT_SPLITS = {
 
 
 def native_metric(problem: Problem, config: Config, metric: str) -> str | None:
-    """Return LightGBM's name of a metric that it computes itself, None where it does not."""
+    """Return LightGBM's name of a metric, None if LightGBM does not compute it."""
     if is_one_vs_all(problem, config):
-        return None  # LightGBM takes the classes' shares as they are, whatever they sum to
+        return None  # LightGBM uses the classes' shares as they are, whatever their sum
     return _NATIVE_METRICS.get((problem.task, metric))
 
 
 def is_one_vs_all(problem: Problem, config: Config) -> bool:
-    """Return whether predictions are one of each class against the rest, and do not sum to 1."""
+    """Return whether predictions are one class against the rest each, and do not sum to 1."""
     return problem.task is Task.MULTICLASS and config["objective"] == "multiclassova"
 
 
 def _distributed(gang: Gang | None) -> dict[str, Any]:
-    """Return the parameters of a gang's members, each of which has rows of its own."""
+    """Return the parameters of a gang's members, each with its own rows."""
     if gang is None:
         return {}
     return {"tree_learner": "data", "num_machines": gang.size, "pre_partition": True}
 
 
 class Binned:
-    """The binned training and validation rows, and the metric watched on the latter."""
+    """Binned training and validation rows, and the metric that is tracked on the latter."""
 
     def __init__(
         self,
@@ -75,11 +75,11 @@ class Binned:
         self.problem, self.metric, self.gang, self.train_rows = problem, stop.metric, gang, shard
         self.valid = valid if valid is not None and valid.n_rows else None
         self._valid_labels = self.valid.labels() if self.valid else None
-        # Classes that it does not learn LightGBM does not take.
+        # LightGBM rejects classes without training rows.
         watched = self.valid is not None and not problem.n_unseen
         native = native_metric(problem, config, stop.metric) if watched else None
         if native == "auc" and self._valid_labels and np.ptp(self._valid_labels[0]) == 0:
-            native = None  # LightGBM calls the area under the curve of a single class 1
+            native = None  # LightGBM's area under the curve of a single class is 1
         self.one_vs_all = is_one_vs_all(problem, config)
         self.native = native or "None"
         self.losses = row_losses((stop.metric,), config)
@@ -95,7 +95,7 @@ class Binned:
         self.valid_set = DataSet(self.valid, columns, parameters, self.train_set, look) if self.valid else None
 
     def booster(self, config: Config, text: str | None = None) -> Booster:
-        """Return a booster without trees, or one that goes on from those of ``text``."""
+        """Return a new booster, or one that continues from the trees in ``text``."""
         given, parameters = self._given
         if given is not config:
             parameters = lightgbm_parameters(self.problem, config) | _distributed(self.gang)
@@ -111,7 +111,7 @@ class Binned:
 
     @contextmanager
     def _scored(self, before: Booster) -> Iterator[None]:
-        """Have the rows begin with the scores of a booster for a while: a new booster copies them."""
+        """Let rows begin with the scores of a booster meanwhile: a new booster copies them."""
         sets = [(self.train_set, self.train_rows), (self.valid_set, self.valid)]
         known = [(data, rows) for data, rows in sets if data is not None and rows is not None]
         for data, rows in known:
@@ -124,18 +124,18 @@ class Binned:
                 data.set_field("init_score", None)
 
     def beginnings(self, config: Config) -> list[str]:
-        """Return what the scores of a config begin with, one an output, as LightGBM writes it."""
+        """Return a config's initial scores, one per output, as LightGBM writes them."""
         parameters = lightgbm_parameters(self.problem, config) | WITHOUT_SPLITS
         booster = Booster.on(self.train_set, parameters | {"metric": "None"})
         booster.update()
         return stumps.beginnings(booster.to_text())
 
     def measure(self, booster: Booster) -> float:
-        """Return the metric of the booster so far on the validation rows."""
+        """Return the booster's metric on the validation rows."""
         return booster.watched_metric() if self.native != "None" else self._metric_of(booster.running(1))
 
     def curve(self, text: str, rounds: int) -> list[float]:
-        """Return the metric of the validation rows after each round of a finished model."""
+        """Return the metric on the validation rows after each round of a finished model."""
         booster, found = Booster.of_text(text.encode()), []
         for count in range(1, rounds + 1):
             blocks = self.valid.blocks() if self.valid else ()
@@ -161,36 +161,36 @@ class Binned:
 
 @dataclass(frozen=True, slots=True)
 class BoostingControl:
-    """How a family of configs is boosted: until it is to stop, from what was reached; what it reaches is kept.
+    """How a family of configs is boosted: when to stop, where to resume, how to checkpoint.
 
-    ``kept`` are all models of the pack that are finished; ``config`` is the number of the family's first.
+    ``kept`` are all finished models of the pack; ``config`` is the number of the family's first config.
     """
 
     stop: Stop
     n_configs: int
-    kept: Mapping[int, Kept]
+    kept: Mapping[int, FinishedModel]
     config: int
-    reached: UnderWay | None
+    reached: UnfinishedModel | None
 
-    def beginning(self, config: Config) -> UnderWay | None:
-        """Return the booster that goes on, None where one begins."""
+    def beginning(self, config: Config) -> UnfinishedModel | None:
+        """Return the booster to resume, None to begin."""
         return self.reached if self.reached and self.reached.config == self.config and _continues(config) else None
 
-    def keep(self, under_way: Callable[[], UnderWay] | None) -> None:
-        """Have kept what is finished and, where it can be gone on from, the booster under way."""
+    def keep(self, under_way: Callable[[], UnfinishedModel] | None) -> None:
+        """Checkpoint what is finished and, if it can be resumed, the current booster."""
         self.stop.keep(lambda: to_state(self.n_configs, self.kept, under_way() if under_way else None))
 
 
-def boost_family(data: Binned, family: Sequence[Config], control: BoostingControl) -> list[Kept]:
-    """Train the config of a family that has most rounds and cut the others out of it."""
+def boost_family(data: Binned, family: Sequence[Config], control: BoostingControl) -> list[FinishedModel]:
+    """Train the config of a family with most rounds, and cut the models of the others out of it."""
     try:
         return _boost_longest(data, family, control)
     except LightGBMError as error:
-        # "Check failed: (a) < (b) at /path/file.hpp, line 9 ." ends in a place that means nothing to a user.
+        # "Check failed: (a) < (b) at /path/file.hpp, line 9 .": users need not see the place.
         raise Diverged(f"LightGBM: {re.sub(r' at [^ ]+, line [0-9]+ *[.]?', '', str(error)).strip()}") from error
 
 
-def _boost_longest(data: Binned, family: Sequence[Config], control: BoostingControl) -> list[Kept]:
+def _boost_longest(data: Binned, family: Sequence[Config], control: BoostingControl) -> list[FinishedModel]:
     limits, stop = [int(config["num_iterations"]) for config in family], control.stop  # type: ignore[arg-type]
     booster, run = _begun(data, family[0], control)
     keep = control.keep if _continues(family[0]) else None
@@ -202,7 +202,7 @@ def _boost_longest(data: Binned, family: Sequence[Config], control: BoostingCont
             count = run.best[count - 1] or count
         model, trees = booster, run.trees[count - 1]
         if config["boosting"] == "dart" and count < len(run.trees):
-            # Later rounds of dart rescaled the earlier trees: grow them once more, up to the best round.
+            # Later rounds of dart rescaled the earlier trees: train again, up to the best round.
             model = data.booster(config)
             trees = _boosted(model, _Boosting([], [], []), count, config, stop, None).trees[-1]
         whole = not run.expired or limit <= len(run.trees)
@@ -210,13 +210,13 @@ def _boost_longest(data: Binned, family: Sequence[Config], control: BoostingCont
         if config["boosting"] == "rf" and stumps.has_some(text):
             text = stumps.with_beginnings(text, data.beginnings(config))
             curve = curve and data.curve(text, count) + curve[count:]
-        results.append(Kept(text, count, tuple(curve), whole))
+        results.append(FinishedModel(text, count, tuple(curve), whole))
     return results
 
 
 @dataclass(frozen=True, slots=True)
 class _Boosting:
-    """After each round: the iterations the booster holds, the metric, and the best round so far (0: none defined).
+    """After each round: the booster's iterations, the metric, and the best round so far (0: none defined).
 
     ``expired``: the time was up before the last round.
     """
@@ -228,7 +228,7 @@ class _Boosting:
 
 
 def _begun(data: Binned, config: Config, control: BoostingControl) -> tuple[Booster, _Boosting]:
-    """Return the booster of a family and the rounds that it has: those reached before, if it can go on from them."""
+    """Return a family's booster and its rounds so far: those of a checkpoint, if it can be resumed."""
     reached = control.beginning(config)
     if reached is not None:
         booster = data.booster(config, reached.text)
@@ -244,17 +244,19 @@ def _boosted(
     config: Config,
     stop: Stop,
     watch: Binned | None,
-    keep: Callable[[Callable[[], UnderWay]], None] | None = None,
+    keep: Callable[[Callable[[], UnfinishedModel]], None] | None = None,
     number: int = 0,
 ) -> _Boosting:
-    """Boost up to ``rounds``, or until no round can add a tree or ``stop.patience`` rounds were no better."""
+    """Boost up to ``rounds``, or until no round can add a tree or ``stop.patience`` rounds brought no improvement."""
     merits = [value if watch is None or watch.greater_is_better else -value for value in run.curve]
     record = max((merit for merit in merits if merit == merit), default=-math.inf)
     may_recover = is_random(config)
 
-    def under_way() -> UnderWay:
+    def under_way() -> UnfinishedModel:
         text = booster.to_text()
-        return UnderWay(number, text, tuple(run.trees), tuple(run.curve), tuple(run.best), scores_digest(booster))
+        return UnfinishedModel(
+            number, text, tuple(run.trees), tuple(run.curve), tuple(run.best), scores_digest(booster)
+        )
 
     begun = len(run.trees)
     for count in range(begun + 1, rounds + 1):
@@ -280,16 +282,16 @@ def _boosted(
 
 
 def shares_of_one(shares: FloatArray) -> FloatArray:
-    """Return predictions of one class against the rest (n, K) as probabilities: divided by their sum."""
+    """Return one-against-rest predictions (n, K) divided by their sum, as probabilities."""
     total = shares.sum(axis=1, keepdims=True)
     return shares / np.where(total > 0, total, 1.0)
 
 
 def _continues(config: Config) -> bool:
-    """Whether a booster goes on from its trees as if it had not stopped.
+    """Whether a booster continues from its trees as if it had never stopped.
 
-    Nothing is drawn and no tree is weighed anew; no cost depends on what earlier trees asked for; and what trees predict in
-    training is what they predict later, which linear ones do not: they train on features in single precision.
+    That excludes random draws, reweighted trees, costs that depend on earlier trees, and linear trees, whose predictions in
+    training differ from later ones, as they train on single-precision features.
     """
     remembers = config["cegb_penalty_feature_lazy"] or config["cegb_penalty_feature_coupled"]
     return not (is_random(config) or remembers or config["linear_tree"])

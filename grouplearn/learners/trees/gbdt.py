@@ -13,18 +13,19 @@ import numpy as np
 
 from grouplearn.data.shard import Matrix, Shard, Stack, StoredShard
 from grouplearn.kernels.library import asking
-from grouplearn.learners.contract.boosted_stack import BoostedStackLearner, HeldOut
 from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value
 from grouplearn.learners.contract.control import Boosted, Diverged, Gang, Interrupted, Stop
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.learner import Form
 from grouplearn.learners.contract.problem import LABELLED, Link, Problem, Task
 from grouplearn.learners.contract.requirement import Requirement
+from grouplearn.learners.contract.stacks import BoostedStackLearner, HeldOut
 from grouplearn.learners.contract.state import Artifact, FloatArray, State, of_both_classes
 from grouplearn.learners.metrics.sums import default_metric
 from grouplearn.learners.neural.gang_sockets import NoGang
 from grouplearn.learners.trees import together
 from grouplearn.learners.trees.boosting import Binned, BoostingControl, boost_family, shares_of_one
+from grouplearn.learners.trees.checkpoint import from_state
 from grouplearn.learners.trees.cost import COST
 from grouplearn.learners.trees.gang import network
 from grouplearn.learners.trees.lightgbm import objectives as gbdt_objectives
@@ -39,24 +40,23 @@ from grouplearn.learners.trees.lightgbm.parameters import (
     conflict,
     draws_rows,
 )
-from grouplearn.learners.trees.reached import from_state
-from grouplearn.learners.trees.together import SolvedTrees, Together
+from grouplearn.learners.trees.together import SolvedTrees, StackBooster
 
-#: What LightGBM writes for a leaf of no rows, and for one whose linear function it could not compute.
+#: What LightGBM writes for a leaf without rows, or whose linear function it could not compute.
 _NO_NUMBER = re.compile(rb"^leaf_(?:value|const|coeff)=[^\n]*(?:nan|inf)", re.MULTILINE)
 #: Bytes of model texts that stay parsed between predictions: thousands of small forests, or hundreds of default ones.
 _PARSED_BYTES = 1 << 26
-#: Those that do in training: a pack is measured, and then never asked for again.
+#: The same in training, where a pack is measured once.
 _PARSED_IN_TRAINING_BYTES = 1 << 23
 
 
 class Gbdt(BoostedStackLearner):
     """Gradient boosted decision trees by LightGBM (Ke et al. 2017), under LightGBM's own parameter names.
 
-    The model of a trial is that of ``lightgbm.train(params, Dataset(x, y, weight))`` with ``params`` as
-    ``lightgbm_parameters`` returns them. Losses: that of ``objective``, else log loss, multinomial log loss, ½(y-ŷ)².
-    NaN means missing; columns of ``problem.categorical`` hold category codes. State: ``model_i``, the text of the model of
-    config i as bytes.
+    The model of a trial is that of ``lightgbm.train(params, Dataset(x, y, weight))`` with ``params`` from
+    ``lightgbm_parameters``. Losses: the ``objective``'s, by default log loss, multinomial log loss, ½(y-ŷ)². NaN means
+    missing; columns of ``problem.categorical`` hold category codes. State: ``model_i``, the model text of config i as
+    bytes.
     """
 
     name: ClassVar[str] = "gbdt"
@@ -73,12 +73,12 @@ class Gbdt(BoostedStackLearner):
     requires: ClassVar[Requirement | None] = Requirement("lightgbm", "grouplearn[gbdt]", library)
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:
-        """Configs that bin the features in the same way share the binned rows."""
+        """Configs that bin features in the same way share the binned rows."""
         config = self.filled(config)
         return tuple(config[name] for name in DATASET_PARAMETERS)
 
     def filled(self, config: Config) -> dict[str, Value]:
-        """Return the config with defaults for what it lacks."""
+        """Return the config completed by defaults."""
         return complete(config)
 
     def conflict(self, config: Config) -> Conflict | None:
@@ -86,13 +86,13 @@ class Gbdt(BoostedStackLearner):
         return conflict(self.filled(config))
 
     def why_refused(self, name: str) -> str | None:
-        """Return why a parameter of LightGBM is no hyperparameter, or what it is called here."""
+        """Return why a LightGBM parameter is not a hyperparameter, or what it is called here."""
         return gbdt_refused.why(name)
 
     def misplaced(self, config: Config, classes: bool) -> Conflict | None:
-        """Return which parameter goes with no objective of a label without one of its own."""
+        """Return which parameter applies to no objective of such a label."""
         if config.get("objective") is not None:
-            return None  # what does not go with it is a conflict
+            return None  # conflicts with the objective are reported by ``conflict``
         filled = self.filled(config)
         found = [_misplaced(name, filled) for name in (("binary", "multiclass") if classes else ("regression",))]
         blamed = found[0].parameters if found[0] and all(found) else None
@@ -100,16 +100,16 @@ class Gbdt(BoostedStackLearner):
         return Conflict(f"{blamed[0]} is for {other}", blamed) if blamed else None
 
     def classifies(self, config: Config) -> bool | None:
-        """Return whether the objective is of classes; None without one."""
+        """Return whether the objective is for classes; None without one."""
         return gbdt_objectives.classifies(config)
 
     def default_metric(self, config: Config) -> str | None:
-        """Return the metric that goes with the objective, None for that of the task."""
+        """Return the metric of the objective, None for the task's default."""
         objective = gbdt_objectives.of_config(config)
         return None if objective is None else objective.metric
 
     def judged_by(self, config: Config, task: Task) -> str | None:
-        """Return the metric of the objective; None where classes are weighed, or roots are fitted."""
+        """Return the metric of the objective; None if classes are weighted, or roots fitted."""
         config = self.filled(config)
         if any(config[name] != DEFAULTS[name] for name in ("reg_sqrt", "is_unbalance", "scale_pos_weight")):
             return None
@@ -120,11 +120,11 @@ class Gbdt(BoostedStackLearner):
         return bool(config.get("linear_tree", False))
 
     def only_undivided(self, config: Config) -> str | None:
-        """Return what of a config does not train on rows that are divided among workers."""
+        """Return which hyperparameter of a config does not support rows split over workers."""
         return _only_undivided(self.filled(config))
 
     def link(self, config: Config, task: Task) -> Link:
-        """Return what a sum of leaves goes through."""
+        """Return the link of sums of leaves."""
         return gbdt_objectives.link(config, task)
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:  # noqa: ARG002
@@ -133,7 +133,7 @@ class Gbdt(BoostedStackLearner):
         return State(empty, np.zeros(len(configs), dtype=bool))
 
     def resumes(self, problem: Problem, configs: Sequence[Config], state: State) -> bool:
-        """Return True: boosting checks what it has reached, and goes on from what is sound of it."""
+        """Return True: boosting checks a state's parts, and resumes from the valid ones."""
         del problem, configs, state
         return True
 
@@ -150,8 +150,8 @@ class Gbdt(BoostedStackLearner):
         """Train every config to its end; a round of a config is an epoch of its curve.
 
         With ``stop.patience`` and a validation shard each model is cut to its best round. In a gang LightGBM's members
-        exchange histograms (tree_learner = 'data'). Raises Diverged when there is nothing to learn from, when parameters
-        contradict each other or when LightGBM refuses the data, and Interrupted when cancelled.
+        exchange histograms (tree_learner = 'data'). Raises Diverged if there is nothing to learn from, parameters
+        contradict each other or LightGBM refuses the data, and Interrupted if cancelled.
         """
         filled = [self.filled(config) for config in configs]
         for config in filled:
@@ -178,7 +178,7 @@ class Gbdt(BoostedStackLearner):
         return State(tensors, done), boosted
 
     def gathers(self, problem: Problem, configs: Sequence[Config]) -> bool:
-        """Return whether there is anything to learn from: Python has nothing to do between two calls of LightGBM."""
+        """Return whether there are features: together, Python has nothing to do between two LightGBM calls."""
         del configs
         return problem.n_features > 0 and problem.label_length == 1
 
@@ -190,7 +190,7 @@ class Gbdt(BoostedStackLearner):
         held_out: HeldOut,
         cancelled: Callable[[], bool],
     ) -> SolvedTrees:
-        """Return what ``boost`` makes of every group, of those for which nothing is out of the ordinary; see ``together``."""
+        """Return what ``boost`` would make of every ordinary group; see ``together``."""
         filled = [self.filled(config) for config in configs]
         for config in filled:
             _check_config(problem, config)
@@ -202,12 +202,12 @@ class Gbdt(BoostedStackLearner):
         alike = _grouped(filled, self.pack_key, range(len(filled)))
         boosters = [list(_grouped(filled, _family, binned_alike)) for binned_alike in alike]
         with asking(look):
-            return Together(problem, filled, boosters).boosted(train, held_out)
+            return StackBooster(problem, filled, boosters).boosted(train, held_out)
 
     def measure(
         self, problem: Problem, configs: Sequence[Config], stack: Stack, solved: SolvedTrees, wanted: Collection[str]
     ) -> dict[str, FloatArray]:
-        """Return the metrics of solved models on rows of the same groups; see ``ways.BoostedStackLearner``."""
+        """Return the metrics of solved models on rows of the same groups; see ``stacks.GatheringLearner``."""
         return together.measure(problem, [self.filled(config) for config in configs], stack, solved, wanted)
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
@@ -216,7 +216,8 @@ class Gbdt(BoostedStackLearner):
         return np.stack([_scored(problem.task, text, _in_training(text), x) for text in texts], axis=1)
 
     def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:  # noqa: ARG002
-        """Return the model of config ``index`` in LightGBM's text format; raises Diverged where a leaf of it is no number."""
+        """Return the model of config ``index`` in LightGBM's text format; raises Diverged if one of its leaves is not a
+        number."""
         artifact = _artifact(state, index)
         if _NO_NUMBER.search(artifact.text):
             if self.filled(configs[index])["linear_tree"]:
@@ -229,11 +230,11 @@ class Gbdt(BoostedStackLearner):
         return artifact
 
     def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
-        """Return values or probabilities, shape (n, n_outputs); the text is our own, or ``flaw`` has looked at it."""
+        """Return values or probabilities, shape (n, n_outputs); the text is our own, or passed ``flaw``."""
         return _scored(task, artifact.text, _in_prediction(artifact.text), x)
 
     def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
-        """Return what in the text LightGBM would not have written for such a group."""
+        """Return what LightGBM cannot have written in the text for such a group."""
         if artifact.format != "lightgbm":
             return f"it is {artifact.format}, not lightgbm"
         try:
@@ -275,7 +276,7 @@ def _network(gang: Gang | None) -> Iterator[None]:
 
 
 class _Parsed:
-    """The boosters of the model texts that were asked for last, some bytes of text at most."""
+    """The boosters of recently used model texts, up to a number of bytes of text."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -302,7 +303,7 @@ _in_prediction, _in_training = _Parsed(_PARSED_BYTES), _Parsed(_PARSED_IN_TRAINI
 
 
 def _scored(task: Task, text: bytes, booster: Booster, x: Matrix) -> FloatArray:
-    """Return what the booster of a text predicts, as ``Gbdt.score`` does."""
+    """Return a booster's predictions, as ``Gbdt.score`` does."""
     predicted = booster.predict(x)
     if task is not Task.MULTICLASS:
         return predicted
@@ -324,7 +325,7 @@ def _check(problem: Problem, config: Config, n_rows: int, gang: Gang | None) -> 
 
 
 def _check_config(problem: Problem, config: Config) -> None:
-    """Raise Diverged for what no group of such a problem can be trained with."""
+    """Raise Diverged for a config with which no group of such a problem can train."""
     if not problem.n_features:
         raise Diverged("there are no features")
     contradiction = conflict(config) or _misplaced(gbdt_objectives.name_for(problem, config), config)
@@ -333,7 +334,7 @@ def _check_config(problem: Problem, config: Config) -> None:
 
 
 def _only_undivided(config: Config) -> str | None:
-    """Return what LightGBM has not on rows that are divided among workers: it would do without, or end the process."""
+    """Return what LightGBM does not support on rows split over workers: it would ignore it, or end the process."""
     if config["linear_tree"]:
         return "linear_tree = true"
     if config["interaction_constraints"] is not None:
@@ -344,7 +345,7 @@ def _only_undivided(config: Config) -> str | None:
 
 
 def _misplaced(objective: str, config: Config) -> Conflict | None:
-    """Return which parameter of another objective would be as if not there for the one that the label has."""
+    """Return which parameter belongs to another objective than the label's, and would have no effect."""
     wanted = []
     if objective not in ("binary", "multiclassova"):
         wanted += [name for name in ("is_unbalance", "scale_pos_weight") if config[name] != DEFAULTS[name]]
@@ -358,7 +359,7 @@ def _misplaced(objective: str, config: Config) -> Conflict | None:
 
 
 def _family(config: Config) -> tuple[Value, ...]:
-    """Configs with equal keys differ in their number of rounds only: they are prefixes of one booster.
+    """Configs with equal keys differ only in their number of rounds: they are prefixes of one booster.
 
     Not with dart, whose later rounds rescale earlier trees.
     """
@@ -372,7 +373,7 @@ def _grouped(
 ) -> Iterator[list[int]]:
     """Yield the indexes of configs with equal keys, in order of first appearance."""
     numbers = list(indexes)
-    if len(numbers) < 2:  # most small groups have one: their keys would take a tenth of the time
+    if len(numbers) < 2:  # as in most small groups; computing keys would take a tenth of their time
         yield from ([number] for number in numbers)
         return
     groups: dict[tuple[Value, ...], list[int]] = {}

@@ -1,4 +1,4 @@
-"""Trees as tables: LightGBM's model text becomes nodes that ask one question, whether a number lies in an interval."""
+"""Trees as tables: LightGBM's model text becomes nodes that test whether a number lies in an interval."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ZERO = float(np.float32(1e-35))
 _CATEGORICAL, _DEFAULT_LEFT = 1, 2
 _MISSING_IS_ZERO = 1
 _WAYS = ("inside", "outside", "missing")
-#: The lines of a tree that are read, and all of them in the order in which LightGBM writes them.
+#: The lines of a tree that are read, in the order in which LightGBM writes them.
 _IN_TREE = (
     "num_leaves", "split_feature", "threshold", "decision_type", "left_child", "right_child", "leaf_value",
     "cat_boundaries", "cat_threshold",
@@ -37,12 +37,12 @@ _OUTPUTS = re.compile(rb"^num_tree_per_iteration=(\d+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """The splits and leaves of every tree, one tree after the other, as LightGBM's model texts have them.
+    """The splits and leaves of all trees, concatenated, from LightGBM's model texts.
 
-    ``trees`` counts the trees of each text, ``splits`` and ``leaves`` those of each tree. A child >= 0 is a split of the same
-    tree, a child c < 0 its leaf -c - 1. ``decision`` has LightGBM's bits: categorical, missing goes left, and what is missing
-    (bits 2 and 3: nothing, zero, NaN). ``sets`` are the categories that go left, per categorical split, which names its set by
-    ``threshold``. ``n_outputs`` are the outputs of each text, to which its trees add in turn.
+    ``trees`` counts the trees of each text, ``splits`` and ``leaves`` those of each tree. A child >= 0 is a split of the
+    same tree, a child c < 0 its leaf -c - 1. ``decision`` has LightGBM's bits: categorical, missing goes left, and what is
+    missing (bits 2 and 3: nothing, zero, NaN). ``sets`` are the categories that go left, per categorical split, whose
+    ``threshold`` is its set. ``n_outputs`` are the outputs of each text, to which its trees add in turn.
     """
 
     n_outputs: IntArray
@@ -74,7 +74,7 @@ class Forest:
 
     @property
     def missing(self) -> IntArray:
-        """Per split what is missing: 0 nothing (NaN is taken for 0), 1 zero and NaN, 2 NaN."""
+        """What is missing, per split: 0 nothing (NaN counts as 0), 1 zero and NaN, 2 NaN."""
         return (self.decision >> 2) & 3
 
     @property
@@ -87,37 +87,38 @@ class Forest:
 
     @property
     def categorical(self) -> BoolArray:
-        """Whether the split asks for categories."""
+        """Whether the split tests categories."""
         asks: BoolArray = (self.decision & _CATEGORICAL) > 0
         return asks
 
     @property
     def zero_is_missing(self) -> BoolArray:
-        """Whether zeros go where NaN goes."""
+        """Whether zeros go the same way as NaN."""
         zero: BoolArray = (self.missing == _MISSING_IS_ZERO) & ~self.categorical
         return zero
 
     def sets_of(self, splits: IntArray) -> list[IntArray]:
-        """Return the categories that go left at each of some categorical splits, sorted."""
+        """Return the sorted categories that go left at each of these categorical splits."""
         trees, places = self.tree[splits].tolist(), self.threshold[splits].astype(int).tolist()
         return [self.sets[tree][place] for tree, place in zip(trees, places, strict=True)]
 
 
 def count_leaves(text: bytes) -> int:
-    """Return the leaves of all trees of a LightGBM model text, without reading the rest of it."""
+    """Return the number of leaves in a LightGBM model text, without parsing the rest."""
     return sum(map(int, _LEAVES.findall(text, 0, text.find(b"\nend of trees"))))
 
 
 def parse_forest(text: bytes) -> Forest:
-    """Return the trees of a LightGBM model text that can be trusted, whose leaves are numbers.
+    """Return the trees of a trusted LightGBM model text whose leaves are numbers.
 
-    Averaged forests have their leaves divided; where scores have a factor in the logistic function, leaves have it.
+    Leaves of averaged forests are divided by the number of trees; a factor of scores in the logistic function is applied to
+    leaves.
     """
     return parse_forests([text])
 
 
 def parse_forests(texts: Sequence[bytes]) -> Forest:
-    """Return the trees of the models of several groups, one after the other."""
+    """Return the trees of several groups' models, concatenated."""
     trees: list[tuple[bytes, ...]] = []
     per_text: list[int] = []
     outputs: list[int] = []
@@ -149,8 +150,8 @@ def parse_forests(texts: Sequence[bytes]) -> Forest:
 
 
 def _beside_zero(threshold: FloatArray) -> FloatArray:
-    """Return thresholds with those within ``ZERO`` of 0 moved to where they tell the same: LightGBM predicts for such
-    numbers as for 0."""
+    """Return thresholds with those within ``ZERO`` of 0 moved so that they decide the same: LightGBM takes such numbers for
+    0."""
     moved = np.where(threshold < 0, np.nextafter(-ZERO, -np.inf), ZERO)
     return np.where(np.abs(threshold) <= ZERO, moved, threshold)
 
@@ -164,7 +165,7 @@ def _numbers(lines: Sequence[bytes]) -> FloatArray:
 
 
 def _category_sets(boundaries: bytes, sets: bytes) -> tuple[IntArray, ...]:
-    """Return the sets of a tree from its bit sets: 32 categories to a word, sets from one boundary to the next."""
+    """Return the sets of a tree from its bit sets: 32 categories per word, sets between consecutive boundaries."""
     if not sets:
         return ()
     bounds, words = _integers([boundaries]), _integers([sets])
@@ -174,8 +175,8 @@ def _category_sets(boundaries: bytes, sets: bytes) -> tuple[IntArray, ...]:
 
 @dataclass(frozen=True, slots=True)
 class FeatureColumns:
-    """What the feature columns of a model are made of: the ``slot`` of each, and for the column of one category (of a
-    one-hot or a hashed item, whose slot holds the category's number) that ``category``; -1 for a plain number."""
+    """The row numbers behind a model's feature columns: the ``slot`` of each, and for the column of one category (one-hot
+    or hashed, whose slot holds the category's number) that ``category``; -1 for a plain number."""
 
     slot: IntArray
     category: IntArray
@@ -183,11 +184,11 @@ class FeatureColumns:
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """Nodes of trees: from a node with a ``value`` nothing follows; at any other a row goes on to ``inside`` if ``low`` <= x
-    <= ``high`` where x is the number in its ``slot``, to ``missing`` if there is none, else to ``outside``.
+    """Nodes of trees: a node with a ``value`` is a leaf; at another a row goes to ``inside`` if ``low`` <= x <= ``high``
+    for the number x in its ``slot``, to ``missing`` if there is none, else to ``outside``.
 
-    ``roots`` (trees,) and ``output`` (trees,) say where each tree begins and what it adds to; ``depth`` (trees,) is the most
-    questions that a row is asked in each tree.
+    ``roots`` (trees,) and ``output`` (trees,) are where each tree begins and the output it adds to; ``depth`` (trees,) is
+    the most tests of a row in each tree.
     """
 
     slot: IntArray
@@ -203,7 +204,7 @@ class Nodes:
 
 
 def with_negated(nodes: Nodes) -> Nodes:
-    """Return nodes, and after them the same with negated values; ``roots`` are those of the former."""
+    """Return the nodes followed by copies with negated values; ``roots`` are those of the former."""
     count = len(nodes.slot)
     kept = {name: np.tile(getattr(nodes, name), 2) for name in ("slot", "low", "high")}
     ways = {name: np.concatenate([getattr(nodes, name), getattr(nodes, name) + count]) for name in _WAYS}
@@ -226,7 +227,7 @@ LEAF = Nodes(
 
 
 def nodes_of(forest: Forest, columns: FeatureColumns) -> Nodes:
-    """Return the nodes of a forest: first splits and then leaves of each tree, then what some splits need besides."""
+    """Return the nodes of a forest: splits, then leaves, of each tree, then further nodes of some splits."""
     sizes = forest.splits + forest.leaves
     base = np.cumsum(sizes) - sizes
     is_leaf = _concatenated_ranges(sizes) >= np.repeat(forest.splits, sizes)
@@ -239,12 +240,12 @@ def nodes_of(forest: Forest, columns: FeatureColumns) -> Nodes:
 
 
 def _concatenated_ranges(sizes: IntArray) -> IntArray:
-    """Return 0..n-1 for each size n, one after the other."""
+    """Return 0..n-1 for each size n, concatenated."""
     return np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
 class _Drafts:
-    """Nodes while they are made; ``place`` is the node of each split of the forest."""
+    """Nodes under construction; ``place`` is the node of each split of the forest."""
 
     def __init__(self, forest: Forest, columns: FeatureColumns, base: IntArray, place: IntArray, size: int) -> None:
         self.forest, self.columns, self.place, self.roots = forest, columns, place, base.copy()
@@ -258,11 +259,11 @@ class _Drafts:
         self.value = np.full(size, np.nan)
 
     def write_splits(self) -> None:
-        """Write every split as if it were on a number or on the column of a category."""
+        """Write every split as one on a number, or on the column of a category."""
         forest, at = self.forest, self.place
         category = self.columns.category[forest.feature]
         single = category >= 0
-        # In the column of a category there are but 1, where the slot holds it, and 0.
+        # The column of a category is 1 if the slot holds it, else 0.
         ones, zeros = (self._side(np.full(len(category), number)) for number in (1.0, 0.0))
         missing = np.where(forest.missing_left, self.left, self.right)
         self.slot[at] = self.columns.slot[forest.feature]
@@ -272,7 +273,7 @@ class _Drafts:
         self.missing[at] = np.where(single, zeros, missing)
 
     def _side(self, numbers: FloatArray) -> IntArray:
-        """Return the child that each split gives a number to."""
+        """Return the child to which each split sends a number."""
         forest = self.forest
         left = numbers <= forest.threshold
         left = np.where(forest.zero_is_missing & (np.abs(numbers) <= ZERO), forest.missing_left, left)
@@ -281,7 +282,7 @@ class _Drafts:
         return np.where(left, self.left, self.right)
 
     def write_sets(self, splits: IntArray) -> None:
-        """Write splits on sets: for each a node for each run of its categories, one after the other."""
+        """Write splits on sets: a chain of nodes, one per run of consecutive categories."""
         runs = [_runs(categories) for categories in self.forest.sets_of(splits)]
         added = iter(self._append(sum(len(firsts) - 1 for firsts, _ in runs)))
         for split, (firsts, lasts) in zip(splits.tolist(), runs, strict=True):
@@ -292,7 +293,7 @@ class _Drafts:
             self.inside[chain], self.missing[chain], self.outside[chain] = inside, right, [*chain[1:], right]
 
     def divert_zeros(self, splits: IntArray) -> None:
-        """Put before each split a node that sends zeros where missing values go."""
+        """Insert before splits a node that sends zeros the way of missing values."""
         nodes, entry = self.place[splits], np.arange(len(self.slot))
         added = np.array(self._append(len(nodes)), dtype=np.int64)
         entry[nodes] = added
@@ -329,7 +330,7 @@ class _Drafts:
 
 
 def _runs(categories: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Return the first and the last of each run of categories that follow each other; for none a run that nothing is in."""
+    """Return first and last of each run of consecutive categories; for none, an interval that contains nothing."""
     if not len(categories):
         return np.array([np.inf]), np.array([-np.inf])
     breaks = np.flatnonzero(np.diff(categories) != 1)

@@ -9,14 +9,14 @@ from grouplearn.learners.contract.config import Config, Hyperparameter, Value
 from grouplearn.learners.trees.gbdt import Gbdt
 from grouplearn.learners.trees.lightgbm.parameters import HYPERPARAMETERS, complete
 
-#: What means nothing to a forest, whose trees do not follow from each other.
+#: Parameters that do not apply to forests, whose trees are independent.
 _OF_BOOSTING = (
     "boosting", "learning_rate", "drop_rate", "max_drop", "skip_drop", "uniform_drop",
     "xgboost_dart_mode", "drop_seed",
 )  # fmt: skip
-#: Of as many rows drawn with replacement so many are different: 1 - 1/e.
+#: Expected share of distinct rows in a bootstrap sample: 1 - 1/e.
 _DIFFERENT = 0.632
-#: Defaults that are others than those of ``gbdt``.
+#: Defaults that differ from those of ``gbdt``.
 _DEFAULTS: Config = {
     "num_leaves": 255,
     "min_data_in_leaf": 5,
@@ -34,9 +34,9 @@ def _of_forests(parameter: Hyperparameter) -> Hyperparameter:
 
 
 class RandomForest(Gbdt):
-    """Random forests (Breiman 2001) by LightGBM: the mean of trees that each see other rows, and at each node other features.
+    """Random forests (Breiman 2001) by LightGBM: the mean of trees that see random rows and, at each node, random features.
 
-    It is ``gbdt`` with ``boosting = 'rf'`` and the defaults of forests; rows are drawn without replacement.
+    It is ``gbdt`` with ``boosting = 'rf'`` and other defaults; rows are drawn without replacement.
     """
 
     name: ClassVar[str] = "random_forest"
@@ -46,11 +46,11 @@ class RandomForest(Gbdt):
     )
 
     def why_refused(self, name: str) -> str | None:
-        """Return why a parameter of LightGBM is no hyperparameter, or what it is called here."""
+        """Return why a LightGBM parameter is not a hyperparameter, or what it is called here."""
         if name in _OF_BOOSTING:
             return "trees of a forest do not follow from each other; gbdt has it"
         return super().why_refused(name)
 
     def filled(self, config: Config) -> dict[str, Value]:
-        """Return the config with the defaults of forests for what it lacks."""
+        """Return the config completed by the defaults of forests."""
         return complete({**_DEFAULTS, **config, "boosting": "rf"})

@@ -1,4 +1,4 @@
-"""LightGBM's model texts of many groups as the arrays that the kernel of trees reads."""
+"""LightGBM's model texts of many groups as arrays for the tree kernel."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from grouplearn.learners.trees.lightgbm.objectives import in_text
 from grouplearn.learners.trees.nodes import FeatureColumns, IntArray, Nodes, nodes_of, parse_forests
 
 _LINEAR_LEAVES = re.compile(rb"^is_linear=1", re.MULTILINE)
-#: The links of predictions that the kernel of scoring has.
+#: The links that the scoring kernel supports.
 _LINKS = {"identity": Link.VALUE, "exp": Link.EXPONENTIAL, "logistic": Link.SIGMOID, "softmax": Link.SOFTMAX}
 
 
 @dataclass(frozen=True, slots=True)
 class GroupTrees:
-    """The model text of a group, what its feature columns are in a row, and the classes that it knows."""
+    """A group's model text, the meaning of its feature columns, and its classes."""
 
     text: bytes
     columns: FeatureColumns
@@ -30,14 +30,14 @@ class GroupTrees:
 
 
 def _link(text: bytes) -> Link | None:
-    """Return what a prediction is of a text's scores; None where it is something else than a link of a sum of leaves."""
+    """Return the link from a text's scores to predictions; None if it is not a supported one of a sum of leaves."""
     return None if _LINEAR_LEAVES.search(text) else _LINKS.get(in_text(text).link)
 
 
 def compile_forests(models: Sequence[GroupTrees], task: Task, n_classes: int) -> tuple[Forests, Link] | None:
-    """Return the trees of groups, and what predictions are of scores; None where the kernel cannot have them.
+    """Return the trees of groups and their link; None if the kernel cannot represent them.
 
-    Scores have a column per class of the model where it has several, else one. Texts are our own, or were looked at.
+    Scores have a column per class of the model if it has several, else one. Texts are our own, or were checked.
     """
     found = {_link(model.text) for model in models}
     links = {link for link in found if link is not None}
@@ -65,7 +65,7 @@ def compile_forests(models: Sequence[GroupTrees], task: Task, n_classes: int) ->
 
 
 def _of_same_columns(models: Sequence[GroupTrees]) -> list[list[int]]:
-    """Return the places of models by the columns that their trees ask for: those of one list are read together."""
+    """Return the places of models, grouped by the columns that their trees test: each group is parsed together."""
     alike: dict[tuple[bytes, bytes], list[int]] = {}
     for place, model in enumerate(models):
         key = (model.columns.slot.tobytes(), model.columns.category.tobytes())
@@ -75,7 +75,7 @@ def _of_same_columns(models: Sequence[GroupTrees]) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class _Packed:
-    """The nodes of some trees, those of a tree one after the other and its root first; ``others``: see ``Forests``."""
+    """The nodes of some trees, tree after tree, root first; ``others``: see ``Forests``."""
 
     nodes: npt.NDArray[np.void]
     others: npt.NDArray[np.uint64]
@@ -87,7 +87,7 @@ class _Packed:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The trees of the models at ``places``, as many as ``counts`` says."""
+    """The trees of the models at ``places``, ``counts`` of each."""
 
     places: Sequence[int]
     counts: IntArray
@@ -96,7 +96,7 @@ class _Part:
 
 
 def _packed(nodes: Nodes) -> _Packed | None:
-    """Return nodes as the kernel reads them, None where some do not fit into what it has for them."""
+    """Return nodes in the kernel's format, None if some do not fit."""
     levels = _levels(nodes)
     order, tree = (np.concatenate([each[part] for each in levels]) for part in (0, 1))
     sorting = np.argsort(tree, kind="stable")
@@ -105,7 +105,7 @@ def _packed(nodes: Nodes) -> _Packed | None:
     inner, leaf = order[~is_leaf], order[is_leaf]
     n_nodes, n_leaves = (np.bincount(tree[chosen], minlength=n_trees) for chosen in (~is_leaf, is_leaf))
     first_nodes, first_leaves = (np.concatenate([[0], np.cumsum(counts)]) for counts in (n_nodes, n_leaves))
-    # Within their tree: nodes as they are reached, leaves from left to right where the tree is one.
+    # Positions in the tree: nodes by level, leaves from left to right in proper trees.
     place = np.empty(len(nodes.slot), dtype=np.int64)
     place[inner] = np.arange(len(inner)) - np.repeat(first_nodes[:-1], n_nodes)
     place[leaf] = np.arange(len(leaf)) - np.repeat(first_leaves[:-1], n_leaves)
@@ -125,16 +125,16 @@ def _packed(nodes: Nodes) -> _Packed | None:
 
 
 def _questions(nodes: Nodes, inner: IntArray, place: IntArray) -> npt.NDArray[np.void] | None:
-    """Return the nodes that ask as NODE, given each node's place within its tree."""
+    """Return the inner nodes as NODE, given each node's position in its tree."""
     low, high, inside, outside, missing = (
         getattr(nodes, name)[inner] for name in ("low", "high", "inside", "outside", "missing")
     )
-    # What is missing goes one of the two ways; of several questions about one set it goes on to the next.
+    # Missing values go one of the two ways; a chain of tests for one set passes them on.
     goes_in = missing == inside
     one_of_two = goes_in | (missing == outside) | (np.isnan(nodes.value[outside]) & (nodes.missing[outside] == missing))
     ranged = low != -np.inf
     both = np.stack([low, high], axis=1)
-    with np.errstate(over="ignore"):  # what is beyond single precision is not equal, and asked for otherwise
+    with np.errstate(over="ignore"):  # values beyond single precision become unequal, and are handled separately
         single = both.astype(np.float32)
     if not one_of_two.all() or ((single != both).any(axis=1) & ranged).any() or nodes.slot.max() >= MISSING_IS_YES:
         return None
@@ -146,7 +146,7 @@ def _questions(nodes: Nodes, inner: IntArray, place: IntArray) -> npt.NDArray[np
 
 
 def _levels(nodes: Nodes) -> list[tuple[IntArray, IntArray]]:
-    """Return the nodes that are first reached after 0, 1, ... questions, and the tree of each."""
+    """Return the nodes first reached after 0, 1, ... tests, and the tree of each."""
     seen = np.zeros(len(nodes.slot), dtype=bool)
     reached, tree = nodes.roots, np.arange(len(nodes.roots))
     levels: list[tuple[IntArray, IntArray]] = []
@@ -165,9 +165,9 @@ def _levels(nodes: Nodes) -> list[tuple[IntArray, IntArray]]:
 
 
 def _spans(nodes: Nodes, levels: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
-    """Return per node the first leaf behind it, counted from left ("yes") to right, and their number.
+    """Return per node its first leaf, counted from left ("yes") to right, and their number.
 
-    It holds for trees; where several nodes lead to one it means nothing.
+    It is meaningless where several nodes lead to one.
     """
     count, start = np.ones(len(nodes.slot), dtype=np.int64), np.zeros(len(nodes.slot), dtype=np.int64)
     asking = [level[np.isnan(nodes.value[level])] for level in levels]
@@ -180,12 +180,12 @@ def _spans(nodes: Nodes, levels: Sequence[IntArray]) -> tuple[IntArray, IntArray
 
 
 def _joined(parts: Sequence[_Part], base: npt.NDArray[np.float64]) -> Forests:
-    """Return the trees of all parts in the order of the groups."""
+    """Return the trees of all parts in the order of groups."""
     counts = np.zeros(len(base), dtype=np.int64)
     for part in parts:
         counts[list(part.places)] = part.counts
     first_trees = np.concatenate([[0], np.cumsum(counts)])
-    # Where each tree of the parts, one part after the other, goes.
+    # The destination of each tree, part after part.
     goes = [np.arange(first_trees[at], first_trees[at + 1]) for part in parts for at in part.places]
     order = np.argsort(np.concatenate(goes), kind="stable")
     of_nodes = _Pieces.of([part.trees.first_nodes for part in parts], order)
@@ -203,14 +203,14 @@ def _joined(parts: Sequence[_Part], base: npt.NDArray[np.float64]) -> Forests:
 
 @dataclass(frozen=True, slots=True)
 class _Pieces:
-    """Pieces of an array in another order: the ``places`` of what is in them, and where each begins there."""
+    """Pieces of an array in another order: the ``places`` of their elements, and their starts there."""
 
     places: IntArray
     firsts: IntArray
 
     @classmethod
     def of(cls, firsts: Sequence[IntArray], order: IntArray) -> _Pieces:
-        """Return the pieces whose bounds are given, array after array, in an order."""
+        """Return the pieces with these bounds, array after array, in an order."""
         sizes = np.concatenate([np.diff(first) for first in firsts])
         starts = np.cumsum(sizes) - sizes
         own = sizes[order]

@@ -1,7 +1,7 @@
-"""Small groups boosted in one call, and the metrics of their models: what ``boosting`` makes of each, to the last bit.
+"""Small groups boosted in one call, and their metrics: bit for bit what ``boosting`` makes of each.
 
-The kernel calls LightGBM as ``boosting`` does, without the interpreter between two calls. What it refuses, and what no run
-of groups is for, is left to the groups themselves: they are not ``sound``, train alone, and tell their reasons.
+The kernel calls LightGBM as ``boosting`` does, without Python between two calls. Groups that it refuses or that need
+special treatment are not ``sound``: they train alone and report their reasons.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from grouplearn.data.ragged import Ragged
 from grouplearn.data.shard import FloatArray, Stack
 from grouplearn.kernels import boosting as kernel
 from grouplearn.kernels import metrics as metric_kernel
-from grouplearn.learners.contract.boosted_stack import HeldOut
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.stacks import HeldOut
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.metrics.deviances import row_losses, with_losses
 from grouplearn.learners.trees.boosting import WITHOUT_SPLITS, is_one_vs_all, is_random, native_metric, shares_of_one
@@ -31,9 +31,9 @@ from grouplearn.learners.trees.lightgbm.given import lightgbm_parameters
 from grouplearn.learners.trees.lightgbm.library import addresses, categorical_columns, joined
 from grouplearn.learners.trees.lightgbm.parameters import SEEDS, draws_rows
 
-#: Part of the range of labels by which single precision may change them, and a group needs no closer look.
+#: Share of the labels' range below which changes by single precision need no closer check.
 _SURELY = 1e-2
-#: What stands for the seed until it is known.
+#: Placeholder for the seed.
 _SEED = "\0"
 
 BoolArray = npt.NDArray[np.bool_]
@@ -43,9 +43,9 @@ BoolArray = npt.NDArray[np.bool_]
 class SolvedTrees:
     """The finished models of a stack: G groups, each with the same C configs.
 
-    ``texts`` (G·C) are LightGBM's as uint8, ``gain`` (G, C, d) that of the splits on each feature, ``epochs`` (G, C) the rounds
-    of each. ``judged`` (rounds, G, C) is the metric of held-out rows after each round, of which there are ``points`` (G, C).
-    ``sound`` (G,) groups have all their models; the others train alone, and say why.
+    ``texts`` (G·C) are LightGBM's as uint8, ``gain`` (G, C, d) that of the splits on each feature, ``epochs`` (G, C) the
+    rounds of each. ``judged`` (rounds, G, C) is the metric of held-out rows after each round, for ``points`` (G, C) rounds.
+    ``sound`` (G,) groups have all their models; the others train alone and report why.
     """
 
     texts: Ragged
@@ -56,7 +56,7 @@ class SolvedTrees:
     sound: BoolArray
 
     def take(self, groups: npt.NDArray[Any]) -> SolvedTrees:
-        """Return the results of some groups, chosen or in that order."""
+        """Return the results of some groups, by mask or in this order."""
         trials = np.arange(self.epochs.size).reshape(self.epochs.shape)[groups].ravel()
         return SolvedTrees(
             self.texts.take(trials),
@@ -69,7 +69,7 @@ class SolvedTrees:
 
     @classmethod
     def nothing(cls, stack: Stack, configs: int) -> SolvedTrees:
-        """Return the results of a stack of which no group is sound."""
+        """Return the results of a stack without a sound group."""
         shape = stack.n_groups, configs
         none = np.zeros(shape, np.int64)
         texts = Ragged(np.empty(0, np.uint8), np.zeros(none.size + 1, np.int64))
@@ -80,7 +80,7 @@ class SolvedTrees:
         """Return these results with those of the groups at ``places``, which had none."""
         if len(places) == len(self.epochs):
             return found
-        # Of all groups and then of the found ones: where each is taken from.
+        # Where each group is taken from, in all groups followed by the found ones.
         source = np.arange(len(self.epochs))
         source[places] = len(self.epochs) + np.arange(len(places))
         rounds = max(len(self.judged), len(found.judged))
@@ -96,7 +96,7 @@ class SolvedTrees:
 
     @classmethod
     def beside(cls, parts: Sequence[SolvedTrees], place: npt.NDArray[np.intp]) -> SolvedTrees:
-        """Return the results of other configs each as those of one; config i is at ``place[i]`` of all parts."""
+        """Return the results of several sets of configs as one; config i is at ``place[i]`` of all parts."""
         if len(parts) == 1 and (place == np.arange(len(place))).all():
             return parts[0]
         rounds = max(len(part.judged) for part in parts)
@@ -124,16 +124,16 @@ def _lengthened(judged: FloatArray, rounds: int) -> FloatArray:
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
-    """Complete configs of one problem whose groups differ in their rows and seeds alone; ``boosters`` are the lists of configs,
-    by number, that share their bins, and in these of those that are beginnings of one booster."""
+class StackBooster:
+    """Complete configs of one problem, for groups that differ only in rows and seeds; ``boosters`` are lists of config
+    numbers that share their bins, and within these, lists that are prefixes of one booster."""
 
     problem: Problem
     configs: Sequence[Config]
     boosters: Sequence[Sequence[Sequence[int]]]
 
     def boosted(self, train: Stack, held_out: HeldOut) -> SolvedTrees:
-        """Return the models of all groups of a stack that can be had in one call."""
+        """Return the models of all groups of a stack that can be trained in one call."""
         learned = _single_holds(self.configs, train) & self._draws_some(train)
         parts = [self._with_bins(families, train, held_out, learned) for families in self.boosters]
         order = [number for families in self.boosters for family in families for number in family]
@@ -142,7 +142,7 @@ class Together:
     def _with_bins(
         self, families: Sequence[Sequence[int]], train: Stack, held_out: HeldOut, learned: BoolArray
     ) -> SolvedTrees:
-        """Return the models of configs that share their bins, family by family, of the groups that can be ``learned`` (G,)."""
+        """Return the models of configs that share their bins, family by family, for groups that can be ``learned`` (G,)."""
         solved = SolvedTrees.nothing(train, sum(map(len, families)))
         for native, chosen in self._watched(held_out, self.configs[families[0][0]]):
             kept = learned & chosen
@@ -153,19 +153,20 @@ class Together:
         return solved
 
     def _draws_some(self, train: Stack) -> BoolArray:
-        """Return which groups (G,) have rows enough for a part of them to be drawn."""
+        """Return which groups (G,) have enough rows for sampling."""
         fractions = [float(each["bagging_fraction"]) for each in self.configs if draws_rows(each)]  # type: ignore[arg-type]
         return np.diff(train.start) * min(fractions, default=np.inf) >= 1
 
     def _watched(self, held_out: HeldOut, config: Config) -> Iterator[tuple[str | None, BoolArray | bool]]:
-        """Yield what LightGBM measures after each round (None: nothing, for there are no rows), and of which groups (G,)."""
+        """Yield the metric that LightGBM computes after each round (None: none, as there are no rows), and its groups
+        (G,)."""
         rows = held_out.rows
         if rows is None:
             yield None, True
             return
         native = native_metric(self.problem, config, held_out.metric)
         some = np.diff(rows.start) > 0
-        least, most = (_of_groups(each, rows, 0.0) for each in (np.minimum, np.maximum))
+        least, most = (_of_groups(each, rows) for each in (np.minimum, np.maximum))
         measured = some & (native is not None)
         if self.problem.task.has_classes:
             measured &= most < self.problem.n_classes
@@ -175,7 +176,7 @@ class Together:
         yield "None", some & ~measured
 
     def _boosted(self, families: Sequence[Sequence[int]], train: Stack, held_out: HeldOut, native: str) -> SolvedTrees:
-        """Return the models of groups of which one and the same is watched: LightGBM's metric ``native``, or what it predicts."""
+        """Return the models of groups with the same tracked metric: LightGBM's ``native``, or its predictions."""
         watched = kernel.NOTHING if held_out.rows is None else kernel.METRIC if native != "None" else kernel.PREDICTIONS
         found = kernel.boost(
             addresses(kernel.FUNCTIONS),
@@ -203,9 +204,9 @@ class Together:
     def _with_beginnings(
         self, found: kernel.Boosted, families: Sequence[Sequence[int]], train: Stack, watched: int
     ) -> kernel.Boosted:
-        """Return models of forests whose trees without a split say what scores begin with, see ``stumps``.
+        """Return models of forests with the initial score in trees without a split, see ``stumps``.
 
-        Where rows are held out such groups are not sound: their curves are those of the models.
+        With held-out rows such groups are not sound, as their curves belong to the unchanged models.
         """
         configs = [number for family in families for number in family]
         forests = [place for place, number in enumerate(configs) if self.configs[number]["boosting"] == "rf"]
@@ -240,7 +241,7 @@ class Together:
     def _numbers(
         self, found: kernel.Boosted, families: Sequence[Sequence[int]], held_out: HeldOut, watched: int
     ) -> Iterator[tuple[int, int, FloatArray]]:
-        """Yield group, family, and the metric after each of its rounds, of those groups that are sound."""
+        """Yield group, family, and the metric after each round, for sound groups."""
         if held_out.rows is None:
             return
         first, begun, metric = self.configs[families[0][0]], 0, held_out.metric
@@ -283,7 +284,7 @@ def _text(found: kernel.Boosted, group: int, place: int) -> str:
 def measure(
     problem: Problem, configs: Sequence[Config], stack: Stack, solved: SolvedTrees, wanted: Collection[str]
 ) -> dict[str, FloatArray]:
-    """Return the ``wanted`` metrics, (G, C) each, of finished models on rows of the same groups; NaN where one is not defined."""
+    """Return the ``wanted`` metrics, (G, C) each, of finished models on rows of the same groups; NaN if undefined."""
     scores = kernel.predict(addresses(kernel.FUNCTIONS), _rows(stack), solved.texts, problem.n_outputs)
     for place, config in enumerate(configs):
         if is_one_vs_all(problem, config):
@@ -312,7 +313,7 @@ def measure(
 def _measured(
     problem: Problem, scores: FloatArray, rows: Stack, losses: Collection[Any], wanted: Iterable[str]
 ) -> Mapping[str, FloatArray]:
-    """Return metrics of one group, as ``train.pack.measure`` has them."""
+    """Return one group's metrics, as ``train.pack.measure`` does."""
     sums = metrics.measure(problem.task, problem.n_classes, scores, rows.y, rows.weight, problem.n_unseen)
     return metrics.finish(with_losses(sums, losses, scores, rows.y, rows.weight), *wanted)
 
@@ -322,30 +323,30 @@ def _rows(stack: Stack) -> kernel.Rows:
 
 
 def _seeds(stack: Stack) -> npt.NDArray[np.int64]:
-    """Return the seed of each group as LightGBM is given it."""
+    """Return each group's seed in LightGBM's form."""
     if stack.seed is None:
         raise ValueError("groups that draw random numbers have seeds")
     return (stack.seed % np.uint64(SEEDS)).astype(np.int64)
 
 
-def _of_groups(ufunc: np.ufunc, stack: Stack, empty: float) -> FloatArray:
-    """Return what a function makes of the labels of each group (G,), ``empty`` of none."""
-    some, found = np.diff(stack.start) > 0, np.full(stack.n_groups, empty)
+def _of_groups(ufunc: np.ufunc, stack: Stack) -> FloatArray:
+    """Return a function's value for each group's labels (G,), 0 for no rows."""
+    some, found = np.diff(stack.start) > 0, np.zeros(stack.n_groups)
     if some.any():
         found[some] = ufunc.reduceat(stack.y, stack.start[:-1][some])
     return found
 
 
 def _single_holds(configs: Sequence[Config], train: Stack) -> BoolArray:
-    """Return which groups (G,) have labels that their objectives and single precision take: as ``check_labels`` finds."""
+    """Return which groups (G,) have labels that objective and single precision accept, as ``check_labels`` does."""
     limits = np.finfo(np.float32)
-    least, most = (_of_groups(each, train, 0.0) for each in (np.minimum, np.maximum))
+    least, most = (_of_groups(each, train) for each in (np.minimum, np.maximum))
     largest, some = np.maximum(np.abs(least), np.abs(most)), np.diff(train.start) > 0
     with np.errstate(all="ignore"):
         error = np.abs(train.y.astype(np.float32) - train.y)
-        worst = _of_groups(np.maximum, Stack(train.x, error, train.weight, train.start), 0.0)
+        worst = _of_groups(np.maximum, Stack(train.x, error, train.weight, train.start))
         within = (largest == 0) | ((largest < limits.max / 2) & (largest > 2 * limits.tiny))
-        # A deviation is at least that of two labels as far apart as the range, among others that are their mean.
+        # The deviation is least with two labels at the ends of the range and all others at their mean.
         deviation = (most - least) / np.sqrt(2.0 * np.maximum(1, np.diff(train.start)))
         sure = within & ((worst == 0) | (worst <= _SURELY * deviation))
     of_objectives = {config["objective"]: config for config in configs}.values()

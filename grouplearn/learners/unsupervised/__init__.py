@@ -1,1 +1,1 @@
-"""Learners without a label: the maths of clusters and of principal components."""
+"""Learners without a label: clusters and principal components."""

@@ -1,4 +1,4 @@
-"""What learners without a label take."""
+"""The cost of learners without a label."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from grouplearn.learners.contract.cost import Coefficients, Cost, whole
 
 
 class ClusterCost(Cost):
-    """The cost of centroids, of every start of a config."""
+    """The cost of centroids, for every start of a config."""
 
     def state_values(self, config: Config, width: int, outputs: int) -> int:
-        """Return the centroids with their weights and numbers of rows."""
+        """Return the centroids with their weights and row counts."""
         del outputs
         return whole(config, "k", 8) * whole(config, "n_init", 3) * (width + 3)
 
     def sums_values(self, configs: Sequence[Config], width: int, outputs: int) -> int:
-        """Return sums of as many values, and the row farthest from its centroid."""
+        """Return sums of the same size, and the row farthest from its centroid."""
         return sum(self.state_values(config, width, outputs) + width + 6 for config in configs)
 
 
 class ComponentCost(Cost):
-    """The cost of eigenvectors of one matrix of moments for all configs."""
+    """The cost of eigenvectors of one matrix of moments, for all configs."""
 
     def state_values(self, config: Config, width: int, outputs: int) -> int:
-        """Return every component and its variance, and the mean."""
+        """Return all components with their variances, and the mean."""
         del config, outputs
         return width * (width + 2) + 2
 

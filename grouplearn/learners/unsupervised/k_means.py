@@ -1,28 +1,26 @@
-"""k-means: every k of a grid in the same passes, as mergeable sums; the arithmetic is ``kernels.clustering``.
+"""k-means: every k of a grid in the same passes, as mergeable sums; the arithmetic is ``kernels.clusters``.
 
-A model is the ``k`` centroids that (nearly) minimise the inertia Σ wᵢ·min_c ‖xᵢ − c‖². The first pass surveys the rows: it
-draws a sample of them, from which greedy k-means++ takes its seeds (Arthur & Vassilvitskii 2007). Each further pass is one of
-Lloyd (1982).
+A model is the ``k`` centroids that (nearly) minimise the inertia Σ wᵢ·min_c ‖xᵢ − c‖². The first pass samples rows, from
+which greedy k-means++ takes its seeds (Arthur & Vassilvitskii 2007). Each further pass is one of Lloyd (1982).
 
-**The sample.** A row draws a number by hashing (seed of the group, number of the row in it); the 8,192 rows that draw least
-are the sample; fewer where they take more than 4 MB, but never fewer than 256. So the sample of a group is that of its parts'
-samples, and of a group that is no larger than it, it is the group: there seeding is k-means++ on all rows.
+**The sample.** A row's random number is a hash of (seed of the group, number of the row in it); the 8,192 rows with the
+smallest numbers are the sample; fewer if they take more than 4 MB, but at least 256. So the sample of a group is that of
+its parts' samples, and a smaller group is its own sample: there, seeding is k-means++ on all rows.
 
-**Seeds.** A config tries 2 + ⌊log k⌋ rows for each seed, as scikit-learn does. Configs with one ``seed`` and as many trials
-take the first k seeds of one chain. How many are tried depends on a config's own k, not on the largest of the grid, so a
-config has the same model in any pack. They move once by the rows that they are drawn from: of most groups that is all rows.
-Where there may be more, starts that came to rest on these go on with all rows.
+**Seeds.** A config tries 2 + ⌊log k⌋ rows for each seed, as scikit-learn does. Configs with the same ``seed`` and number of
+trials take the first k seeds of one chain. The number of trials depends on a config's own k, not on the largest of the
+grid, so a config has the same model in any pack. Centroids first move by the rows of the sample, which in most groups are
+all rows; in larger groups, starts that have converged on the sample continue with all rows.
 
 **The end.** A start ends when no assignment changes, or when Σ‖moves of centroids‖² ≤ ``tolerance`` · (mean variance of the
-features), or after the most passes. Weight and number of rows of a cluster, and the inertia, are always those of the
-centroids kept.
+features), or after the most passes. Weight and number of rows of a cluster, and the inertia, always belong to the centroids
+that are kept.
 
-**Clusters without rows.** One that has lost its rows, or had no row of the sample left as its seed, takes the row that is
-farthest from its centroid; one cluster a pass.
-Where there are fewer distinct rows than ``k``, the clusters that are left over have NaN as centroid and no rows, and no row
-is ever assigned to them.
+**Clusters without rows.** A cluster that loses all rows, or for which no seed was left, takes the row farthest from its
+centroid; one cluster per pass. If there are fewer distinct rows than ``k``, the remaining clusters have NaN as centroid and
+no rows, and no row is ever assigned to them.
 
-**Numbers.** Clusters are numbered by their weight, the heaviest 0; equally heavy ones by their centroids.
+**Numbers.** Clusters are numbered by weight, the heaviest 0; equally heavy ones by their centroids.
 """
 
 from __future__ import annotations
@@ -37,25 +35,25 @@ import numpy.typing as npt
 from grouplearn.data import shard
 from grouplearn.data.ragged import Ragged
 from grouplearn.data.shard import FloatArray
-from grouplearn.kernels import clustering as kernel
-from grouplearn.kernels.clustering import Plan
+from grouplearn.kernels.clusters import clustering as kernel
+from grouplearn.kernels.clusters.clustering import Plan
 from grouplearn.kernels.library import Stopped
 from grouplearn.learners.contract.control import Diverged, Interrupted
 from grouplearn.learners.contract.state import Tensors
 from grouplearn.learners.unsupervised.solved import SolvedVectors
 
-#: The most passes of a start, and how many starts a config has, unless it says otherwise.
+#: Default for the most passes of a start, and for the number of starts.
 DEFAULT_EPOCHS, DEFAULT_N_INIT = 300, 3
-#: A group that takes more passes than this trains alone, pass by pass.
+#: A group that needs more passes than this trains alone, pass by pass.
 _MOST_IN_ONE_CALL = 1_024
-#: The least difference whose square is a number of all its digits.
+#: The least difference whose square has full precision.
 _LEAST_APART = 1e-150
 
 
 def begin(plan: Plan, seed: int, survey: Tensors) -> Tensors:
-    """Return the state, tensors named as ``Plan.begin`` has them, after the first pass, from what was surveyed in it.
+    """Return the state after the first pass from the survey of its rows; tensors are named as in ``Plan.begin``.
 
-    Raises Diverged where no row has weight, or the distances between rows overflow, or vanish.
+    Raises Diverged if no row has weight, or distances between rows overflow or vanish.
     """
     values, weights = survey["values"], survey["weights"]
     if not len(weights):
@@ -80,7 +78,7 @@ def begin(plan: Plan, seed: int, survey: Tensors) -> Tensors:
 
 
 def is_tiny(apart: FloatArray) -> npt.NDArray[np.bool_]:
-    """Return whether rows differ, by ``apart`` (..., d) at most, and no square of that is a number above 0: SQL could not tell
+    """Return whether rows differ, by at most ``apart`` (..., d), but all squares underflow to 0: SQL could not tell
     clusters apart."""
     largest = np.max(apart, axis=-1, initial=0.0)
     return np.asarray((largest > 0) & (largest < _LEAST_APART))
@@ -92,14 +90,14 @@ def done(plan: Plan, state: Tensors) -> npt.NDArray[np.bool_]:
 
 
 def losses(plan: Plan, state: Tensors) -> FloatArray:
-    """Return per config (C,) the least inertia of its starts in the pass before."""
+    """Return per config (C,) the least inertia of its starts in the previous pass."""
     scale = float(state["scale"][0])
     with np.errstate(over="ignore"):
         return np.asarray(np.fmin.reduceat(state["inertia"], plan.starts[:-1]) / scale / scale)
 
 
 def is_sound(plan: Plan, state: Tensors) -> bool:
-    """Return whether tensors that come from a file can be models of this plan in training."""
+    """Return whether tensors from a file are a valid state of this plan."""
     shapes = {
         "centroids": ((plan.n_centroids, plan.d), np.float64),
         "clusters": ((plan.n_centroids, 2), np.float64),
@@ -120,7 +118,7 @@ def is_sound(plan: Plan, state: Tensors) -> bool:
 
 @dataclass(frozen=True)
 class Finished:
-    """The models of one group whose training has come to ``state``; they are made once, when they are asked for."""
+    """The models of one group from its final ``state``, computed on demand."""
 
     plan: Plan
     state: Tensors
@@ -136,7 +134,7 @@ class Finished:
         return tensors(self.plan, self.found)
 
     def model(self, config: int) -> dict[str, FloatArray]:
-        """Return the tensors of one config; raises Diverged where it has failed."""
+        """Return the tensors of one config; raises Diverged if it has failed."""
         if self.found.phase[0, config] == kernel.FAILED:
             raise Diverged(
                 "no row has a weight above 0, or the sums over rows overflow; scale features, with zscore for example"
@@ -145,7 +143,7 @@ class Finished:
 
 
 def tensors(plan: Plan, found: kernel.Clusters) -> dict[str, Ragged]:
-    """Return ``centroids`` (k, d), ``weight`` and ``rows`` (k,) of each group and config, of the clusters that have rows."""
+    """Return ``centroids`` (k, d), ``weight`` and ``rows`` (k,) of each group and config, for clusters with rows."""
     has_rows = found.rows > 0
     sizes = np.add.reduceat(has_rows.astype(np.int64), plan.clusters[:-1], axis=1).ravel()
     values = {"centroids": found.centroids, "weight": found.weight, "rows": found.rows}
@@ -155,10 +153,10 @@ def tensors(plan: Plan, found: kernel.Clusters) -> dict[str, Ragged]:
 def solve(
     plan: Plan, stack: shard.Stack, epochs: int, report: Callable[[int], None], cancelled: Callable[[], bool]
 ) -> SolvedVectors:
-    """Return the models of every group of a stack, whose labels are not read; raises Interrupted.
+    """Return the models of every group of a stack, ignoring labels; raises Interrupted.
 
-    The bits are those of ``begin`` and passes over the blocks of each group. A group some of whose models fail, or that is not
-    done after so many passes in one call, has none.
+    The bits are those of ``begin`` and passes over the blocks of each group. A group with a failed model, or one that needs
+    too many passes, has none.
     """
     if stack.seed is None:
         raise ValueError("a stack to draw seeds from has a seed for each group")
@@ -182,7 +180,7 @@ def solve(
 
 
 def _apart(stack: shard.Stack) -> FloatArray:
-    """Return by how much the features of each group's rows differ, (G, d); 0 of a group without rows."""
+    """Return the range of each feature in each group, (G, d); 0 for a group without rows."""
     apart = np.zeros((stack.n_groups, stack.x.shape[1]))
     filled = stack.sizes > 0
     if filled.any():

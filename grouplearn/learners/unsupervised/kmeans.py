@@ -1,4 +1,4 @@
-"""The learner ``kmeans``: clusters of the rows of each group, every k of a grid in the same passes."""
+"""The learner ``kmeans``: clusters of each group's rows, every k of a grid in the same passes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy as np
 
 from grouplearn.data.ragged import Ragged
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
-from grouplearn.kernels import clustering as kernel
+from grouplearn.kernels.clusters import clustering as kernel
+from grouplearn.kernels.clusters import distances
 from grouplearn.kernels.library import Runs
 from grouplearn.learners.contract.access import SUMS, AccessPattern
 from grouplearn.learners.contract.config import Config, Hyperparameter
@@ -19,8 +20,8 @@ from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.learner import Vector, VectorLearner
 from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.stacks import Solved, StackLearner
 from grouplearn.learners.contract.state import Artifact, State, Tensors
-from grouplearn.learners.contract.ways import Solved, StackLearner
 from grouplearn.learners.metrics.sums import MetricSums, finish
 from grouplearn.learners.unsupervised import k_means
 from grouplearn.learners.unsupervised.cost import CLUSTERS
@@ -48,15 +49,15 @@ TOLERANCE = Hyperparameter(
     "scikit-learn's tol",
     low=0.0,
 )
-#: A block of fewer rows than this begins at a multiple of it in its group, whatever the size of blocks.
+#: A block has fewer rows than this, and its first row's number is a multiple of it, whatever the block size.
 _BLOCK = 1 << 32
 
 
 class KMeans(StackLearner, VectorLearner):
     """Minimises the inertia Σ wᵢ·min_c ‖xᵢ − c‖² over k centroids by Lloyd's algorithm from greedy k-means++ seeds.
 
-    The first pass draws the sample that seeds are chosen from, at most 8,192 rows of a group, and moves the centroids by it
-    once; each further pass moves them by all rows. See ``k_means``.
+    The first pass samples at most 8,192 rows of a group, chooses seeds among them, and moves the centroids by them once;
+    each further pass moves them by all rows. See ``k_means``.
     """
 
     name: ClassVar[str] = "kmeans"
@@ -68,28 +69,28 @@ class KMeans(StackLearner, VectorLearner):
     default_epochs: ClassVar[int | None] = k_means.DEFAULT_EPOCHS
     cost: ClassVar[Cost] = CLUSTERS
     draws: ClassVar[bool] = True
-    #: A pass over a block compares its rows with tens of centroids while the interpreter is free.
+    #: A pass over a block compares its rows with tens of centroids without the interpreter lock.
     access: ClassVar[AccessPattern] = replace(SUMS, threaded_from=4_000.0)
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
-        """Return a state that has seen no rows; Diverged where there is nothing to learn from."""
+        """Return a state that has seen no rows; Diverged if there is nothing to learn from."""
         if not problem.n_features:
             raise Diverged("there are no features")
         return State({"loss": np.full(len(configs), np.nan)}, np.zeros(len(configs), dtype=bool))
 
     def resumes(self, problem: Problem, configs: Sequence[Config], state: State) -> bool:
-        """Return whether the tensors are those of such centroids in training."""
+        """Return whether the tensors are a valid state of such centroids."""
         loss, models = state.tensors.get("loss"), _models(state)
         fits = loss is not None and loss.dtype == np.float64 and loss.shape == (len(configs),)
         return fits and (not models or k_means.is_sound(_plan(problem, configs), models))
 
     def gathers(self, problem: Problem, configs: Sequence[Config]) -> bool:
-        """Return whether there is anything to learn from: a pass over a small group costs less than the Python around it."""
+        """Return whether there are features: a pass over a small group costs less than the Python around it."""
         del configs
         return problem.n_features > 0
 
     def accumulate(self, problem: Problem, configs: Sequence[Config], state: State, block: Shard) -> Tensors:
-        """Return the survey of one block in the first pass, the sums of rows by their nearest centroid later."""
+        """Return the survey of one block in the first pass, later the sums of rows by nearest centroid."""
         models, plan = _models(state), _plan(problem, configs)
         rows = np.asarray(block.x), block.weight, block.first * _BLOCK
         if models:
@@ -98,14 +99,14 @@ class KMeans(StackLearner, VectorLearner):
         return {**survey, "total": np.array([block.weight.sum()]), "most": np.array([plan.sampled])}
 
     def merge(self, left: Tensors, right: Tensors) -> Tensors:
-        """Return the sums of both, of which ``left`` are the rows that come first."""
+        """Return the sums of both; the rows of ``left`` come first."""
         if "draw" not in left:
             return kernel.merged(left, right)
         survey = kernel.merged_surveys(left, right, int(left["most"][0]))
         return {**survey, "total": left["total"] + right["total"], "most": left["most"]}
 
     def step(self, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:
-        """Return the state after a pass; raises Diverged in the first one where distances overflow, or vanish."""
+        """Return the state after a pass; the first raises Diverged if distances overflow or vanish."""
         plan, models, share = _plan(problem, configs), _models(state), 1.0
         if models:
             after = plan.step(models, sums)
@@ -123,33 +124,33 @@ class KMeans(StackLearner, VectorLearner):
         report: Callable[[int], None],
         cancelled: Callable[[], bool],
     ) -> SolvedVectors:
-        """Return the models of every config on every group of a stack, with the bits of steps over their blocks."""
+        """Return the models of every config on every group of a stack, bit for bit as by steps over their blocks."""
         return k_means.solve(_plan(problem, configs), stack, problem.epochs, report, cancelled)
 
     def measure(
         self, problem: Problem, configs: Sequence[Config], stack: Stack, solved: Solved, wanted: Collection[str]
     ) -> dict[str, FloatArray]:
-        """Return the metrics of solved models on rows of the same groups; see ``ways.StackLearner``."""
+        """Return the metrics of solved models on rows of the same groups; see ``stacks.GatheringLearner``."""
         del problem, configs
         centroids = solved.tensors()["centroids"]
-        sums = kernel.measure(stack.x, stack.weight, stack.start, (centroids.values, centroids.start))
+        sums = distances.of_groups(stack.x, stack.weight, stack.start, (centroids.values, centroids.start))
         finished = finish(MetricSums({**sums._asdict(), "clustered": sums.clustered[:, None]}), *wanted)
         return {name: finished[name] for name in wanted}
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
-        """Return cluster, its distance and that to the second nearest centroid, (n, n_configs, 3)."""
+        """Return cluster, distance, and distance to the second nearest centroid, (n, n_configs, 3)."""
         centroids = _finished(problem, configs, state).tensors["centroids"]
-        return kernel.scores(np.asarray(x), centroids.values, centroids.start)
+        return distances.scores(np.asarray(x), centroids.values, centroids.start)
 
     def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
-        """Return ``centroids`` (k, d), ``weight`` and ``rows`` (k,) of config ``index``, of the clusters that have rows."""
+        """Return ``centroids`` (k, d), ``weight`` and ``rows`` (k,) of config ``index``, for clusters with rows."""
         return Artifact("tensors", _finished(problem, configs, state).model(index))
 
     def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
-        """Return cluster, its distance and that to the second nearest centroid, (n, 3)."""
+        """Return cluster, distance, and distance to the second nearest centroid, (n, 3)."""
         del task
         centroids = artifact.tensors["centroids"]
-        return kernel.scores(np.asarray(x), centroids, np.array([0, len(centroids)]))[:, 0]
+        return distances.scores(np.asarray(x), centroids, np.array([0, len(centroids)]))[:, 0]
 
     def score_runs(self, task: Task, artifacts: Sequence[Artifact]) -> Callable[[FloatArray, Runs], FloatArray] | None:
         """Return ``score`` by one kernel."""
@@ -157,10 +158,10 @@ class KMeans(StackLearner, VectorLearner):
         if not artifacts:
             return None
         centroids = Ragged.of([artifact.tensors["centroids"] for artifact in artifacts])
-        return lambda x, runs: kernel.score_runs(x, centroids.values, centroids.start, runs)
+        return lambda x, runs: distances.score_runs(x, centroids.values, centroids.start, runs)
 
     def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
-        """Return how the tensors differ from centroids of such a group."""
+        """Return how the tensors differ from valid centroids of such a group."""
         names = {"centroids", "weight", "rows"}
         if artifact.format != "tensors" or artifact.tensors.keys() != names:
             return "it has not the tensors of centroids"
@@ -172,7 +173,7 @@ class KMeans(StackLearner, VectorLearner):
         return None if np.isfinite(centroids).all() else "a centroid is not finite"
 
     def vectors(self, artifact: Artifact) -> list[Vector]:
-        """Return the centroids, numbered from 1, with the number of their training rows."""
+        """Return the centroids, numbered from 1, with their numbers of training rows."""
         pairs = zip(artifact.tensors["centroids"], artifact.tensors["rows"].tolist(), strict=True)
         return [Vector("centroid", number, centroid, rows) for number, (centroid, rows) in enumerate(pairs, start=1)]
 
@@ -184,7 +185,7 @@ def _plan(problem: Problem, configs: Sequence[Config]) -> kernel.Plan:
 
 @functools.lru_cache
 def _planned(n_features: int, configs: tuple[tuple[Any, ...], ...]) -> kernel.Plan:
-    """Return the plan of a pack, which every pass over every group asks for; how many passes there are is not its matter."""
+    """Return the plan of a pack, cached for all passes over all groups; it does not depend on the number of passes."""
     wanted = (kernel.Config(k, n_init=n_init, tolerance=tolerance) for k, n_init, tolerance in configs)
     return kernel.Plan(n_features, tuple(wanted), _MOST_PASSES)
 
@@ -194,6 +195,6 @@ def _models(state: State) -> Tensors:
 
 
 def _finished(problem: Problem, configs: Sequence[Config], state: State) -> k_means.Finished:
-    """Return the models that a state has come to, of which one that was just trained knows the way."""
+    """Return the models of a final state; for a freshly trained one they are cached in it."""
     found: k_means.Finished | None = state.live
     return k_means.Finished(_plan(problem, configs), _models(state)) if found is None else found

@@ -1,4 +1,4 @@
-"""The learner ``pca``: principal components of the rows of each group, every number of them from the same moments."""
+"""The learner ``pca``: principal components of each group's rows, every number of them from the same moments."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy.typing as npt
 
 from grouplearn.data.ragged import Ragged
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
-from grouplearn.kernels import projections
+from grouplearn.kernels.clusters import projections
 from grouplearn.kernels.library import Runs
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.learner import Vector, VectorLearner
 from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.stacks import Solved, StackLearner
 from grouplearn.learners.contract.state import Artifact, State, Tensors, has_tensors_of
-from grouplearn.learners.contract.ways import Solved, StackLearner
 from grouplearn.learners.linear.least_squares import moments
 from grouplearn.learners.metrics.sums import MetricSums, finish
 from grouplearn.learners.unsupervised import principal_components
@@ -37,10 +37,11 @@ N_COMPONENTS = Hyperparameter(
 
 
 class Pca(StackLearner, VectorLearner):
-    """Finds orthonormal directions, one after the other, along which the rows of a group have the greatest variance.
+    """Finds successive orthonormal directions along which the rows of a group have the greatest variance.
 
-    They are eigenvectors of the covariance Σ wᵢ(xᵢ − x̄)(xᵢ − x̄)' / (Σw − 1), from moments of the rows: exact, in one pass. Each
-    has its largest entry positive. See ``principal_components``; scikit-learn: PCA(svd_solver="covariance_eigh").
+    They are eigenvectors of the covariance Σ wᵢ(xᵢ − x̄)(xᵢ − x̄)' / (Σw − 1), from moments of the rows: exact, in one
+    pass. The largest entry of each is positive. See ``principal_components``; scikit-learn:
+    PCA(svd_solver="covariance_eigh").
     """
 
     name: ClassVar[str] = "pca"
@@ -52,7 +53,7 @@ class Pca(StackLearner, VectorLearner):
     cost: ClassVar[Cost] = COMPONENTS
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
-        """Return components that are 0; Diverged where there is nothing to learn from."""
+        """Return zero components; Diverged if there is nothing to learn from."""
         d = problem.n_features
         if not d:
             raise Diverged("there are no features")
@@ -66,12 +67,12 @@ class Pca(StackLearner, VectorLearner):
         return State({**tensors, "loss": loss}, np.zeros(len(configs), dtype=bool))
 
     def resumes(self, problem: Problem, configs: Sequence[Config], state: State) -> bool:
-        """Return whether the tensors are those of such components."""
+        """Return whether the tensors are a valid state of such components."""
         sound = has_tensors_of(state, self.init(problem, configs))
         return sound and 0 <= int(state.tensors["rank"]) <= problem.n_features
 
     def gathers(self, problem: Problem, configs: Sequence[Config]) -> bool:
-        """Return whether there is anything to learn from: moments of a small group cost less than the Python around them."""
+        """Return whether there are features: moments of a small group cost less than the Python around them."""
         del configs
         return problem.n_features > 0
 
@@ -85,7 +86,7 @@ class Pca(StackLearner, VectorLearner):
         return moments.merge_moments(left, right)
 
     def step(self, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:
-        """Return all components; Diverged where sums overflow or all rows are the same."""
+        """Return all components; Diverged if sums overflow or all rows are equal."""
         del state
         found = principal_components.fit_one(sums)
         if not found.rank:
@@ -111,7 +112,7 @@ class Pca(StackLearner, VectorLearner):
         report: Callable[[int], None],
         cancelled: Callable[[], bool],
     ) -> SolvedVectors:
-        """Return the components of every group of a stack, with the bits of one step; none where ``step`` raises Diverged."""
+        """Return the components of every group of a stack, bit for bit as by a step; none where ``step`` raises Diverged."""
         parts = []
         for part in moments.runs_of(stack, problem.n_features, cancelled):
             parts.append(principal_components.fit(moments.group_moments(part, np.zeros((len(part.weight), 0)))))
@@ -127,7 +128,7 @@ class Pca(StackLearner, VectorLearner):
     def measure(
         self, problem: Problem, configs: Sequence[Config], stack: Stack, solved: Solved, wanted: Collection[str]
     ) -> dict[str, FloatArray]:
-        """Return the metrics of solved models on rows of the same groups; see ``ways.StackLearner``."""
+        """Return the metrics of solved models on rows of the same groups; see ``stacks.GatheringLearner``."""
         tensors, components = solved.tensors(), solved.tensors()["components"]
         mean = tensors["mean"].values.reshape(-1, len(configs), problem.n_features)[:, 0]
         sums = projections.of_groups(stack.x, stack.weight, stack.start, mean, (components.values, components.start))
@@ -135,7 +136,7 @@ class Pca(StackLearner, VectorLearner):
         return {name: finished[name] for name in wanted}
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
-        """Return residual and coordinates, (n, n_configs, 1 + k) for the most components, NaN beyond those of a config."""
+        """Return residual and coordinates, (n, n_configs, 1 + k) for the most components, NaN beyond a config's."""
         artifacts = [self.finalize(problem, configs, state, index) for index in range(len(configs))]
         each = [self.score(Task.PROJECTION, artifact, x) for artifact in artifacts]
         widest = max(scores.shape[1] for scores in each)
@@ -156,12 +157,12 @@ class Pca(StackLearner, VectorLearner):
         return Artifact("tensors", {name: np.ascontiguousarray(each) for name, each in found.items()})
 
     def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
-        """Return the distance of rows from the point that their coordinates are of, and the coordinates; (n, 1 + k)."""
+        """Return the rows' residuals and coordinates, (n, 1 + k)."""
         del task
         return projections.scores(np.asarray(x), artifact.tensors["mean"], artifact.tensors["components"])
 
     def score_runs(self, task: Task, artifacts: Sequence[Artifact]) -> Callable[[FloatArray, Runs], FloatArray] | None:
-        """Return ``score`` by one kernel, where all groups have as many components."""
+        """Return ``score`` by one kernel, if all groups have the same number of components."""
         del task
         if len({len(artifact.tensors["components"]) for artifact in artifacts}) != 1:
             return None
@@ -169,7 +170,7 @@ class Pca(StackLearner, VectorLearner):
         return lambda x, runs: projections.score_runs(x, mean, components, runs)
 
     def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
-        """Return how the tensors differ from components of such a group."""
+        """Return how the tensors differ from valid components of such a group."""
         if artifact.format != "tensors" or artifact.tensors.keys() != {"mean", "components", "variance", "total"}:
             return "it has not the tensors of components"
         d, components = problem.n_features, artifact.tensors["components"]
@@ -183,7 +184,7 @@ class Pca(StackLearner, VectorLearner):
         return None
 
     def vectors(self, artifact: Artifact) -> list[Vector]:
-        """Return the mean, with the variance in all, and the components, with that along each."""
+        """Return the mean with the total variance, and the components, each with its variance."""
         tensors = artifact.tensors
         mean = Vector("mean", 0, tensors["mean"], float(tensors["total"][0]))
         pairs = zip(tensors["components"], tensors["variance"].tolist(), strict=True)
@@ -194,13 +195,13 @@ class Pca(StackLearner, VectorLearner):
 
 
 def _count(config: Config, rank: int) -> int:
-    """Return how many components a config keeps of those that say something."""
+    """Return how many components a config keeps, of those with a variance above 0."""
     wanted = config[N_COMPONENTS.name]
     return rank if wanted is None else min(int(str(wanted)), rank)
 
 
 def _tensors(found: principal_components.Components, kept: npt.NDArray[np.int64]) -> dict[str, Ragged]:
-    """Return the tensors of each group and config, of which it has so many components (G, C)."""
+    """Return the tensors of each group and config, with so many components (G, C)."""
     groups, configs = kept.shape
     d = found.mean.shape[1]
     sizes = kept.ravel()

@@ -1,7 +1,7 @@
 """Principal components from weighted moments (``learners.linear.moments``): directions of a group's rows by variance.
 
-With mean m, weights w and S = Σ wᵢ(xᵢ − m)(xᵢ − m)' / (Σw − 1), components v are orthonormal eigenvectors of S, and their
-variances the eigenvalues. A row has the coordinates v'(x − m).
+With mean m, weights w and S = Σ wᵢ(xᵢ − m)(xᵢ − m)' / (Σw − 1), the components v are orthonormal eigenvectors of S with the
+eigenvalues as variances. A row x has the coordinates v'(x − m).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from grouplearn.learners.linear.least_squares.moments import inverse_spread, req
 class Components(NamedTuple):
     """Principal components of rows of d features; all may have leading axes.
 
-    ``mean`` (d,) is what is subtracted from rows. ``components`` (d, d) as rows, orthonormal, the greatest ``variance`` (d,)
-    first; of a component the entry that is largest in size is positive, of entries alike (to 1e-9) the first. ``rank`` () says
-    how many components have a variance above 0: the others, beyond rounding, are constant, and any orthonormal directions that
-    complete the rest.
+    ``mean`` (d,) is subtracted from rows. ``components`` (d, d) are orthonormal rows, the greatest ``variance`` (d,) first;
+    the entry of a component that is largest in size is positive, the first of equal ones (to 1e-9). ``rank`` () counts the
+    components with a variance above 0: along the others rows are constant up to rounding, and any directions that complete
+    the basis will do.
     """
 
     mean: FloatArray
@@ -34,15 +34,15 @@ class Components(NamedTuple):
 
 
 def fit(moments: Tensors) -> Components:
-    """Return the components of rows with these moments, which have a ``gram``; leading axes stay.
+    """Return the components of rows with these moments, which have a ``gram``; leading axes are kept.
 
-    Variances are NaN where there are some but Σw ≤ 1, and everything is NaN where moments are not finite.
+    Variances are NaN if they exist but Σw ≤ 1; everything is NaN if moments are not finite.
     """
     total, mean, square = (np.asarray(moments[name], np.float64) for name in ("total", "mean", "square"))
     with np.errstate(all="ignore"):
         varies = inverse_spread(square, mean, total) > 0
         root = np.sqrt(np.maximum(total - 1.0, 0.0))[..., None]
-        # Of a column that is constant but for rounding, 0; and what is not finite stays so.
+        # 0 for a column that is constant up to rounding; non-finite values stay.
         gram = np.where(
             varies[..., :, None] & varies[..., None, :], moments["gram"], 0.0 * square.sum(axis=-1)[..., None, None]
         )
@@ -55,7 +55,7 @@ def fit(moments: Tensors) -> Components:
 def fit_one(moments: Tensors) -> Components:
     """Return the components of one group.
 
-    Raises Diverged where moments are not finite, no row has weight, or rows differ though their weights sum to 1 or less.
+    Raises Diverged if moments are not finite, no row has weight, or rows differ although their weights sum to 1 or less.
     """
     if not moments["total"] > 0:
         raise Diverged("no row has a weight above 0")

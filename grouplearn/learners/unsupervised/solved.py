@@ -1,4 +1,4 @@
-"""The models of many groups that were trained together, as vectors over the features."""
+"""Models of many groups trained together, as vectors over the features."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from grouplearn.data.shard import FloatArray
 
 @dataclass(frozen=True, slots=True)
 class SolvedVectors:
-    """The finished models of a stack, G groups with the same C configs: their tensors by name; see ``ways.Solved``."""
+    """The finished models of a stack, G groups with the same C configs: their tensors by name; see ``stacks.Solved``."""
 
     found: Mapping[str, Ragged]
     loss: FloatArray
@@ -40,7 +40,7 @@ class SolvedVectors:
         )
 
     def as_multiclass(self) -> SolvedVectors:
-        """Return them as they are: there are no classes."""
+        """Return them unchanged: there are no classes."""
         return self
 
     def tensors(self) -> Mapping[str, Ragged]:

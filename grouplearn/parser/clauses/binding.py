@@ -1,4 +1,4 @@
-"""Values for parameters: found in a statement's fragments, and put in their places."""
+"""Values for parameters: found in a statement's fragments, and inserted."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def _arguments(
 
 
 def _last_option(cursor: Cursor, encoder: Name, arguments: list[Sql], options: list[Option]) -> list[Option]:
-    """Return the options with the one that the last argument gives, which is taken away from the ``arguments``."""
+    """Return the options with the one that the last argument gives, which is removed from ``arguments``."""
     call = CALLS[encoder.value]
     if len(arguments) <= call.together:
         if call.needed:

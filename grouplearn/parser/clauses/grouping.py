@@ -11,7 +11,7 @@ from grouplearn.parser.statements import GroupBy, Name, Sql
 from grouplearn.sqltext import folded
 
 MOST_SETS = 1_000
-"""Each is a case of the SQL that predicts, and DuckDB nests expressions up to 1,000 deep: more could not be stored."""
+"""Each is a case in the SQL that predicts, and DuckDB nests expressions at most 1,000 deep."""
 DEEPEST = 100
 
 _Set = frozenset[int]

@@ -1,4 +1,4 @@
-"""A position in the tokens of one statement, and the small words of every grammar rule."""
+"""A position in the tokens of one statement, and the helpers of grammar rules."""
 
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
@@ -33,7 +33,7 @@ class Cursor:
         self._numbers = number_parameters(text, self.tokens)
 
     def within(self, low: int, high: int) -> "Cursor":
-        """Return a cursor over ``tokens[low:high]`` alone; parameters keep their numbers."""
+        """Return a cursor over ``tokens[low:high]``; parameters keep their numbers."""
         inner = Cursor(self.text, self.tokens[low].start, self.tokens[high - 1].end)
         inner._numbers = self._numbers
         return inner
@@ -66,7 +66,7 @@ class Cursor:
     # Looking and moving.
 
     def peek(self, offset: int = 0) -> Token:
-        """Return the token ``offset`` places on; the END token beyond the end."""
+        """Return the token ``offset`` places ahead; beyond the end the END token."""
         return self.tokens[min(self.index + offset, len(self.tokens) - 1)]
 
     def advance(self) -> Token:
@@ -114,7 +114,7 @@ class Cursor:
         raise NotSupportedHere(f"{what} is not supported yet", text=self.text, span=_span(place), hint=hint)
 
     def unexpected(self, wanted: str, hint: str | None = None) -> NoReturn:
-        """Raise ParseError: ``wanted`` was expected where the current token stands."""
+        """Raise ParseError: ``wanted`` was expected instead of the current token."""
         token = self.peek()
         found = "the end of the statement" if token.kind is Kind.END else shown(token)
         self.fail(f"expected {wanted}, not {found}", token, hint)
@@ -138,28 +138,28 @@ class Cursor:
         return self.name_of(self.advance())
 
     def name_of(self, token: Token) -> Name:
-        """Return the name that an identifier token stands for."""
+        """Return the name of an identifier token."""
         value = unquote(token)
         if not value:
             self.fail("a name cannot be empty", token)
         return Name(value, token.span)
 
     def own_name(self, what: str) -> Name:
-        """Read the name of something of ours (learner, metric, option ...): lower case unless quoted."""
+        """Read the name of a learner, metric, option ...: lower case unless quoted."""
         quoted = self.peek().kind is Kind.QUOTED
         name = self.name(what)
         return name if quoted else Name(name.value.lower(), name.span)
 
-    def qualified_name(self, what: str) -> QualifiedName:
+    def model_name(self) -> QualifiedName:
         """Read ``[catalog.][schema.]name``."""
-        parts = [self.name(what)]
+        parts = [self.name("a model name")]
         while self.peek().is_symbol("."):
             if len(parts) == 3:
-                self.fail(f"too many parts in {what}", self.peek(), "At most catalog.schema.name.")
+                self.fail("too many parts in a model name", self.peek(), "At most catalog.schema.name.")
             self.advance()
             token = self.peek()  # after a dot, reserved words are names too, as in DuckDB
             if not token.is_identifier:
-                self.unexpected(what)
+                self.unexpected("a model name")
             parts.append(self.name_of(self.advance()))
         return QualifiedName(tuple(parts))
 
@@ -188,7 +188,7 @@ class Cursor:
         return ranges
 
     def outermost(self, low: int, high: int) -> Iterable[int]:
-        """Yield the positions of ``tokens[low:high]`` that are in no bracket, opening brackets included."""
+        """Yield the positions in ``tokens[low:high]`` outside all brackets, opening brackets included."""
         position = low
         while position < high:
             yield position
@@ -214,7 +214,7 @@ class Cursor:
 
 
 def shown(token: Token) -> str:
-    """Return a token as a message shows it: in double quotes, on one line, cut when long."""
+    """Return a token for a message: in double quotes, on one line, cut when long."""
     text = " ".join(token.text.split())
     text = text if len(text) <= 40 else text[:37] + "..."
     return text if token.kind in (Kind.STRING, Kind.QUOTED) else f'"{text}"'

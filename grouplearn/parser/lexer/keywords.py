@@ -125,13 +125,13 @@ CLAUSES = (
 FOREIGN_CLAUSES = frozenset(
     {"ORDER", "LIMIT", "OFFSET", "QUALIFY", "UNION", "EXCEPT", "INTERSECT", "WINDOW", "SELECT", "FETCH", "RETURNING"}
 )
-"""Reserved words that start a clause of a query and none of ours."""
+"""Reserved words that start a clause of DuckDB's queries but none of ours."""
 
 INFIX = frozenset(
     {"AND", "OR", "IN", "IS", "LIKE", "ILIKE", "GLOB", "TO", "BETWEEN", "ESCAPE", "COLLATE", "AS", "JOIN", "ON", "NOT"}
     | {"BY", "FROM", "LATERAL", "TABLESAMPLE", "SAMPLE", "USING", "WHEN", "THEN", "ELSE", "CASE", "DISTINCT"}
 )
-"""Words after which an operand must come, when they follow an operand."""
+"""Words that follow an operand and need another one."""
 
 PREFIX = frozenset({"NOT", "CASE", "DISTINCT", "FROM", "LATERAL", "WHEN", "THEN", "ELSE", "ALL", "ANY", "SOME"})
-"""Words after which an operand must come, when an operand was expected; all are reserved (FROM: ``IS DISTINCT FROM``)."""
+"""Words that stand where an operand is expected and need one after them; all are reserved (FROM: ``IS DISTINCT FROM``)."""

@@ -36,9 +36,9 @@ def number_parameters(text: str, tokens: Sequence[Token]) -> dict[int, str]:
 def numbered_text(
     text: str, span: Span, tokens: Sequence[Token], names: Mapping[int, str], before: str, after: str
 ) -> tuple[str, tuple[Parameter, ...]]:
-    """Return ``before + text[span] + after`` with each parameter as ``$name``, and where the parameters are in it.
+    """Return ``before + text[span] + after`` with each parameter as ``$name``, and their positions in it.
 
-    A space is put between a parameter and a word that touches it, so that a value can take its place.
+    A space separates a parameter from an adjacent word, so that a value can replace it.
     """
     if not names:
         return before + text[span.start : span.end] + after, ()

@@ -2,7 +2,7 @@
 
 Nothing inside brackets, quotes or CASE ... END starts a clause. Outside them:
 
-- A reserved clause word (FROM, WHERE, GROUP BY, HAVING, USING, WITH, ON) always starts one, but for its other uses in
+- A reserved clause word (FROM, WHERE, GROUP BY, HAVING, USING, WITH, ON) always starts one, except in its other uses in
   SQL: ``IS DISTINCT FROM``, ``WITHIN GROUP``, ``JOIN ... USING (``, ``USING SAMPLE``, ``WITH ORDINALITY``,
   ``TIMESTAMP WITH TIME ZONE``, a join's ``ON``.
 - Any other clause word (PREDICT, TARGET, LABEL, FEATURES, OVER, VALIDATE, OPTIMIZE, KEEP, OPTIONS, PARTITION BY) is a
@@ -36,7 +36,7 @@ def fragment(cursor: Cursor, clause: str, stops: frozenset[str] | None = None) -
 
 
 def fragment_end(cursor: Cursor, clause: str, stops: frozenset[str] | None = None) -> int:
-    """Return the position after the SQL that starts at the cursor. Raises ParseError where it cannot be SQL."""
+    """Return the position after the SQL that starts at the cursor. Raises ParseError if it cannot be SQL."""
     tokens, position, cases, wants_operand = cursor.tokens, cursor.index, 0, True
     while tokens[position].kind is not Kind.END:
         token = tokens[position]
@@ -122,9 +122,9 @@ def _reject_foreign(cursor: Cursor, position: int, clause: str, foreign: frozens
 
 
 def _reject_misspelt(cursor: Cursor, position: int, in_from: bool) -> None:
-    """Raise for a word like ``FEATURE`` in ``PREDICT late FEATURE (a)``, which no SQL can have there.
+    """Raise for a word like ``FEATURE`` in ``PREDICT late FEATURE (a)``, where SQL allows none.
 
-    In FROM a word after a table is its alias, so there it must also have an operand right after it.
+    In FROM a word after a table may be its alias, so there it must also be followed by an operand.
     """
     token, after = cursor.tokens[position], cursor.tokens[position + 1]
     if not token.word or token.word in INFIX | _FIRST_WORDS.keys() | _LOOKALIKES:
@@ -144,7 +144,7 @@ def _is_known(token: Token) -> bool:
 
 
 def reject_unknown_clause(cursor: Cursor) -> NoReturn:
-    """Raise for a token that stands where a clause must start."""
+    """Raise for a token in the place of a clause that is none."""
     token = cursor.peek()
     similar = difflib.get_close_matches(token.word, _FIRST_WORDS, n=1, cutoff=_SIMILAR) if token.word else []
     hint = f"Did you mean {_FIRST_WORDS[similar[0]]}?" if similar else f"The clauses are {', '.join(CLAUSES)}."

@@ -1,7 +1,7 @@
-"""A lexer that cuts text where DuckDB's own does, and never fails.
+"""A lexer that splits text exactly as DuckDB's does, and never fails.
 
-sqlglot's tokenizer does not serve here: it raises on unterminated quotes, reads ``x$$`` as an identifier and the start
-of a string, does not know backtick identifiers, and ends no comment at a carriage return.
+sqlglot's tokenizer is unsuitable: it raises on unterminated quotes, reads ``x$$`` as an identifier and the start of a
+string, does not know backtick identifiers, and does not end comments at a carriage return.
 """
 
 import enum
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from grouplearn.messages import Span
 
 SPACES = " \t\n\v\f\r\u00a0\u2000-\u200b\u202f\u205f\u2060\u3000\ufeff"
-"""What DuckDB takes for white space, as the inside of a character class."""
+"""DuckDB's white space, as the inside of a character class."""
 
 _NOT_IN_WORDS = SPACES + r"""!%&*+/:<=>@\\^|~()\[\]{},?\-#'";.`"""
 _WORD = rf"[^{_NOT_IN_WORDS}$0-9][^{_NOT_IN_WORDS}]*+"
@@ -50,7 +50,7 @@ class Kind(enum.Enum):
 
 
 class Token(NamedTuple):
-    """A token and its half-open range in the text; a BROKEN one is a quote or comment that never ends."""
+    """A token and its half-open range in the text; BROKEN is a quote or comment that does not end."""
 
     kind: Kind
     text: str
@@ -64,7 +64,7 @@ class Token(NamedTuple):
 
     @property
     def word(self) -> str:
-        """The word in upper case; empty for anything that is not an unquoted ASCII word."""
+        """The word in upper case; empty if it is not an unquoted ASCII word."""
         return self.text.upper() if self.kind is Kind.WORD and self.text.isascii() else ""
 
     @property
@@ -105,7 +105,7 @@ def lex(text: str, start: int = 0, end: int | None = None) -> Iterator[Token]:
                     yield Token(Kind.BROKEN, text[begin:position], begin, position)
                 elif group == "dollar":
                     yield Token(Kind.STRING, text[begin:position], begin, position)
-                break  # what is inside is skipped
+                break  # nothing inside is a token
 
 
 def _closing(text: str, opening: re.Match[str], stop: int) -> int | None:
@@ -123,7 +123,7 @@ def _closing(text: str, opening: re.Match[str], stop: int) -> int | None:
 
 
 def unquote(token: Token) -> str:
-    """Return the name that a word or a quoted identifier stands for."""
+    """Return the name of a word or quoted identifier."""
     if token.kind is Kind.QUOTED:
         quote = token.text[0]
         return token.text[1:-1].replace(quote * 2, quote)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-import numpy as np  # its median: the module statistics is read in 8 ms, of the 85 that opening a connection takes of its own
+import numpy as np  # for its median: importing the statistics module takes 8 ms of the 85 that opening a connection takes
 
 from grouplearn.amounts import counted
 from grouplearn.learners import registry
@@ -19,13 +19,13 @@ MEASURED_ON = "2 cores of an x86-64 cloud server, 2.6 GHz, one thread"
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Bytes per second, and seconds: what moving data and starting work cost besides the arithmetic.
+    """What moving data and starting work cost besides the arithmetic, in seconds and bytes per second.
 
-    ``load`` is seconds per load of a group and ``encode`` per value of it. The workers of a gang wait for each other in every
-    round: ``exchange`` is that of a leaf's histograms (2 workers took 0.08 ms on 20,000 rows, 0.35 to 0.5 on 200,000),
-    ``descend`` that of a batch's gradients (torch's own work included, 1.2 to 1.4 ms; the all-reduce alone 0.23). ``local_step``
-    is a step of a unit that workers share, in process, besides its arithmetic (1.0 to 1.4 ms in rounds of averaging). These
-    three, ``ray_start`` and ``ray_unit`` are not measured by CALIBRATE, which starts no cluster.
+    ``load`` is seconds per load of a group, ``encode`` per value of it. The workers of a gang wait for each other in every
+    round: ``exchange`` is the wait for a leaf's histograms (2 workers: 0.08 ms on 20,000 rows, 0.35 to 0.5 on 200,000),
+    ``descend`` for a batch's gradients (1.2 to 1.4 ms with torch's own work; 0.23 for the all-reduce alone). ``local_step``
+    is the overhead of a step of a unit that workers of one process share (1.0 to 1.4 ms in averaging). CALIBRATE starts no
+    cluster, so it does not measure these three, ``ray_start`` and ``ray_unit``.
     """
 
     load: float = 7e-4
@@ -41,7 +41,7 @@ class Machine:
     ray_start: float = 3.0
 
 
-#: Units of measurement of the fields above, as CALIBRATE shows them.
+#: Units of the fields above, as CALIBRATE shows them.
 UNITS: Mapping[str, str] = MappingProxyType(
     {
         "gradient": "s per row x feature x output x config x pass",
@@ -67,17 +67,17 @@ UNITS: Mapping[str, str] = MappingProxyType(
 
 
 def default(way: str) -> Coefficients:
-    """Return the coefficients that a way of a learner declares, or those of an unknown one."""
+    """Return the coefficients that a learner's way declares; those of an unknown learner if there is no such way."""
     known = registry.by_way(way)
     return UNKNOWN if known is None else known.cost.coefficients
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """The coefficients that planning uses: of the ways in ``learners`` those that are not what these declare.
+    """The coefficients that planning uses; ``learners`` has the ways whose coefficients differ from their declaration.
 
-    ``calibrated`` says when (ISO date) they were measured here, if they were. ``runs`` has the corrections that the latest
-    runs of a learner asked for, the newest last.
+    ``calibrated`` is the ISO date on which they were measured here, if they were. ``runs`` has the corrections from the
+    latest runs of a learner, newest last.
     """
 
     learners: Mapping[str, Coefficients] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Rates:
         return self.learners.get(learner) or default(learner)
 
     def said(self, learner: str) -> str:
-        """Return where the coefficients of a learner come from, in words, and how well they fit what has run here."""
+        """Return in words where a learner's coefficients come from, and how well they fit what has run here."""
         date, runs = self.calibrated.get(learner), self.runs.get(learner, ())
         source = f"calibrated on this machine on {date}" if date else "defaults"
         if not runs:
@@ -105,15 +105,15 @@ class Rates:
 
 
 def of_runs(runs: Sequence[float]) -> float:
-    """Return the correction that runs ask for together: the median, as single runs are disturbed, or of other rows."""
+    """Return the median of the corrections: single runs may be disturbed."""
     return float(np.median(runs))
 
 
 def corrected(known: Coefficients, measurements: Sequence[tuple[float, float]]) -> Coefficients:
     """Return the coefficients after a pilot run of (estimated, measured) seconds per unit.
 
-    ``correction' = correction * clip(median(measured / estimated), 1/10, 10)``: the median, as single units are disturbed
-    by whatever else runs. Fewer than three units of at least 10 ms change nothing.
+    ``correction' = correction * clip(median(measured / estimated), 1/10, 10)``: the median, as whatever else runs disturbs
+    single units. Fewer than three units of at least 10 ms change nothing.
     """
     ratio = pilot_ratio(measurements)
     return known if ratio is None else replace(known, correction=known.correction * ratio)

@@ -1,4 +1,4 @@
-"""How long units and their steps take, and how many bytes they move: for the simulated runtime, and to put units in order."""
+"""Estimated seconds and bytes of units and their steps: for the simulated runtime, and to order units."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from grouplearn.learners.contract.learner import Learner
 from grouplearn.plan.cost.coefficients import Rates
 
 VALUE_BYTES, SINGLE_BYTES = 8, 4
-#: Rows by which LightGBM places bins (``bin_construct_sample_cnt``), unless it is told another number.
+#: Rows that LightGBM samples to place bins (its default for ``bin_construct_sample_cnt``).
 _BINNING_ROWS = 200_000
 
 
@@ -20,8 +20,8 @@ def load_seconds(n_rows: int, width: int, rates: Rates | None = None) -> float:
     return machine.load + machine.encode * n_rows * width
 
 
-#: Of what a group and its configs cost besides their rounds, the share that Python has: 1,000 groups of 20 rows and 10 rounds
-#: take 2.2 s one by one and 0.45 s in one call.
+#: Share of the fixed cost per group and config that is Python's, saved where one call trains many: 1,000 groups of 20 rows
+#: and 10 rounds take 2.2 s one by one and 0.45 s in one call.
 _SAVED_TOGETHER = 0.8
 
 
@@ -41,7 +41,7 @@ def unit_seconds(
     config and ``step`` per step of the pack, k outputs, η updates (kingpin 3.1, Cost_Comp).
     """
     known = (rates or Rates()).of(learner.way)
-    if groups > 1 and learner.access.one_by_one:  # one after the other in one call: each is to be had for less
+    if groups > 1 and learner.access.one_by_one:  # one call trains them one after the other, so each costs less
         mean = n_rows // groups
         own = unit_seconds(learner, configs, mean, width, epochs, outputs, 1, rates)
         return groups * (own - _SAVED_TOGETHER * known.correction * (known.group + known.config * len(configs)))
@@ -56,12 +56,12 @@ def unit_seconds(
 
 
 def most_passes(learner: Learner, configs: Sequence[Config], epochs: int, known: Coefficients) -> int:
-    """Return the passes that the longest of some configs typically makes."""
+    """Return the passes that the longest of these configs typically makes."""
     return max((typical_passes(learner, config, epochs, known) for config in configs), default=0)
 
 
 def typical_passes(learner: Learner, config: Config, epochs: int, known: Coefficients) -> int:
-    """Return the passes that a config typically makes of those that it may make."""
+    """Return the passes that a config typically makes, of the most that it may make."""
     passes = learner.cost.passes(config, epochs)
     return passes if known.typical_epochs is None else min(passes, known.typical_epochs)
 
@@ -70,29 +70,30 @@ def typical_passes(learner: Learner, config: Config, epochs: int, known: Coeffic
 
 
 def row_bytes(width: int, *, single: bool = False) -> int:
-    """Return the bytes of one encoded row on a worker: d values, which may be single, label and weight as doubles."""
+    """Return the bytes of one encoded row on a worker: d values (maybe single precision), label and weight as doubles."""
     return (SINGLE_BYTES if single else VALUE_BYTES) * width + 2 * VALUE_BYTES
 
 
 def binned_bytes(width: int, row_bytes: int, rows: int) -> int:
-    """Return the bytes that boosting holds of rows read a block at a time: those that place the bins, and all as bins.
+    """Return the bytes that boosting needs for rows read a block at a time: the rows that place the bins, and all rows as
+    bins.
 
-    A binned row has a byte a column, label, score, prediction, its number here and there, and gradient and second derivative
-    twice, these in single precision.
+    A binned row has a byte per column, label, score, prediction, its number in two places, and two copies of gradient and
+    second derivative in single precision.
     """
     return row_bytes * min(rows, _BINNING_ROWS) + rows * (width + 6 * VALUE_BYTES)
 
 
 def state_bytes(learner: Learner, configs: Sequence[Config], width: int, outputs: int) -> int:
-    """Return the estimated bytes of a pack's state: what a hop moves (m in kingpin, table 1, times s)."""
+    """Return the estimated bytes of a pack's state, which a hop moves (m in kingpin, table 1, times s)."""
     return VALUE_BYTES * sum(learner.cost.state_values(config, width, outputs) for config in configs)
 
 
 def gradient_bytes(learner: Learner, configs: Sequence[Config], width: int, outputs: int) -> int:
-    """Return the estimated bytes of a pack's gradients, where partitions of a group send these."""
+    """Return the estimated bytes of a pack's gradients, where the partitions of a group send them."""
     return VALUE_BYTES * learner.cost.gradient_values(configs, width, outputs)
 
 
 def sums_bytes(learner: Learner, configs: Sequence[Config], width: int, outputs: int) -> int:
-    """Return the estimated bytes of the sums of one pass: what workers of a split group send each other."""
+    """Return the estimated bytes of the sums of one pass, which workers of a split group send each other."""
     return VALUE_BYTES * learner.cost.sums_values(configs, width, outputs)

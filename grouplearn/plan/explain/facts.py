@@ -1,4 +1,4 @@
-"""EXPLAIN TRAIN: the facts about a plan that its texts, JSON and HTML share; deterministic, estimates in two digits."""
+"""EXPLAIN TRAIN: the facts about a plan that its text, JSON and HTML share; deterministic, estimates in two digits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of a plan as it is shown: a line, and the node its rows come from."""
+    """A node of a displayed plan: a line, and the node its rows come from."""
 
     line: str
     source: Node | None = None
@@ -39,7 +39,7 @@ class Node:
 
 
 def logical_plan(physical: PhysicalPlan) -> Node:
-    """Return what is asked for, from the training down to the scan."""
+    """Return the logical plan, from the training down to the scan."""
     bound, statement = physical.bound, physical.bound.statement
     node = Node(f"Scan: {on_one_line(statement.source.text, _TEXT)}")
     if statement.where:
@@ -64,7 +64,7 @@ def logical_plan(physical: PhysicalPlan) -> Node:
 
 
 def physical_plan(physical: PhysicalPlan, choice: Choice) -> Node:
-    """Return what will be done, from the stored trials down to the extract."""
+    """Return the physical plan, from the stored trials down to the extract."""
     bound, sizes = physical.bound, physical.stats.rows
     rows = sum(sizes)
     amount = amount_of_bytes(rows * physical.row_bytes)
@@ -82,7 +82,7 @@ def physical_plan(physical: PhysicalPlan, choice: Choice) -> Node:
 
 
 def skew(physical: PhysicalPlan) -> list[str]:
-    """Return how large the groups are: least, median and most rows, the largest one's share, and a histogram."""
+    """Return the sizes of groups: least, median and most rows, the share of the largest, and a histogram."""
     bound, groups = physical.bound, physical.stats.groups
     finest = [group.n_rows for group in watched(groups) if group.level == 0]
     if not finest:
@@ -122,7 +122,7 @@ def packs(physical: PhysicalPlan) -> list[tuple[int, ...]]:
 
 
 def trials(physical: PhysicalPlan) -> list[str]:
-    """Return the trials, and how they are packed; what their learner says of them."""
+    """Return how many trials there are, how they are packed, and what the learner says about them."""
     bound = physical.bound
     if not physical.stats.groups:
         return [f"none: no group for {counted(len(bound.configs), 'configuration')}"]
@@ -143,7 +143,7 @@ def _packed_trials(physical: PhysicalPlan) -> str:
 
 
 def _rounds(physical: PhysicalPlan, configs: int) -> str:
-    """Return what a search procedure makes of the trials that it begins with."""
+    """Return what a search procedure does with the trials it begins with."""
     search = physical.bound.search
     if search is None:
         return ""
@@ -181,7 +181,7 @@ OPERATOR_COLUMNS = ("operator", "run time", "idle", "network", "memory", "loads"
 
 
 def operator_table(physical: PhysicalPlan, choice: Choice) -> list[tuple[str, ...]]:
-    """Return the heads and one row per operator; the last cell marks the chosen one, and those that cannot be."""
+    """Return a header row and one row per operator; the last cell marks the chosen one and those that cannot be chosen."""
     priced = physical.bound.options.placement.node_price is not None
     rows = [(*OPERATOR_COLUMNS, *(("cost",) if priced else ()), "")]
     refused = dict(choice.refused)
@@ -214,7 +214,7 @@ def unit_label(physical: PhysicalPlan, unit: Unit) -> str:
 
 
 def unit_groups(physical: PhysicalPlan, unit: Unit) -> str:
-    """Return the groups of a unit in words: what is rolled up is "all"."""
+    """Return the groups of a unit in words; a rolled-up key is "all"."""
     group = physical.stats.groups[unit.group]
     used = physical.bound.sets[group.level]
     named = [

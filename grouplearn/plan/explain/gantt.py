@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 from grouplearn.amounts import counted, rounded_seconds
 from grouplearn.visible import visible_lines
 
-#: Workers that are drawn, and pixels.
+#: Most workers that are drawn.
 MOST_WORKERS = 48
 _WIDTH, _LEFT, _ROW, _BAR, _AXIS = 900, 76, 24, 18, 30
-#: Bars narrower than this are drawn together with what follows them on the worker; where more bars than ``_MOST_BARS``
-#: are left, wider ones are, too.
+#: Bars narrower than this are merged with the next ones on their worker; the limit grows while more than ``_MOST_BARS`` are
+#: left.
 _LEAST_PIXELS, _MOST_BARS = 1.5, 6000
 #: Groups that the legend names.
 _MOST_NAMES = 12
-#: Degrees between the hues of neighbouring groups: the golden angle, so that no two of the first few are alike.
+#: Degrees between the hues of neighbouring groups: the golden angle, so that the first few all differ.
 _HUE_STEP = 137.508
-#: Where a page is as narrow as a phone a chart is scrolled, and its texts are as large as those beside it.
+#: On a narrow page, such as a phone's, a chart scrolls and its text is as large as the text around it.
 STYLE = """
 .grouplearn-gantt { display: block; height: auto }
 @media screen and (max-width: 600px) {
@@ -32,7 +32,8 @@ STYLE = """
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Work of one worker from ``start`` to ``end`` (seconds); bars of one ``group`` have one colour, which ``name`` explains."""
+    """Work of one worker from ``start`` to ``end`` (seconds); bars of one ``group`` share a colour, which ``name``
+    explains."""
 
     worker: int
     start: float
@@ -44,7 +45,7 @@ class Bar:
 
 
 def gantt(bars: Sequence[Bar], workers: int, title: str, end: float) -> str:
-    """Return the chart of the time up to ``end`` as one ``<svg>`` without script; texts take the colour of the page."""
+    """Return the chart up to ``end`` as one ``<svg>`` without script; text takes the colour of the page."""
     shown = min(workers, MOST_WORKERS)
     scale = (_WIDTH - _LEFT - 16) / end if end > 0 else 0.0
     height = shown * _ROW + _AXIS
@@ -63,7 +64,7 @@ def gantt(bars: Sequence[Bar], workers: int, title: str, end: float) -> str:
 
 
 def legend(bars: Sequence[Bar]) -> str:
-    """Return which colour is which group, those with most work first, and what paler bars are, as HTML."""
+    """Return as HTML which colour is which group, those with most work first, and what paler bars mean."""
     work: dict[int, float] = {}
     names: dict[int, str] = {}
     kinds = set()
@@ -82,7 +83,7 @@ def legend(bars: Sequence[Bar]) -> str:
 
 
 def _drawn(bars: Sequence[Bar], scale: float) -> list[Bar]:
-    """Return the bars of a page of bearable size."""
+    """Return the bars, few enough for a page."""
     least = _LEAST_PIXELS / scale if scale else 0.0
     drawn = merged(bars, least)
     while len(drawn) > _MOST_BARS and least > 0:
@@ -91,18 +92,18 @@ def _drawn(bars: Sequence[Bar], scale: float) -> list[Bar]:
     return drawn
 
 
-def ticks(end: float, most: int = 8) -> list[float]:
-    """Return the round times of an axis, 0 first: steps of 1, 2 or 5 times a power of ten, at most ``most`` of them."""
+def ticks(end: float) -> list[float]:
+    """Return the round times of an axis from 0: steps of 1, 2 or 5 times a power of ten, at most 8 of them."""
     if end <= 0:
         return [0.0]
-    rough = end / (most - 1)
+    rough = end / 7
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
     return [number * step for number in range(math.floor(end / step * (1 + 1e-9)) + 1)]
 
 
 def merged(bars: Iterable[Bar], least: float) -> list[Bar]:
-    """Return the bars of each worker with those too narrow to be seen joined to the ones after them, in order of time."""
+    """Return the bars of each worker in time order; one too narrow to be seen is joined to the next."""
     by_worker: dict[int, list[Bar]] = {}
     counts: dict[int, int] = {}
     for bar in sorted(bars, key=lambda each: (each.worker, each.start, each.end)):
@@ -118,7 +119,7 @@ def merged(bars: Iterable[Bar], least: float) -> list[Bar]:
 
 
 def text(value: str) -> str:
-    """Return a value as text of XML: escaped, and what is hidden, or what XML cannot hold, made visible."""
+    """Return a value as XML text: escaped, hidden characters and those that XML forbids made visible."""
     return html.escape(visible_lines(value))
 
 
@@ -135,7 +136,7 @@ def _entry(colour: str, name: str, opacity: float = 1.0) -> str:
 
 
 def _colours(bars: Iterable[Bar]) -> dict[int, str]:
-    """Return the colours of the groups that a chart has: numbers of those in between are not counted, so that few differ."""
+    """Return a colour for each group in the chart; groups are numbered without gaps, so that few colours are alike."""
     groups = sorted({bar.group for bar in bars})
     return {group: f"hsl({round(place * _HUE_STEP % 360)}, 55%, 52%)" for place, group in enumerate(groups)}
 

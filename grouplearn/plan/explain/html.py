@@ -1,4 +1,4 @@
-"""A plan as one self-contained piece of HTML, for a browser or a notebook: no script, no picture from elsewhere."""
+"""A plan as one self-contained piece of HTML, for a browser or a notebook: no script, no external picture."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from grouplearn.plan.explain.gantt import Bar, gantt, legend, text
 from grouplearn.plan.explain.measured import Measured, comparison
 from grouplearn.plan.physical import PhysicalPlan
 
-#: Colours are the page's own, so that the plan can be read on a dark page and on a light one.
+#: Colours come from the page, so that the plan is readable in dark and light themes.
 _STYLE = """
 .grouplearn-plan { font-family: sans-serif; font-size: 13px; max-width: 940px; line-height: 1.45 }
 .grouplearn-plan h4 { margin: 1.1em 0 0.3em; font-size: 13px }
@@ -33,7 +33,7 @@ _STYLE = """
 
 
 def explain_html(physical: PhysicalPlan, choice: Choice, bars: Sequence[Bar], measured: Measured | None = None) -> str:
-    """Return the plan with the simulated schedule as a Gantt chart, and the real one below it if the plan ran."""
+    """Return the plan with its simulated schedule as a Gantt chart, and the real schedule below it if the plan ran."""
     name = on_one_line(physical.bound.name, 80)
     # One scale for both charts, so that they can be compared by eye.
     end = max((bar.end for bar in (*bars, *(measured.bars if measured else ()))), default=0.0)

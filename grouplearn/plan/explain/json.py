@@ -19,7 +19,7 @@ from grouplearn.schedule.operators import OPERATORS
 
 
 def explain_json(physical: PhysicalPlan, choice: Choice, measured: Measured | None = None) -> str:
-    """Return the facts of the plan; numbers are whole, for programs: the text of the plan has them as a person says them."""
+    """Return the facts of the plan for programs: numbers unrounded, where the text of the plan rounds them."""
     document = {
         **_facts(physical),
         "logical_plan": [line.strip() for line in explain.logical_plan(physical).lines()],
@@ -87,7 +87,7 @@ def _operator(candidate: Candidate, physical: PhysicalPlan, choice: Choice) -> d
 
 
 def _closed_form(candidate: Candidate, physical: PhysicalPlan, workers: int) -> dict[str, float] | None:
-    """Return kingpin's parts of the operator's time, summed over workers, and their total; None without a closed form."""
+    """Return kingpin's terms of the operator's time, summed over workers, and their total; None without a closed form."""
     form = OPERATORS[candidate.operator].closed_form
     if form is None:
         return None
@@ -98,7 +98,7 @@ def _closed_form(candidate: Candidate, physical: PhysicalPlan, workers: int) -> 
 
 
 def workload(physical: PhysicalPlan, workers: int) -> WorkSizes:
-    """Return the plan in the symbols of the closed forms: passes and model size are means over configurations."""
+    """Return the plan in the symbols of the closed forms; passes and model size are means over configurations."""
     bound, configs = physical.bound, physical.bound.configs
     typical = physical.rates.of(bound.learner.way).typical_epochs
     passes = [bound.learner.cost.passes(config, physical.epochs) for config in configs]

@@ -1,4 +1,4 @@
-"""EXPLAIN ANALYZE: a run as it was, from the rows of ``grouplearn.units``, beside its estimate."""
+"""EXPLAIN ANALYZE: the run as recorded in ``grouplearn.units``, beside its estimate."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from grouplearn.plan.explain.facts import unit_groups, unit_label
 from grouplearn.plan.explain.gantt import Bar
 from grouplearn.plan.physical import PhysicalPlan
 
-#: The kind of what was lost with its worker: a worker was busy with it, and it counts for no unit.
+#: The kind of work that was lost with its worker: it kept a worker busy, but is not part of any unit.
 LOST = "lost"
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """One unit, or one step of it, as it ran: seconds since the run began, bytes of rows and products that came to it."""
+    """One unit, or one step of it, as it ran: seconds since the run began, bytes of rows and products sent to it."""
 
     unit: int
     worker: int
@@ -34,7 +34,7 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class UnitRan:
-    """Seconds that workers were busy with a unit, and the epochs of a trial, the mean of its trials."""
+    """Seconds that workers were busy with a unit, and the mean epochs of its trials."""
 
     seconds: float
     epochs: float
@@ -57,7 +57,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Estimate and measurement of one run; ``bars`` are the units as they ran, ``known`` the coefficients corrected by it."""
+    """Estimate and measurement of one run; ``bars`` are the units as they ran, ``known`` the corrected coefficients."""
 
     estimated: Side
     measured: Side
@@ -70,9 +70,9 @@ class Measured:
 def compare(
     physical: PhysicalPlan, choice: Choice, rows: Iterable[Ran], before: Coefficients, epochs: Mapping[int, float]
 ) -> Measured:
-    """Return estimate beside measurement; ``rows`` has a unit once for each of its groups, or for each of its steps.
+    """Return estimate beside measurement; ``rows`` has a unit once for each of its groups or steps.
 
-    The correction is by the ``epochs`` of a trial of each unit, see ``asked_for``.
+    For the correction see ``asked_for``.
 
     A worker is idle when it runs no unit between the first unit's start and the last one's end.
     """
@@ -95,11 +95,11 @@ def compare(
 
 
 def asked_for(physical: PhysicalPlan, choice: Choice, ran: Mapping[int, UnitRan]) -> float | None:
-    """Return the correction that a run asks for, by the seconds of its units; None where it says nothing about estimates.
+    """Return the correction factor that a run's unit times suggest; None if the run says nothing about estimates.
 
-    It is a correction of seconds, and not of how many epochs learners typically need: that depends on the rows, and one model
-    that took a hundred times as many would have all others planned as if they did. Short units count together. A run that ended
-    early, or trained other units than were planned, says nothing.
+    It corrects seconds, not how many epochs a learner needs: that depends on the rows, and one slowly converging model
+    would spoil the plans of all others. Short units count together. A run that ended early or trained other units than
+    planned does not count.
     """
     options = physical.bound.options
     if (
@@ -121,7 +121,7 @@ def asked_for(physical: PhysicalPlan, choice: Choice, ran: Mapping[int, UnitRan]
 
 
 def comparison(measured: Measured) -> list[tuple[str, str, str]]:
-    """Return what is compared, as texts: name, estimate, measurement."""
+    """Return rows of text: name, estimate, measurement."""
     sides = (measured.estimated, measured.measured)
     rows = [
         ("run time", [rounded_seconds(side.makespan) for side in sides]),
@@ -137,7 +137,7 @@ def comparison(measured: Measured) -> list[tuple[str, str, str]]:
 
 
 def _estimates(physical: PhysicalPlan, choice: Choice, epochs: Mapping[int, float] | None = None) -> dict[int, float]:
-    """Return the estimated seconds of each unit, with its share of the loads; of those in ``epochs`` with so many of a trial."""
+    """Return the estimated seconds of each unit with its share of the loads; ``epochs`` replaces the epochs of a trial."""
     per_unit, made = choice.chosen.loads / max(1, choice.chosen.units), epochs or {}
     return {
         unit.id: physical.seconds_of(unit, made.get(unit.id)) + per_unit * physical.load_seconds(unit.group)

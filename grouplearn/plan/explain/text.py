@@ -13,7 +13,7 @@ from grouplearn.visible import visible
 
 
 def explain_text(physical: PhysicalPlan, choice: Choice, measured: Measured | None = None) -> list[str]:
-    """Return the plan, a line per fact; with what was measured beside what was estimated, if it ran."""
+    """Return the plan, a line per fact; if it ran, with measurements beside estimates."""
     simulated = f"Operators (simulated, {counted(choice.simulated, 'worker')})"
     return [
         *_section("Logical plan", explain.logical_plan(physical).lines()),
@@ -27,7 +27,7 @@ def explain_text(physical: PhysicalPlan, choice: Choice, measured: Measured | No
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a table: the first column and the last to the left, numbers to the right."""
+    """Return a table as lines: the first and last column left-aligned, numbers right-aligned."""
     last = len(rows[0]) - 1
     widths = [max(len(row[column]) for row in rows) for column in range(last)]
     return [

@@ -1,1 +1,1 @@
-"""Models to SQL: one SELECT for linear models, trees and networks, and the macro around it."""
+"""Models as SQL: a SELECT for linear models, trees, networks or vectors, and the macro around it."""

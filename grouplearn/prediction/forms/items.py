@@ -1,7 +1,7 @@
-"""What models read of a row, as SQL: encoded numbers, positions of categories, the values of arrays.
+"""What models read of a row, as SQL: encoded numbers, positions of categories, values of arrays.
 
-Numbers take one of two forms. Few are columns, with their parameters as columns beside them, which is several times as fast
-as anything with lists. Many are one list and few expressions, for what DuckDB plans grows faster than their number.
+Numbers have two forms. Few are columns, with their parameters as columns beside them, which is several times faster than
+lists. Many are one list with few expressions, as DuckDB's planning time grows faster than their number.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from grouplearn.prediction.forms.routed import (
 )
 from grouplearn.sqltext import literal
 
-#: Most numeric items that are columns. So many take 30 ms to plan where a list takes 5, and twice as many 60: from there on
-#: tables of less than some 40,000 rows would lose what they gain.
+#: Most numeric items as columns. This many take 30 ms to plan where a list takes 5, twice as many 60: from there on, tables
+#: of less than some 40,000 rows would lose time.
 MOST_COLUMNS = 64
 _NAN = "'nan'::DOUBLE"
-#: The encoded numbers of a row, where they are one list.
+#: A row's encoded numbers, if they are one list.
 _ENCODED_NUMBERS = "__grouplearn_encoded_numbers"
 
 
 def listed(definition: ModelDefinition) -> bool:
-    """Return whether the numeric items of a model are one list, and not columns."""
+    """Return whether a model's numeric items are one list rather than columns."""
     return sum(entry.item.kind == "numeric" for entry in definition.items) > MOST_COLUMNS
 
 
 def groups_cte(model: str, catalog_tables: CatalogTables) -> str:
-    """Return the CTE of the groups that have a model."""
+    """Return the CTE of groups with a model."""
     return f"{BEST} AS (SELECT * FROM {catalog_tables('groups')} WHERE model = '{model}'::UUID AND best IS NOT NULL)"
 
 
 def encoders_sql(definition: ModelDefinition, finite: bool, groups: str = "") -> list[str]:
-    """Return the columns of what :func:`encoded_cte` needs of a group: lists over the numeric items, or for each of them.
+    """Return the columns of a group that :func:`encoded_cte` needs: lists over the numeric items, or columns per item.
 
     ``groups`` qualifies the columns of the groups.
     """
@@ -68,7 +68,7 @@ def encoders_sql(definition: ModelDefinition, finite: bool, groups: str = "") ->
 
 
 def _parameter(values: str, number: int | None = None) -> str:
-    """Return the column of a group's parameters of all numeric items, or of one."""
+    """Return the column with a group's parameters of all numeric items, or of one."""
     return f"__grouplearn_{values}{'' if number is None else number}"
 
 
@@ -76,7 +76,7 @@ def _scales(entry: ItemColumn) -> bool:
     return encoder_of(entry.item).scales
 
 
-#: What is known of each item of a group, and whether an item's encoding needs it.
+#: Parameters of items by group, and whether an item's encoding uses them.
 _NEEDED: dict[str, Callable[[ItemColumn], bool]] = {
     "fills": lambda entry: entry.item.impute is not None,
     "centers": _scales,
@@ -85,7 +85,7 @@ _NEEDED: dict[str, Callable[[ItemColumn], bool]] = {
 
 
 def _needs(entry: ItemColumn) -> bool:
-    """Return whether an item's encoding needs anything of its group."""
+    """Return whether an item's encoding uses any parameter of its group."""
     return any(needed(entry) for needed in _NEEDED.values())
 
 
@@ -103,10 +103,10 @@ def _chosen(values: str, places: Sequence[int]) -> str:
 
 
 def encoded_cte(definition: ModelDefinition, finite: bool) -> str:
-    """Return the CTE of routed rows with the parameters of their group and their encoded numbers.
+    """Return the CTE of routed rows with their group's parameters and their encoded numbers.
 
-    A missing number is NaN where ``finite``, and so is an infinite one, which makes NaN of all that is computed with it;
-    otherwise it is NULL, as trees want it.
+    With ``finite`` a missing or infinite number is NaN, which makes everything computed from it NaN; otherwise a missing
+    number is NULL, as trees need it.
     """
     if not listed(definition):
         encoded = [
@@ -123,7 +123,7 @@ def encoded_cte(definition: ModelDefinition, finite: bool) -> str:
 
 
 def _encoded_alias(number: int) -> str:
-    """Return the name of the column of an item's encoded number."""
+    """Return the column name of an item's encoded number."""
     return f"__grouplearn_encoded{number}"
 
 
@@ -142,7 +142,7 @@ def _encoded_list(definition: ModelDefinition, finite: bool) -> str:
 
 
 def _encoded(value: str, fill: str, center: str, scale: str, finite: bool) -> str:
-    """Return a number, imputed where there is a ``fill``, and centred and scaled where there are those."""
+    """Return the SQL of a number imputed by ``fill``, centred and scaled, as far as these are given."""
     if finite:
         sql = f"CASE WHEN isfinite({value}) THEN {value} ELSE {fill or _NAN} END"
     else:
@@ -152,24 +152,24 @@ def _encoded(value: str, fill: str, center: str, scale: str, finite: bool) -> st
 
 
 def inputs_sql(definition: ModelDefinition, numbers: Sequence[int], finite: bool) -> str:
-    """Return the DOUBLE[] of what the items ``numbers`` are in a row ``r`` of :func:`encoded_cte`; empty for no item.
+    """Return the DOUBLE[] of the items ``numbers`` in a row ``r`` of :func:`encoded_cte`; empty for no item.
 
-    A category is its position, which :func:`position_join` finds.
+    A category is its position, from :func:`position_join`.
     """
-    as_list = listed(definition)  # which looks at every item
+    as_list = listed(definition)  # looks at every item
     runs = groupby(numbers, lambda number: _form(definition, number, as_list))
     pieces = [_piece(definition, list(run), finite) for _, run in runs]
     return pieces[0] if len(pieces) == 1 else f"flatten([{', '.join(pieces)}])" if pieces else ""
 
 
 def _form(definition: ModelDefinition, number: int, as_list: bool) -> tuple[str, int]:
-    """Return what items that follow each other have in common if they are one list together: an array is one by itself."""
+    """Return a key that is equal for adjacent items that form one list; an array is a list of its own."""
     kind = definition.items[number].item.kind
     return ("array", number) if kind == "array" else ("", kind == "numeric" and as_list)
 
 
 def _piece(definition: ModelDefinition, run: Sequence[int], finite: bool) -> str:
-    """Return the list of the values of items of one form, one after the other."""
+    """Return the list of the values of adjacent items of one form."""
     kinds = [entry.item.kind for entry in definition.items]
     if kinds[run[0]] == "array":
         return _array_values(definition, run[0], finite)
@@ -185,7 +185,7 @@ def _piece(definition: ModelDefinition, run: Sequence[int], finite: bool) -> str
 
 
 def _not_null(sql: str) -> str:
-    """Return a number that is NaN where it is NULL, for list_dot_product takes no NULL.
+    """Return a number with NaN for NULL, which list_dot_product does not accept.
 
     A row without a group has no parameters, a group may have no fill, and a category may be unknown.
     """
@@ -193,7 +193,7 @@ def _not_null(sql: str) -> str:
 
 
 def value_sql(definition: ModelDefinition, number: int) -> str:
-    """Return what one item is in a row ``r``, maybe NULL; not of an array, and not of a number where they are ``listed``."""
+    """Return an item's value in a row ``r``, possibly NULL; not for arrays, nor for numbers if they are ``listed``."""
     kind = definition.items[number].item.kind
     if kind == "numeric":
         return f"r.{_encoded_alias(number)}"
@@ -209,9 +209,9 @@ def _array_values(definition: ModelDefinition, number: int, finite: bool) -> str
 
 
 def picked_sql(definition: ModelDefinition, numbers: Sequence[int], weights: str, groups: str) -> str:
-    """Return those of a list of ``weights``, one per feature, that belong to :func:`inputs_sql` of the same items.
+    """Return the parts of a list of ``weights``, one per feature, that belong to :func:`inputs_sql` of the same items.
 
-    Items one after the other have their weights one after the other. ``groups`` qualifies the columns of the groups.
+    Adjacent items have adjacent weights. ``groups`` qualifies the groups' columns.
     """
     pieces = []
     for _, run in groupby(enumerate(numbers), key=lambda each: each[1] - each[0]):
@@ -224,7 +224,7 @@ def picked_sql(definition: ModelDefinition, numbers: Sequence[int], weights: str
 
 
 def position_join(number: int) -> str:
-    """Return the join that finds the 0-based position of an item's category, ``j{number}.position``."""
+    """Return the join for the 0-based position of an item's category, ``j{number}.position``."""
     texts = f"categories[{number + 1}]"
     source = f"SELECT group_id, unnest({texts}) AS value, unnest(range(len({texts}))) AS position FROM {BEST}"
     on = f"j{number}.group_id = r.{GROUP} AND j{number}.value = r.{item_alias(number)}"
@@ -232,7 +232,7 @@ def position_join(number: int) -> str:
 
 
 def array_sql(definition: ModelDefinition, number: int) -> str:
-    """Return the values of an array as doubles; NULL for no array, an error for one of another length."""
+    """Return an array's values as doubles; NULL for no array, an error for the wrong length."""
     entry = definition.items[number]
     values, length = f"r.{item_alias(number)}", entry.item.buckets
     if reads_bytes(entry.sql):
@@ -245,10 +245,10 @@ def array_sql(definition: ModelDefinition, number: int) -> str:
 
 
 def is_number(entry: ItemColumn) -> bool:
-    """Return whether an item is one number of a row's list, and not several columns of 0 and 1."""
+    """Return whether an item is one number of a row's list rather than several 0/1 columns."""
     return encoder_of(entry.item).role not in ("indicator", "list")
 
 
 def numbers(definition: ModelDefinition) -> list[int]:
-    """Return the places of the items that are one number."""
+    """Return the places of single-number items."""
     return [number for number, entry in enumerate(definition.items) if is_number(entry)]

@@ -1,4 +1,4 @@
-"""Prediction by small networks as one SELECT: a layer is a list of units, each a scalar product of lists."""
+"""Prediction by small networks as one SELECT: a layer is a list of units, each a dot product of lists."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def layers_select(
 ) -> str:
     """Return the SELECT that predicts with networks; columns as in ``linear_select``.
 
-    ``depth`` is the most layers of a network: one with fewer is done before. Numbers enter as a list, a category as the
-    list of what it adds to each unit of the first layer.
+    ``depth`` is the most layers of a network; networks with fewer finish earlier. Numbers enter as a list, a category as
+    the list of its contributions to the units of the first layer.
     """
     layers = f"SELECT * FROM {catalog_tables('layers')} WHERE model = '{model}'::UUID"
     ctes = [
@@ -88,7 +88,7 @@ def _parameters(definition: ModelDefinition, depth: int) -> str:
 
 
 def _own(name: str) -> str:
-    """Return the name of a column that stands beside those of the source."""
+    """Return the name of an added column, which cannot be one of the source."""
     return f"__grouplearn_{name}"
 
 
@@ -108,15 +108,15 @@ def _scored(definition: ModelDefinition, depth: int) -> str:
 
 
 def _last(depth: int) -> str:
-    """Return the outputs: those of the last layer of the network."""
+    """Return the outputs: the network's last layer."""
     cases = " ".join(f"WHEN {layer} THEN {_own(f'z{layer}')}" for layer in range(1, depth + 1))
     return f"CASE {_own('layers')} {cases} END"
 
 
 def _inputs(definition: ModelDefinition) -> str:
-    """Return rows with the network of their group, ``x`` of their numbers, and ``e{item}`` of categories.
+    """Return rows with their group's network, their numbers as ``x``, and category contributions ``e{item}``.
 
-    A number that is missing is NaN, and so is then every unit.
+    A missing number is NaN, which makes every unit NaN.
     """
     joins, columns = [], []
     for number, entry in enumerate(definition.items):
@@ -131,7 +131,7 @@ def _inputs(definition: ModelDefinition) -> str:
 
 
 def _units_join(entry: ItemColumn, number: int) -> str:
-    """Return the join that finds what a category adds to each unit of the first layer."""
+    """Return the join for a category's contributions to the units of the first layer."""
     count, value = encoder_of(entry.item).columns_sql(entry.item, f"g.categories[{number + 1}]")
     each = (
         f"SELECT g.group_id, g.starts[{number + 1}] AS start, unnest({value}) AS value,"
@@ -144,7 +144,7 @@ def _units_join(entry: ItemColumn, number: int) -> str:
 
 
 def _affine(definition: ModelDefinition, layer: int) -> str:
-    """Return the units before their activation; NULL beyond the last layer of a network."""
+    """Return the units before activation; NULL beyond the last layer of a network."""
     weights, bias = _own(f"w{layer}"), f"{_own(f'b{layer}')}[i]"
     if layer > 1:
         return f"list_transform({weights}, lambda w, i: {bias} + list_dot_product(w, {_own(f'a{layer - 1}')}))"
@@ -170,8 +170,8 @@ def _polynomial(coefficients: Sequence[float]) -> str:
     return text
 
 
-#: Φ(-|v|) to 15 digits, a ratio of polynomials times exp(-v²/2), and beyond 7.07 a continued fraction (J. F. Hart et al.,
-#: Computer Approximations, 1968, 5666): DuckDB has no error function.
+#: Φ(-|v|) to 15 digits: a ratio of polynomials times exp(-v²/2), beyond 7.07 a continued fraction (J. F. Hart et al.,
+#: Computer Approximations, 1968, 5666), as DuckDB has no error function.
 _ABOVE = _polynomial(
     (
         3.52624965998911e-02,

@@ -1,4 +1,4 @@
-"""Prediction by linear models as one SELECT: numbers as a sum or a scalar product, categories by joins with their weights."""
+"""Prediction by linear models as one SELECT: numbers as a sum or dot product, categories by joins with their weights."""
 
 from __future__ import annotations
 
@@ -44,15 +44,14 @@ from grouplearn.prediction.forms.routed import (
 def linear_select(
     definition: ModelDefinition, model: str, relation: str, catalog_tables: CatalogTables, extras: Sequence[Extra] = ()
 ) -> str:
-    """Return the SELECT that predicts with a linear model in nothing but SQL.
+    """Return the SELECT that predicts with a linear model in plain SQL.
 
-    Columns: those of ``relation``, or instead of them the group and the extras; ``prediction``,
-    ``probability`` or ``probabilities``, ``model_level``.
-    Numeric items are ``(coalesce(x, fill) - center) / scale``; every other item is a hash join of (group, value) with its
-    weights, so no list of categories is carried per row.
+    Columns: those of ``relation``, or instead the group and the extras; ``prediction``, ``probability`` or
+    ``probabilities``, ``model_level``. Numeric items are ``(coalesce(x, fill) - center) / scale``; every other item is a
+    hash join of (group, value) with its weights, so that rows carry no list of categories.
     """
     outputs = range(definition.answer.n_scores)
-    # Lists are taken apart, and put together again by the numbers of their rows.
+    # Lists are unnested and aggregated again by row number.
     apart = any(entry.item.is_list for entry in definition.items)
     carried, kind = (NUMBERED_ROW, "MATERIALIZED ") if apart else (sortable_row(extras), "")
     ctes = [
@@ -74,25 +73,25 @@ def _parameters(definition: ModelDefinition, outputs: range) -> str:
         if _summed(definition, outputs):
             columns += [f"weights[starts[{number + 1}] + 1] AS {_weight(number)}" for number in numbers(definition)]
         elif numbers(definition):
-            # Of a class that the group does not have flatten would make a list without values. Of what CASE leaves NULL
-            # DuckDB 2.0 takes the values to be NULL, which list_dot_product refuses, but not of a slice of it.
+            # For a class that the group does not have flatten would return a list without values. After CASE, DuckDB 2.0
+            # assumes that the list's values may be NULL, which list_dot_product refuses; not so for a slice of it.
             picked = picked_sql(definition, numbers(definition), weights, "")
             columns.append(f"(CASE WHEN {known} THEN {picked} END)[:] AS __grouplearn_w{output}")
     return f"{PARAMETERS} AS (SELECT {', '.join(columns)} FROM {BEST})"
 
 
 def _summed(definition: ModelDefinition, outputs: range) -> bool:
-    """Return whether numbers are multiplied one by one; as lists a second output costs them no further column."""
+    """Return whether numbers are multiplied one by one; with lists a second output needs no further column."""
     return len(outputs) == 1 and not listed(definition)
 
 
 def _weight(number: int) -> str:
-    """Return the column of the weight of an item that is one number."""
+    """Return the column of a single-number item's weight."""
     return f"__grouplearn_w0_{number}"
 
 
 def _place(definition: ModelDefinition, output: int) -> str:
-    """Return the place of an output among those of a group, from 1; NULL for a class that the group does not have."""
+    """Return an output's place among a group's outputs, from 1; NULL for a class that the group does not have."""
     return f"list_position(classes, {output})" if definition.task.scores_classes else "1"
 
 
@@ -101,7 +100,7 @@ def _known(definition: ModelDefinition, output: int) -> str:
 
 
 def _weights(definition: ModelDefinition, output: int) -> str:
-    """Return the weights of an output, one per feature."""
+    """Return an output's weights, one per feature."""
     if not definition.task.scores_classes:
         return "weights"
     place = _place(definition, output)
@@ -136,7 +135,7 @@ def _terms(definition: ModelDefinition, outputs: range, output: int) -> list[str
 
 
 def _entries_join(definition: ModelDefinition, number: int, outputs: range) -> str:
-    """Return the join that finds the sums of the weights of what is in a row's list, ``j{number}.w{output}``."""
+    """Return the join for the sums of the weights of a row's list, ``j{number}.w{output}``."""
     item = definition.items[number].item
     lists = f"SELECT {NUMBER} AS number, {GROUP} AS group_id, {item_alias(number)} AS entries FROM {ROUTED}"
     sums = ", ".join(f"fsum(e.amount * w.w{output}) AS w{output}" for output in outputs)
@@ -149,7 +148,7 @@ def _entries_join(definition: ModelDefinition, number: int, outputs: range) -> s
 
 
 def _weights_join(definition: ModelDefinition, number: int, outputs: range) -> str:
-    """Return the join that finds the weights of an item's category, ``j{number}.w{output}``."""
+    """Return the join for the weights of an item's category, ``j{number}.w{output}``."""
     return (
         f"LEFT JOIN ({_weights_of_values(definition, number, outputs)}) AS j{number}"
         f" ON j{number}.group_id = r.{GROUP} AND j{number}.value = r.{item_alias(number)}"
@@ -157,7 +156,7 @@ def _weights_join(definition: ModelDefinition, number: int, outputs: range) -> s
 
 
 def _weights_of_values(definition: ModelDefinition, number: int, outputs: range) -> str:
-    """Return the query of the weights of an item's values in each group."""
+    """Return the query of the weights of an item's values by group."""
     item, at = definition.items[number].item, number + 1
     encoder = encoder_of(item)
     count, values = encoder.columns_sql(item, f"categories[{at}]")

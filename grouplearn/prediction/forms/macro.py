@@ -1,4 +1,4 @@
-"""The body of a model's macro: in SQL alone where the model has such a form, else through the function ``predict``."""
+"""The body of a model's macro: plain SQL if the model has an SQL form, else the function ``predict``."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from grouplearn.sqltext import identifier, literal, qualified
 
 
 def function_select(definition: ModelDefinition, model: str, relation: str, extras: Sequence[Extra] = ()) -> str:
-    """Return the SELECT that predicts through the function ``predict``, for learners whose maths is not SQL.
+    """Return the SELECT that predicts through the function ``predict``, for learners without an SQL form.
 
-    ``model`` is what ``predict`` takes: an identity, which may be qualified by a database.
+    ``model`` is the argument of ``predict``: an identity, possibly qualified by a database.
     """
     columns = ", ".join([f"{ROW}.*", *(f"({extra.sql}\n) AS {identifier(extra.name)}" for extra in extras)])
     inner = f"SELECT {columns}, predict({literal(model)}, {ROW}) AS __grouplearn_p FROM {relation} AS {ROW}"
@@ -46,7 +46,7 @@ def predict_select(
     form: SqlForm,
     extras: Sequence[Extra] = (),
 ) -> str:
-    """Return the SELECT that predicts the rows of ``relation``, in SQL alone where the model has such a form."""
+    """Return the SELECT that predicts the rows of ``relation``, in plain SQL if the model has an SQL form."""
     match form.kind:
         case "linear":
             return linear_select(definition, model, relation, catalog_tables, extras)
@@ -62,11 +62,11 @@ def predict_select(
 def macro_sql(
     definition: ModelDefinition, model: str, name: str, form: SqlForm, database: str | None
 ) -> tuple[str, str]:
-    """Return the statement that creates a model's macro under a qualified name: all before its query, and the query.
+    """Return the statement that creates a model's macro under a qualified name: the part before its query, and the query.
 
-    A macro's names are looked up in the reader's default database. Left unqualified there, the model survives a renamed or
-    copied file. ``database`` is where its tables are looked for without being told, as long as that has models; None for the
-    default database.
+    A macro's names are looked up in the reader's default database; unqualified names let the model survive renaming or
+    copying the file. ``database`` is where its tables are looked up by default, if that has models; None for the default
+    database.
     """
     source, place = macro_parameter(definition), database_parameter(definition)
     known = "" if database is None else f" WHEN {_has_models(database)} THEN {literal(identifier(database) + '.')}"
@@ -81,25 +81,25 @@ def macro_sql(
 
 
 def _has_models(database: str) -> str:
-    """Return SQL that is true where a database of that name is attached and has models.
+    """Return SQL that is true if a database of that name is attached and has models.
 
-    An argument of ``query_table`` can ask no query, and a name that is not there is an error; to plan a text is none.
+    An argument of ``query_table`` cannot be a query, and an unknown name is an error; planning a query given as text is not.
     """
     planned = f"json_serialize_plan({literal('FROM ' + qualified(database, SCHEMA, 'models'))})"
     return f"json_extract_string({planned}, '$.error') = 'false'"
 
 
 def threshold_default(definition: ModelDefinition) -> list[str]:
-    """Return the macro's parameter for the threshold, with its default, if it has one."""
+    """Return the macro's threshold parameter with its default, if it has one."""
     return [f"{threshold_parameter(definition)} := 0.5"] if definition.answer.has_threshold else []
 
 
-#: What every macro's comment begins with.
+#: The beginning of every macro's comment.
 MACRO_COMMENT = "Rows with "
 
 
 def macro_comment(definition: ModelDefinition) -> str:
-    """Return what the macro's comment says."""
+    """Return the macro's comment."""
     text = f"{MACRO_COMMENT}{' and '.join(definition.answer.shown)} and model_level, by the best trial of each group"
     if definition.answer.has_threshold:
         of = f"{definition.target_name} = {definition.positive_class}"
@@ -109,5 +109,5 @@ def macro_comment(definition: ModelDefinition) -> str:
 
 
 def macro_parameter(definition: ModelDefinition) -> str:
-    """Return the name of the macro's parameter for the rows."""
+    """Return the name of the macro's parameter for rows."""
     return free_parameter(definition, "src")

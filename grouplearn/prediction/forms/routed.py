@@ -1,6 +1,6 @@
-"""Prediction as one SELECT: rows are routed to the finest group that has a model, then scored from the catalog tables.
+"""Prediction as one SELECT: rows are routed to the finest group with a model, then scored from the catalog tables.
 
-The names the SELECT introduces begin with ``__grouplearn`` so that they cannot meet a column of the source.
+Names introduced by the SELECT begin with ``__grouplearn``, so that they are no columns of the source.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from grouplearn.sqltext import identifier, literal
 _ROWS, BEST, ROUTED, PARAMETERS, ENCODED, SCORED = (
     f"__grouplearn_{part}" for part in ("rows", "best", "routed", "parameters", "encoded", "scored")
 )
-#: Level of the group of a row that has one.
+#: Level of a row's group.
 LEVEL = "__grouplearn_level"
-#: Group of a routed row, NULL when no group has a model for it.
+#: Group of a routed row, NULL if no group has a model for it.
 GROUP = "__grouplearn_group"
-#: Place of a row in its source. Joins lose the order of rows, so those that go through them are sorted by it at the end.
+#: Place of a row in its source. Joins lose the order of rows, which are sorted by it at the end.
 NUMBER = "__grouplearn_number"
 NUMBERED_ROW = f"{ROW}.*, row_number() OVER () AS {NUMBER}"
-#: The numeric items of a routed row, in their order and not encoded, where they are one list.
+#: A row's numeric items in order, not encoded, if they are one list.
 NUMERIC = "__grouplearn_numeric"
-#: Up to so many levels a row is joined with the groups of each.
+#: Most levels for which rows are joined with the groups of each.
 _JOINED_LEVELS = 16
-#: A sum of at most so many terms is written without parentheses.
+#: Most terms of a sum without parentheses.
 _FLAT = 16
-#: The columns of the source, where those of ours stand beside them.
+#: The source's columns, without our added ones.
 SHOWN = "COLUMNS(lambda c: NOT starts_with(c, '__grouplearn_'))"
 
-#: The SQL by which a SELECT finds one of the catalog tables, given its name.
+#: Returns the SQL for one of the catalog tables, given its name.
 CatalogTables = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """A column computed from the source beside the predictions: its name and its SQL over the source's columns."""
+    """A column beside the predictions, computed from the source: its name and SQL."""
 
     name: str
     sql: str
 
 
 def sortable_row(extras: Sequence[Extra]) -> str:
-    """Return the row's columns, with its number where the predictions will be sorted by it."""
+    """Return the row's columns, with its number if predictions will be sorted by it."""
     return f"{ROW}.*" if extras else NUMBERED_ROW
 
 
@@ -66,11 +66,11 @@ def item_alias(number: int) -> str:
 def rows_cte(
     definition: ModelDefinition, relation: str, carried: str, extras: Sequence[Extra] = (), listed: bool = True
 ) -> str:
-    """Return the CTE of source rows with their keys and items computed beside the columns ``carried``.
+    """Return the CTE of source rows with their keys and items computed, beside the columns ``carried``.
 
-    The numeric items are one list if ``listed``, and else columns like the others.
+    The numeric items are one list if ``listed``, else columns like the others.
     """
-    # Fragments end with a line break: they are the user's text and may end in a line comment.
+    # Fragments are followed by a line break: they are the user's text and may end in a line comment.
     numbers = [item_sql(entry) for entry in definition.items if listed and entry.item.kind == "numeric"]
     columns = [
         carried,
@@ -88,22 +88,22 @@ def rows_cte(
 
 
 def key_sql(key: KeyColumn) -> str:
-    """Return a key over the columns of the source."""
+    """Return a key's SQL over the source's columns."""
     text = f"CAST(({key.sql}\n) AS VARCHAR)" if key.type == "VARCHAR" else key.sql
     return told_apart(text, key.type)
 
 
 def item_sql(entry: ItemColumn) -> str:
-    """Return a feature item over the columns of the source, not encoded."""
-    # Categories are the texts of training, told apart whatever the collation of a column or of the session.
+    """Return an item's SQL over the source's columns, not encoded."""
+    # Categories are texts from training, compared bytewise whatever the collation of a column or session.
     return told_apart(entry.sql, "VARCHAR" if entry.item.kind == "category" else "")
 
 
 def routed_cte(definition: ModelDefinition, best: str, otherwise: str = "NULL", kind: str = "") -> str:
     """Return the CTE that adds to every row the group whose model predicts it, or ``otherwise``.
 
-    ``best`` has ``group_id``, ``level`` and ``keys`` of the groups that have a model. Levels are tried finest first;
-    without fallback only the finest counts. ``kind`` may be MATERIALIZED, for rows that are read more than once.
+    ``best`` has ``group_id``, ``level`` and ``keys`` of the groups with a model. Levels are tried finest first; without
+    fallback only the finest counts. ``kind`` may be MATERIALIZED, for rows that are read more than once.
     """
     levels = _levels(definition)
     many = len(levels) > _JOINED_LEVELS
@@ -118,19 +118,19 @@ def routed_cte(definition: ModelDefinition, best: str, otherwise: str = "NULL", 
 
 
 def _levels(definition: ModelDefinition) -> range:
-    """Return the levels where a row may find its group, finest first."""
+    """Return the levels at which a row may find its group, finest first."""
     return range(len(definition.sets) if definition.missing_group == "parent" else 1)
 
 
 def _group_of_any(definition: ModelDefinition, best: str) -> tuple[str, str]:
-    """Return the SQL of the group of the finest level that has one, and the join that finds it.
+    """Return the SQL of the group at the finest level that has one, and the join that finds it.
 
-    What DuckDB plans grows with the cube of the number of joins. Here there are two, whatever the number of levels: each
-    combination of keys is looked for with every level's keys, those of other levels NULL, as they are in the catalog.
+    DuckDB's planning time grows with the cube of the number of joins. Here there are two for any number of levels: each
+    combination of keys is looked up with every level's keys and NULL for others, as in the catalog.
     """
     keys = list(enumerate(definition.keys))
     values = {f"k{number}": key_value(key, number) for number, key in keys}
-    # A NULL key is a group, and a key that is no value of its type is none.
+    # A NULL key is a group; a value that is not of the key's type is not.
     values |= {
         f"o{number}": f"({values[f'k{number}']} IS NULL AND r.{key_alias(number)} IS NOT NULL)" for number, _ in keys
     }
@@ -163,13 +163,13 @@ def _group_of_level(definition: ModelDefinition, best: str, level: int) -> tuple
     found = {key: key_value(definition.keys[key], key) for key in keys}
     same = " AND ".join(f"l{level}.k{key} IS NOT DISTINCT FROM {value}" for key, value in found.items())
     source = f"(SELECT group_id{values} FROM {best} WHERE level = {level})"
-    # A NULL key is a group, and a key that is no value of its type is none.
+    # A NULL key is a group; a value that is not of the key's type is not.
     odd = " OR ".join(f"({value} IS NULL AND r.{key_alias(key)} IS NOT NULL)" for key, value in found.items())
     return f"CASE WHEN NOT ({odd}) THEN l{level}.group_id END", f"LEFT JOIN {source} AS l{level} ON {same}"
 
 
 def key_value(key: KeyColumn, number: int) -> str:
-    """Return a row's key as a value of the type that it had in training, NULL for what is none."""
+    """Return a row's key cast to its type in training, NULL if it has no such value."""
     name = f"r.{key_alias(number)}"
     return name if is_nested(key.type) or key.type == "VARCHAR" else exactly(name, key.type)
 
@@ -185,7 +185,7 @@ def _missing_message(definition: ModelDefinition) -> str:
 
 
 def best_cte(definition: ModelDefinition, model: str, catalog_tables: CatalogTables) -> str:
-    """Return the CTE of groups that have a model, with the parameters of their best trial."""
+    """Return the CTE of groups with a model, with their best trial's parameters."""
     wide = ", a.places, a.nonzeros" if definition.is_wide else ""
     return (
         f"{BEST} AS (SELECT g.*, a.weights, a.intercept{wide} FROM {catalog_tables('groups')} AS g"
@@ -196,9 +196,9 @@ def best_cte(definition: ModelDefinition, model: str, catalog_tables: CatalogTab
 
 
 def reachable(definition: ModelDefinition, model: str, catalog_tables: CatalogTables) -> str:
-    """Return NULL as SQL that raises when the catalog tables in reach are not those of the model.
+    """Return NULL as SQL that raises if the catalog tables found are not the model's.
 
-    A macro's unqualified names follow the reader's default database, not the macro's own.
+    A macro's unqualified names are looked up in the reader's default database, not the macro's.
     """
     message = literal(
         f'the tables of model "{definition.name}" are not in the default database: USE the database that holds it, or name it'
@@ -221,18 +221,18 @@ def free_parameter(definition: ModelDefinition, name: str) -> str:
 
 
 def database_parameter(definition: ModelDefinition) -> str:
-    """Return the name of the macro's parameter for the database that has the model's tables."""
+    """Return the name of the macro's parameter for the database of the model's tables."""
     return free_parameter(definition, "database")
 
 
 def score_sql(terms: Sequence[str], definition: ModelDefinition) -> str:
-    """Return a sum; one that is NaN, from opposite infinities, is no prediction (the softmax sees to it itself)."""
+    """Return a sum with NULL for NaN (from opposite infinities), which is no prediction; softmax handles that itself."""
     total = sum_sql(terms)
     return total if definition.task.scores_classes else f"nullif({total}, 'nan'::DOUBLE)"
 
 
 def sum_sql(terms: Sequence[str]) -> str:
-    """Return a sum as a balanced tree: DuckDB refuses an expression that is a thousand deep."""
+    """Return a sum as a balanced tree: DuckDB refuses expressions of a thousand levels."""
     if len(terms) <= _FLAT:
         return " + ".join(terms)
     half = len(terms) // 2
@@ -240,30 +240,30 @@ def sum_sql(terms: Sequence[str]) -> str:
 
 
 def linked(definition: ModelDefinition, extras: Sequence[Extra]) -> str:
-    """Return the final SELECT: the inverse link on the scores, and the class; without extras in the order of the source."""
+    """Return the final SELECT: the inverse link of the scores, and the class; without extras in the source's order."""
     select = _linked(definition, extras)
     return select if extras else f"{select} ORDER BY {NUMBER} ASC"
 
 
 def _linked(definition: ModelDefinition, extras: Sequence[Extra]) -> str:
-    # Beside extras the source's own columns are left out: one of them may be called prediction, too.
+    # With extras the source's columns are left out: one of them may be called prediction.
     head = ", ".join([GROUP, *(identifier(extra.name) for extra in extras)] if extras else [SHOWN])
     level, threshold = level_sql(definition, LEVEL), threshold_sql(definition, extras)
     return definition.answer.select(Scored(SCORED, head, level, _link(definition), threshold, judged=bool(extras)))
 
 
 def _link(definition: ModelDefinition) -> Link:
-    """Return the one link of a model that SQL predicts."""
+    """Return the one link of a model with an SQL form."""
     return min(registry.links(definition.learner, definition.configs, definition.task))
 
 
 def threshold_parameter(definition: ModelDefinition) -> str:
-    """Return the name of the macro's parameter for the threshold."""
+    """Return the name of the macro's threshold parameter."""
     return free_parameter(definition, "threshold")
 
 
 def threshold_sql(definition: ModelDefinition, extras: Sequence[Extra]) -> str:
-    """Return the threshold: the macro's parameter if it is from 0 to 1; what has extras is no macro, and has 0.5."""
+    """Return the threshold: the macro's parameter, checked to be from 0 to 1; 0.5 with extras, which means no macro."""
     if extras or not definition.answer.has_threshold:
         return "0.5"
     given = threshold_parameter(definition)

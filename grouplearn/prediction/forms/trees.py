@@ -1,7 +1,7 @@
-"""Prediction by trees as one SELECT: every row walks down every tree of its group, a join for each question.
+"""Prediction by trees as one SELECT: every row descends every tree of its group, with a join per level.
 
-The nodes of a model are numbered from 1, so that DuckDB finds one by its number alone; measured against recursion, nested
-CASE and lambdas over lists, this was the fastest, and rows are never kept in memory between questions.
+Nodes are numbered from 1, so that DuckDB finds one by its number alone; this was faster than recursion, nested CASE and
+lambdas over lists, and rows are not kept in memory between levels.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from grouplearn.prediction.forms.routed import (
 )
 
 _SLOTS, _UNIT, _SUMS = "__grouplearn_slots", "__grouplearn_unit", "__grouplearn_sums"
-#: Binary digits of the greatest leaf in units, and of what a unit may be.
+#: Binary digits of the greatest leaf in units, and bounds for a unit's exponent.
 _DIGITS, _LEAST = 100, 1000
 
 
@@ -45,7 +45,7 @@ def trees_select(
 ) -> str:
     """Return the SELECT that predicts with trees; columns as in ``linear_select``.
 
-    A row asks as many questions as lead to the deepest leaf: having come to one it stays there.
+    A row makes as many steps as the deepest leaf needs, and stays at its leaf.
     """
     ctes = [
         rows_cte(definition, relation, NUMBERED_ROW, extras, listed(definition)),
@@ -67,7 +67,7 @@ def _parameters(definition: ModelDefinition) -> str:
 
 
 def _slots(definition: ModelDefinition) -> str:
-    """Return the CTE of rows, each with the list of what the nodes ask for."""
+    """Return the CTE of rows, each with the list of values that nodes test."""
     values = inputs_sql(definition, range(len(definition.items)), finite=False)
     joins = " ".join(
         position_join(number) for number, entry in enumerate(definition.items) if entry.item.kind == "category"
@@ -76,10 +76,10 @@ def _slots(definition: ModelDefinition) -> str:
 
 
 def _unit(model: str, catalog_tables: CatalogTables) -> str:
-    """Return the CTE of how many units are 1: leaves are summed in whole units of a power of 2.
+    """Return the CTE with the number of units in 1: leaves are summed as multiples of a power of 2.
 
-    Whole numbers have the same sum in any order, which depends on threads: two equal rows must not be told apart by an ulp.
-    A unit is so small that nothing is lost of leaves within 2 ** 47 of the greatest, and the sums of 2 ** 26 trees fit.
+    Integers have the same sum in any order, which depends on threads: equal rows must have equal predictions. A unit is
+    small enough that leaves within 2 ** 47 of the greatest lose nothing, and sums of 2 ** 26 trees fit.
     """
     power = f"least({_DIGITS} - ceil(log2(max(abs(value)) FILTER (value <> 0))), {_LEAST})"
     nodes = f"{catalog_tables('nodes')} WHERE model = '{model}'::UUID"
@@ -87,15 +87,15 @@ def _unit(model: str, catalog_tables: CatalogTables) -> str:
 
 
 def _sums(definition: ModelDefinition, model: str, catalog_tables: CatalogTables, form: SqlForm) -> str:
-    """Return the sums of the leaves of each row, a column per output."""
+    """Return the sums of each row's leaves, a column per output."""
     multiclass = definition.task.scores_classes
     output = "t.classes[(k.place - 1) % len(t.classes) + 1]" if multiclass else "0"
     trees = (
         f"SELECT t.group_id, t.roots, g.classes FROM {catalog_tables('trees')} AS t"
         f" JOIN {BEST} AS g ON g.group_id = t.group_id WHERE t.model = '{model}'::UUID"
     )
-    # By a product DuckDB knows how many rows there will be, and looks nodes up by rows and not rows by nodes. Of a place
-    # after the last tree of a group there is no node.
+    # From a product DuckDB knows the number of rows, and looks up nodes by rows, not rows by nodes. Places after a group's
+    # last tree have no node.
     walk = (
         f"SELECT s.{NUMBER}, s.x, {output} AS output, t.roots[k.place] AS node FROM {_SLOTS} AS s"
         f" JOIN ({trees}) AS t ON t.group_id = s.{GROUP} CROSS JOIN range(1, {form.width + 1}) AS k(place)"

@@ -44,7 +44,7 @@ _ROW, _CENTROIDS, _MEAN, _COMPONENTS, _LOADINGS, _CENTRED = (
 def vectors_select(
     definition: ModelDefinition, model: str, relation: str, catalog_tables: CatalogTables, extras: Sequence[Extra] = ()
 ) -> str:
-    """Return the SELECT that predicts with the vectors of the catalog's table ``factors``.
+    """Return the SELECT that predicts with the vectors in the catalog table ``factors``.
 
     A row is the list of its encoded features, which is compared with each vector of its group.
     """
@@ -79,18 +79,18 @@ def _parameters(definition: ModelDefinition) -> str:
 
 
 def _is_looked_up(entry: ItemColumn) -> bool:
-    """Return whether an item is 0s and a 1 at a place that its group's categories say."""
+    """Return whether an item is 0s with a 1 at its category's place in the group's list."""
     return entry.item.kind == "category" and not is_number(entry)
 
 
 def _count(number: int) -> str:
-    """Return the column of how many categories an item has."""
+    """Return the column with an item's number of categories."""
     return f"__grouplearn_count{number}"
 
 
-#: The parts that vectors are of.
+#: The kinds of vectors.
 _PARTS = ("centroid", "component", "mean")
-#: What the SQL of an answer reads of a group's vectors; of each feature the loadings are what it adds to each component.
+#: What an answer's SQL reads of a group's vectors; loadings are, per feature, its contributions to all components.
 _GIVEN: Mapping[type[Answer], Mapping[str, str]] = {
     Clusters: {_CENTROIDS: "v.centroid"},
     Projection: {
@@ -102,7 +102,7 @@ _GIVEN: Mapping[type[Answer], Mapping[str, str]] = {
 
 
 def _rows(definition: ModelDefinition) -> str:
-    """Return rows with what their group has, and the list of their features."""
+    """Return rows with their group's columns, and the list of their features."""
     joins = [position_join(number) for number, entry in enumerate(definition.items) if entry.item.kind == "category"]
     pieces = list(_pieces(definition))
     vector = pieces[0] if len(pieces) == 1 else f"flatten([{', '.join(pieces)}])"
@@ -110,7 +110,7 @@ def _rows(definition: ModelDefinition) -> str:
 
 
 def _pieces(definition: ModelDefinition) -> Iterator[str]:
-    """Yield the lists that a row's features are made of: of numbers that follow each other, and of each category."""
+    """Yield the lists that make up a row's features: of adjacent numbers, and of each category."""
     for numeric, run in groupby(enumerate(definition.items), key=lambda each: is_number(each[1])):
         members = [number for number, _ in run]
         if numeric:
@@ -120,7 +120,7 @@ def _pieces(definition: ModelDefinition) -> Iterator[str]:
 
 
 def _indicators(entry: ItemColumn, number: int) -> str:
-    """Return the 0s and the 1 of a category; without a 1 where it is none of the group's."""
+    """Return a category's 0s and 1; all 0 if the group does not know it."""
     if _is_looked_up(entry):
         count, place = f"r.{_count(number)}", f"j{number}.position"
     else:
@@ -133,8 +133,8 @@ def _distances(rows: str) -> str:
 
 
 def _coordinates(rows: str) -> str:
-    """Return rows with their coordinates; the residual is measured, for a difference of squares would lose its digits."""
-    away = f"v - coalesce({_MEAN}[i], 'nan'::DOUBLE)"  # of a row without a group: products of lists take no NULL
+    """Return rows with coordinates; the residual is computed directly, as a difference of squares would lose digits."""
+    away = f"v - coalesce({_MEAN}[i], 'nan'::DOUBLE)"  # without a group: products of lists do not accept NULL
     centred = f"SELECT *, list_transform({_ROW}, lambda v, i: {away}) AS {_CENTRED} FROM ({rows})"
     along = f"list_transform({_COMPONENTS}, lambda c: list_dot_product({_CENTRED}, c))"
     placed = f"SELECT *, {along} AS {COORDINATES} FROM ({centred})"

@@ -1,1 +1,1 @@
-"""Rows to predict, as models read them: their groups, numbers, categories and lists."""
+"""Rows to predict: their groups, numbers, categories and lists."""

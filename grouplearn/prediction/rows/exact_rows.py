@@ -1,4 +1,4 @@
-"""Rows with values that DuckDB's Arrow changes: a BIT is bytes there, a TIMETZ has no zone, a HUGEINT 38 digits at most."""
+"""Rows with values that Arrow changes: a BIT becomes bytes, a TIMETZ loses its zone, a HUGEINT has at most 38 digits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TEXT = "__grouplearn_json"
 
 @dataclass(frozen=True, slots=True)
 class ExactRows:
-    """The SQL type of rows, a STRUCT, and each of them as JSON."""
+    """The SQL type of rows, a STRUCT, and each row as JSON."""
 
     type: str
     texts: Any
@@ -28,11 +28,11 @@ class ExactRows:
         return ExactRows(self.type, self.texts.take(places))
 
     def beside(self, batch: Any) -> Any:
-        """Return the Arrow table of the rows with their JSON as a further column."""
+        """Return the rows' Arrow table with their JSON as a further column."""
         return batch.append_column(_TEXT, self.texts.cast(pa.string()))
 
     def source(self, relation: str) -> str:
-        """Return the query that reads such a table with the values as they were."""
+        """Return the query that restores the original values from such a table."""
         read = [
             f"CAST(json_extract_string({_TEXT}, {literal(_pointer(name))}) AS {kind}) AS {identifier(name)}"
             for name, kind in _fields(self.type)
@@ -43,9 +43,9 @@ class ExactRows:
 
 
 def _fields(kind: str) -> list[tuple[str, str]]:
-    """Return the names and types of the fields of a STRUCT as DuckDB writes it; raises DataError where it is anything else.
+    """Return the names and types of a STRUCT's fields, as DuckDB writes it; raises DataError for anything else.
 
-    DuckDB is not asked: for a type of an extension, of which the rows of a stranger's table may have one, it would install that.
+    DuckDB is not asked, as it would install an extension for a type in an untrusted table.
     """
     tokens = [*lex(kind)]
     depths = [*accumulate(token.is_symbol("(") - token.is_symbol(")") for token in tokens)]
@@ -53,7 +53,7 @@ def _fields(kind: str) -> list[tuple[str, str]]:
     is_one = len(tokens) > 3 and not (depths[0] or depths[-1]) and all(each > 0 for each in inside)
     if not is_one or tokens[0].word not in ("STRUCT", "TUPLE"):
         raise data_error(f"{shown(kind)} is not a type of rows")
-    if tokens[0].word == "TUPLE":  # whose fields have no names
+    if tokens[0].word == "TUPLE":  # its fields have no names
         return []
     commas = [place for place, token in enumerate(tokens) if depths[place] == 1 and token.is_symbol(",")]
     names = [tokens[place + 1] for place in (1, *commas)]
@@ -62,5 +62,5 @@ def _fields(kind: str) -> list[tuple[str, str]]:
 
 
 def _pointer(name: str) -> str:
-    """Return the JSON pointer of a field."""
+    """Return a field's JSON pointer."""
     return "/" + name.replace("~", "~0").replace("/", "~1")

@@ -1,4 +1,4 @@
-"""Values of Arrow columns looked up among known ones, equal where DuckDB finds them equal."""
+"""Looks up Arrow values among known ones, with DuckDB's equality."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ import pyarrow.compute as pc
 from grouplearn.sqltext import identifier
 
 Codes = npt.NDArray[np.int32]
-#: Up to so many known texts Arrow makes its hash table anew for each lookup; more are looked up in one that is kept.
+#: Up to this many known texts Arrow builds its hash table for each lookup; for more, one is kept.
 _FEW = 1024
-#: Whole numbers are looked up in a table where their least and their largest are not further apart.
+#: Largest range of integers that are looked up in a table.
 _MOST = 1 << 16
 _NAME = "__grouplearn_known"
 
 
 class KnownValues:
-    """Values of a SQL type, given as texts; ``codes`` tells them by their place among these.
+    """Values of a SQL type, given as texts; ``codes`` are places among these.
 
-    A text that is no value of the type is equal to none. ``values`` are the texts where the type is of texts.
+    A text that is not of the type equals nothing. ``values`` are the texts themselves for a text type.
     """
 
     def __init__(self, values: Any) -> None:
@@ -33,7 +33,7 @@ class KnownValues:
 
     @classmethod
     def of(cls, texts: Sequence[str], kind: str, cursor: duckdb.DuckDBPyConnection) -> KnownValues | None:
-        """Return the values that texts are in a type, None where Arrow has none that can be compared."""
+        """Return the values of texts in a type, None if Arrow cannot compare them."""
         listed = pa.array(texts, pa.string())
         if kind == "VARCHAR" or kind.startswith("ENUM("):
             return cls(listed)
@@ -43,7 +43,7 @@ class KnownValues:
             found = cursor.sql(sql).to_arrow_table()
         finally:
             cursor.unregister(_NAME)
-        # What Arrow has as texts, such as a UUID, DuckDB compares by other rules.
+        # Types that Arrow has as text, such as UUID, are compared by other rules in DuckDB.
         return cls(found.column(0)) if _is_number(found.schema.field(0)) else None
 
     @property
@@ -53,17 +53,17 @@ class KnownValues:
 
     @property
     def count(self) -> int:
-        """How many they are."""
+        """Number of values."""
         return len(self._values)
 
     def takes(self, field: pa.Field) -> bool:
-        """Return whether the values of a column are compared as they are, without a cast of DuckDB's."""
+        """Return whether a column's values can be compared without a cast by DuckDB."""
         if _is_text(self.type):
             return not field.metadata and _is_text(field.type)
         return _is_number(field) and _common(self.type, field.type) is not None
 
     def codes(self, column: Any) -> Codes:
-        """Return the number of each value of a column that ``takes`` allows; -1 for NULL and for what is not known."""
+        """Return the code of each value of a column that ``takes`` accepts; -1 for NULL and unknown values."""
         if pa.types.is_dictionary(column.type):
             codes = np.append(self.codes(column.dictionary), np.int32(-1))
             found: Codes = codes[np.asarray(column.indices.cast(pa.int64()).fill_null(len(codes) - 1))]
@@ -74,7 +74,7 @@ class KnownValues:
         known, places = self._sorted(common)
         given = _as_integers(column, common)
         if not column.null_count and (table := self._tables.get(common)) is not None:
-            # One subtraction finds what is below and above, too: whole numbers without a sign begin anew at the largest.
+            # One comparison checks both ends of the range, as unsigned integers wrap around.
             distance = np.subtract(given, table.least).view(np.uint64)
             return table.places[np.minimum(distance, np.uint64(len(table.places) - 1)).view(np.int64)]
         at = np.minimum(np.searchsorted(known, given), max(len(known) - 1, 0))
@@ -86,7 +86,7 @@ class KnownValues:
         return np.where(found, places[at], np.int32(-1))
 
     def _sorted(self, common: pa.DataType) -> tuple[npt.NDArray[np.int64], Codes]:
-        """Return the values that are not NULL as whole numbers, sorted, and the place of each."""
+        """Return the non-NULL values as sorted integers, and the place of each."""
         if common not in self._kept:
             numbers = _as_integers(self._values, common)
             places = np.flatnonzero(np.asarray(self._values.is_valid()))
@@ -119,14 +119,14 @@ class KnownValues:
 
 
 class _Table(NamedTuple):
-    """The places of whole numbers from ``least`` on, -1 where one is not known, as of all after the last one."""
+    """The places of integers from ``least`` on, -1 for unknown ones and in the last entry."""
 
     least: np.int64
     places: Codes
 
 
 def _table(known: npt.NDArray[np.int64], places: Codes) -> _Table | None:
-    """Return the places of known values, which are sorted, as a table, None where it would be large."""
+    """Return the places of sorted known values as a table, None if it would be large."""
     if not len(known) or int(known[-1]) - int(known[0]) >= _MOST:
         return None
     table = np.full(int(known[-1]) - int(known[0]) + 2, -1, dtype=np.int32)
@@ -140,7 +140,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _is_number(field: pa.Field) -> bool:
-    """Return whether values of this type are compared as whole numbers of 64 bits."""
+    """Return whether values of this type are compared as 64-bit integers."""
     kind = field.type
     plain = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_date32, pa.types.is_timestamp)
     floating = pa.types.is_float32(kind) or pa.types.is_float64(kind)
@@ -149,10 +149,10 @@ def _is_number(field: pa.Field) -> bool:
 
 
 def _common(known: pa.DataType, given: pa.DataType) -> pa.DataType | None:
-    """Return the type in which two columns are compared that DuckDB would cast to ``known``; None: only DuckDB does it."""
+    """Return the type in which DuckDB compares a column cast to ``known``; None if only DuckDB can."""
     if known == given:
         return known
-    if pa.types.is_timestamp(known) and pa.types.is_timestamp(given):  # of moments the zone is how they are shown
+    if pa.types.is_timestamp(known) and pa.types.is_timestamp(given):  # the zone only affects how they are shown
         moments = known.tz is not None and given.tz is not None and known.unit == given.unit
         return known if moments else None
     whole = [pa.types.is_integer(kind) and kind != pa.uint64() for kind in (known, given)]
@@ -167,7 +167,7 @@ def _common(known: pa.DataType, given: pa.DataType) -> pa.DataType | None:
 
 
 def _as_integers(column: Any, common: pa.DataType) -> npt.NDArray[np.int64]:
-    """Return a column's values as whole numbers that are equal where they are; anything where they are NULL."""
+    """Return a column's values as integers that are equal if and only if the values are; arbitrary for NULL."""
     column = column.cast(common, safe=False) if column.type != common else column
     if pa.types.is_boolean(common):
         column = column.cast(pa.int8())
@@ -175,11 +175,11 @@ def _as_integers(column: Any, common: pa.DataType) -> npt.NDArray[np.int64]:
     buffer = column.buffers()[1]
     if buffer is None or not len(column):
         return np.empty(0, dtype=np.int64)
-    if pa.types.is_decimal128(common):  # 128 bits, of which 18 digits need the lower half
+    if pa.types.is_decimal128(common):  # of the 128 bits, 18 digits need only the lower half
         return np.ascontiguousarray(np.frombuffer(buffer, np.int64)[2 * first : 2 * stop : 2])
     if pa.types.is_floating(common):
         values = np.frombuffer(buffer, common.to_pandas_dtype())[first:stop].astype(np.float64)
-        # 0.0 and -0.0 are one value to DuckDB, and so is NaN, whatever its bits.
+        # DuckDB treats 0.0 and -0.0 as equal, and all NaNs.
         return np.where(np.isnan(values), np.nan, values + 0.0).view(np.int64)
     size = {8: "1", 16: "2", 32: "4", 64: "8"}[column.type.bit_width]
     sign = "u" if pa.types.is_unsigned_integer(column.type) else "i"

@@ -1,4 +1,4 @@
-"""Lists of rows to predict, opened as those of training rows are."""
+"""Lists in rows to predict, read like those of training rows."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from grouplearn.data.dataset import Item
 from grouplearn.data.list_columns import Opened
 from grouplearn.errors import data_error
 
-#: Finds the places of texts among the categories of the groups of rows that have so many of them each.
+#: Finds the places of texts in the category lists of their rows' groups, given the number of texts per row.
 PlacesOf = Callable[[Any, npt.NDArray[np.int64]], npt.NDArray[np.int32]]
 
 
 def list_entries(definition: ModelDefinition, item: Item, column: Any, places: PlacesOf) -> Opened:
-    """Return the entries of an item that is a list; raises DataError.
+    """Return the entries of a list item; raises DataError.
 
-    What makes lists of a row comes with the model: it may give anything.
+    The expression that makes the list comes with the model, so its result is checked.
     """
-    if pa.types.is_null(column.type):  # NULL of no type, as `{words: NULL}` has it: no entries
+    if pa.types.is_null(column.type):  # NULL without a type, as in `{words: NULL}`: no entries
         return np.zeros(len(column), np.int64), np.empty(0, np.int32), np.empty(0) if item.kind == "entries" else None
     try:
         counts, flat = list_columns.lengths(column), list_columns.elements(column)
@@ -52,7 +52,7 @@ def _checked(
     index: npt.NDArray[np.int64],
     values: npt.NDArray[np.float64],
 ) -> npt.NDArray[np.int32]:
-    """Return indices, each of them a column, and once in a row; the words are those of ``flaws_sql``."""
+    """Return indices that are valid columns and distinct within a row; errors use the words of ``flaws_sql``."""
     rows = np.repeat(np.arange(counts.size), counts)
     flaw = None
     if np.isnan(values).any() or (index == -2).any():

@@ -1,4 +1,4 @@
-"""Items of rows as each row's group knows them: numbers, and of categories their places in the group's own list."""
+"""Items of rows from the view of each row's group: numbers, and places of categories in the group's own list."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from grouplearn.prediction.rows.vocabulary import Places as OwnPlaces
 
 
 class OwnColumns:
-    """Makes the columns of rows in the layout of ``Dataset``, whose codes are of ``dictionaries`` of each row's group.
+    """Makes rows' columns in the layout of ``Dataset``, with codes for the ``dictionaries`` of each row's group.
 
-    ``fitted`` are the items of each group.
+    ``fitted`` are each group's items.
     """
 
     def __init__(self, definition: ModelDefinition, fitted: Sequence[tuple[FittedItem, ...]]) -> None:
@@ -35,12 +35,12 @@ class OwnColumns:
 
     @cached_property
     def dictionaries(self) -> list[list[Sequence[str]]]:
-        """For each group the categories of each column of codes, and then those of lists."""
+        """For each group, the categories of each column of codes, then of lists."""
         places = {(item.is_list, item.column): number for number, item in enumerate(self._items) if not item.is_numeric}
         return [[own[number].categories for _, number in sorted(places.items())] for own in self._fitted]
 
     def of_lines(self, x: FloatArray) -> Columns:
-        """Return lines of numbers, not yet encoded, of which a category's is its place already."""
+        """Return lines of numbers, not yet encoded, in which categories are places already."""
         numeric, codes = _empty(self._items, len(x))
         for item, start in zip(self._items, Layout.of(self._definition).starts, strict=True):
             if item.numbers:
@@ -50,7 +50,7 @@ class OwnColumns:
         return Columns(numeric, codes, None, ())
 
     def of_columns(self, columns: Sequence[Any], group: Codes) -> Columns:
-        """Return evaluated items of rows of these groups: first all numbers as one list, where there are any, then the others."""
+        """Return evaluated items of rows of these groups: first all numbers as one list, if any, then the others."""
         numbers = [item.column for item in self._items if item.kind == "numeric"]
         others = [(number, item) for number, item in enumerate(self._items) if item.kind != "numeric"]
         n_rows = len(columns[0]) if columns else 0
@@ -74,7 +74,7 @@ class OwnColumns:
         return lambda texts, counts: self._placed(number, np.repeat(group, counts), texts)
 
     def _placed(self, number: int, group: Codes, texts: Any) -> npt.NDArray[np.int32]:
-        """Return the places of texts in the lists of the groups of their rows, -1 for none, and where no group has a model."""
+        """Return the places of texts in the lists of their rows' groups; -1 for none, or without a group."""
         if not self._fitted:
             return np.full(len(texts), -1, np.int32)
         if number not in self._known:
@@ -85,7 +85,7 @@ class OwnColumns:
 
 
 def _empty(items: Sequence[Item], n_rows: int) -> tuple[FloatArray, npt.NDArray[np.int32]]:
-    """Return the numbers and the codes of items in the layout of ``Dataset``, all of them missing."""
+    """Return numbers and codes of items in the layout of ``Dataset``, all missing."""
     n_numeric = max((item.column + item.numbers for item in items if item.numbers), default=0)
     n_codes = 1 + max((item.column for item in items if item.is_coded), default=-1)
     return np.full((n_rows, n_numeric), np.nan), np.full((n_rows, n_codes), -1, dtype=np.int32)

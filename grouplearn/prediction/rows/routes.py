@@ -1,4 +1,4 @@
-"""Rows to the finest group that has a model, by the values of their keys; the same groups that the macro joins."""
+"""Routes rows to the finest group with a model, by the values of their keys, as the macro's joins do."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import numpy.typing as npt
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.prediction.rows.known_values import Codes, KnownValues
 
-#: A table of all combinations of keys has at most so many places; of more, those that are groups are searched.
+#: Most entries of a table of all key combinations; for more, existing groups are searched.
 _MOST = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """The groups of a grouping set: their places by the combination of its keys, as one number.
+    """The groups of a grouping set: their places by key combination, as one number.
 
-    ``dense``: a place for each combination, -1 where it is no group, and behind them another -1.
+    ``dense``: an entry per combination, -1 if it is no group, and a final -1.
     """
 
     keys: tuple[int, ...]
@@ -31,9 +31,9 @@ class _Level:
     dense: bool
 
     def find(self, codes: Sequence[Codes], sizes: Sequence[int]) -> Codes:
-        """Return the place of each row's group, -1 where there is none."""
+        """Return the place of each row's group, -1 if there is none."""
         if self.dense and len(self.keys) == 1:
-            own: Codes = self.places[codes[self.keys[0]]]  # -1 is the last place
+            own: Codes = self.places[codes[self.keys[0]]]  # -1 reads the last entry
             return own
         combined = np.zeros(len(codes[0]) if codes else 0, dtype=np.int64)
         unknown = np.zeros(len(combined), dtype=bool)
@@ -49,7 +49,7 @@ class _Level:
 
 
 class Routes:
-    """The groups of a model by their keys, given as texts; of their order here are the places."""
+    """A model's groups by their keys as texts; results are places in the order of groups."""
 
     def __init__(self, definition: ModelDefinition, known: Sequence[KnownValues], sizes: Sequence[int]) -> None:
         self.known, self._sizes = tuple(known), tuple(sizes)
@@ -65,7 +65,7 @@ class Routes:
         keys: Sequence[tuple[str | None, ...]],
         cursor: duckdb.DuckDBPyConnection,
     ) -> Routes | None:
-        """Return the routes to groups of these levels and keys; None where DuckDB alone can compare the keys."""
+        """Return the routes to groups of these levels and keys; None if only DuckDB can compare the keys."""
         known, numbers = [], []
         for place, key in enumerate(definition.keys):
             texts = sorted({own[place] for own in keys} - {None}, key=str)
@@ -82,7 +82,7 @@ class Routes:
             members = [place for place, each in enumerate(levels) if each == level]
             if not own:
                 made._otherwise = np.int32(members[0]) if members else made._otherwise
-                break  # nothing is coarser than all rows
+                break  # no level is coarser than all rows
             if math.prod(sizes[key] for key in own) >= 1 << 62:
                 return None
             if members:
@@ -91,9 +91,9 @@ class Routes:
         return made
 
     def places(self, codes: Sequence[Codes], n_rows: int) -> Codes | None:
-        """Return the place of each row's group, -1 for none; None where a row without a group is an error.
+        """Return the place of each row's group, -1 for none; None if a row without a group is an error.
 
-        ``codes`` are those of each key, as ``codes_with_null`` has them.
+        ``codes`` are each key's codes from ``codes_with_null``.
         """
         found = self._levels[0].find(codes, self._sizes) if self._levels else np.full(n_rows, -1, dtype=np.int32)
         for level in self._levels[1:]:
@@ -104,7 +104,7 @@ class Routes:
 
 
 def codes_with_null(known: KnownValues, column: Any) -> Codes:
-    """Return the number of each value, that after the last known one for NULL, which is a group of its own."""
+    """Return each value's code; NULL, which is a group of its own, follows the last known value."""
     codes = known.codes(column)
     if column.null_count:
         codes = np.where(np.asarray(column.is_null()), np.int32(known.count), codes)

@@ -1,4 +1,4 @@
-"""Rows of one Arrow type as lines of numbers: columns as they are, and only other expressions by SQL."""
+"""Rows of one Arrow type as lines of numbers: plain columns directly, only other expressions by SQL."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from grouplearn.prediction.rows.routes import codes_with_null
 from grouplearn.prediction.rows.vocabulary import Vocabulary
 from grouplearn.sqltext import folded
 
-#: Evaluates a query over the rows, made by a function of the name they have there, and returns its columns.
+#: Evaluates a query over the rows, made by a function of the rows' name, and returns its columns.
 Evaluate = Callable[[Callable[[str], str]], Sequence[Any]]
 _NUMBERS, _BYTES = reading(ArrayType("DOUBLE", None)), reading(ArrayType("UTINYINT", None, is_bytes=True))
-#: The column of the relation that numbers the rows.
+#: The relation's column with row numbers.
 INDEX = "__grouplearn_index"
-#: Most digits of a decimal that is no HUGEINT.
+#: Most digits of a decimal that is not stored as HUGEINT.
 _DIGITS = 18
 
 
 class RowReader:
-    """Reads the rows of one struct type.
+    """Reads rows of one struct type.
 
-    ``exact``: of some types Arrow has not the values that the rows have; columns of these are not read as they are.
+    ``exact``: the type has parts whose values Arrow changes; columns of these are evaluated by SQL.
     """
 
     def __init__(self, vocabulary: Vocabulary, kind: pa.StructType, *, exact: bool) -> None:
@@ -56,13 +56,13 @@ class RowReader:
         self._odd_items = [number for number in range(len(definition.items)) if number not in self._items]
 
     def reads(self, kind: pa.StructType, *, exact: bool) -> bool:
-        """Return whether these are rows that it reads."""
+        """Return whether it can read these rows."""
         return self._exact == exact and self._kind.equals(kind, check_metadata=True)
 
     def read(self, rows: Any, evaluate: Evaluate) -> tuple[FloatArray, Codes] | None:
-        """Return the lines (n, width) of rows, none of which is NULL, and the place of each one's group, -1 for none.
+        """Return the lines (n, width) of rows without NULLs, and the place of each row's group, -1 for none.
 
-        None where a row without a group is an error, which DuckDB has the words for.
+        None if a row without a group is an error, which DuckDB then reports.
         """
         vocabulary = self._vocabulary
         odd = iter(evaluate(self._query) if self._odd_keys or self._odd_items else ())
@@ -132,7 +132,7 @@ class RowReader:
         return number, place if taken else None
 
     def _item(self, number: int, entry: ItemColumn) -> tuple[int, int | None]:
-        """Return an item's number and the place of the column that it is, None for another expression."""
+        """Return an item's number and the place of its plain column, None for another expression."""
         if entry.item.kind == "numeric":
             place = self._column(entry.sql)
             good = place is not None and not self._kind.field(place).metadata
@@ -154,17 +154,17 @@ class RowReader:
         return any(test(field.type) for test in lists) and is_readable(field.type.value_type)
 
     def _column(self, sql: str) -> int | None:
-        """Return the place of the column that SQL names, None where it is something else, or there is none."""
+        """Return the place of the column that SQL names, None if it is another expression or unknown."""
         name = column_name(sql)
         place = None if name is None else self._places.get(folded(name))
         return None if place is None or (self._exact and _is_changed(self._kind.field(place).type)) else place
 
 
 def bucket_numbers(definition: ModelDefinition, item: Item, column: Any) -> npt.NDArray[np.int32]:
-    """Return the numbers of buckets, -1 for NULL: what computes them comes with the model, and so does their count."""
+    """Return bucket numbers, -1 for NULL; they are checked, as their expression and count come with the model."""
     try:
         buckets = np.asarray(column.cast(pa.int64()).fill_null(-1))
-    except pa.ArrowException:  # fractions, say
+    except pa.ArrowException:  # such as fractions
         buckets = np.array([item.buckets])
     if len(buckets) and not -1 <= buckets.min() <= buckets.max() < item.buckets:
         raise damaged(
@@ -177,7 +177,7 @@ def bucket_numbers(definition: ModelDefinition, item: Item, column: Any) -> npt.
 
 
 def array_values(definition: ModelDefinition, item: Item, column: Any) -> FloatArray:
-    """Return the values of an array in each row, NaN for NULL; raises DataError where a row has another number of them."""
+    """Return each row's array values, NaN for NULL; raises DataError for a wrong length."""
     try:
         return arrays.numbers(column, item.buckets)
     except arrays.LengthError as error:
@@ -192,12 +192,12 @@ def _present(found: Iterable[tuple[int, int | None]]) -> dict[int, int]:
 
 
 def _between(sql: str, around: tuple[str, str]) -> str:
-    """Return what SQL has between two texts; where it has not got them, what is no expression."""
+    """Return the SQL between two texts; if they are not there, something that is no expression."""
     before, after = around
     return sql[len(before) : -len(after)] if sql.startswith(before) and sql.endswith(after) else ""
 
 
 def _is_changed(kind: pa.DataType) -> bool:
-    """Return whether Arrow may have other values in a column of this type than DuckDB: one of ``INEXACT_TYPES``."""
+    """Return whether Arrow may change values of this type, one of ``INEXACT_TYPES``."""
     decimal = pa.types.is_decimal(kind) and kind.precision > _DIGITS
     return bool(decimal or pa.types.is_time(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))

@@ -1,6 +1,6 @@
-"""What a model reads rows with: where items stand in a row's line of numbers, its groups by their keys, its categories.
+"""What a model needs to read rows: the layout of a row's line of numbers, groups by their keys, categories.
 
-A category is its place in its group's list. So a line is as wide for every group: numbers, then places.
+A category is its place in its group's list, so that lines are equally wide for all groups: numbers, then places.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from grouplearn.kernels.scoring import LANES
 from grouplearn.prediction.rows.known_values import Codes, KnownValues
 from grouplearn.prediction.rows.routes import Routes
 
-#: The places of categories of all groups are one table of at most so many entries; of more, sorted pairs are searched.
+#: Most entries of a table with all groups' category places; for more, sorted pairs are searched.
 _MOST = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where each item of a model begins in a row's line: numbers, filled up to lots of ``LANES``, then categories."""
+    """Where each item begins in a row's line: numbers, padded to multiples of ``LANES``, then categories."""
 
     starts: tuple[int, ...]
     n_numbers: int
@@ -34,7 +34,7 @@ class Layout:
 
     @classmethod
     def of(cls, definition: ModelDefinition) -> Layout:
-        """Return the layout: numeric items in their order, ordinal places and arrays, and last one-hot and hashed items."""
+        """Return the layout: numeric items in order, ordinal places and arrays, then one-hot and hashed items."""
         items = [entry.item for entry in definition.items]
         later = [number for number, item in enumerate(items) if encoder_of(item).role == "indicator"]
         numeric = [number for number, item in enumerate(items) if item.kind == "numeric"]
@@ -50,7 +50,7 @@ class Layout:
 
 
 class Places:
-    """The place of each category in the list of each group, given the categories of all groups in one list."""
+    """Each category's place in each group's list, for categories of all groups in one list."""
 
     def __init__(self, lists: Sequence[tuple[str, ...]]) -> None:
         apart: dict[tuple[str, ...], int] = {}
@@ -68,7 +68,7 @@ class Places:
         self._pairs, self._at = pairs[order], at[order]
 
     def of(self, group: Codes, codes: Codes) -> FloatArray:
-        """Return the place of each row's category in the list of its group, NaN where it is not there."""
+        """Return the place of each row's category in its group's list, NaN if it is not there."""
         known = (group >= 0) & (codes >= 0)
         pairs = np.where(known, self._list[group] * self._width + codes, self._width - 1)
         if self._table is not None:
@@ -79,7 +79,7 @@ class Places:
 
 
 class WidePlaces:
-    """The place of each column of a wide item among those of each group, by their numbers."""
+    """Each column's place among a wide item's columns in each group, by column number."""
 
     def __init__(self, fitted: Sequence[FittedItem], columns: int) -> None:
         self._columns = columns
@@ -87,7 +87,7 @@ class WidePlaces:
         self._starts = np.concatenate([[0], np.cumsum([own.width for own in fitted])])
 
     def of(self, group: Codes, numbers: Codes) -> FloatArray:
-        """Return the place of each row's column, -1 for none, among those of its group, NaN where it is not there."""
+        """Return the place of each row's column (-1: none) among its group's, NaN if it is not there."""
         pairs = np.where((group >= 0) & (numbers >= 0), group.astype(np.int64) * self._columns + numbers, -1)
         at = np.searchsorted(self._pairs, pairs)
         found = np.append(self._pairs, -2)[at] == pairs
@@ -96,9 +96,9 @@ class WidePlaces:
 
 @dataclass(frozen=True, slots=True)
 class Categories:
-    """The categories of an item: places in the lists of groups, and the categories as texts and as values of a column.
+    """An item's categories: places in the groups' lists, as texts and as values of a column.
 
-    ``values`` is None where only DuckDB says which text a value of the column is.
+    ``values`` is None if only DuckDB can tell a value's text.
     """
 
     places: Places
@@ -108,8 +108,7 @@ class Categories:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What the rows of a model are read with: its layout, the groups by their keys, the categories of each item, and the columns
-    of wide ones."""
+    """What a model's rows are read with: layout, groups by their keys, each item's categories, and columns of wide items."""
 
     definition: ModelDefinition
     layout: Layout
@@ -126,8 +125,8 @@ class Vocabulary:
         fitted: Sequence[tuple[FittedItem, ...]],
         cursor: duckdb.DuckDBPyConnection,
     ) -> Vocabulary | None:
-        """Return what reads rows for groups of these levels, keys and items; None where only DuckDB can."""
-        if any(entry.item.is_list for entry in definition.items):  # a line has as many numbers as another
+        """Return the reader for groups of these levels, keys and items; None if only DuckDB can read them."""
+        if any(entry.item.is_list for entry in definition.items):  # lines have a fixed width
             return None
         routes = Routes.of(definition, levels, keys, cursor)
         if routes is None or not levels:

@@ -1,1 +1,1 @@
-"""The Ray runtime, in a child process of the user's; the only importer of ray."""
+"""The Ray runtime, in a child of the user's process; the only importer of ray."""

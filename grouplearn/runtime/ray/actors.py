@@ -1,4 +1,4 @@
-"""The actors of a run, as Ray's driver has them: started, called, looked after, ended."""
+"""The actors of a run, in Ray's driver: started, called, supervised, ended."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from grouplearn.failures import TrainingFailed
 from grouplearn.runtime.ray.cluster import ClusterConnection
 from grouplearn.runtime.ray.worker import WorkerHandle, new_actor
 
-#: How often the driver looks for answers, asks for progress, and looks whether it is to stop.
+#: How often the driver checks for answers, asks for progress, and checks whether to stop.
 POLL_SECONDS = 0.2
-#: How long an answer that has arrived may take to be read.
+#: How long reading an answer that has arrived may take.
 READ_SECONDS = 60.0
-#: How long a worker may take to start: it imports a user's torch, on a busy machine.
+#: How long a worker may take to start: it may import a user's torch on a busy machine.
 START_SECONDS = 120.0
 #: How long a worker may take to forget a job.
 REST_SECONDS = 2.0
@@ -31,7 +31,7 @@ CallKind = Literal["begin", "follow", "progress"]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that an actor has not answered yet; ``product`` is a second value that comes with the answer."""
+    """An unanswered call of an actor; ``product`` is a second value that comes with the answer."""
 
     worker: int
     kind: CallKind
@@ -41,13 +41,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """What comes instead of an answer, and why: the worker is gone."""
+    """Takes the place of an answer if the worker is gone, with the reason."""
 
     reason: str
 
 
 class Actors:
-    """The workers of a run by number, from ``first`` on, and the calls that they have not answered."""
+    """The workers of a run by number, from ``first`` on, and their unanswered calls."""
 
     def __init__(self, connection: ClusterConnection, first: int = 0) -> None:
         self._ray, self._connection = connection.ray, connection
@@ -57,27 +57,27 @@ class Actors:
         self.workers: dict[int, WorkerHandle] = {}
 
     def take_over(self, actors: Sequence[Any]) -> None:
-        """Have actors of an earlier run, which are started anew before others are made."""
+        """Use actors of an earlier run, which are reset before new ones are made."""
         self._spare.extend(actors)
 
     def start(self, setup: Any) -> None:
-        """Start a worker, which answers "begin" with its address; ``setup`` is the reference of a WorkerSetup."""
+        """Start a worker, whose answer to "begin" is its address; ``setup`` is the reference of a WorkerSetup."""
         number = next(self._numbers)
         actor = self._spare.popleft() if self._spare else new_actor(self._ray, self._connection.actor_options)
         self.workers[number] = WorkerHandle(actor)
         self.called(number, "begin", actor.begin.remote(setup, number))
 
     def called(self, number: int, kind: CallKind, reference: Any, product: Any = None) -> None:
-        """Note a call."""
+        """Record a call."""
         self._calls[reference] = Call(number, kind, time.monotonic(), product)
 
     def answers(self, seconds: float) -> Iterator[tuple[Call, Any]]:
-        """Yield the answers that are there within some seconds, each once; raises TrainingFailed where a worker says so."""
+        """Yield the answers that arrive within some seconds, each once; raises TrainingFailed if a worker reports it."""
         ready, _ = self._ray.wait(list(self._calls), num_returns=1, timeout=seconds)
-        if ready:  # and what else is there by now
+        if ready:  # with others that have arrived by now
             ready, _ = self._ray.wait(list(self._calls), num_returns=len(self._calls), timeout=0)
         for reference in ready:
-            call = self._calls.pop(reference, None)  # a worker may have been ended for an answer before
+            call = self._calls.pop(reference, None)  # the worker may have been ended because of an earlier answer
             if call is not None:
                 yield call, self._read(reference)
 
@@ -95,32 +95,32 @@ class Actors:
         worker = self.workers.pop(number)
         self._ray.kill(worker.actor)
         if worker.address is not None and self._connection.private:
-            with suppress(ProcessLookupError):  # one that is stopped does not hear Ray
+            with suppress(ProcessLookupError):  # a stopped process does not react to Ray
                 os.kill(worker.address.process, signal.SIGKILL)
         self._calls = {reference: call for reference, call in self._calls.items() if call.worker != number}
         return worker.address is not None
 
     def silent(self, worker_timeout: float) -> set[int]:
-        """Return the workers that have given no sign of life for so many seconds."""
+        """Return the workers that have not been heard from for so many seconds."""
         now, limits = time.monotonic(), {"begin": max(START_SECONDS, worker_timeout), "progress": worker_timeout}
         return {
             call.worker for call in self._calls.values() if call.kind in limits and now - call.since > limits[call.kind]
         }
 
     def ask_for_progress(self) -> None:
-        """Ask workers that have been busy for a while how far they are, unless they have just been asked."""
+        """Ask workers that have been busy for a while for their progress, unless they were just asked."""
         now = time.monotonic()
         asked = {call.worker for call in self._calls.values() if call.kind == "progress"}
         busy = [call for call in self._calls.values() if call.kind == "follow" and now - call.since > POLL_SECONDS]
         for number in (call.worker for call in busy):
             worker = self.workers.get(number)
-            # An answer comes within a millisecond: asked again at once, driver and workers would do little else.
+            # Answers come within a millisecond: asked again at once, driver and workers would do little else.
             if worker is not None and number not in asked and now - worker.asked >= POLL_SECONDS:
                 worker.asked = now
                 self.called(number, "progress", worker.actor.progress.remote())
 
     def lives(self, number: int) -> bool:
-        """Whether the process of a worker is there; on other machines Ray tells soon enough."""
+        """Whether a worker's process lives; for other machines Ray reports it soon enough."""
         worker = self.workers.get(number)
         if worker is None or worker.address is None or not self._connection.private:
             return worker is not None
@@ -135,7 +135,7 @@ class Actors:
             self._ray.kill(actor)
 
     def rest(self) -> list[Any]:
-        """Have the actors forget the job; return those that did and can be used again, the others are killed."""
+        """Reset the actors for another job; return those that can be used again, the others are killed."""
         busy = {call.worker for call in self._calls.values()}
         free = [worker.actor for number, worker in self.workers.items() if worker.address and number not in busy]
         for number, worker in self.workers.items():

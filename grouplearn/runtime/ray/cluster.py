@@ -1,4 +1,4 @@
-"""The cluster that Ray's driver is connected to: a private one on this machine, or one that somebody else runs."""
+"""The cluster that Ray's driver is connected to: a private one on this machine, or an existing one."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from typing import Any
 from grouplearn.data.processors import processors
 from grouplearn.failures import TrainingFailed
 
-#: Rows and products are files, so the object store of a private cluster holds results on their way back, and little else.
+#: Rows and products are files, so a private cluster's object store holds little but results on their way back.
 STORE_BYTES = 256 << 20
-#: The processes of a private cluster that must live.
+#: The processes without which a private cluster is dead.
 CONTROL = ("gcs_server", "raylet")
-#: How long a cluster may take to answer whether it sees a file.
+#: How long a cluster may take to say whether it sees a file.
 PROBE_SECONDS = 20.0
 #: How long a machine may take to accept a connection.
 KNOCK_SECONDS = 10.0
 _LOOPBACK = "127.0.0.1"
 _THIS_MACHINE = (_LOOPBACK, "localhost")
-#: How often Ray asks a cluster that listens and does not let it in, once a second: the token may be another one.
+#: How often Ray retries a cluster that listens but refuses it, once a second: the token may differ.
 _TRIES = 5
-#: Settings of a private cluster, which its processes inherit: quiet, one thread each, and closed to everybody else.
+#: Settings of a private cluster, inherited by its processes: quiet, one thread each, and closed to everybody else.
 _PRIVATE: Mapping[str, str] = {
     "RAY_AUTH_MODE": "token",
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # without it Ray announces a future change on every start
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else Ray announces a future change on every start
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -38,7 +38,7 @@ _PRIVATE: Mapping[str, str] = {
 
 def import_ray() -> Any:
     """Return the module ``ray``."""
-    # It advises to install packages for displays of its own, which nobody sees here.
+    # It advises to install packages for displays that nobody sees here.
     logging.getLogger("ray.widgets.util").setLevel(logging.WARNING)
     import ray
 
@@ -47,7 +47,7 @@ def import_ray() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ClusterConnection:
-    """A cluster that the driver is connected to; ``processes`` are those that must live, where it is a private one."""
+    """A cluster that the driver is connected to; ``processes`` must live if it is a private one."""
 
     ray: Any
     private: bool
@@ -60,7 +60,7 @@ class ClusterConnection:
 
     @property
     def actor_options(self) -> dict[str, Any]:
-        """How actors are placed: on a private cluster as many as the user says, elsewhere where a core is free."""
+        """How actors are placed: on a private cluster as many as the user says, else where a core is free."""
         return {"num_cpus": 0} if self.private else {"num_cpus": 1, "scheduling_strategy": "SPREAD"}
 
     def sees(self, path: str) -> bool:
@@ -144,17 +144,17 @@ def connect(address: str) -> ClusterConnection:
 
 
 def _job_config(ray: Any) -> Any:
-    """Return a job whose workers import from no directory of its driver's: Ray would add the one that the driver stands in.
+    """Return a job whose workers import nothing from their driver's working directory, which Ray would add.
 
     On another machine of a cluster anybody may have made a directory of that name.
     """
     config = ray.job_config.JobConfig()
-    config._runtime_env_has_working_dir = lambda: True  # for a job with a directory of its own Ray adds none
+    config._runtime_env_has_working_dir = lambda: True  # Ray adds none for a job with a directory of its own
     return config
 
 
 def _knock(address: str) -> None:
-    """Raise OSError when nobody listens at an address: Ray itself would try for half a minute."""
+    """Raise OSError if nobody listens at an address: Ray itself would retry for half a minute."""
     if address != "auto":
         host, _, port = address.rpartition(":")
         socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_SECONDS).close()
@@ -168,6 +168,6 @@ def _first_line(error: Exception) -> str:
 
 
 def _stay_on_loopback(ray: Any) -> None:
-    """Ray replaces 127.0.0.1 by the machine's address, on which others could reach it: answer with loopback instead."""
+    """Return loopback for Ray, which replaces 127.0.0.1 by the machine's address, reachable by others."""
     ray._private.services.get_node_ip_address = lambda *_, **__: _LOOPBACK
     ray.util.get_node_ip_address = lambda *_, **__: _LOOPBACK

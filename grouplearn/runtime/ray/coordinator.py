@@ -1,4 +1,4 @@
-"""The part of a run on other processes that stays in the user's: it passes events to the schedule, and keeps the results.
+"""The part of a run on other processes that stays in the user's process: it passes events to the schedule and keeps results.
 
 When the process that drives the workers dies, and they with it, the schedule is told that they are lost, and a new process
 goes on with what is left.
@@ -44,16 +44,16 @@ from grouplearn.train.job import LostWork, Observer, UnitResult
 from grouplearn.train.steps import StepAnswer, StepLog
 from grouplearn.train.unit import failed_unit
 
-#: A unit that takes its worker down this often is given up.
+#: A unit that kills its worker this often is given up.
 UNIT_ATTEMPTS = 3
-#: A cluster that dies takes every worker with it, and few of them are to blame: it counts for half a worker.
+#: A dying cluster takes all workers with it, few of which are to blame: it counts as half a worker.
 _WORKER_LOSS, _CLUSTER_LOSS = 2, 1
 _DIED = f"the worker process died {UNIT_ATTEMPTS} times while training it (out of memory?)"
 
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """What a worker does: a unit, or a step of it."""
+    """What a worker runs: a unit, or a step of it."""
 
     unit: Unit
     since: float
@@ -66,7 +66,7 @@ class _Running:
 
 
 class Coordinator:
-    """Takes news of workers, returns what they do next; ``began`` is the ``time.time()`` from which times count."""
+    """Takes news of workers, returns their next orders; ``began`` is the ``time.time()`` from which times count."""
 
     def __init__(self, operator: Operator, observer: Observer, began: float) -> None:
         self._operator, self._observer, self.began = operator, observer, began
@@ -78,9 +78,9 @@ class Coordinator:
         self._lost: defaultdict[int, list[LostWork]] = defaultdict(list)
         self._workers: set[int] = set()
         self._written: list[bytes] = []
-        #: Which worker made what is kept, by step.
+        #: The worker that made each kept product, by step.
         self.made: dict[int, int] = {}
-        #: The number of the next worker that joins; no number is used twice.
+        #: The number of the next worker to join; numbers are not reused.
         self.next_worker = 0
         self.finished = False
         #: Units and steps that ended so far.
@@ -92,7 +92,7 @@ class Coordinator:
         return tuple(self._results[number] for number in sorted(self._results))
 
     def take(self, news: News) -> tuple[Instruction, ...]:
-        """Return what is to be done after what happened; results are looked at later, by ``catch_up``."""
+        """Return the orders that follow from news; results are read later, by ``catch_up``."""
         orders: list[Instruction] = []
         for each in news.happened:
             orders += self._after(each)
@@ -102,13 +102,13 @@ class Coordinator:
         return tuple(orders)
 
     def catch_up(self) -> None:
-        """Read the results that have come, while workers are busy again."""
+        """Read results that have arrived, while workers are busy again."""
         written, self._written = self._written, []
         for content in written:
             self._accept(from_bytes(content, WRITTEN_KINDS))
 
     def cluster_lost(self, kept: bool) -> None:
-        """All workers are gone; ``kept``: what they made is still there."""
+        """All workers are gone; ``kept``: their products still exist."""
         self._lose(tuple(sorted(self._workers)), kept, _CLUSTER_LOSS)
         if not kept:
             self.made.clear()
@@ -138,7 +138,7 @@ class Coordinator:
                 return self._step_ended(answer)
 
     def _tell(self, *events: Event) -> list[Instruction]:
-        """Tell the schedule, and return its instructions; what has been tried too often is given up instead."""
+        """Tell the schedule and return its instructions; what has been tried too often is given up instead."""
         orders: list[Instruction] = []
         todo = list(events)
         while todo:
@@ -211,6 +211,6 @@ class Coordinator:
         if units:
             self._observer.units_lost(tuple(units.values()))
         orders = self._tell(*(WorkerLost(worker, kept, replaced=True) for worker in workers))
-        for worker in workers:  # what the schedule gave to one before it heard that it is gone, too
+        for worker in workers:  # orders that the schedule gave to one before it heard of its loss, too
             self._running.pop(worker, None)
         return orders

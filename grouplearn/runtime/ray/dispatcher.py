@@ -1,4 +1,4 @@
-"""Instructions to workers on Ray, with what a step needs besides them."""
+"""Sends instructions to workers on Ray, with what their steps need."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from grouplearn.train.unit import failed_unit
 
 
 class Dispatcher:
-    """Has the workers of a run follow instructions, which go with the next Run or RunStep, so that a unit costs one call.
+    """Sends a run's instructions together with the next Run or RunStep, so that a unit costs one call.
 
     ``job`` has its rows. ``products`` is where what steps make lies, None for Ray's store.
     """
@@ -36,7 +36,7 @@ class Dispatcher:
         self.gangs = Gangs()
 
     def dispatch(self, instructions: Iterable[Instruction]) -> list[StepAnswer]:
-        """Have instructions followed; return the answers of steps that cannot even start."""
+        """Send instructions; return the answers of steps that cannot start."""
         failed: list[StepAnswer] = []
         for instruction in instructions:
             match instruction:
@@ -51,7 +51,7 @@ class Dispatcher:
         return failed
 
     def note_made(self, step: Step, worker: int, product: Any) -> None:
-        """Note who has made the product of a step, and its reference where it lies in Ray's store."""
+        """Record who made a step's product, and its reference if it is in Ray's store."""
         self._made[step.id] = Made(step.id, worker, product)
 
     def _discard(self, steps: Iterable[int]) -> None:
@@ -61,7 +61,7 @@ class Dispatcher:
 
     def _order(self, instruction: Run | RunStep | Load | Release) -> list[StepAnswer]:
         worker = self._actors.workers.get(instruction.worker)
-        if worker is None:  # lost just now, as the schedule has been told
+        if worker is None:  # just lost; the schedule has been told
             return []
         worker.orders.append(instruction)
         match instruction:
@@ -84,7 +84,7 @@ class Dispatcher:
         lost = [taken for taken in step.inputs if taken not in self._made]
         if lost:
             raise TrainingFailed(f"step {step.id} takes products of steps {lost}, which are not there any more")
-        piece = step.piece if step.round is None else None  # the worker says what is new to it
+        piece = step.piece if step.round is None else None  # the worker determines what is new to it
         takes = tuple(self._made[taken].taken(piece) for taken in step.inputs)
         self._send(number, Supplies(outline, takes), step.pieces)
         return []
@@ -99,7 +99,7 @@ class Dispatcher:
         self._actors.called(number, "follow", answer, tuple(product) if pieces > 1 else product[0])
 
     def _outline(self, unit: Unit) -> Any:
-        """Return a reference of what is decided about a unit's whole group, or why it cannot be trained."""
+        """Return a reference to the outline of a unit's group, or why the group cannot be trained."""
         key = (unit.group, unit.fold)
         if key not in self._outlines:
             outline = outline_or_failed(self._job, unit)
@@ -107,7 +107,7 @@ class Dispatcher:
         return self._outlines[key]
 
     def _gather(self, number: int, step: Step) -> None:
-        """Note a member of a gang; when all are there, they start."""
+        """Record a member of a gang; when all have arrived, they start."""
         gang = self.gangs.add(number, step)
         if not gang.gathered:
             return
@@ -119,7 +119,7 @@ class Dispatcher:
             self._send(member, Supplies(outline, gang=place))
 
     def _refuse_distance(self, addresses: Sequence[Address | None]) -> None:
-        """Members of a gang talk over the loopback interface, and share a directory."""
+        """Raise if members of a gang are on different machines: they use the loopback interface, and share a directory."""
         if self._products is None or len({address.node for address in addresses if address is not None}) > 1:
             message = "workers that train one model together must be on one machine, and the cluster has several"
             raise TrainingFailed(message, hint="WITH (operator = 'group_task_parallel')")

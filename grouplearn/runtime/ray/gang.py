@@ -1,4 +1,4 @@
-"""Gangs: workers that run the steps of one unit at the same time, as Ray's driver keeps track of them."""
+"""Gangs in Ray's driver: workers that run the steps of one unit at the same time."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from grouplearn.schedule.messages import Step
 from grouplearn.train.steps import Product, StepAnswer
 
-#: How long a member of a gang waits for another, and how long the others may take to end once one has failed.
+#: How long a member waits for another, and how long the others may take to end after one has failed.
 GANG_SECONDS, GRACE_SECONDS = 120.0, 5.0
 
 
 @dataclass
 class Members:
-    """The workers of one gang with their steps; ``made`` are the answers of those that are done."""
+    """The workers of one gang with their steps; ``made`` are the answers of finished ones."""
 
     steps: dict[int, Step] = field(default_factory=dict)
     made: dict[int, StepAnswer] = field(default_factory=dict)
@@ -22,7 +22,7 @@ class Members:
 
     @property
     def unit(self) -> int:
-        """Id of the unit that they train."""
+        """Id of their unit."""
         return next(iter(self.steps.values())).unit.id
 
     @property
@@ -32,7 +32,7 @@ class Members:
 
     @property
     def gathered(self) -> bool:
-        """Whether all members are there."""
+        """Whether all members have arrived."""
         return len(self.steps) == next(iter(self.steps.values())).size
 
     @property
@@ -47,7 +47,7 @@ class Members:
 
     @property
     def evaluations(self) -> tuple[Product, ...]:
-        """What the members say of the finished models, in order of their ranks."""
+        """The members' evaluations of the finished models, in order of ranks."""
         answers = sorted(self.made.values(), key=lambda answer: answer.step.rank)
         return tuple(answer.product for answer in answers if answer.product is not None)
 
@@ -58,13 +58,13 @@ class Members:
             self.failed_since = time.monotonic()
 
     def disband(self) -> None:
-        """Leave the first member alone, to make the result of what all have said; the others are free."""
+        """Keep only the first member, which makes the result of all evaluations; the others are free."""
         first = self.first
         self.steps = {first: self.steps[first]}
 
     @property
     def overdue(self) -> set[int]:
-        """Members that have not ended though another one failed a while ago."""
+        """Members that have not ended some time after another failed."""
         late = self.failed_since is not None and time.monotonic() - self.failed_since > GRACE_SECONDS
         return self.steps.keys() - self.made.keys() if late else set()
 
@@ -91,5 +91,5 @@ class Gangs:
 
     @property
     def overdue(self) -> set[int]:
-        """Members that have not ended though another one of theirs failed a while ago."""
+        """Members of any gang that have not ended some time after another failed."""
         return {worker for members in self._by_unit.values() for worker in members.overdue}

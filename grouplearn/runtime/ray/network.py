@@ -1,4 +1,4 @@
-"""Learners that are not built in, sent to Ray's workers: as code that stays in memory, and is checked before it is sent."""
+"""Third-party learners for Ray's workers, as code that stays in memory and is checked before it is sent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OURS = "grouplearn"
 
 @dataclass(frozen=True, slots=True)
 class LearnerCode:
-    """A learner that is not built in as bytes, and the folders in which the user's process looks for modules."""
+    """A third-party learner as bytes, and the folders in which the user's process looks for modules."""
 
     content: bytes
     folders: tuple[str, ...] = ()
@@ -33,13 +33,13 @@ class LearnerCode:
         A process that was there before may have another search path.
         """
         sys.path.extend(folder for folder in self.folders if folder not in sys.path)
-        # Written by the user's process, which is as free to run code here as the user is.
+        # Written by the user's process, which may run code here just as the user may.
         learner: Learner = pickle.loads(self.content)  # noqa: S301
         return learner
 
 
 def learner_code(learner: Learner | None) -> LearnerCode | None:
-    """Return a learner that is not built in for other processes; raises TrainingFailed when it cannot be sent.
+    """Return a third-party learner for other processes; raises TrainingFailed if it cannot be sent.
 
     Its functions are sent as they are: a worker need not be able to import the file that they were written in, nor what
     that imported from the current directory. A learner without any is imported there, by module and name of its class.
@@ -92,7 +92,7 @@ def _by_value(learner: Learner, functions: Sequence[Callable[..., Any]]) -> byte
 
 @contextmanager
 def _own_modules_by_value(cloudpickle: Any, functions: Sequence[Callable[..., Any]]) -> Iterator[None]:
-    """Send functions of the user's own files by value; those of installed packages are imported where they arrive."""
+    """Send functions in the user's own files by value; those of installed packages are imported."""
     packages = {str(getattr(each, "__module__", "")).partition(".")[0] for each in functions} | _of_this_place()
     modules = [sys.modules[name] for name in sorted(packages) if name in sys.modules]
     own = [
@@ -108,7 +108,7 @@ def _own_modules_by_value(cloudpickle: Any, functions: Sequence[Callable[..., An
 
 
 def handed_over() -> list[str]:
-    """Return the directories in which other processes look for modules: those that this one's search path names.
+    """Return the directories in which other processes look for modules: the named ones of this process's search path.
 
     An empty entry, as of a notebook or a prompt, is wherever the process stands, and not named.
     """
@@ -116,8 +116,8 @@ def handed_over() -> list[str]:
 
 
 def _of_this_place() -> set[str]:
-    """Return the modules and packages that were imported from the current directory, where other processes do not look."""
-    with suppress(FileNotFoundError):  # somebody has removed it
+    """Return modules and packages imported from the current directory, which other processes do not search."""
+    with suppress(FileNotFoundError):  # the directory was removed
         here = os.getcwd()
         if "" in sys.path and here not in handed_over():
             tops = [(name, module) for name, module in tuple(sys.modules.items()) if "." not in name]
@@ -126,7 +126,7 @@ def _of_this_place() -> set[str]:
 
 
 def _place_of(module: ModuleType) -> str:
-    """Return the directory in which a module or a package was found; an empty text where it is of no file."""
+    """Return the directory of a module's or package's file; empty if it has none."""
     folder = os.path.dirname(getattr(module, "__file__", None) or "")
     return os.path.dirname(folder) if hasattr(module, "__path__") else folder
 

@@ -22,7 +22,7 @@ from grouplearn.train.steps import Product
 #: Arrays of at least so many bytes are mapped where they lie; smaller ones are faster copied. In files they begin at multiples
 #: of this many bytes.
 MAPPED_BYTES, _ALIGNMENT = 1 << 20, 64
-#: How long a worker waits for rows, or for a product that another one made.
+#: How long a worker waits for rows, or for another worker's product.
 FETCH_SECONDS = 60.0
 
 
@@ -37,24 +37,24 @@ class Made:
     piece: Part | None = None
 
     def taken(self, piece: Part | None) -> Made:
-        """Return where that is which a step takes."""
+        """Return the location of what a step takes."""
         if piece is None or not isinstance(self.product, tuple):
             return replace(self, piece=piece)
         return replace(self, piece=piece, product=self.product[piece.number])
 
 
 class ProductGone(Exception):
-    """A product is not there any more."""
+    """A product no longer exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProductStore:
-    """The directory of a run's products, private to it and removed with it."""
+    """The private directory of a run's products, removed with it."""
 
     directory: str
 
     def put(self, step: int, product: Product) -> None:
-        """Keep a product; a step that died while it wrote is run again under another number.
+        """Store a product; a step that died while writing runs again under another number.
 
         The file: the number of its pieces (0 for a product that is not in pieces, and is one), where they begin, and the pieces.
         """
@@ -66,7 +66,7 @@ class ProductStore:
             file.write(struct.pack(f"<{len(starts) + 1}Q", len(pieces) if isinstance(product, Pieces) else 0, *starts))
 
     def get(self, step: int, piece: Part | None = None) -> Product:
-        """Return the product of a step or a piece of it, its large arrays mapped: what is written to them stays here.
+        """Return a step's product or a piece of it, with large arrays mapped copy-on-write.
 
         Of a file no more is read than that. Raises Gone.
         """
@@ -83,7 +83,7 @@ class ProductStore:
         return Pieces(tuple(_read(pages, start) for start in starts))
 
     def discard(self, step: int) -> None:
-        """Forget the product of a step."""
+        """Delete a step's product."""
         with suppress(FileNotFoundError):
             self._path(step).unlink()
 
@@ -122,7 +122,7 @@ def _read(pages: memoryview, start: int) -> Any:
 
 
 def _stays_inside(buffer: pickle.PickleBuffer, large: list[pickle.PickleBuffer]) -> bool:
-    """Whether an array is written with the rest of a product; those that are not are noted in ``large``."""
+    """Whether an array is written with the rest of a product; others are added to ``large``."""
     inside = buffer.raw().nbytes < MAPPED_BYTES
     if not inside:
         large.append(buffer)

@@ -1,4 +1,4 @@
-"""The rows of a job on their way to workers: files that all map, or objects of Ray's store, of which each fetches its own."""
+"""A job's rows for workers: files that all map, or objects in Ray's store that each fetches as needed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from grouplearn.train.job import Job
 from grouplearn.train.rows.sources import RowsAtHand, RowSource, dataset_bytes, joined, pick
 from grouplearn.train.unit import group_of
 
-#: Bytes of rows that are one object: few enough that a worker fetches little that it does not need.
+#: Bytes of rows per object: small, so that a worker fetches little that it does not need.
 CHUNK_BYTES = 8 << 20
-#: Where files are memory, and how much of it is left to others.
+#: A directory in memory, and how much of it is left to others.
 _MEMORY, _SPARED_BYTES = Path("/dev/shm"), 256 << 20  # noqa: S108 - run directories are private
 
 
@@ -37,7 +37,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class JobRows:
-    """Where a worker finds the rows of a job: in files that it maps, or in chunks of Ray's store.
+    """Where a worker finds a job's rows: in files that it maps, or in chunks in Ray's store.
 
     Rows ``in_memory`` are in files so that processes can share them, and are treated as the memory that they are.
     """
@@ -47,7 +47,7 @@ class JobRows:
     chunks: tuple[Chunk, ...] = ()
 
     def of(self, job: Job) -> tuple[Job, RowSource]:
-        """Return a job that was sent without rows, with what it has of them at hand, and where the others come from."""
+        """Return a job that was sent without rows with those at hand, and a source of the others."""
         if self.files is None:
             return job, FetchedRows(job, self.chunks)
         mapped = replace(job, dataset=self.opened())
@@ -62,7 +62,7 @@ class JobRows:
 
 
 def bare(job: Job) -> Job:
-    """Return a job without its rows and without a learner that is not built in, which is code: nothing but what it says."""
+    """Return a job without its rows and without the code of a third-party learner."""
     return replace(job, dataset=pick(job.dataset, slice(0, 0)), own=None)
 
 
@@ -78,7 +78,7 @@ def shared_files(dataset: Dataset, directory: RunDirectory) -> DatasetFiles:
 
 
 def place_for(n_bytes: int) -> Path:
-    """Return where run directories of that size are made: in memory where files can be and there is room, else on disk."""
+    """Return where run directories of that size go: in memory if possible and there is room, else on disk."""
     with suppress(OSError):
         if shutil.disk_usage(_MEMORY).free > 2 * n_bytes + _SPARED_BYTES:
             return _MEMORY / f"grouplearn-{os.getuid()}"
@@ -93,7 +93,7 @@ def stored(ray: Any, job: Job, dataset: Dataset) -> tuple[Chunk, ...]:
 
 
 def cut_rows(job: Job) -> list[tuple[int, int]]:
-    """Return runs of dataset rows of about ``CHUNK_BYTES``, that end where groups end wherever one is not too large."""
+    """Return runs of dataset rows of about ``CHUNK_BYTES`` that end where groups end, if those are not too large."""
     n_rows = job.dataset.n_rows
     most = max(1, CHUNK_BYTES * n_rows // max(1, dataset_bytes(job.dataset)))
     ends = sorted({bound for group in job.groups for run in group.ranges for bound in run} | {n_rows})
@@ -110,7 +110,7 @@ def cut_rows(job: Job) -> list[tuple[int, int]]:
 
 
 class FetchedRows:
-    """Rows that are fetched from the object store as they are needed; on one machine this shares memory."""
+    """Rows fetched from the object store on demand; on one machine this shares memory."""
 
     def __init__(self, job: Job, chunks: Sequence[Chunk]) -> None:
         self._job, self._chunks = job, chunks

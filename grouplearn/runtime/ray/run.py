@@ -1,4 +1,4 @@
-"""A run, as Ray's driver sees it: instructions become calls of actors, and their answers become news."""
+"""A run in Ray's driver: instructions become calls of actors, and their answers become news."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ from grouplearn.schedule.messages import Instruction
 from grouplearn.train.job import Job
 from grouplearn.train.steps import StepAnswer
 
-#: The run is given up after this many workers that could not even start.
+#: The run is given up after this many workers failed to start.
 START_ATTEMPTS = 4
 #: How often a cluster that is not ours is asked which machines are to leave it: they have half a minute or more.
 LEAVING_SECONDS = 1.0
 
 
 class ClusterLost(Exception):
-    """The cluster is gone, and the driver with it: another one must go on."""
+    """The cluster is gone, and the driver with it: another one must continue."""
 
 
 class CoordinatorPort(Protocol):
-    """Who is told what happens, and says what to do."""
+    """Receives news of a run, and returns orders."""
 
     def report(self, news: News) -> tuple[Instruction, ...]:
-        """Tell, and return orders; raises RunOver."""
+        """Report news and return orders; raises RunOver."""
         ...
 
     def look_up(self) -> None:
-        """Raise RunOver if that was said meanwhile."""
+        """Raise RunOver if that was received meanwhile."""
         ...
 
 
 class RayRun:
-    """One run; ``job`` has its rows. The driver routes references of products and never their bytes."""
+    """One run; ``job`` has its rows. The driver passes on references to products, never their bytes."""
 
     def __init__(self, connection: ClusterConnection, begin: Begin, job: Job, coordinator: CoordinatorPort) -> None:
         self._connection, self._begin, self._coordinator = connection, begin, coordinator
@@ -74,7 +74,7 @@ class RayRun:
         self._asked_who_leaves = time.monotonic()
 
     def run(self, actors: Sequence[Any]) -> None:
-        """Run on the existing ``actors`` and as many more as it takes, until RunOver is raised."""
+        """Run on the existing ``actors`` and as many more as needed, until RunOver is raised."""
         self._actors.take_over(actors)
         for _ in range(self._begin.workers):
             self._actors.start(self._setup)
@@ -86,7 +86,7 @@ class RayRun:
         self._actors.dismiss()
 
     def rest(self) -> list[Any]:
-        """Have the actors forget the job; return those that can be used again."""
+        """Reset the actors; return those that can be used again."""
         return self._actors.rest()
 
     def _poll(self) -> None:
@@ -125,7 +125,7 @@ class RayRun:
             case Written(result):
                 self._happened.append(UnitEnded(number, result))
             case Missing(makers=makers):
-                # Products are gone with their worker; and the only way to end a step is to end the worker that runs it.
+                # Products die with their worker; and the only way to end a step is to end its worker.
                 for each in {*makers, number}:
                     if each in self._actors.workers:
                         self._lose(each, kept=False)
@@ -157,7 +157,7 @@ class RayRun:
                 self._actors.start(self._setup)
 
     def _not_started(self, number: int, reason: str) -> None:
-        """Where others work, a worker that a shared cluster has no room for is no error: it may come later."""
+        """While others work, it is no error if a shared cluster has no room for a worker, which may come later."""
         if not self._connection.private and any(worker.address for worker in self._actors.workers.values()):
             self._happened.append(Absent(number))
             return
@@ -167,7 +167,7 @@ class RayRun:
             raise TrainingFailed(f"Ray workers do not start: {last}", hint="WITH (executor = 'local')")
 
     def _gang_answered(self, gang: Members, number: int, answer: StepAnswer) -> None:
-        """Hold the first member's answer until all have theirs: only then the unit's result can be made."""
+        """Hold the first member's answer until all have answered: only then can it make the unit's result."""
         if number in gang.made:  # the result
             self._gangs.end(gang)
             self._happened.append(StepEnded(answer))
@@ -184,7 +184,7 @@ class RayRun:
             self._tell_members(gang, None)
 
     def _tell_members(self, gang: Members, failure: StepAnswer | None) -> None:
-        """Tell that members are done; unless one failed, the first one still has the result to make."""
+        """Report that members are done; unless one failed, the first must still make the result."""
         for member, made in gang.made.items():
             if failure is None and member in gang.steps:
                 continue
@@ -194,10 +194,10 @@ class RayRun:
             self._happened.append(StepEnded(answer))
 
     def _look_after_workers(self) -> None:
-        """Lose workers that give no sign of life, and members of gangs that wait for one that failed; ask the others."""
+        """Give up silent workers, and gang members that wait for a failed one; ask the others for progress."""
         silent = self._actors.silent(self._begin.cluster.worker_timeout)
         for number in silent | self._gangs.overdue:
-            if number in self._actors.workers:  # it may have been ended with its gang
+            if number in self._actors.workers:  # else it was ended with its gang
                 if number not in silent:
                     self._give_up(number)
                 self._lose(number)
@@ -221,7 +221,7 @@ class RayRun:
             self._actors.start(self._setup)
 
     def _give_up(self, number: int) -> None:
-        """Where a worker waits for a member of its gang that failed by itself, nobody having died, that is the unit's end."""
+        """If a gang member failed by itself, with no worker dead, others wait for it in vain: that ends the unit."""
         gang = self._gangs.of(number)
         if gang is None or gang.failure is None or not all(self._actors.lives(member) for member in gang.steps):
             return

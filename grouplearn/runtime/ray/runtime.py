@@ -1,4 +1,4 @@
-"""The Ray runtime: a child process drives Ray, this one tells the schedule and keeps the results."""
+"""The Ray runtime: a child process drives Ray, this one runs the schedule and keeps the results."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from grouplearn.train.group_table import GroupTable
 from grouplearn.train.job import Job, Observer, UnitResult
 from grouplearn.train.rows.sources import dataset_bytes
 
-#: The run is given up when Ray died this often without a unit or a step done in between.
+#: The run is given up if Ray died this often without completing a unit or step in between.
 DEATHS = 3
-#: Seconds of silence that mean nothing on a busy machine: the driver gives signs of life twice a second.
+#: Seconds of silence that are normal on a busy machine: the driver reports twice a second.
 LEAST_SILENCE = 3.0
 _STEPS = "steps-"
 
@@ -38,7 +38,7 @@ _STEPS = "steps-"
 class RayRuntime:
     """Runs units on a Ray cluster, by default a private one of this machine's cores.
 
-    It is started by the first run, in a child process, and kept for the next until ``shutdown``.
+    It starts with the first run, in a child process that is kept for further runs until ``shutdown``.
     """
 
     name = "ray"
@@ -47,7 +47,7 @@ class RayRuntime:
         self._cluster = cluster or Cluster()
 
     def prepare(self, cancelled: Callable[[], bool]) -> None:
-        """Begin to start Ray; wait for a cluster that is somebody else's, and raise TrainingFailed when it does not answer."""
+        """Begin to start Ray; wait for an existing cluster, and raise TrainingFailed if it does not answer."""
         _check_installed()
         child, fit = CHILDREN.take(self._cluster.address), False
         try:
@@ -119,7 +119,7 @@ class RayRuntime:
             run=number,
             job=replace(sent.job, groups=()),
             groups=GroupTable.of(sent.job.groups),
-            rows=replace(sent.rows, directory=os.path.abspath(sent.rows.directory)),  # Ray's processes stand elsewhere
+            rows=replace(sent.rows, directory=os.path.abspath(sent.rows.directory)),  # Ray works elsewhere
             in_memory=sent.in_memory,
             code=sent.code,
             workers=workers,
@@ -133,7 +133,7 @@ class RayRuntime:
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A job as the child gets it: without its rows, which are in files, and its learner as code where it is not built in."""
+    """A job for the child: without its rows, which are in files, and with a third-party learner as code."""
 
     job: Job
     rows: DatasetFiles
@@ -152,7 +152,7 @@ def _prepared(job: Job) -> Iterator[_Sent]:
             passing = stack.enter_context(RunDirectory.beside(None))
             yield _Sent(said, shared_files(job.dataset, shared), True, code, str(passing.path))
         else:
-            beside = Path(job.dataset.files.directory)  # where machines that see the rows see products, too
+            beside = Path(job.dataset.files.directory)  # machines that see the rows see products, too
             for stale in beside.glob(f"{_STEPS}*"):  # of a process that died: the run is ours now
                 shutil.rmtree(stale, ignore_errors=True)
             passing_path = stack.enter_context(tempfile.TemporaryDirectory(prefix=_STEPS, dir=beside))
@@ -162,7 +162,7 @@ def _prepared(job: Job) -> Iterator[_Sent]:
 def _converse(
     child: Child, number: int, coordinator: Coordinator, timeout: float, cancelled: Callable[[], bool]
 ) -> None:
-    """Take news and give orders until the last unit is done; raises ChildLost, also when the child is silent too long."""
+    """Exchange news and orders until the last unit is done; raises ChildLost, also if the child is silent too long."""
     while not coordinator.finished:
         if cancelled():
             raise Interrupted

@@ -1,4 +1,4 @@
-"""Where the Ray runtime finds its workers, and how long it waits for them: what sessions may set."""
+"""Settings of the Ray runtime: where its workers are, and how long to wait for them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Cluster:
 
     @classmethod
     def of(cls, placement: PlacementOptions) -> Cluster:
-        """Return what a statement says, or the settings where it says nothing."""
+        """Return a statement's values, and the settings where it gives none."""
         return cls(placement.address, placement.worker_timeout)
 
     @classmethod
     def by_settings(cls, settings: Mapping[str, Any]) -> Cluster:
-        """Return what the settings of a session say, by their names without prefix."""
+        """Return the cluster of a session's settings, by their names without prefix."""
         return cls(**{name: settings[name] for name in ("address", "worker_timeout") if name in settings})

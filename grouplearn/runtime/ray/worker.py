@@ -1,4 +1,4 @@
-"""What runs inside an actor of the Ray runtime: a worker, the rows that it maps or fetches, the products that it hands on."""
+"""An actor of the Ray runtime: a worker with the rows that it maps or fetches, and its products for others."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from grouplearn.train.rows.prepare import Outline
 from grouplearn.train.single_thread import import_learner
 from grouplearn.train.steps import Product, StepAnswer, product_bytes, taken_of
 
-#: By unit number: epochs done (times configs) since they were last told of.
+#: By unit number: epochs done (counted per config) since the last report.
 Epochs = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSetup:
-    """A run, as its workers get to know it: the job, its rows, where products go (None: the store).
+    """A run's description for its workers: the job, its rows, the place of products (None: the store).
 
     ``code`` is its learner where that is not built in. It began at ``time.time()`` = ``began``.
     """
@@ -46,7 +46,7 @@ class WorkerSetup:
     began: float
 
     def taken_on(self) -> Job:
-        """Return the job with its learner; raises TrainingFailed where that lacks something."""
+        """Return the job with its learner; raises TrainingFailed if the learner lacks something."""
         try:
             own = None if self.code is None else self.code.loaded()
         except (ImportError, AttributeError) as error:
@@ -60,7 +60,7 @@ class WorkerSetup:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a worker is: its machine, as Ray names it, and its process there."""
+    """Where a worker is: its machine, by Ray's name, and its process."""
 
     node: str
     process: int
@@ -68,7 +68,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Supplies:
-    """What a step needs besides its orders: the outline of its group, the products it takes, its gang."""
+    """What a step needs besides its orders: its group's outline, the products it takes, its gang."""
 
     outline: Any
     takes: tuple[Made, ...] = ()
@@ -77,7 +77,7 @@ class Supplies:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A unit that ended: its result, as bytes that say all and run nothing."""
+    """A finished unit: its result as bytes that contain no code."""
 
     result: bytes
 
@@ -94,14 +94,14 @@ Answer = Written | StepAnswer | Missing
 
 
 class RayWorker:
-    """The actor: it follows orders and counts the epochs it has not told of yet."""
+    """The actor: it follows orders and counts epochs that it has not reported yet."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._epochs: Counter[int] = Counter()
 
     def begin(self, setup: WorkerSetup, worker: int) -> Address:
-        """Get ready for a run as its worker number ``worker``."""
+        """Prepare for a run as worker number ``worker``."""
         job = setup.taken_on()
         import_learner(job.trainer)
         self._threads = threadpoolctl.ThreadpoolController()
@@ -112,7 +112,7 @@ class RayWorker:
         return Address(import_ray().get_runtime_context().get_node_id(), os.getpid())
 
     def follow(self, orders: Sequence[Instruction], supplies: Supplies | None = None) -> Any:
-        """Follow orders, of which the last is a Run or RunStep; return its answer and the epochs not told of yet.
+        """Follow orders, the last being a Run or RunStep; return its answer and the epochs not reported yet.
 
         Where products lie in Ray's store, the product is a second value; the pieces of one in pieces are further ones.
         """
@@ -138,7 +138,7 @@ class RayWorker:
         return (told, *(product.pieces if isinstance(product, Pieces) else [None] * pieces))
 
     def conclude(self, step: Step, evaluations: tuple[Product, ...]) -> tuple[StepAnswer, Epochs]:
-        """Return the result of a unit that a gang trained, of which this worker is the first member."""
+        """Return the result of a gang's unit; this worker is the first member."""
         moved = sum(product_bytes(each) for each in evaluations[1:])
         with self._threads.limit(limits=1):
             answer = self._trainer.conclude(step, evaluations, moved, self._watch(step.unit))
@@ -170,7 +170,7 @@ class RayWorker:
         return self._outlines[key]
 
     def _take(self, step: Step, takes: Sequence[Made]) -> tuple[list[Product], int] | Missing:
-        """Return the products, and the bytes of those that other workers made; or whose could not be fetched."""
+        """Return the products, and the bytes of those made by other workers; or whose could not be fetched."""
         here = self._taken.of(step)
         if here is not None:
             return here, 0
@@ -209,7 +209,7 @@ class RayWorker:
         return Watch(self._worker, self._began, report, lambda: False)
 
     def progress(self) -> Epochs:
-        """Return the epochs done since the last call; that it answers at all says that the worker lives."""
+        """Return the epochs done since the last call; answering shows that the worker lives."""
         with self._lock:
             epochs = tuple(self._epochs.items())
             self._epochs.clear()
@@ -218,12 +218,12 @@ class RayWorker:
     def rest(self) -> None:
         """Forget the job, so that nothing of it is held."""
         del self._trainer, self._outlines, self._taken
-        gc.collect()  # maps of files that are gone take memory for as long as anything refers to them
+        gc.collect()  # maps of deleted files take memory while anything refers to them
 
 
 @dataclass
 class WorkerHandle:
-    """The driver's view of one actor; ``asked`` is when it was last asked how far it is (monotonic seconds)."""
+    """The driver's handle of one actor; ``asked`` is when it was last asked for progress (monotonic seconds)."""
 
     actor: Any
     asked: float = 0.0

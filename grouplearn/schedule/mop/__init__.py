@@ -1,1 +1,1 @@
-"""Model hopper parallelism, and who decides where packs hop."""
+"""Model hopper parallelism, and the schedulers of hops."""

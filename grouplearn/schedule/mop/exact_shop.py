@@ -12,17 +12,18 @@ from grouplearn.schedule.mop.shop import OpenShop, Starts, Visit
 
 
 def exact_starts(shop: OpenShop, work: float) -> Starts | None:
-    """Return the starts of the shortest schedule found with so much ``work``, see ``open_shop``; None if none was found."""
+    """Return the starts of the shortest schedule found with this much ``work`` (see ``open_shop``), None if none was
+    found."""
     found = _solved(shop, work)
     return None if found is None else _compact(shop, found)
 
 
 def _solved(shop: OpenShop, work: float) -> Starts | None:
-    """Return the solver's starts, which are in order but exact to its tolerance only.
+    """Return the solver's starts, which are in order but exact only to its tolerance.
 
     min C with X_b ≥ X_a + T_a - V z and X_a ≥ X_b + T_b - V (1 - z) for every two visits a, b of one unit (Y of the paper)
-    or of one shard (Z), X ≥ 0, C ≥ X + T, and C at least the load of each unit and shard. V is the length of the longest
-    schedule that is needed.
+    or of one shard (Z), X ≥ 0, C ≥ X + T, and C at least the load of each unit and shard. V is an upper bound on the length
+    of the schedule.
     """
     visits = sorted(shop.seconds)
     if not shop.longest:
@@ -69,7 +70,7 @@ def _horizon(shop: OpenShop) -> float:
 def _constraints(
     pairs: list[tuple[int, int]], seconds: np.ndarray[tuple[int, ...], np.dtype[np.float64]], horizon: float
 ) -> tuple[scipy.sparse.csr_matrix, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
-    """Return the matrix over (X, C, z) and what its rows are at least."""
+    """Return the matrix over (X, C, z) and the lower bounds of its rows."""
     n, m = len(seconds), len(pairs)
     first, second = (
         (np.array(each, dtype=int) for each in zip(*pairs, strict=True)) if pairs else (np.empty(0, int),) * 2
@@ -96,7 +97,7 @@ def _constraints(
 
 
 def _compact(shop: OpenShop, starts: Starts) -> Starts:
-    """Return the earliest starts in the order of ``starts``."""
+    """Return the earliest starts in the same order as ``starts``."""
     unit_free: dict[int, float] = {}
     place_free: dict[int, float] = {}
     compact: Starts = {}

@@ -26,16 +26,16 @@ Shards = Mapping[int, Mapping[int, Blocks]]
 
 
 class Mop(ShardedOperator):
-    """Partitions the groups as gap does; the packs of a split group hop from shard to shard, each at one of them at a time.
+    """Partitions the groups as gap does; the packs of a split group hop from shard to shard, one shard at a time.
 
-    Invariants, checked at every transition (3.1): (1) completeness: in an epoch a pack is trained on every shard once;
-    (2) isolation: it is trained in one place at a time; (3) exclusive access: a worker does one thing at a time; (4) a unit
-    that has begun is not preempted. There is a barrier at the end of an epoch for its pack alone. What a lost worker was
-    doing is done again elsewhere, from the last state that is left (5.6).
+    Invariants, checked at every transition (3.1): (1) completeness: in an epoch a pack is trained on every shard once; (2)
+    isolation: it is trained in one place at a time; (3) exclusive access: a worker does one thing at a time; (4) a unit
+    that has begun is not preempted. A pack waits only for its own epoch to end. Work of a lost worker is repeated
+    elsewhere, from the last state that is left (5.6).
 
-    ``workload.hops``: ``randomized`` lets an idle worker take any pack that may come; ``vector`` and ``exact`` follow a plan
-    made of estimated durations; ``recorded`` visits are repeated on any number of workers. Groups that are whole on one
-    worker train there from their first to their last epoch. Raises ValueError for learners that are not sequential.
+    ``workload.hops``: ``randomized`` lets an idle worker take any available pack; ``vector`` and ``exact`` follow a plan
+    made from estimated durations; ``recorded`` visits are repeated on any number of workers. Whole groups on one worker
+    stay there for all epochs. Raises ValueError for learners that are not sequential.
     """
 
     name = "mop"
@@ -56,12 +56,12 @@ class Mop(ShardedOperator):
 
 
 def hopping_shards(units: Iterable[Unit], workload: Workload) -> Shards:
-    """Return the shards of every group that is split, by place: the same whatever its packs are."""
+    """Return the shards of every split group, by place; they do not depend on its packs."""
     return place(units, replace(workload, group_isolation=False)).shards()
 
 
 def _hopped_before(placement: Partition, tasks: Mapping[int, GroupTask], workload: Workload) -> Shards:
-    """Return the whole groups whose units repeat visits: each as a single shard where it is."""
+    """Return the whole groups whose units repeat visits, each as a single shard in its place."""
     recorded = workload.hops.recorded or {}
     return {
         item: {worker: Blocks(0, workload.blocks_of(tasks[item].units[0]))}
@@ -75,14 +75,14 @@ MakeQueues = Callable[[Mapping[int, Sequence[int]]], StepQueues]
 
 
 def _scheduled(split: Sequence[Unit], shards: Shards, workload: Workload) -> tuple[MakeProgress, MakeQueues]:
-    """Return the progress and queues of units whose visits the scheduler picks."""
+    """Return the progress and queues of units whose visits the scheduler chooses."""
     hops = workload.hops
     plan = None if hops.scheduler == "randomized" else planned(hops.scheduler, _seconds(split, shards, workload))
     routes = {} if plan is None else _routes(plan, split, shards)
 
     def progress(unit: Unit, places: Mapping[int, Blocks], products: Products) -> SingleState:
         every, evaluate = workload.epochs, workload.evaluate_epochs
-        if any(each < 0 for each in places):  # a whole group on its worker
+        if any(each < 0 for each in places):  # a whole group on one worker
             return Sequential(unit, places, every, products, evaluate)
         if plan is None:
             return Hopping(unit, places, every, products, evaluate)
@@ -95,7 +95,7 @@ def _scheduled(split: Sequence[Unit], shards: Shards, workload: Workload) -> tup
 
 
 def _repeated(workload: Workload) -> tuple[MakeProgress, MakeQueues]:
-    """Return the progress and queues of units that repeat the visits of an earlier run, wherever the rows are now."""
+    """Return the progress and queues of units that repeat an earlier run's visits, wherever the rows are now."""
     recorded = workload.hops.recorded or {}
 
     def progress(unit: Unit, places: Mapping[int, Blocks], products: Products) -> SingleState:
@@ -110,7 +110,7 @@ def _repeated(workload: Workload) -> tuple[MakeProgress, MakeQueues]:
 
 
 def _cut(runs: Sequence[Blocks], places: Mapping[int, Blocks]) -> Route:
-    """Return runs of blocks, in order, cut where the shards of ``places`` begin and end."""
+    """Return runs of blocks, in order, cut at the shard boundaries of ``places``."""
     shards = sorted(places.items(), key=lambda each: each[1].first)
     return tuple(
         (place, Blocks(max(run.first, shard.first), min(run.last, shard.last)))
@@ -121,7 +121,7 @@ def _cut(runs: Sequence[Blocks], places: Mapping[int, Blocks]) -> Route:
 
 
 def _missing(runs: Sequence[Blocks], places: Mapping[int, Blocks]) -> list[Blocks]:
-    """Return the blocks that ``runs`` leave out, in order: those of an epoch in which the unit failed."""
+    """Return the blocks missing in ``runs``, in order: those of an epoch in which the unit failed."""
     seen = {block for run in runs for block in range(run.first, run.last)}
     every = sorted(block for shard in places.values() for block in range(shard.first, shard.last))
     return [Blocks(block, block + 1) for block in every if block not in seen]

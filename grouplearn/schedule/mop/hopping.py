@@ -1,4 +1,4 @@
-"""The progress of a unit that hops: every shard once in an epoch, in an order that the scheduler picks or a log tells."""
+"""The progress of a unit that hops: every shard once per epoch, in an order chosen by a scheduler or read from a log."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from grouplearn.schedule.messages import Blocks, Step, Unit
 from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.unit_progress import Ready, Sequential
 
-#: The place and the blocks of every visit of an epoch, in order.
+#: Place and blocks of every visit of an epoch, in order.
 Route = tuple[tuple[int, Blocks], ...]
 
 
 class Hopping(Sequential):
     """One epoch is one visit to each shard, wherever a worker is free first (Nakandala, Zhang and Kumar 2020, 3.1).
 
-    Completeness is checked at the end of every epoch. The order of its shards is kept for every epoch, so that
-    training can go on from an older state after a loss.
+    Completeness is checked at the end of every epoch. Each epoch's order of shards is kept, so that training can resume
+    from an older state after a loss.
     """
 
     def __init__(
@@ -55,17 +55,17 @@ class Hopping(Sequential):
         return len(self._shards)
 
     def _next_visit(self) -> Ready:
-        """Return a task for any place that is left: the scheduler says where."""
+        """Return a task for any remaining place: the scheduler chooses."""
         epoch, visit = self._now.epoch, self._now.visit
         order = self._orders.setdefault(epoch, [])
-        if epoch != self._epoch or visit != len(order):  # a new epoch, or back to an older state
+        if epoch != self._epoch or visit != len(order):  # a new epoch, or a return to an older state
             del order[visit:]
             self._epoch, self.left = epoch, set(self._shards).difference(order)
         return self._ready(self.places[0], "train", epoch)
 
 
 class Routed(Sequential):
-    """Epochs that go where ``route`` says, by epoch: a plan, or the log of an earlier run."""
+    """Epochs that follow ``route`` by epoch: a plan, or an earlier run's log."""
 
     def __init__(
         self,

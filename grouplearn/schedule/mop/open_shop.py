@@ -11,13 +11,13 @@ from grouplearn.schedule.workload import Scheduler
 
 __all__ = ["Visit", "planned", "starts_of"]
 
-#: Nodes of its tree that the exact scheduler may visit, times the square of how many pairs of visits it puts in order: some
-#: ten seconds. Not seconds: a faster processor would find another order, and with it other models.
+#: Search nodes of the exact scheduler, times the square of the number of ordered pairs of visits: some ten seconds. Not a
+#: time limit, as a faster processor would find another order, and so other models.
 EXACT_WORK = 1e8
 
 
 def planned(scheduler: Scheduler, seconds: Mapping[Visit, float]) -> tuple[Visit, ...]:
-    """Return the visits in the order of their start; equal questions are answered once."""
+    """Return the visits in order of their start; results are cached."""
     return _planned(scheduler, tuple(seconds.items()))
 
 
@@ -30,12 +30,12 @@ def _planned(scheduler: Scheduler, seconds: tuple[tuple[Visit, float], ...]) -> 
 def starts_of(scheduler: Scheduler, shop: OpenShop, work: float = EXACT_WORK) -> Starts:
     """Return when each visit starts.
 
-    ``vector`` (5.2): units in an order in which the load of all shards grows evenly; where the largest load is at least
-    (p² + p - 1) times the longest visit the order is staggered, which is optimal, else dense, which is within (p - 1) longest
-    visits of the optimum. ``exact`` (5.1): the mixed-integer program, or the dense order where it finds nothing better
-    with so much ``work``.
+    ``vector`` (5.2): units in an order in which the load of all shards grows evenly; if the largest load is at least (p² +
+    p - 1) times the longest visit the order is staggered, which is optimal, else dense, which is within (p - 1) longest
+    visits of the optimum. ``exact`` (5.1): the mixed-integer program, or the dense order if it finds nothing better with
+    this much ``work``.
     """
-    from grouplearn.schedule.mop.exact_shop import exact_starts  # their solvers take a while to import
+    from grouplearn.schedule.mop.exact_shop import exact_starts  # its solver is slow to import
     from grouplearn.schedule.mop.vector_shop import rearranged, staggered
 
     arranged = rearranged(shop)
@@ -47,9 +47,9 @@ def starts_of(scheduler: Scheduler, shop: OpenShop, work: float = EXACT_WORK) ->
 
 
 def dense_starts(shop: OpenShop, order: Sequence[int]) -> Starts:
-    """Return a schedule in which no shard waits while a unit that has still to come there waits too.
+    """Return a schedule in which no shard waits while a unit that must still visit it waits too.
 
-    When shard j ends with unit i, it was only ever idle while i was elsewhere: C ≤ max_j L_j + (p - 1) T_max.
+    If shard j ends with unit i, it was only ever idle while i was elsewhere: C ≤ max_j L_j + (p - 1) T_max.
     """
     starts: dict[Visit, float] = {}
     rank = {unit: number for number, unit in enumerate(order)}

@@ -1,4 +1,4 @@
-"""Schedulers that follow a plan: at every shard units come in the order in which the plan has them."""
+"""Scheduler that follows a plan: at every shard units come in the plan's order."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from grouplearn.schedule.sharded.unit_progress import Ready
 class PlannedHops(StepQueues):
     """Repeats ``plan``, the visits of one epoch in order of their start, in every epoch.
 
-    At a place the next to come is the unit whose visit there is first by (epoch, position in the plan); a worker waits for it.
-    All units follow the same order, so the first visit of all that are left can always begin (no deadlock).
+    The next unit at a place is the one whose visit there is first by (epoch, position in the plan); a worker waits for it.
+    All units follow the same order, so the first of the remaining visits can always begin (no deadlock).
     """
 
     def __init__(self, plan: Sequence[Visit]) -> None:
@@ -24,7 +24,7 @@ class PlannedHops(StepQueues):
         self._places: defaultdict[int, list[int]] = defaultdict(list)
         for unit, place in plan:
             self._places[unit].append(place)
-        self._epoch = dict.fromkeys(plan, 0)  # the epoch of the next visit
+        self._epoch = dict.fromkeys(plan, 0)  # the epoch of each next visit
         self._heads: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
         for visit in plan:
             self._expect(visit)
@@ -32,7 +32,7 @@ class PlannedHops(StepQueues):
         self._trains: dict[int, Ready] = {}
 
     def push(self, ready: Ready) -> Iterable[int]:
-        """Let something wait; return the places whose workers may want it."""
+        """Queue something; return the places whose workers may want it."""
         unit = ready.progress.unit.id
         if ready.kind != "train" or (unit, ready.place) not in self._position:
             return super().push(ready)
@@ -42,7 +42,7 @@ class PlannedHops(StepQueues):
         return (ready.place,)
 
     def take(self, worker: int, places: Sequence[int], may_begin: MayBegin) -> Ready | None:
-        """Return what a free worker that can work at ``places`` does next; None if there is nothing yet."""
+        """Return the next task of a free worker that can work at ``places``; None if there is none yet."""
         urgent = super().take(worker, places, lambda ready: ready.urgent and may_begin(ready))
         return urgent or self._planned(places, may_begin) or super().take(worker, places, may_begin)
 
@@ -59,11 +59,11 @@ class PlannedHops(StepQueues):
         return None
 
     def waiting(self, places: Iterable[int]) -> Collection[int]:
-        """Return those of ``places`` whose workers may have waited for a step to end."""
+        """Return those of ``places`` whose workers may wait for a step to end."""
         return [*places]
 
     def close(self, unit: int) -> Collection[int]:
-        """The unit is over; return the places whose workers may have waited for it."""
+        """The unit is over; return the places whose workers may wait for it."""
         self._closed.add(unit)
         self._trains.pop(unit, None)
         return self._places.get(unit, ())
@@ -79,7 +79,7 @@ class PlannedHops(StepQueues):
         heapq.heappush(self._heads[place], (self._epoch[visit], self._position[visit], unit))
 
     def _back(self, ready: Ready) -> Collection[int]:
-        """The unit goes on from an older state, or was lost on its way: what it has to do again is expected again."""
+        """The unit resumes from an older state: the visits that it must repeat are expected again."""
         unit, epoch = ready.progress.unit.id, ready.epoch
         self._trains[unit] = ready
         now = self._position[unit, ready.place]

@@ -1,4 +1,4 @@
-"""The randomised scheduler: an idle worker takes any idle unit that has not been to its shard in this epoch."""
+"""The randomised scheduler: an idle worker takes any idle unit that has not visited its shard in this epoch."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from grouplearn.schedule.mop.hopping import Hopping
 from grouplearn.schedule.sharded.step_queues import MayBegin, StepQueues
 from grouplearn.schedule.sharded.unit_progress import Ready
 
-#: Draws before all that is idle is looked at: in the middle of a run about every second one is right.
+#: Draws before all idle units are searched: in the middle of a run about every second draw succeeds.
 _DRAWS = 8
 
 
 class _Bag:
-    """Units of one group that wait for any place, by number: to add, remove and draw one takes the same time for all sizes."""
+    """Units of one group that can go to any place, by number: adding, removing and drawing take constant time."""
 
     def __init__(self) -> None:
         self._ready: list[Ready] = []
@@ -46,10 +46,11 @@ class _Bag:
 
 
 class RandomHops(StepQueues):
-    """Algorithm 1 of Nakandala, Zhang and Kumar 2020 (5.3), with the availability of 5.5: a worker's places are all that it has.
+    """Algorithm 1 of Nakandala, Zhang and Kumar 2020 (5.3), with the availability of 5.5: a worker's places are all that it
+    has.
 
-    Everything else stands in lines, and goes before. The schedule is never idle where it need not be, so with unit times T
-    its makespan is at most max_j Σ_i T_ij + (p - 1) max T.
+    All other tasks are queued, and go first. No worker idles without need, so with unit times T the makespan is at most
+    max_j Σ_i T_ij + (p - 1) max T.
     """
 
     def __init__(self, groups_at: Mapping[int, Sequence[int]], seed: int) -> None:
@@ -57,44 +58,44 @@ class RandomHops(StepQueues):
         self._groups_at, self._chance = groups_at, random.Random(seed)  # noqa: S311
         self._bags: dict[int, _Bag] = {}
         self._group_of: dict[int, int] = {}
-        self._hungry: dict[int, set[int]] = {}  # free workers that found nothing, by place
-        self._hungry_at: dict[int, Sequence[int]] = {}
+        self._idle: dict[int, set[int]] = {}  # free workers without a task, by place
+        self._idle_places: dict[int, Sequence[int]] = {}
 
     def push(self, ready: Ready) -> Iterable[int]:
-        """Let something wait; return the places whose workers may want it."""
+        """Queue something; return the places whose workers may want it."""
         if not ready.anywhere:
             return super().push(ready)
         unit = ready.progress.unit
         self._bags.setdefault(unit.group, _Bag()).add(ready)
         self._group_of[unit.id] = unit.group
-        # One worker is enough: what it takes, others cannot have.
-        wanting = self._hungry.keys() & _left(ready)
+        # One worker is enough: others cannot have what it takes.
+        wanting = self._idle.keys() & _left(ready)
         return (min(wanting),) if wanting else ()
 
     def take(self, worker: int, places: Sequence[int], may_begin: MayBegin) -> Ready | None:
-        """Return what a free worker that can work at ``places`` does next; None if there is nothing."""
+        """Return the next task of a free worker that can work at ``places``; None if there is none."""
         self.leave(worker)
         found = super().take(worker, places, may_begin) or self._draw(places, may_begin)
         if found is None:
-            self._hungry_at[worker] = places
+            self._idle_places[worker] = places
             for place in places:
-                self._hungry.setdefault(place, set()).add(worker)
+                self._idle.setdefault(place, set()).add(worker)
         return found
 
     def leave(self, worker: int) -> None:
-        """The worker does something else, or is lost: it waits for nothing here."""
-        for place in self._hungry_at.pop(worker, ()):
-            self._hungry[place].discard(worker)
-            if not self._hungry[place]:
-                del self._hungry[place]
+        """The worker does something else, or is lost: it no longer waits here."""
+        for place in self._idle_places.pop(worker, ()):
+            self._idle[place].discard(worker)
+            if not self._idle[place]:
+                del self._idle[place]
 
     def waiting(self, places: Iterable[int]) -> Collection[int]:
-        """Return those of ``places`` whose workers may have waited for a step to end."""
+        """Return those of ``places`` whose workers may wait for a step to end."""
         places = [*places]
-        return [*super().waiting(places), *(place for place in places if place in self._hungry)]
+        return [*super().waiting(places), *(place for place in places if place in self._idle)]
 
     def close(self, unit: int) -> Collection[int]:
-        """The unit is over: it waits for nothing."""
+        """The unit is over."""
         if unit in self._group_of:
             self._bags[self._group_of.pop(unit)].remove(unit)
         return ()

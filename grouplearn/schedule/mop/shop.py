@@ -1,4 +1,4 @@
-"""An open shop: how long each unit takes at each shard, what that adds up to, and when a schedule ends."""
+"""An open shop: how long each unit takes at each shard, the totals, and when a schedule ends."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Starts = dict[Visit, float]
 
 @dataclass(frozen=True)
 class OpenShop:
-    """``seconds`` of every visit; a unit that does not come to a shard has none."""
+    """``seconds`` of every visit; a unit that does not visit a shard has none."""
 
     seconds: Mapping[Visit, float]
 
     @property
     def units_at(self) -> dict[int, list[int]]:
-        """Return the units that come to each shard, lowest first."""
+        """Return the units that visit each shard, lowest first."""
         found: defaultdict[int, list[int]] = defaultdict(list)
         for unit, place in sorted(self.seconds):
             found[place].append(unit)
@@ -28,7 +28,7 @@ class OpenShop:
 
     @property
     def places_of(self) -> dict[int, list[int]]:
-        """Return the shards that each unit comes to, lowest first."""
+        """Return the shards that each unit visits, lowest first."""
         found: defaultdict[int, list[int]] = defaultdict(list)
         for unit, place in sorted(self.seconds):
             found[unit].append(place)
@@ -36,7 +36,7 @@ class OpenShop:
 
     @property
     def loads(self) -> dict[int, float]:
-        """Return the seconds of all visits to each shard."""
+        """Return the total seconds of visits to each shard."""
         return {place: sum(self.seconds[unit, place] for unit in units) for place, units in self.units_at.items()}
 
     @property
@@ -46,7 +46,7 @@ class OpenShop:
 
     @property
     def bound(self) -> float:
-        """Return what no schedule is shorter than: the most that a shard or a unit has to do."""
+        """Return a lower bound of all schedules: the largest load of a shard or unit."""
         units = [sum(self.seconds[unit, place] for place in places) for unit, places in self.places_of.items()]
         return max([*self.loads.values(), *units], default=0.0)
 
@@ -55,7 +55,7 @@ class OpenShop:
         return max((start + self.seconds[visit] for visit, start in starts.items()), default=0.0)
 
     def is_schedule(self, starts: Starts) -> bool:
-        """Whether all visits are there, and no unit and no shard is in two of them at a time (to 1e-9 of the longest)."""
+        """Whether it has all visits, and no unit or shard is in two at a time (to 1e-9 of the longest)."""
         if starts.keys() != self.seconds.keys() or min(starts.values(), default=0.0) < 0:
             return False
         lines: defaultdict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)

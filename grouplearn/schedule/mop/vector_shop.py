@@ -15,22 +15,22 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Arrangement:
-    """Units in order, by id, and their ``spans`` (units, shards) in seconds; None stands for a unit of no one's."""
+    """Units in order, by id, and their ``spans`` (units, shards) in seconds; None is a dummy unit."""
 
     units: tuple[int | None, ...]
     spans: FloatArray
 
     @property
     def order(self) -> list[int]:
-        """The units that exist, in order."""
+        """The real units, in order."""
         return [unit for unit in self.units if unit is not None]
 
 
 def rearranged(shop: OpenShop) -> Arrangement:
     """Return the units in an order in which the loads of all p shards stay within (p - 1) longest visits of each other.
 
-    Unit i is the vector (T_i1 - T_i2, ..., T_i(p-1) - T_ip), with units of no one's making up for what shards have less than
-    L_max, so that all vectors add up to 0; they are ordered by the lemma of Steinitz.
+    Unit i is the vector (T_i1 - T_i2, ..., T_i(p-1) - T_ip), with dummy units that fill every shard up to L_max, so that
+    all vectors sum to 0; they are ordered by the Steinitz lemma.
     """
     units, places = sorted(shop.places_of), sorted(shop.units_at)
     spans = np.array([[shop.seconds.get((unit, place), 0.0) for place in places] for unit in units])
@@ -42,10 +42,10 @@ def rearranged(shop: OpenShop) -> Arrangement:
 
 
 def staggered(shop: OpenShop, arranged: Arrangement) -> Starts | None:
-    """Return the schedule of length L_max in which shard k begins k (p + 1) T_max later in the order, and goes round.
+    """Return the schedule of length L_max in which shard k begins k (p + 1) T_max later in the order, and wraps around.
 
-    Loads are within (p - 1) T_max of each other, so a unit is through with one shard when it comes to the next. None when
-    L_max < (p² + p - 1) T_max, where it might come back to the first one too early.
+    Loads are within (p - 1) T_max of each other, so a unit has left one shard when it comes to the next. None if L_max <
+    (p² + p - 1) T_max, where it might return to the first one too early.
     """
     places, longest = sorted(shop.units_at), shop.longest
     p, load = len(places), max(shop.loads.values(), default=0.0)
@@ -65,7 +65,7 @@ def staggered(shop: OpenShop, arranged: Arrangement) -> Starts | None:
 
 
 def _padding(spans: FloatArray) -> FloatArray:
-    """Return further rows, none with a span above the longest, with which all columns add up to the same."""
+    """Return dummy rows, none with a span above the longest, that make all column sums equal."""
     loads, longest = spans.sum(axis=0), float(spans.max())
     lacking = loads.max() - loads
     count = int(np.ceil(lacking.max() / longest)) if longest else 0
@@ -74,10 +74,10 @@ def _padding(spans: FloatArray) -> FloatArray:
 
 
 def _steinitz(vectors: FloatArray, longest: float) -> list[int]:
-    """Return an order of n vectors of d dimensions, which add up to 0, whose partial sums have norm d max |v| at most.
+    """Return an order of n vectors of d dimensions that sum to 0, whose partial sums have norm at most d max |v|.
 
-    Grinberg and Sevast'yanov 1980: of k vectors that are left, a vertex of {Σ λ v = 0, Σ λ = k - 1 - d, 0 ≤ λ ≤ 1} has a
-    λ of 0, as at most d + 1 are fractions; that vector comes last. The last d may come in any order.
+    Grinberg and Sevast'yanov 1980: for k remaining vectors, a vertex of {Σ λ v = 0, Σ λ = k - 1 - d, 0 ≤ λ ≤ 1} has a λ of
+    0, as at most d + 1 are fractions; that vector comes last. The last d may come in any order.
     """
     d = vectors.shape[1]
     scaled = vectors / longest if longest else vectors

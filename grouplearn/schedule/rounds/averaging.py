@@ -1,4 +1,5 @@
-"""Model averaging: every partition trains its own copy of the model, and their mean goes on (Zhang et al. 2019, MLlib*)."""
+"""Model averaging: every partition trains a copy of the model, and training continues with their mean (Zhang et al. 2019,
+MLlib*)."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ class Averaging(ShardedOperator):
         split = [unit for group in shares for unit in tasks[group].units]
         placed = {group: _placed(cut) for group, cut in shares.items()}
         whole = _whole({group: task for group, task in tasks.items() if group not in shares}, workload)
-        # Everybody waits for the last in every round: not even a small group's training may come between.
+        # Everybody waits for the last in every round: no small group's training may come between.
         jobs = Assignment(
             whole, split, placed, _progress_of_split(shares, workload, self._split), steal=True, by_epochs_from=1
         )
@@ -55,18 +56,18 @@ class Averaging(ShardedOperator):
 
     @staticmethod
     def _averages(workload: Workload) -> Averages:
-        """Return what of the options of rounds is this operator's."""
+        """Return the options of rounds that this operator uses."""
         return replace(workload.averages, staleness=0)
 
     @staticmethod
     def _split(unit: Unit, shares: Shares, workload: Workload, products: Products) -> UnitProgress:
-        """Return the progress of a unit whose rows are cut."""
+        """Return the progress of a split unit."""
         rounds = rounds_of_epoch(shares.blocks, unit, workload)
         make_round = partial(_round, shares, workload, unit, rounds)
         return Rounds(unit, shares, workload.epochs, products, make_round, rounds)
 
 
-#: Makes the progress of a unit whose rows are cut.
+#: Makes the progress of a split unit.
 SplitProgress = Callable[[Unit, Shares, Workload, Products], UnitProgress]
 
 
@@ -86,7 +87,7 @@ def _shares(task: GroupTask, workload: Workload, turn: int) -> Shares | None:
 
 
 def _placed(shares: Shares) -> Mapping[int, Blocks]:
-    """Return the blocks at each place: a place has neighbouring partitions."""
+    """Return the blocks at each place, which has neighbouring partitions."""
     runs: defaultdict[int, list[Blocks]] = defaultdict(list)
     for place, blocks in zip(shares.places, shares.blocks, strict=True):
         runs[place].append(blocks)
@@ -102,7 +103,7 @@ def _whole(tasks: Mapping[int, GroupTask], workload: Workload) -> list[list[Grou
 
 def _progress_of_split(shares: Mapping[int, Shares], workload: Workload, split: SplitProgress) -> MakeProgress:
     def progress(unit: Unit, places: Mapping[int, Blocks], products: Products) -> UnitProgress:
-        if any(place < 0 for place in places):  # a whole group on its worker
+        if any(place < 0 for place in places):  # a whole group on one worker
             return Sequential(unit, places, workload.epochs, products, workload.evaluate_epochs)
         return split(unit, shares[unit.group], workload, products)
 
@@ -110,7 +111,7 @@ def _progress_of_split(shares: Mapping[int, Shares], workload: Workload, split: 
 
 
 def partitions_of(unit: Unit, workload: Workload) -> tuple[Blocks, ...]:
-    """Return the blocks of each partition of a unit's rows, none of which is empty."""
+    """Return the nonempty blocks of each partition of a unit's rows."""
     return cut_evenly(blocks_of(workload.shared_rows_of(unit), workload.block_rows), workload.averages.partitions)
 
 

@@ -1,4 +1,4 @@
-"""A parameter server with bounded staleness: partitions push their changes, and wait only for those that are far behind."""
+"""A parameter server with bounded staleness: partitions push changes, and wait only for those that are far behind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from grouplearn.schedule.workload import Workload
 
 
 class ParameterServer(Averaging):
-    """Cuts the rows of every group as averaging does; each partition goes on from the model that is there when it has pushed.
+    """Cuts the rows of every group as averaging does; each partition continues from the current model after its push.
 
     With ``workload.averages.staleness`` = 0, or epochs to evaluate, everybody waits for everybody in every round, and what all
     push together is the mean: those are averaging's rounds, with its models to the bit. Otherwise the models depend on the order

@@ -1,4 +1,4 @@
-"""The progress of a unit whose partitions push what they change without waiting for each other (Ho et al. 2013, SSP)."""
+"""The progress of a unit whose partitions push their changes without waiting for each other (Ho et al. 2013, SSP)."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.unit_progress import Ready, UnitProgress
 from grouplearn.schedule.workload import Workload
 
-#: A model is cut into so many parts at most: a push of one partition alone costs a message for each.
+#: Most parts of a model: a push of a single partition costs a message for each.
 MOST_PARTS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class _Worked:
-    """What a partition has to push, made by ``step``."""
+    """A partition's pending push, made by ``step``."""
 
     push: Push
     step: int
 
 
 class Pushing(UnitProgress):
-    """Partitions pull the model, work, and push what they changed of it; none is ``staleness`` clocks ahead of the slowest.
+    """Partitions pull the model, work, and push their changes; none is more than ``staleness`` clocks ahead of the slowest.
 
     A clock is a partition's pass, or some batches of it. It begins with all pushes that have been applied, among them the
     partition's own and of every other one those of all clocks but the last ``staleness``. What has been pushed meanwhile is
@@ -49,7 +49,7 @@ class Pushing(UnitProgress):
         fits = all(each < len(shares) and len(pulls) <= self._clocks for each, pulls in self._begins_from.items())
         require(fits, f"the pushes to repeat are not of the partitions that unit {unit.id} has")
         self._model: tuple[int, ...] = ()
-        self._order: list[Push] = []  # as pushes were applied
+        self._order: list[Push] = []  # in the order in which pushes were applied
         self._clock = [0] * len(shares)
         self._todo: dict[int, None] = {}
         self._working: dict[int, Push] = {}  # by step
@@ -57,8 +57,8 @@ class Pushing(UnitProgress):
         self._applied: tuple[_Worked, ...] = ()
         self._steps: tuple[int, ...] = ()
         self._apply: Stage | None = None
-        self._stages: list[Stage] = []  # what is done one after the other: the first model, or the look and the result
-        self._more, self._goes_on = True, True  # by the model there is, and by what is being applied to it
+        self._stages: list[Stage] = []  # run in order: the initial model, or the evaluation and the result
+        self._more, self._goes_on = True, True  # from the current model, and from what is being applied to it
 
     def begin(self) -> list[Ready]:
         """Return the first ready."""
@@ -67,7 +67,7 @@ class Pushing(UnitProgress):
         return self._offer()
 
     def takes(self, ready: Ready) -> tuple[int, ...]:
-        """Return the steps whose products a task takes; the same tuple for all tasks that take the same."""
+        """Return the steps whose products a task takes; tasks that take the same share one tuple."""
         match ready.kind:
             case "init":
                 return ()
@@ -78,11 +78,11 @@ class Pushing(UnitProgress):
         return self._model
 
     def before(self, ready: Ready) -> tuple[int, ...]:
-        """Return the step that made the part to which a push is applied: the first model of all is in one piece."""
+        """Return the step that made the part to which a push is applied; the initial model is in one piece."""
         return (self._model[min(ready.number, len(self._model) - 1)],) if ready.kind == "push" else ()
 
     def pushes(self, ready: Ready) -> tuple[Push, ...]:
-        """Return the pushes that made the model that a result is of."""
+        """Return the pushes behind a result's model."""
         return tuple(self._order) if ready.kind == "finish" else ()
 
     def started(self, ready: Ready, step: Step) -> None:
@@ -90,7 +90,7 @@ class Pushing(UnitProgress):
         require(not ready.void and not self.over, f"step {step.id} of unit {self.unit.id} comes too late")
         if ready.kind == "work":
             ahead = self._clock[ready.number] - min(self._clock)
-            may = self._repeating or ahead <= self._staleness  # who repeats a run keeps to the staleness that it had
+            may = self._repeating or ahead <= self._staleness  # a repeated run has kept to its own staleness
             require(may, f"partition {ready.number} of unit {self.unit.id} is {ahead} clocks ahead")
             del self._todo[ready.number]
             self._working[step.id] = Push(ready.number, len(self._order))
@@ -114,7 +114,7 @@ class Pushing(UnitProgress):
         stage.made[number] = step.id
         if stage.kind != "push":
             self._more = self._more and more
-        elif number == 0:  # the first part knows how far all have come
+        elif number == 0:  # the first part has the progress of all
             self._goes_on = more
         if not stage.complete:
             return []
@@ -139,7 +139,7 @@ class Pushing(UnitProgress):
             stage.made = {number: step for number, step in stage.made.items() if step in self._products}
             stage.want(range(len(stage.tasks)))
         if self._stages and self._stages[-1].running:
-            return []  # who makes the result, or the first model, has all that it takes
+            return []  # the maker of the result, or of the initial model, has its inputs
         if any(step not in self._products for step in self._model):
             return self._begin_again()
         again = [self._working.pop(lost_step)] if lost_step in self._working else []
@@ -161,7 +161,7 @@ class Pushing(UnitProgress):
     # What is pushed
 
     def _go_on(self, place: int) -> list[Ready]:
-        """Apply what was pushed unless that is being done, and let partitions work that may."""
+        """Apply pending pushes unless that is under way, and let partitions work that may."""
         busy = {push.partition for push in self._working.values()} | {*self._todo}
         busy |= {each.push.partition for each in (*self._waiting, *self._applied)}
         free = [partition for partition in range(len(self._shares)) if partition not in busy]
@@ -182,7 +182,8 @@ class Pushing(UnitProgress):
         return len(self._order) < len(self._repeats)
 
     def _begin_apply(self, place: int) -> list[Ready]:
-        """Let what waits be applied, by the worker at ``place`` and those that pushed it and have nothing else to do here."""
+        """Let pending pushes be applied, by the worker at ``place`` and their makers if these have nothing else to do
+        here."""
         if self._apply is not None:
             return []
         self._applied = tuple(self._next_in_order() if self._repeating else self._waiting)
@@ -218,7 +219,7 @@ class Pushing(UnitProgress):
         return found
 
     def _pushed(self, stage: Stage, place: int) -> list[Ready]:
-        """All parts of the next model are there."""
+        """All parts of the next model exist."""
         for each in self._applied:
             self._clock[each.push.partition] += 1
             self._products.drop(each.step)
@@ -227,13 +228,13 @@ class Pushing(UnitProgress):
         self._order += [each.push for each in self._applied]
         self._model, self._applied, self._apply = stage.products, (), None
         self._more = self._more and self._goes_on
-        # What ended the earlier run may have been applied together with pushes that came after it.
+        # The push that ended the earlier run may have been applied together with later ones.
         if self._repeating or (self._more and min(self._clock) < self._clocks):
             return self._go_on(place)
         return self._look()
 
     def _look(self) -> list[Ready]:
-        """Nothing more is trained: all rows are looked at, and the result is made."""
+        """Training has ended: evaluate all rows, and make the result."""
         self._leave_pushes()
         self._stages = [stages.looks("evaluate", self._shares), Stage((RoundTask("finish", self._home),))]
         return self._offer()
@@ -252,7 +253,7 @@ class Pushing(UnitProgress):
         return next(stage for stage in self._every_stage if stage.kind == ready.kind)
 
     def _offer(self) -> list[Ready]:
-        """Return all that may begin, and has not."""
+        """Return all tasks that may begin and have not."""
         first = next((stage for stage in self._stages if not stage.complete), None)
         found = [] if first is None else self._ready_of(first)
         return [*found, *([] if self._apply is None else self._ready_of(self._apply)), *map(self._work, self._todo)]
@@ -279,7 +280,7 @@ class Pushing(UnitProgress):
         return self.begin()
 
     def _leave_apply(self) -> None:
-        """Give up what is being applied: it waits as before."""
+        """Stop applying pushes, which become pending again."""
         if self._apply is not None:
             for step in self._apply.made.values():
                 self._products.drop(step)
@@ -287,7 +288,7 @@ class Pushing(UnitProgress):
             self._applied, self._apply = (), None
 
     def _leave_pushes(self) -> None:
-        """Nothing more is pushed, whoever works still."""
+        """Ignore all further pushes."""
         self.generation += 1
         self._leave_apply()
         for each in self._waiting:
@@ -303,7 +304,7 @@ class Pushing(UnitProgress):
 
 
 def _pulls(pushes: tuple[Push, ...]) -> dict[int, list[int]]:
-    """Return from which model each clock of each partition begins."""
+    """Return the model from which each clock of each partition begins."""
     found: defaultdict[int, list[int]] = defaultdict(list)
     for push in pushes:
         found[push.partition].append(push.seen)

@@ -1,4 +1,5 @@
-"""The progress of a unit that goes by rounds: work on every partition, reduce each part of the model, all take all parts."""
+"""The progress of a unit that trains in rounds: work on every partition, reduce each part of the model, all take all
+parts."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from grouplearn.schedule.rounds.stages import RoundTask, Shares, Stage
 from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.unit_progress import Ready, UnitProgress
 
-#: Stages whose tasks take the model with which the round began.
+#: Stages whose tasks take the model at the beginning of the round.
 _FROM_THE_MODEL = ("work", "evaluate")
 
 
@@ -51,7 +52,7 @@ class Rounds(UnitProgress):
         return self._enter([Stage((RoundTask("init", self._shares.places[self.unit.id % len(self._shares)]),))])
 
     def takes(self, ready: Ready) -> tuple[int, ...]:
-        """Return the steps whose products a task takes; the same tuple for all tasks of a stage that take the same."""
+        """Return the steps whose products a task takes; tasks of a stage that take the same share one tuple."""
         stage, number = self._stages[ready.stage], ready.number
         task = stage.tasks[number]
         key = ready.stage, (None if task.inputs is None else number)
@@ -60,7 +61,7 @@ class Rounds(UnitProgress):
         return self._inputs[key]
 
     def before(self, ready: Ready) -> tuple[int, ...]:
-        """Return the step that made a task's part of the model before: the first of all is in one piece."""
+        """Return the step that made a task's part of the previous model; the initial one is in one piece."""
         from_before = self._stages[ready.stage].tasks[ready.number].from_before
         return (self._model[min(ready.number, len(self._model) - 1)],) if from_before else ()
 
@@ -117,7 +118,7 @@ class Rounds(UnitProgress):
         return self._offer()
 
     def _go_on(self) -> list[Ready]:
-        """The present stage is complete: go on to the next that is not, or beyond them."""
+        """The current stage is complete: go to the next incomplete one, or beyond the last."""
         while self._stages[self._at].complete:
             if self._at + 1 == len(self._stages):
                 return self._concluded()
@@ -126,7 +127,7 @@ class Rounds(UnitProgress):
         return self._offer()
 
     def _forget(self) -> None:
-        """Drop what nobody takes any more: what partitions made, once it is reduced."""
+        """Drop what nobody takes any more: partitions' products, once they are reduced."""
         if self._stages[self._at].kind in ("judge", "update"):
             for stage in self._stages[: self._at]:
                 if stage.kind in ("work", "combine"):
@@ -147,7 +148,7 @@ class Rounds(UnitProgress):
         return self._next((*parts.products, *last.products), last.products)
 
     def _next(self, model: tuple[int, ...], noted: tuple[int, ...]) -> list[Ready]:
-        """Go on from a new model: to the next round, or to the end."""
+        """Continue from a new model: with the next round, or the end."""
         made = (step for stage in self._stages for step in stage.made.values())
         for step in sorted({*self._model, *self._noted, *made} - {*model, *noted}):
             self._products.drop(step)
@@ -171,7 +172,7 @@ class Rounds(UnitProgress):
                 return ()
             case "work" | "evaluate":
                 return self._model
-            case "update":  # what the update before noted, or the first state, comes last
+            case "update":  # the previous update's note, or the initial state, comes last
                 return (*self._stages[at - 2].products, *self._stages[at - 1].products, *self._noted)
             case "finish":
                 return (*self._model, *self._stages[at - 1].products)
@@ -179,7 +180,7 @@ class Rounds(UnitProgress):
         return tuple(made) if isinstance(made, tuple) else tuple(made[number] for number in inputs or ())
 
     def _want_inputs(self, at: int) -> None:
-        """Let what the tasks left in a stage take be made again where it is gone."""
+        """Repeat what the remaining tasks of a stage take, if it is lost."""
         stage, before = self._stages[at], self._stages[at - 1]
         for number in stage.todo:
             before.want(stage.inputs_of(number, before))
@@ -187,7 +188,7 @@ class Rounds(UnitProgress):
             self._stages[at - 2].want(range(len(self._stages[at - 2].tasks)))
 
     def _misses_model(self) -> bool:
-        """Whether something is gone of the model, or of what was noted, that is needed to go on."""
+        """Whether some needed part of the model, or of an update's note, is lost."""
         takes_model = any(stage.todo and self._takes_model(stage) for stage in self._stages)
         needed = (*(self._model if takes_model else ()), *(self._noted if self._stages[-1].kind != "finish" else ()))
         return any(step not in self._products for step in needed)

@@ -13,7 +13,7 @@ from grouplearn.schedule.sharded.unit_progress import Ready, UnitProgress
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """A group's rows as rounds see them: of each partition the place that has it, and about which blocks it is."""
+    """A group's rows in rounds: each partition's place, and approximately its blocks."""
 
     places: tuple[int, ...]
     blocks: tuple[Blocks, ...]
@@ -26,7 +26,7 @@ class Shares:
 class RoundTask:
     """A step of a stage. ``inputs`` are the tasks of the stage before whose products it takes, None for all of them.
 
-    ``from_before``: it takes its part of the model that the round began with, too.
+    ``from_before``: it also takes its part of the model at the beginning of the round.
     """
 
     kind: StepKind
@@ -40,7 +40,7 @@ class RoundTask:
     from_before: bool = False
 
     def ready(self, progress: UnitProgress, epoch: int, number: int, stage: int = 0) -> Ready:
-        """Return the step of an epoch, ready to begin, as what ``progress`` knows by its ``stage`` and its ``number`` there."""
+        """Return the step of an epoch, ready to begin, identified in ``progress`` by its ``stage`` and ``number``."""
         return Ready(
             progress,
             progress.generation,
@@ -60,7 +60,7 @@ class RoundTask:
 
 @dataclass
 class Stage:
-    """Tasks that may run beside each other, by number: those to do, those that run (by step), and steps that made products."""
+    """Tasks that may run concurrently, by number: those to do, those running (by step), and the steps that made products."""
 
     tasks: tuple[RoundTask, ...]
     todo: dict[int, None] = field(default_factory=dict)
@@ -72,12 +72,12 @@ class Stage:
 
     @property
     def kind(self) -> StepKind:
-        """What its tasks do."""
+        """The kind of its tasks."""
         return self.tasks[0].kind
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left to do."""
+        """Whether all tasks are done."""
         return not self.todo and not self.running
 
     @property
@@ -86,7 +86,7 @@ class Stage:
         return tuple(self.made[number] for number in range(len(self.tasks)))
 
     def want(self, numbers: Iterable[int]) -> None:
-        """Let tasks be done again, unless they run or their product is there."""
+        """Repeat tasks, unless they run or their product exists."""
         there = {*self.made, *self.running.values()}
         self.todo.update(dict.fromkeys(number for number in numbers if number not in there))
 
@@ -109,7 +109,7 @@ def work(shares: Shares, pieces: int, light: bool, stretch: Part = EPOCH) -> Sta
 
 
 def looks(kind: StepKind, shares: Shares) -> Stage:
-    """A look of every partition's rows at one model."""
+    """Every partition's evaluation of one model."""
     parts = enumerate(zip(shares.places, shares.blocks, strict=True))
     return Stage(
         tuple(RoundTask(kind, place, blocks, None, Part(number, len(shares))) for number, (place, blocks) in parts)
@@ -117,7 +117,7 @@ def looks(kind: StepKind, shares: Shares) -> Stage:
 
 
 def pieces_of(reduction: Reduction, partitions: int) -> int:
-    """Return in how many pieces partitions hand over their models."""
+    """Return in how many pieces partitions send their models."""
     return partitions if reduction == "scatter" else 1
 
 

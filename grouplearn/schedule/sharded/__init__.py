@@ -1,1 +1,1 @@
-"""Operators whose groups are split among workers, step by step."""
+"""Operators that split groups among workers, step by step."""

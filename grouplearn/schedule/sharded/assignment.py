@@ -1,4 +1,4 @@
-"""What an operator gives its workers to do, and where the rows are."""
+"""What an operator's workers have to do, and where the rows are."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ MakeProgress = Callable[[Unit, Mapping[int, Blocks], Products], UnitProgress]
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What there is to do: tasks that stay whole, by place; units of split groups, in order; where these groups' shards are.
+    """The work: whole tasks by place; units of split groups in order; and the shards of these groups.
 
-    ``progress`` makes that of a split unit; without it, a split unit is one step of kind ``gang`` on all the group's
-    workers at the same time. ``one_by_one``: a task or unit begins when the one before is over, in the order of groups.
-    ``replicas``: see Placement. Whole units of ``by_epochs_from`` blocks go an epoch at a time where others would wait for them.
+    ``progress`` makes the progress of a split unit; without it, a split unit is one step of kind ``gang`` on all the
+    group's workers at the same time. ``one_by_one``: a task or unit begins when the previous one is over, in the order of
+    groups. ``replicas``: see Placement. Whole units of at least ``by_epochs_from`` blocks run epoch by epoch where others
+    would wait for them.
     """
 
     whole: Sequence[Sequence[GroupTask]]

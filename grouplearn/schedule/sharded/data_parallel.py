@@ -14,12 +14,12 @@ from grouplearn.schedule.workload import Workload
 
 
 class DataParallel(ShardedOperator):
-    """Groups one after the other, the packs of a group one after the other, each on all workers that have blocks of it.
+    """Groups one after another, the packs of a group one after another, each on all workers that have blocks of it.
 
-    Algebraic: all workers' sums are merged at the end of every epoch, which all wait for (the barrier of torch's
+    Algebraic: all workers' sums are merged at the end of every epoch, for which all wait (the barrier of torch's
     DistributedDataParallel). Sequential: the workers ``descend`` together, batch by batch; sampling: they ``boost``
     together. A group of a single block, and groups that train side by side in one unit, cannot be cut: one worker runs
-    their units, the others wait.
+    their units, and the others wait.
     """
 
     name = "data_parallel"

@@ -1,4 +1,4 @@
-"""Units that all workers of a group run at the same time: who waits for whom, without a deadlock."""
+"""Units that all workers of a group run at the same time: who waits for whom, without deadlocks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from grouplearn.schedule.sharded.placement import Placement
 
 @dataclass
 class ScheduledGang:
-    """A unit and the workers that run it together; ``first_of`` of them have no earlier gang in their line."""
+    """A unit and the workers that run it together; for ``first_of`` of them it is the next gang in their queue."""
 
     unit: Unit
     members: tuple[int, ...]
@@ -23,26 +23,26 @@ class ScheduledGang:
 
     @property
     def armed(self) -> bool:
-        """Whether it is the next gang of every member, so that those who are free wait for the others."""
+        """Whether it is the next gang of every member, so that free members wait for the others."""
         return self.first_of == len(self.members)
 
     @property
     def complete(self) -> bool:
-        """Whether all members are there and it has not begun."""
+        """Whether all members have arrived and it has not begun."""
         return not self.begun and self.arrived == set(self.members)
 
 
 class GangQueues:
-    """Gangs stand in one order, the same in every worker's line, so the first of all can always begin (no deadlock).
+    """Gangs are in one order, the same in every worker's queue, so the first can always begin (no deadlock).
 
-    A worker waits for its next gang only when that is the next one of all members; else it may do something else meanwhile.
+    A worker waits for its next gang only if it is the next one of all members; else it may do something else meanwhile.
     """
 
     def __init__(self) -> None:
         self._queues: dict[int, deque[ScheduledGang]] = {}
 
     def arrange(self, gangs: Iterable[ScheduledGang]) -> None:
-        """Line up gangs, those that have begun first, then in the order given."""
+        """Queue gangs: those that have begun first, then in the order given."""
         self._queues = {}
         for gang in sorted(gangs, key=lambda gang: not gang.begun):
             gang.first_of = 0
@@ -50,14 +50,14 @@ class GangQueues:
             self.append(gang)
 
     def append(self, gang: ScheduledGang) -> None:
-        """Put a gang last in the line of every member."""
+        """Append a gang to every member's queue."""
         for worker in gang.members:
             line = self._queues.setdefault(worker, deque())
             line.append(gang)
             gang.first_of += line[0] is gang
 
     def arrive(self, worker: int) -> ScheduledGang | None:
-        """A worker is free: return the gang that it waits for or that can begin now, if there is one."""
+        """A worker is free: return the gang that it waits for or that can begin now, if any."""
         line = self._queues.get(worker)
         if not line or not (line[0].armed or line[0].begun):
             return None
@@ -65,7 +65,7 @@ class GangQueues:
         return line[0]
 
     def leave(self, gang: ScheduledGang) -> tuple[int, ...]:
-        """A gang is over; return the workers for whom that changes what they do next."""
+        """A gang is over; return the workers whose next task this changes."""
         awake = set(gang.members)
         for worker in gang.members:
             line = self._queues.get(worker)
@@ -80,7 +80,7 @@ class GangQueues:
 
 
 class GangUnits:
-    """Split units that all holders of their group's ``shards`` train at the same time, until each member has done its part."""
+    """Split units that all workers with shards of their group train together, until each member has done its part."""
 
     def __init__(self, placement: Placement, shards: Mapping[int, Mapping[int, Blocks]]) -> None:
         self._placement, self._shards = placement, shards
@@ -88,14 +88,14 @@ class GangUnits:
         self._of_unit: dict[int, ScheduledGang] = {}
 
     def add(self, unit: Unit) -> tuple[int, ...]:
-        """Let a unit wait for its members; return them."""
+        """Queue a unit for its members; return them."""
         gang = self._of_unit[unit.id] = ScheduledGang(unit, self._members(unit))
         if self._placement.complete:
             self._queues.append(gang)
         return gang.members
 
     def regroup(self) -> bool:
-        """Workers have changed: say anew who is in which gang that has not begun; return whether all workers are there."""
+        """Workers have changed: update the members of gangs that have not begun; return whether all workers are there."""
         if not self._placement.complete:
             return False
         for number, gang in self._of_unit.items():
@@ -110,15 +110,15 @@ class GangUnits:
 
     @property
     def hold_back(self) -> bool:
-        """Whether nobody begins a whole unit: there are gangs, and some of their members are yet to come."""
+        """Whether no whole unit may begin: there are gangs, and some members have yet to arrive."""
         return bool(self._of_unit) and not self._placement.complete
 
     def is_current(self, gang: ScheduledGang) -> bool:
-        """Whether no member of the gang was lost, with which its unit begins again."""
+        """Whether the gang has lost no member, which would restart its unit."""
         return self._of_unit.get(gang.unit.id) is gang
 
     def done(self, gang: ScheduledGang, worker: int) -> tuple[int, ...]:
-        """A member has done its part; return the workers for whom the gang's end changes what they do next."""
+        """A member has done its part; return the workers whose next task the gang's end changes."""
         gang.working.discard(worker)
         if gang.working:
             return ()
@@ -126,7 +126,7 @@ class GangUnits:
         return self._queues.leave(gang)
 
     def lose(self, worker: int, open_units: Collection[int]) -> None:
-        """Gangs in which the lost worker had not done its part begin again, unless their result is there."""
+        """Restart gangs in which the lost worker had not done its part, unless their result exists."""
         for number, gang in list(self._of_unit.items()):
             if worker not in gang.working:
                 continue
@@ -137,6 +137,6 @@ class GangUnits:
                 del self._of_unit[number]
 
     def _members(self, unit: Unit) -> tuple[int, ...]:
-        """Return the workers that hold the group's places, each once, in the order of their blocks."""
+        """Return the distinct workers at the group's places, in the order of their blocks."""
         holders = (self._placement.holder(place) for place in self._shards[unit.group])
         return tuple(dict.fromkeys(holder for holder in holders if holder is not None))

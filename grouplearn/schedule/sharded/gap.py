@@ -25,9 +25,9 @@ from grouplearn.schedule.workload import Workload
 class Gap(ShardedOperator):
     """Partitions the groups among the workers by wrap-around and runs every unit where its rows are.
 
-    Algebraic: capacity n / p, sums travel lazily; where no cut saves time, groups stay whole. Sequential: with group isolation
-    the capacity is C* of equation 2, else n / p, and states hop. Sampling: constrained wrap-around, and a split group's
-    workers boost together. Groups that train side by side in one unit stay together. ``steal``: see WholeWork.
+    Algebraic: capacity n / p, sums are passed on lazily; if no cut saves time, groups stay whole. Sequential: with group
+    isolation the capacity is C* of equation 2, else n / p, and states hop. Sampling: constrained wrap-around, and a split
+    group's workers boost together. Groups that train side by side in one unit stay together. ``steal``: see WholeWork.
     """
 
     name = "gap"
@@ -45,10 +45,10 @@ class Gap(ShardedOperator):
 
 
 def place(units: Iterable[Unit], workload: Workload) -> Partition:
-    """Return the worker of every group that has units, or of its blocks; groups of one unit are one item, of its first.
+    """Return the worker of every group that has units, or of its blocks; groups of one unit count as its first group.
 
-    For sums, where the models are the same wherever the rows are, no group is cut if whole ones, largest first, are estimated
-    to be faster on the same workers: wrap-around cuts up to p - 1 groups also where they balance without.
+    For sums, whose models do not depend on the cuts, no group is cut if whole ones, largest first, are estimated to be
+    faster on the same workers: wrap-around cuts up to p - 1 groups even where whole ones would balance.
     """
     units = tuple(units)
     rows_of = workload.shared_rows_of if workload.access == "rounds" else workload.rows_of
@@ -67,9 +67,9 @@ def place(units: Iterable[Unit], workload: Workload) -> Partition:
 
 
 def _makespan(placement: Partition, tasks: Mapping[int, GroupTask], workload: Workload) -> float:
-    """Return the estimated seconds of the busiest worker: its units, its shares of split ones, and what steps cost.
+    """Return the estimated seconds of the busiest worker: its units, its shares of split ones, and the overhead of steps.
 
-    Beside a shard, large whole units go by steps, too, so as not to keep it waiting.
+    Beside a shard, large whole units run in steps, too, so that it need not wait for them.
     """
 
     def takes(unit: Unit, blocks: Blocks | None, beside: bool) -> float:
@@ -88,7 +88,7 @@ def _makespan(placement: Partition, tasks: Mapping[int, GroupTask], workload: Wo
 
 
 def make_progress(workload: Workload, eager: bool = False) -> MakeProgress:
-    """Return what makes the progress of a split unit by the workload's access pattern."""
+    """Return the function that makes the progress of a split unit, by access pattern."""
 
     def progress(unit: Unit, shards: Mapping[int, Blocks], products: Products) -> SingleState:
         if workload.access == "sequential":

@@ -1,4 +1,4 @@
-"""Which worker gets which rows: wrap-around partitioning over runs of blocks (Li and Kumar 2021, 4.4 and 4.7)."""
+"""Distributes rows to workers: wrap-around partitioning over runs of blocks (Li and Kumar 2021, 4.4 and 4.7)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from grouplearn.schedule.messages import Blocks
 
 @dataclass(frozen=True, slots=True)
 class GroupRows:
-    """The rows of a group, or of small groups that stay together (then it is not ``splittable``)."""
+    """The rows of a group, or of small groups that stay together (not ``splittable``)."""
 
     id: int
     rows: int
@@ -20,7 +20,7 @@ class GroupRows:
 
 
 class PlacedGroup(NamedTuple):
-    """A group, or those of its blocks, on a worker; ``blocks`` is None for a whole group."""
+    """A group, or some of its blocks, on a worker; ``blocks`` is None for a whole group."""
 
     group: int
     blocks: Blocks | None
@@ -28,13 +28,13 @@ class PlacedGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """What each worker holds, in order, and the rows ``capacity`` that each was meant to hold at most."""
+    """What each worker holds, in order, and the intended most rows per worker, ``capacity``."""
 
     workers: tuple[tuple[PlacedGroup, ...], ...]
     capacity: float
 
     def shards(self) -> dict[int, dict[int, Blocks]]:
-        """Return, for every group that is split, the blocks of each worker that holds some."""
+        """Return for every split group the blocks of each worker that holds some."""
         shards: dict[int, dict[int, Blocks]] = {}
         for worker, placed in enumerate(self.workers):
             for group, blocks in placed:
@@ -55,12 +55,12 @@ def cut_evenly(blocks: int, shards: int) -> tuple[Blocks, ...]:
 
 
 def wrap_around(groups: Sequence[GroupRows], workers: int, block_rows: int, relaxed: bool = False) -> Partition:
-    """Fill one worker after the other up to C* rows; what does not fit goes on to the next worker (Algorithm 1).
+    """Fill one worker after another up to C* rows; what does not fit goes to the next worker (Algorithm 1).
 
     C* = max(n / p, max n_i) (equation 2), so that no group is on two workers for longer than one pass over it takes; with
-    ``relaxed``, C* = n / p: a group may be spread over many workers that work on it at the same time. Cut k stands at the
-    legal cut (a block's or a group's end) nearest to k C*, so that rounding does not add up: while all groups are
-    splittable, no worker has more than C* and one block. Raises ValueError for fewer than one worker.
+    ``relaxed``, C* = n / p: a group may be spread over many workers that work on it at the same time. Cut k is the legal
+    cut (the end of a block or group) nearest to k C*, so that rounding does not accumulate: if all groups are splittable,
+    no worker has more than C* and one block. Raises ValueError for fewer than one worker.
     """
     _check(workers)
     total = sum(group.rows for group in groups)
@@ -84,8 +84,8 @@ def wrap_around(groups: Sequence[GroupRows], workers: int, block_rows: int, rela
 def constrained_wrap_around(groups: Iterable[GroupRows], workers: int, block_rows: int) -> Partition:
     """Cut group i into max(1, round(n_i p / n)) equal shards, largest group first, each to the emptiest worker (Algorithm 2).
 
-    Shards of one group go to different workers. A group of fewer blocks than that has a shard for each of its blocks.
-    Raises ValueError for fewer than one worker.
+    Shards of one group go to different workers. A group of fewer blocks has a shard per block. Raises ValueError for fewer
+    than one worker.
     """
     _check(workers)
     by_size = sorted(groups, key=lambda group: (-group.rows, group.id))
@@ -103,7 +103,7 @@ def constrained_wrap_around(groups: Iterable[GroupRows], workers: int, block_row
 
 
 def largest_first(groups: Iterable[GroupRows], seconds: Mapping[int, float], workers: int) -> Partition:
-    """Put whole groups, the one of most ``seconds`` first, each on the worker that has least to do (LPT, Graham 1969).
+    """Put whole groups, that of most ``seconds`` first, each on the worker with least to do (LPT, Graham 1969).
 
     Raises ValueError for fewer than one worker.
     """
@@ -124,7 +124,7 @@ def shard_count(rows: int, total: int, workers: int) -> int:
 
 
 def rows_in(blocks: Blocks | None, rows: int, block_rows: int) -> int:
-    """Return how many of a group's ``rows`` rows lie in ``blocks`` (None: all)."""
+    """Return how many of a group's ``rows`` rows are in ``blocks`` (None: all)."""
     return rows if blocks is None else min(rows, blocks.last * block_rows) - min(rows, blocks.first * block_rows)
 
 

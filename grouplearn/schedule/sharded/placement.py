@@ -1,4 +1,4 @@
-"""Workers, the places of the partition that they hold, and the rows of split groups that they have loaded."""
+"""Workers, the places of the partition that they hold, and their loaded rows of split groups."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from grouplearn.schedule.messages import Blocks, Instruction, Load, Release
 
 
 class Placement:
-    """Every place of the partition is held by one worker; what is to be done is said of places.
+    """Every place of the partition is held by one worker; work is assigned to places.
 
-    The first workers to join take the places in order. A lost worker's places go to the worker that holds fewest, or wait
-    for the next one that joins; one that joins later takes a place over from a worker that holds several.
+    The first workers to join take the places in order. A lost worker's places go to the worker that holds fewest, or wait for
+    the next one to join; a worker that joins later takes a place from one that holds several.
 
-    With ``replicas`` r the rows of a place are at hand for the holders of the r - 1 places before it too (Nakandala, Zhang
-    and Kumar 2020, 5.5), and a worker for which there is no place has a replica of one. None: without either.
+    With ``replicas`` r the rows of a place are also available to the holders of the r - 1 places before it (Nakandala, Zhang
+    and Kumar 2020, 5.5), and a worker without a place has a replica of one. None: neither.
     """
 
     def __init__(self, places: int, replicas: int | None = None) -> None:
@@ -32,16 +32,16 @@ class Placement:
 
     @property
     def workers(self) -> list[int]:
-        """Workers that are there, lowest first."""
+        """Present workers, lowest first."""
         return sorted(self._places)
 
     @property
     def complete(self) -> bool:
-        """Whether somebody holds every place, and nobody is on the way who would take one over."""
+        """Whether every place is held, and no worker is expected to take one over."""
         return self._joined >= len(self._holder) and not self._orphans and not self._awaited
 
     def holder(self, place: int) -> int | None:
-        """Return the worker that holds a place; None while nobody does."""
+        """Return the worker that holds a place; None if there is none now."""
         return self._holder[place]
 
     def places(self, worker: int) -> list[int]:
@@ -106,7 +106,7 @@ class Placement:
                 self._orphans.append(place)
 
     def _spare(self) -> list[int]:
-        """Return a place of the worker that holds most, if that is more than one."""
+        """Return a place of the worker that holds most, if it holds several."""
         richest = max(sorted(self._places), key=lambda each: len(self._places[each]))
         return self._places[richest][-1:] if len(self._places[richest]) > 1 else []
 
@@ -119,7 +119,7 @@ class Placement:
         self._places[worker].append(place)
 
     def load(self, worker: int, group: int, blocks: Blocks) -> list[Instruction]:
-        """Return what makes a shard ready on a worker: nothing if it is."""
+        """Return the instructions that prepare a shard on a worker; none if it is ready."""
         there = self._loaded.setdefault(group, {}).setdefault(worker, {})
         if blocks in there:
             return []
@@ -137,7 +137,7 @@ class Placement:
         return [*(self._release(group, [worker]) if stale else ()), *self.load(worker, group, blocks)]
 
     def release(self, group: int) -> list[Instruction]:
-        """Return what frees the rows of a group everywhere."""
+        """Return the instructions that release the rows of a group everywhere."""
         return self._release(group, sorted(self._loaded.get(group, {})))
 
     def _release(self, group: int, workers: Iterable[int]) -> list[Instruction]:

@@ -1,4 +1,4 @@
-"""What steps have made, and which worker has it, until nobody needs it any more."""
+"""The products of steps, and which worker has them, until they are no longer needed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from grouplearn.schedule.messages import Discard
 
 @dataclass
 class _Held:
-    """Products that ``takers`` running steps have taken together; ``checked``: they exist, as far as was looked."""
+    """Products that ``takers`` running steps have taken together; ``checked``: how many were checked to exist."""
 
     steps: tuple[int, ...]
     takers: int = 0
@@ -19,9 +19,9 @@ class _Held:
 
 
 class Products:
-    """The products that exist: made by a step, kept while it is wanted or a running step has taken it, lost with a worker.
+    """The existing products: made by a step, kept while wanted or taken by a running step, lost with a worker.
 
-    Where a thousand steps take the same thousand products, they do so with the same tuple, which is looked at once.
+    A thousand steps that take the same thousand products share one tuple, which is checked once.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Products:
         return step in self._maker and step not in self._unwanted
 
     def made(self, step: int, worker: int) -> None:
-        """Note that ``step`` made its product on ``worker``."""
+        """Record that ``step`` made its product on ``worker``."""
         require(step not in self._maker, f"step {step} was done twice")
         self._maker[step] = worker
 
@@ -54,7 +54,7 @@ class Products:
                 self._taken[step] += 1
 
     def give_back(self, steps: tuple[int, ...]) -> None:
-        """A step that took these products has ended; it is the very tuple that was taken."""
+        """A step that took these products has ended; it must be the same tuple object."""
         if not steps:
             return
         held = self._held[id(steps)]
@@ -70,7 +70,7 @@ class Products:
                     self._discard(step)
 
     def drop(self, step: int) -> None:
-        """Nobody will take this product any more; it may have been lost."""
+        """Nobody will take this product any more; it may be lost."""
         if step in self:
             self._look_again()
             self._unwanted.add(step)
@@ -93,7 +93,7 @@ class Products:
             held.checked = False
 
     def discarded(self) -> list[Discard]:
-        """Return what can be thrown away since the last call."""
+        """Return the products that became unneeded since the last call."""
         steps, self._discarded = tuple(self._discarded), []
         return [Discard(steps)] if steps else []
 
@@ -104,5 +104,5 @@ class Products:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing exists."""
+        """Whether there are no products."""
         return not self._maker

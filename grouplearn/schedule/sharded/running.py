@@ -1,4 +1,4 @@
-"""What runs on each worker now, and what may not run at the same time."""
+"""What each worker runs now, and what must not run at the same time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from grouplearn.schedule.sharded.unit_progress import Ready
 
 @dataclass(frozen=True, slots=True)
 class RunningStep:
-    """A step that runs, and what it is of: the ``ready`` step of a unit's progress, or a ``gang``."""
+    """A running step, and what it belongs to: the ``ready`` step of a unit's progress, or a ``gang``."""
 
     step: Step
     ready: Ready | None = None
@@ -21,12 +21,12 @@ class RunningStep:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether a unit's progress still waits for what it makes; a gang's step is always wanted."""
+        """Whether a unit's progress still waits for its product; a gang's step is always wanted."""
         return self.ready is None or self.ready.progress.expects(self.step.id)
 
 
 class Running:
-    """At each worker a whole unit or a step, one thing at a time; a pack trains at one worker at a time."""
+    """Per worker the running whole unit or step, one at a time; a pack trains at one worker at a time."""
 
     def __init__(self) -> None:
         self._at: dict[int, RunningStep | Unit] = {}
@@ -76,7 +76,7 @@ class Running:
         return running
 
     def lose(self, worker: int) -> RunningStep | Unit | None:
-        """A worker is gone: return what ran on it, which runs no more."""
+        """A worker is gone: return what it was running."""
         running = self._at.get(worker)
         if isinstance(running, RunningStep):
             self._ended(worker, running)

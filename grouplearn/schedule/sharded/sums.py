@@ -1,4 +1,4 @@
-"""One pass over a group's shards whose sums add up, in whatever order workers get to them."""
+"""One pass over a group's shards whose sums are added, in whatever order workers get to them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from grouplearn.schedule.sharded.products import Products
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """What a step over the shard of ``place`` makes: its own sums and those that it took."""
+    """The product of a step over the shard of ``place``: its own sums and those that it took."""
 
     step: int
     place: int
@@ -19,10 +19,11 @@ class _Sums:
 
 
 class Pass:
-    """Every place adds its sums once. ``lazy``: a step takes the sums that lie ready, so that sums travel along the places.
+    """Every place adds its sums once. ``lazy``: a step takes the sums that are ready, so that they are passed along the
+    places.
 
-    Sums are kept until the pass is over, also those that were taken: when a worker is lost with sums that hold others'
-    sums, only its own are made again.
+    Sums are kept until the pass is over, also those that were taken: if a worker is lost with sums that include others',
+    only its own are repeated.
     """
 
     def __init__(self, places: Iterable[int], lazy: bool, products: Products) -> None:
@@ -46,7 +47,7 @@ class Pass:
 
     @property
     def unmerged(self) -> tuple[int, ...]:
-        """Steps whose sums no other step has taken; together they hold every place that is done."""
+        """Steps whose sums no other step has taken; together they cover every finished place."""
         return tuple(self._ready)
 
     def offered(self) -> tuple[int, ...]:
@@ -62,23 +63,24 @@ class Pass:
             del self._ready[each]
 
     def done(self, step: int) -> None:
-        """The step is done and its sums lie ready."""
+        """The step is done and its sums are ready."""
         self._made[step] = self._running.pop(step)
         self._ready[step] = None
 
     def is_running(self, step: int) -> bool:
-        """Whether ``step`` is one of this pass that has begun and has not ended."""
+        """Whether ``step`` is a running one of this pass."""
         return step in self._running
 
     def repair(self, lost_step: int | None) -> None:
-        """After a loss: what no living sums and no running step hold is to do again; ``lost_step`` runs no more."""
+        """After a loss, repeat the places that no living sums and no running step cover; ``lost_step`` does not run any
+        more."""
         if lost_step is not None:
             self._running.pop(lost_step, None)
         held: set[int] = set()
         for running in self._running.values():
             held |= self._places_in(running)
         self._ready = {}
-        # A step takes only what was made before it began: the latest holds the most.
+        # A step takes only what was made before it began: the latest covers most.
         for step in sorted(self._made, reverse=True):
             if step in self._products and self._made[step].place not in held:
                 held |= self._places_in(self._made[step])
@@ -96,6 +98,6 @@ class Pass:
         return places
 
     def drop(self) -> None:
-        """The pass is over: nobody needs its sums."""
+        """The pass is over: its sums are not needed any more."""
         for step in self._made:
             self._products.drop(step)

@@ -23,7 +23,7 @@ from grouplearn.schedule.workload import Workload
 
 
 class Switching:
-    """Groups with more rows than the median group are trained data parallel; then the rest, one task per group."""
+    """Groups with more rows than the median group train data parallel; then the rest, one task per group."""
 
     name = "switching"
 

@@ -1,4 +1,4 @@
-"""The progress of a unit whose group is split: which steps come next, from the first state to the unit's result."""
+"""The progress of a unit whose group is split: which steps come next, from the initial state to the unit's result."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from grouplearn.schedule.visiting import visits
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A step that may begin at a place; void once the unit's progress is of a later ``generation``.
+    """A step that may begin at a place; void if the unit's progress has a later ``generation``.
 
-    ``urgent``: others wait for what it makes. ``alone``: no other step of the unit may run beside it. ``partition``, ``piece``,
-    ``pieces``, ``stretch`` and ``round`` are those of its step; progress by rounds knows it by its ``stage`` and its ``number``.
+    ``urgent``: others wait for its product. ``alone``: no other step of the unit may run beside it. ``partition``,
+    ``piece``, ``pieces``, ``stretch`` and ``round`` are its step's; progress in rounds identifies it by its ``stage`` and
+    ``number``.
     """
 
     progress: UnitProgress
@@ -39,12 +40,12 @@ class Ready:
 
     @property
     def void(self) -> bool:
-        """Whether the unit has gone on another way since, as after the loss of a worker."""
+        """Whether the unit has changed course since, as after the loss of a worker."""
         return self.generation != self.progress.generation
 
     @property
     def anywhere(self) -> bool:
-        """Whether it may begin at any place that its progress has left to visit."""
+        """Whether it may begin at any place that its progress has not visited yet."""
         return self.kind == "train" and self.blocks is None
 
     def at(self, place: int, blocks: Blocks) -> Ready:
@@ -54,7 +55,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """A state: the step and the worker that made it, and how far training had got.
+    """A state: the step and the worker that made it, and the progress of training.
 
     ``visit`` counts the shards visited in ``epoch``; ``over``: there is no further epoch.
     """
@@ -67,7 +68,7 @@ class _State:
 
 
 class UnitProgress(ABC):
-    """Events of one unit in, tasks that may begin out; a task of an earlier ``generation`` than now is not to begin any more."""
+    """Events of one unit in, tasks that may begin out; tasks of an earlier ``generation`` must not begin any more."""
 
     unit: Unit
     generation: int
@@ -75,18 +76,18 @@ class UnitProgress(ABC):
 
     @abstractmethod
     def begin(self) -> list[Ready]:
-        """Return what may begin at first."""
+        """Return the tasks that may begin first."""
 
     @abstractmethod
     def takes(self, ready: Ready) -> tuple[int, ...]:
         """Return the steps whose products a task takes if it begins now, the state first."""
 
     def before(self, ready: Ready) -> tuple[int, ...]:  # noqa: ARG002
-        """Return the step whose product a task takes besides those that all tasks of its stage take."""
+        """Return the step whose product a task takes besides those common to its stage."""
         return ()
 
     def pushes(self, ready: Ready) -> tuple[Push, ...]:  # noqa: ARG002
-        """Return the pushes that made the model of which a task makes the result, where partitions push."""
+        """Return the pushes behind the model of a result, with a parameter server."""
         return ()
 
     @abstractmethod
@@ -113,8 +114,8 @@ class UnitProgress(ABC):
 class SingleState(UnitProgress):
     """The progress of a unit that has one state at a time.
 
-    The newest state is kept, and with it the last one that another worker made: when a worker is lost with the newest
-    state, training goes on from there, or from the start. A step that has begun has what it takes.
+    The newest state is kept, and the last one that another worker made: if a worker is lost with the newest state, training
+    resumes from there, or from the start. A running step has its inputs.
     """
 
     def __init__(self, unit: Unit, shards: Mapping[int, Blocks], epochs: int, products: Products) -> None:
@@ -124,12 +125,12 @@ class SingleState(UnitProgress):
         self._state: _State | None = None
         self._older: _State | None = None
         self._pass: Pass | None = None
-        self._single: tuple[int, int] | None = None  # step and place of a step that nothing runs beside
+        self._single: tuple[int, int] | None = None  # step and place of a step that runs alone
         self._last_place = next(iter(shards))
 
     @property
     def places(self) -> tuple[int, ...]:
-        """The places that hold the group's rows."""
+        """The places that have the group's rows."""
         return tuple(self._shards)
 
     def begin(self) -> list[Ready]:
@@ -176,7 +177,7 @@ class SingleState(UnitProgress):
         if self._older is not None and self._older.step not in self._products:
             self._older = None
         if self._single is not None and self._single[0] != lost_step:
-            return []  # it runs on, with all it needs
+            return []  # it continues, as it has its inputs
         self._single = None
         self.generation += 1
         if self._state is None:
@@ -200,7 +201,7 @@ class SingleState(UnitProgress):
                 self._products.drop(state.step)
 
     def _advance(self, state: _State) -> None:
-        """Go on to a new state; of the older ones keep the last that another worker made."""
+        """Go to a new state; of older ones keep the last that another worker made."""
         self._leave_pass()
         older = [each for each in (self._state, self._older) if each is not None]
         kept = next((each for each in older if each.worker != state.worker and each.step in self._products), None)
@@ -224,7 +225,7 @@ class SingleState(UnitProgress):
         return [self._ready(place, kind, epoch, self._shards[place]) for place in places]
 
     def _conclude(self) -> list[Ready]:
-        """All sums of a pass are made: whoever made the last merges them."""
+        """All sums of a pass are made: the maker of the last merges them."""
         return [self._ready(self._last_place, "finish" if self._now.over else "update", self._now.epoch, urgent=True)]
 
     def _ready(
@@ -239,29 +240,29 @@ class SingleState(UnitProgress):
         return self._state
 
     def _made(self, step: Step, worker: int, more: bool) -> _State:
-        """Return the state that ``step`` made, and how far training has got with it."""
+        """Return the state made by ``step``, with the progress of training."""
         if step.kind == "init":
             return _State(step.id, worker, 0)
         return _State(step.id, worker, step.epoch + 1, over=not more or step.epoch + 1 == self._epochs)
 
     @abstractmethod
     def _first_place(self) -> int:
-        """Return where the first state is made."""
+        """Return where the initial state is made."""
 
     @abstractmethod
     def _go_on(self) -> list[Ready]:
-        """Return what may begin once the newest state is made."""
+        """Return what may begin after the newest state."""
 
     @abstractmethod
     def _pass_kind(self) -> StepKind:
-        """Return the kind of the steps of the pass that the newest state is in."""
+        """Return the kind of steps in the newest state's pass."""
 
 
 class Algebraic(SingleState):
     """Sums over all shards, then one step of the solver, once per epoch; any number of workers at the same time.
 
-    ``eager``: every worker's sums are merged at once at the end of the epoch, as data-parallel systems do, instead of on
-    their way along the workers.
+    ``eager``: all workers' sums are merged at the end of the epoch, as data-parallel systems do, instead of being passed on
+    along the workers.
     """
 
     def __init__(
@@ -282,10 +283,10 @@ class Algebraic(SingleState):
 
 
 class Sequential(SingleState):
-    """One shard after the other, in the order of their blocks; one worker at a time, to which the state hops.
+    """One shard after another, in the order of their blocks; one worker at a time, to which the state hops.
 
-    ``evaluate_epochs``: every epoch ends with the metrics' sums of all shards and an ``update``, which notes them in the
-    state and says whether there is ``more``; otherwise the last ``train`` of an epoch says so.
+    ``evaluate_epochs``: every epoch ends with the metrics' sums of all shards and an ``update``, which records them in the
+    state and decides whether there is ``more``; otherwise the last ``train`` of an epoch decides.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Whole units that go an epoch at a time, so that other shards of a worker's split groups need not wait for all of one."""
+"""Whole units that run epoch by epoch, so that other shards on the worker need not wait for the whole unit."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from grouplearn.schedule.workload import Workload
 
 
 def slot_of(unit: Unit) -> int:
-    """Return the place at which a worker runs the steps of a whole unit: it is that of no shard, and moves with the unit."""
+    """Return the place of a worker's steps of a whole unit: it has no shard, and moves with the unit."""
     return -1 - unit.id
 
 
 class WholeByEpochs:
-    """The unit that each worker trains by epochs, and units whose worker was lost, of which the state was kept."""
+    """The unit that each worker trains by epochs, and interrupted units of lost workers whose state was kept."""
 
     def __init__(self, assignment: Assignment, workload: Workload, products: Products) -> None:
         self._assignment, self._workload, self._products = assignment, workload, products
@@ -26,7 +26,7 @@ class WholeByEpochs:
         self._resting: dict[int, tuple[UnitProgress, int | None]] = {}  # with the step that was lost with its worker
 
     def suits(self, unit: Unit, waiting: Iterator[int]) -> bool:
-        """Whether the unit would keep split groups (``waiting``) for longer than their other shards do."""
+        """Whether the unit would delay split groups (``waiting``) for longer than their other shards do."""
         assignment = self._assignment
         if assignment.progress is None or assignment.one_by_one or unit.stays_whole:
             return False
@@ -35,11 +35,11 @@ class WholeByEpochs:
         return any(unit.cost > self._pass_cost[group] for group in waiting)
 
     def rests(self, unit: Unit) -> bool:
-        """Whether the unit was begun on a worker that was lost."""
+        """Whether the unit was begun on a lost worker."""
         return unit.id in self._resting
 
     def begin(self, worker: int, unit: Unit) -> list[Ready]:
-        """A worker begins a unit that suits, or goes on with one that rests; return the steps that may begin."""
+        """A worker begins such a unit, or resumes an interrupted one; return the steps that may begin."""
         if unit.id in self._resting:
             self._at[worker], lost_step = self._resting.pop(unit.id)
             return self._at[worker].lost(lost_step)
@@ -63,7 +63,7 @@ class WholeByEpochs:
         del self._at[worker]
 
     def lose(self, worker: int, step: Step | None, kept: bool) -> Unit | None:
-        """A worker is lost; return its unit, which goes on elsewhere from its state if that was kept."""
+        """A worker is lost; return its unit, which resumes elsewhere if its state was kept."""
         progress = self._at.pop(worker, None)
         if progress is None:
             return None

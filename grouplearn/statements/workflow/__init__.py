@@ -1,1 +1,1 @@
-"""One workflow under TRAIN, RESUME and RETRY: planned, searched, trained, kept on disk until it is stored."""
+"""The common workflow of TRAIN, RESUME and RETRY: plan, search, train, keep on disk until stored."""

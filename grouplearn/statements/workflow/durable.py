@@ -1,4 +1,4 @@
-"""Durable runs: a TRAIN that is a directory beside its database until its models are in it.
+"""Durable runs: a TRAIN that is a directory beside its database until its models are stored.
 
 The directory has the rows (``*.npy``), the ledger of units done, and last the manifest: once that is there the run can be
 resumed by another process, without the statement's tables and on another number of workers. It holds no code, and goes when
@@ -104,14 +104,14 @@ KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class _OnDisk:
-    """A durable run as it is found on disk; ``alive``: a process works on it. ``n_bytes`` is what it takes."""
+    """A durable run found on disk; ``alive``: a process works on it. ``n_bytes`` is its size."""
 
     path: Path
     alive: bool
 
     @property
     def id(self) -> str:
-        """What tells it from others: the first digits of its identity."""
+        """Its short name: the first digits of its identity."""
         return self.identity[:8]
 
     @property
@@ -121,7 +121,7 @@ class _OnDisk:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes on disk, but for files that are replaced at this moment."""
+        """Bytes on disk, except files that are being replaced."""
         found = 0
         with suppress(FileNotFoundError), os.scandir(self.path) as entries:
             for entry in entries:
@@ -139,7 +139,7 @@ class UnfinishedRun(_OnDisk):
 
 @dataclass(frozen=True, slots=True)
 class UnreadableRun(_OnDisk):
-    """A run that cannot be resumed: its manifest is ``damaged``, or ``of another version`` of ours. It can be dropped."""
+    """A run that cannot be resumed: its manifest is ``damaged``, or ``of another version``. It can be dropped."""
 
     flaw: Literal["damaged", "of another version"]
 
@@ -152,9 +152,9 @@ class UnreadableRun(_OnDisk):
 
 
 def keep(directory: RunDirectory, manifest: Manifest, go_on: Callable[[], None]) -> None:
-    """Make a run one that can be resumed: force its rows to the disk, and write the manifest; raises TrainingError.
+    """Make a run resumable: flush its rows to disk, and write the manifest; raises TrainingError.
 
-    ``go_on`` is called now and then, and ends it by raising.
+    ``go_on`` is called now and then, and may raise to stop.
     """
     try:
         paths = [directory.path / f"{name}.npy" for name in manifest.job.dataset.array_names]
@@ -173,16 +173,16 @@ def keep(directory: RunDirectory, manifest: Manifest, go_on: Callable[[], None])
 
 
 def runs(database: str) -> Iterator[UnfinishedRun]:
-    """Yield the durable runs of a database file that can be resumed, the oldest first.
+    """Yield the resumable durable runs of a database file, oldest first.
 
-    What dead processes left of those without a manifest is removed.
+    What dead processes left of runs without a manifest is removed.
     """
     found = [run for run in _every(database) if isinstance(run, UnfinishedRun)]
     yield from sorted(found, key=lambda run: run.manifest.began)
 
 
 def unreadable(database: str) -> Iterator[UnreadableRun]:
-    """Yield the durable runs of a database file that cannot be resumed, the oldest first."""
+    """Yield the durable runs of a database file that cannot be resumed, oldest first."""
     yield from sorted((run for run in _every(database) if isinstance(run, UnreadableRun)), key=lambda run: run.began)
 
 
@@ -221,7 +221,7 @@ def _is_sound(manifest: Manifest) -> bool:
 
 
 def _groups_are_sound(manifest: Manifest) -> bool:
-    """Return whether groups are numbered, of the model's levels and keys, and of rows that there are."""
+    """Return whether groups are numbered, have the model's levels and keys, and existing rows."""
     groups, definition = manifest.job.groups, manifest.definition
     levels, keys, n_rows = len(definition.sets), len(definition.keys), manifest.rows.stop - manifest.rows.start
     return {each.id for each in groups} == set(range(len(groups))) and all(
@@ -233,13 +233,13 @@ def _groups_are_sound(manifest: Manifest) -> bool:
 
 
 def _all_below(end: int, numbers: Iterable[tuple[int, ...]]) -> bool:
-    """Return whether there is no other number than those from 0 on; a tuple that is there often is looked at once."""
+    """Return whether all numbers are in range; a repeated tuple is checked once."""
     distinct = {id(each): each for each in numbers}
     return all(0 <= number < end for each in distinct.values() for number in each)
 
 
 def _has_known_words(manifest: Manifest) -> bool:
-    """Return whether a manifest is of a model that could be stored, and its job is of that model."""
+    """Return whether a manifest is of a model that could be stored, and its job belongs to that model."""
     job, definition, search = manifest.job, manifest.definition, manifest.search
     runs = manifest.operator in OPERATORS and manifest.executor in EXECUTORS
     same = (job.learner, job.target.task, job.target.metric, job.items) == (
@@ -256,7 +256,7 @@ def _has_known_words(manifest: Manifest) -> bool:
 
 
 def of_model(database: str, schema: str, name: str) -> list[UnfinishedRun]:
-    """Return the runs that train a model, the oldest first."""
+    """Return the runs that train a model, oldest first."""
     wanted = (folded(schema), folded(name))
     definitions = ((run, run.manifest.definition) for run in runs(database))
     return [run for run, each in definitions if (folded(each.schema), folded(each.name)) == wanted]

@@ -1,4 +1,4 @@
-"""The numbers of a run's manifest held against what its statement could have said: whoever wrote the file may have written any.
+"""Checks a run's manifest against what its statement could have said: a file may contain anything.
 
 A run is gone on with as the manifest says, without its statement. What TRAIN refuses would here be an epoch without end, or
 an error in the middle of the work.
@@ -28,14 +28,14 @@ from grouplearn.train.job import Job
 if TYPE_CHECKING:
     from grouplearn.statements.workflow.durable import Manifest
 
-#: Numbers of units and rows of a block, and most bytes: what the catalog and arrays take.
+#: Limits of the catalog and of arrays: numbers of units and rows of a block, and bytes.
 _MOST, _MOST_BYTES = 2**31 - 1, 2**63 - 1
 #: The most folds that VALIDATE FOLDS takes.
 _MOST_FOLDS = 1000
 
 
 def could_be_said(manifest: Manifest) -> bool:
-    """Return whether the numbers of a manifest are such as TRAIN writes."""
+    """Return whether TRAIN could have written the manifest's numbers."""
     job, search = manifest.job, manifest.search
     return (
         _job_could(job, manifest.definition.label_type)
@@ -48,7 +48,7 @@ def could_be_said(manifest: Manifest) -> bool:
 
 
 def _takes(**values: Any) -> bool:
-    """Return whether WITH takes these values of options."""
+    """Return whether WITH accepts these values of options."""
     for name, value in values.items():
         try:
             RUN_OPTIONS[name].check(value)
@@ -77,7 +77,7 @@ def _job_could(job: Job, label_type: str | None) -> bool:
 
 
 def _fitted_could(job: Job) -> bool:
-    """Return whether the items that are fitted on all rows are there, and no others."""
+    """Return whether exactly the items that are fitted on all rows are there."""
     shared = {number: item for number, item in enumerate(job.items) if item.scope == "all"}
     return {number: each.item for number, each in job.fitted.items()} == shared and all(
         map(is_finite, job.fitted.values())
@@ -85,12 +85,12 @@ def _fitted_could(job: Job) -> bool:
 
 
 def is_finite(fitted: FittedItem) -> bool:
-    """Return whether the numbers of a fitted item make numbers of numbers."""
+    """Return whether a fitted item's parameters are finite."""
     return all(map(math.isfinite, (fitted.fill or 0.0, fitted.center, fitted.scale))) and fitted.scale != 0
 
 
 def _configs_could(job: Job) -> bool:
-    """Return whether each configuration is one that OVER and WITH take; of a network that is not registered nobody knows."""
+    """Return whether OVER and WITH accept each configuration; unknown for networks that are not registered."""
     if not registry.is_known(job.learner):
         return True
     learner, of_classes = registry.way(job.learner, job.configs), job.target.task.has_classes
@@ -107,7 +107,7 @@ def _is_declared(learner: Learner, config: Config) -> bool:
 
 
 def _units_could(manifest: Manifest) -> bool:
-    """Return whether each unit has a number of its own, and together they train each trial once, and each of its folds."""
+    """Return whether units have distinct numbers, and together train each trial and each of its folds once."""
     units, job = manifest.units, manifest.job
     if not all(_unit_could(unit, job.rules.folds) for unit in units) or len({unit.id for unit in units}) != len(units):
         return False
@@ -117,7 +117,7 @@ def _units_could(manifest: Manifest) -> bool:
 
 
 def _distinct(units: Iterable[Unit]) -> int:
-    """Return how many trials units have, -1 where one is in two of them."""
+    """Return how many trials units have, -1 if one is in two of them."""
     trials = [(group, config) for unit in units for group in unit.groups for config in unit.configs]
     return len(trials) if len(set(trials)) == len(trials) else -1
 
@@ -133,7 +133,7 @@ def _unit_could(unit: Unit, folds: int) -> bool:
 
 
 def _work_could(manifest: Manifest) -> bool:
-    """Return whether what a schedule is made from is of this work: sizes, workers, how units hop."""
+    """Return whether a schedule's input matches this work: sizes, workers, how units hop."""
     work, job = manifest.workload, manifest.job
     rows = tuple(group.n_rows for group in sorted(job.groups, key=lambda each: each.id))
     seconds = (work.split_seconds, work.split_row_seconds, work.takeover_rounds, manifest.within or 0.0)
@@ -158,7 +158,7 @@ def _work_could(manifest: Manifest) -> bool:
 
 
 def _averages_could(manifest: Manifest, known: Learner | None) -> bool:
-    """Return whether models may be averaged as a run says, and its batches have rows."""
+    """Return whether models may be averaged in this way, and batches have rows."""
     averages = manifest.workload.averages
     taken = _takes(
         partitions=averages.partitions, reduce=averages.reduce, send=averages.send, sync=averages.batches or "epoch",
@@ -186,7 +186,7 @@ def _visits_could(manifest: Manifest) -> bool:
 
 
 def _search_could(job: Job, search: SearchPlan) -> bool:
-    """Return whether a search is over what its learner has, with numbers that WITH takes."""
+    """Return whether a search is over its learner's hyperparameters, with numbers that WITH accepts."""
     taken = _takes(
         trials=search.trials, epochs=search.budget, seed=search.seed, reduction_factor=search.factor,
         min_epochs=search.least, parallel_trials=search.slots, interval=search.interval,
@@ -201,7 +201,7 @@ def _search_could(job: Job, search: SearchPlan) -> bool:
 
 
 def _spans(learner: Learner, dimension: Dimension) -> bool:
-    """Return whether all values of a dimension are ones that its hyperparameters take."""
+    """Return whether a dimension's hyperparameters accept all its values."""
     if isinstance(dimension, Choices):
         width = len(dimension.names)
         points = all(

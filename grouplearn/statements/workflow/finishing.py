@@ -1,4 +1,4 @@
-"""When the directory of a durable run may go: once its model is committed, and not when it is stored.
+"""When the directory of a durable run may be removed: after its model is committed, not when it is stored.
 
 A TRAIN inside the user's transaction may be undone, and then the directory is all that is left of it.
 """
@@ -21,15 +21,15 @@ from grouplearn.statements.databases import Databases
 
 
 def finish(directory: RunDirectory, databases: Databases) -> None:
-    """Remove the directory of a run whose model is stored, unless a transaction of the user must commit it first."""
+    """Remove the directory of a run whose model is stored, unless a user's transaction must commit it first."""
     if not (directory.durable and databases.in_transaction()):
         directory.remove()
 
 
 def tidy(connection: duckdb.DuckDBPyConnection, attachments: Callable[[], Attachments]) -> None:
-    """Remove the directories of runs whose models are committed in one of the attached databases."""
+    """Remove the directories of runs whose models are committed in an attached database."""
     outside = Outside(connection)
-    with suppress(duckdb.Error):  # in a transaction that an error aborted nothing can be asked
+    with suppress(duckdb.Error):  # an aborted transaction cannot be queried
         for each in attachments().attached:
             if each.path is None or each.read_only:
                 continue
@@ -39,22 +39,22 @@ def tidy(connection: duckdb.DuckDBPyConnection, attachments: Callable[[], Attach
 
 
 def _finished(parent: Path) -> list[Path]:
-    """Return the runs in ``parent`` that have begun to train; none where it is not a place of this user's alone."""
+    """Return the runs in ``parent`` that have begun to train; empty if it is not a directory of this user alone."""
     with suppress(NotOwn):
         return [path for path in durable_runs(parent) if (path / MANIFEST).exists()]
     return []
 
 
 def _tidy(connection: duckdb.DuckDBPyConnection, catalog: str, runs: list[Path]) -> None:
-    with connection.cursor() as other:  # which sees what is committed alone
+    with connection.cursor() as other:  # it sees only what is committed
         committed = [path for path in runs if is_stored(other, catalog, path)]
     for path in committed:
-        with suppress(OSError):  # somebody is about to do the same
+        with suppress(OSError):  # another process is doing the same
             RunDirectory.reopened(path).remove()
 
 
 def is_stored(connection: duckdb.DuckDBPyConnection, catalog: str, run: Path) -> bool:
-    """Return whether the connection sees the model of the run in ``run``."""
+    """Return whether the connection sees the model of the run in directory ``run``."""
     with suppress(Error):
         if has_schema(connection, catalog):
             query = f"SELECT 1 FROM {table(catalog, 'models')} WHERE model = ?::UUID"

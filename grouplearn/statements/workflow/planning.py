@@ -36,21 +36,21 @@ from grouplearn.schedule.messages import Blocks, Step
 from grouplearn.schedule.operators import BASELINE, HOPPING, operator
 from grouplearn.schedule.sharded.partition import rows_in
 
-#: Seconds of work of which no operator saves what it takes to plan another one.
+#: Seconds of work below which no operator saves the time of planning another.
 _NOTHING_TO_GAIN = 0.02
 
 
 def planned(connection: duckdb.DuckDBPyConnection, checker: SqlChecker, bound: BoundTrain) -> PhysicalPlan:
-    """Return the physical plan of a bound statement: a new one, or that of the run that it repeats."""
+    """Return the physical plan of a bound statement: a new one, or that of the run that it replays."""
     repeats = repeated_by(connection, checker, bound)
     physical = plan(bound, statistics(checker, bound), calibration.load(checker.outside))
     return check_exact(checker, physical) if repeats is None else repeated(checker, physical, repeats)
 
 
 def choose(physical: PhysicalPlan, cancelled: Callable[[], bool], *, every: bool = False) -> Choice:
-    """Run operators' schedules on the simulated runtime and choose among them; raises StatementInterrupted.
+    """Simulate the schedules of operators and choose among them; raises StatementInterrupted.
 
-    Only those that may be chosen are run, or ``every`` one to be shown.
+    Only eligible operators are simulated, or ``every`` one, to be shown.
     """
     ray_installed = importlib.util.find_spec("ray") is not None
     names = _operators(physical) if every else choosing.eligible(physical, ray_installed)
@@ -95,7 +95,7 @@ def _candidates(
 
 
 def estimate(physical: PhysicalPlan, choice: Choice) -> float:
-    """Return the estimated seconds of the run: the simulated makespan, or all the work where one thread does it."""
+    """Return the estimated seconds of the run: the simulated makespan, or all the work on one thread."""
     if choosing.threads(physical, choice) == choice.workers:
         return choice.chosen.makespan
     found = physical.alike
@@ -106,7 +106,7 @@ def estimate(physical: PhysicalPlan, choice: Choice) -> float:
 
 
 def _on_threads(physical: PhysicalPlan, choice: Choice) -> Choice:
-    """Say so where several workers are one thread."""
+    """Add to the reason if several workers are one thread."""
     if choosing.threads(physical, choice) == choice.workers:
         return choice
     return replace(choice, why_workers=f"{choice.why_workers}; in process, one thread is as fast as several here")
@@ -118,12 +118,12 @@ def settled(physical: PhysicalPlan, choice: Choice) -> PhysicalPlan:
 
 
 def _operators(physical: PhysicalPlan) -> list[str]:
-    """Return the operators that run such learners anywhere."""
+    """Return the operators that run such learners on any runtime."""
     return [name for name in OPERATORS[1:] if legality.runtimes(name, physical.bound.learner)]
 
 
 def plan_ahead(physical: PhysicalPlan, name: str, workers: int, cancelled: Callable[[], bool]) -> None:
-    """Find an exact schedule, which is remembered; it takes seconds in a library that hears no interrupt.
+    """Find an exact schedule, which is cached; its library takes seconds and notices no interrupt.
 
     Raises StatementInterrupted; the thread that searches then ends by itself.
     """
@@ -143,7 +143,7 @@ def _simulated(small: Miniature, name: str, workers: int, load_seconds: Callable
 
 
 def costs_of(small: Miniature) -> Costs:
-    """Return what moving rows, states and sums takes: of one statement's packs, by the planner's coefficients."""
+    """Return the costs of moving a statement's rows, states and sums, by the planner's coefficients."""
     physical = small.physical
     learner, machine, sizes = physical.bound.learner, physical.rates.machine, physical.stats.rows
     width, outputs = physical.width, physical.outputs
@@ -176,7 +176,7 @@ def costs_of(small: Miniature) -> Costs:
     row_bytes, in_blocks = physical.row_bytes, not fits_in_memory(physical.bound, physical.stats)
 
     def rows_held(group: int) -> float:
-        """A worker holds a block of a group at a time where rows are in files and the learner wants sums; bins take less."""
+        """A worker holds one block of a group for sums over rows in files; bins take less."""
         rows = small.largest_of(group)
         if in_blocks and learner.access.held == "block":
             rows = min(rows, physical.block_rows)
@@ -203,11 +203,11 @@ def costs_of(small: Miniature) -> Costs:
 
 
 def _candidate(small: Miniature, name: str, workers: int, cancelled: Callable[[], bool]) -> Candidate:
-    """Return what the planner chooses by; the one place that reads a simulated run."""
+    """Return the planner's summary of a simulated run; nothing else reads one."""
     plan_ahead(small.physical, name, workers, cancelled)
 
     def load(group: int) -> float:
-        # Called for every load of every simulated worker: the place to look up now and then.
+        # Called for every load of every simulated worker, so a good place to check for interrupts.
         if cancelled():
             raise StatementInterrupted("planning was interrupted; nothing was stored")
         return small.load_seconds(group)
@@ -232,7 +232,7 @@ def _candidate(small: Miniature, name: str, workers: int, cancelled: Callable[[]
 
 
 def _extrapolated(half: Timeline, timeline: Timeline, small: Miniature) -> tuple[float, float, float]:
-    """Return makespan, share of idle time and bytes sent of all epochs: what the second half took, the rest takes."""
+    """Return makespan, idle share and bytes sent for all epochs, extrapolated from the second half."""
     further = (small.physical.epochs - small.epochs) / (small.epochs - small.epochs // 2)
 
     def of_all(before: float, now: float) -> float:
@@ -250,7 +250,7 @@ def schedule_of(physical: PhysicalPlan, choice: Choice) -> tuple[Bar, ...]:
     """Return the simulated schedule of the chosen operator, for a chart."""
     rounds = by_rounds(physical, choice.operator, choice.simulated)
     whole = Miniature(physical, physical.epochs, len(physical.units))
-    if rounds is not physical:  # the first of many
+    if rounds is not physical:  # only the first of many rounds
         whole = miniature(rounds, choice.simulated)
         whole = whole.shortened(whole.epochs)
     timeline = _simulated(whole, choice.operator, choice.simulated, physical.load_seconds)

@@ -1,4 +1,4 @@
-"""REFIT: the best configuration of each group is trained once more, on the rows that judged it too."""
+"""REFIT: trains the best configuration of each group once more, also on the rows that validated it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def units_of(units: Sequence[Unit], found: Iterable[GroupOutcome]) -> tuple[Unit
 
 
 def on_all_rows(job: Job) -> Job:
-    """Return the job that holds no row out; its encoders of ``scope := 'all'`` are fitted on all rows."""
+    """Return the job without held-out rows; encoders of ``scope := 'all'`` are fitted on all rows."""
     dataset: Dataset = job.dataset
     fitted: Mapping[int, FittedItem] = {
         number: _fitted(dataset, job.items[number]) for number, _ in sorted(job.fitted.items())
@@ -36,7 +36,7 @@ def _fitted(dataset: Dataset, item: Item) -> FittedItem:
 
 
 def merged(found: Sequence[GroupOutcome], again: Iterable[GroupOutcome]) -> tuple[GroupOutcome, ...]:
-    """Return what was found with the models of all rows.
+    """Return the outcomes with the models of all rows.
 
     A group keeps one model, as its encoders are those of all rows now; metrics and numbers of rows stay those of the search.
     """

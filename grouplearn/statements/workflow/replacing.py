@@ -1,4 +1,4 @@
-"""What TRAIN OR REPLACE, and a run that is resumed, may not do: put a model of no group in the place of one that predicts."""
+"""Prevents TRAIN OR REPLACE, and resumed runs, from replacing a model that predicts by one without any model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from grouplearn.statements.context import StatementContext
 def refuse_loss(
     definition: ModelDefinition, outcome: RunOutcome, span: Span, checker: SqlChecker, at: StatementContext
 ) -> None:
-    """Raise TrainingError where no group has a model, and the one of that name which is there has some."""
+    """Raise TrainingError if no group has a model, but the existing model of that name has some."""
     if outcome.has_model:
         return
     catalog = definition.catalog or current_database(at.connection)

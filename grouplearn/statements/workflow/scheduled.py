@@ -1,4 +1,4 @@
-"""What a run is carried out by, and who follows it: the same for TRAIN, RETRY and RESUME, of a grid and of a search."""
+"""What executes and observes a run: the same for TRAIN, RETRY and RESUME, for grids and searches."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from grouplearn.train.job import Job, Observer, Progress, UnitResult
 from grouplearn.train.results.ledger import Ledger
 from grouplearn.train.rows.counted import with_training_rows
 
-#: Estimated seconds of work that is done in the calling thread, unless it is in code of the user's, which no estimate knows.
+#: Most estimated seconds of work in the calling thread, unless it runs users' code, for which there are no estimates.
 _SMALL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """Who runs units where: the operator and the runtime by name, and what the operator must know of the work.
+    """Who runs units where: the operator and the runtime by name, and the operator's workload.
 
-    ``rates`` estimate units that are made on the way, which orders them and changes no model.
+    ``rates`` estimate units that are made during a search, which orders them and changes no model.
     """
 
     operator: str
@@ -58,7 +58,7 @@ class Scheduled:
 
 @dataclass(frozen=True, slots=True)
 class Attendance:
-    """Who follows a run: whom it tells how far it is, who may cancel it, what a search is told, and what it is written to.
+    """Who observes a run: progress display, cancellation, commands to a search, and the ledger.
 
     With a ``ledger`` every unit that is done is on disk soon after, and what is there is not run again.
     """

@@ -1,4 +1,4 @@
-"""What those who watch a search are told: epochs as they are run, trials once they have ended."""
+"""Progress of a search for its observers: epochs as they run, trials when they have ended."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _Key = tuple[int, int]
 
 
 class Ends:
-    """Tells of each trial once, at the barrier after which it neither goes on nor waits."""
+    """Reports each trial once, at the barrier after which it neither continues nor waits."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._going: dict[_Key, UnitResult] = {}
 
     def show(self, results: Iterable[UnitResult], going: Set[_Key], trials: Mapping[_Key, TrialResult]) -> None:
-        """Tell of the trials that ended: those of a round's results, and those that have waited until now."""
+        """Report the trials that ended: those of a round's results, and those that have waited until now."""
         for result in results:
             if result.unit.fold >= 0:
                 self._progress.unit_done(result)
@@ -40,7 +40,7 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class Epochs:
-    """Passes on epochs as they are run, and writes the ledger; trials end at barriers only. ``offset``: see ``later``."""
+    """Forwards epochs as they run, and writes the ledger; trials end only at barriers. ``offset``: see ``later``."""
 
     progress: Progress
     offset: float
@@ -52,18 +52,18 @@ class Epochs:
             self.ledger.add(later(result, self.offset))
 
     def epochs_done(self, unit: Unit, epochs: int) -> None:
-        """Pass them on."""
+        """Forward them."""
         if self.ledger is not None:
             self.ledger.flush_when_due()
         self.progress.epochs_done(unit, epochs)
 
     def units_lost(self, units: tuple[Unit, ...]) -> None:
-        """Pass them on."""
+        """Forward them."""
         self.progress.units_lost(units)
 
 
 def later(result: UnitResult, offset: float) -> UnitResult:
-    """Return the result of a unit of a round as one of the whole run: without what goes on, in the run's own time."""
+    """Return a round's result as one of the whole run: without states to continue from, in the run's own time."""
     steps = tuple(replace(step, started=step.started + offset, ended=step.ended + offset) for step in result.steps)
     lost = tuple(replace(each, started=each.started + offset, ended=each.ended + offset) for each in result.lost)
     return replace(result, started=result.started + offset, ended=result.ended + offset, steps=steps, lost=lost)

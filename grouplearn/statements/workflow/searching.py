@@ -1,4 +1,4 @@
-"""A search in rounds: between two barriers an ordinary job, at a barrier the procedures decide who goes on.
+"""A search in rounds: between two barriers an ordinary job; at a barrier the procedures decide which trials continue.
 
 A round is a set of units, packs of trials that go on from equally many epochs, run by the operator and the runtime that were
 chosen. Results bring what trials go on from, so a trial's epochs count on from round to round.
@@ -16,7 +16,7 @@ from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.metrics.sums import METRICS
 from grouplearn.plan.cost import durations as cost
-from grouplearn.plan.physical import pack_configs
+from grouplearn.plan.packing import pack_configs
 from grouplearn.schedule.messages import Unit
 from grouplearn.search.grouped_search import GroupedSearch, NextRound
 from grouplearn.search.procedures import SearchPlan
@@ -34,7 +34,7 @@ _Key = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search found: outcomes by group, the units of all rounds, every configuration that was tried."""
+    """The result of a search: outcomes by group, the units of all rounds, every configuration that was tried."""
 
     groups: tuple[GroupOutcome, ...]
     units: tuple[UnitResult, ...]
@@ -66,7 +66,7 @@ def search(rounds: SearchWork, job: Job, progress: Progress, attendance: Attenda
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A trial of the next round: it trains until it has had ``budget``, from what trial ``start`` carries."""
+    """A trial of the next round: it trains until it has had ``budget``, continuing from what ``start`` carries."""
 
     group: int
     config: int
@@ -75,7 +75,7 @@ class _Wanted:
 
 
 class _Search:
-    """The trials so far, and what the next round is made of."""
+    """The trials so far, and the state of the search."""
 
     def __init__(self, rounds: SearchWork, job: Job, progress: Progress, attendance: Attendance) -> None:
         self._rounds, self._plan, self._job, self._cancelled = rounds, rounds.plan, job, attendance.cancelled
@@ -95,7 +95,7 @@ class _Search:
         self._barriers = 0
 
     def run(self) -> Found:
-        """Go from barrier to barrier."""
+        """Run round after round."""
         next_round = self._grouped_search.begin()
         self._report(next_round)
         while next_round.goes and (self._was_here() or not self._job.training.expired()):
@@ -112,7 +112,7 @@ class _Search:
         return self._found()
 
     def _obey(self) -> None:
-        """Do what users have commanded since the last barrier."""
+        """Carry out the users' commands since the last barrier."""
         self._barriers += 1
         if self._control is None:
             return
@@ -123,7 +123,7 @@ class _Search:
                 self._grouped_search.add(command.config, command.parent)
 
     def _was_here(self) -> bool:
-        """Whether a process before this one came further: it has trained units of the round that is next, or later ones."""
+        """Whether an earlier process came further: it has trained units of the next round, or later ones."""
         return max(self._known, default=-1) >= len(self._units)
 
     def _report(self, next_round: NextRound) -> None:
@@ -143,7 +143,7 @@ class _Search:
     # --- a round ---------------------------------------------------------------------------------------------------
 
     def _round(self, next_round: NextRound) -> tuple[UnitResult, ...]:
-        """Train what is wanted and not known yet."""
+        """Train the wanted trials whose results are not known yet."""
         wanted = [
             _Wanted(group, config, budget, self._carried(group, config, parent))
             for (group, config), (budget, parent) in watched(next_round.goes.items())
@@ -162,7 +162,7 @@ class _Search:
         return tuple(results)
 
     def _trained(self, wanted: Sequence[_Wanted], before: int, share: float = 1.0) -> tuple[UnitResult, ...]:
-        """Train what is wanted, after ``before`` units of the round, on a share of the rows."""
+        """Train wanted trials, after ``before`` units of the round, on a share of the rows."""
         if not wanted:
             return ()
         units, goals = self._packed(wanted, len(self._units) + before, share)
@@ -194,9 +194,9 @@ class _Search:
         return source.carried if source is not None else None
 
     def _lacks(self, group: int, config: int, budget: int) -> bool:
-        """Whether a trial is to be trained: it is new, or it has had fewer epochs and did not converge, or fewer rows.
+        """Whether a trial must be trained: it is new, or has had fewer epochs and not converged, or fewer rows.
 
-        One whose state is gone begins again from nothing, which makes the same model.
+        If its state is gone it begins again, which makes the same model.
         """
         trial = self._trials.get((group, config))
         if trial is None:
@@ -207,11 +207,11 @@ class _Search:
         return trial.usable and reached <= trial.epochs < budget
 
     def _share(self, group: int, part: int) -> float:
-        """Return the part of a group's training rows that a budget stands for."""
+        """Return the share of a group's training rows for a budget."""
         return share_of(part / self._plan.budget, group_of(self._job, group).n_rows)
 
     def _packed(self, wanted: Sequence[_Wanted], first: int, share: float) -> tuple[tuple[Unit, ...], dict[int, int]]:
-        """Return units, from number ``first``, of trials that go on from one budget to one other, and this by unit."""
+        """Return units, from number ``first``, of trials that go from one budget to another, and these by unit."""
         together: dict[tuple[int, int, int], list[int]] = defaultdict(list)
         for each in wanted:
             reached = each.start.epochs if each.start else 0
@@ -242,7 +242,7 @@ class _Search:
     # --- at a barrier ----------------------------------------------------------------------------------------------
 
     def _take(self, results: tuple[UnitResult, ...]) -> None:
-        """Note what a round brought; a trial that got no further keeps what it had."""
+        """Store the results of a round; trials without progress keep their earlier ones."""
         self._units += (replace(result, trials=()) for result in results)
         outcomes, _ = merge(self._job, results, self._greater)
         for outcome in outcomes:
@@ -263,7 +263,7 @@ class _Search:
         return trial.status == "done" if self._plan.resource == "rows" else trial.epochs > before.epochs
 
     def _forget(self, next_round: NextRound) -> None:
-        """Let go of the states that nobody will go on from."""
+        """Free the states from which no trial will continue."""
         parents = {(group, parent) for (group, _), (_, parent) in next_round.goes.items()}
         kept = next_round.goes.keys() | next_round.waiting | parents
         for key, trial in self._trials.items():
@@ -286,7 +286,7 @@ class _Search:
         return replace(trial, artifact=artifact, carried=carried)
 
     def _value(self, key: _Key) -> float | None:
-        """Return how well a trial does on the rows held out, greater is better; None without a model or a metric."""
+        """Return a trial's value on held-out rows, greater is better; None without a model or metric."""
         trial, facts = self._trials.get(key), self._facts.get(key[0])
         if trial is None or not trial.usable or facts is None:
             return None
@@ -310,7 +310,7 @@ class _Search:
             whole = tuple(trial for trial in trials if trial.status == "done") if self._plan.resource == "rows" else ()
             best = best_config(
                 whole or trials, self._job.target.metric, self._greater
-            )  # a model of few rows beats others by luck
+            )  # a model of few rows may win by luck
             outcomes.append(GroupOutcome(group, trials, self._facts.get(group.id), best))
         return Found(tuple(outcomes), tuple(self._units), self._grouped_search.configs)
 
@@ -318,7 +318,7 @@ class _Search:
         return tuple(TrialResult(number, "stopped", NOT_BEGUN) for number in range(len(self._grouped_search.configs)))
 
     def _concluded(self, key: _Key, trial: TrialResult) -> TrialResult:
-        """Return a trial without what it would go on from; one that was to have more epochs or rows in the end has stopped."""
+        """Return a trial without its state; one that should have had more epochs or rows is stopped."""
         if self._plan.resource == "rows":
             whole = self._share(key[0], self._goals[key]) == 1
         else:

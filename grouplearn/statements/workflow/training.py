@@ -1,4 +1,4 @@
-"""TRAIN after planning: make the job, run it or go on with it, merge what came back."""
+"""TRAIN after planning: makes the job, runs or resumes it, merges the results."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def job_of(
     checker: SqlChecker,
     fitted: dict[int, FittedItem] | None = None,
 ) -> Job:
-    """Return everything a worker needs, with the encoders of ``scope := 'all'`` fitted on these rows if not given."""
+    """Return everything a worker needs, with the encoders of ``scope := 'all'`` fitted on these rows unless given."""
     bound = physical.bound
     items = bound.stored_items
     return Job(
@@ -99,7 +99,7 @@ class Work:
 def begun(
     physical: PhysicalPlan, choice: Choice, job: Job, cancelled: Callable[[], bool], began: float | None = None
 ) -> Work:
-    """Return the work of a plan by the chosen operator on the chosen runtime; WITHIN counts from ``began``, a ``time.time()``."""
+    """Return the work of a plan by the chosen operator and runtime; WITHIN counts from ``began``, a ``time.time()``."""
     within, searched = physical.bound.options.training.within, physical.bound.search
     if within is not None:
         job = _until(job, (time.time() if began is None else began) + within)
@@ -116,7 +116,7 @@ def _until(job: Job, deadline: float) -> Job:
 
 
 def resumed(manifest: Manifest, job: Job, scheduled: Scheduled, ledger: Ledger) -> Work:
-    """Return the work of a run that was interrupted, what is done in it included."""
+    """Return the work of an interrupted run, including what is done."""
     if manifest.within is not None:
         job = _until(job, time.time() + max(0.0, manifest.within - ledger.seconds))
     rounds = None
@@ -135,9 +135,9 @@ def resumed(manifest: Manifest, job: Job, scheduled: Scheduled, ledger: Ledger) 
 
 
 def run(work: Work, attendance: Attendance) -> RunOutcome:
-    """Carry the work out and merge what came back; raises StatementInterrupted when ``attendance.cancelled()`` became true."""
+    """Carry out the work and merge the results; raises StatementInterrupted when ``attendance.cancelled()`` became true."""
     job, ledger, watching = work.job, attendance.ledger, attendance.progress or _Silent()
-    if ledger is not None and not work.scheduled.workload.pushes:  # pushes are repeated from the first model on
+    if ledger is not None and not work.scheduled.workload.pushes:  # pushes are repeated from the initial model
         job = replace(job, training=replace(job.training, states=str(ledger.directory)))
     watching.started(work.summary)
     started = time.perf_counter()
@@ -155,7 +155,7 @@ def run(work: Work, attendance: Attendance) -> RunOutcome:
 
 
 def prepare(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> None:
-    """Begin to start what the statement will run on, before its rows are read.
+    """Begin to start the statement's runtime before its rows are read.
 
     Raises TrainingFailed when a cluster does not answer, NotInstalled without Ray, StatementInterrupted.
     """
@@ -165,7 +165,7 @@ def prepare(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Merged:
-    """What units gave: the outcomes of groups that trained alone and side by side, and the results themselves."""
+    """The results of units: the outcomes of groups that trained alone and side by side, and the results themselves."""
 
     alone: tuple[GroupOutcome, ...]
     packs: tuple[PackedOutcome, ...]
@@ -173,7 +173,7 @@ class _Merged:
 
 
 def _merged(work: Work, job: Job, watching: Observer, attendance: Attendance) -> _Merged:
-    """Carry out all units, and with ``refit`` the best configuration of each group once more, on all rows."""
+    """Carry out all units and, with ``refit``, train the best configuration of each group once more on all rows."""
     greater_is_better = METRICS[job.target.metric].greater_is_better
     results = _carry_out(work.scheduled, work.units, job, watching, attendance)
     alone, packs = merge(job, results, greater_is_better)
@@ -195,7 +195,7 @@ def _every(alone: tuple[GroupOutcome, ...], packs: tuple[PackedOutcome, ...], me
 def _carry_out(
     scheduled: Scheduled, units: tuple[Unit, ...], job: Job, watching: Observer, attendance: Attendance
 ) -> tuple[UnitResult, ...]:
-    """Return the results of all units in order; those that the ledger has are not run again."""
+    """Return the results of all units in order; units in the ledger are not run again."""
     ledger, wanted = attendance.ledger, {unit.id for unit in watched(units)}
     before = tuple(result for result in ledger.results if result.unit.id in wanted) if ledger else ()
     left = units_left(units, before)
@@ -230,7 +230,7 @@ class _Recording:
 
 
 def _summary_of_rest(manifest: Manifest, job: Job, scheduled: Scheduled, ledger: Ledger) -> RunSummary:
-    """Return what can be said before a run goes on."""
+    """Return the progress summary of a resumed run."""
     definition, left = manifest.definition, units_left(manifest.units, ledger.results)
     return RunSummary(
         model=definition.name,
@@ -247,7 +247,7 @@ def _summary_of_rest(manifest: Manifest, job: Job, scheduled: Scheduled, ledger:
 
 
 def _summary(physical: PhysicalPlan, choice: Choice, job: Job) -> RunSummary:
-    """Return what can be said before the first unit; of a search about how much it will be."""
+    """Return the progress summary before the first unit; for a search, about how much it will be."""
     configs, planned = len(job.configs), physical.bound.search
     epochs = sum(physical.epochs * len(unit.configs) * len(unit.groups) for unit in physical.units)
     per_group, seconds = configs, planning.estimate(physical, choice)
@@ -271,7 +271,7 @@ def _summary(physical: PhysicalPlan, choice: Choice, job: Job) -> RunSummary:
 
 
 def calibrate(learner: str | None, cancelled: Callable[[], bool]) -> list[tuple[Any, ...]]:
-    """Measure and keep coefficients: of one learner, or of the machine and every learner that is installed.
+    """Measure and store coefficients: of one learner, or of the machine and every installed learner.
 
     Return rows of subject, coefficient, default, measured, unit and error. Everything is measured before anything is kept; a
     way that cannot be measured is a row with the reason. Raises NotMeasured where nothing can be.
@@ -295,7 +295,7 @@ def calibrate(learner: str | None, cancelled: Callable[[], bool]) -> list[tuple[
 def _measured(
     ways: Sequence[Learner], cancelled: Callable[[], bool]
 ) -> tuple[dict[str, Coefficients], dict[str, NotMeasured]]:
-    """Return the coefficients of ways, and why others have none; raises NotMeasured where all are such."""
+    """Return the coefficients of ways, and why others have none; raises NotMeasured if none has."""
     measured, failed = {}, {}
     for way in ways:
         try:
@@ -334,7 +334,7 @@ def fit_on_all_rows(
 ) -> dict[int, FittedItem]:
     """Return the items with ``scope := 'all'`` fitted on the training rows of every group that the learner will see.
 
-    Under VALIDATE FOLDS all rows train the model that is kept, so all rows fit the encoder.
+    Under VALIDATE FOLDS the final model trains on all rows, so all rows fit the encoder.
     """
     fitted: dict[int, FittedItem] = {}
     if all(item.scope != "all" for item in items):

@@ -1,4 +1,4 @@
-"""How other connections of this process act on a search that trains: they leave commands, which it polls for at a barrier."""
+"""How other connections of this process control a running search: by commands, which it polls at barriers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from grouplearn.learners.contract.learner import Learner
 from grouplearn.search.procedures import SearchPlan
 from grouplearn.train.results import ledger
 
-#: A database (its file, or what stands for one in memory), a schema and a model, all in lower case.
+#: A database (its file, or a placeholder for one in memory), a schema and a model, in lower case.
 Place = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """Begin a further trial, which continues a copy of what the trial ``parent`` has reached."""
+    """Begin a further trial that continues a copy of the state of trial ``parent``."""
 
     config: Config
     parent: int | None = None
@@ -40,7 +40,7 @@ Command = Halt | Addition
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A configuration at the last barrier: in how many groups it goes on, and the most epochs it has had."""
+    """A configuration at the last barrier: in how many groups it continues, and its most epochs."""
 
     trial: int
     config: Config
@@ -50,7 +50,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class _Polled:
-    """The commands that a barrier took: those from ``first`` to before ``last``."""
+    """The commands that a barrier took: [first, last)."""
 
     barrier: int
     first: int
@@ -58,9 +58,9 @@ class _Polled:
 
 
 class Journal:
-    """The commands of a durable search on disk: a command before its user is told, what a barrier took before it is acted on.
+    """The commands of a durable search on disk, written before the user is answered, and before a barrier acts on them.
 
-    Files in the run's directory, each there as a whole or not at all. Writing raises TrainingError when the disk is full.
+    Files in the run's directory, written atomically. Raises TrainingError if the disk is full.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -71,19 +71,19 @@ class Journal:
         return tuple(self._read("command-*.noted", (Addition, Halt)))
 
     def polled(self) -> tuple[_Polled, ...]:
-        """Return what barriers took."""
+        """Return what each barrier took."""
         return tuple(self._read("barrier-*.noted", (_Polled,)))
 
     def note(self, number: int, command: Command) -> None:
-        """Keep a command."""
+        """Store a command."""
         ledger.write(self._directory / f"command-{number:06d}.noted", to_bytes(command))
 
     def note_polled(self, polled: _Polled) -> None:
-        """Keep what a barrier takes."""
+        """Store what a barrier takes."""
         ledger.write(self._directory / f"barrier-{polled.barrier:06d}.noted", to_bytes(polled))
 
     def _read(self, pattern: str, kinds: tuple[type, ...]) -> Iterator[Any]:
-        """Yield what is in files of ours, in order; what is damaged, or something else, counts as not there."""
+        """Yield the contents of our files in order; damaged and foreign files are ignored."""
         for path in sorted(self._directory.glob(pattern)):
             content = ledger.checked(path)
             with suppress(NotPlain):
@@ -93,9 +93,9 @@ class Journal:
 
 
 class TrialControl:
-    """What is known of a model in training, and what is to be done about it. ``plan`` is None where nothing can be.
+    """The control of a model in training: its trials, and commands. ``plan`` is None if it accepts none.
 
-    With a ``journal`` commands outlive the process: a search that goes on takes at each barrier what it took there before.
+    With a ``journal`` commands outlive the process: a resumed search takes at each barrier what it took there before.
     """
 
     def __init__(self, learner: Learner, plan: SearchPlan | None, journal: Journal | None = None) -> None:
@@ -106,7 +106,7 @@ class TrialControl:
         self._polled = {each.barrier: each for each in journal.polled()} if journal else {}
 
     def _could(self, command: Command) -> bool:
-        """Return whether a command that is read is one that ALTER MODEL takes, as far as is known before the search goes on."""
+        """Return whether ALTER MODEL could have given a stored command, as far as is known before the search resumes."""
         if isinstance(command, Halt):
             return True
         declared = {each.name for each in self.learner.hyperparameters}
@@ -116,26 +116,26 @@ class TrialControl:
         )
 
     def report(self, standings: tuple[Standing, ...]) -> None:
-        """Say how the trials stand."""
+        """Report the current trials."""
         with self._lock:
             self._standings = standings
 
     def standings(self) -> tuple[Standing, ...]:
-        """Return how the trials stood at the last barrier."""
+        """Return the trials at the last barrier."""
         with self._lock:
             return self._standings
 
     def send(self, command: Command) -> None:
-        """Leave a command for the next barrier."""
+        """Send a command for the next barrier."""
         with self._lock:
             if self._journal is not None:
                 self._journal.note(len(self._commands), command)
             self._commands.append(command)
 
     def poll(self, barrier: int, *, passed: bool = False) -> tuple[Command, ...]:
-        """Return the commands that a barrier takes: what it took before, or all that no barrier has taken.
+        """Return a barrier's commands: those that it took before, or all that no barrier has taken.
 
-        ``passed``: the barrier was passed before, so that it takes nothing new.
+        ``passed``: the barrier was passed before, so it takes nothing new.
         """
         with self._lock:
             first = max((each.last for each in self._polled.values()), default=0)
@@ -151,7 +151,7 @@ class TrialControl:
 
 
 class InTraining:
-    """The models that this process trains at present. Connections know nothing of each other, so there is one of these."""
+    """The models that this process is training, shared by all connections, which do not know of each other."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -159,7 +159,7 @@ class InTraining:
 
     @contextmanager
     def entered(self, place: Place, control: TrialControl) -> Iterator[TrialControl]:
-        """Have a model in training found at ``place`` meanwhile."""
+        """Register a model in training at ``place`` in the block."""
         with self._lock:
             self._models[place] = control
         try:
@@ -170,7 +170,7 @@ class InTraining:
                     del self._models[place]
 
     def find(self, place: Place) -> TrialControl | None:
-        """Return how to act on a model in training, None when this process trains no such model."""
+        """Return the control of a model in training, None if this process trains no such model."""
         with self._lock:
             return self._models.get(place)
 

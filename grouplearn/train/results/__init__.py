@@ -1,1 +1,1 @@
-"""From finished models to results: metrics, outcomes, and what a durable run keeps on disk."""
+"""From finished models to results: metrics, outcomes, and what a durable run stores on disk."""

@@ -1,8 +1,8 @@
-"""How far units in training have come, on disk: a durable run that dies in the middle of a long unit goes on from there.
+"""Checkpoints of units in training: a durable run that dies during a long unit resumes from there.
 
-There is a file for each pack in training, in the run's directory: the state after some epoch, and what the pack has reached
-by then. It is written anew every ``SAVE_SECONDS`` at most, as a whole or not at all, and removed when the unit's result is in
-the ledger. Training that goes on from it ends with the same bits.
+Each pack in training has a file in the run's directory: the state after some epoch, and its progress. It is rewritten
+atomically, at most every ``SAVE_SECONDS``, and removed when the unit's result is in the ledger. Training resumed from it
+ends with the same bits.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from grouplearn.train.job import CurvePoint
 from grouplearn.train.pack import Fit, Training
 from grouplearn.train.results import ledger
 
-#: Least seconds of a pack's training between two times that it is kept: what dying inside a unit costs at most.
+#: Least seconds between two checkpoints of a pack: the most that dying inside a unit costs.
 SAVE_SECONDS = 10.0
-#: Least training time for each second of writing, so that keeping large states takes a twentieth of the time at most.
+#: Least training time per second of writing, so that checkpoints of large states take at most a twentieth of the time.
 _WORTH = 20.0
 
 
@@ -52,25 +52,25 @@ KINDS = (Artifact, CurvePoint, _FitReached, _Reached)
 
 @dataclass
 class Timer:
-    """When a pack is to be kept next; seconds as ``time.monotonic`` counts them."""
+    """When the next checkpoint of a pack is due; seconds of ``time.monotonic``."""
 
     next: float = field(default_factory=lambda: time.monotonic() + SAVE_SECONDS)
 
     def due(self) -> bool:
-        """Whether it is time."""
+        """Whether a checkpoint is due."""
         return time.monotonic() >= self.next
 
     def kept(self, began: float) -> None:
-        """Note that writing, which began at ``began``, is over."""
+        """Record that writing, which began at ``began``, has ended."""
         now = time.monotonic()
         self.next = now + max(SAVE_SECONDS, _WORTH * (now - began))
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpointer:
-    """Keeps what a pack has reached; ``directory`` None: it keeps nothing.
+    """Reads and writes the checkpoint of a pack; with ``directory`` None it does nothing.
 
-    ``number`` is the unit's; ``group``, ``fold`` and ``configs`` tell apart what one unit trains one after the other.
+    ``number`` is the unit's; ``group``, ``fold`` and ``configs`` tell apart what a unit trains in sequence.
     """
 
     directory: str | None
@@ -91,7 +91,7 @@ class Checkpointer:
         return Path(self.directory or "", f"state-{self.number:06d}.{names}.part")
 
     def read(self) -> Training | None:
-        """Return what was reached, None where nothing was kept or it is damaged."""
+        """Return the checkpoint, None if there is none or it is damaged."""
         content = ledger.checked(self._path) if self.directory else None
         try:
             found = None if content is None else from_bytes(content, KINDS)
@@ -101,13 +101,13 @@ class Checkpointer:
         return training if training is not None and self._is_sound(training) else None
 
     def _is_sound(self, training: Training) -> bool:
-        """Whether a training can be that of these configs, as far as is known without the learner."""
+        """Whether a training can belong to these configs, as far as the learner is not needed to tell."""
         configs, state = len(self.configs), training.state
         same = len(state.done) == len(training.fits) == configs
         return same and training.epochs >= 0 and all(0 <= each < configs for each in training.waiting)
 
     def keep(self, reached: Callable[[], Training]) -> None:
-        """Keep what ``reached`` returns if it is time; where it cannot be written, training goes on without."""
+        """Write what ``reached`` returns if a checkpoint is due; if writing fails, training continues without."""
         if self.directory is None or not self.clock.due():
             return
         began = time.monotonic()
@@ -116,7 +116,7 @@ class Checkpointer:
             try:
                 ledger.write(self._path, to_bytes(_plain(training)))
             except TrainingFailed:
-                self.clock.next = math.inf  # the ledger tells of a full disk, where that matters
+                self.clock.next = math.inf  # if the disk is full the ledger reports it
                 return
             self.clock.kept(began)
 

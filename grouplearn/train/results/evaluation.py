@@ -1,4 +1,4 @@
-"""The end of a unit: every metric of the finished models from sums over blocks, and the trials made of them."""
+"""The end of a unit: every metric of the finished models from sums over blocks, and the resulting trials."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from grouplearn.train.trial_states import extract_trial
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Metric sums of some blocks: of the candidates on training and on held-out rows, and of what curves wait for."""
+    """Metric sums of some blocks: of candidate models on training and held-out rows, and of waiting points of curves."""
 
     train: BlockSums[MetricSums] = field(default_factory=BlockSums)
     valid: BlockSums[MetricSums] = field(default_factory=BlockSums)
     waiting: BlockSums[MetricSums] = field(default_factory=BlockSums)
 
     def merged(self, other: Evaluation) -> Evaluation:
-        """Return the sums of the blocks of both."""
+        """Return the sums of both sets of blocks."""
         return Evaluation(
             self.train.merged(other.train, metrics.merge),
             self.valid.merged(other.valid, metrics.merge),
@@ -50,14 +50,14 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A model that may be the one of a config: the frozen best so far, or the present one."""
+    """A possible model of a config: the best one so far, or the current one."""
 
     index: int
     frozen: bool
 
 
 def evaluate(pack: Pack, training: Training, keep_model: bool) -> Evaluation:
-    """Return the metric sums of the pack's blocks; training rows count only for the model that is kept."""
+    """Return the metric sums of the pack's blocks; training rows count only for the final model."""
     scores = _candidate_scores(pack, training)
     if scores is None:
         return Evaluation()
@@ -92,8 +92,7 @@ def conclude(
 
 
 def _converged(pack: Pack, training: Training, index: int, epochs: int) -> bool | None:
-    """Return whether a config ended because nothing was left to gain; None where that cannot be known, as of a model of an
-    earlier epoch, which early stopping kept."""
+    """Return whether a config converged; None if unknown, as for a model of an earlier epoch that early stopping kept."""
     learner, state = pack.learner, training.state
     if not learner.access.converges or (pack.patience is not None and epochs < training.epochs):
         return None
@@ -101,7 +100,7 @@ def _converged(pack: Pack, training: Training, index: int, epochs: int) -> bool 
 
 
 def _as_far_as_it_came(pack: Pack, training: Training, index: int, trial: TrialResult) -> TrialResult:
-    """Return a trial that was to have more epochs as stopped; what it goes on from, where that is wanted."""
+    """Return an unfinished trial as stopped, with what it continues from, if wanted."""
     if trial.status == "failed":
         return trial
     if not training.state.done[index] and training.epochs < pack.prepared.problem.epochs:
@@ -112,12 +111,12 @@ def _as_far_as_it_came(pack: Pack, training: Training, index: int, trial: TrialR
 
 
 def _by_artifact(pack: Pack) -> bool:
-    """Whether models are scored one by one: with early stopping the configs' models are of different epochs."""
+    """Whether models are scored one by one: with early stopping they are of different epochs."""
     return pack.patience is not None and pack.judges and not pack.learner.access.in_one_go
 
 
 def _candidates(training: Training) -> list[_Candidate]:
-    """Until its last point is judged, a config's model may be the present one or the one frozen before."""
+    """Until its last point has a metric, a config's model may be the current or the frozen one."""
     found = []
     for index, fit in enumerate(training.fits):
         if fit.artifact is not None:
@@ -128,7 +127,7 @@ def _candidates(training: Training) -> list[_Candidate]:
 
 
 def _candidate_scores(pack: Pack, training: Training) -> Scores | None:
-    """Return the function from rows to the candidates' predictions, or to those of all configs; None without any."""
+    """Return a function that predicts rows with the candidates, or with all configs; None without candidates."""
     if not _by_artifact(pack):
         alive = not all(fit.diverged for fit in training.fits)
         return pack_scores(pack, training.state, range(len(pack.configs))) if alive else None
@@ -152,7 +151,7 @@ def _waited(pack: Pack, training: Training, evaluation: Evaluation) -> list[floa
 
 
 def _places(pack: Pack, training: Training, settled: Training) -> dict[int, int]:
-    """Return where the model of each config stands among those that were evaluated."""
+    """Return the place of each config's model among those that were evaluated."""
     if not _by_artifact(pack):
         return {index: index for index in range(len(pack.configs))}
     at = {candidate: place for place, candidate in enumerate(_candidates(training))}
@@ -178,7 +177,7 @@ def _column(finished: dict[str, FloatArray], place: int) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """The model of one config, or why there is none."""
+    """The model of one config, or the reason why there is none."""
 
     artifact: Artifact | None
     reason: str | None = None
@@ -202,7 +201,7 @@ def _model(pack: Pack, training: Training, index: int) -> _Model:
 
 
 def _first_alike(models: Sequence[_Model]) -> list[int]:
-    """Return the first config whose model has the same bits: the last bits of scores depend on where a model stands."""
+    """Return the first config with a bitwise equal model: the last bits of scores depend on a model's place."""
     first: dict[object, int] = {}
     return [first.setdefault(_bits(model.artifact) or index, index) for index, model in enumerate(models)]
 
@@ -214,16 +213,14 @@ def _bits(artifact: Artifact | None) -> tuple[object, ...]:
 
 
 def _trial(pack: Pack, fit: Fit, model: _Model, measured: TrialResult, keep_model: bool) -> TrialResult:
-    """Complete the trial of one config; of a fold only its validation metrics are kept."""
+    """Return the complete trial of one config; of a fold only its validation metrics are kept."""
     beyond = [name for found in (measured.train, measured.valid) for name, value in found.items() if math.isinf(value)]
     task = pack.prepared.problem.task
     if model.artifact is not None and beyond and not task.has_classes:
         what, scaled = "of distances overflow", "the features, with zscore for example"
         if task.has_label:
             what, scaled = "of the label or of its predictions overflow", "the label down"
-        if all(
-            metrics.METRICS[name].pooled is None for name in beyond
-        ):  # a quotient of squares that are finite, as r2 is
+        if all(metrics.METRICS[name].pooled is None for name in beyond):  # a quotient of finite squares, such as r2
             what, scaled = "of the label are too small beside those of its errors", "the label up"
         model = _Model(None, f"the squares {what} ({beyond[0]}); scale {scaled}")
     if model.artifact is None:

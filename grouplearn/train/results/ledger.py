@@ -1,9 +1,8 @@
-"""The ledger: the results of a run's units on disk, from which the run resumes after any death.
+"""The ledger: the results of a run's units on disk, from which the run resumes.
 
-Results wait in memory for at most ``FLUSH_SECONDS`` and then become one segment, a file that is there as a whole or not at
-all: written under another name, forced to the disk and renamed. A unit and its models are in the ledger together, or the
-unit is trained again, which gives the same models. A segment begins with the SHA-256 of the rest, which is read only when it
-agrees.
+Results wait in memory for at most ``FLUSH_SECONDS`` and then become one segment, a file that is written atomically: under
+another name, flushed to disk and renamed. A unit and its models enter the ledger together, or the unit is trained again,
+which gives the same models. A segment begins with the SHA-256 of the rest, which is checked before reading.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from grouplearn.schedule.messages import Blocks, Push, Unit
 from grouplearn.train.job import Carried, CurvePoint, GroupFacts, LostWork, StepRecord, TrialResult, UnitResult
 from grouplearn.train.results.packed import Curves, Models, Packed
 
-#: What is lost at most, beside the units in flight, when everything dies.
+#: Seconds of results that can be lost, besides units in flight, when everything dies.
 FLUSH_SECONDS = 1.0
-#: A ledger of fewer bytes is not worth being made smaller.
+#: Smallest ledger that is worth compacting.
 COMPACT_BYTES = 1 << 22
-#: The kinds of values that results are made of.
+#: The types of values in results.
 RESULT_KINDS = (
     Artifact, Blocks, Carried, Curves, CurvePoint, FittedItem, GroupFacts, Item, LostWork, Models, Packed, Push,
     Ragged, StepRecord, TrialResult, Unit, UnitResult,
@@ -43,7 +42,7 @@ RESULT_KINDS = (
 _DIGEST = 32
 #: More seconds than any run takes.
 _LONGEST = 1e12
-#: The names of segments, and of what is kept of a unit in training; others in the directory are not ours.
+#: Names of segments; other files in the directory are not ours.
 _SEGMENT = re.compile(r"units-([0-9]{6,12})\.segment")
 _STATE = re.compile(r"state-([0-9]{6,12})(?:\.-?[0-9]{1,12}){4}\.(?:part|draft)")
 
@@ -57,9 +56,9 @@ class Segment:
 
 
 class Ledger:
-    """The ledger of the run whose directory is ``directory``; one process writes at a time.
+    """The ledger of the run in ``directory``; one process writes at a time.
 
-    With ``again`` units with failed trials are left to be trained once more, and so are results that are not ``sound``.
+    With ``again`` units with failed trials will be trained again, as are results that are not ``sound``.
     """
 
     def __init__(
@@ -69,28 +68,28 @@ class Ledger:
         self._waiting: list[UnitResult] = []
         self._began = self._flushed = time.monotonic()
         before = read(directory)
-        # What was trained again counts.
+        # Later results of a unit replace earlier ones.
         latest = {result.unit.id: result for segment in before for result in segment.results}
         self.results = tuple(result for result in latest.values() if not (again and result.failed) and sound(result))
         self._compacted = 0
-        #: Units that are in the ledger, those that wait included.
+        #: Number of units in the ledger, including those not flushed.
         self.done = len(self.results)
-        #: Seconds that processes before this one have trained.
+        #: Training seconds of earlier processes.
         self.seconds = max((segment.seconds for segment in before), default=0.0)
 
     def add(self, result: UnitResult) -> None:
-        """Take a result; raises TrainingFailed when the disk has no room, and then the run can be resumed."""
+        """Add a result; raises TrainingFailed if the disk is full, after which the run can be resumed."""
         self._waiting.append(result)
         self.done += 1
         self.flush_when_due()
 
     def flush_when_due(self) -> None:
-        """Make everything durable that has waited long enough."""
+        """Flush if results have waited long enough."""
         if time.monotonic() - self._flushed >= FLUSH_SECONDS:
             self.flush()
 
     def flush(self) -> None:
-        """Make everything that was added durable."""
+        """Write everything that was added to disk."""
         self._flushed = time.monotonic()
         if self._waiting:
             segment = Segment(tuple(self._waiting), self.seconds + self._flushed - self._began)
@@ -99,9 +98,9 @@ class Ledger:
             self._waiting.clear()
 
     def compact(self, needed: Callable[[UnitResult], UnitResult]) -> None:
-        """Write the ledger anew with what is ``needed`` of each result, once it has doubled since the last time.
+        """Rewrite the ledger with what is ``needed`` of each result, once it has doubled since the last time.
 
-        So it takes at most about twice the room of what is needed. Dying on the way leaves results twice: the later counts.
+        So it takes at most about twice the needed space. Dying meanwhile leaves results twice: the later ones count.
         """
         self.flush()
         paths = segments(self.directory)
@@ -118,37 +117,37 @@ class Ledger:
 
 
 def _forget_states(directory: Path, units: set[int]) -> None:
-    """Remove what was kept of units in training that are done."""
+    """Remove checkpoints of units that are done."""
     for number, path in _numbered(directory, _STATE):
         if number in units:
             _remove(path)
 
 
 def segments(directory: Path) -> list[Path]:
-    """Return the files of the ledger in ``directory``, in order."""
+    """Return the segment files in ``directory``, in order."""
     return [path for _, path in _numbered(directory, _SEGMENT)]
 
 
 def _next(directory: Path) -> Path:
-    """Return the file of the segment that is next."""
+    """Return the path of the next segment."""
     number = 1 + max((number for number, _ in _numbered(directory, _SEGMENT)), default=0)
     return directory / f"units-{number:06d}.segment"
 
 
 def _numbered(directory: Path, names: re.Pattern[str]) -> list[tuple[int, Path]]:
-    """Return what has such names in a directory, in order of the numbers in them."""
+    """Return the files with such names in a directory, ordered by their numbers."""
     found = ((names.fullmatch(name), name) for name in os.listdir(directory))
     return sorted((int(match[1]), directory / name) for match, name in found if match)
 
 
 def _remove(path: Path) -> None:
-    """Remove a file; what is none, such as a directory of its name, stays."""
+    """Remove a file; anything else, such as a directory, stays."""
     with suppress(OSError):
         path.unlink()
 
 
 def read(directory: Path) -> tuple[Segment, ...]:
-    """Return the segments in ``directory``; one that is damaged counts as not there: its units are trained again."""
+    """Return the segments in ``directory``; damaged ones are ignored and their units trained again."""
     found: list[Segment] = []
     for path in segments(directory):
         content = checked(path)
@@ -159,7 +158,7 @@ def read(directory: Path) -> tuple[Segment, ...]:
 
 
 def write(path: Path, content: bytes, hint: str = "free disk space, and RESUME MODEL goes on from here") -> None:
-    """Write a file with its digest, as a whole or not at all; raises TrainingFailed."""
+    """Write a file with its digest atomically; raises TrainingFailed."""
     draft = path.with_suffix(".draft")
     try:
         draft.unlink(missing_ok=True)
@@ -176,23 +175,23 @@ def write(path: Path, content: bytes, hint: str = "free disk space, and RESUME M
 
 
 def checked(path: Path) -> bytes | None:
-    """Return the content of a file that ``write`` wrote, None if it is damaged, not there, or no file of this user's.
+    """Return the content of a file from ``write``, None if it is damaged, missing, or not this user's.
 
-    One that memory has no room for, which takes no place on the disk where it is all zeros, is none that was written.
+    A file too large for memory, which may be sparse, was not written by us.
     """
     try:
         with own_file(path, "rb") as file:
             if os.fstat(file.fileno()).st_size > memory_limit():
                 return None
             data = file.read()
-    except (FileNotFoundError, PermissionError):  # NotOwn is one of the latter
+    except (FileNotFoundError, PermissionError):  # NotOwn is a PermissionError
         return None
     content = data[_DIGEST:]
     return content if hashlib.sha256(content).digest() == data[:_DIGEST] else None
 
 
 def sync_directory(directory: Path) -> None:
-    """Force a directory's entries to the disk."""
+    """Flush a directory's entries to disk."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -21,7 +21,7 @@ from grouplearn.train.results.packed import Packed, beside, mean_known
 
 @dataclass(frozen=True, slots=True)
 class GroupOutcome:
-    """A group's trials, one per config, folds merged; ``best`` is the number of the best config, None when all failed."""
+    """A group's trials, one per config, folds merged; ``best`` is the number of the best config, None if all failed."""
 
     group: Group
     trials: tuple[TrialResult, ...]
@@ -31,14 +31,14 @@ class GroupOutcome:
 
 @dataclass(frozen=True, slots=True)
 class PackedOutcome:
-    """The outcomes of groups that trained side by side: ``best`` (G,) is the place of the best config, -1 for none."""
+    """The outcomes of groups trained side by side: ``best`` (G,) is the place of the best config, -1 for none."""
 
     groups: tuple[Group, ...]
     pack: Packed
     best: npt.NDArray[np.intp]
 
     def outcomes(self, metric: str) -> Iterator[GroupOutcome]:
-        """Yield the groups' outcomes one by one; ``metric`` is the one that curves show."""
+        """Yield the groups' outcomes one by one; ``metric`` is that of the curves."""
         rows = zip(self.groups, self.pack.trials(metric), self.pack.facts, self.best.tolist(), strict=True)
         for group, trials, facts, best in rows:
             yield GroupOutcome(group, trials, facts, self.pack.configs[best] if best >= 0 else None)
@@ -56,11 +56,11 @@ class PackedOutcome:
 def merge(
     job: Job, results: Iterable[UnitResult], greater_is_better: bool
 ) -> tuple[tuple[GroupOutcome, ...], tuple[PackedOutcome, ...]]:
-    """Return the outcome of every group of ``job``, in its order, trials in order of their config number.
+    """Return the outcome of every group of ``job`` in order, trials in order of config number.
 
-    First the groups that trained alone, then those that trained side by side. Under VALIDATE FOLDS a trial is the final fit
-    on all rows, its validation metrics the means over folds (NaN and failed folds left out); it failed if the final fit
-    failed or every fold did.
+    First the groups that trained alone, then those that trained side by side. With VALIDATE FOLDS a trial is the final fit
+    on all rows, with the means of validation metrics over folds (NaN and failed folds left out); it failed if the final fit
+    or every fold failed.
     """
     by_group: dict[int, list[UnitResult]] = defaultdict(list)
     by_groups: dict[tuple[int, ...], dict[int, list[Packed]]] = defaultdict(lambda: defaultdict(list))
@@ -84,7 +84,7 @@ def merge(
 
 
 def with_folds(final: Packed, *folds: Packed) -> Packed:
-    """Return the final fits with the means of the folds' validation metrics, as ``trial_with_folds`` has them."""
+    """Return the final fits with mean validation metrics of the folds, as by ``trial_with_folds``."""
     if not folds:
         return final
     done = np.array([fold.done() for fold in folds])
@@ -107,7 +107,7 @@ def _some_failed(failed: int, folds: int, first: str | None) -> str:
 
 
 def best_places(pack: Packed, metric: str, greater_is_better: bool) -> npt.NDArray[np.intp]:
-    """Return the place of the best config of every group, by the rules of ``best_config``; -1 where none is done."""
+    """Return the place of every group's best config, by the rules of ``best_config``; -1 if none is done."""
     done = pack.done()
     best = np.where(done.any(axis=1), done.argmax(axis=1), -1)
     undecided = np.ones(len(best), dtype=bool)
@@ -138,9 +138,9 @@ def _outcome(job: Job, group: Group, results: Sequence[UnitResult], greater_is_b
 
 
 def trial_with_folds(final: TrialResult, folds: Sequence[TrialResult]) -> TrialResult:
-    """Return the final fit of a trial with the means of its folds' validation metrics.
+    """Return the final fit of a trial with the mean validation metrics of its folds.
 
-    A mean over some of the folds would be that of the easier ones: where one failed there is none, and the reason says so.
+    If a fold failed there is no mean, as it would be that of the easier folds, and the reason says so.
     """
     if not folds:
         return final
@@ -168,11 +168,10 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def best_config(trials: Sequence[TrialResult], metric: str, greater_is_better: bool) -> int | None:
-    """Return the config with the best validation metric, or training metric where no trial has a validation metric.
+    """Return the config with the best validation metric, or training metric if no trial has a validation metric.
 
-    Ties, as ``first_best`` has them, go to trials that are done, then to the lowest config number. NaN never beats a number;
-    where every metric is NaN (R² of a constant label, say) the first trial that has a model is taken. None when no trial has
-    one.
+    Ties (see ``first_best``) go to trials that are done, then to the lowest config number. NaN never beats a number; if
+    every metric is NaN (such as R² of a constant label) the first trial with a model wins. None if no trial has a model.
     """
     done = sorted((trial for trial in trials if trial.usable), key=lambda trial: (trial.status != "done", trial.config))
     for metrics in ({trial.config: trial.valid for trial in done}, {trial.config: trial.train for trial in done}):

@@ -1,4 +1,4 @@
-"""The results of many small groups as arrays: what a unit of several groups gives back instead of one object per trial."""
+"""The results of many small groups as arrays, without an object per trial."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from grouplearn.schedule.messages import Unit
 from grouplearn.train.job import CurvePoint, GroupFacts, TrialResult
 
 IntArray = npt.NDArray[np.int32]
-#: The name of models that are texts.
+#: The tensor name of models that are texts.
 TEXT = "text"
 
 
@@ -25,9 +25,8 @@ TEXT = "text"
 class Models:
     """Models of some groups of a pack: ``members`` (g,) are their places.
 
-    ``tensors`` are those of artifacts by name, of every config of the first group, then of the second; without rows where a
-    trial has no model. Of models that are texts there is one, ``TEXT``, of uint8. ``importance`` has a number per feature
-    column, where learners tell them.
+    ``tensors`` are the artifacts' by name, the first group's configs first; without rows for trials without a model. Text
+    models have one tensor, ``TEXT``, of uint8. ``importance`` has a number per feature column, if the learner gives any.
     """
 
     members: npt.NDArray[np.intp]
@@ -36,7 +35,7 @@ class Models:
 
     @property
     def count(self) -> int:
-        """The number of trials, -1 where tensors differ in it."""
+        """Number of trials, -1 if tensors differ in it."""
         counts = {len(each) for each in self.tensors.values()}
         return counts.pop() if len(counts) == 1 else -1
 
@@ -46,7 +45,7 @@ class Models:
         return sum(each.values.nbytes for each in self.tensors.values())
 
     def artifact(self, trial: int) -> Artifact:
-        """Return the model of a trial, counted over groups and configs."""
+        """Return the model of a trial, numbered over groups and configs."""
         own = {name: each[trial] for name, each in self.tensors.items()}
         if TEXT in own:
             return Artifact("lightgbm", text=own[TEXT].tobytes())
@@ -55,14 +54,14 @@ class Models:
         return Artifact("tensors", own)
 
     def of_group(self, at: int, configs: int) -> Models:
-        """Return the models of one of the groups, each with so many configs."""
+        """Return the models of one of the groups, with this many configs each."""
         trials = at * configs, (at + 1) * configs
         own = {name: each.part(*trials) for name, each in self.tensors.items()}
         importance = None if self.importance is None else self.importance.part(*trials)
         return Models(self.members[at : at + 1], own, importance)
 
     def none(self, configs: int) -> Models:
-        """Return for the same groups so many configs without models."""
+        """Return the same groups with this many configs without models."""
         count = len(self.members) * configs
         importance = None if self.importance is None else self.importance.none(count)
         return Models(self.members, {name: each.none(count) for name, each in self.tensors.items()}, importance)
@@ -70,9 +69,9 @@ class Models:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """The objective after each epoch of every trial: ``lengths`` (G, C), and ``losses`` one trial after the other.
+    """The objective after each epoch of every trial: ``lengths`` (G, C), and ``losses`` concatenated over trials.
 
-    ``metrics`` are those of held-out rows after each epoch; None where they are known of finished models alone.
+    ``metrics`` are those of held-out rows after each epoch; None if only finished models were measured.
     """
 
     lengths: IntArray
@@ -82,11 +81,11 @@ class Curves:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Trials of G groups x C configs. Arrays are (G, C); ``reasons`` has the trials that failed, by their place.
+    """Trials of G groups x C configs. Arrays are (G, C); ``reasons`` has the failed trials by place.
 
-    ``train`` and ``valid`` are metrics by name, NaN where there is none. ``converged`` is None of learners without such an end.
-    ``seconds`` is each trial's equal share. ``facts`` (G) is None for a group that was not prepared.
-    ``notes`` are what is to be said of trials that did not fail.
+    ``train`` and ``valid`` are metrics by name, NaN if there is none. ``converged`` is None if the learner does not say.
+    ``seconds`` is each trial's equal share. ``facts`` (G) is None for a group that was not prepared. ``notes`` belong to
+    trials that did not fail.
     """
 
     groups: tuple[int, ...]
@@ -104,7 +103,7 @@ class Packed:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Groups and configs."""
+        """Numbers of groups and configs."""
         return len(self.groups), len(self.configs)
 
     def done(self) -> npt.NDArray[np.bool_]:
@@ -115,7 +114,7 @@ class Packed:
         return done
 
     def trials(self, metric: str) -> Iterator[tuple[TrialResult, ...]]:
-        """Yield the trials of one group after the other as objects; ``metric`` is the one that curves show."""
+        """Yield the trials of each group as objects; ``metric`` is that of the curves."""
         models = {int(group): (each, place) for each in self.models for place, group in enumerate(each.members)}
         ends = np.cumsum(self.curves.lengths.ravel()).reshape(self.shape)
         for group in range(len(self.groups)):
@@ -146,7 +145,7 @@ class Packed:
             valid=_known(self.valid, group, place),
             curve=curve,
         )
-        if model is None:  # a fold's
+        if model is None:  # of a fold
             return trial
         found, at = model
         number = at * len(self.configs) + place
@@ -155,13 +154,13 @@ class Packed:
 
 
 def _known(metrics: Mapping[str, FloatArray], group: int, place: int) -> dict[str, float]:
-    """Return the metrics of one trial; none where there were no rows to measure on."""
+    """Return the metrics of one trial; empty if there were no rows to measure on."""
     values = {name: float(each[group, place]) for name, each in metrics.items()}
     return {} if all(math.isnan(value) for value in values.values()) else values
 
 
 def failed_pack(unit: Unit, reason: str, seconds: float) -> Packed:
-    """Return the results of a unit none of whose trials has a model, all for one reason."""
+    """Return the results of a unit whose trials all failed for one reason."""
     shape = len(unit.groups), len(unit.configs)
     return Packed(
         groups=unit.groups,
@@ -191,7 +190,7 @@ def mean_known(measured: Sequence[Mapping[str, FloatArray]]) -> dict[str, FloatA
 
 
 def beside(parts: Sequence[Packed]) -> Packed:
-    """Return the packs of the same groups as one, configs in order of their number."""
+    """Return several packs of the same groups as one, configs in order of number."""
     if len(parts) == 1:
         return parts[0]
     numbers = [number for part in parts for number in part.configs]
@@ -250,7 +249,7 @@ def _curves_beside(parts: Sequence[Packed], order: npt.NDArray[np.intp]) -> Curv
 
 
 def _models_beside(parts: Sequence[Packed], order: npt.NDArray[np.intp]) -> tuple[Models, ...]:
-    """Stacks that are the same in every part stay together; after one had to train group by group, all groups stand alone."""
+    """Stacks that all parts share stay together; if one part was trained group by group, all groups are separated."""
     if any(len(part.models) != len(parts[0].models) for part in parts):
         parts = [replace(part, models=_one_by_one(part)) for part in parts]
     columns = [{tuple(each.members.tolist()): each for each in part.models} for part in parts]
@@ -268,7 +267,7 @@ def _models_beside(parts: Sequence[Packed], order: npt.NDArray[np.intp]) -> tupl
 
 
 def _places_beside(groups: int, configs: Sequence[int]) -> npt.NDArray[np.intp]:
-    """Return where trials (groups, configs of all parts) are, of parts one after another."""
+    """Return the places of trials (groups, configs of all parts) in the concatenated parts."""
     firsts = np.cumsum([0, *(groups * count for count in configs)])[:-1]
     places = [
         first + np.arange(groups * count).reshape(groups, count) for first, count in zip(firsts, configs, strict=True)

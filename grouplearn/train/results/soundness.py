@@ -1,4 +1,4 @@
-"""Results read from a ledger, checked against their job: a segment that does not fit it is trained again."""
+"""Checks results from a ledger against their job: units of invalid segments are trained again."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from grouplearn.learners.contract.state import Artifact
 from grouplearn.schedule.messages import Blocks
 from grouplearn.train.job import GroupFacts, Job, UnitResult
 
-#: What the catalog takes: of a count, of bytes and rows, and more seconds than any run has.
+#: Limits of catalog columns: counts, bytes and rows; and more seconds than any run takes.
 _MOST, _MOST_BYTES, _LONGEST = 2**31 - 1, 2**63 - 1, 1e12
 
 
 def is_sound(job: Job, result: UnitResult) -> bool:
-    """Return whether a result is of groups of the job, and its models are such as the learner makes for them."""
+    """Return whether a result belongs to the job's groups, and its models are valid for the learner."""
     unit = result.unit
     if not all(0 <= group < len(job.groups) for group in unit.groups) or any(config < 0 for config in unit.configs):
         return False
@@ -22,12 +22,12 @@ def is_sound(job: Job, result: UnitResult) -> bool:
         return False
     try:
         return all(_fits(job, facts, artifact) for facts, artifact in _models(job, result))
-    except (IndexError, KeyError, ValueError):  # arrays of a pack that are not as long as each other
+    except (IndexError, KeyError, ValueError):  # a pack's arrays differ in length
         return False
 
 
 def _is_of_unit(result: UnitResult) -> bool:
-    """Return whether a result has the trials of its unit, each once."""
+    """Return whether a result has each trial of its unit exactly once."""
     unit, pack = result.unit, result.pack
     if pack is not None:
         counts = all(each.count == len(each.members) * len(pack.configs) for each in pack.models)
@@ -36,7 +36,7 @@ def _is_of_unit(result: UnitResult) -> bool:
 
 
 def _counts(result: UnitResult) -> bool:
-    """Return whether what was counted and measured is such that the catalog takes it."""
+    """Return whether counts and measurements are within the catalog's limits."""
     pack = result.pack
     known = [facts for facts in (result.facts, *(pack.facts if pack else ())) if facts is not None]
     times = [result.started, result.ended, *([pack.seconds] if pack else [])]
@@ -65,7 +65,7 @@ def _ends(blocks: Blocks | None) -> tuple[int, ...]:
 
 
 def _models(job: Job, result: UnitResult) -> Iterator[tuple[GroupFacts | None, Artifact]]:
-    """Yield the models of a result, with what is known of their group."""
+    """Yield the models of a result, with the facts of their group."""
     yield from ((result.facts, trial.artifact) for trial in result.trials if trial.artifact is not None)
     if result.pack is not None:
         for facts, trials in zip(result.pack.facts, result.pack.trials(job.target.metric), strict=True):

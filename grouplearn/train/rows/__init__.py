@@ -1,1 +1,1 @@
-"""From dataset rows to what a learner sees: chosen, encoded, in shards or stacks."""
+"""From dataset rows to a learner's input: selected, encoded, in shards or stacks."""

@@ -1,4 +1,4 @@
-"""Which rows of a group train and which are held out, with the cuts of their blocks, and the encoders fitted on them."""
+"""Which rows of a group train and which are held out, their cuts into blocks, and the fitted encoders."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from grouplearn.train.rows.sampled import group_seed, sample, share_of
 
 BoolArray = npt.NDArray[np.bool_]
 
-#: The fold number of the model that is kept.
+#: The fold number of the final model.
 FINAL = -1
-#: The largest dense design matrix, counted as doubles whatever it is of, made for a learner that does not take sparse rows.
+#: Largest dense design matrix (in bytes as doubles) for a learner that does not support sparse rows.
 DENSE_BYTES = 1 << 30
 
 
 class GroupFailed(Exception):
-    """A group cannot be trained; the message tells the user why, ``facts`` what became of its rows as far as that is known."""
+    """A group cannot be trained; the message tells the user why, ``facts`` what is known of its rows."""
 
     def __init__(self, message: str, facts: GroupFacts | None = None) -> None:
         super().__init__(message)
@@ -41,7 +41,7 @@ class GroupFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ChosenRows:
-    """A group's rows that train and that are held out, each with the cuts of its blocks, and the fitted encoders.
+    """A group's training and held-out rows, each with the cuts of its blocks, and the fitted encoders.
 
     ``n_skipped`` rows are neither: they have no label, or weight 0.
     """
@@ -57,7 +57,7 @@ class ChosenRows:
     def of(cls, job: Job, group: Group, fold: int) -> ChosenRows:
         """Choose the rows, cut them into blocks and fit the encoders; raises GroupFailed.
 
-        A part of the training rows has the encoders of all of them, so that all trials of a group have the same features.
+        A sample of the training rows uses the encoders of all, so that a group's trials have the same features.
         """
         learner = job.trainer
         train, valid = _usable_rows(job, group, fold)
@@ -75,7 +75,7 @@ class ChosenRows:
         )
 
     def _sampled(self, job: Job, group: Group, share: float) -> ChosenRows:
-        """Return part of the training rows, of those that the learner can handle: no class may be lost."""
+        """Return a sample of the usable training rows, with all their classes."""
         rows, data = self.train, self.train.dataset
         numbers = range(data.numeric.shape[1])
         if not all(np.isfinite(data.column("numeric", number, rows.numbers)).all() for number in numbers):
@@ -86,14 +86,14 @@ class ChosenRows:
         return replace(self, train=replace(rows, numbers=drawn))
 
     def _cut(self, size: int) -> ChosenRows:
-        """Cut the training rows into blocks, the held-out rows into as many pieces."""
+        """Cut the training rows into blocks, and the held-out rows into as many pieces."""
         train, valid = int(self.train.numbers.size), int(self.valid.numbers.size)
         cuts = (*range(0, train, size), train)
         pieces = tuple(piece * valid // (len(cuts) - 1) for piece in range(len(cuts)))
         return replace(self, train=replace(self.train, cuts=cuts), valid=replace(self.valid, cuts=pieces))
 
     def encoded(self, rows: Rows) -> tuple[Rows, Matrix]:
-        """Return the rows with their features, all at once, without those that the learner cannot handle."""
+        """Return the rows with their features at once, without those that the learner cannot handle."""
         x = encode_rows(self.fitted, rows.dataset, rows.numbers, self.dense_columns)
         if self.learner.handles_missing or (kept := _complete(x)).all():
             return rows, x
@@ -110,7 +110,7 @@ class ChosenRows:
 
 
 def replays(fitted: Sequence[FittedItem], data: Dataset) -> list[Replay]:
-    """Return what makes features of any rows of a dataset."""
+    """Return functions that make features of any rows of a dataset."""
     return encoders.replays(fitted, encoders.columns_of(data, slice(0, 0)))
 
 
@@ -121,15 +121,15 @@ def encode_rows(
     dense_columns: int,
     made: Sequence[Replay] | None = None,
 ) -> Matrix:
-    """Return the design matrix of rows by number, and let go of the pages that they were read from.
+    """Return the design matrix of rows by number, and free the pages that they were read from.
 
-    Who encodes a few rows after others has ``made`` their ``replays`` once.
+    Callers that encode rows in small parts pass ``made``, the result of ``replays``.
     """
     rows = adjoining(numbers)
     columns = encoders.columns_of(data, rows)
     if data.files is not None and isinstance(
         rows, slice
-    ):  # a view of pages that are let go of, and it may be the result
+    ):  # a view of pages that are freed, which may be the result itself
         columns = replace(columns, numeric=columns.numeric.copy())
     x = encoders.encode(fitted, columns, dense_columns, made)
     forget(data, numbers)
@@ -137,14 +137,14 @@ def encode_rows(
 
 
 def adjoining(numbers: RowNumbers) -> RowNumbers | slice:
-    """Return ascending row numbers as a slice if none between them is left out."""
+    """Return ascending row numbers as a slice if they are consecutive."""
     if numbers.size and int(numbers[-1]) - int(numbers[0]) == numbers.size - 1:
         return slice(int(numbers[0]), int(numbers[-1]) + 1)
     return numbers
 
 
 def forget(data: Dataset, numbers: RowNumbers) -> None:
-    """Let go of the pages of ascending row numbers, if rows are kept in files."""
+    """Free the pages of ascending row numbers, if rows are in files."""
     if data.files is not None and numbers.size:
         data.forget_pages(int(numbers[0]), int(numbers[-1]) + 1)
 
@@ -169,18 +169,18 @@ class Rows:
         return self.dataset.weight[self.numbers]
 
     def runs(self, rows: int = shard.SUMMED_ROWS) -> Iterator[RowNumbers]:
-        """Yield the numbers of at most so many rows at a time."""
+        """Yield the row numbers in runs of at most this size."""
         for start in range(0, self.numbers.size, rows):
             yield self.numbers[start : start + rows]
 
     def labelled(self) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Yield labels and weights a run at a time."""
+        """Yield labels and weights run by run."""
         for run in self.runs():
             yield self.dataset.y[run], self.dataset.weight[run]
             forget(self.dataset, run)
 
     def only(self, kept: BoolArray) -> Rows:
-        """Return the rows that are kept; the others count as skipped."""
+        """Return only the rows to keep; the others count as skipped."""
         if kept.all():
             return self
         before = np.concatenate([[0], np.cumsum(kept)])
@@ -190,7 +190,7 @@ class Rows:
 
 
 def _usable_rows(job: Job, group: Group, fold: int) -> tuple[RowNumbers, RowNumbers]:
-    """Return the dataset rows with a positive weight that train and that are held out, after the checks of all rows."""
+    """Return the dataset rows of positive weight that train and that are held out, after checking all rows."""
     n_rows, data = group.n_rows, job.dataset
     if n_rows == 0:
         raise GroupFailed("the group has no rows")
@@ -215,9 +215,9 @@ def _usable_rows(job: Job, group: Group, fold: int) -> tuple[RowNumbers, RowNumb
 
 
 def refuse_few(job: Job, n_rows: int, train: int, valid: int, incomplete: int, unlabelled: int = 0) -> None:
-    """Raise GroupFailed where no row of a group of ``n_rows`` is left to train on, or fewer than ``min_rows``.
+    """Raise GroupFailed if no row of a group of ``n_rows`` is left to train on, or fewer than ``min_rows``.
 
-    ``incomplete`` training rows lack a feature value, ``unlabelled`` ones a label. Of folds the held-out rows train, too.
+    ``incomplete`` training rows lack a feature value, ``unlabelled`` ones a label. With folds, held-out rows train, too.
     """
     training = train + valid if job.rules.folds else train
     if train and training >= job.rules.min_rows:
@@ -244,13 +244,13 @@ def refuse_few(job: Job, n_rows: int, train: int, valid: int, incomplete: int, u
 
 
 def _by_row(values: npt.NDArray[np.bool_]) -> BoolArray:
-    """Return which rows have True in each value of their label."""
+    """Return which rows are True for every value of their label."""
     return values if values.ndim == 1 else np.asarray(values.all(axis=1))
 
 
 @dataclass(slots=True)
 class _Found:
-    """Row numbers as they are found; what is never written of an array takes no memory."""
+    """Row numbers as they are found; unwritten parts of the array take no memory."""
 
     train: RowNumbers
     valid: RowNumbers
@@ -269,7 +269,7 @@ class _Found:
 
 
 def _runs(ranges: Sequence[tuple[int, int]]) -> Iterator[RowNumbers]:
-    """Yield the row numbers of runs of rows, about ``SUMMED_ROWS`` at a time."""
+    """Yield row numbers in runs of about ``SUMMED_ROWS``."""
     waiting: list[RowNumbers] = []
     for start, stop in ranges:
         for low in range(start, stop, shard.SUMMED_ROWS):
@@ -282,7 +282,7 @@ def _runs(ranges: Sequence[tuple[int, int]]) -> Iterator[RowNumbers]:
 
 
 def _refuse_faults(job: Job, faults: npt.NDArray[np.int64], n_rows: int) -> None:
-    """Raise GroupFailed for rows without a label, with one that is not finite, and with a weight that is none."""
+    """Raise GroupFailed for rows without a label, with a non-finite one, or with an invalid weight."""
     unlabelled, odd, broken, negative = faults.tolist()
     if job.rules.null_label == "error" and unlabelled < n_rows:
         _refuse("the label is NULL", unlabelled, n_rows, "ON NULL LABEL SKIP leaves such rows out")
@@ -304,7 +304,7 @@ def _held_out(job: Job, split: npt.NDArray[np.int16], fold: int) -> BoolArray:
 
 
 def _fit(job: Job, rows: RowNumbers) -> tuple[FittedItem, ...]:
-    """Return the encoders fitted on those rows that the learner will see: it may leave out what lacks a value."""
+    """Return the encoders fitted on the rows that the learner will see, which may exclude incomplete ones."""
     learns_all = job.trainer.handles_missing or all(map(encoders.needs_no_fit, job.items))
     if not learns_all and not (kept := encoders.complete(job.items, job.dataset, rows)).all():
         rows = rows[kept]
@@ -318,7 +318,7 @@ def _fit(job: Job, rows: RowNumbers) -> tuple[FittedItem, ...]:
 
 
 def _refuse_wide(job: Job, fitted: Sequence[FittedItem]) -> None:
-    """Raise GroupFailed where the numbers of one model in training do not fit into memory."""
+    """Raise GroupFailed if the numbers of one model in training do not fit into memory."""
     learner = job.trainer
     if learner.form != "linear" or not job.configs or sum(each.width for each in fitted) <= encoders.DENSE_COLUMNS:
         return
@@ -327,7 +327,7 @@ def _refuse_wide(job: Job, fitted: Sequence[FittedItem]) -> None:
     needed, most = max(
         (8 * learner.cost.most_values(config, blocks, outputs), place) for place, config in enumerate(job.configs)
     )
-    if needed > (limit := memory_limit()):  # which is in files
+    if needed > (limit := memory_limit()):  # the rows are in files
         other = registry.way_within(learner, job.configs[most], blocks, outputs, limit // 8)
         hint = "fewer columns" if other is None else f"WITH (solver = '{other[0]}')"
         raise GroupFailed(
@@ -337,7 +337,7 @@ def _refuse_wide(job: Job, fitted: Sequence[FittedItem]) -> None:
 
 
 def learns_sparse(learner: Learner, fitted: Sequence[FittedItem], n_rows: int) -> bool:
-    """Whether a learner of either form of rows sooner learns a group of so many rows from CSR, all of its folds alike."""
+    """Whether a learner that supports both trains faster on CSR for this many rows; the same for all folds of a group."""
     return learner.sooner_sparse and encoders.is_mostly_zero(
         [each.item for each in fitted], sum(each.width for each in fitted), n_rows
     )
@@ -359,7 +359,7 @@ def _dense_columns(fitted: Sequence[FittedItem], n_rows: int, learner: Learner) 
 
 
 def _complete(x: Matrix) -> BoolArray:
-    """Return which rows have no NaN and no infinity."""
+    """Return which rows are finite."""
     if isinstance(x, np.ndarray):
         return finite_rows(x)
     complete = np.ones(x.shape[0], dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""How many rows of a group train: only these are shared by a gang, and they may be far fewer than the group has."""
+"""How many rows of a group train: a gang shares only these, and they may be far fewer than all."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from grouplearn.train.rows.sampled import share_of
 
 
 def with_training_rows(workload: Workload, job: Job) -> Workload:
-    """Return the workload with the rows that train, of groups of several blocks, and those of batches; sums need to know of all
-    rows alone."""
+    """Return the workload with the numbers of training rows for groups of several blocks and for learners with batches;
+    sums need only the numbers of all rows."""
     if not workload.in_gangs or max(workload.workers, workload.averages.partitions) < 2:
         return workload
     rows = list(workload.rows)
@@ -28,7 +28,7 @@ def with_training_rows(workload: Workload, job: Job) -> Workload:
 
 
 def _training_rows(job: Job, group: Group) -> int:
-    """Return the rows with a label and a weight that are not held out, in the fold that has fewest."""
+    """Return the number of rows with label and weight that are not held out, in the fold with fewest."""
     data, kinds = job.dataset, max(2, job.rules.folds)
     counts = np.zeros(kinds, dtype=np.int64)
     for first, last in group.ranges:

@@ -1,4 +1,4 @@
-"""From dataset rows to what a learner sees: training and validation shards of one group, encoders fitted, rows checked."""
+"""From dataset rows to a learner's input: training and validation shards of one group, encoders fitted, rows checked."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ __all__ = [
 
 
 _NONE: FloatArray = np.empty(0)
-#: The least square of how far labels are apart that has all its digits, and so has that of what a good model leaves of it.
+#: The least square of labels' differences with full precision, also after a good model's reduction.
 LEAST_SQUARE = 1e-300
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A group, or some of its blocks, (under one fold) ready to train.
+    """A group, or some of its blocks, (in one fold) ready to train.
 
-    ``judged`` are the training rows weighted without class weights: as metrics are. ``valid`` has the held-out rows, cut
-    into as many pieces as there are blocks; it is None when the group has none.
+    ``judged`` are the training rows without class weights, as metrics need them. ``valid`` has the held-out rows, in as
+    many pieces as there are blocks; None if there are none.
     """
 
     train: Shard | StoredShard
@@ -69,11 +69,11 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """What is decided about a group (under one fold) before it is split: workers encode its blocks by it, each alone.
+    """What is decided about a group (in one fold) before it is split: workers encode its blocks by it independently.
 
-    ``train_rows`` and ``valid_rows`` are the dataset rows that are used, in order; block b has the training rows
-    ``train_cuts[b]`` to ``train_cuts[b + 1]`` of them and the held-out rows between those of ``valid_cuts``.
-    ``class_factors`` are the class weights by position in ``classes``; ``unseen`` are the classes that only held-out rows have.
+    ``train_rows`` and ``valid_rows`` are the used dataset rows in order; block b has training rows ``train_cuts[b]`` to
+    ``train_cuts[b + 1]``, and the held-out rows between those of ``valid_cuts``. ``class_factors`` are the class weights by
+    position in ``classes``; ``unseen`` are the classes that only held-out rows have.
     """
 
     train_rows: RowNumbers
@@ -94,32 +94,32 @@ class Outline:
         return len(self.train_cuts) - 1
 
     def clipped(self, blocks: Blocks | None) -> Blocks:
-        """Return those of ``blocks`` that the group has (a schedule may count blocks by rows that are not all used)."""
+        """Return those of ``blocks`` that the group has (a schedule may count rows that are not used)."""
         if blocks is None:
             return Blocks(0, 0)
         return Blocks(min(blocks.first, self.n_blocks), min(blocks.last, self.n_blocks))
 
     def partition(self, part: Part) -> Blocks:
-        """Return one of several equal runs of the blocks that there are; the last are empty where there are fewer blocks."""
+        """Return one of several equal runs of the existing blocks; the last may be empty."""
         cuts = cut_evenly(self.n_blocks, part.of)
         return cuts[part.number] if part.number < len(cuts) else Blocks(self.n_blocks, self.n_blocks)
 
     def blocks_of(self, step: Step) -> Blocks:
-        """Return the blocks of the group that a step is about."""
+        """Return the group's blocks for a step."""
         return self.clipped(step.blocks) if step.partition is None else self.partition(step.partition)
 
 
 def prepare(job: Job, group: Group, fold: int = FINAL) -> Prepared:
-    """Return ``group`` ready to train, or raise GroupFailed with a reason a user understands.
+    """Return ``group`` ready to train, or raise GroupFailed with a reason for users.
 
     Which rows train: without folds those with split 0, and split 1 validates; with folds, fold k holds out the rows with
-    split k, and ``FINAL`` trains on every row. Encoders with scope 'group' are fitted on the training rows alone.
+    split k, and ``FINAL`` trains on every row. Encoders with scope 'group' are fitted on the training rows only.
 
     The usable training rows are cut into blocks of ``job.block_rows``, the held-out rows into as many pieces. Rows with
-    weight 0 and (unless ``null_label`` says otherwise) without a label are as if not there. Left out then (so that blocks
-    may be shorter): rows with a missing or infinite feature value where the learner cannot handle one. All of them count in
-    ``n_skipped``. Validation rows of a class that the training rows do not have are numbered after those that they have: no
-    model predicts them, and metrics count them as wrong.
+    weight 0 and (unless ``null_label`` says otherwise) without a label are ignored. Then rows with a missing or infinite
+    feature value are left out if the learner cannot handle them, so blocks may be shorter. All of these count in
+    ``n_skipped``. Validation rows of a class without training rows are numbered after the known classes: no model predicts
+    them, and metrics count them as wrong.
     """
     if not stays_stored(job, group):
         return _prepared(job, group, ChosenRows.of(job, group, fold))
@@ -129,8 +129,8 @@ def prepare(job: Job, group: Group, fold: int = FINAL) -> Prepared:
 
 
 def stays_stored(job: Job, group: Group) -> bool:
-    """Whether the group's rows are read and encoded a block at a time in every pass: they are kept in files, and are more than
-    the learner holds at a time."""
+    """Whether every pass reads and encodes the group's rows block by block: they are in files, and more than the learner
+    holds at a time."""
     held = shard.SUMMED_ROWS if job.trainer.access.held == "some" else job.block_rows
     return job.dataset.files is not None and group.n_rows > held
 
@@ -138,7 +138,7 @@ def stays_stored(job: Job, group: Group) -> bool:
 def outline(job: Job, group: Group, fold: int = FINAL) -> Outline:
     """Return what ``prepare`` decides about the whole group, without keeping its encoded rows; raises GroupFailed.
 
-    Rows are encoded, a block at a time, only to see which of them have missing features.
+    Rows are encoded block by block only to find those with missing features.
     """
     chosen = ChosenRows.of(job, group, fold)
     train, valid = chosen.scanned(chosen.train), chosen.scanned(chosen.valid)
@@ -167,7 +167,7 @@ def outline(job: Job, group: Group, fold: int = FINAL) -> Outline:
 def encode_blocks(
     job: Job, outline: Outline, blocks: Blocks, held_out: Blocks, take: Callable[[RowNumbers], Dataset]
 ) -> Prepared:
-    """Return blocks of a group with the bits that they have in the whole group, and the pieces ``held_out`` of held-out rows.
+    """Return blocks of a group with the same bits as in the whole group, and the pieces ``held_out`` of held-out rows.
 
     ``take`` returns dataset rows by number.
     """
@@ -181,7 +181,7 @@ def encode_blocks(
 
 
 def stored_blocks(job: Job, outline: Outline, blocks: Blocks, held_out: Blocks) -> Prepared:
-    """Return what ``encode_blocks`` returns, of rows that stay in files until they are read."""
+    """Return the result of ``encode_blocks`` for rows that stay in files until they are read."""
     data, fitted, columns = job.dataset, outline.facts.fitted, outline.dense_columns
     directory = "" if data.files is None else data.files.directory
     made = replays(fitted, data)
@@ -250,7 +250,7 @@ def _prepared(job: Job, group: Group, chosen: ChosenRows) -> Prepared:
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    """What the rows of the whole group that are used decide: the classes, their weights, and how many rows there are."""
+    """What all used rows of a group determine: the classes, their weights, and the number of rows."""
 
     classes: FloatArray
     class_factors: FloatArray | None
@@ -260,7 +260,9 @@ class _Decided:
     def of(cls, job: Job, group: Group, chosen: ChosenRows, train: Rows, valid: Rows) -> _Decided:
         n_train, n_valid = int(train.numbers.size), int(valid.numbers.size)
         whole = share_of(job.round.share, group.n_rows) == 1
-        few = job if whole else replace(job, rules=replace(job.rules, min_rows=1))  # before a part was drawn
+        few = (
+            job if whole else replace(job, rules=replace(job.rules, min_rows=1))
+        )  # checked before the sample was drawn
         refuse_few(few, group.n_rows, n_train, n_valid, train.n_skipped)
         skipped = chosen.n_skipped + train.n_skipped + valid.n_skipped
         counted = GroupFacts((), (), n_train, n_valid, skipped)
@@ -271,7 +273,7 @@ class _Decided:
         return cls(classes, _class_weights(job, classes, train), facts)
 
     def weighted(self, y: FloatArray, weight: FloatArray) -> FloatArray:
-        """Return the weights of rows with labels ``y`` times those of their classes."""
+        """Return the weights of rows with labels ``y`` times their classes' weights."""
         if self.class_factors is None:
             return weight
         factors: FloatArray = self.class_factors[np.searchsorted(self.classes, y)]
@@ -279,9 +281,9 @@ class _Decided:
 
 
 def _refuse_small(train: Rows, counted: GroupFacts) -> None:
-    """Raise GroupFailed for labels, or weights, so small that sums of weighted squares lose digits, and so do metrics.
+    """Raise GroupFailed for labels, or weights, so small that sums of weighted squares, and thus metrics, lose precision.
 
-    Labels that are all the same are 0 apart, and so are the metrics of the model that predicts them.
+    Constant labels have differences of 0, and so have their metrics.
     """
     low, high, heaviest = np.inf, -np.inf, 0.0
     for labels, weight in train.labelled():
@@ -297,7 +299,7 @@ def _refuse_small(train: Rows, counted: GroupFacts) -> None:
 
 
 def _numbered(y: FloatArray, classes: FloatArray, unseen: FloatArray = _NONE) -> FloatArray:
-    """Return the labels: values, or the position of the class in ``classes``, and after these in ``unseen``."""
+    """Return the labels: values, or positions in ``classes`` followed by ``unseen``."""
     if not classes.size:
         return y
     place = np.searchsorted(classes, y).astype(np.float64)
@@ -308,7 +310,7 @@ def _numbered(y: FloatArray, classes: FloatArray, unseen: FloatArray = _NONE) ->
 
 
 def _unseen(classes: FloatArray, valid: Rows) -> FloatArray:
-    """Return the class numbers, ascending, that only held-out rows have."""
+    """Return the ascending numbers of classes that only held-out rows have."""
     if not classes.size:
         return _NONE
     labels = [np.unique(labels) for labels, _ in valid.labelled()]
@@ -316,7 +318,7 @@ def _unseen(classes: FloatArray, valid: Rows) -> FloatArray:
 
 
 def _classes(job: Job, train: Rows, counted: GroupFacts) -> FloatArray:
-    """Return the class numbers in the training rows, ascending; none for regression."""
+    """Return the ascending numbers of classes in the training rows; none for regression."""
     if not job.target.task.has_classes:
         return np.empty(0)
     classes = np.unique(np.concatenate([np.unique(labels) for labels, _ in train.labelled()]))
@@ -342,7 +344,7 @@ def _class_weights(job: Job, classes: FloatArray, train: Rows) -> FloatArray | N
 
 
 def problem_of(job: Job, group: Group, learner: Learner, facts: GroupFacts) -> Problem:
-    """Return what a pack is to learn on a prepared group."""
+    """Return the problem of a pack on a prepared group."""
     starts = np.cumsum([0, *(each.width for each in facts.fitted)])
     ordinal = [each.encoder.role == "place" for each in facts.fitted]
     n_classes = len(facts.classes)

@@ -1,4 +1,4 @@
-"""From dataset rows to stacks: many small groups prepared at once, in array operations over all their rows."""
+"""From dataset rows to stacks: many small groups prepared at once, by array operations over all their rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from grouplearn.train.unit import or_failed
 
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.intp]
-#: Labels that are too close together have smaller weighted squares than this, for they are not equal: a double has 16 digits.
+#: Weighted squares below this mean that different labels are too close, as a double has 16 digits.
 _SMALL_SQUARE = LEAST_SQUARE * 1e32
 
 
@@ -35,8 +35,8 @@ _SMALL_SQUARE = LEAST_SQUARE * 1e32
 class PreparedStack:
     """Groups of one shape ready to train side by side; ``members`` are their places in the unit.
 
-    ``train`` is weighted with class weights, ``row_weight`` (n,) without: what metrics are weighted by. A group without
-    held-out rows has none in ``valid``.
+    ``train`` has class weights, ``row_weight`` (n,) are the weights without them, for metrics. ``valid`` has no rows for
+    groups without held-out rows.
     """
 
     members: tuple[int, ...]
@@ -61,7 +61,7 @@ class PreparedStack:
 
 @dataclass(frozen=True, slots=True)
 class PreparedFolds:
-    """Groups of one shape and all their rows: ``fold`` (n,) is the one that holds a row out, of ``n_folds``."""
+    """Groups of one shape with all their rows: ``fold`` (n,) is the fold, of ``n_folds``, that holds a row out."""
 
     members: tuple[int, ...]
     problem: Problem
@@ -73,7 +73,7 @@ class PreparedFolds:
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """What became of the groups of a unit: stacks, groups that must train alone, and groups that cannot be trained."""
+    """The prepared groups of a unit: stacks, groups that must train alone, and groups that cannot be trained."""
 
     stacks: tuple[PreparedStack, ...]
     alone: dict[int, Prepared]
@@ -81,7 +81,7 @@ class Preparation:
 
 
 def prepare_stacks(job: Job, groups: Sequence[Group], fold: int = FINAL) -> Preparation:
-    """Return ``groups`` prepared under ``fold``, by the rules of ``prepare``, as few stacks as their shapes allow."""
+    """Return ``groups`` prepared for ``fold``, by the rules of ``prepare``, in as few stacks as their shapes allow."""
     if not _is_quick(job):
         return _one_by_one(job, groups, range(len(groups)), fold)
     rows = _StackRows.of_groups(job, groups, fold)
@@ -93,7 +93,7 @@ def prepare_stacks(job: Job, groups: Sequence[Group], fold: int = FINAL) -> Prep
 
 
 def prepare_folds(job: Job, groups: Sequence[Group]) -> tuple[PreparedFolds | None, tuple[int, ...]]:
-    """Return the groups ready to train all folds in one pass, and the places of those that need a closer look."""
+    """Return the groups ready to train all folds in one pass, and the places of unusual ones."""
     if not _is_quick(job):
         return None, tuple(range(len(groups)))
     rows = _StackRows.of_groups(job, groups, FINAL)
@@ -103,12 +103,12 @@ def prepare_folds(job: Job, groups: Sequence[Group]) -> tuple[PreparedFolds | No
 
 
 def nothing_is_fitted(job: Job) -> bool:
-    """Whether no feature depends on which of a group's rows train: encoders are fitted on all groups, or not at all."""
+    """Whether features do not depend on a group's training rows: encoders are fitted on all groups, or not at all."""
     return all(number in job.fitted or encoders.needs_no_fit(item) for number, item in enumerate(job.items))
 
 
 def _is_quick(job: Job) -> bool:
-    """Whether the common case is worth its array operations: nothing to fit or to weigh by class, a dense design."""
+    """Whether the common case applies: no fits or class weights by group, and a dense design."""
     width = sum(
         job.fitted[number].width if number in job.fitted else max(1, item.buckets)
         for number, item in enumerate(job.items)
@@ -135,7 +135,7 @@ def _one_by_one(job: Job, groups: Sequence[Group], places: Sequence[int], fold: 
 
 
 def seeds_of(job: Job, groups: Sequence[Group]) -> npt.NDArray[np.uint64] | None:
-    """Return what groups draw random numbers by, None where the learner draws none."""
+    """Return the groups' seeds, None if the learner draws no random numbers."""
     if not job.trainer.draws:
         return None
     return np.array([group_seed(job.training.seed, group) for group in groups], np.uint64)
@@ -163,9 +163,9 @@ def _same_weights(every: Sequence[Prepared]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _StackRows:
-    """Rows of several groups, one group after the other: ``data`` has them (N), ``of`` (N,) is the group's place.
+    """Rows of several groups, concatenated in ``data`` (N); ``of`` (N,) is the group's place.
 
-    ``sizes`` (G,) are all rows of each group, ``held_out`` (N,) says which of them do not train.
+    ``sizes`` (G,) are all rows of each group, ``held_out`` (N,) says which do not train.
     """
 
     groups: Sequence[Group]
@@ -190,7 +190,7 @@ class _StackRows:
         return cls(groups, sizes, data, np.repeat(np.arange(len(groups)), sizes), np.asarray(held_out))
 
     def unusual(self, job: Job) -> BoolArray:
-        """Return which groups need a closer look (G,): few rows, odd or small labels, weights or features, a class missing."""
+        """Return which groups (G,) are unusual: few rows, invalid or small labels, weights or features, a missing class."""
         n_groups, train, y, weight = len(self.groups), ~self.held_out, self.data.y, self.data.weight
         odd = ~np.isfinite(y) | ~(weight > 0) | (weight == np.inf)
         if not job.trainer.handles_missing:
@@ -199,7 +199,7 @@ class _StackRows:
             with np.errstate(over="ignore", under="ignore", invalid="ignore"):
                 odd |= (y * y * weight < _SMALL_SQUARE) & (y != 0)
         training = self.sizes - self._held_out_sizes()
-        counted = self.sizes if job.rules.folds else training  # a row that one fold holds out trains in the others
+        counted = self.sizes if job.rules.folds else training  # a row held out in one fold trains in the others
         unusual: BoolArray = (counted < job.rules.min_rows) | (training == 0)
         unusual[self.of[odd]] = True
         if not job.target.task.has_classes:
@@ -213,13 +213,13 @@ class _StackRows:
         return unusual
 
     def learn_sparse(self, job: Job) -> BoolArray:
-        """Return which groups (G,) are learned from without the zeros of their categories."""
+        """Return which groups (G,) train without the zeros of their categories."""
         fitted, learner = _fitted(job), job.trainer
         sizes, place = np.unique(self.sizes, return_inverse=True)
         return np.array([learns_sparse(learner, fitted, size) for size in sizes.tolist()], np.bool_)[place]
 
     def stacked(self, job: Job, chosen: BoolArray) -> PreparedStack:
-        """Return the chosen groups as one stack; nothing in them is out of the ordinary."""
+        """Return the chosen groups, none of them unusual, as one stack."""
         fitted = _fitted(job)
         members = np.flatnonzero(chosen)
         facts = self._facts(job, fitted, members)
@@ -236,7 +236,7 @@ class _StackRows:
         )
 
     def folded(self, job: Job, chosen: BoolArray) -> PreparedFolds:
-        """Return the chosen groups with all their rows and the folds of these."""
+        """Return the chosen groups with all their rows and the rows' folds."""
         fitted, members = _fitted(job), np.flatnonzero(chosen)
         facts = self._facts(job, fitted, members)
         return PreparedFolds(
@@ -249,7 +249,7 @@ class _StackRows:
         )
 
     def lacks_a_fold(self, job: Job) -> BoolArray:
-        """Return which groups (G,) have no row in some fold, or all of them in one."""
+        """Return which groups (G,) have no rows in some fold, or all in one."""
         n_groups = len(self.groups)
         flat = self.of * job.rules.folds + self.data.split
         counts = np.bincount(flat, minlength=n_groups * job.rules.folds).reshape(n_groups, job.rules.folds)
@@ -266,7 +266,7 @@ class _StackRows:
         return np.bincount(self.of[self.held_out], minlength=len(self.groups))
 
     def _of_chosen(self, values: npt.NDArray[Any], chosen: BoolArray) -> npt.NDArray[Any]:
-        """Return what there is one of per row, of the chosen groups' rows."""
+        """Return the entries of the chosen groups' rows."""
         return values if chosen.all() else values[chosen[self.of]]
 
     def _problem(self, job: Job, members: IntArray, facts: Sequence[GroupFacts]) -> Problem:
@@ -275,14 +275,14 @@ class _StackRows:
     def _facts(self, job: Job, fitted: tuple[FittedItem, ...], members: IntArray) -> tuple[GroupFacts, ...]:
         held_out = self._held_out_sizes()
         classes = tuple(range(len(job.dataset.classes))) if job.target.task.has_classes else ()
-        # Many small groups have the same number of rows.
+        # Many small groups share few sizes.
         of_sizes = functools.cache(functools.partial(GroupFacts, fitted, classes, n_skipped=0))
         sizes = zip((self.sizes - held_out)[members].tolist(), held_out[members].tolist(), strict=True)
         return tuple(itertools.starmap(of_sizes, sizes))
 
 
 def _fitted(job: Job) -> tuple[FittedItem, ...]:
-    """Return the items, none of which learns anything from a group's rows."""
+    """Return the fitted items, none of which depends on a group's rows."""
     return tuple(
         job.fitted[number] if number in job.fitted else encoders.fit(item, job.dataset, slice(0, 0))
         for number, item in enumerate(job.items)
@@ -290,6 +290,6 @@ def _fitted(job: Job) -> tuple[FittedItem, ...]:
 
 
 def _numbers(first: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the numbers of runs of rows, ``lengths`` from ``first`` on."""
+    """Return the row numbers of runs with ``lengths`` from ``first`` on."""
     before = np.cumsum(lengths) - lengths
     return np.repeat(first - before, lengths) + np.arange(lengths.sum())

@@ -17,10 +17,10 @@ from grouplearn.train.unit import groups_of
 
 
 class RowSource(Protocol):
-    """Gives a worker the rows of a job that it needs; nothing waits without a limit."""
+    """Gives a worker the rows of a job that it needs; every wait has a limit."""
 
     def job_of(self, groups: Sequence[int]) -> tuple[Job, int]:
-        """Return the job with (at least) the rows of these groups, and the bytes of these rows."""
+        """Return the job with at least the rows of these groups, and the bytes of these rows."""
         ...
 
     def take(self, rows: RowNumbers) -> Dataset:
@@ -29,14 +29,14 @@ class RowSource(Protocol):
 
 
 class RowsAtHand:
-    """The rows of a job that lies in this process."""
+    """The rows of a job in this process."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self._row_bytes = row_bytes(job.dataset)
 
     def job_of(self, groups: Sequence[int]) -> tuple[Job, int]:
-        """Return the job as it is, and the bytes of the rows of these groups."""
+        """Return the job unchanged, and the bytes of these groups' rows."""
         rows = sum([stop - start for group in groups_of(self._job, groups) for start, stop in group.ranges])
         return self._job, rows * self._row_bytes
 
@@ -48,7 +48,7 @@ class RowsAtHand:
 
 
 def pick(dataset: Dataset, rows: RowNumbers | slice) -> Dataset:
-    """Return some rows of a dataset: a copy by numbers, a view of a slice; with the entries of their lists alone."""
+    """Return some rows of a dataset with their own list entries: a copy by numbers, a view for a slice."""
     lists = dataset.lists and dataset.lists.rows(rows).packed()
     return replace(
         dataset,
@@ -63,7 +63,7 @@ def pick(dataset: Dataset, rows: RowNumbers | slice) -> Dataset:
 
 
 def joined(parts: Sequence[Dataset]) -> Dataset:
-    """Return the rows of all parts, in order; a single part is returned as it is."""
+    """Return the rows of all parts in order; a single part unchanged."""
     if len(parts) == 1:
         return parts[0]
     return replace(

@@ -1,4 +1,4 @@
-"""The linear learners by coordinate descent; each makes the artifacts of the learner whose name it has."""
+"""The linear learners by coordinate descent; each makes the artifacts of the learner of the same name."""
 
 from __future__ import annotations
 
@@ -56,23 +56,23 @@ class LinearRegressionByCoordinates(CoordinateDescentLearner):
 
 
 class _GlmByCoordinates(CoordinateDescentLearner):
-    """One whose start is that of its family."""
+    """A learner with a family's starting point."""
 
     family: ClassVar[glm.Family]
 
     def loss_of(self, problem: Problem) -> Loss:
-        """Return that of the family."""
+        """Return the family's loss."""
         loss = self.family.loss(problem)
         if loss == "hinge":
             raise ValueError("the hinge has kinks, at which coordinate descent stops; train it with another solver")
         return loss
 
     def targets(self, problem: Problem, y: FloatArray) -> FloatArray:
-        """Return those of the family."""
+        """Return the family's targets."""
         return np.ascontiguousarray(self.family.targets(problem, y))
 
     def level(self, problem: Problem, observed: FloatArray, with_intercept: bool) -> FloatArray:
-        """Return the scores of the family's start."""
+        """Return the scores of the family's starting point."""
         return self.family.scores(self.family.start(problem, observed, with_intercept))
 
 
@@ -118,7 +118,7 @@ class LinearSvmByCoordinates(_GlmByCoordinates):
     )
 
     def judged_by(self, config: Config, task: Task) -> str | None:
-        """Return None: no hinge is a metric."""
+        """Return None: the hinge is not a metric."""
         del config, task
         return None
 

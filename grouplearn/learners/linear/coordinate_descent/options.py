@@ -1,4 +1,4 @@
-"""The hyperparameters of coordinate descent, and what the configs of a pack have in common by them."""
+"""The hyperparameters of coordinate descent, and what a pack's configs share."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ ACCELERATION = Hyperparameter(
 
 
 def has_intercept(configs: Sequence[Config]) -> bool:
-    """Return whether the models of a pack have an intercept."""
+    """Return whether a pack's models have an intercept."""
     return bool(linear_model.column(configs[:1], linear_model.FIT_INTERCEPT)[0])
 
 
 def chooses(configs: Sequence[Config]) -> bool:
-    """Return whether blocks are chosen by what they gained; then a pack has one config."""
+    """Return whether blocks are chosen by their gains; such a pack has one config."""
     return bool(configs[0].get(SELECTION.name, SELECTION.default) == "greedy")
 
 
 def leaps(configs: Sequence[Config]) -> bool:
-    """Return whether every few epochs of a pack end with a leap."""
+    """Return whether a pack extrapolates every few epochs."""
     return bool(configs[0].get(ACCELERATION.name, ACCELERATION.default) == "leaps")

@@ -1,4 +1,4 @@
-"""Whether a state of coordinate descent that was read from a file is one of a pack and a group."""
+"""Checks a state of coordinate descent read from a file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from grouplearn.learners.linear.coordinate_descent.rounds import (
 
 
 def is_sound(state: State, begun: State, configs: Sequence[Config], n_features: int) -> bool:
-    """Return whether a state that was read from a file is one between two epochs, of blocks that are columns of the group."""
+    """Return whether a state read from a file is a valid one between two epochs, with blocks of the group's columns."""
     found, n_configs = state.tensors, len(begun.done)
     own = {name: each for name, each in begun.tensors.items() if name not in OF_ALL}
     epoch = found.get("epoch")
@@ -48,7 +48,7 @@ def is_sound(state: State, begun: State, configs: Sequence[Config], n_features: 
 
 
 def _is_order(order: kernel.Order, n_blocks: int) -> bool:
-    """Return whether it is one of blocks that there are, of which the first two are known."""
+    """Return whether it is a valid order of blocks, with its first two known."""
     there = ((order.block >= -1) & (order.block < n_blocks)).all() and (order.block[:2] >= 0).all()
     if order.gain is None or order.waits is None:
         return bool(there)
@@ -56,7 +56,7 @@ def _is_order(order: kernel.Order, n_blocks: int) -> bool:
 
 
 def _are_of_all(found: Tensors, shapes: Mapping[str, tuple[int, ...]], n_configs: int) -> bool:
-    """Return whether tensors of such names have these shapes behind a first axis: of one row for all, or one for each config."""
+    """Return whether the named tensors have these shapes behind a first axis of size 1 or one per config."""
     for name, shape in shapes.items():
         tensor, kind = found.get(name), np.float64 if name in ("unit", "mean", "gains") else np.int64
         if tensor is None or tensor.dtype != kind or tensor.shape not in ((1, *shape), (n_configs, *shape)):

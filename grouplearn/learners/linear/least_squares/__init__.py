@@ -1,1 +1,1 @@
-"""Moments of rows, of which least squares are made, and what else is where there are none."""
+"""Moments of rows, from which least squares are solved, and alternatives where they are too large or imprecise."""

@@ -1,4 +1,4 @@
-"""Least squares and ridge of many columns most of which are never set together, as those of a one-hot item.
+"""Least squares and ridge with many columns that are never set together, such as those of a one-hot item.
 
 Raw products of such columns are a diagonal D. With the other columns A centred and the intercept beside them, the weights
 of the first follow from those of the others, (D + l2)u = X'y − Bv, which solve the small system
@@ -19,7 +19,7 @@ from grouplearn.kernels.linear import least_squares
 from grouplearn.learners.contract.state import Tensors
 from grouplearn.learners.linear.least_squares import moments, sparse_moments
 
-#: The share of the columns that a run must have.
+#: Least share of the columns in such a run.
 _SHARE = 0.5
 #: Times its spread about the mean, beyond which a column's spread about its shift loses digits.
 _FAR = 1e4
@@ -58,7 +58,7 @@ class Parted:
 
 
 def parted(sums: Tensors) -> Parted | None:
-    """Return moments of sparse rows cut at their longest run of such columns, None where that is not worth it."""
+    """Return moments of sparse rows cut at their longest run of such columns, None if that does not pay."""
     mean, total, size = sums["mean"], float(sums["total"]), sums["mean"].size
     products, beyond = sparse_moments.products(sums), sums["beyond"]
     start, stop = _longest_run(products, sums["shift"])
@@ -90,7 +90,7 @@ def parted(sums: Tensors) -> Parted | None:
 
 
 def _longest_run(products: Any, shift: FloatArray) -> tuple[int, int]:
-    """Return the longest run of columns without a shift whose products with each other are zero."""
+    """Return the longest run of columns without shift that have no products with each other."""
     best, start = (0, 0), 0
     for column, (first, last) in enumerate(itertools.pairwise(products.indptr.tolist())):
         others = products.indices[first:last][products.data[first:last] != 0]

@@ -1,4 +1,4 @@
-"""Least squares and ridge where a Gram matrix cannot tell columns apart: from a square root of it that is made of the rows.
+"""Least squares and ridge where the Gram matrix loses precision: from a square root of it, computed from the rows.
 
 Singular values below a millionth of the largest are lost in a Gram matrix, which has their squares. A block whose columns
 are as close as that keeps a matrix F with F'F = [X y]'W[X y] about the means, by QR of its rows; two merge by QR of both and
@@ -17,20 +17,20 @@ from grouplearn.data.shard import FloatArray, Matrix, Stack
 from grouplearn.kernels.linear import least_squares
 from grouplearn.learners.contract.state import Tensors
 
-#: Columns up to which a block is looked at.
+#: Most columns for which a block is checked.
 _MOST_COLUMNS = 128
 
 BoolArray = npt.NDArray[np.bool_]
 
 
 def of_block(sums: Tensors, x: Matrix, y: FloatArray, weight: FloatArray) -> Tensors:
-    """Return the moments of a block with ``factor`` (d + 1, d + 1) where its Gram matrix loses digits."""
+    """Return a block's moments, with ``factor`` (d + 1, d + 1) if its Gram matrix loses digits."""
     size = x.shape[1]
     if not (isinstance(x, np.ndarray) and 0 < size <= _MOST_COLUMNS):
         return sums
     one = {name: np.asarray(value)[None] for name, value in sums.items()}
     (found,) = least_squares.lost_directions(one, x, weight, np.array([0, len(x)]))
-    # Of no more rows than columns there are directions that are none here and small in the group.
+    # With no more rows than columns, some directions are absent here that are small in the group.
     if found == least_squares.KEPT or (found == least_squares.NOTHING_LOST and len(x) > size):
         return sums
     rows = np.column_stack([x - sums["mean"], y - sums["target_mean"][0]]) * np.sqrt(weight)[:, None]
@@ -38,7 +38,7 @@ def of_block(sums: Tensors, x: Matrix, y: FloatArray, weight: FloatArray) -> Ten
 
 
 def merged(sums: Tensors, left: Tensors, right: Tensors) -> Tensors:
-    """Return ``sums``, those of both, with the factor of both where one of them has one."""
+    """Return the merged ``sums`` with the factor of both, if either has one."""
     if "factor" not in left and "factor" not in right:
         return sums
     harmonic = left["total"] * right["total"] / sums["total"]
@@ -47,7 +47,7 @@ def merged(sums: Tensors, left: Tensors, right: Tensors) -> Tensors:
 
 
 def unclear(sums: Tensors, stack: Stack) -> BoolArray:
-    """Return which groups of a stack (G,) have directions that their Gram matrices lose and their rows have."""
+    """Return which groups of a stack (G,) have directions in their rows that the Gram matrix loses."""
     if not 0 < stack.x.shape[1] <= _MOST_COLUMNS:
         return np.zeros(stack.n_groups, np.bool_)
     found: BoolArray = least_squares.lost_directions(sums, stack.x, stack.weight, stack.start) == least_squares.LOST
@@ -55,7 +55,7 @@ def unclear(sums: Tensors, stack: Stack) -> BoolArray:
 
 
 def _factor(sums: Tensors) -> FloatArray:
-    """Return the factor of moments; of those whose Gram matrix keeps all digits, its square root."""
+    """Return the factor of moments, or the square root of a precise Gram matrix."""
     if "factor" in sums:
         return sums["factor"]
     cross = sums["cross"][:, :1]

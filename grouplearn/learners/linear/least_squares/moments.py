@@ -19,7 +19,7 @@ from grouplearn.learners.contract.state import Tensors
 
 #: A column whose weighted variance is below this share of its squared mean is constant up to rounding.
 _CONSTANT = 1e-24
-#: Numbers that are at hand at a time.
+#: Numbers that fit the processor's cache.
 _CACHED = 500_000
 #: Overflow is reported once, by ``require_finite``, not as a warning per operation.
 _quiet = np.errstate(over="ignore", invalid="ignore")
@@ -91,17 +91,17 @@ def group_moments(stack: Stack, targets: FloatArray) -> Tensors:
 
 
 def fold_moments(stack: Stack, fold: npt.NDArray[np.int16], n_folds: int) -> Tensors:
-    """Return the moments of every group's folds, (G, F, ...), where ``fold`` (n,) has each row."""
+    """Return the moments of every group's folds, (G, F, ...); ``fold`` (n,) is each row's fold."""
     return kernels.of_rows(stack.x, stack.y[:, None], stack.weight, stack.start, (fold, n_folds))
 
 
 def at_a_time(n_features: int, sets: int = 1) -> int:
-    """Return how many groups' moments, of so many sets of rows each, stay in a processor's cache."""
+    """Return how many groups' moments, for this many sets of rows each, fit the processor's cache."""
     return max(1, _CACHED // (sets * (n_features + 2) ** 2))
 
 
 def runs_of(stack: Stack, n_features: int, cancelled: Callable[[], bool]) -> Iterator[Stack]:
-    """Yield the groups of a stack, so many at a time; raises Interrupted."""
+    """Yield the groups of a stack in runs; raises Interrupted."""
     run = at_a_time(n_features)
     for first in range(0, stack.n_groups, run):
         if cancelled():
@@ -111,7 +111,7 @@ def runs_of(stack: Stack, n_features: int, cancelled: Callable[[], bool]) -> Ite
 
 @_quiet
 def about_zero(moments: Tensors) -> Tensors:
-    """Return the moments taken about zero instead of about the mean: what a model without intercept sees."""
+    """Return the moments about zero instead of the mean, for models without intercept."""
     total, mean, target_mean = moments["total"], moments["mean"], moments["target_mean"]
     raw = {
         **moments,
@@ -146,7 +146,7 @@ def require_finite(moments: Tensors) -> None:
 
 
 def inverse_spread(square: FloatArray, mean: FloatArray, total: FloatArray) -> FloatArray:
-    """Return 1/sqrt(square) per column, and 0 for a column that is constant about its centre."""
+    """Return 1/sqrt(square) per column, 0 for constant columns."""
     varies = square > _CONSTANT * total[..., None] * mean**2
     varies &= square > 0
     return np.where(varies, 1.0 / np.sqrt(np.where(varies, square, 1.0)), 0.0)

@@ -1,4 +1,4 @@
-"""Moments of sparse rows whose Gram matrix stays sparse: products of columns about a shift, which few columns have.
+"""Moments of sparse rows with a sparse Gram matrix: products of columns about a shift, which is 0 for most columns.
 
 A column that is stored in every row of a block is shifted by its mean there, all others by nothing, so that the products of
 indicators are a diagonal. The centred Gram matrix is P − N(x̄ − s)(x̄ − s)' for products P about the shift s. What the mean is
@@ -58,7 +58,7 @@ def products(sums: Tensors) -> Any:
 
 
 def dense(sums: Tensors) -> Tensors:
-    """Return the moments with the whole Gram matrix, for solvers of all columns at once."""
+    """Return the moments with a dense Gram matrix, for solvers of all columns at once."""
     gram = products(sums).toarray()
     gram -= sums["total"] * np.outer(sums["beyond"], sums["beyond"])
     np.fill_diagonal(gram, sums["square"])
@@ -83,7 +83,7 @@ def _stored(product: Any) -> Tensors:
 
 
 def _matrix(values: Any, shape: tuple[int, int] | None = None) -> Any:
-    """Return a matrix in compressed rows of what scipy makes one of."""
-    import scipy.sparse  # takes a while to import, and only sparse rows need it
+    """Return a compressed row matrix from scipy's."""
+    import scipy.sparse  # slow to import, and only needed for sparse rows
 
     return scipy.sparse.csr_matrix(values, shape=shape)

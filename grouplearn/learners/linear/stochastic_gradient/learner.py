@@ -144,13 +144,6 @@ class SgdLearner(LinearLearner, BatchesLearner):
             (state.tensors[name] >= 0).all() for name in counts
         )
 
-    def train(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, epoch: int) -> State:
-        """Return the state after one pass; a config whose losses are not finite is done with loss NaN.
-
-        A group's blocks may be passed in several calls. Raises Diverged when the group has no rows, or nothing to learn from.
-        """
-        return self.train_batches(problem, configs, state, shard, Visit(epoch, 0, shard.n_rows, begins=False))
-
     def batch_rows(self, config: Config) -> int:
         """Return ``batch_size``."""
         return int(_number(config, BATCH_SIZE))
@@ -158,7 +151,11 @@ class SgdLearner(LinearLearner, BatchesLearner):
     def train_batches(
         self, problem: Problem, configs: Sequence[Config], state: State, block: Shard, visit: Visit
     ) -> State:
-        """Return the state after some batches of a block, or of several all batches; as ``train``."""
+        """Return the state after some batches of a block, or all batches of several blocks.
+
+        A config whose losses are not finite is done with loss NaN. Raises Diverged when the group has no rows, or nothing to
+        learn from.
+        """
         shard, whole = block, block.totals
         if not whole.n_rows:
             raise Diverged("there are no training rows")

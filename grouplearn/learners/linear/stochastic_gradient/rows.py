@@ -1,4 +1,4 @@
-"""The rows of a pass of stochastic gradient descent: in which order, what they weigh, how long they are."""
+"""The rows of a pass of stochastic gradient descent: their order, weights and lengths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from grouplearn.learners.contract.ways import Visit
 
 
 def blocks_of(problem: Problem, batch_size: int, shard: Shard, visit: Visit) -> list[kernel.BlockRows]:
-    """Return the rows of each block that has any, in the order of an epoch, as far as they are visited."""
+    """Return the visited rows of each nonempty block, in the order of an epoch."""
     whole, blocks = shard.totals, []
     for number, (start, stop) in enumerate(itertools.pairwise(shard.bounds), start=shard.first):
         if stop > start:
@@ -43,7 +43,7 @@ def steepness(block: kernel.BlockRows) -> float:
 
 
 def _squares(x: Matrix) -> FloatArray:
-    """Return ‖x‖² of each row (n,), summed in the order of columns, of dense and sparse rows alike."""
+    """Return ‖x‖² of each row (n,), summed in column order for dense and sparse rows alike."""
     if not isinstance(x, np.ndarray):
         squares: FloatArray = x.astype(np.float64).power(2) @ np.ones(x.shape[1])
         return squares

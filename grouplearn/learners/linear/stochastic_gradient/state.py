@@ -1,4 +1,4 @@
-"""The state of linear models in stochastic gradient descent: its tensors, the models that they stand for, means and parts."""
+"""The state of linear models in stochastic gradient descent: its tensors, models, means and parts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from grouplearn.learners.contract.state import State, Tensors
 
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 
-#: Tensors (c, k, d) that are there where they are needed.
+#: Tensors (c, k, d) that exist only if needed.
 WIDE = ("unscaled", "paid", "beyond")
 _CHANGING = (*WIDE, "scale", "due", "total", "counted", "intercept", "intercept_sum", "step", "objective")
-#: Tensors whose changes add up where partitions push them.
+#: Tensors whose pushed changes are added.
 SUMMED = (*WIDE, "intercept", "intercept_sum", "counted", "step")
-#: Numbers that a mean of states has the mean of.
+#: Scalars that are averaged.
 _MEANS = (
     *("rate", "step", "visited", "seen", "counted", "objective", "intercept", "intercept_sum", "best", "stalled"),
     *("l1", "l2", "loss"),
@@ -29,7 +29,7 @@ _MEANS = (
 
 
 def begun(problem: Problem, n: int, owes: bool, averages: bool) -> State:
-    """Return the state of n configs before their first row."""
+    """Return the initial state of n configs."""
     shape = (n, problem.n_outputs, problem.n_features)
     wide = {"unscaled": True, "paid": owes, "beyond": averages}
     tensors: Arrays = {name: np.zeros(shape) for name, there in wide.items() if there}
@@ -42,7 +42,7 @@ def begun(problem: Problem, n: int, owes: bool, averages: bool) -> State:
 
 
 def models_of(tensors: Arrays) -> LinearModels:
-    """Return the models of a state's tensors, as kernels take them."""
+    """Return the kernel's models of a state's tensors."""
     return LinearModels(**{name: tensors.get(name) for name in _CHANGING})  # type: ignore[arg-type]
 
 
@@ -53,14 +53,14 @@ def tensors_of(models: LinearModels) -> Arrays:
 
 
 def chosen(tensors: Arrays, places: Sequence[int]) -> Arrays:
-    """Return the tensors of some configs: copies, unless these are all."""
+    """Return the tensors of some configs: copies, unless these are all configs."""
     if len(places) == len(tensors["scale"]):
         return dict(tensors)
     return {name: value[list(places)] for name, value in tensors.items()}
 
 
 def updated(state: State, places: Sequence[int], changed: Arrays) -> Arrays:
-    """Return the tensors of a state with those of some configs changed; arrays of the state stay as they are."""
+    """Return a state's tensors with those of some configs replaced; the state's arrays are not changed."""
     if len(places) == len(state.done):
         return {**state.tensors, **changed}
     tensors = {name: value.copy(order="K") for name, value in state.tensors.items()}
@@ -70,7 +70,7 @@ def updated(state: State, places: Sequence[int], changed: Arrays) -> Arrays:
 
 
 def finished(state: State, index: slice) -> tuple[FloatArray, FloatArray]:
-    """Return the weights (c, k, d) and intercepts (c, k) that some configs predict with: means of steps, where they are kept."""
+    """Return the weights (c, k, d) and intercepts (c, k) that some configs predict with: averaged if so configured."""
     tensors = {name: value[index] for name, value in state.tensors.items()}
     models = models_of(tensors)
     if models.beyond is None:
@@ -84,7 +84,7 @@ def finished(state: State, index: slice) -> tuple[FloatArray, FloatArray]:
 
 
 def settled(state: State) -> State:
-    """Return the same models with all weights multiplied out, and what is owed to l1 paid or forgiven."""
+    """Return the same models with scales multiplied into weights, and outstanding l1 applied or dropped."""
     models, tensors = models_of(state.tensors), dict(state.tensors)
     tensors["unscaled"] = models.weights()
     if models.paid is not None:
@@ -97,17 +97,17 @@ def settled(state: State) -> State:
 
 
 def part(state: State, number: int, of: int) -> dict[str, npt.NDArray[Any]]:
-    """Return the part ``number`` of ``of`` of a state whose mean with others is to be taken; see ``averaging.cut``."""
+    """Return part ``number`` of ``of`` of a state for averaging; see ``averaging.cut``."""
     return averaging.cut(settled(state).tensors, WIDE, number, of)
 
 
 def mean_of(parts: Sequence[Tensors], weights: Sequence[float]) -> dict[str, npt.NDArray[Any]]:
-    """Return the weighted mean of parts: of weights, sums over steps, losses, counts of steps and of rows."""
+    """Return the weighted mean of parts: of weights, sums over steps, losses, counts of steps and rows."""
     return averaging.mean_of(parts, (*WIDE, *_MEANS), weights)
 
 
 def of_parts(parts: Sequence[Tensors], done: npt.NDArray[np.bool_]) -> State:
-    """Return the state of which these are all parts, in order."""
+    """Return the state from all its parts in order."""
     return State(averaging.join(parts, [name for name in WIDE if name in parts[0]]), done)
 
 

@@ -1,4 +1,4 @@
-"""Rows as LightGBM holds them: binned, a byte or so a value, whether they lie in memory or are read a block at a time."""
+"""Rows binned for LightGBM, a byte or so per value, from memory or read from files block by block."""
 
 from __future__ import annotations
 
@@ -22,16 +22,15 @@ from grouplearn.learners.trees.lightgbm.library import (
     type_of,
 )
 
-#: Values up to here are zeros to LightGBM (``meta.h``): it is not told those of the rows that place the bins.
+#: LightGBM takes values up to this size for zeros (``meta.h``), and is not given those of the rows that place bins.
 _ZERO = float(np.float32(1e-35))
 
 
 class DataSet:
-    """Binned rows with their labels, weights and categorical columns (numbers).
+    """Binned rows with their labels, weights and categorical columns (by number).
 
-    Rows that are only measured on take the bins of those that are trained on, ``reference``. Of rows that lie in files a
-    block at a time is in memory, besides those that place the bins; bins and models are the same. ``look`` is called between
-    blocks, and may raise.
+    Validation rows use the bins of the training rows, ``reference``. Rows in files are in memory one block at a time,
+    besides those that place the bins; bins and models are the same. ``look`` is called between blocks, and may raise.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class DataSet:
         self.set_field("weight", None if all(np.all(run == 1) for run in weight) else np.concatenate(weight))
 
     def set_field(self, name: str, values: npt.NDArray[Any] | None) -> None:
-        """Give each row a value of a field (label, weight: float32; init_score: float64), or take the field away."""
+        """Set a field of all rows (label, weight: float32; init_score: float64), or remove it."""
         given = np.empty(0, np.float64 if name == "init_score" else np.float32) if values is None else values
         place = None if values is None else address(given)
         call("LGBM_DatasetSetField", self.handle, name.encode(), place, len(given), type_of(given))
@@ -62,13 +61,14 @@ class DataSet:
         free("LGBM_DatasetFree", self)
 
     def _gains_by_blocks(self, rows: StoredShard, reference: DataSet | None) -> bool:
-        """Whether less is in memory than all rows: linear trees keep these, a gang places bins together, few rows all do."""
+        """Whether blocks save memory: linear trees keep all rows, a gang places bins together, and of few rows all place
+        bins."""
         if str(self.parameters.get("linear_tree", False)).casefold() == "true" or "num_machines" in self.parameters:
             return False
         return reference is not None or self._sample(rows.n_rows).size < rows.n_rows
 
     def _sample(self, n_rows: int) -> RowNumbers:
-        """Return the places of the rows by which LightGBM places the bins of so many, ascending."""
+        """Return in ascending order the rows, of so many, by which LightGBM places bins."""
         drawn, count = np.empty(n_rows, np.int32), ctypes.c_int32()
         call("LGBM_SampleIndices", n_rows, joined(self.parameters), address(drawn), ctypes.byref(count))
         return drawn[: count.value].astype(np.int64)
@@ -79,10 +79,10 @@ class DataSet:
         call(f"LGBM_DatasetCreateFrom{rows.kind}", *given, ctypes.byref(self.handle))
 
     def _read_in_blocks(self, rows: StoredShard, reference: DataSet | None, look: Callable[[], None]) -> None:
-        give_back()  # what the pack before had
+        give_back()  # the previous pack's memory
         if reference is None:
             self._place_bins(rows)
-            give_back()  # the sample
+            give_back()  # the sample's memory
         else:
             call("LGBM_DatasetCreateByReference", reference.handle, rows.n_rows, ctypes.byref(self.handle))
         begin = 0
@@ -98,7 +98,7 @@ class DataSet:
             begin += block.n_rows
 
     def _place_bins(self, rows: StoredShard) -> None:
-        """Make the set without its rows, as ``LGBM_DatasetCreateFromMat`` does before it pushes them."""
+        """Make the set without rows, as ``LGBM_DatasetCreateFromMat`` does before it adds them."""
         sample = self._sample(rows.n_rows)
         values, places = zip(*_columns(rows.picked(sample), sample.size), strict=True)
         counts = np.array([each.size for each in places], np.int32)
@@ -112,10 +112,10 @@ def _single(*arrays: FloatArray) -> list[npt.NDArray[np.float32]]:
 
 
 def _columns(parts: Iterator[Matrix], n_rows: int) -> list[tuple[npt.NDArray[np.float64], npt.NDArray[np.int32]]]:
-    """Return of each column the values that are no zeros, and their rows; the parts have ``n_rows`` rows together."""
+    """Return each column's nonzero values and their rows; the parts have ``n_rows`` rows together."""
     first = next(parts)
     if not isinstance(first, np.ndarray):
-        import scipy.sparse  # takes a while to import, and only sparse rows need it
+        import scipy.sparse  # slow to import, and only needed for sparse rows
 
         by_column = scipy.sparse.vstack([first, *parts]).tocsc()
         by_column.sort_indices()

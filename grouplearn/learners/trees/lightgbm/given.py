@@ -1,4 +1,4 @@
-"""What LightGBM is given for one config of one group: objective, seeds, and constraints by feature column."""
+"""The parameters that LightGBM gets for a config and a group: objective, seeds, and constraints by feature column."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from grouplearn.learners.trees.lightgbm import objectives as gbdt_objectives
 from grouplearn.learners.trees.lightgbm.parameters import BY_FEATURE, DEFAULTS, SEEDS
 from grouplearn.sqltext import folded
 
-#: Given in another form, or not at all.
+#: Parameters that are passed in another form, or not at all.
 _APART = ("num_iterations", "objective", "interaction_constraints", *BY_FEATURE)
 
 
 def lightgbm_parameters(problem: Problem, config: Config) -> dict[str, Any]:
-    """Return the parameters of one complete config for LightGBM; ``num_iterations`` is left to the number of updates.
+    """Return the parameters of a complete config for LightGBM; ``num_iterations`` is the number of updates instead.
 
-    What is at LightGBM's default is left out: it reads all it is given anew for every small model. Columns are histogrammed
-    one by one on one thread, so that sums have one order on every machine; rows are for ``mape``, of which LightGBM 4 takes
-    the first row's weight for that of all where it goes by columns.
+    Defaults are left out, as LightGBM parses all parameters for every small model. Histograms are built column by column on
+    one thread, so that sums have one order on every machine; by rows only for ``mape``, where LightGBM 4 would otherwise
+    use the first row's weight for all.
     """
     own = {
         name: value
@@ -47,7 +47,7 @@ def lightgbm_parameters(problem: Problem, config: Config) -> dict[str, Any]:
 
 
 def _by_column(problem: Problem, config: Config) -> dict[str, str]:
-    """Return what is said by feature as LightGBM takes it: a number per feature column, or sets of their numbers."""
+    """Return a setting by feature in LightGBM's form: a number per feature column, or sets of column numbers."""
     starts = list(itertools.accumulate((block.width for block in problem.items), initial=0))
     columns: dict[str, list[int]] = {}
     for block, (first, last) in zip(problem.items, itertools.pairwise(starts), strict=True):

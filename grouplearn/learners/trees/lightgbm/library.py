@@ -1,7 +1,8 @@
-"""LightGBM's C API, called as it is: of its Python classes a small model costs more than of its training.
+"""LightGBM's C API, called directly: its Python classes cost more than training a small model.
 
-For 60 rows and 10 trees ``lightgbm.Dataset`` and two ``lightgbm.Booster`` take 2 ms, all of it under the interpreter's lock, and
-importing the package another second, where it finds scikit-learn. The calls here release the lock, and give the same models.
+For 60 rows and 10 trees ``lightgbm.Dataset`` and two ``lightgbm.Booster`` take 2 ms under the interpreter lock, and
+importing the package takes a second if scikit-learn is installed. The calls here release the lock, and give the same
+models.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _TYPES: dict[Any, int] = {np.float32: _FLOAT32, np.float64: _FLOAT64, np.int32: 
 _PROBABILITIES, _RAW_SCORES = 0, 1
 _SPLITS, _GAIN = 0, 1
 
-#: Room for a model text in bytes at first; longer ones are written twice.
+#: Initial buffer size for a model text; longer ones are written twice.
 _TEXT_BYTES = 1 << 15
 
 _HANDLE, _TEXT, _INT, _LONG = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_int64
@@ -37,7 +38,7 @@ _DENSE = (_ARRAY, _INT, ctypes.c_int32, ctypes.c_int32, _INT)
 _SPARSE = (_ARRAY, _INT, _ARRAY, _ARRAY, _INT, _LONG, _LONG, _LONG)
 _PREDICTED = (_INT, _INT, _INT, _TEXT, _OUT, _OUT)
 
-#: The arguments of the functions that are called here, as in LightGBM's ``c_api.h``.
+#: The argument types of the C functions, as in LightGBM's ``c_api.h``.
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "LGBM_DatasetCreateFromMat": (*_DENSE, _TEXT, _HANDLE, _OUT),
     "LGBM_DatasetCreateFromCSR": (*_SPARSE, _TEXT, _HANDLE, _OUT),
@@ -70,12 +71,12 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 
 
 class LightGBMError(Exception):
-    """What LightGBM refused, in its words."""
+    """LightGBM's error message."""
 
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """Return LightGBM's shared library, found by the package's own ``libpath`` without importing the rest of it."""
+    """Return LightGBM's shared library, found by the package's ``libpath`` module without importing the rest."""
     package = importlib.util.find_spec("lightgbm")
     if package is None or package.origin is None:
         raise ModuleNotFoundError("No module named 'lightgbm'", name="lightgbm")
@@ -88,13 +89,13 @@ def library() -> ctypes.CDLL:
 
 
 def call(name: str, *arguments: Any) -> None:
-    """Call a function of the C API; raise LightGBMError where it fails."""
+    """Call a C function; raises LightGBMError if it fails."""
     if getattr(library(), name)(*arguments):
         raise LightGBMError(library().LGBM_GetLastError().decode())
 
 
 class MatrixArguments:
-    """A matrix as arguments of the C API, which go on pointing into it."""
+    """A matrix as arguments of the C API, which keep pointing into it."""
 
     def __init__(self, x: Matrix) -> None:
         self.n_rows = x.shape[0]
@@ -111,16 +112,16 @@ class MatrixArguments:
 
 
 class Booster:
-    """Trees that were boosted, or are being boosted on a data set; made by ``on`` and ``of_text``."""
+    """Trees of a model text, or being boosted on a data set; made by ``on`` and ``of_text``."""
 
     def __init__(self) -> None:
         self.handle = ctypes.c_void_p()
-        #: What the library points to but does not own.
+        #: Objects that the library points to but does not own.
         self._sets: list[DataSet] = []
 
     @classmethod
     def on(cls, data: DataSet, parameters: Mapping[str, Any]) -> Booster:
-        """Return a booster without trees on the training rows."""
+        """Return a booster without trees for the training rows."""
         made = cls()
         made._sets.append(data)
         columns = {key: value for key, value in data.parameters.items() if key == "categorical_column"}
@@ -129,7 +130,7 @@ class Booster:
 
     @classmethod
     def of_text(cls, text: bytes) -> Booster:
-        """Return the booster of a model text, which must come from a source that is trusted."""
+        """Return the booster of a model text, which must be trusted."""
         made, rounds = cls(), ctypes.c_int()
         call("LGBM_BoosterLoadModelFromString", text, ctypes.byref(rounds), ctypes.byref(made.handle))
         return made
@@ -138,28 +139,28 @@ class Booster:
         free("LGBM_BoosterFree", self)
 
     def merge(self, other: Booster) -> None:
-        """Take over the trees of another booster."""
+        """Take over another booster's trees."""
         call("LGBM_BoosterMerge", self.handle, other.handle)
 
     def watch(self, data: DataSet) -> None:
-        """Measure on rows besides those that are trained on."""
+        """Also measure the metric on these rows."""
         self._sets.append(data)
         call("LGBM_BoosterAddValidData", self.handle, data.handle)
 
     def update(self) -> bool:
-        """Boost a round; return whether it found nothing to split."""
+        """Boost one round; return whether it found no split."""
         stalled = ctypes.c_int()
         call("LGBM_BoosterUpdateOneIter", self.handle, ctypes.byref(stalled))
         return bool(stalled.value)
 
     @property
     def iterations(self) -> int:
-        """Iterations whose trees the booster holds."""
+        """Number of iterations in the booster."""
         return self._count("LGBM_BoosterGetCurrentIteration")
 
     @property
     def n_outputs(self) -> int:
-        """Trees of an iteration."""
+        """Trees per iteration."""
         return self._count("LGBM_BoosterNumModelPerIteration")
 
     def _count(self, name: str) -> int:
@@ -168,13 +169,13 @@ class Booster:
         return count.value
 
     def watched_metric(self) -> float:
-        """Return the booster's metric on the rows that it watches."""
+        """Return the metric on the watched rows."""
         value, count = ctypes.c_double(), ctypes.c_int()
         call("LGBM_BoosterGetEval", self.handle, 1, ctypes.byref(count), ctypes.byref(value))
         return value.value
 
     def running(self, place: int) -> FloatArray:
-        """Return what is predicted for the rows trained on (``place`` 0) or watched (1): shape (n, n_outputs)."""
+        """Return current predictions for training rows (``place`` 0) or watched rows (1): shape (n, n_outputs)."""
         count = ctypes.c_int64()
         call("LGBM_BoosterGetNumPredict", self.handle, place, ctypes.byref(count))
         predicted = np.empty(count.value)
@@ -199,7 +200,7 @@ class Booster:
         return gain
 
     def to_text(self, iterations: int = -1) -> str:
-        """Return the model of the first iterations (-1: all), as ``lightgbm.Booster.model_to_string`` has it."""
+        """Return the model of the first iterations (-1: all), as ``lightgbm.Booster.model_to_string`` does."""
         room = _TEXT_BYTES
         while True:
             text, length = ctypes.create_string_buffer(room), ctypes.c_int64()
@@ -211,32 +212,32 @@ class Booster:
 
 
 def joined(parameters: Mapping[str, Any]) -> bytes:
-    """Return parameters as the library takes them."""
+    """Return parameters in the library's format."""
     return " ".join(f"{name}={value}" for name, value in parameters.items()).encode()
 
 
 def categorical_columns(columns: Collection[int]) -> dict[str, str]:
-    """Return the parameter that names the columns of category codes, of which there may be none."""
+    """Return the parameter that names the columns of category codes, if any."""
     return {"categorical_column": ",".join(map(str, sorted(columns)))} if columns else {}
 
 
 @functools.cache
 def addresses(names: tuple[str, ...]) -> tuple[int, ...]:
-    """Return where functions of the C API lie."""
+    """Return the addresses of functions for the C API."""
     return tuple(ctypes.cast(getattr(library(), name), ctypes.c_void_p).value or 0 for name in names)
 
 
 def address(values: npt.NDArray[Any]) -> int:
-    """Return where an array lies."""
+    """Return the address of an array."""
     return values.ctypes.data
 
 
 def type_of(values: npt.NDArray[Any]) -> int:
-    """Return the library's number of an array's type."""
+    """Return the library's number for an array's type."""
     return _TYPES[values.dtype.type]
 
 
 def free(name: str, owner: DataSet | Booster) -> None:
-    """Let the library forget what ``owner.handle`` points to, unless making it failed."""
+    """Free what ``owner.handle`` points to, unless making it failed."""
     if getattr(owner, "handle", None):
         getattr(library(), name)(owner.handle)

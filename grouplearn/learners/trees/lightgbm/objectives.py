@@ -1,4 +1,4 @@
-"""LightGBM's objectives: which labels each takes, what a sum of leaves becomes, and the metric that goes with it."""
+"""LightGBM's objectives: their labels, their links, and the metrics that go with them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OF_TASK: Mapping[Task, str] = {Task.REGRESSION: "regression", Task.BINARY: "bin
 
 @dataclass(frozen=True, slots=True)
 class _Labels:
-    """Which labels of numbers an objective refuses, and what it says of them; ``not_all_zero``: nor may they be 0 all."""
+    """Which numeric labels an objective refuses, with the message; ``not_all_zero``: at least one must not be 0."""
 
     refuses: Callable[[FloatArray], npt.NDArray[np.bool_]]
     wrong: str
@@ -37,9 +37,9 @@ _SHARES = _Labels(lambda y: (y < 0) | (y > 1), "not between 0 and 1", "shares or
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """One loss: ``tasks`` that it learns, ``link``, ``metric`` that is optimised unless the statement names one.
+    """An objective: its ``tasks``, ``link``, and the ``metric`` that is optimised by default.
 
-    ``roots``: with reg_sqrt it is of the labels' roots.
+    ``roots``: with reg_sqrt it is fitted to the labels' roots.
     """
 
     name: str
@@ -72,7 +72,7 @@ OBJECTIVES: Mapping[str, Objective] = MappingProxyType(
     }
 )
 
-#: What LightGBM has besides.
+#: Other objectives of LightGBM.
 REFUSED = (
     ("lambdarank", "ranking is of queries, and a group here is a model of its own"),
     ("rank_xendcg", "ranking is of queries, and a group here is a model of its own"),
@@ -88,22 +88,22 @@ REFUSED = (
     ("xentropy", "it is cross_entropy here"),
 )
 
-#: Standard deviations of labels by which rounding may change them, and which share of the largest label a deviation is one.
+#: Share of the labels' deviation that rounding may change, and share of the largest label below which labels are constant.
 _ROUNDED, _ALIKE = 0.02, 1e-14
 
 _IN_TEXT = re.compile(rb"^objective=([^\n]*)$", re.MULTILINE)
 
 
 def of_config(config: Config) -> Objective | None:
-    """Return the objective that a config names, None where it goes by the label."""
+    """Return the objective that a config names, None if it depends on the label."""
     name = config.get("objective")
     return None if name is None else OBJECTIVES.get(str(name))
 
 
 def name_for(problem: Problem, config: Config) -> str:
-    """Return LightGBM's objective for a group; of two classes of a label that has more it is ``binary`` in any case.
+    """Return LightGBM's objective for a group; always ``binary`` for two classes of a label that has more.
 
-    Raises Diverged where the objective is of another label.
+    Raises Diverged if the objective does not fit the label.
     """
     chosen = of_config(config)
     if chosen is None or problem.among_more:
@@ -120,13 +120,13 @@ def name_for(problem: Problem, config: Config) -> str:
 
 
 def classifies(config: Config) -> bool | None:
-    """Return whether a config's objective is of classes; None for a config that names none."""
+    """Return whether a config's objective is for classes; None if it names none."""
     chosen = of_config(config)
     return None if chosen is None else chosen.tasks != _NUMBERS
 
 
 def link(config: Config, task: Task) -> Link:
-    """Return what sums of leaves go through; a config whose objective is not of the task has no model."""
+    """Return the link of sums of leaves; a config whose objective does not fit the task has no model."""
     chosen = of_config(config) or OBJECTIVES[_OF_TASK[task]]
     if task is Task.BINARY:
         return "logistic"
@@ -140,7 +140,7 @@ def _takes_roots(config: Config) -> bool:
 
 
 def check_labels(config: Config, runs: Iterable[tuple[FloatArray, FloatArray]]) -> None:
-    """Raise Diverged for labels of numbers (and their weights) that the objective cannot learn, or LightGBM not hold."""
+    """Raise Diverged for numeric labels (and weights) that the objective cannot learn, or LightGBM cannot represent."""
     chosen = of_config(config)
     labels = None if chosen is None else chosen.labels
     wrong, any_positive, held = 0, False, _HeldLabels()
@@ -161,15 +161,15 @@ def check_labels(config: Config, runs: Iterable[tuple[FloatArray, FloatArray]]) 
 
 
 class _HeldLabels:
-    """Labels as LightGBM holds them, in single precision, beside what they are."""
+    """Labels as LightGBM holds them, in single precision, compared with the originals."""
 
     def __init__(self) -> None:
         self._count, self._low, self._high = 0, math.inf, -math.inf
-        # Squares are of differences to the first label, so that labels that are large and alike have a variance.
+        # Squares are of differences from the first label, so that large similar labels have a variance.
         self._first, self._sum, self._squares, self._errors = 0.0, 0.0, 0.0, 0.0
 
     def add(self, y: FloatArray) -> None:
-        """Take some more labels."""
+        """Add labels."""
         if not y.size:
             return
         self._first = self._first if self._count else float(y[0])
@@ -182,7 +182,7 @@ class _HeldLabels:
             self._errors += float(((y.astype(np.float32) - y) ** 2).sum())
 
     def refuse_rounded(self) -> None:
-        """Raise Diverged where little or nothing is left of the labels, or of how they differ."""
+        """Raise Diverged if rounding loses the labels or their differences."""
         if not self._count:
             return
         largest, single = max(abs(self._low), abs(self._high)), np.finfo(np.float32)
@@ -194,7 +194,7 @@ class _HeldLabels:
             )
         deviation = math.sqrt(max(0.0, self._squares / self._count - (self._sum / self._count) ** 2))
         error = math.sqrt(self._errors / self._count)
-        # What differs by no more than sums of doubles do is one number, and learned as such.
+        # Labels that differ by no more than rounding of sums are constant, and learned as such.
         if deviation > _ALIKE * largest and error > _ROUNDED * deviation:
             raise Diverged(
                 f"labels from {self._low:.12g} to {self._high:.12g} lie closer together than single precision, in which"
@@ -204,7 +204,7 @@ class _HeldLabels:
 
 
 def written(task: Task, n_classes: int) -> tuple[bytes, ...]:
-    """Return, as patterns, what LightGBM writes of the objectives of a group's label."""
+    """Return patterns of the objectives that LightGBM writes for a group's label."""
     several = task is Task.MULTICLASS and n_classes != 2
     sigmoid = rb"(?:\d+(?:\.\d+)?(?:e[-+]?\d+)?)"
     if task is not Task.REGRESSION:
@@ -219,14 +219,14 @@ def written(task: Task, n_classes: int) -> tuple[bytes, ...]:
 
 @dataclass(frozen=True, slots=True)
 class WrittenObjective:
-    """What a model text says of its objective: the link of its predictions, and the factor of its scores before it."""
+    """A model text's objective: the link of its predictions, and the factor of its scores."""
 
     link: Link
     factor: float = 1.0
 
 
 def in_text(text: bytes) -> WrittenObjective:
-    """Return what a model text that can be trusted says of its objective."""
+    """Return the objective of a trusted model text."""
     found = _IN_TEXT.search(text)
     words = found[1].decode().split() if found else ["regression"]
     objective = OBJECTIVES[words[0]]

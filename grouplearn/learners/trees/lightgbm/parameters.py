@@ -1,4 +1,4 @@
-"""LightGBM's parameters: those that are hyperparameters of ``gbdt``, under LightGBM's own names with its own defaults."""
+"""The hyperparameters of ``gbdt``: LightGBM's parameters, under its own names with its own defaults."""
 
 from __future__ import annotations
 
@@ -170,9 +170,9 @@ _SEEDS_OF = (
 
 HYPERPARAMETERS = (*_BOOSTING, *_OF_OBJECTIVES, *_CONSTRAINTS, *_CATEGORIES, *_BINS, *_WAYS, *_SEEDS_OF)
 DEFAULTS: Config = {parameter.name: parameter.default for parameter in HYPERPARAMETERS}
-#: Parameters that decide how features are binned and what is kept of them: configs that agree on them share one Dataset.
+#: Parameters that decide how features are binned and stored: configs that agree on them share a Dataset.
 DATASET_PARAMETERS = (*(parameter.name for parameter in _BINS), "data_random_seed", "linear_tree")
-#: Parameters whose values are by the name of a feature, and what the others have: None for ``max_bin``.
+#: Parameters with a value per feature name, and the default of other features (None: ``max_bin``).
 BY_FEATURE: dict[str, float | None] = {
     "monotone_constraints": 0,
     "feature_contri": 1.0,
@@ -180,9 +180,9 @@ BY_FEATURE: dict[str, float | None] = {
     "cegb_penalty_feature_coupled": 0.0,
     "max_bin_by_feature": None,
 }
-#: Shares of rows that bagging draws: of all, and by class.
+#: Fractions of rows in bagging: of all, and by class.
 _FRACTIONS = ("bagging_fraction", "pos_bagging_fraction", "neg_bagging_fraction")
-#: Objectives whose score has a second scale, on which classes are weighed.
+#: Objectives whose scores have a second scale for weighted classes.
 _WEIGHED = ("binary", "multiclassova")
 
 
@@ -211,7 +211,7 @@ def _sampling_conflict(config: Config) -> Conflict | None:
         return Conflict(message, (*blamed, "boosting", "bagging_freq", "bagging_fraction"))
     fractions = (
         _FRACTIONS if config["objective"] == "binary" else _FRACTIONS[:1]
-    )  # elsewhere they are refused for the label
+    )  # with other labels they are refused for the label
     drawn = tuple(name for name in fractions if config[name] < 1)  # type: ignore[operator]
     if drawn and not config["bagging_freq"] and not goss:
         message = (
@@ -257,10 +257,10 @@ def _tree_conflict(config: Config) -> Conflict | None:
 
 
 def complete(config: Config) -> dict[str, Value]:
-    """Return the config with defaults for what it lacks."""
+    """Return the config completed by defaults."""
     return {**DEFAULTS, **config}
 
 
 def draws_rows(config: Config) -> bool:
-    """Return whether a complete config draws rows at random."""
+    """Return whether a complete config samples rows."""
     return config["bagging_freq"] > 0 and any(config[name] < 1 for name in _FRACTIONS)  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""Parameters of LightGBM that are not hyperparameters here, with the reason, and other names of those that are."""
+"""LightGBM parameters that are not hyperparameters here, with reasons, and aliases of those that are."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
     "models are trained anew, not refitted": ("refit_decay_rate",),
 }  # fmt: skip
 
-#: LightGBM's other names of its parameters.
+#: LightGBM's aliases of its parameters.
 _ALIASES: Mapping[str, tuple[str, ...]] = {
     "objective": ("objective_type", "app", "application", "loss"),
     "boosting": ("boosting_type", "boost"),
@@ -110,7 +110,7 @@ _MEANS = {alias: name for name, aliases in _ALIASES.items() for alias in aliases
 
 
 def why(name: str) -> str | None:
-    """Return why LightGBM's parameter is not taken, or under which name it is; None for what is no parameter of it."""
+    """Return why LightGBM's parameter is not accepted, or its name here; None if LightGBM has no such parameter."""
     meant = _MEANS.get(name, name)
     if meant in _WHY:
         return _WHY[meant]

@@ -1,8 +1,8 @@
-"""Trees of a forest that found no split: LightGBM 4 writes what is left of a mean for them, and not the mean.
+"""Trees of a forest without a split: LightGBM 4 writes them without the initial score.
 
-In boosting a tree without a split adds 0 to what the trees before it say. In a forest (``boosting = 'rf'``) trees are averaged:
-each has what scores begin with added to its leaves, but those of one leaf, which pull the average towards 0. Here they say
-what scores begin with: the mean of the label, the logit of its share, as its objective has it.
+In boosting a tree without a split adds 0. In a forest (``boosting = 'rf'``) trees are averaged: each has the initial score
+added to its leaves, except trees of one leaf, which would pull the average towards 0. Here they get the initial score: the
+mean of the label, the logit of its share, depending on the objective.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-#: How a tree of one leaf begins, what a tree says of its leaves, and of how many characters each tree is.
+#: The beginning of a tree of one leaf, the line of leaf values, and the lengths of the trees.
 _ALONE = re.compile(r"Tree=\d+\nnum_leaves=1\n")
 _LEAF = re.compile(r"^leaf_value=.*$", re.MULTILINE)
 _SIZES = re.compile(r"^tree_sizes=(.*)$", re.MULTILINE)
@@ -22,12 +22,12 @@ def has_some(text: str) -> bool:
 
 
 def beginnings(text: str) -> list[str]:
-    """Return what scores begin with, as it is written: the leaves of trees that are all of one leaf."""
+    """Return the initial scores as text: the leaves of a model all of whose trees have one leaf."""
     return [leaf.removeprefix("leaf_value=") for leaf in _LEAF.findall(text)]
 
 
 def with_beginnings(text: str, values: Sequence[str]) -> str:
-    """Return the text of a forest in which each tree of one leaf says what scores begin with, one of ``values`` an output."""
+    """Return a forest's text with the initial score in each tree of one leaf; ``values`` has one per output."""
     (written,) = _SIZES.findall(text)
     at = text.index("\nTree=0\n") + 1
     head, trees = text[:at], []

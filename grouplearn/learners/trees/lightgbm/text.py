@@ -1,9 +1,8 @@
-"""LightGBM's model text, checked to its last index before LightGBM or we read the trees in it.
+"""Checks LightGBM's model text to its last index before LightGBM or we parse the trees in it.
 
-A digest tells that a text is the one that was written, not who wrote it. LightGBM follows children, features and sets of
-categories without a look at where they lead: one wrong number ends the process, or sends a row round in circles. So a text
-that comes from a file is one that LightGBM itself could have written, or it is not read: every line is where it belongs,
-every list is as long as it has to be, every child comes after its parent and has no other.
+A digest shows that a text is unchanged, not who wrote it. LightGBM follows children, features and sets of categories
+without checks: one wrong number crashes the process or loops for ever. So a text from a file must be one that LightGBM
+could have written: every line in its place, every list of the right length, every child after its only parent.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ _HEADER = re.compile(
     rb"objective=([^\n]*)\n(?:average_output\n)?feature_names=([^\n]*)\n"
     rb"(?:monotone_constraints=([^\n]*)\n)?feature_infos=([^\n]*)\ntree_sizes=([^\n]*)\n\n"
 )
-#: The lists of a tree, one number per split but for three that have one per leaf.
+#: The lists of a tree, with a number per split, three with one per leaf.
 _OF_SPLITS = (
     "split_feature", "split_gain", "threshold", "decision_type", "left_child", "right_child", "internal_value",
     "internal_weight", "internal_count",
 )  # fmt: skip
 _OF_LEAVES = ("leaf_value", "leaf_weight", "leaf_count")
-#: Of a tree whose leaves are linear models: a constant and a count of features per leaf, and those features and their weights.
+#: The lists of a tree with linear leaves: constant and number of features per leaf, the features, and their weights.
 _OF_LINEAR_LEAVES = ("leaf_const", "num_features", "leaf_features", "leaf_coeff")
 _LISTS = (*_OF_SPLITS[:6], *_OF_LEAVES, *_OF_SPLITS[6:])
 _TREE = re.compile(
@@ -45,23 +44,23 @@ _TREE = re.compile(
     + rb")shrinkage=(-?\d+(?:\.\d+)?(?:e[-+]\d+)?)\n+"
 )
 _END = b"end of trees\n"
-#: Characters of numbers: gains may be infinite, and a threshold NaN, which nothing that is there passes.
+#: Characters of numbers: gains may be infinite, and a threshold NaN, which no value passes.
 _INTEGER, _NUMBER = b"0123456789- ", b"0123456789+-.einfa "
 _INTEGERS = ("split_feature", "decision_type", "left_child", "right_child", "leaf_count", "internal_count")
-#: What LightGBM leaves out where a tree is one leaf.
+#: Lists that LightGBM omits for a tree of one leaf.
 _OF_MORE_LEAVES = ("leaf_weight", "leaf_count")
 _CATEGORICAL, _KNOWN_BITS = 1, 15
 _WORD = 2**32
 
 
 class WrongText(ValueError):
-    """A text is no model that LightGBM could have written; the message says where."""
+    """A text is not a model that LightGBM could have written; the message says where."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Trees:
-    """The lists of all trees, by name a text per tree; per tree its ``leaves``, ``sets`` of categories, and the feature
-    ``columns`` that there are."""
+    """The lists of all trees, by name a text per tree; per tree its ``leaves`` and ``sets`` of categories; and the number
+    of feature ``columns``."""
 
     lists: dict[str, tuple[bytes, ...]]
     leaves: IntArray
@@ -73,15 +72,15 @@ class _Trees:
         return self.leaves - 1
 
     def integers(self, name: str) -> IntArray:
-        """Return a list of all trees, one after the other."""
+        """Return a list of all trees, concatenated."""
         return _integers(name, self.lists[name])
 
 
 def check(models: Sequence[tuple[Problem, bytes]]) -> None:
-    """Raise WrongText unless each text is a model of its problem; of several of them it is not said which is wrong.
+    """Raise WrongText unless each text is a model of its problem; with several it does not say which is wrong.
 
-    Of a problem the task counts, the feature columns, and the classes of the group: of two classes of a label that has more
-    there is one output, as for any two. Many small texts are looked at together, for the time of a few of them.
+    Of a problem only the task, the feature columns and the group's classes count: two classes of a label that has more have
+    one output, like any two. Many small texts are checked together, in the time of a few.
     """
     _check_trees(_joined([_trees_of(problem, text) for problem, text in models]))
 
@@ -144,7 +143,7 @@ def _check_header(header: re.Match[bytes], task: Task, n_features: int, n_classe
 
 
 def _trees(text: bytes, start: int, sizes: bytes, n_features: int) -> _Trees:
-    """Return the trees, each of which takes as many bytes as ``tree_sizes`` says: LightGBM goes there without a look."""
+    """Return the trees, each with the bytes that ``tree_sizes`` gives, as LightGBM trusts these."""
     found, place = [], start
     for number, size in enumerate(_integers("tree_sizes", (sizes,)).tolist()):
         tree = _TREE.match(text, place)
@@ -169,7 +168,7 @@ def _trees(text: bytes, start: int, sizes: bytes, n_features: int) -> _Trees:
 
 
 def _check_linear(tree: re.Match[bytes], number: int, n_features: int) -> None:
-    """Raise unless every leaf of a tree has a constant, and weights for as many features as it says, which are there."""
+    """Raise unless every leaf has a constant, and as many valid features and weights as it says."""
     constants, counts, features, weights = (b" ".join(tree[place].split()) for place in (18, 19, 20, 21))
     per_leaf = _integers("num_features", (counts,))
     columns, leaves = _integers("leaf_features", (features,)), int(tree[2])
@@ -186,7 +185,7 @@ def _check_linear(tree: re.Match[bytes], number: int, n_features: int) -> None:
 
 
 def _check_lengths(trees: _Trees) -> None:
-    """Raise unless every list has a number per split or leaf: one that LightGBM cannot read ends the process, too."""
+    """Raise unless every list has a number per split or leaf: an unreadable one crashes the process, too."""
     for names, expected in ((_OF_SPLITS, trees.splits), (_OF_LEAVES, trees.leaves)):
         for name in names:
             lengths = _lengths(trees.lists[name])
@@ -202,7 +201,7 @@ def _check_numbers(name: str, values: Sequence[bytes]) -> None:
     joined = b" ".join(filter(None, values))
     if joined.translate(None, _INTEGER if name in _INTEGERS else _NUMBER):
         raise WrongText(f"{name} has what is no number")
-    if name not in _INTEGERS and name != "threshold":  # which is looked at with the sets of categories
+    if name not in _INTEGERS and name != "threshold":  # thresholds are checked with the sets of categories
         numbers = _numbers(name, values)
         if name == "leaf_value" and not np.isfinite(numbers).all():
             raise WrongText(f"{name} has what is not finite")
@@ -214,8 +213,8 @@ def _lengths(values: Sequence[bytes]) -> IntArray:
 
 
 def _check_splits(trees: _Trees) -> None:
-    """Raise unless features are there, and the children of each tree make it one: LightGBM gives a split a greater number
-    than its parent has."""
+    """Raise unless features exist and the children of each tree form a tree, in which LightGBM gives a split a greater
+    number than its parent."""
     feature, decision = trees.integers("split_feature"), trees.integers("decision_type")
     if ((feature < 0) | (feature >= np.repeat(trees.columns, trees.splits))).any():
         raise WrongText("split_feature is beyond the feature columns")
@@ -231,14 +230,14 @@ def _check_splits(trees: _Trees) -> None:
         split = child >= 0
         if ((child >= limit) | (child < -limit - 1) | (split & (child <= parent))).any():
             raise WrongText(f"{side} is beyond its tree, or not after its parent")
-        # Splits but the root, and leaves, are the numbers from 0 on: each has one parent.
+        # Splits except the root, and leaves, are numbered from 0: each has exactly one parent.
         count += np.bincount(2 * first + np.where(split, child - 1, limit - 2 - child), minlength=len(count))
     if (count != 1).any():
         raise WrongText("a child has no parent, or two")
 
 
 def _check_sets(trees: _Trees) -> None:
-    """Raise unless sets of categories are bit sets one after the other, and categorical splits name one of their tree."""
+    """Raise unless sets of categories are consecutive bit sets, and categorical splits name one of their tree."""
     asks = (trees.integers("decision_type") & _CATEGORICAL) > 0
     threshold = _numbers("threshold", trees.lists["threshold"])
     if not asks.any() and not trees.sets.any():

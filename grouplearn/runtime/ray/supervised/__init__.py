@@ -1,1 +1,1 @@
-"""Ray's driver in a process of its own, which the session watches."""
+"""Ray's driver in its own process, supervised by the session."""

@@ -1,4 +1,4 @@
-"""Ray's driver: a child of the user's process, so that a crash of Ray does not take that one with it.
+"""Ray's driver: a child of the user's process, which thus survives a crash of Ray.
 
 ``python -m grouplearn.runtime.ray.supervised.child DESCRIPTOR DIRECTORY ADDRESS``: the socket to the user's process, a
 directory for Ray's files, and the address of a cluster (empty for a private one). It leads a session of its own. When the
@@ -42,34 +42,34 @@ from grouplearn.runtime.ray.supervised.processes import end_session, processes_n
 from grouplearn.runtime.ray.worker import WorkerSetup
 from grouplearn.schedule.messages import Instruction
 
-#: How often it is looked whether the cluster and the user's process live.
+#: How often the cluster and the user's process are checked.
 WATCH_SECONDS = 0.5
-#: How long after an error of Ray's a dead cluster may still look alive.
+#: How long a dead cluster may still look alive after an error of Ray.
 _DYING_SECONDS = 1.0
 
 
 class RunOver(Exception):
-    """The run is over; ``at_once``: its workers are not to be used again."""
+    """The run is over; ``at_once``: its workers must not be used again."""
 
     def __init__(self, at_once: bool) -> None:
         self.at_once = at_once
 
 
 class _User:
-    """The user's process, as the driver of a run hears it."""
+    """The user's process, as seen by the driver of a run."""
 
     def __init__(self, pipe: Pipe) -> None:
         self._pipe = pipe
 
     def report(self, news: News) -> tuple[Instruction, ...]:
-        """Tell, and return orders; raises RunOver."""
+        """Report news and return orders; raises RunOver."""
         self._pipe.send(news)
         while (orders := self._heard(WATCH_SECONDS)) is None:
             pass
         return orders
 
     def look_up(self) -> None:
-        """Raise RunOver if that was said meanwhile."""
+        """Raise RunOver if that was received meanwhile."""
         self._heard(0)
 
     def _heard(self, seconds: float) -> tuple[Instruction, ...] | None:
@@ -82,7 +82,7 @@ class _User:
 
 
 class Driver:
-    """Connects, and carries out one run after the other."""
+    """Connects, and carries out one run after another."""
 
     def __init__(self, pipe: Pipe, directory: str, address: str, started: threading.Event) -> None:
         self._pipe, self._directory, self._address, self._started = pipe, directory, address, started
@@ -136,7 +136,7 @@ class Driver:
 
 
 def _raise_if_lost(connection: ClusterConnection) -> None:
-    """Raise ClusterLost if the cluster's end is behind an error."""
+    """Raise ClusterLost if an error is due to the end of the cluster."""
     deadline = time.monotonic() + _DYING_SECONDS
     while connection.alive:
         if time.monotonic() > deadline:
@@ -146,20 +146,20 @@ def _raise_if_lost(connection: ClusterConnection) -> None:
 
 
 def _leave(directory: str) -> NoReturn:
-    """End everything that Ray started, and this process; there is nothing in it that needs a farewell."""
+    """End everything that Ray started, and this process, without clean-up."""
     end_session(os.getpid(), spared=os.getpid())
     shutil.rmtree(directory, ignore_errors=True)
     os._exit(0)
 
 
 class _Starting:
-    """Looks whether a control process ends while Ray starts: Ray itself would wait for it for half a minute."""
+    """Detects a control process that ends while Ray starts: Ray itself would wait for half a minute."""
 
     def __init__(self) -> None:
         self._seen: set[int] = set()
 
     def failed(self) -> bool:
-        """Whether one that was there is gone."""
+        """Whether a control process has disappeared."""
         living = set(processes_named(os.getpid(), CONTROL))
         gone = self._seen - living
         self._seen |= living
@@ -167,9 +167,9 @@ class _Starting:
 
 
 def _guard(end: int, user: int, directory: str, started: threading.Event) -> None:
-    """Leave when the user's process does, whatever the driver is doing then; until then give signs of life."""
+    """Exit when the user's process does, whatever the driver is doing; until then touch the pulse file."""
     poll, starting = select.poll(), _Starting()
-    poll.register(end, 0)  # closing is always told
+    poll.register(end, 0)  # hang-ups are always reported
     while not poll.poll(WATCH_SECONDS * 1000) and os.getppid() == user:
         if not started.is_set() and starting.failed() and not started.is_set():
             sys.stderr.write("one of its processes ended while it started\n")

@@ -1,4 +1,4 @@
-"""What passes between the user's process and Ray's driver, a child of it: frames of plain values on a private socket.
+"""Messages between the user's process and its child, Ray's driver: frames of plain values on a private socket.
 
 Nothing that comes from the child or its workers can run code in the user's process: a frame is data (``data.plain``). The
 only code that goes the other way is that of a registered learner, as bytes that the user's process made.
@@ -37,11 +37,11 @@ from grouplearn.train.job import Carried, Job
 from grouplearn.train.results.ledger import RESULT_KINDS
 from grouplearn.train.steps import StepAnswer
 
-#: How long the other side may take to make room for what is sent.
+#: How long the other side may take to accept a message.
 FRAME_SECONDS = 60.0
-#: The file in the child's directory that it touches as long as it runs.
+#: The file in the child's directory that it touches while it runs.
 PULSE = "pulse"
-#: The directory in there for what Ray makes: open to everybody (mode 0777), which is why it is inside of a private one.
+#: Its subdirectory for Ray's files, which is open to everybody (mode 0777), and therefore inside a private one.
 RAY_FILES = "r"
 _SIZE = 8
 _CHUNK = 1 << 20
@@ -73,21 +73,21 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """The answer to ``News``: what is to be done now, in order."""
+    """The answer to ``News``: instructions, in order."""
 
     instructions: tuple[Instruction, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The run is over, or given up (``at_once``): workers are to forget it, or to die."""
+    """The run is over, or given up (``at_once``): workers must reset, or die."""
 
     at_once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """The child has its cluster; ``error`` says why not."""
+    """The child has its cluster, or an ``error``."""
 
     error: Broken | None = None
 
@@ -101,14 +101,14 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """A worker did not come, and others are to do its share; it may come later, under another number."""
+    """A worker did not come, and others must do its share; it may come later under another number."""
 
     worker: int
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Workers are gone; ``kept``: what they made is still there."""
+    """Workers are gone; ``kept``: their products still exist."""
 
     workers: tuple[int, ...]
     kept: bool
@@ -124,7 +124,7 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True)
 class UnitEnded:
-    """A worker ended the unit that it ran; ``result`` is the UnitResult as the worker wrote it."""
+    """A worker ended its unit; ``result`` is the UnitResult as written by the worker."""
 
     worker: int
     result: bytes
@@ -142,7 +142,7 @@ Happened = Joined | Absent | Lost | Leaving | UnitEnded | StepEnded
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What happened in a run, in order, and the epochs done by unit since the last news; the child waits for Orders."""
+    """The events of a run, in order, and the epochs done by unit since the last news; the child waits for Orders."""
 
     run: int
     happened: tuple[Happened, ...]
@@ -151,7 +151,7 @@ class News:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A run (or the start) cannot go on, and would not if it were tried again."""
+    """A run (or the start) cannot continue, and repeating it would not help."""
 
     run: int
     message: str
@@ -160,12 +160,12 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """A run is over in the child, however it ended."""
+    """A run has ended in the child."""
 
     run: int
 
 
-#: Results as workers write them; trials of a search carry their states.
+#: The types in results written by workers; trials of a search include their states.
 WRITTEN_KINDS = (*RESULT_KINDS, Carried)
 KINDS = (
     *WRITTEN_KINDS, Absent, Averages, Begin, Broken, Cluster, Connected, Dataset, DatasetFiles, Discard, Dismiss, EpochRound,
@@ -175,11 +175,11 @@ KINDS = (
 
 
 class PipeClosed(Exception):
-    """The other side is gone, or what it says makes no sense."""
+    """The other side is gone, or sends invalid messages."""
 
 
 class Unreadable(PipeClosed):
-    """What the other side says makes no sense."""
+    """The other side sends invalid messages."""
 
 
 class Pipe:
@@ -205,7 +205,7 @@ class Pipe:
                 raise PipeClosed(str(error)) from None
 
     def receive(self, seconds: float) -> Any:
-        """Return the next message, None if there is none within ``seconds``; raises PipeClosed."""
+        """Return the next message, None if none arrives within ``seconds``; raises PipeClosed."""
         deadline = time.monotonic() + seconds
         while (message := self._taken()) is None:
             if not self._wait(select.POLLIN, deadline - time.monotonic()):

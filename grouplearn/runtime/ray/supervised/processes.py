@@ -1,4 +1,4 @@
-"""Processes of a session, found and ended: what Ray starts stays in the session of its driver."""
+"""Finds and ends the processes of a session: what Ray starts stays in its driver's session."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-#: How long killed processes may take to be gone.
+#: How long killed processes may take to disappear.
 END_SECONDS = 5.0
 _PROC = Path("/proc")
 
 
 def of_session(session: int) -> list[int]:
-    """Return the processes of a session that live, its leader among them; none where the system does not tell."""
+    """Return the living processes of a session, its leader included; empty if the system does not tell."""
     found = []
     for status in _PROC.glob("[0-9]*/stat"):
         with suppress(OSError):
@@ -27,7 +27,7 @@ def of_session(session: int) -> list[int]:
 
 
 def processes_named(session: int, names: Sequence[str]) -> list[int]:
-    """Return the processes of a session that live and whose program has one of these names."""
+    """Return the living processes of a session whose program has one of these names."""
     found = []
     for process in of_session(session):
         with suppress(OSError):
@@ -37,7 +37,7 @@ def processes_named(session: int, names: Sequence[str]) -> list[int]:
 
 
 def end_session(session: int, spared: int | None = None) -> None:
-    """Kill what lives of a session, but for the process ``spared``; return once it is gone."""
+    """Kill the living processes of a session except ``spared``; return once they are gone."""
     deadline = time.monotonic() + END_SECONDS
     while processes := [each for each in of_session(session) if each != spared]:
         for process in processes:
@@ -49,7 +49,7 @@ def end_session(session: int, spared: int | None = None) -> None:
 
 
 def end_leftovers(session: int, directory: Path) -> None:
-    """Kill what lives of a session that is over and still has files of ``directory`` open; its number may be another's now."""
+    """Kill processes of an ended session that still have files in ``directory`` open; its number may be reused by now."""
     for process in of_session(session):
         if _uses(process, directory):
             with suppress(ProcessLookupError, PermissionError):

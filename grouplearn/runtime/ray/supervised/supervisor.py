@@ -1,4 +1,4 @@
-"""Children of the user's process that drive Ray: started, kept warm between statements, replaced, ended."""
+"""Children of the user's process that drive Ray: started, kept between statements, replaced, ended."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from grouplearn.runtime.ray.network import handed_over
 from grouplearn.runtime.ray.supervised.pipe import PULSE, Connected, Idle, Pipe, PipeClosed, Stop
 from grouplearn.runtime.ray.supervised.processes import end_leftovers, end_session
 
-#: How often it is looked whether the run was cancelled.
+#: How often cancellation is checked.
 POLL_SECONDS = 0.1
-#: How long a private cluster may take to start on a busy machine, and another one to answer.
+#: How long a private cluster may take to start on a busy machine, and an existing one to answer.
 START_SECONDS, CONNECT_SECONDS = 120.0, 30.0
-#: How long a child may take to end the workers of a run that is given up, and how long to leave.
+#: How long a child may take to end the workers of an aborted run, and how long to exit.
 ABORT_SECONDS, LEAVE_SECONDS = 1.0, 3.0
-#: Names of a private directory, short because Ray's sockets are deep below it, and in it.
+#: Names of a private directory, short because Ray's sockets are deep below it, and of files in it.
 _PREFIX, _LOCK, _LOG = "gl-", "lock", "log"
 _LETTERS, _LENGTH, _PID_DIGITS = string.ascii_lowercase + string.digits, 8, 10
 #: No process of Ray's looks for modules where it stands, or beside the script that it runs: it stands in a private directory,
 #: and where the user stands there may be anything.
 _PATHS = {"PYTHONSAFEPATH": "1"}
-#: Why a child died is in the end of what it wrote.
+#: Bytes at the end of a child's log, which say why it died.
 _LOG_BYTES = 4000
 
 
 class ChildLost(Exception):
-    """The child is gone, and with it every worker; the message has its last words, if any."""
+    """The child is gone with all workers; the message has the end of its log."""
 
 
 class Child:
-    """A process that drives Ray, in a session and with a directory of its own."""
+    """A process that drives Ray, in its own session and with its own directory."""
 
     def __init__(self, address: str | None) -> None:
         self.address = address
@@ -73,7 +73,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its process, and the number of its session."""
+        """Its process number, which is also its session's."""
         return self._process.pid
 
     @property
@@ -83,14 +83,14 @@ class Child:
 
     @property
     def exited(self) -> bool:
-        """Whether the process has ended; it stays a zombie, so that nothing else gets its number."""
+        """Whether the process has ended; it stays a zombie, so that its number is not reused."""
         try:
             return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:
             return True
 
     def connect(self, cancelled: Callable[[], bool]) -> None:
-        """Wait until it has its cluster; raises TrainingFailed when there is none, ChildLost, Interrupted."""
+        """Wait until it has a cluster; raises TrainingFailed if there is none, ChildLost, Interrupted."""
         seconds = CONNECT_SECONDS if self.address else START_SECONDS
         deadline = time.monotonic() + seconds
         while not self._connected:
@@ -108,7 +108,7 @@ class Child:
                 raise TrainingFailed(f"Ray did not start within {seconds:g} s", hint="WITH (executor = 'local')")
 
     def watch(self, timeout: float) -> None:
-        """Raise ChildLost when it has given no sign of life for ``timeout`` seconds: it was stopped, or is stuck."""
+        """Raise ChildLost if it has been silent for ``timeout`` seconds: it was stopped, or is stuck."""
         with suppress(OSError):
             pulse = (self._home / PULSE).stat().st_mtime_ns
             if pulse != self._pulse:
@@ -117,7 +117,7 @@ class Child:
             raise ChildLost(f"its driver gave no sign of life for {timeout:g} s")
 
     def revive(self) -> None:
-        """Let the time without a sign of life begin now: nobody has looked for a while."""
+        """Restart the time of silence, after nobody has checked for a while."""
         self._heard = time.monotonic()
 
     def send(self, message: Any) -> None:
@@ -128,14 +128,14 @@ class Child:
             raise ChildLost(self._last_words()) from None
 
     def receive(self) -> Any:
-        """Return its next message, None if there is none for a short while; raises ChildLost."""
+        """Return its next message, None if none arrives within a short while; raises ChildLost."""
         try:
             return self._pipe.receive(POLL_SECONDS)
         except PipeClosed:
             raise ChildLost(self._last_words()) from None
 
     def abort(self, run: int) -> bool:
-        """Give up a run; return whether the child is fit for another one."""
+        """Abort a run; return whether the child can be used for another."""
         deadline = time.monotonic() + ABORT_SECONDS
         try:
             self.send(Stop(at_once=True))
@@ -147,11 +147,11 @@ class Child:
         return False
 
     def let_go(self) -> None:
-        """Close our end, upon which the child leaves."""
+        """Close our end, after which the child exits."""
         self._pipe.close()
 
     def end(self) -> None:
-        """Have it leave, and remove whatever it left."""
+        """Let it exit, and remove whatever it left."""
         self.let_go()
         deadline = time.monotonic() + LEAVE_SECONDS
         while not self.exited and time.monotonic() < deadline:
@@ -159,7 +159,7 @@ class Child:
         self.kill()
 
     def kill(self) -> None:
-        """End it and all processes of its session now, and remove its files."""
+        """Kill it and all processes of its session now, and remove its files."""
         self.let_go()
         self._process.kill()
         end_session(self.pid)
@@ -176,7 +176,7 @@ class Child:
 
 
 class Children:
-    """The children of this process: one run uses one at a time, and the last one that is idle stays warm."""
+    """The children of this process: one run uses one at a time, and the last idle one is kept."""
 
     def __init__(self) -> None:
         self._begin_anew()
@@ -187,7 +187,7 @@ class Children:
         self._busy: set[Child] = set()
 
     def take(self, address: str | None) -> Child:
-        """Return a child for a cluster, a warm one if there is; it may not be connected yet."""
+        """Return a child for a cluster, an idle one if there is; it may not be connected yet."""
         with self._lock:
             child = self._idle.pop(address, None)
             if child is not None and child.exited:
@@ -198,7 +198,7 @@ class Children:
             return child
 
     def give_back(self, child: Child, *, fit: bool) -> None:
-        """Take back a child, to be used again if it is ``fit``."""
+        """Take back a child, for further use if it is ``fit``."""
         with self._lock:
             self._busy.discard(child)
             if fit and child.address not in self._idle:
@@ -212,7 +212,7 @@ class Children:
 
     @property
     def sessions(self) -> tuple[int, ...]:
-        """The sessions of all children: everything that Ray runs for this process is in one of them."""
+        """The sessions of all children: everything that Ray runs for this process is in them."""
         return tuple(child.pid for child in (*self._idle.values(), *self._busy))
 
     def end_idle(self, address: str | None) -> None:
@@ -223,7 +223,7 @@ class Children:
             child.end()
 
     def end_all(self) -> None:
-        """End all children, whoever still uses them."""
+        """End all children, even those in use."""
         with self._lock:
             children = [*self._idle.values(), *self._busy]
             self._idle.clear()
@@ -234,10 +234,10 @@ class Children:
             child.end()
 
     def forget(self) -> None:
-        """In a copy of this process: the children are those of the original."""
+        """After a fork: the children belong to the original process."""
         for child in (*self._idle.values(), *self._busy):
             child.let_go()
-        self._begin_anew()  # the lock may have been held by a thread that is not copied
+        self._begin_anew()  # a thread that was not copied may have held the lock
 
 
 CHILDREN = Children()
@@ -277,7 +277,8 @@ def _end_leftovers(home: Path, session: str) -> None:
 
 
 def _short_directory() -> str:
-    """Return where temporary files go, unless that is too deep for the path of a Unix socket (about 100 bytes), or not safe."""
+    """Return the directory of temporary files, or another if that is too long for a Unix socket (about 100 bytes), or
+    unsafe."""
     usual = os.path.realpath(tempfile.gettempdir())
     with suppress(OSError), own_directory(usual):
         if len(usual) <= 24:

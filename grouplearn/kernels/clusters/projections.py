@@ -1,4 +1,4 @@
-"""Rows on principal components (``source/clusters/projections.cpp``): coordinates, what is left of a row, their sums."""
+"""Rows projected on principal components (``source/clusters/projections.cpp``): coordinates, residuals, their sums."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 
 
 class Sums(NamedTuple):
-    """Per group Σw, and per group and model Σw·r² of what is left of rows, Σw·‖p‖² of their coordinates."""
+    """Per group Σw, and per group and model Σw·r² of residuals and Σw·‖p‖² of coordinates."""
 
     projected: FloatArray
     residual: FloatArray
@@ -23,8 +23,8 @@ class Sums(NamedTuple):
 
 
 def scores(x: npt.NDArray[Any], mean: FloatArray, components: FloatArray) -> FloatArray:
-    """Return of rows x (n, d), less ``mean`` (d,), what is left of them beside ``components`` (k, d), and their coordinates:
-    (n, 1 + k)."""
+    """Return for rows x (n, d), less ``mean`` (d,), the residuals from ``components`` (k, d), and the coordinates: (n, 1 +
+    k)."""
     rows, found = features(x), np.empty((len(x), 1 + len(components)))
     given = tuple(np.ascontiguousarray(each, np.float64) for each in (mean, components))
     function("project_rows", *[_POINTER] * 2, *[_COUNT] * 2, *[_POINTER] * 2, _COUNT, _POINTER)(
@@ -34,7 +34,7 @@ def scores(x: npt.NDArray[Any], mean: FloatArray, components: FloatArray) -> Flo
 
 
 def score_runs(x: FloatArray, mean: FloatArray, components: FloatArray, runs: Runs) -> FloatArray:
-    """Return ``scores`` (n, 1 + k) of runs of rows x (n, d), each by one of the models, ``mean`` (G, d) and ``components``
+    """Return ``scores`` (n, 1 + k) for runs of rows x (n, d), each by one of the models, ``mean`` (G, d) and ``components``
     (G, k, d)."""
     k, d = components.shape[1:]
     if x.shape[1] != d:
@@ -48,7 +48,7 @@ def score_runs(x: FloatArray, mean: FloatArray, components: FloatArray, runs: Ru
 
 
 def sums(scores: FloatArray, weight: FloatArray) -> Sums:
-    """Return the sums of rows with ``scores`` (n, C, 1 + k), coordinates beyond those of a model NaN: (), (C,) and (C,)."""
+    """Return the sums of rows with ``scores`` (n, C, 1 + k), NaN beyond a model's coordinates: (), (C,) and (C,)."""
     count, models, width = scores.shape
     given = tuple(np.ascontiguousarray(each, np.float64) for each in (scores, weight))
     found = Sums(np.empty(()), np.empty(models), np.empty(models))
@@ -67,7 +67,7 @@ def of_groups(
 ) -> Sums:
     """Return the sums of groups of rows, ``start`` (G + 1,): (G,), (G, C) and (G, C), with the bits of ``scores`` and ``sums``.
 
-    ``mean`` is (G, d); ``models`` are components (N, d) and where those of each of the G·C models begin and end.
+    ``mean`` is (G, d); ``models`` are components (N, d), and where each of the G·C models begins in them.
     """
     groups = len(start) - 1
     components, first = np.ascontiguousarray(models[0], np.float64), np.ascontiguousarray(models[1], np.int64)

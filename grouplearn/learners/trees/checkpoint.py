@@ -1,8 +1,8 @@
-"""How far boosting has come, as a state that another process goes on from: models that are finished, the booster under way.
+"""Checkpoints of boosting, from which another process can resume: finished models, and the current booster.
 
-A booster continues from its own text: its trees are merged into a new one whose training rows begin with the scores that the
-trees give them. Leaf values are written with all their digits, so the next trees have the same bits; only what draws at
-random, or weighs trees anew, begins again (``continues``). That the scores are those of before is checked by their digest.
+A booster resumes from its text: its trees are merged into a new one, whose training rows begin with the trees' scores. Leaf
+values are written with all digits, so the next trees have the same bits; only boosters with random draws or reweighted
+trees start again (``continues``). A digest checks that the scores are the same as before.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from grouplearn.learners.trees.lightgbm.library import Booster
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """The model of one config, the rounds it holds, the metric after each round that was run.
+class FinishedModel:
+    """The model of one config, its rounds, and the metric after each round that was run.
 
-    ``whole``: it has all rounds that it was to have.
+    ``whole``: it has all its rounds.
     """
 
     text: str
@@ -33,10 +33,10 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class UnderWay:
-    """A booster between two rounds: the config it is trained for, its text, and what was noted after each round.
+class UnfinishedModel:
+    """A booster between two rounds: the config it is trained for, its text, and the records of each round.
 
-    ``scores`` is the digest of what it predicts for the training rows.
+    ``scores`` is the digest of its predictions for the training rows.
     """
 
     config: int
@@ -47,8 +47,8 @@ class UnderWay:
     scores: str
 
 
-def to_state(n_configs: int, kept: Mapping[int, Kept], under_way: UnderWay | None) -> State:
-    """Return what was reached as a state."""
+def to_state(n_configs: int, kept: Mapping[int, FinishedModel], under_way: UnfinishedModel | None) -> State:
+    """Return a checkpoint as a state."""
     tensors: dict[str, npt.NDArray[Any]] = {}
     for index, model in kept.items():
         tensors |= {
@@ -68,10 +68,12 @@ def to_state(n_configs: int, kept: Mapping[int, Kept], under_way: UnderWay | Non
     return State(tensors, np.zeros(n_configs, dtype=bool))
 
 
-def from_state(state: State, is_sound: Callable[[bytes], bool]) -> tuple[dict[int, Kept], UnderWay | None]:
-    """Inverse of ``to_state``; nothing for a state without models, or one whose texts or numbers are not ``is_sound``.
+def from_state(
+    state: State, is_sound: Callable[[bytes], bool]
+) -> tuple[dict[int, FinishedModel], UnfinishedModel | None]:
+    """Inverse of ``to_state``; empty for a state without models, or whose texts or numbers are not ``is_sound``.
 
-    Such a state comes from a file: what is not as ``to_state`` makes it is not gone on from.
+    The state comes from a file: anything that ``to_state`` would not write is dropped.
     """
     try:
         kept, under_way = _read(state)
@@ -84,31 +86,31 @@ def from_state(state: State, is_sound: Callable[[bytes], bool]) -> tuple[dict[in
     return (kept, under_way) if fits and all(is_sound(text.encode()) for text in texts) else ({}, None)
 
 
-def _is_whole(reached: UnderWay, n_configs: int) -> bool:
+def _is_whole(reached: UnfinishedModel, n_configs: int) -> bool:
     rounds = len(reached.trees)
     counted = all(0 <= each <= rounds for each in reached.best) and all(each > 0 for each in reached.trees)
     lengths = {len(reached.curve), len(reached.best)} <= {0, rounds}
     return rounds > 0 and lengths and counted and 0 <= reached.config < n_configs
 
 
-def _read(state: State) -> tuple[dict[int, Kept], UnderWay | None]:
+def _read(state: State) -> tuple[dict[int, FinishedModel], UnfinishedModel | None]:
     tensors = state.tensors
     kept = {}
     for index in range(len(state.done)):
         if f"kept_text_{index}" in tensors:
             rounds, whole = tensors[f"kept_rounds_{index}"].tolist()
             curve = tuple(tensors[f"kept_curve_{index}"].tolist())
-            kept[index] = Kept(_text(tensors[f"kept_text_{index}"]), rounds, curve, bool(whole))
+            kept[index] = FinishedModel(_text(tensors[f"kept_text_{index}"]), rounds, curve, bool(whole))
     if "way_text" not in tensors:
         return kept, None
     trees, curve, best = (tuple(tensors[f"way_{name}"].tolist()) for name in ("trees", "curve", "best"))
     config, text, scores = int(tensors["way_config"][0]), _text(tensors["way_text"]), _text(tensors["way_scores"])
-    return kept, UnderWay(config, text, trees, curve, best, scores)
+    return kept, UnfinishedModel(config, text, trees, curve, best, scores)
 
 
 def scores_digest(booster: Booster) -> str:
-    """Return the digest of what a booster predicts for its training rows, from its own running scores."""
-    return hashlib.sha256(booster.running(0).T.data).hexdigest()  # as they lie: a copy would be of all rows
+    """Return the digest of a booster's predictions for its training rows, from its current scores."""
+    return hashlib.sha256(booster.running(0).T.data).hexdigest()  # in memory order, without a copy
 
 
 def _bytes(text: str) -> npt.NDArray[np.uint8]:

@@ -1,7 +1,7 @@
-"""k-means of groups of rows (``source/clusters/clustering.cpp``): of many groups in one call, or of one group pass by pass.
+"""k-means of groups of rows (``source/clusters/clustering.cpp``): many groups in one call, or one group pass by pass.
 
-Every k of a grid trains in the same passes. What decides a model is the group's rows in their order, its seed, and the config:
-neither other groups, nor other configs, nor how blocks of rows are shared out.
+Every k of a grid trains in the same passes. A model depends on the group's rows in order, its seed, and its config: not on
+other groups or configs, nor on how blocks of rows are distributed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from grouplearn.kernels.library import (
     WATCH,
-    Runs,
     Stopped,
     address,
     asking,
@@ -31,23 +30,22 @@ FloatArray: TypeAlias = npt.NDArray[np.float64]
 Counts: TypeAlias = npt.NDArray[np.int64]
 Tensors: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
-#: Of a group's rows, so many are a sample that seeds are drawn from, at most; fewer, but not that few, where these take more than
-#: so many bytes.
+#: Rows of a group in the sample from which seeds are drawn: most, fewest, and the bytes that they should not exceed.
 SAMPLED_ROWS, SAMPLED_FEWEST, SAMPLED_BYTES = 8_192, 256, 4 << 20
-#: What becomes of a model: ``CONVERGED``, ``ENDED`` at the most passes, or ``FAILED`` where its sums are not finite.
+#: State of a model: ``CONVERGED``, ``ENDED`` at the most passes, ``FAILED`` with non-finite sums, or still in training.
 MOVING, LAST_LOOK, CONVERGED, ENDED, FAILED = range(5)
 
-#: Arrays of a ``State`` (and of what is ``Found``) and of ``Sums``, in the order of ``source/clusters/clustering_passes.hpp``.
+#: Arrays of ``State`` (and ``Found``) and ``Sums``, in the order of ``source/clusters/clustering_passes.hpp``.
 _STATE = ("centroids", "clusters", "inertia", "passes", "phase")
 _SUMS = ("clusters", "inertia", "far", "spread")
 _POINTER, _COUNT, _SEED = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint64
 
 
 class Config(NamedTuple):
-    """One point of a grid: ``k`` clusters, the best of ``n_init`` starts that depend on ``seed``.
+    """One point of a grid: ``k`` clusters, the best of ``n_init`` starts, which depend on ``seed``.
 
-    A start ends when no centroid moves, or when the sum of squares of their moves is at most ``tolerance`` times the mean
-    variance of the features.
+    A start ends when no centroid moves, or the sum of their squared moves is at most ``tolerance`` times the mean variance
+    of the features.
     """
 
     k: int
@@ -57,11 +55,11 @@ class Config(NamedTuple):
 
 
 class Clusters(NamedTuple):
-    """Models of G groups, clusters numbered by their weight, the heaviest first, then by their centroids.
+    """Models of G groups, clusters numbered by weight, heaviest first, then by centroids.
 
-    Along the axis K are the clusters of all configs, as ``Plan.clusters`` cuts it: ``centroids`` (G, K, d), NaN of one without
-    rows; ``weight`` and ``rows`` (G, K). Per config (G, C): ``inertia`` Σ w·‖x − c‖², NaN where a model ``FAILED``; ``passes``
-    over the rows of the start that was best, and what became of it (``phase``).
+    The axis K has the clusters of all configs, cut by ``Plan.clusters``: ``centroids`` (G, K, d), NaN without rows;
+    ``weight`` and ``rows`` (G, K). Per config (G, C): ``inertia`` Σ w·‖x − c‖², NaN for a ``FAILED`` model; ``passes`` over
+    the rows of the best start, and its final ``phase``.
     """
 
     centroids: FloatArray
@@ -89,16 +87,16 @@ class _Pointers(ctypes.Structure):
 
 
 def trials(k: int) -> int:
-    """Return how many rows greedy k-means++ tries for each seed, as scikit-learn does: 2 + ⌊log k⌋."""
+    """Return how many rows greedy k-means++ tries per seed, as scikit-learn does: 2 + ⌊log k⌋."""
     return 2 + int(math.log(k))
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be trained on rows of ``d`` features: every start of every config is a model.
+    """What to train on rows of ``d`` features: every start of every config is a model.
 
-    Starts of configs with the same seed and number of ``trials`` are beginnings of one chain of seeds. Which other configs
-    there are thus changes none.
+    Starts of configs with the same seed and number of ``trials`` are prefixes of one chain of seeds, so configs do not
+    affect each other.
     """
 
     d: int
@@ -131,12 +129,12 @@ class Plan:
 
     @property
     def clusters(self) -> Counts:
-        """Where the clusters of each config begin among those of all, (C + 1,)."""
+        """Where each config's clusters begin among all, (C + 1,)."""
         return _running([config.k for config in self.configs])
 
     @property
     def starts(self) -> Counts:
-        """Where the models of each config begin among those of all, (C + 1,)."""
+        """Where each config's models begin among all, (C + 1,)."""
         return self._arrays["start"].copy()
 
     @property
@@ -151,21 +149,21 @@ class Plan:
 
     @property
     def sampled(self) -> int:
-        """How many rows seeds are drawn from, at most; a matter of their width alone, so that configs do not depend on others."""
+        """Most rows in the sample; it depends only on their width, so that configs do not affect each other."""
         return min(SAMPLED_ROWS, max(SAMPLED_FEWEST, SAMPLED_BYTES // (8 * (self.d + 2))))
 
     def c_plan(self) -> Any:
-        """Return the plan as the kernels read it, as long as this one lives."""
+        """Return the plan for the kernels, valid as long as this one lives."""
         return ctypes.byref(self._c_plan)
 
     # Pass by pass
 
     def survey(self, x: npt.NDArray[Any], weight: FloatArray, first_row: int, seed: int) -> Tensors:
-        """Return what ``begin`` needs of a block of rows x (n, d), the first of which has this number in its group.
+        """Return what ``begin`` needs of a block of rows x (n, d), whose first row has the given number in its group.
 
-        ``low`` and ``high`` (d,) of the rows with weight, and a sample of them: ``values`` (m, d), ``weights`` and ``draw``
-        (m,). A row draws by (seed, its number); those that draw least are the sample, so that the sample of a group is that
-        of its blocks' samples, and of at most ``sampled`` rows it is all of them.
+        ``low`` and ``high`` (d,) of rows with weight, and a sample: ``values`` (m, d), ``weights`` and ``draw`` (m,). A row
+        draws a number by (seed, row number); those with the smallest are the sample, so that a group's sample is that of
+        its blocks' samples, and a group of at most ``sampled`` rows is its own sample.
         """
         rows, weight = features(x), np.ascontiguousarray(weight, np.float64)
         low, high = np.empty(self.d), np.empty(self.d)
@@ -183,9 +181,9 @@ class Plan:
     def begin(self, survey: Tensors, seed: int) -> Tensors:
         """Return the models of a group before their first pass.
 
-        ``origin`` (d,) and ``scale``: a row x is measured as (x − origin)·scale. ``centroids`` (n_centroids, d) are so
-        measured, too; ``clusters`` (n_centroids, 2) will be the weight and number of their rows, and per model there are
-        ``inertia``, ``passes`` and ``phase``. Without rows, or where their distances overflow, every model has ``FAILED``.
+        ``origin`` (d,) and ``scale``: rows are transformed to (x − origin)·scale, as are ``centroids`` (n_centroids, d).
+        ``clusters`` (n_centroids, 2) will be the weight and number of their rows; per model there are ``inertia``,
+        ``passes`` and ``phase``. Without rows, or if distances overflow, every model has ``FAILED``.
         """
         state = {
             "centroids": np.full((self.n_centroids, self.d), np.nan),
@@ -205,11 +203,11 @@ class Plan:
         return {**state, "origin": origin, "scale": scale}
 
     def sums(self, state: Tensors, x: npt.NDArray[Any], weight: FloatArray, first_row: int) -> Tensors:
-        """Return what ``step`` needs of a block of rows x (n, d), the first of which has this number in its group.
+        """Return what ``step`` needs of a block of rows x (n, d), whose first row has the given number in its group.
 
-        ``clusters`` (n_centroids, d + 2): Σw·x, Σw and the number of the rows that are nearest, of all models that train;
-        ``inertia`` (models,), ``far`` (models, 4 + d) the row farthest from its centroid, and ``spread`` Σw·‖x‖². Of centroids
-        at one distance the first is nearest.
+        ``clusters`` (n_centroids, d + 2): Σw·x, Σw and number of the nearest rows, for all models in training; ``inertia``
+        (models,), ``far`` (models, 4 + d) the row farthest from its centroid, and ``spread`` Σw·‖x‖². Of equally distant
+        centroids the first is nearest.
         """
         found = {
             "clusters": np.empty((self.n_centroids, self.d + 2)),
@@ -234,11 +232,10 @@ class Plan:
         return found
 
     def step(self, state: Tensors, sums: Tensors) -> Tensors:
-        """Return the models after a pass: centroids at the means of their rows.
+        """Return the models after a pass: centroids move to the means of their rows.
 
-        Of the clusters without rows the first takes the row farthest from its centroid, which leaves its own cluster. A model
-        that has come to rest is looked at once more, so that what is known of it (``clusters``, ``inertia``) is of its
-        centroids.
+        The first cluster without rows takes the row farthest from its centroid, which leaves its own cluster. A converged
+        model gets one more pass, so that ``clusters`` and ``inertia`` belong to its final centroids.
         """
         after = {name: np.array(each, order="C") for name, each in state.items()}
         used = {name: np.array(each, np.float64, order="C") for name, each in sums.items()}
@@ -246,7 +243,7 @@ class Plan:
         return after
 
     def finish(self, state: Tensors) -> Clusters:
-        """Return the finished models of one group: of each config the start with the least inertia."""
+        """Return the finished models of one group: each config's start with the least inertia."""
         found = self._found(1)
         state = {name: np.ascontiguousarray(each) for name, each in state.items()}
         function("finish_clusters", _POINTER, _POINTER, _POINTER, ctypes.c_double, _POINTER)(
@@ -272,7 +269,7 @@ class Plan:
 
 
 def merged_surveys(left: Tensors, right: Tensors, most: int) -> Tensors:
-    """Return the survey of the rows of both, those of ``left`` before the others, with a sample of at most so many."""
+    """Return the survey of both parts' rows, ``left`` first, with a sample of limited size."""
     sampled = {name: np.concatenate([left[name], right[name]]) for name in ("values", "weights", "draw")}
     if len(sampled["draw"]) > most:
         kept = np.sort(np.argsort(sampled["draw"], kind="stable")[:most])
@@ -281,15 +278,15 @@ def merged_surveys(left: Tensors, right: Tensors, most: int) -> Tensors:
 
 
 def merged(left: Tensors, right: Tensors) -> Tensors:
-    """Return the sums of the rows of both; of rows at one distance the first stays the farthest."""
+    """Return the sums of both parts' rows; of equally far rows the first counts."""
     later = right["far"][:, :1] > left["far"][:, :1]
     sums = {name: left[name] + right[name] for name in ("clusters", "inertia", "spread")}
     return {**sums, "far": np.where(later, right["far"], left["far"])}
 
 
 class Convergence(NamedTuple):
-    """How G groups came to their models: ``epochs`` (G, C) passes, which configs ``converged`` (G, C), and ``curve``
-    (passes, G, C), the least inertia of a config's starts in each pass, NaN after its last."""
+    """How G groups converged: ``epochs`` (G, C) passes, which configs ``converged`` (G, C), and ``curve`` (passes, G, C),
+    the least inertia of a config's starts in each pass, NaN after its last."""
 
     epochs: Counts
     converged: npt.NDArray[np.bool_]
@@ -309,10 +306,10 @@ def solve(
 ) -> tuple[Clusters, Convergence]:
     """Return the models of every config for the groups whose rows are ``start[g]`` to ``start[g + 1]`` of x (n, d).
 
-    ``limits`` are the rows of a block, and the passes of a config at most. The first pass is one over the sample that seeds are
-    from (``begin``); where that may not be all rows, starts that came to rest on it go on. The bits are those of ``survey`` to
-    ``finish`` over blocks, merged as ``train.block_sums`` has it. x is float32 or float64 and finite, ``seeds`` (G,).
-    ``report`` hears of passes, those of each config. Raises Stopped soon after ``cancelled()`` became true.
+    ``limits`` are the rows of a block, and the most passes of a config. The first pass is over the sample of ``begin``; if
+    that may not be all rows, starts that converged on it continue. The bits are those of ``survey`` to ``finish`` over
+    blocks, merged as by ``train.block_sums``. x is float32 or float64 and finite, ``seeds`` (G,). ``report`` is called with
+    passes, counted per config. Raises Stopped soon after ``cancelled()`` became true.
     """
     groups, found, (block_rows, epochs) = len(start) - 1, plan._found(len(start) - 1), limits
     rows, weight = features(x), np.ascontiguousarray(weight, np.float64)
@@ -337,84 +334,6 @@ def solve(
     curve = np.moveaxis(course.curve[..., : int(course.epochs.max(initial=0))], -1, 0).copy()
     curve[np.arange(len(curve))[:, None, None] >= course.epochs] = np.nan
     return _as_clusters(found), course._replace(curve=curve)
-
-
-def scores(x: npt.NDArray[Any], centroids: FloatArray, first: Counts) -> FloatArray:
-    """Return how rows x (n, d) lie to the centroids (N, d) of several models, which begin and end at ``first`` (C + 1,).
-
-    (n, C, 3): the number of the nearest centroid, from 1, the first of those at one distance; its distance; and that to the
-    second nearest, infinite of one. NaN of a row that is not finite, or whose squared distance no double holds. A centroid that
-    is NaN is nearest to no row.
-    """
-    rows, points = features(x), np.ascontiguousarray(centroids, np.float64)
-    first, found = np.ascontiguousarray(first, np.int64), np.empty((len(rows), len(first) - 1, 3))
-    if rows.shape[1] != points.shape[1]:
-        raise ValueError(f"rows have {rows.shape[1]} features where centroids have {points.shape[1]}")
-    kinds = (*[_POINTER] * 2, *[_COUNT] * 2, *[_POINTER] * 2, _COUNT, _POINTER)
-    function("score_clusters", *kinds)(
-        *(*single_or_double(rows), *rows.shape, address(points), address(first), len(first) - 1, address(found))
-    )
-    return found
-
-
-def score_runs(x: FloatArray, centroids: FloatArray, first: Counts, runs: Runs) -> FloatArray:
-    """Return ``scores`` (n, 3) of runs of rows x (n, d), each by one of the models: doubles, in C order."""
-    if x.shape[1] != centroids.shape[1]:
-        raise ValueError(f"rows have {x.shape[1]} features where centroids have {centroids.shape[1]}")
-    found = np.empty((len(x), 3))
-    function("score_clusters_runs", _POINTER, _COUNT, *[_POINTER] * 2, _COUNT, *[_POINTER] * 3)(
-        *(
-            address(x),
-            x.shape[1],
-            *map(address, runs),
-            len(runs.model),
-            address(centroids),
-            address(first),
-            address(found),
-        )
-    )
-    return found
-
-
-class ScoreSums(NamedTuple):
-    """Per group Σw, and per group and model Σw·a² and Σw·(1 − a/b) of the distances a to the nearest centroid, b to the second;
-    of a row without a second one, or that lies on it, the latter is 0."""
-
-    clustered: FloatArray
-    square: FloatArray
-    width: FloatArray
-
-
-def sums_of_scores(scores: FloatArray, weight: FloatArray) -> ScoreSums:
-    """Return the sums of rows with ``scores`` (n, C, 3): (), (C,) and (C,)."""
-    count, models, _ = scores.shape
-    given = tuple(np.ascontiguousarray(each, np.float64) for each in (scores, weight))
-    found = ScoreSums(np.empty(()), np.empty(models), np.empty(models))
-    function("sum_scores", *[_POINTER] * 2, *[_COUNT] * 2, *[_POINTER] * 3)(
-        *map(address, given), count, models, *map(address, found)
-    )
-    return found
-
-
-def measure(x: npt.NDArray[Any], weight: FloatArray, start: Counts, models: tuple[FloatArray, Counts]) -> ScoreSums:
-    """Return the sums of groups of rows, ``start`` (G + 1,): (G,), (G, C) and (G, C), with the bits of ``sums_of_scores``.
-
-    ``models`` are centroids (N, d) and where those of each of the G·C models begin and end.
-    """
-    groups = len(start) - 1
-    points, first = np.ascontiguousarray(models[0], np.float64), np.ascontiguousarray(models[1], np.int64)
-    configs = (len(first) - 1) // groups if groups else 0
-    rows, weight = features(x), np.ascontiguousarray(weight, np.float64)
-    start, found = (
-        np.ascontiguousarray(start, np.int64),
-        ScoreSums(np.empty(groups), np.empty((groups, configs)), np.empty((groups, configs))),
-    )
-    kinds = (*[_POINTER] * 2, _COUNT, *[_POINTER] * 2, _COUNT, *[_POINTER] * 2, _COUNT, *[_POINTER] * 3)
-    function("measure_clusters", *kinds)(
-        *(*single_or_double(rows), rows.shape[1], address(weight), address(start), groups),
-        *(address(points), address(first), configs, *map(address, found)),
-    )
-    return found
 
 
 def _running(sizes: Sequence[int]) -> Counts:

@@ -1,0 +1,1 @@
+"""Clusters and components: their training, and how rows lie to them."""
