@@ -96,9 +96,9 @@ def restore(stored: StoredArtifact, where: str) -> Artifact:
 
 
 def refuse_misfits(learner: Learner, models: Sequence[tuple[Problem, Artifact]], where: Callable[[int], str]) -> None:
-    """Raise DataError where a model is not one of its learner for its group: a digest says nothing of who wrote it.
+    """Raise DataError if a model is not valid for its learner and group: a digest does not say who wrote it.
 
-    ``where`` names the model of a place.
+    ``where`` returns the model's description by its place.
     """
     for start in range(0, len(models), _TOGETHER):
         some = models[start : start + _TOGETHER]
@@ -125,9 +125,9 @@ def _restore_linear(stored: StoredArtifact, where: str) -> Artifact:
 def with_columns(
     stored: StoredArtifact, artifact: Artifact, fitted: Sequence[FittedItem], where: str
 ) -> tuple[Artifact, tuple[FittedItem, ...]]:
-    """Return what ``restore`` made of a model with the columns in the order of its items, wide ones with those that it has.
+    """Return a restored model with its columns in the order of its items, wide ones with the columns that they have.
 
-    Raises DataError where these are none that the items may have.
+    Raises DataError if an item cannot have these columns.
     """
     if not any(item.encoder.wide for item in fitted):
         return artifact, tuple(fitted)

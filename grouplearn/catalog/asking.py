@@ -26,11 +26,10 @@ PREDICTION = (
     "STRUCT(prediction VARCHAR, value DOUBLE, probability DOUBLE, probabilities MAP(VARCHAR, DOUBLE),"
     " model_level VARCHAR, group_id INTEGER, predicted DOUBLE[])"
 )
-#: What tells a connection's transactions apart. Their ids do, too, but the function for them is volatile: with it DuckDB
-#: predicts once for each field that is asked for, and refuses windows that are ordered by a prediction.
+#: Tells a connection's transactions apart. Their ids would, too, but that function is volatile: with it DuckDB predicts
+#: once for each field that is read, and refuses windows ordered by a prediction.
 TRANSACTION = "system.main.epoch_us(system.main.transaction_timestamp())"
-#: After these words, and those of an end of a transaction, a name may mean something else, or a macro or view is back that was
-#: dropped.
+#: After these words, or the end of a transaction, a name may mean something else, or a dropped macro or view may be back.
 _MAY = r"(?:\b(?:{}|attach|detach|copy|import|load|commit|rollback|abort|execute|pragma|call)|(?:^|;)\s*end)\b"
 _MAY_CHANGE_NAMES = re.compile(_MAY.format("create|alter|drop"), re.IGNORECASE)
 #: Making, changing or dropping a table or view makes no macro.

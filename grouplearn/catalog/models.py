@@ -56,8 +56,8 @@ _AS_STORED = (
 )  # fmt: skip
 
 
-#: Bytes of the hyperparameters of one configuration, and more than all of a model's take: those of a file of a few MB may be
-#: many GB, all alike. Lists of whole numbers, of which Python makes objects, are a few numbers each.
+#: Limits of hyperparameters in bytes: a file of a few MB can expand to many GB of equal ones. Lists of whole numbers, which
+#: become Python objects, count as a few numbers each.
 _BYTES = "list_sum(list_transform(map_entries(parameters), lambda x: strlen(x.key) + coalesce(strlen(x.value), 0)))"
 _MOST_BYTES, _MOST_BYTES_OF_LISTS = 1 << 30, 1 << 24
 
@@ -192,8 +192,8 @@ def _whole_numbers(text: str) -> tuple[int, ...]:
 def show_models_sql(con: duckdb.DuckDBPyConnection) -> str:
     """Return a SELECT of all models in the attached databases, with the same columns when there are none.
 
-    ``best`` and ``median`` are of the metric over the groups' best trials, on held-out rows where the model has any, in which
-    case groups without any do not count; ``failed`` counts trials. A narrow terminal leaves out columns from the middle.
+    ``best`` and ``median`` are over the groups' best trials: on held-out rows if the model has any, without groups that
+    have none; ``failed`` counts trials. Narrow terminals leave out columns from the middle.
     """
     parts = [_models_of(catalog) for catalog in databases_with_models(con)]
     # A first branch without rows fixes names and types.

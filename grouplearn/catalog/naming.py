@@ -54,8 +54,8 @@ MOST_READ = 10_000
 def every_name(con: duckdb.DuckDBPyConnection, here: Attachments) -> list[tuple[str, str, str]]:
     """Return database, schema and name of the models there are, those of the default database first.
 
-    A database whose tables are not as we make them has none, and of another no more are read than anybody would look through:
-    what is asked is which name may have been meant.
+    A database whose tables are not ours has none, and of another only some are read: this is for finding out which name may
+    have been meant.
     """
     found: list[tuple[str, str, str]] = []
     for database in sorted((each.name for each in here.users), key=lambda name: (name != here.database, name)):

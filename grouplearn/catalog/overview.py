@@ -41,8 +41,8 @@ _ROW_WEIGHTS = re.compile(r"\b(?:class_)?weight\s*=", re.IGNORECASE)
 class Facts:
     """A model in numbers; ``modelled`` groups have a model, ``curves`` is the largest epoch of a learning curve.
 
-    ``part`` is ``valid`` or, where no rows were held out, ``train``; ``curve`` is ``valid`` where at least half of the learning
-    curves have the held-out metric on their way, ``train`` where most have it at their end only, or not at all.
+    ``part`` is ``valid``, or ``train`` if no rows were held out; ``curve`` is ``valid`` if at least half of the learning
+    curves have the held-out metric per epoch, else ``train``.
     """
 
     part: str
@@ -81,8 +81,8 @@ class Trial:
 class Level:
     """A grouping set: its groups and the optimised metric over their held-out rows.
 
-    ``merged`` is the metric of all those rows where it follows from the groups' (``exact``), else the groups' mean, weighted
-    by rows. Levels hold out the same rows, so that they can be compared where ``rows`` are as many.
+    ``merged`` is the metric of all those rows if it follows from the groups' (``exact``), else their mean weighted by rows.
+    Levels hold out the same rows, so those with equal ``rows`` can be compared.
     """
 
     name: str
@@ -124,9 +124,9 @@ Curve = list[tuple[int, Value, Value]]
 
 
 def drawn(curve: Curve) -> tuple[str, list[tuple[int, float]]]:
-    """Return what there is to draw of a curve, and of which part: ``valid``, else ``train``, else nothing.
+    """Return which curve to draw: ``valid``, else ``train``, else nothing.
 
-    Where the held-out metric was taken at the end only, the training loss is what shows how a trial went.
+    If the held-out metric was taken only at the end, the training loss is drawn.
     """
     for part, column in (("valid", 2), ("train", 1)):
         points = [(row[0], value) for row in curve if (value := row[column]) is not None and math.isfinite(value)]
@@ -193,10 +193,10 @@ class Overview:
         return curves
 
     def curve_range(self) -> list[tuple[int, float, float, float, int]]:
-        """Return per epoch the 10%, 50% and 90% quantiles over groups' best trials, and how many there are.
+        """Return per epoch the 10%, 50% and 90% quantiles over groups' best trials, and the number of groups.
 
-        They are quantiles of the held-out metric, or of the training loss as a share of what it was first. A group that has
-        ended keeps its last value, so that the range does not move to those that trained longest; one point is no curve.
+        They are of the held-out metric, or of the training loss divided by its first value. A group that has ended keeps
+        its last value, so that the range does not shift to those that trained longest; one point is no curve.
         """
         size = "p.valid_metric" if self.facts.curve == "valid" else f"p.train_loss / {_FIRST_LOSS}"
         rows = self._rows(

@@ -22,10 +22,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """A finished run: outcomes by group, the units as they really ran, and how they were run.
+    """A finished run: outcomes by group, the units as they ran, and how they were run.
 
-    ``packs`` are the outcomes of groups that trained side by side, ``groups`` all others. ``configs`` are what a search
-    tried, None where the statement says it all.
+    ``packs`` are outcomes of groups trained side by side, ``groups`` all others. ``configs`` are those that a search tried,
+    None if the statement lists all.
     """
 
     groups: tuple[GroupOutcome, ...]

@@ -98,10 +98,9 @@ _LOOKED: WeakKeyDictionary[Any, _Looked] = WeakKeyDictionary()
 
 @contextmanager
 def seen_once(con: duckdb.DuckDBPyConnection, *, own: bool = False) -> Iterator[None]:
-    """Look at the tables of a database once in the body, which is one transaction in which nobody but us runs statements.
+    """Read the tables of a database only once in the body, a transaction in which only we run statements.
 
-    What others commit is not seen in it, and what we change ourselves is looked at again. ``own`` says that we have begun it,
-    and not the user.
+    It does not see what others commit, and our own changes are read again. ``own``: we began it, not the user.
     """
     if con in _LOOKED:
         yield
@@ -127,9 +126,9 @@ def tables_of(con: duckdb.DuckDBPyConnection) -> Listed:
 
 
 def has_schema(con: duckdb.DuckDBPyConnection, catalog: str) -> bool:
-    """Return whether the database has the catalog tables, uncommitted ones of this connection included.
+    """Return whether the database has the catalog tables, including those uncommitted on this connection.
 
-    Raises OtherVersion when another version of grouplearn made them, and NotTrusted when they are not as any has made them.
+    Raises OtherVersion if another version of grouplearn made them, NotTrusted if no version did.
     """
     return version_of(con, catalog) > 0
 

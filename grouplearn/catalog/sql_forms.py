@@ -50,8 +50,8 @@ MOST_LAYERS = 8
 
 @dataclass(frozen=True, slots=True)
 class SqlForm:
-    """How a model's macro predicts: with ``linear`` weights, by ``trees`` (``depth`` questions and ``width`` trees at most),
-    through the ``layers`` of networks (``depth`` of them at most), by ``vectors``, or with the ``function`` predict because of
+    """How a model's macro predicts: with ``linear`` weights, by ``trees`` (at most ``depth`` splits and ``width`` trees),
+    through the ``layers`` of networks (at most ``depth``), by ``vectors``, or with the ``function`` predict because of
     ``reason``."""
 
     kind: Literal["linear", "trees", "layers", "vectors", "function"]
@@ -154,9 +154,9 @@ def _function(reason: str) -> Prediction:
 
 
 def feature_columns(fitted: Sequence[FittedItem], starts: Sequence[int]) -> FeatureColumns:
-    """Return what trees ask for in place of each feature column, of a row where items begin at ``starts``.
+    """Return what trees read for each feature column, where a row's items begin at ``starts``.
 
-    A one-hot or hashed item is one number there, the category's, and an array has as many as it has values.
+    A one-hot or hashed item is one number in the row, its category; an array is one per value.
     """
     slots, categories = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for item, start in zip(fitted, starts, strict=True):
@@ -195,9 +195,9 @@ def _trees(definition: ModelDefinition, best: Sequence[Best]) -> Prediction:
 
 @dataclass(frozen=True, slots=True)
 class _Forest:
-    """The trees of the best models of ``groups``, as many as ``trees`` says for ``outputs``, and their nodes.
+    """The trees of the best models of ``groups``, ``trees`` of them for ``outputs``, and their nodes.
 
-    ``mirrored``: after the nodes come those of the same trees with negated values.
+    ``mirrored``: the nodes are followed by those of the same trees with negated values.
     """
 
     groups: tuple[int, ...]
@@ -237,10 +237,10 @@ def _forest(best: Sequence[Best], *, apart: bool) -> _Forest:
 
 
 def _roots(forests: Sequence[_Forest], *, several: bool) -> Any:
-    """Return where the trees of each group begin; with ``several`` classes each of the group's has as many.
+    """Return where the trees of each group begin; with ``several`` classes, those of each class.
 
-    Of two classes LightGBM's trees are those of the second: the first has a leaf of value 0, the last of all nodes, and
-    then nothing; or, in a mirrored forest, the same trees with negated values.
+    For two classes LightGBM's trees score the second: the first gets a leaf of value 0, the last of all nodes, and then
+    nothing; or, in a mirrored forest, the same trees with negated values.
     """
     rows: list[dict[str, Any]] = []
     first, zero = 1, 1 + sum(len(forest.nodes.slot) for forest in forests)
@@ -340,9 +340,9 @@ def _bounded(
     part: str,
     limits: Mapping[str, tuple[int, int]],
 ) -> list[int]:
-    """Return the greatest of some numbers of a table, nothing where it has no row of the model.
+    """Return the greatest of some numbers of a table, nothing if it has no row of the model.
 
-    A macro has a step for each: no model that SQL predicts has more than ``limits``, and so no more are taken from a file.
+    A macro has a step for each: no model with an SQL form exceeds ``limits``, so no more are accepted from a file.
     """
     ends = ", ".join(f"min({number}), max({number})" for number in limits)
     counts = " + ".join(f"count(*) - count({number})" for number in limits)

@@ -143,12 +143,11 @@ def best_sql(
     validated: bool,
     groups: Sequence[int] | None = None,
 ) -> str:
-    """Return the query of each group's best trial; a failed group comes last, with the reason of its first trial.
+    """Return the query of each group's best trial; failed groups come last, with the reason of their first trial.
 
-    A summary that fits into a terminal: metrics of one kind of rows, the optimised one first; how many rows were
-    skipped, where some were. The model table has the rest. ``groups`` are the numbers of those to show, None for
-    all. Where there is something to heed, it has a column ``note``. Raises NotTrusted where the definition, which a run's
-    directory may have said, is not one that may become SQL.
+    It fits into a terminal: metrics of one part of the rows, the optimised one first; skipped rows if there are any. The
+    model table has the rest. ``groups`` are the numbers of those to show, None for all. A column ``note`` is added if there
+    is something to note. Raises NotTrusted if the definition, which may come from a run's directory, cannot be used as SQL.
     """
     check(con, definition)
     chosen = "" if groups is None else f" AND g.group_id IN ({', '.join(map(str, groups))})"
@@ -237,9 +236,10 @@ def nonzeros_sql(definition: ModelDefinition, at: int, artifact: str, output: st
 
 
 def each_weight(definition: ModelDefinition, model: str, catalog: str | None, *, intercept: bool = False) -> str:
-    """Return the query of the weights of a model with wide items: ``group_id``, ``config``, ``output``, ``feature``, ``weight``.
+    """Return the query of the weights of a model with wide items: ``group_id``, ``config``, ``output``, ``feature``,
+    ``weight``.
 
-    Of wide items there are those that are not 0, whose names are made here.
+    Wide items have only their nonzero weights, with feature names made here.
     """
     width = "len(g.features)"
     names, listed = "g.features", f"a.weights[(o.output - 1) * {width} + 1 : o.output * {width}]"

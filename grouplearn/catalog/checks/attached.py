@@ -62,9 +62,9 @@ class Attachments:
 
 
 def in_transaction(con: duckdb.DuckDBPyConnection, first: int | None = None) -> bool:
-    """Return whether a connection is in a transaction, as its queries have one number then; ``first``: one that it had.
+    """Return whether a connection is in a transaction: then its queries share one number, ``first``.
 
-    The result of what the connection executed last stays as it is.
+    The connection's last result is kept.
     """
     query = "SELECT system.main.txid_current()"
     number = first if first is not None else con.sql(query).fetchall()[0][0]

@@ -1,7 +1,7 @@
-"""What an expression of a model may call: what reads and writes nothing outside the databases that are attached.
+"""What a model's expressions may call: only what reads and writes nothing outside the attached databases.
 
-DuckDB's own functions of numbers, texts, lists and so on are known; of any other function nobody knows what it does. A macro
-or a view that an expression names is followed into its definition.
+DuckDB's own functions of numbers, text, lists and so on are known; any other function could do anything. Macros and views
+that an expression names are checked through their definitions.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from grouplearn.catalog.checks.surroundings import BOTTOMLESS, OF_DUCKDB, SYNTAX
 from grouplearn.errors import NotTrusted
 from grouplearn.sqltext import folded
 
-#: Functions of DuckDB that read or change more than their arguments: what a session runs, settings, sequences, the generator
-#: of random numbers, the log, what databases hold; those that parse or plan, and so may open, what a text says; those to which
-#: a text says a type, for which DuckDB may install an extension; and those that go as deep as a value is nested, until the
-#: process has no stack left. Of comparisons that are called by name, and not written between values, DuckDB takes the arguments
-#: as they are, whatever their types.
+#: DuckDB functions that are refused. They read or change more than their arguments: the session, settings, sequences, the
+#: random generator, the log, the catalog; they parse or plan text, and so may open what it says; they take the name of a
+#: type, for which DuckDB may install an extension; or they recurse as deep as a value is nested, until the stack overflows.
+#: Comparison functions called by name take arguments of any type without a cast.
 _DENIED = frozenset(
     {"!=", "<", "<=", "=", ">", ">=", "cast_to_type", "combine", "current_query", "current_setting", "currval",
      "finalize", "from_json", "from_json_strict", "get_block_size", "getenv", "index_key", "is distinct from",
@@ -104,10 +103,10 @@ def look_elsewhere(fragments: Iterable[Fragment], surroundings: Surroundings) ->
 
 
 def meanings(clauses: Iterable[tuple[str, Sequence[str]]], surroundings: Surroundings) -> list[Meaning]:
-    """Return the meaning of each name in clauses, and in what they name, which comes after them.
+    """Return the meaning of each name in clauses, followed by those of the names in its definition.
 
-    A clause is a text, and the forms in which it can be read. What only runs can tell (a name that is a value, a clause that
-    cannot be read) means something else on each path.
+    A clause is text with the forms in which it may be read. If only running it could tell (a name that is a value, an
+    unreadable clause), the meaning depends on the search path.
     """
     found: dict[Meaning, None] = {}
     course = _Reached(to_the_end=True, found=found)
@@ -159,9 +158,9 @@ def _refusal(model: str, fragment: Fragment, reason: str) -> NotTrusted:
 
 @dataclass
 class _Reached:
-    """How far one expression was gone through: the definitions that were come to, each with where names were looked for.
+    """Progress through one expression: the definitions reached, each with its search path.
 
-    A definition is gone through once. ``to_the_end`` is where nothing that is wrong is to stop it.
+    Each definition is checked once. ``to_the_end``: do not stop at the first problem.
     """
 
     to_the_end: bool = False
@@ -199,9 +198,9 @@ class _Walk:
         return None
 
     def _below(self, node: Node, known: frozenset[str]) -> list[tuple[Any, frozenset[str]]]:
-        """Return the parts of a node, each with the queries of WITH that it sees: those before it.
+        """Return the parts of a node with the WITH queries in scope: the earlier ones.
 
-        Itself a query sees in its second part alone, where it is recursive: in the first its name is another's, such as a file's.
+        A recursive query sees itself only in its second part: in the first, its name means something else, such as a file.
         """
         parts: list[tuple[Any, frozenset[str]]] = []
         for entry in (node.get("cte_map") or {}).get("map", ()):
@@ -326,8 +325,8 @@ class _Walk:
         return next((found for each in run if (found := self._defined(name, each)) is not None), None)
 
     def _defined(self, name: str, defined: Defined) -> str | None:
-        # DuckDB looks for what a view names where the view is and where the session does, and not where another view is that
-        # names this one. It does so for functions that nobody has written, too: of SUMMARIZE, of its own macros.
+        # DuckDB looks up the names in a view where the view is and where the session looks, not where a view that names it
+        # is; also for calls that nobody wrote: those of SUMMARIZE and of its own macros.
         path = (defined.place, *self.surroundings.path) if defined.at_home else self.path
         if (entry := (defined, frozenset(path))) in self.course.seen:
             return None

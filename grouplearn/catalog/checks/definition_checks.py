@@ -1,7 +1,7 @@
-"""A row of ``models`` looked at before anything is made of it: whoever wrote the file may have written anything.
+"""Checks a row of ``models`` before anything is made of it: a file may contain anything.
 
-Its numbers say how many columns are made and how long lists are, its words choose what is done: each is one that TRAIN
-could have written, or the model is damaged.
+Its numbers decide how many columns are made and how long lists are, its words what is done: TRAIN must have been able to
+write each, or the model is damaged.
 """
 
 from __future__ import annotations
@@ -56,9 +56,10 @@ _LONGEST_TYPE = 200
 
 
 def too_long(lacking: Collection[str] = ()) -> dict[str, str]:
-    """Return by column of ``models`` the SQL condition that it is longer than any; not of columns that are ``lacking``.
+    """Return per column of ``models`` an SQL condition that its value is too long, except for columns that are ``lacking``.
 
-    A file of a few MB may have lists and texts of many millions, all alike, which Python would make objects of.
+    A file of a few MB can expand to lists and texts of many millions of equal entries, each of which would become a Python
+    object.
     """
     found = {name: f"strlen({name}) > {_MOST_BYTES}" for name in _LONG_TEXTS}
     for name, most in _LONGEST.items():

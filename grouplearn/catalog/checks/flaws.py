@@ -1,8 +1,7 @@
-"""What cannot be in the catalog tables of a model, found in SQL before rows are made into anything.
+"""Invalid rows in a model's catalog tables, found in SQL before they are read.
 
-The tables have no constraints that a writer of the file could not leave out. Two rows of one node double the rows of every
-join that predicts, a level that is not there ends a list, a list too short ends a loop: so each table that a statement is
-about to read is looked at once.
+Whoever wrote the file may have left out constraints. Two rows for one tree node double the rows of every join that
+predicts, a missing level ends a list, a short list ends a loop: each table that a statement reads is checked once.
 """
 
 from __future__ import annotations

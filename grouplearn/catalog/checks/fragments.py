@@ -1,8 +1,8 @@
-"""The SQL text that a catalog holds is taken for one expression, or one type, or the model is refused.
+"""Each SQL text in a catalog must be one expression or one type, or the model is refused.
 
-A model keeps the expressions of its statement as text, and whoever made the file may have written another text there: one that
-ends the expression that it stands in and begins something else. DuckDB's own parser, that of the connection which is to run
-it, says what a text is. Texts are parsed one by one, for two that are nothing alone may be something together.
+A model stores the expressions of its statement as text, and the file's author may have stored something else: text that
+ends the surrounding expression and begins another. The parser of the DuckDB that will run it decides, one text at a time,
+as two invalid texts may be valid together.
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ _TRAINED, _CHECKED = _Memory(3072), _Memory(1024)  # a trained model has three
 
 
 def trained_here(definition: ModelDefinition, *meanings: str) -> None:
-    """Remember that the texts of a model come from a statement that was given to this process, and judged by DuckDB.
+    """Remember that a model's texts come from a statement given to this process, checked by DuckDB.
 
-    ``meanings`` say what else is to be as it was for the texts to mean the same.
+    ``meanings`` is what else must be unchanged for the texts to mean the same.
     """
     digest = _digest(definition)
     for meaning in ("", *meanings):
@@ -244,9 +244,9 @@ def _read_deep(text: str) -> Node:
 
 
 def one_query(con: duckdb.DuckDBPyConnection, query: str) -> str:
-    """Return SQL that was made of texts of a catalog if it is one query; raises NotTrusted for anything else.
+    """Return SQL made of catalog texts if it is one query; raises NotTrusted for anything else.
 
-    It is the last check, and says nothing of which text is at fault: those were looked at one by one before.
+    It is the last check and does not say which text is at fault: each was checked before.
     """
     if getattr(con, "serves_predict", False):  # DuckDB runs in another process, maybe in another version
         count = "system.main.json_array_length(system.main.json_serialize_sql(?::VARCHAR), '$.statements')"

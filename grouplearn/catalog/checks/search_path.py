@@ -1,6 +1,6 @@
-"""Where unqualified names are looked for: DuckDB's setting ``search_path`` now, and as it was when a model was trained.
+"""Where unqualified names are looked up: DuckDB's setting ``search_path``, now and when a model was trained.
 
-A stored path is data of whoever made the file. It is compared with where names are looked for now, and never set nor made SQL.
+A stored path is untrusted data: it is compared with the current one, never set or used as SQL.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ _GENERATED = "GENERATED ALWAYS"
 class Defined:
     """A macro, a view or a generated column: the database and schema it is in, folded, and its definition.
 
-    What a macro names is looked for where it is called, and what a view or a column names where that is, too: ``at_home``.
-    ``parameters`` are those of a macro; their defaults are told by nobody.
+    Names in a macro are looked up where it is called; names in a view or column also where that is (``at_home``).
+    ``parameters`` are those of a macro; DuckDB does not tell their defaults.
     """
 
     database: str
@@ -83,10 +83,10 @@ class Surroundings:
         return next((name for name in hidden if any(macro.place == place for macro in self.macros[name])), None)
 
     def places(self, database: str, schema: str, path: Sequence[Place] | None = None) -> list[Place]:
-        """Return the databases and schemas in which DuckDB looks for a name that is qualified so far, in order.
+        """Return in order the databases and schemas in which DuckDB looks for a name with these qualifiers.
 
-        One qualifier is a database, which is looked in where the path does, and in ``main`` only if it does not; else a schema
-        of the databases whose schema of that name the path has, or of the default one. Where it may be both DuckDB says so.
+        A single qualifier is a database, searched as on the path or else in ``main``; or a schema, of the databases that
+        have it on the path or of the default one. If both exist, DuckDB reports it.
         """
         path = path or self.path
         if database:
@@ -100,9 +100,9 @@ class Surroundings:
 
     @cached_property
     def types(self) -> Mapping[tuple[str, str, str], bool]:
-        """The types that somebody has made: by database, schema and name whether it is known what they are made of.
+        """User-made types: by database, schema and name, whether their parts are known.
 
-        DuckDB does not tell the members of one that has some.
+        DuckDB does not list the members of nested types.
         """
         rows = self._folded("type_name, logical_type FROM system.main.duckdb_types() WHERE NOT internal")
         return {(database, schema, name): made_of not in _OF_MEMBERS for database, schema, name, made_of in rows}

@@ -1,7 +1,7 @@
-"""Whether the tables of schema ``grouplearn`` are those that we make: a database comes from anywhere.
+"""Whether the tables of schema ``grouplearn`` are ours, as a database may come from anybody.
 
-A view in the place of a table, a generated column, a default, a CHECK, an index over an expression or a trigger would run SQL
-of whoever made the file when we read or write the table, and a column of another type holds what we do not expect.
+A view in place of a table, a generated column, a default, a CHECK, an index over an expression or a trigger would run SQL
+of the file's author when we read or write the table; a column of another type may contain anything.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ def scripts() -> tuple[str, ...]:
 
 
 def creation(version: int) -> str:
-    """Return the SQL that makes the tables of a version at once, in half of the time that one version after another takes.
+    """Return the SQL that makes the tables of a version at once, in half the time of running all migrations.
 
-    The definitions are those that DuckDB itself gives of the tables that the scripts make.
+    The definitions are those that DuckDB gives for the tables that the migrations make.
     """
     made, text = _ours(version).tables, "".join(scripts()[:version])
     tables = [made[name].sql for name in sorted(made, key=lambda name: text.index(f"CREATE TABLE {SCHEMA}.{name} "))]

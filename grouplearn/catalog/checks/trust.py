@@ -1,7 +1,7 @@
-"""What a connection trusts: whether macros may hide DuckDB's own functions, and expressions of models call what they like.
+"""What a connection trusts: whether macros may hide DuckDB's functions, and whether model expressions may call anything.
 
-A file that is opened as the default database may define a macro ``count`` or ``+``, which DuckDB then takes in place of its
-own, in our SQL too. And the expressions of its models were written by whoever made it.
+A file opened as the default database may define a macro ``count`` or ``+``, which DuckDB then uses instead of its own, in
+our SQL too. And whoever made it wrote the expressions of its models.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class Guard:
         attachments: Attachments | None = None,
         of: duckdb.DuckDBPyConnection | None = None,
     ) -> None:
-        """Raise NotTrusted where a macro of a file hides a function of DuckDB's; ``attachments`` are the connection's now.
+        """Raise NotTrusted if a macro of a file hides a function of DuckDB; ``attachments`` are the connection's now.
 
-        Only SQL that runs on this connection can make one after a file was attached, and ``forget`` is told of that: what was
-        found before is so where the same databases are attached and names are looked for in the same places. To list all
-        functions takes DuckDB as long as a small query does ten times. ``con`` may be a cursor ``of`` the connection, which sees
-        what is committed alone: what one of the two has found says nothing of the other.
+        After a file is attached only SQL on this connection can make one, and ``forget`` is told of that: an earlier result
+        holds while the same databases are attached and the search path is the same. Listing all functions takes as long as
+        ten small queries. ``con`` may be a cursor ``of`` the connection, which sees only what is committed, so results of
+        one do not hold for the other.
         """
         if self.trusting:
             return
@@ -114,9 +114,9 @@ class Guard:
     ) -> None:
         """As ``admit``, for ``user``, which evaluates the expressions again and again.
 
-        It is asked about once while names mean the same, and again after trust was taken back. They are taken to mean the
-        same in one transaction of one session, ``when``: to look costs a tenth of what it does to predict some rows. In
-        another one they may have become something else of which nobody has told us, where expressions name what one can make.
+        The check runs once while names mean the same, and again after trust was withdrawn. They are assumed to mean the
+        same within one transaction of one session, ``when``: checking costs a tenth of predicting some rows. In another
+        transaction they may have changed without our knowledge if expressions name something that can be made anew.
         """
         names = self._names_at(con, when)
         if not self._holds(user, names, when):
@@ -176,7 +176,7 @@ class Guard:
 def check(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> None:
     """Raise NotTrusted unless every text of a model is one expression, or one type of DuckDB's own.
 
-    What only shows a model casts texts to its types: for one that DuckDB has not it may install an extension.
+    Even showing a model casts text to its types, and for an unknown type DuckDB may install an extension.
     """
     fragments.check(con, definition)
     if any(not fragments.is_simple_type(text) for text in fragments.types(definition)):
@@ -188,9 +188,9 @@ def check(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> None:
 def other_name(
     con: duckdb.DuckDBPyConnection, definition: ModelDefinition, source: str, clauses: Iterable[str]
 ) -> tuple[str, Sequence[search_path.Place]] | None:
-    """Return a name in a model's own statement that means something else than when it was trained, and the path then.
+    """Return a name in a model's statement that means something else than in training, and the path then.
 
-    ``source`` is what the statement has after FROM. None: names mean the same now, or the path then is not known.
+    ``source`` is the text after FROM. None: names mean the same now, or the path then is unknown.
     """
     here = attachments_of(con)
     if definition.search_path is None:
@@ -216,9 +216,9 @@ def trained_here(con: duckdb.DuckDBPyConnection, definition: ModelDefinition, fi
 
 
 def _is_trained_here(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> bool:
-    """Return whether a model is one that this process trained, in the same database, and all that it names is as it was.
+    """Return whether this process trained a model in this database, and everything that it names is unchanged.
 
-    Whoever copies a database has the same texts, and may let them name other macros and views.
+    A copied database has the same texts, but may have other macros and views.
     """
     return fragments.is_trained_here(definition) and _means_the_same(con, definition, _named(con, definition))
 
@@ -229,9 +229,9 @@ def _means_the_same(con: duckdb.DuckDBPyConnection, definition: ModelDefinition,
 
 
 def _opened(con: duckdb.DuckDBPyConnection, file: str) -> str:
-    """Return a text that tells apart databases, of ``file`` each, that are opened one after another at the same place, too.
+    """Return a text that tells apart databases of ``file`` that are opened one after another at the same place.
 
-    Between two of them somebody may swap the file; while one is open nobody else can, and attached again it has a new number.
+    The file can be swapped between two openings, not while it is open; attached again, it has a new number.
     """
     return asking_for(con).settings.token + file
 

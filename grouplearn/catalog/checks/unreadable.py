@@ -16,9 +16,10 @@ _BEFORE, _AFTER = "CAST((\n", "\n) AS DOUBLE)"
 
 
 def unreadable(connection: duckdb.DuckDBPyConnection, relation: str, numbers: Mapping[str, str]) -> str | None:
-    """Return which of ``numbers`` (SQL over ``relation``, by what it is called) raises, in how many rows; else None.
+    """Return which of ``numbers`` (SQL over ``relation``, by name) raises, and in how many rows; else None.
 
-    Nothing is raised, so that a transaction goes on. What DuckDB does not try, as it has a subquery, is left out.
+    Nothing is raised, so that the transaction continues. Expressions that TRY cannot wrap, as they have a subquery, are
+    left out.
     """
 
     def query(texts: Iterable[str]) -> str:
@@ -51,9 +52,9 @@ def _expression(sql: str) -> str:
 def doubtful(
     connection: duckdb.DuckDBPyConnection, definition: ModelDefinition, relation: str, columns: Sequence[Column]
 ) -> dict[str, str]:
-    """Return what of a model may raise where rows with these columns are judged: numbers that are made of something else.
+    """Return the numbers of a model whose computation may raise for rows with these columns.
 
-    As a rule there is none, and the rows are not read for it.
+    Usually there are none, and the rows need not be read for it.
     """
     texts = [folded(column.name) for column in columns if types.kind(column.type) != "numeric"]
     target = definition.target_sql

@@ -1,6 +1,6 @@
-"""What groups that trained side by side produced, as Arrow tables: the columns of ``rows``, without an object per trial.
+"""The results of groups trained side by side as Arrow tables: as in ``rows``, without an object per trial.
 
-Each table is of several packs at once: of a pack of a hundred groups alone, Arrow's own calls would take most of the time.
+A table covers several packs: for one pack of a hundred groups Arrow's own calls would take most of the time.
 """
 
 from __future__ import annotations

@@ -79,9 +79,9 @@ def _push(row: Mapping[str, int | None] | None) -> Push:
 
 
 def visits(trains: Iterable[tuple[int, ...]]) -> Visits:
-    """Return the visits that made the models, from (unit, epoch counted from 1, first, last block) as they were done.
+    """Return the visits that made the models, from (unit, epoch counted from 1, first, last block) in order.
 
-    After a loss a unit goes on from an older state: what it visits again counts where it was visited last.
+    After a loss a unit continues from an older state; blocks that it visits again count at their last visit.
     """
     found: defaultdict[int, defaultdict[int, dict[Blocks, None]]] = defaultdict(lambda: defaultdict(dict))
     for unit, epoch, first, last in trains:
