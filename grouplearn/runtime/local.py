@@ -29,11 +29,11 @@ from grouplearn.schedule.messages import (
     UnitDone,
     WorkerReady,
 )
-from grouplearn.train.descent import Takes
 from grouplearn.train.job import Job, Observer, UnitResult
 from grouplearn.train.rows.prepare import GroupFailed, Outline
+from grouplearn.train.sharded.descent import Takes
+from grouplearn.train.sharded.steps import Product, StepAnswer, StepLog, product_bytes, taken_of
 from grouplearn.train.single_thread import blas_on_one_thread, import_learner, openmp_on_one_thread
-from grouplearn.train.steps import Product, StepAnswer, StepLog, product_bytes, taken_of
 
 #: How often the calling thread checks for cancellation.
 POLL_SECONDS = 0.1

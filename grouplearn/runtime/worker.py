@@ -15,12 +15,10 @@ from grouplearn.learners.contract.control import Gang, Interrupted
 from grouplearn.runtime.held_rows import HeldRows
 from grouplearn.schedule.messages import Blocks, Part, Step, Unit
 from grouplearn.schedule.sharded.partition import cut_evenly
-from grouplearn.train.descent import Reached, RoundStep, Takes, cells_with_rows, own_blocks
 from grouplearn.train.fit import fit_together
 from grouplearn.train.gather import train_gathered
 from grouplearn.train.job import GroupFacts, Job, StepRecord, UnitResult
 from grouplearn.train.pack import Pack, Training, kernels_hear
-from grouplearn.train.pushing import whole_order
 from grouplearn.train.results.checkpoints import Checkpointer, Timer
 from grouplearn.train.results.evaluation import evaluate
 from grouplearn.train.rows.chosen import count
@@ -36,7 +34,9 @@ from grouplearn.train.rows.prepare import (
     stored_blocks,
 )
 from grouplearn.train.rows.sources import RowsAtHand, RowSource, dataset_bytes, row_bytes
-from grouplearn.train.steps import Product, StepAnswer, finish, goes_on, make
+from grouplearn.train.sharded.descent import Reached, RoundStep, Takes, cells_with_rows, own_blocks
+from grouplearn.train.sharded.pushing import whole_order
+from grouplearn.train.sharded.steps import Product, StepAnswer, finish, goes_on, make
 from grouplearn.train.unit import (
     failed_trials,
     failed_unit,

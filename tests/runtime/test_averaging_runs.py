@@ -47,7 +47,7 @@ from grouplearn.train.pack import Pack, begin, end_epoch, has_more, judge_blocks
 from grouplearn.train.results.evaluation import conclude, evaluate
 from grouplearn.train.rows.counted import with_training_rows
 from grouplearn.train.rows.prepare import prepare
-from grouplearn.train.steps import StepAnswer, taken_of
+from grouplearn.train.sharded.steps import StepAnswer, taken_of
 from grouplearn.train.unit import pack_of
 
 AVERAGED = {way.way: way for name in registry.names() for way in registry.ways(registry.learner(name)) if way.averages}

@@ -27,12 +27,12 @@ from grouplearn.runtime.worker import Watch, Worker
 from grouplearn.schedule.messages import Instruction, Part, RunStep, Step, Unit
 from grouplearn.schedule.rounds.coordinate_descent import CoordinateDescent
 from grouplearn.schedule.workload import Workload
-from grouplearn.train.descent import Takes
 from grouplearn.train.job import Job, TrainingLimits, UnitResult
 from grouplearn.train.results.checkpoints import Timer
 from grouplearn.train.rows.counted import with_training_rows
 from grouplearn.train.rows.prepare import prepare
-from grouplearn.train.steps import StepAnswer, StepLog, taken_of
+from grouplearn.train.sharded.descent import Takes
+from grouplearn.train.sharded.steps import StepAnswer, StepLog, taken_of
 from grouplearn.train.unit import train_unit
 
 BY_COORDINATES = {"solver": "coordinate_descent"}

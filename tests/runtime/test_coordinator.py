@@ -14,7 +14,7 @@ from grouplearn.schedule.sharded.gap import Gap
 from grouplearn.schedule.task_parallel import ModelTaskParallel
 from grouplearn.schedule.workload import Workload
 from grouplearn.train.job import StepRecord, TrialResult, UnitResult
-from grouplearn.train.steps import StepAnswer
+from grouplearn.train.sharded.steps import StepAnswer
 
 UNITS = [Unit(0, 0, (0,), cost=2.0), Unit(1, 1, (0,), cost=1.0)]
 

@@ -41,7 +41,7 @@ from grouplearn.schedule.messages import (
     WorkerReady,
 )
 from grouplearn.train.job import LostWork, Observer, UnitResult
-from grouplearn.train.steps import StepAnswer, StepLog
+from grouplearn.train.sharded.steps import StepAnswer, StepLog
 from grouplearn.train.unit import failed_unit
 
 #: A unit that kills its worker this often is given up.

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 from grouplearn.schedule.messages import Step
-from grouplearn.train.steps import Product, StepAnswer
+from grouplearn.train.sharded.steps import Product, StepAnswer
 
 #: How long a member waits for another, and how long the others may take to end after one has failed.
 GANG_SECONDS, GRACE_SECONDS = 120.0, 5.0

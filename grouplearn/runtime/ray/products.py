@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from grouplearn.schedule.messages import Part
-from grouplearn.train.averaging import Pieces
-from grouplearn.train.steps import Product
+from grouplearn.train.sharded.averaging import Pieces
+from grouplearn.train.sharded.steps import Product
 
 #: Arrays of at least so many bytes are mapped where they lie; smaller ones are faster copied. In files they begin at multiples
 #: of this many bytes.

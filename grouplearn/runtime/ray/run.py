@@ -29,7 +29,7 @@ from grouplearn.runtime.ray.supervised.pipe import (
 from grouplearn.runtime.ray.worker import Missing, WorkerSetup, Written
 from grouplearn.schedule.messages import Instruction
 from grouplearn.train.job import Job
-from grouplearn.train.steps import StepAnswer
+from grouplearn.train.sharded.steps import StepAnswer
 
 #: The run is given up after this many workers failed to start.
 START_ATTEMPTS = 4

@@ -21,12 +21,12 @@ from grouplearn.runtime.ray.products import FETCH_SECONDS, Made, ProductGone, Pr
 from grouplearn.runtime.ray.rows import JobRows
 from grouplearn.runtime.worker import LastTaken, NotFetched, Watch, Worker
 from grouplearn.schedule.messages import Instruction, Load, Part, Release, Run, RunStep, Step, Unit
-from grouplearn.train.averaging import Pieces
-from grouplearn.train.descent import Takes
 from grouplearn.train.job import Job
 from grouplearn.train.rows.prepare import Outline
+from grouplearn.train.sharded.averaging import Pieces
+from grouplearn.train.sharded.descent import Takes
+from grouplearn.train.sharded.steps import Product, StepAnswer, product_bytes, taken_of
 from grouplearn.train.single_thread import import_learner
-from grouplearn.train.steps import Product, StepAnswer, product_bytes, taken_of
 
 #: By unit number: epochs done (counted per config) since the last report.
 Epochs = tuple[tuple[int, int], ...]

@@ -5,7 +5,7 @@
 
 namespace grouplearn::clustering {
 
-/// Models that train together; kernels/clustering.py has the same fields. A model is one start of a config, those of a config
+/// Models that train together; kernels/clusters/clustering.py has the same fields. A model is one start of a config, those of a config
 /// stand together. Centroids of all models are in one array (centroids, d), those of model m from `first[m]` on.
 struct Plan {
     int64_t d, models, configs, chains, limit; // `limit`: the most passes

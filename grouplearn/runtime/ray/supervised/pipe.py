@@ -35,7 +35,7 @@ from grouplearn.schedule.messages import (
 from grouplearn.train.group_table import GroupTable
 from grouplearn.train.job import Carried, Job
 from grouplearn.train.results.ledger import RESULT_KINDS
-from grouplearn.train.steps import StepAnswer
+from grouplearn.train.sharded.steps import StepAnswer
 
 #: How long the other side may take to accept a message.
 FRAME_SECONDS = 60.0

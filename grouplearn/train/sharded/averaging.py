@@ -16,10 +16,10 @@ from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.metrics.sums import MetricSums
 from grouplearn.schedule.messages import Part, Step
 from grouplearn.schedule.rounds.stages import neighbours
-from grouplearn.train import partition_work
 from grouplearn.train.block_sums import BlockSums
 from grouplearn.train.pack import EpochSums, Pack, Training, end_epoch, judge_blocks, settle, waited_values
-from grouplearn.train.partition_work import Work
+from grouplearn.train.sharded import partition_work
+from grouplearn.train.sharded.partition_work import Work
 
 Kind = TypeVar("Kind")
 

@@ -17,10 +17,10 @@ from grouplearn.learners.contract.ways import AveragingLearner, BatchesLearner, 
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.metrics.sums import MetricSums
 from grouplearn.schedule.messages import Part, Push, Step
-from grouplearn.train import averaging, partition_work
-from grouplearn.train.averaging import ModelPart, Pieces
 from grouplearn.train.block_sums import BlockSums
 from grouplearn.train.pack import Pack, Training, has_more, judge_blocks, settle, waited_values
+from grouplearn.train.sharded import averaging, partition_work
+from grouplearn.train.sharded.averaging import ModelPart, Pieces
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,16 +11,16 @@ from grouplearn.learners.contract.state import Tensors
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.metrics.sums import MetricSums
 from grouplearn.schedule.messages import Blocks, Part, Step, StepDone, Unit
-from grouplearn.train import averaging, pushing
-from grouplearn.train.averaging import ModelPart, Pieces
 from grouplearn.train.block_sums import BlockSums
-from grouplearn.train.descent import EpochEnd, RoundPart
 from grouplearn.train.fit import accumulate, merge_sums, update, visit
 from grouplearn.train.job import StepRecord, TrialResult, UnitResult
 from grouplearn.train.pack import EpochSums, Pack, Training, begin, has_more, judge_blocks, settle, waited_values
-from grouplearn.train.pushing import PushPart
 from grouplearn.train.results.evaluation import Evaluation, conclude, evaluate
 from grouplearn.train.rows.prepare import FINAL
+from grouplearn.train.sharded import averaging, pushing
+from grouplearn.train.sharded.averaging import ModelPart, Pieces
+from grouplearn.train.sharded.descent import EpochEnd, RoundPart
+from grouplearn.train.sharded.pushing import PushPart
 
 #: The products of steps.
 Product = Training | EpochSums | Evaluation | ModelPart | Pieces | PushPart | RoundPart | EpochEnd

@@ -21,15 +21,15 @@ from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.metrics.sums import MetricSums
 from grouplearn.schedule.messages import Blocks, EpochRound, Part, Step
 from grouplearn.schedule.rounds.cells import cells_of
-from grouplearn.train.averaging import Pieces
 from grouplearn.train.block_sums import BlockSums
 from grouplearn.train.pack import EpochSums, Pack, Training, end_epoch, judge_blocks, settle, waited_values
 from grouplearn.train.results.evaluation import evaluate
 from grouplearn.train.rounds import Cell, part_of, parts_of
 from grouplearn.train.rows.prepare import FINAL, Outline
+from grouplearn.train.sharded.averaging import Pieces
 
 if TYPE_CHECKING:
-    from grouplearn.train.steps import Product
+    from grouplearn.train.sharded.steps import Product
 
 #: The pieces of an update: what participating workers need, curves and best models so far, and the state.
 _NEWS, _CURVES, _STATE = (Part(number, 3) for number in range(3))
