@@ -71,6 +71,7 @@ def test_rows_with_missing_features_are_skipped_unless_the_learner_handles_them(
 
 def test_missing_values_in_sparse_rows_are_found_in_their_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("grouplearn.train.rows.prepare.encoders.DENSE_COLUMNS", 1)
+    monkeypatch.setattr("grouplearn.train.rows.prepare.encoders.is_dense", lambda items, width: False)
     data = dataset([[0.0, 1.0], [0.0, NAN], [0.0, 0.0], [INF, 5.0], [7.0, 0.0]], np.arange(5.0))
     train = ready(one_group(data)).train
     assert scipy.sparse.issparse(train.x)
