@@ -35,8 +35,7 @@ class MomentsCost(Cost):
     def most_values(self, config: Config, blocks: Sequence[FeatureBlock], outputs: int) -> int:
         """Return the values with a dense X'X and some of its factors, where its zeros do not help.
 
-        They help where most columns belong to one pure item and there is no l1: only the products of the others are dense
-        then.
+        They help where most columns belong to one pure item and there is no l1: then only products of the others are dense.
         """
         width = sum(block.width for block in blocks)
         widest = max((block.width for block in blocks if block.pure), default=0)

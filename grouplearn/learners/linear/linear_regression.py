@@ -38,8 +38,7 @@ TOLERANCE = Hyperparameter(
     low=0.0,
     open_low=True,
 )
-#: Limit of the rounds with l1: the second number divided by the columns, as rounds of few columns are quick; at least the
-#: first.
+#: Most rounds with l1: the second number divided by the columns, as rounds of few columns are quick; at least the first.
 _LEAST_ROUNDS, _ROUNDS_OF_COLUMNS = 1_000, 1_000_000
 
 

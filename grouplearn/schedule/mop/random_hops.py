@@ -46,8 +46,7 @@ class _Bag:
 
 
 class RandomHops(StepQueues):
-    """Algorithm 1 of Nakandala, Zhang and Kumar 2020 (5.3), with the availability of 5.5: a worker's places are all shards
-    that it has.
+    """Algorithm 1 of Nakandala, Zhang and Kumar 2020 (5.3), with the availability of 5.5: a worker's places are its shards.
 
     All other tasks are queued, and go first. No worker idles without need, so with unit times T the makespan is at most
     max_j Σ_i T_ij + (p - 1) max T.

@@ -22,8 +22,7 @@ class Pass:
     """A pass in which every place adds its sums once.
 
     ``lazy``: a step takes the sums that are ready, so that they are passed on from place to place. Sums are kept until the
-    pass is over, also those that were taken: if a worker is lost with sums that include others', only its own are computed
-    again.
+    pass is over, also those that were taken: if a worker is lost with sums that include others', only its own are repeated.
     """
 
     def __init__(self, places: Iterable[int], lazy: bool, products: Products) -> None:

@@ -207,8 +207,7 @@ def _every(database: str) -> Iterator[UnfinishedRun | UnreadableRun]:
 
 
 def _is_sound(manifest: Manifest) -> bool:
-    """Return whether a manifest's numbers refer to its own groups, configurations and rows, and TRAIN could have written
-    its words."""
+    """Return whether a manifest's numbers refer to its own groups, configurations and rows, and TRAIN could write its words."""
     job, groups = manifest.job, len(manifest.job.groups)
     units = (
         all(0 <= unit.group < groups for unit in manifest.units)

@@ -130,8 +130,7 @@ class CoordinateDescentLearner(LinearLearner, RoundsLearner):
     def reduce(
         self, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors, first: int, last: int
     ) -> Tensors:
-        """Return the sums unchanged: a block's weights, and which block is next, follow from the sums of all its columns
-        together."""
+        """Return the sums unchanged: a block's weights, and the next block, follow from the sums of all its columns."""
         del problem, configs, state, first, last
         return sums
 

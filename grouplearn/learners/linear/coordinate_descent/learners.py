@@ -22,8 +22,7 @@ from grouplearn.learners.linear.poisson_regression import PoissonRegression
 
 
 class LinearRegressionByCoordinates(CoordinateDescentLearner):
-    """Least squares, ridge, lasso and elastic net; a round on a pure block finds the exact minimum over it (scd equation
-    3)."""
+    """Least squares, ridge, lasso and elastic net; a round on a pure block is its exact minimum (scd equation 3)."""
 
     name: ClassVar[str] = LinearRegression.name
     summary: ClassVar[str] = "least squares, ridge, lasso and elastic net, by coordinate descent on blocks of columns"
@@ -78,8 +77,7 @@ class _GlmByCoordinates(CoordinateDescentLearner):
 
 
 class LogisticRegressionByCoordinates(_GlmByCoordinates):
-    """Sigmoid, or softmax with K outputs: the weights of a column change together, each at most half as far as it could
-    alone."""
+    """Sigmoid, or softmax with K outputs: a column's weights change together, each at most half as far as it could alone."""
 
     name: ClassVar[str] = LogisticRegression.name
     summary: ClassVar[str] = "binary and multinomial logistic regression, by coordinate descent on blocks of columns"
