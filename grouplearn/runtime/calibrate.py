@@ -30,7 +30,7 @@ from grouplearn.train.rows.prepare import prepare
 from grouplearn.train.single_thread import blas_on_one_thread, import_learner, openmp_on_one_thread
 from grouplearn.train.unit import group_of, train_unit
 
-#: Measured shapes: rows, features, configs, most epochs (or boosting rounds).
+#: Measured shapes: rows, features, configs, number of epochs (or boosting rounds) at most.
 SHAPES = (
     (64, 8, 1, 4),
     (64, 8, 8, 4),
@@ -47,7 +47,7 @@ SHAPES = (
     (8192, 16, 8, 4),
     (8192, 32, 2, 12),
 )
-#: A shape is measured until it has taken this long, at most this often; the fastest counts.
+#: A shape is measured repeatedly for at least so many seconds, at most so often; the fastest time counts.
 _LEAST_SECONDS, _MOST_REPEATS = 0.05, 7
 _TRANSFERRED = 1 << 25
 _ROUND_TRIPS = 200
@@ -106,7 +106,7 @@ def _measure(learner: Learner, shape: tuple[int, int, int, int], cancelled: Call
     for _ in range(_MOST_REPEATS):
         if cancelled():
             raise Interrupted
-        began = time.thread_time()  # excludes whatever else runs on the machine
+        began = time.thread_time()  # does not count other work on the machine
         result = train_unit(job, unit, prepared, lambda _: None, cancelled)
         seconds = time.thread_time() - began
         least, spent = min(least, seconds), spent + seconds
@@ -141,7 +141,7 @@ def _job(learner: Learner, rows: int, width: int, configs: int, epochs: int) -> 
     score = x @ rng.normal(size=width) + rng.normal(size=rows)
     task = simplest(learner.tasks)
     empty = np.empty((rows, 0), dtype=np.int32)
-    # Not negative, for learners of counts and rates, and within few orders of magnitude.
+    # Positive, for learners of counts and rates, and within few orders of magnitude.
     label = (score > 0).astype(float) if task.has_classes else np.exp(score / np.sqrt(4 * (1 + width)))
     split = (np.arange(rows) % 10 == 0).astype(np.int16)  # configurations that compete hold out 10% of a group
     dataset = Dataset(x, empty, label, np.ones(rows), split, (), ("false", "true") if task.has_classes else ())
@@ -185,7 +185,7 @@ def measure_machine() -> Machine:
 
 
 def _load_seconds() -> tuple[float, float]:
-    """Return the seconds of a load, fixed and per value."""
+    """Return the seconds of loading rows: fixed, and per value."""
     seconds = []
     for rows in (16, 16_384):
         job = _job(registry.learner(registry.names()[0]), rows, 32, 1, 1)

@@ -13,9 +13,9 @@ from grouplearn.train.job import Runtime
 def runtime(name: str, cluster: Cluster | None = None, *, here: bool = False) -> Runtime:
     """Return the process's runtime of the given name, one of ``operators.RUNTIMES``; KeyError otherwise.
 
-    The Ray runtime starts Ray with the first run and keeps it for the next, whatever session it is of; ``shutdown()`` stops
-    it before the process ends. ``cluster``: where it finds its workers, by default on this machine. ``here``: the local one
-    trains in the calling thread.
+    The Ray runtime starts Ray with the first run and keeps it for later runs of any session; ``shutdown()`` stops it before
+    the process ends. ``cluster`` says where it finds its workers, by default on this machine. With ``here`` the local
+    runtime trains in the calling thread.
     """
     if name == "local":
         from grouplearn.runtime.local import LocalRuntime

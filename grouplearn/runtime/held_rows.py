@@ -1,4 +1,4 @@
-"""What a worker has of split groups: runs of their blocks, encoded as they are needed, and the cells of rounds."""
+"""A worker's rows of split groups: runs of blocks, encoded when they are needed, and the cells of rounds."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from grouplearn.schedule.messages import Blocks
 from grouplearn.train.rounds import Cell
 from grouplearn.train.rows.prepare import Prepared
 
-#: Group, fold, a run of its blocks, and the pieces of its held-out rows.
+#: Group, fold, a run of its blocks, and the part of its held-out rows.
 PartKey = tuple[int, int, Blocks, Blocks]
 
 
 @dataclass
 class _Place:
-    """Where a part will be; who makes it holds the lock."""
+    """A part that may still be missing; the thread that makes it holds the lock."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     part: Prepared | None = None
@@ -26,8 +26,8 @@ class _Place:
 class HeldRows:
     """Rows of split groups; workers that are threads of one process may share what they hold.
 
-    Then a step that moves from one worker to another finds its rows, and the cells of rounds their predictions, where they are.
-    A cell is one step's at a time, as all of a round end before the next begins.
+    Then a step that moves to another worker finds its rows, and the cells of rounds their predictions, already there. One
+    step at a time uses a cell, as all steps of a round end before the next round begins.
     """
 
     def __init__(self) -> None:
@@ -37,17 +37,17 @@ class HeldRows:
         self._cells: defaultdict[int, dict[int, dict[int, Cell]]] = defaultdict(dict)  # by group and unit
 
     def load(self, group: int, blocks: Blocks) -> None:
-        """Note a run of blocks that is worked on."""
+        """Note a run of blocks that a worker is told to load."""
         with self._lock:
             self._runs[group].append(blocks)
 
     def runs(self, group: int) -> Sequence[Blocks]:
-        """Return the runs of a group, the first to be loaded first."""
+        """Return the runs of a group, in the order in which they were loaded."""
         with self._lock:
             return tuple(self._runs[group])
 
     def part(self, key: PartKey, make: Callable[[], Prepared]) -> Prepared:
-        """Return rows, made by ``make`` with the first look; others wait meanwhile."""
+        """Return rows; the first caller makes them with ``make`` while others wait."""
         with self._lock:
             place = self._parts.setdefault(key, _Place())
         with place.lock:
@@ -56,7 +56,7 @@ class HeldRows:
             return place.part
 
     def cells(self, group: int, unit: int) -> dict[int, Cell]:
-        """Return the cells of a unit by number, with what is remembered of each, to which more are added."""
+        """Return the cells of a unit by number, with what is remembered of each; the caller adds more."""
         with self._lock:
             return self._cells[group].setdefault(unit, {})
 

@@ -1,4 +1,4 @@
-"""The local runtime: workers are threads of this process, watched by the thread that called."""
+"""The local runtime: workers are threads of this process, instructed by the calling thread."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from grouplearn.train.single_thread import blas_on_one_thread, import_learner, o
 
 #: How often the calling thread checks for cancellation.
 POLL_SECONDS = 0.1
-#: How long threads may take to notice a cancellation, and then to stop once interrupted.
+#: How long threads may take to notice a cancellation, and then to stop after they were interrupted.
 NOTICE_SECONDS, STOP_SECONDS = 0.7, 1.0
 
 
@@ -80,9 +80,9 @@ class _Broken:
 
 
 class _Workers:
-    """Worker threads and the calling thread that instructs them; all observers are called from the latter.
+    """Worker threads, instructed by the calling thread, which also calls all observers.
 
-    A worker's thread starts with its first order: with many workers and little work most never have one.
+    A worker's thread starts with its first order: with many workers and little work, most never need one.
     """
 
     def __init__(self, job: Job, operator: Operator, workers: int, observer: Observer) -> None:
@@ -161,7 +161,7 @@ class _Workers:
             self._threads[worker].start()
 
     def _work(self, worker: int) -> None:
-        """Follow orders until told to stop; errors here are raised in the calling thread."""
+        """Carry out orders until told to stop; errors here are raised again in the calling thread."""
         try:
             with suppress(Interrupted), openmp_on_one_thread():
                 self._follow_orders(worker)
@@ -204,7 +204,7 @@ class _Workers:
         return lambda epochs: self._news.put(_Epochs(unit, epochs))
 
     def _stop_threads(self) -> None:
-        """Ask all threads to stop; raise Interrupted inside those that do not check (such as in a long epoch)."""
+        """Ask all threads to stop; raise Interrupted inside those that do not check for it (such as in a long epoch)."""
         self._stop.set()
         for orders in self._orders:
             orders.put(Finish())
@@ -217,7 +217,7 @@ class _Workers:
 
 
 class _Here(_Workers):
-    """Workers that take turns in the calling thread, each until it waits for orders."""
+    """Workers that run in the calling thread, one at a time, each until it waits for orders."""
 
     def __init__(self, job: Job, operator: Operator, workers: int, observer: Observer) -> None:
         super().__init__(job, operator, workers, observer)
@@ -243,7 +243,7 @@ class _Here(_Workers):
 
 
 class _Outlines:
-    """The outlines of split groups, made once for all workers."""
+    """The outlines of split groups, each made once for all workers."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -260,7 +260,7 @@ class _Outlines:
 
 
 class _Products:
-    """The products of steps and their makers, in the memory that all workers share."""
+    """The products of steps, and which worker made each, in the memory that all workers share."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -29,7 +29,7 @@ from grouplearn.schedule.messages import (
 
 #: Steps whose product is a state, or a part of one; other products are sums, or the unit's result, which is not kept.
 STATES: frozenset[StepKind] = frozenset({"init", "update", "train", "work", "combine", "reduce", "push"})
-_MANY = 64  # products that a step takes, from which on their bytes are summed once for all steps that take the same
+_MANY = 64  # from so many products on, their bytes are summed once for all steps that take the same ones
 SUMS: frozenset[StepKind] = frozenset({"accumulate", "evaluate", "judge"})
 
 
@@ -37,8 +37,8 @@ SUMS: frozenset[StepKind] = frozenset({"accumulate", "evaluate", "judge"})
 class Interval:
     """A unit (``kind`` 'unit') or a step of one on a worker, from ``start`` to ``end`` (seconds since the run began).
 
-    Loading its rows comes before, and so does waiting for the other workers of a ``boost`` or ``descend``; fetching what
-    it takes is part of it.
+    Loading its rows comes before that, and so does waiting for the other workers of a ``boost`` or ``descend``; fetching
+    its inputs is included.
     """
 
     worker: int
@@ -51,7 +51,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What a worker sends during a ``boost`` or ``descend``, and the number of rounds in which all wait for each other."""
+    """What a worker sends during a ``boost`` or ``descend``: bytes, and rounds in which all wait for each other."""
 
     n_bytes: float = 0.0
     rounds: float = 0.0
@@ -59,13 +59,14 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What rows and products weigh, and what it takes to move them; by default nothing.
+    """The sizes of rows and products, and the time to move them; all 0 by default.
 
-    ``share`` is the part of a group's rows that lies in some of its blocks, ``row_bytes`` the bytes of all its rows;
-    ``state_bytes``, ``gradient_bytes`` and ``sums_bytes`` are those of a unit's pack. ``overhead`` is what a step takes besides
-    its share of the unit's work (seconds). Moving n bytes takes ``latency`` + n / ``bandwidth`` seconds (bytes per second). Of a
-    group's rows a worker holds at most ``most_rows_held`` bytes at a time. ``groups`` is how many groups one stands for. ``pace``
-    is how many times longer a worker works on a step than the schedule thinks: one that straggles has more than 1.
+    ``share`` is the part of a group's rows that is in some of its blocks, ``row_bytes`` the bytes of all its rows;
+    ``state_bytes``, ``gradient_bytes`` and ``sums_bytes`` are those of a unit's pack. ``overhead`` (seconds) is the time of
+    a step besides its share of the unit's work. Moving n bytes takes ``latency`` + n / ``bandwidth`` seconds (bytes per
+    second). A worker holds at most ``most_rows_held`` bytes of a group's rows at a time. ``groups`` is how many groups one
+    group represents. ``pace`` is how many times longer a worker takes for a step than the schedule assumes: above 1 for a
+    straggler.
     """
 
     share: Callable[[int, Blocks], float] = lambda _group, _blocks: 1.0
@@ -87,13 +88,13 @@ class Costs:
         return rounds * self.latency + n_bytes / self.bandwidth
 
     def exchange_seconds(self, exchange: Exchange) -> float:
-        """Return how long a gang exchanges: each round takes ``exchange_latency`` more, as all wait for the last."""
+        """Return the seconds that a gang spends exchanging: each round adds ``exchange_latency``, as all wait for the last."""
         return self.seconds(exchange.n_bytes, exchange.rounds) + exchange.rounds * self.exchange_latency
 
     def product_bytes(self, step: Step) -> float:
-        """Return the bytes of a step's product for other steps."""
+        """Return the bytes of a step's product that other steps take."""
         if step.kind == "update" and step.pieces > 1:
-            return 0.0  # only progress: the parts of the state are stored elsewhere
+            return 0.0  # only progress: the parts of the state are other products
         if step.round is not None and step.kind == "work":
             return self.sums_bytes(step.unit) / step.round.of
         if step.kind in ("work", "combine") and step.averages.send == "gradient":
@@ -101,7 +102,7 @@ class Costs:
         if step.kind in STATES:
             parts = step.piece.of if step.kind in ("reduce", "push") and step.piece else 1
             size = self.state_bytes(step.unit)
-            if step.kind == "reduce" and step.averages.momentum:  # a velocity is as large as a gradient
+            if step.kind == "reduce" and step.averages.momentum:  # the velocity is as large as a gradient
                 size += self.gradient_bytes(step.unit)
             return size / (parts if step.round is None else parts * step.round.of)
         return self.sums_bytes(step.unit) if step.kind in SUMS else 0.0
@@ -113,8 +114,8 @@ class Timeline:
 
     ``makespan`` is the end of the last unit; ``idle_share`` is the share of workers x makespan in which a worker neither
     loads, fetches nor trains; ``loads`` counts how often rows were loaded; ``network_bytes`` are the rows loaded, the
-    products taken from other workers and what gangs exchange; ``peak_bytes`` is the most that each worker held at a time:
-    rows, products, and what the running step has taken.
+    products taken from other workers, and what gangs exchange; ``peak_bytes`` is the most that each worker held at a time:
+    rows, products, and the inputs of the running step.
     """
 
     intervals: tuple[Interval, ...]
@@ -128,7 +129,7 @@ class Timeline:
 
 @dataclass
 class _Memory:
-    """Bytes that each worker holds now, and its peak."""
+    """The bytes that each worker holds now, and its peak."""
 
     held: dict[int, float]
     peak: dict[int, float] = field(default_factory=dict)
@@ -148,7 +149,7 @@ class _Memory:
 
 @dataclass(frozen=True, slots=True, order=True)
 class _End:
-    """The end of something; ends at the same time are ordered by worker."""
+    """The end of a unit or step; ends at the same time are ordered by worker."""
 
     at: float
     worker: int
@@ -157,7 +158,7 @@ class _End:
 
 
 class _Timer:
-    """The state of a simulation: when each worker is free, pending ends, where products are."""
+    """The state of a simulation: when each worker is free, the pending ends, and where products are."""
 
     def __init__(self, workers: int, load_seconds: Callable[[int], float], costs: Costs) -> None:
         self._load_seconds, self._costs = load_seconds, costs
@@ -197,7 +198,7 @@ class _Timer:
                     self.finished = True
 
     def end(self, end: _End) -> None:
-        """Something ends: a step's product is available, and its inputs are freed."""
+        """Record an end: a step's product becomes available, and its inputs are freed."""
         self.now = end.at
         if isinstance(end.what, Step) and end.what.kind in STATES | SUMS:
             n_bytes = self._costs.product_bytes(end.what)
@@ -231,7 +232,7 @@ class _Timer:
         self._begin(worker, step, self._start(worker), seconds, step.kind, step.epoch, sum(moved))
 
     def _moved(self, worker: int, step: Step) -> list[float]:
-        """Return the bytes of each product of other workers that a step takes; of products in pieces, of its piece."""
+        """Return the bytes of each product that a step takes from other workers; of products in pieces, those of its piece."""
         if len(step.takes) - step.new_from > _MANY:
             by_maker, rest = self._by_maker(step), self._sizes(step, step.before)
             return [by_maker[None] - by_maker.get(worker, 0.0), *(n for maker, n in rest if maker != worker)]
@@ -245,7 +246,7 @@ class _Timer:
             yield maker, n_bytes / pieces.get(each, 1)
 
     def _by_maker(self, step: Step) -> Mapping[int | None, float]:
-        """Return the bytes that a step takes by maker (None: all); steps of its stage take the same."""
+        """Return the bytes that a step takes, by maker (None: all), computed once for the steps of a stage."""
         taken, summed = self._summed
         if taken is not step.takes:
             summed = defaultdict(float)
@@ -256,7 +257,7 @@ class _Timer:
         return summed
 
     def _begin_gang(self, gang: list[RunStep]) -> None:
-        """All members start when the last is free, and end when the slowest does."""
+        """Start all members when the last one is free; they end when the slowest does."""
         start = max(self._start(each.worker) for each in gang)
         exchanges = [self._costs.exchange(each.step) for each in gang]
         self.network_bytes += sum(each.n_bytes for each in exchanges)
@@ -284,18 +285,18 @@ class _Timer:
         heapq.heappush(self.ending, _End(end, worker, what, taken_bytes))
 
     def _start(self, worker: int) -> float:
-        """A waiting worker starts when its order arrives, not when it became idle."""
+        """Return when a worker starts: a waiting one when its order arrives, not when it became idle."""
         return max(self._free[worker], self.now)
 
 
 def simulate(
     operator: Operator, workers: int, load_seconds: Callable[[int], float], *, costs: Costs | None = None
 ) -> Timeline:
-    """Run ``operator`` on ``workers`` virtual workers and tell what happened when.
+    """Run ``operator`` on ``workers`` virtual workers and return what happened when.
 
-    A unit takes ``unit.cost`` seconds, a step ``step.cost`` and what ``costs`` adds; loading a group takes
-    ``load_seconds(group)``, loading some of its blocks their share of that. The operator must be fresh: it is used up.
-    Raises ValueError for fewer than one worker.
+    A unit takes ``unit.cost`` seconds, a step ``step.cost`` and what ``costs`` adds. Loading a group takes
+    ``load_seconds(group)``, loading some of its blocks their share of that. The operator must be new, and cannot be used
+    again. Raises ValueError for fewer than one worker.
     """
     if workers < 1:
         raise ValueError(f"a schedule needs at least one worker, not {workers}")

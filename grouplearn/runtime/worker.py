@@ -58,7 +58,7 @@ REPORT_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """How a worker is followed: ``began`` is the ``time.time()`` of the run's beginning."""
+    """How a worker's run is watched: ``began`` is the ``time.time()`` when the run began."""
 
     worker: int
     began: float
@@ -80,17 +80,17 @@ class NotFetched(Exception):
 
 @dataclass
 class LastTaken:
-    """What a worker took last for a partition: with several partitions of a group, it takes each model once."""
+    """The last inputs that a worker took: with several partitions of a group, it takes each model only once."""
 
     key: tuple[int, tuple[int, ...], Part | None] | None = None
     products: list[Product] = field(default_factory=list)
 
     def of(self, step: Step) -> list[Product] | None:
-        """Return a step's inputs if they are here already, else None."""
+        """Return a step's inputs if they were taken before, else None."""
         return self.products if step.partition is not None and self.key == self._key(step) else None
 
     def keep(self, step: Step, products: list[Product]) -> None:
-        """Keep a step's inputs if another one may take the same."""
+        """Keep a step's inputs if another step may take the same ones."""
         if step.partition is not None:
             self.key, self.products = self._key(step), products
 
@@ -100,7 +100,7 @@ class LastTaken:
 
 @dataclass
 class _Whole:
-    """A group that is loaded as a whole: the job that has its rows, and those prepared for the fold used last."""
+    """A group that is loaded as a whole: the job with its rows, and the rows prepared for the fold used last."""
 
     job: Job
     fold: int | None = None
@@ -108,9 +108,9 @@ class _Whole:
 
 
 class Worker:
-    """One worker's state: the groups and runs of blocks that are loaded, and what was prepared of them.
+    """The state of one worker: the loaded groups and runs of blocks, and the rows prepared from them.
 
-    ``shared`` is what all workers of a process hold for steps of rounds.
+    ``shared`` holds the rows that all workers of a process share for steps of rounds.
     """
 
     def __init__(self, job: Job, rows: RowSource | None = None, shared: HeldRows | None = None) -> None:
@@ -125,7 +125,7 @@ class Worker:
         self._loaded = 0
 
     def load(self, group: int, blocks: Blocks | None = None) -> None:
-        """Make a group, or some of its blocks, available; rows are prepared at their first use."""
+        """Make a group, or some of its blocks, available; rows are prepared when they are first used."""
         if blocks is None:
             self._wholes.pop(group, None)
         else:
@@ -133,7 +133,7 @@ class Worker:
                 held.load(group, blocks)
 
     def release(self, group: int) -> None:
-        """Forget the rows of a group."""
+        """Release the rows of a group."""
         self._wholes.pop(group, None)
         self._reached.pop(group, None)
         for held in {self._held, self._of_rounds}:
@@ -141,7 +141,7 @@ class Worker:
         self._forget_pages([group])
 
     def _forget_pages(self, groups: Sequence[int]) -> None:
-        """Rows in files must not stay in memory because they were read once."""
+        """Release the memory of rows that were read from files, which would otherwise stay mapped."""
         if self._job.dataset.files is not None:
             ranges = [run for group in groups_of(self._job, groups) for run in group.ranges]
             if ranges:
@@ -166,7 +166,7 @@ class Worker:
             return train_gathered(self._job_of(unit.groups), unit, report, cancelled)
         whole = self._whole(unit.group)
         if whole.prepared is None or whole.fold != unit.fold:
-            whole.prepared = None  # frees one fold's rows before the next are prepared
+            whole.prepared = None  # frees the rows of one fold before those of the next are prepared
             whole.fold, whole.prepared = unit.fold, _prepared_or_failed(whole.job, unit)
         if isinstance(whole.prepared, GroupFailed):
             return failed_unit(unit, str(whole.prepared), facts=whole.prepared.facts)
@@ -192,7 +192,7 @@ class Worker:
     ) -> StepAnswer:
         """Run one step of a split group on the products it takes, ``fetched`` bytes of which came from other workers.
 
-        Raises Interrupted, of what it ``Takes`` while it runs NotFetched, and nothing else.
+        Raises Interrupted, and NotFetched for inputs that it ``Takes`` while it runs, and nothing else.
         """
         started, throttled = watch.now(), Throttle(watch.report)
         with kernels_hear(watch.cancelled):
@@ -216,7 +216,7 @@ class Worker:
         try:
             with np.errstate(all="ignore"):
                 part = self.part(step, decided)
-                if step.kind in GANG_KINDS:  # a gang of one worker; larger ones are handled by ``join``
+                if step.kind in GANG_KINDS:  # a gang of one worker; ``join`` handles larger ones
                     return StepAnswer(step, unrecorded, result=train_unit(self._job, unit, part, report, cancelled))
                 pack, checkpointer = (
                     pack_of(self._job, unit, unit.configs, part, report, cancelled),
@@ -253,9 +253,9 @@ class Worker:
         return Checkpointer.of(self._job.training.states, unit, unit.configs, clock=clock)
 
     def join(self, step: Step, decided: Outline, gang: Gang, watch: Watch) -> StepAnswer:
-        """Train a unit as one member of a gang; the product is what the member's rows say of the finished models.
+        """Train a unit as one member of a gang; the product is the evaluation of the finished models on the member's rows.
 
-        The first member holds all held-out rows' share of it and, until ``conclude``, the models. Raises Interrupted and
+        The first member evaluates all held-out rows, and keeps the models until ``conclude``. Raises Interrupted and
         nothing else.
         """
         started, throttled = watch.now(), Throttle(watch.report)
@@ -268,7 +268,7 @@ class Worker:
                 if step.rank:
                     pack = replace(pack, prepared=replace(part, valid=None))
                 product = evaluate(pack, training, unit.fold == FINAL)
-            # Members have the same models, so each gives as many gradients as the first, which records them all.
+            # Members have equal models, so each sends as many gradients as the first, which records them for all.
             self._together[unit.id] = (pack, training, gang.sent.n_bytes * gang.size)
             answer = StepAnswer(step, _unrecorded(step), product, more=False)
         except Interrupted:
@@ -344,7 +344,7 @@ def _about(step: Step, decided: Outline) -> Step:
 
 
 def _with_own_blocks(step: Step, decided: Outline) -> Step:
-    """Return a member's step on its part of the actual blocks: schedules count blocks of rows not all of which train."""
+    """Return a member's step with its part of the actual blocks: schedules also count blocks of rows that do not train."""
     if decided.n_blocks < step.size:
         blocks, workers = count(decided.n_blocks, "block"), count(step.size, "worker")
         raise ValueError(f"{workers} cannot train one model together on {blocks} of training rows; hint: fewer workers")
@@ -352,13 +352,13 @@ def _with_own_blocks(step: Step, decided: Outline) -> Step:
 
 
 def failed_step(step: Step, result: UnitResult, worker: int = 0, at: float = 0.0) -> StepAnswer:
-    """Return the answer of a step that failed, and with it its unit."""
+    """Return the answer of a failed step, by which its unit fails."""
     record = replace(_unrecorded(step), worker=worker, started=at, ended=at)
     return StepAnswer(step, record, result=result, more=False, failed=True)
 
 
 def _broken_step(step: Step, error: Exception, facts: GroupFacts) -> StepAnswer:
-    """Every config fails, as the other workers' sums include all of them."""
+    """Return an answer in which every config fails, as the other workers' sums include all of them."""
     return failed_step(step, UnitResult(step.unit, failed_trials(step.unit, reason_of(error, facts.features)), facts))
 
 
@@ -376,7 +376,7 @@ def outline_or_failed(job: Job, unit: Unit) -> Outline | GroupFailed:
 
 
 class Throttle:
-    """Accumulates counts and reports their sum at most every ``REPORT_SECONDS``."""
+    """Counts, and reports the sum at most every ``REPORT_SECONDS``."""
 
     def __init__(self, report: Callable[[int], None]) -> None:
         self._report = report
@@ -384,13 +384,13 @@ class Throttle:
         self._reported = time.monotonic()
 
     def add(self, count: int) -> None:
-        """Count ``count`` more."""
+        """Count ``count`` more, and report if it is time."""
         self._count += count
         if time.monotonic() - self._reported >= REPORT_SECONDS:
             self.flush()
 
     def flush(self) -> None:
-        """Report what was not reported yet."""
+        """Report the counts that have not been reported yet."""
         if self._count:
             self._report(self._count)
         self._count = 0

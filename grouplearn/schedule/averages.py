@@ -1,4 +1,4 @@
-"""How a group's models are averaged: the options of rounds, for schedules and steps."""
+"""How models of a group's partitions are averaged: the options, as schedules and steps need them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ SENT: tuple[Sent, ...] = ("model", "gradient")
 
 @dataclass(frozen=True, slots=True)
 class Averages:
-    """How models are averaged: the number of partitions of a group's rows, and who averages: every worker a part
-    (``scatter``), some workers their neighbours and one of these the rest (``tree``), or one everything (``star``).
+    """How models are averaged: the number of partitions of a group's rows, and where the mean is computed.
+
+    ``scatter``: every worker averages one part; ``tree``: some workers average their neighbours and one of them the rest;
+    ``star``: one worker averages everything.
 
     Partitions ``send`` the model after their pass, or the gradient at the common model. In a round the partition with most
-    rows processes this many ``batches`` and the others an equal share of theirs; 0: an epoch. If the mean moved a parameter
-    by Δ, the next one is w + v with ``v ← momentum·v + Δ``.
+    rows processes this many ``batches`` and the others an equal share of theirs; 0 means an epoch. If the mean moved a
+    parameter by Δ, the next one is w + v with ``v ← momentum·v + Δ``.
 
     With a ``staleness`` partitions do not wait for a mean: each pushes its changes, and continues unless it is more rounds
     than that ahead of the slowest.

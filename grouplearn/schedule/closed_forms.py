@@ -1,9 +1,9 @@
 """Closed forms of each operator's cost (kingpin 3.1 to 3.3 and 4.6), shown beside the simulated schedules.
 
 Symbols are those of kingpin, table 1: g groups of n_i rows, n rows in all, p workers, s configs, h passes, m bytes of one
-model. Times are seconds. Two differences make one worker cost what it really takes: the idle time of task parallelism is
-weighted with (1 - 1/p), which makes the total Graham's bound for list scheduling (W/p + (1 - 1/p) * longest task), and
-reading from memory has weight 0, as the measured f_grad includes it.
+model. Times are seconds. Two changes make the total correct for one worker. The idle time of task parallelism has the
+weight (1 - 1/p), so that the total is Graham's bound for list scheduling (W/p + (1 - 1/p) * longest task). Reading from
+memory has weight 0, as the measured f_grad includes it.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ class Speeds(Protocol):
 
     @property
     def latency(self) -> float:
-        """Seconds of a message."""
+        """Seconds per message."""
         ...
 
     @property
     def exchange(self) -> float:
-        """Seconds of a round of a gang."""
+        """Seconds per round of a gang."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class WorkSizes:
-    """What is trained, by group: ``rows`` n_i, ``updates`` η_i of a config and ``steps`` of a pack per pass.
+    """The amount of work by group: ``rows`` n_i, ``updates`` η_i of a config and ``steps`` of a pack per pass.
 
-    ``width`` is values per row, ``row_bytes`` and ``model_bytes`` (m) are bytes. ``rounds`` are those of a pass, for
-    learners in rounds or averaging, which sends ``sent_bytes`` of each model (0: the model); ``staleness`` is how many of
-    them a worker may be ahead of others.
+    ``width`` is values per row; ``row_bytes`` and ``model_bytes`` (m) are bytes. ``rounds`` are the rounds per pass, for
+    learners in rounds and for averaging, which sends ``sent_bytes`` of each model (0: the model); ``staleness`` is how many
+    rounds a worker may be ahead of others.
     """
 
     rows: tuple[int, ...]
@@ -74,7 +74,7 @@ class WorkSizes:
 
     @property
     def largest(self) -> WorkSizes:
-        """The largest group only."""
+        """The work of the largest group alone."""
         number = max(range(len(self.rows)), key=self.rows.__getitem__, default=None)
         kept = slice(0, 0) if number is None else slice(number, number + 1)
         return replace(self, rows=self.rows[kept], updates=self.updates[kept], steps=self.steps[kept])
@@ -93,7 +93,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The terms of an operator's time, in seconds summed over workers; ``idle`` is the wait at the end."""
+    """The terms of an operator's time, in seconds summed over workers; ``idle`` is the waiting time at the end."""
 
     compute: float
     memory: float
@@ -123,7 +123,7 @@ def model_task_parallel(work: WorkSizes, learner: Coefficients, machine: Speeds)
     """As task parallelism over groups, but a task is one config: ``disk = f_disk(max(0, s - p) n)``, ``network = f_net(p n)``,
     ``idle = (1 - 1/p) [f_disk(n_max) + comp of one config of the largest group]``.
 
-    The factor s that the paper's formula has besides s - p contradicts its text, rows loaded s - p times; it is left out.
+    The paper's formula also has a factor s beside s - p. It contradicts the text (rows are loaded s - p times) and is left out.
     """
     disk = _read(work, machine, max(0, work.configs - work.workers) * work.n)
     task = replace(work.largest, configs=1)
@@ -161,10 +161,11 @@ def gap(work: WorkSizes, learner: Coefficients, machine: Speeds) -> Parts:
 
 
 def averaging(work: WorkSizes, learner: Coefficients, machine: Speeds) -> Parts:
-    """Compute and memory as over groups; a round of a group moves what is sent, and each model, to every worker but for its own
-    share: ``network = f_net(n) + s h g r (m' + m) (p - 1)`` bytes, ``idle = h g r 2 latency``: two barriers, one of the parts and
-    one of the whole (Zhang et al. 2019, IV-B). A pass has r rounds, and there are as many partitions as workers; m' is m where
-    models are sent.
+    """Compute and memory as over groups; in each round, what is sent and then the models go to every worker, without its
+    own share: ``network = f_net(n) + s h g r (m' + m) (p - 1)`` bytes, ``idle = h g r 2 latency`` for two barriers, one for
+    the parts and one for the whole (Zhang et al. 2019, IV-B).
+
+    A pass has r rounds, and there are as many partitions as workers; m' is m where models are sent.
     """
     rounds = work.passes * work.rounds * len(work.rows) if work.workers > 1 else 0
     both = work.model_bytes + (work.sent_bytes or work.model_bytes)
@@ -174,17 +175,19 @@ def averaging(work: WorkSizes, learner: Coefficients, machine: Speeds) -> Parts:
 
 
 def parameter_server(work: WorkSizes, learner: Coefficients, machine: Speeds) -> Parts:
-    """As averaging with both of its barriers passed once in s + 1 rounds, s the staleness: a worker pulls a model in every round,
-    and pushes as much, ``network = f_net(n) + s' h g r 2 m (p - 1)``, ``idle = h g r 2 latency / (s + 1)`` for s' configs.
+    """As averaging, with its two barriers once in s + 1 rounds for a staleness s. A worker pulls a model in every round and
+    pushes as much: ``network = f_net(n) + s' h g r 2 m (p - 1)``, ``idle = h g r 2 latency / (s + 1)`` for s' configs.
     """
     whole = averaging(replace(work, sent_bytes=0), learner, machine)
     return replace(whole, idle=whole.idle / (work.staleness + 1))
 
 
 def coordinate_descent(work: WorkSizes, learner: Coefficients, machine: Speeds) -> Parts:
-    """Compute and memory as over groups; in a pass each block of columns is reduced and goes to every worker, so that a pass
-    moves as many bytes as one of averaging: ``network = f_net(n) + s h 2 m (p - 1)``, ``idle = h rounds 2 latency``: two
-    barriers a round (Rendle et al. 2016, 4.3). On one worker no group is split, and nothing is sent or waited for.
+    """Compute and memory as over groups; in a pass each block of columns is reduced and sent to every worker, as many bytes
+    as in one pass of averaging: ``network = f_net(n) + s h 2 m (p - 1)``, ``idle = h rounds 2 latency`` for two barriers a
+    round (Rendle et al. 2016, 4.3).
+
+    On one worker no group is split, and nothing is sent or waited for.
     """
     passes = work.passes if work.workers > 1 else 0
     models = work.configs * passes * 2 * work.model_bytes * (work.workers - 1)
@@ -195,7 +198,7 @@ def coordinate_descent(work: WorkSizes, learner: Coefficients, machine: Speeds) 
 
 
 def _compute(work: WorkSizes, learner: Coefficients) -> float:
-    """Cost_Comp of one pack per group; its f_update is in two, per config and per pack."""
+    """Return Cost_Comp of one pack per group, with f_update per config and f_step per pack."""
     gradient = work.configs * learner.per_row(work.width) * work.n * work.outputs
     updates = work.configs * learner.update * sum(work.updates) + learner.step * sum(work.steps)
     return learner.correction * work.passes * (gradient + updates)

@@ -1,4 +1,4 @@
-"""Invariants of schedules, checked at every transition: a broken one is a bug, and stops the run."""
+"""Invariants of schedules, checked at every transition: a broken one is a bug and stops the run."""
 
 from __future__ import annotations
 

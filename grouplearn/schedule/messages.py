@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 from grouplearn.schedule.averages import Averages
 
-#: What one worker does for a unit whose group is split between workers; each kind with what it takes and makes.
+#: What one worker does for a unit whose group is split between workers: each kind, with its inputs and its product.
 #:
 #: ``init``        takes nothing; makes the state before the first epoch.
 #: ``accumulate``  (algebraic) takes the state and sums made earlier in the epoch; makes those sums with its blocks' added,
@@ -16,22 +16,22 @@ from grouplearn.schedule.averages import Averages
 #:                 is evaluated) takes the state and the sums of the evaluation; makes the state with the epoch's metrics.
 #: ``train``       (sequential) takes the state; makes the state after its blocks were visited, in order.
 #: ``work``        (rounds) takes the model, in parts or whole; makes the model after its partition's blocks were visited, or
-#:                 the sums of gradients, in pieces, and the validation metric's sums of its held-out rows at the model taken.
+#:                 the sums of gradients, in pieces, and the metric's sums of its held-out rows at the model that it took.
 #: ``combine``     (rounds, tree) takes what some partitions made; makes their mean, or their sum.
-#: ``reduce``      (rounds) takes one piece of what all partitions made, and where the next model is made from it this part of
-#:                 the one before; makes that part of the next model.
-#: ``push``        (parameter server) takes one piece of what some partitions pushed and this part of the model; makes that part
-#:                 of the model with their changes.
+#: ``reduce``      (rounds) takes one piece of what all partitions made and, where the next model depends on the previous
+#:                 one, that part of it; makes that part of the next model.
+#: ``push``        (parameter server) takes one piece of what some partitions pushed, and that part of the model; makes the
+#:                 part with their changes.
 #: ``judge``       (rounds, when every epoch is evaluated) takes the parts; makes the metric's sums of its held-out rows; an
 #:                 ``update`` takes all of them.
 #:
-#: Of a learner in rounds, ``work`` makes sums of its cells, ``reduce`` a part of what becomes of the round's columns, and an
-#: epoch's rounds end with an ``update``, which makes the state: steps of the next epoch take that, and all parts since.
+#: For a learner in rounds, ``work`` makes sums of its cells and ``reduce`` a part of the new values of the round's columns.
+#: An epoch ends with an ``update``, which makes the state: steps of the next epoch take it and all parts made since.
 #:
 #: ``evaluate``    takes the state; makes the metrics' sums of its blocks (training and held-out rows).
 #: ``finish``      takes the state and all sums of its evaluation; makes the unit's result.
-#: ``boost``       (sampling) runs at the same time on every worker that has rows of the group, which exchange statistics
-#:                 among themselves; the one of rank 0 makes the unit's result.
+#: ``boost``       (sampling) runs at the same time on every worker that has rows of the group; the workers exchange
+#:                 statistics, and the one of rank 0 makes the unit's result.
 #: ``descend``     (sequential, data parallel) as ``boost``: all workers of the group train one replica, batch by batch.
 StepKind = Literal[
     "init",
@@ -55,10 +55,10 @@ class Unit:
     """A training unit: one pack (``configs`` of ``group``) on the group's rows, run without preemption.
 
     ``others`` are further small groups that train in the same unit, side by side (their rows gathered and padded); the unit
-    is scheduled as one of ``group``. ``stacked``: its groups, or single group, are small enough for a batched solve.
-    ``fold`` is the held-out fold under VALIDATE FOLDS, or -1 for the final model; a unit with ``folds`` k trains the models
-    of all k folds and the final ones in one pass over the rows. ``cost`` is the estimated work in seconds, which schedules
-    use only to order units, so that it never changes a model.
+    is scheduled as one of ``group``. ``stacked``: its group or groups are small enough for a batched solve. ``fold`` is the
+    held-out fold under VALIDATE FOLDS, or -1 for the final model; a unit with ``folds`` k trains the models of all k folds
+    and the final ones in one pass over the rows. ``cost`` is the estimated work in seconds. Schedules use it only to order
+    units, so it never changes a model.
     """
 
     id: int
@@ -72,7 +72,7 @@ class Unit:
 
     @property
     def stays_whole(self) -> bool:
-        """Whether its rows may not be split between workers: small groups side by side, or all folds in one pass."""
+        """Whether its rows must stay on one worker: small groups side by side, or all folds in one pass."""
         return bool(self.others or self.folds or self.stacked)
 
     @property
@@ -87,7 +87,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """The blocks [first, last) of a group: a shard, for schedules."""
+    """The blocks [first, last) of a group; for schedules this is a shard."""
 
     first: int
     last: int
@@ -118,8 +118,11 @@ class Push:
 
 @dataclass(frozen=True, slots=True)
 class EpochRound:
-    """Where a step stands in an epoch of a learner in rounds: ``number`` are complete since the state that it takes first, of
-    about ``of``; from each it takes ``parts`` products, in order."""
+    """Where a step stands in an epoch of a learner in rounds.
+
+    ``number`` rounds, of about ``of``, are complete since the state that the step takes first; from each it takes ``parts``
+    products, in order.
+    """
 
     number: int
     of: int
@@ -135,10 +138,11 @@ class Step:
     which start together.
 
     Rounds: ``partition`` is its part of the group's actual blocks, approximately ``blocks``. Its product is stored in
-    ``pieces``; of products in pieces it takes only the ``piece``, or (None) all, and only what it takes is sent. ``round``
-    is set if workers keep what they have taken: they fetch only what is new to them. ``stretch`` is its part of the epoch's
+    ``pieces``. Of products in pieces it takes the ``piece``, or all (None), and only what it takes is sent. ``round`` is
+    set if workers keep what they have taken: then they fetch only what is new. ``stretch`` is its part of the epoch's
     batches, ``averages`` says how they are averaged. ``before`` is the step that made its part of the previous model, if it
-    takes that last; a thousand steps share their ``takes``. ``pushes`` made the model that it finishes, in order.
+    takes one, as the last input. It is separate because a thousand steps share one tuple ``takes``. ``pushes`` made the
+    model that it finishes, in order.
     """
 
     id: int
@@ -168,7 +172,7 @@ class Step:
 
     @property
     def goes_on(self) -> bool:
-        """The expected ``StepDone.more`` where nothing is trained: an epoch has as many rounds as expected."""
+        """The expected ``StepDone.more`` if nothing is trained: an epoch then has as many rounds as estimated."""
         return self.round is None or self.kind != "reduce" or self.round.number + 1 < self.round.of
 
     @property
@@ -194,8 +198,10 @@ class UnitDone:
 
 @dataclass(frozen=True, slots=True)
 class StepDone:
-    """A worker finished a step and is idle; ``more`` is False if no config of the unit needs a further epoch or, after a
-    ``reduce`` of a learner in rounds, if that round was the last of an epoch.
+    """A worker finished a step and is idle.
+
+    ``more`` is False if no config of the unit needs a further epoch or, after a ``reduce`` of a learner in rounds, if that
+    round was the last of an epoch.
 
     ``failed``: the step broke (its reason is in the unit's result); no further step of the unit may be instructed. If a
     worker of a ``boost`` or ``descend`` is lost, the others must stop, and their StepDone only says that they are idle: the
@@ -223,10 +229,10 @@ class WorkerLost:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLeaving:
-    """A worker is to leave, as its machine is wanted back: it ends what it runs, and others do what it would have done next.
+    """A worker is to leave, as its machine is reclaimed: it finishes what it runs, and others do its remaining work.
 
-    ``kept``: what it made stays when it goes, as it lies elsewhere; else it stays for that until nobody needs it.
-    ``replaced``: another worker is on its way, for which gangs wait.
+    ``kept``: its products are stored elsewhere; otherwise the worker stays until nobody needs them. ``replaced``: another
+    worker will join, for which gangs wait.
     """
 
     worker: int
@@ -239,7 +245,7 @@ Event = WorkerReady | UnitDone | StepDone | WorkerLost | WorkerLeaving
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Prepare the encoded rows of ``group``, or of some of its blocks, on ``worker``, which keeps them until Release.
+    """Prepare the encoded rows of ``group``, or of some of its blocks, on ``worker``, which keeps them until ``Release``.
 
     A worker may hold several groups and several runs of blocks of one group; a step's blocks lie within one of them.
     """
@@ -274,7 +280,7 @@ class Discard:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """``worker`` no longer needs the rows of ``group``, whatever blocks of it it holds."""
+    """``worker`` no longer needs any rows of ``group``."""
 
     worker: int
     group: int
@@ -282,7 +288,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Dismiss:
-    """``worker``, which was to leave, may go: it runs nothing, and nobody needs what it made."""
+    """``worker``, which was asked to leave, may go: it runs nothing, and nobody needs its products."""
 
     worker: int
 
@@ -301,5 +307,5 @@ class Operator(Protocol):
     name: str
 
     def on(self, event: Event) -> tuple[Instruction, ...]:
-        """Take an event, return the instructions that follow, in order."""
+        """Handle an event; return the instructions that follow, in order."""
         ...

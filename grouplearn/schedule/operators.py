@@ -25,9 +25,11 @@ RUNTIMES = ("local", "ray")
 
 @dataclass(frozen=True, slots=True)
 class RunRules:
-    """How an operator runs learners of an access pattern: on which runtimes, none if it does not; ``reason`` completes
-    "because ...". In ``gangs`` several workers train one model. ``own_models`` differ from one worker's: such an operator
-    runs only when asked for, never because a machine has more cores. With ``means``, models must support averaging.
+    """How an operator runs learners of an access pattern: on which ``runtimes``, none if it does not run them.
+
+    ``reason`` completes "because ...". In ``gangs`` several workers train one model. ``own_models`` differ from the models
+    of one worker: such an operator runs only when asked for, never because a machine has more cores. With ``means``, models
+    must support averaging.
     """
 
     runtimes: tuple[str, ...] = RUNTIMES
@@ -41,10 +43,10 @@ class RunRules:
 class Declaration:
     """An operator: its state machine, and how it runs each access pattern.
 
-    ``models_depend_on`` says on what its own models depend. ``whole``: it runs a unit as a whole, so that the order of a
-    group's blocks is independent of other units. ``steady``: it is so although it splits units, on any number of workers.
-    ``divides``: it splits the rows of every group among workers. ``options`` are those of WITH that only some operators
-    have. Without a ``closed_form`` of its cost it is only simulated.
+    ``models_depend_on`` names what its models depend on besides data and options. ``whole``: it runs a unit as a whole, so
+    that the order of a group's blocks is independent of other units. ``steady``: it splits units, but the order is equally
+    independent, on any number of workers. ``divides``: it splits the rows of every group among workers. ``options`` are
+    options of WITH that only some operators have. Without a ``closed_form`` its cost is only simulated.
     """
 
     make: Callable[[Iterable[Unit], Workload], Operator]
@@ -62,7 +64,7 @@ class Declaration:
 
 
 def _in_gangs(reason: str) -> RunRules:
-    """LightGBM's sums and a network's effective batches depend on the number of workers."""
+    """Return rules for gangs, as LightGBM's sums and a network's effective batches depend on the number of workers."""
     return RunRules(("ray",), reason, gangs=True, own_models=True)
 
 
@@ -141,7 +143,7 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
         ),
     }
 )
-#: The options that only some operators have, with these operators.
+#: Options that only some operators have, with these operators.
 OWNERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         option: tuple(name for name, other in OPERATORS.items() if option in other.options)
@@ -151,7 +153,7 @@ OWNERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 #: Operators whose units hop, that partition the rows of a group, and whose runs can be repeated.
 HOPPING, PARTITIONING, REPEATABLE = OWNERS["scheduler"], OWNERS["partitions"], OWNERS["replay"]
-#: The operator with which others are compared: it loads every group once, and splits none.
+#: The operator that others are compared with: it loads every group once, and splits none.
 BASELINE = GroupTaskParallel.name
 #: Operators that run a unit as a whole.
 WHOLE = tuple(name for name, declared in OPERATORS.items() if declared.whole)
@@ -160,7 +162,7 @@ STEADY = tuple(name for name, declared in OPERATORS.items() if declared.whole or
 
 
 def most_workers(name: str, units: Sequence[Unit], workers: int) -> int:
-    """Return how many of ``workers`` can have work; the others need not be started."""
+    """Return how many of ``workers`` can have work at the same time; more need not be started."""
     return max(1, min(workers, len(units))) if OPERATORS[name].whole else workers
 
 

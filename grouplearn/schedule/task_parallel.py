@@ -38,7 +38,7 @@ class GroupTask:
 
     @property
     def priority(self) -> tuple[float, int]:
-        """Largest estimated cost first (LPT, Graham 1969); ties by unit number, to be deterministic."""
+        """Sort key: largest estimated cost first (LPT, Graham 1969), equal costs by unit number, to be deterministic."""
         return (-self.cost, self.units[0].id)
 
     @property
@@ -81,7 +81,7 @@ class TaskParallel:
             self._enqueue(GroupTask(units))
 
     def on(self, event: Event) -> tuple[Instruction, ...]:
-        """Take an event, return what is to be done now, in order; an impossible event raises BrokenSchedule."""
+        """Handle an event; return what is to be done now, in order; an impossible event raises BrokenSchedule."""
         match event:
             case WorkerReady(worker):
                 instructions = self._joined(worker)

@@ -1,4 +1,4 @@
-"""The order in which sequential learners visit blocks: by number, whichever worker trains a pack, and whatever else trains.
+"""The order in which sequential learners visit blocks: by number, on any worker, whatever else trains.
 
 A pass begins at block 0. If packs began at different blocks, a model would depend on the number of its group's packs, and
 thus on the memory limit, on the units that a resumed run has left, and on whether its group trains beside others.
@@ -12,5 +12,5 @@ from grouplearn.schedule.messages import Blocks
 
 
 def visits(shards: Mapping[int, Blocks]) -> tuple[tuple[int, Blocks], ...]:
-    """Return which place visits which blocks, in order, in an epoch."""
+    """Return the blocks that an epoch visits and their places, in order."""
     return tuple(sorted(shards.items(), key=lambda each: each[1].first))

@@ -1,4 +1,4 @@
-"""Units that stay whole: every place has a list of tasks, and an idle worker takes from the longest."""
+"""Units that stay whole: every place has a list of tasks, and an idle worker takes from the longest list."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Left = tuple[float, int]
 
 
 class _Longest:
-    """The key with most left, by estimated seconds and then units; outdated heap entries are skipped."""
+    """The key with most work left, by estimated seconds and then units; outdated heap entries are skipped."""
 
     def __init__(self) -> None:
         self._left: dict[int, _Left] = {}
@@ -31,7 +31,7 @@ class _Longest:
         self._left.pop(key, None)
 
     def top(self) -> int | None:
-        """Return the key with most left, the lowest of equals; None if none has any."""
+        """Return the key with most work left, the lowest if several have as much; None if none has any."""
         while self._heap:
             cost, number, key = self._heap[0]
             if self._left.get(key) == (-cost, -number):
@@ -51,10 +51,10 @@ class _Begun:
 class WholeWork:
     """Runs tasks (units of one group) where their rows were placed, largest first.
 
-    ``steal``: a worker whose list is empty takes the first task of the longest list or, if all tasks have begun, the latter
-    half of one's remaining units. Work stealing goes beyond the paper, where only the partition balances workers: it helps
-    with wrong estimates and indivisible groups, at the price of loading a group again. Without ``divide``, begun tasks are
-    left alone, so that a group is on one worker at a time.
+    ``steal``: a worker whose list is empty takes the first task of the longest list or, if all tasks have begun, the second
+    half of the remaining units of one. Work stealing goes beyond the paper, where only the partition balances workers. It
+    helps against wrong estimates and indivisible groups, but loads a group again. Without ``divide``, tasks that have begun
+    are not divided, so that a group is on one worker at a time.
     """
 
     def __init__(self, lists: Sequence[Iterable[GroupTask]], steal: bool, divide: bool = True) -> None:
@@ -71,7 +71,7 @@ class WholeWork:
         begun = self._begun.get(worker)
         if begun is not None and begun.units:
             return [self._run(worker, begun)]
-        if begun is not None:  # others took its remaining units
+        if begun is not None:  # others have taken its remaining units
             return [*self._leave(worker), *self.next(worker, places)]
         place = next((place for place in places if self._lists[place]), None)
         task = self._take(place) if place is not None else self._stolen() if self._steals else None
@@ -82,7 +82,7 @@ class WholeWork:
         return [Load(worker, task.group), self._run(worker, begun)]
 
     def done(self, worker: int) -> list[Instruction]:
-        """The worker has done a unit; its rows are released after the task's last unit."""
+        """Record that the worker has done a unit; its rows are released after the task's last unit."""
         return [] if self._begun[worker].units else self._leave(worker)
 
     def lose(self, worker: int, running: Unit | None) -> None:
@@ -95,7 +95,7 @@ class WholeWork:
             self.add(shortest, GroupTask(units))
 
     def add(self, place: int, task: GroupTask) -> None:
-        """Put a task first in the list of ``place``."""
+        """Put a task at the front of the list of ``place``."""
         self._lists[place].appendleft(task)
         self._waiting.add(place, task, +1)
 

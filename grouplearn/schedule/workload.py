@@ -22,9 +22,9 @@ EVALUATION_EPOCHS = 1 / 3
 
 @dataclass(frozen=True, slots=True)
 class Hops:
-    """How units hop: the scheduler, its seed, on how many workers the rows of each are, and the visits to repeat.
+    """How units hop: the scheduler, its seed, on how many workers the rows of each unit are, and the visits to repeat.
 
-    What ``recorded`` does not name is visited in block order.
+    Units without ``recorded`` visits visit blocks in order.
     """
 
     scheduler: Scheduler = "randomized"
@@ -39,17 +39,19 @@ class Workload:
 
     ``group_isolation`` (sequential): no two workers are busy with one group at the same time (kingpin 4.2, invariant 4);
     without it, the packs of a group may be on different shards at the same time. ``evaluate_epochs`` (sequential): metrics
-    after every epoch, for early stopping. ``hops`` is for operator mop, ``averages`` for averaging and, with ``pushes`` to repeat
-    by unit, in order, for parameter_server.
-    ``split_seconds`` (algebraic) is what a unit that goes by steps costs each worker that has rows of it, besides its share of
-    the work, and ``split_row_seconds`` what each of these rows and configs adds. ``training_rows``, where they are known, are
-    the rows by group number that train in any fold: what the members of a gang share, and partitions. ``batch_rows`` are those
-    of a batch of each config, which averaging counts in batches.
-    Rounds: an epoch has about ``epoch_rounds``, whose sums are reduced in ``round_parts`` parts at most; ``evaluate_epochs``
-    where rows are held out. A worker's share of a group's cells is cut into ``work_items`` at most, which idle workers take
-    over; that costs them as much as ``takeover_rounds`` rounds of such an item, as rows are read and predictions made anew, and
-    nothing with ``rows_shared``, where workers are threads and find both where they are.
-    Raises ValueError for fewer than one worker, epoch or row per block.
+    after every epoch, for early stopping. ``hops`` is for operator mop; ``averages`` for averaging and parameter_server;
+    ``pushes``, by unit and in order, are those that parameter_server repeats.
+
+    ``split_seconds`` (algebraic) is what a unit in steps costs each worker that has rows of it, besides its share of the
+    work; ``split_row_seconds`` is the further cost per row and config. ``training_rows``, if known, are the rows by group
+    number that train in any fold: members of a gang share these, and partitions divide them. ``batch_rows`` is the number
+    of rows in a batch of each config, with which averaging counts batches.
+
+    Rounds: an epoch has about ``epoch_rounds``, whose sums are reduced in at most ``round_parts`` parts;
+    ``evaluate_epochs`` where rows are held out. A worker's share of a group's cells is cut into at most ``work_items``,
+    which idle workers may take over. That costs them as much as ``takeover_rounds`` rounds of such an item, as they must
+    read rows and compute predictions, but nothing with ``rows_shared``, where workers are threads that share both. Raises
+    ValueError for fewer than one worker, epoch or row per block.
     """
 
     access: AccessName
@@ -85,7 +87,7 @@ class Workload:
 
     @property
     def in_gangs(self) -> bool:
-        """Whether workers that share a unit train it together, each with rows of its own: sums just add up."""
+        """Whether the workers of a unit train it together, each with rows of its own; sums are just added."""
         return self.access != "algebraic"
 
     def rows_of(self, unit: Unit) -> int:
@@ -101,8 +103,8 @@ class Workload:
         return sum((self.training_rows or self.rows)[group] for group in unit.groups)
 
     def cost(self, unit: Unit, kind: StepKind, blocks: Blocks | None, within: EpochRound | None = None) -> float:
-        """Return the estimated seconds of a step: its share of the unit's passes and rows, so that all add up to the unit;
-        ``within`` an epoch of rounds, each is as much of a pass."""
+        """Return the estimated seconds of a step: its share of the unit's passes and rows, so that all steps add up to the
+        unit; ``within`` an epoch of rounds, each round is an equal part of a pass."""
         evaluations = EVALUATION_EPOCHS * (self.epochs if self.evaluate_epochs else 1)
         passes = {
             "accumulate": 1.0,

@@ -1,4 +1,4 @@
-"""ALTER MODEL ... STOP TRIAL and ADD TRIAL, and what DESCRIBE MODEL says, while a search trains in this process."""
+"""ALTER MODEL ... STOP TRIAL and ADD TRIAL, and what DESCRIBE MODEL shows, while a search trains in this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from grouplearn.statements.workflow.trial_control import IN_TRAINING, Addition, 
 
 
 def stop_trial(statement: StopTrial, checker: SqlChecker, place: Place) -> str:
-    """Command a trial to stop in all groups; raise if there is no such trial in training."""
+    """Send a command to stop a trial in all groups; raise if there is no such trial in training."""
     control, _ = _search(statement.name, checker, place)
     trial = bind_trial(checker, statement.trial, {each.trial: each.config for each in control.standings()})
     control.send(Halt(trial))
@@ -19,7 +19,7 @@ def stop_trial(statement: StopTrial, checker: SqlChecker, place: Place) -> str:
 
 
 def add_trial(statement: AddTrial, checker: SqlChecker, place: Place) -> str:
-    """Command a further trial in all groups; raise if no search is in training, or it cannot have this trial."""
+    """Send a command to add a trial in all groups; raise if no search is in training, or it cannot have this trial."""
     control, plan = _search(statement.name, checker, place)
     standings = control.standings()
     trials = {each.trial: each.config for each in standings}

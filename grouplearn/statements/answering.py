@@ -19,8 +19,8 @@ from grouplearn.statements.context import StatementContext
 from grouplearn.statements.handlers import HANDLERS
 from grouplearn.statements.workflow.finishing import tidy
 
-#: First words of DuckDB's statements that answer with rows, and of those that may change something: these are explained, not
-#: run, to see what is wrong with them.
+#: First words of DuckDB's statements that return rows, and of those that may change something: these are explained, not
+#: run, to find out what is wrong with them.
 _QUERIES = ("FROM", "SELECT")
 _CHANGES = ("WITH", "CREATE", "INSERT", "COPY", "UPDATE", "DELETE", "MERGE")
 
@@ -38,7 +38,7 @@ def carry_out(statement: OurStatement, text: str, parameters: Parameters, at: St
             bound, checker = bind_parameters(statement, parameters), SqlChecker(at.connection, text)
             own = bound if isinstance(bound, Nested) else None
             pieces = [_answer(bound, checker, at)] if own is None else _pieces(own, checker, at)
-            if at.cancelled():  # between two queries DuckDB notices no interrupt
+            if at.cancelled():  # DuckDB notices no interrupt between two queries
                 raise duckdb.InterruptException("INTERRUPT Error: Interrupted!")
             return pieces
     except (MemoryError, RuntimeError, OSError) as error:
@@ -55,7 +55,7 @@ def _answer(statement: Any, checker: SqlChecker, at: StatementContext) -> str:
 
 
 def _pieces(statement: Nested, checker: SqlChecker, at: StatementContext) -> list[str | Sql]:
-    """Return the statement with queries in place of ours; DuckDB's errors point at the user's text."""
+    """Return the statement with queries in place of ours; DuckDB's errors point to the user's text."""
     pieces = [part if isinstance(part, Sql) else f"{_answer(part, checker, at)}\n" for part in statement.parts]
     begun = joined(pieces).lstrip("( \n").upper()
     if begun.startswith(_QUERIES):
@@ -66,5 +66,5 @@ def _pieces(statement: Nested, checker: SqlChecker, at: StatementContext) -> lis
 
 
 def joined(pieces: Sequence[str | Sql]) -> str:
-    """Return the pieces as one text."""
+    """Return the pieces as one string."""
     return "\n".join(piece if isinstance(piece, str) else piece.text for piece in pieces)

@@ -1,4 +1,4 @@
-"""What a statement needs to run, passed from the session to the handlers."""
+"""What handlers need from the session to carry out a statement."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from grouplearn.train.job import Progress
 
 @dataclass(frozen=True, slots=True)
 class StatementContext:
-    """The user's connection and settings, progress and cancellation, and where models in training are found."""
+    """The user's connection and settings, progress and cancellation, and the models in training."""
 
     connection: duckdb.DuckDBPyConnection
     databases: Databases
@@ -27,11 +27,11 @@ class StatementContext:
     cancelled: Callable[[], bool]
     #: The default format of EXPLAIN TRAIN.
     plan_format: PlanFormat
-    #: Called when a durable run may leave its directory to a user's transaction.
+    #: Called when a durable run may have to keep its directory until a user's transaction is committed.
     leaves: Callable[[], None]
 
     def place(self, catalog: str, schema: str, name: str) -> Place:
-        """Return the place of a model in training: in-memory databases are told apart by the connection."""
+        """Return the place of a model in training; for databases in memory, the connection distinguishes them."""
         file = self.databases.file(catalog) or f"{id(self.settings)}/{catalog}"
         return file, folded(schema), folded(name)
 

@@ -1,4 +1,4 @@
-"""The databases of the user's connection: what a model's name means, whether it can be written, transactions."""
+"""The databases of the user's connection: which model a name means, whether a database can be written, transactions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from grouplearn.messages import Span, did_you_mean
 from grouplearn.parser.statements import QualifiedName
 
 _T = TypeVar("_T")
-#: Seconds for which a conflicting change is retried, and the longest pause in between.
+#: Seconds for which a conflicting change is retried, and the longest pause between two attempts.
 _PATIENCE_SECONDS, _LONGEST_PAUSE = 5.0, 0.3
 #: Retries of an interrupted ROLLBACK.
 _ROLLBACKS = 100
@@ -38,7 +38,7 @@ _INTERRUPTS = (duckdb.InterruptException, KeyboardInterrupt, RuntimeError)
 
 
 def is_conflict(error: duckdb.Error) -> bool:
-    """Return whether DuckDB refused a change because another transaction changed the same."""
+    """Return whether DuckDB refused a change because another transaction changed the same data."""
     text = str(error)
     return text.startswith("TransactionContext Error") and ("conflict" in text or "duplicate key" in text)
 
@@ -54,7 +54,7 @@ def _conflict(own: bool, span: Span, checker: SqlChecker) -> ConflictError:
 
 
 class Databases:
-    """What a DuckDB connection has attached, seen through plain SQL on it."""
+    """The databases attached to a DuckDB connection, read by plain SQL on it."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, guard: Guard) -> None:
         self._connection, self._guard = connection, guard
@@ -67,7 +67,7 @@ class Databases:
 
     @contextmanager
     def statement(self) -> Iterator[None]:
-        """Read once in the body, which is one statement, what is attached and whether the user has begun a transaction."""
+        """Read attached databases and the user's transaction only once in the body, which is one statement."""
         self._in_statement, self.has_stored = True, False
         try:
             yield
@@ -75,13 +75,13 @@ class Databases:
             self._in_statement, self._known, self._users = False, None, None
 
     def attachments(self) -> Attachments:
-        """Return what is attached; within ``statement``, what was when it began."""
+        """Return what is attached; within ``statement``, as it was at the first call."""
         found = self._known or attachments_of(self._connection)
         self._known = found if self._in_statement else None
         return found
 
     def of(self, name: QualifiedName, checker: SqlChecker, *, gone: bool = False) -> tuple[str, str]:
-        """Return the database and schema of a model's name; with ``gone`` the schema may exist only in models' rows."""
+        """Return the database and schema of a model's name; with ``gone``, the schema may exist only in the rows of models."""
         catalog, schema = self._named(name, checker, gone)
         here = self.attachments()
         if catalog != here.database or schema not in ("main", here.schema):
@@ -143,11 +143,11 @@ class Databases:
                 model = models.load_definition(self._connection, *place, name.name)
                 if model is not None:
                     return model
-        self.of(name, checker)  # raises if there is no such place
+        self.of(name, checker)  # raises if there is no such database or schema
         raise recorded.unknown_model(self._connection, checker, name.name, name.span)
 
     def identity(self, name: QualifiedName, checker: SqlChecker) -> Identity:
-        """As ``model`` for one that may be damaged: only its place is read; ``of`` takes ``gone``."""
+        """As ``model``, for a model that may be damaged: only its place is read. ``of`` explains ``gone``."""
         for place in self.places(name, gone=True):
             found = identity_at(self._connection, *place, name.name)
             if found is not None:
@@ -158,7 +158,7 @@ class Databases:
         return found
 
     def places(self, name: QualifiedName, *, gone: bool = False) -> Iterator[tuple[str, str]]:
-        """Yield where a model is looked up, after checking for macros that hide functions; ``gone`` as in ``of``."""
+        """Yield the places where a model is looked up, after a check for macros that hide functions; ``gone`` as in ``of``."""
         here = self.attachments()
         for catalog, schema in naming.places([part.value for part in name.parts[:-1]], here):
             usual = schema == "main" or (catalog == here.database and schema == here.schema)
@@ -176,7 +176,7 @@ class Databases:
                 yield
             return
         self._begun = True
-        try:  # an interrupted BEGIN may have begun it, and an interrupted COMMIT need not have ended it
+        try:  # after an interrupt BEGIN may have succeeded, and COMMIT may have failed
             self._connection.execute("BEGIN TRANSACTION")
             with seen_once(self._connection, own=True):
                 yield
@@ -190,8 +190,7 @@ class Databases:
             self._begun = False
 
     def _rolled_back(self) -> BaseException | None:
-        """Leave our transaction if we are in it; return the interrupt, if one came meanwhile and the ROLLBACK was
-        repeated."""
+        """End our transaction if we are in it; return the interrupt that came meanwhile, if any; ROLLBACK was then repeated."""
         interrupted: BaseException | None = None
         for _ in range(_ROLLBACKS):
             try:
@@ -205,11 +204,11 @@ class Databases:
         return interrupted
 
     def write(self, catalog: str, work: Callable[[], _T], span: Span, checker: SqlChecker) -> _T:
-        """Return what ``work`` returns, which changes the models of a database in a ``transaction``.
+        """Run ``work``, which changes the models of a database, in a ``transaction`` and return its result.
 
-        Where other connections change the same at the same time, it is done again on what they have left, tables included: of
-        the first ones to store a model in a database one makes the tables. What the user's transaction has begun cannot be
-        done again: that raises ConflictError.
+        If other connections change the same data at the same time, it is repeated on what they left. The same holds for our
+        tables: of several connections that are the first to store a model in a database, one creates them. Changes in the
+        user's transaction cannot be repeated: that raises ConflictError.
         """
         own, ends = not self.in_transaction(), time.monotonic() + _PATIENCE_SECONDS
         # Another connection may have attached a file since the statement began.
@@ -240,7 +239,7 @@ class Databases:
             return True
         if self._users is not None:
             return self._users
-        # Not by trying BEGIN, which would abort the user's transaction if it fails.
+        # Not by trying BEGIN: if that fails, it aborts the user's transaction.
         users = in_transaction(self._connection, self.attachments().transaction)
         self._users = users if self._in_statement else None
         return users
@@ -267,7 +266,7 @@ class Databases:
             raise ReadOnlyError(message, text=checker.text, span=span, hint=hint)
 
     def refuse_namesake(self, span: Span, checker: SqlChecker) -> None:
-        """Raise NotSupportedHere for a database with the name of the models' schema: views could not tell them apart."""
+        """Raise NotSupportedHere for a database that has the name of our schema: views could not tell the two apart."""
         namesake = next((each.name for each in self.attachments().users if sqltext.folded(each.name) == SCHEMA), None)
         if namesake is not None:
             message = f'no model can be stored beside a database named "{namesake}", as the schema of models is'
@@ -277,7 +276,7 @@ class Databases:
             raise NotSupportedHere(message, text=checker.text, span=span, hint=hint)
 
     def refuse_read_only_transaction(self, catalog: str, span: Span, checker: SqlChecker) -> None:
-        """Raise if the user's transaction may not write to the database. DuckDB tells only a statement that writes."""
+        """Raise if the user's transaction may not write to the database; DuckDB says so only to a statement that writes."""
         if self._begun or not self.in_transaction():
             return
         try:
@@ -292,6 +291,6 @@ class Databases:
             raise ReadOnlyError(message, text=checker.text, span=span, hint=hint) from None
 
     def refuse_change(self, catalog: str, span: Span, checker: SqlChecker) -> None:
-        """Raise if the models of a database cannot be changed, with their views."""
+        """Raise if the models of a database, and their views, cannot be changed."""
         self.refuse_namesake(span, checker)
         self.refuse_read_only(catalog, span, checker)

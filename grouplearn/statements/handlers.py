@@ -33,7 +33,7 @@ from grouplearn.statements import resume as resuming
 from grouplearn.statements import transfer as transferring
 from grouplearn.statements.context import StatementContext
 
-#: Each takes the statement, its checker and context, and returns a SELECT of its result.
+#: Each takes the statement, its checker and its context, and returns a SELECT of the result.
 HANDLERS: Mapping[type, Callable[[Any, SqlChecker, StatementContext], str]] = {
     TrainModel: train.train,
     ExplainTrain: train.explain,

@@ -96,7 +96,7 @@ def add_trial(statement: AddTrial, checker: SqlChecker, at: StatementContext) ->
 def drop(statement: DropModel, checker: SqlChecker, at: StatementContext) -> str:
     """Drop models; all are found before the first is dropped.
 
-    Models whose schema was dropped still have rows; those whose tables were dropped still have views and a macro.
+    Models whose schema was dropped still have rows; those whose catalog tables were dropped still have views and a macro.
     """
     found = {name: _location(name, checker, at, statement.if_exists) for name in statement.names}
     models_of = {name: location for name, location in found.items() if location is not None}
@@ -107,7 +107,7 @@ def drop(statement: DropModel, checker: SqlChecker, at: StatementContext) -> str
     ]
     for name, location in models_of.items():
         if not _dropped(name, location, checker, at) and not statement.if_exists:
-            at.databases.identity(name, checker)  # raises: another connection has just dropped it
+            at.databases.identity(name, checker)  # raises: another connection has dropped it meanwhile
         told.append(f"model {name.name} is dropped")
     return answers.notice("; ".join(told))
 
@@ -121,7 +121,7 @@ def _dropped(name: QualifiedName, location: Location, checker: SqlChecker, at: S
 
 
 def _location(name: QualifiedName, checker: SqlChecker, at: StatementContext, if_exists: bool) -> Location | None:
-    """Return where a model, or what remains of it, is; None if there is nothing and IF EXISTS was given."""
+    """Return where a model, or what remains of it, is; None if there is nothing, with IF EXISTS."""
     try:
         return at.databases.identity(name, checker).location
     except BindError:
@@ -150,7 +150,7 @@ def rename(statement: RenameModel, checker: SqlChecker, at: StatementContext) ->
         return store.rename(at.connection, location.catalog, location.schema, location.name, new_name)
 
     if not at.databases.write(location.catalog, rename_it, statement.name.span, checker):
-        at.databases.model(statement.name, checker)  # raises: another connection has just renamed or dropped it
+        at.databases.model(statement.name, checker)  # raises: another connection has renamed or dropped it meanwhile
     return answers.notice(f"model {statement.name.name} is now {new_name}")
 
 
@@ -165,7 +165,7 @@ def evaluate(statement: EvaluateModel, checker: SqlChecker, at: StatementContext
     if model.form.kind == "linear":
         refuse_damaged_weights(at.connection, model)
     predictor_for(at.connection).guard.admit(at.connection, model.definition)
-    # The query itself does not see an enclosing WITH.
+    # The query does not see an enclosing WITH.
     source, predicate = (statement.seen, None) if statement.seen else (statement.source, statement.where)
     columns = checker.describe("SELECT * FROM", source, *(("WHERE", predicate) if predicate else ()))
     if checker.tree(f"SELECT 1 FROM {source.text}\n") is None:

@@ -73,7 +73,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """When a TRAIN began (a ``time.time()``), the identity of the model in its place, and whether it is to stop."""
+    """When a TRAIN began (a ``time.time()``), the identity of the model that it replaces, and whether it is cancelled."""
 
     at: float
     replaced: str | None
@@ -81,9 +81,9 @@ class Beginning:
 
 
 def is_durable(physical: PhysicalPlan, database: str | None, checker: SqlChecker, closed: str | None) -> bool:
-    """Whether the run is a directory beside its database; raise if that was asked for and is impossible.
+    """Whether the run has a directory beside its database; raise if that was asked for and is impossible.
 
-    ``closed``: why that directory may not be used.
+    ``closed``: why that directory may not be used, None if it may.
     """
     asked = physical.bound.options.placement.durable
     options = physical.bound.statement.options
@@ -119,7 +119,7 @@ def kept(
 
 
 def trial_control(learner: Learner, search: SearchPlan | None, ledger: Ledger | None) -> TrialControl:
-    """Return the control of a model in training; commands to a durable search outlive the process."""
+    """Return the control of a model in training; commands to a durable search are kept on disk."""
     return TrialControl(learner, search, None if ledger is None or search is None else Journal(ledger.directory))
 
 
@@ -151,7 +151,7 @@ def _manifest(
 
 
 def looked_in(database: str | None, checker: SqlChecker, span: Span | None) -> str | None:
-    """Return a database's file, if it has one; raise if its runs may not be read, or others may change them."""
+    """Return the path of a database's file, if it has one; raise if its runs may not be read, or others may change them."""
     if database is None:
         return None
     place = runs_of(database)
@@ -166,7 +166,7 @@ def looked_in(database: str | None, checker: SqlChecker, span: Span | None) -> s
 
 
 def find(statement: ResumeModel, database: str | None, schema: str, checker: SqlChecker) -> UnfinishedRun:
-    """Return the newest unfinished run of a model; raise if there is none, or a process works on it."""
+    """Return the newest unfinished run of a model; raise if there is none, or a process is working on it."""
     name = statement.name
     database = looked_in(database, checker, name.span)
     found = durable.of_model(database, schema, name.name) if database else []
@@ -188,7 +188,7 @@ def find(statement: ResumeModel, database: str | None, schema: str, checker: Sql
 def resources(
     statement: ResumeModel, run: UnfinishedRun, settings: Mapping[str, Any], checker: SqlChecker
 ) -> Resources:
-    """Return where the run continues: as it began, unless the statement or a setting says otherwise."""
+    """Return the resources with which the run continues: as at its beginning, unless the statement or a setting differs."""
     given = bind_resume_options(checker, statement.options, settings)
     began, operator = run.manifest, run.manifest.operator
     learner = registry.way(began.job.learner, began.job.configs)
@@ -206,7 +206,7 @@ def resources(
 def resume(statement: ResumeModel, checker: SqlChecker, at: StatementContext, *, again: bool = False) -> str:
     """Continue the newest unfinished run of a model and store it; return a SELECT of each group's best trial.
 
-    With ``again`` units with failed trials are trained again.
+    With ``again``, units with failed trials are trained again.
     """
     catalog, schema = at.databases.of(statement.name, checker)
     at.databases.refuse_change(catalog, statement.name.span, checker)
@@ -214,7 +214,7 @@ def resume(statement: ResumeModel, checker: SqlChecker, at: StatementContext, *,
     began, stored = run.manifest, replace(run.manifest.definition, catalog=catalog)
     _refuse_unknown(began.job.learner, statement, checker)
     predictor_for(at.connection).guard.admit(at.connection, stored)  # its macro evaluates expressions unchecked
-    if is_stored(at.connection, catalog, run.path):  # by an open transaction
+    if is_stored(at.connection, catalog, run.path):  # in an open transaction
         return best_sql(at.connection, stored, run.identity, catalog, validated=began.validated)
     where = resources(statement, run, at.settings, checker)
     _refuse_newer(statement, run, stored, checker, at)
@@ -256,7 +256,7 @@ def _without_rows(began: Manifest) -> Job:
 def _refuse_newer(
     statement: ResumeModel, run: UnfinishedRun, stored: ModelDefinition, checker: SqlChecker, at: StatementContext
 ) -> None:
-    """Raise ModelExists if there is a model that the run was not to replace, as it is newer."""
+    """Raise ModelExists if there is a model that the run may not replace, because it is newer."""
     place = (at.connection, stored.catalog or "", stored.schema, stored.name)
     model = identity_at(*place)
     expected = model is None or statement.replace or (run.manifest.replaces and model.id == run.manifest.replaced)
@@ -287,7 +287,7 @@ def _reopened(run: UnfinishedRun, statement: ResumeModel, checker: SqlChecker) -
     except NotOwn as error:
         message = f"run {run.id} cannot be held: {error.strerror}\nFile: {run.path / str(error.filename)}"
         raise TrainingError(message, text=checker.text, span=statement.name.span, hint=f"DROP RUN '{run.id}'") from None
-    except (BlockingIOError, FileNotFoundError):  # taken or finished since it was found
+    except (BlockingIOError, FileNotFoundError):  # a process took or finished it meanwhile
         message = f'somebody else has begun to resume the run of model "{statement.name.name}"'
         raise checker.error(message, statement.name.span, "SHOW RUNS says how far it is.") from None
 
@@ -313,7 +313,7 @@ def _with_rows(
 
 @contextmanager
 def resumable(stored: ModelDefinition, ledger: Ledger | None) -> Iterator[None]:
-    """Add to interrupts and out-of-memory errors how to resume the run."""
+    """Tell in errors of interrupts and exhausted memory how to resume the run."""
     name = stored.name if stored.name.isidentifier() else sqltext.identifier(stored.name)
     try:
         yield
@@ -361,7 +361,7 @@ def _row(run: UnfinishedRun, stored: bool) -> tuple[Any, ...]:
 
 
 def drop(statement: DropRun, database: str | None, checker: SqlChecker) -> str:
-    """Remove an unfinished run; raise if there is none of that id, or a process works on it."""
+    """Remove an unfinished run; raise if there is none with that id, or a process is working on it."""
     wanted = checker.constant(statement.run)
     if wanted is None:
         raise checker.error("the id of a run is NULL", statement.run.span, "SHOW RUNS lists them.")

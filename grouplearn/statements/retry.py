@@ -1,4 +1,4 @@
-"""RETRY FAILED MODEL: trains a stored model's failed trials again, from its own statement on today's table."""
+"""RETRY FAILED MODEL: trains the failed trials of a stored model again, from its own statement on the current table."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ from grouplearn.store.retrying import FailedGroup, Record
 
 
 def retry(statement: RetryFailed, model: StoredModel, checker: SqlChecker, at: StatementContext) -> str:
-    """Train the failed trials of a model again and return a SELECT of their groups; all others stay as they are.
+    """Train the failed trials of a model again and return a SELECT of their groups; all other trials stay as they are.
 
-    Groups that are not in the table any more stay as they were. Raise where the table is no longer what the model was
-    trained on: with other features or new classes, old and new trials would not speak of the same.
+    Groups that are no longer in the table stay as they were. Raise if the table has changed so that old and new trials
+    could not be compared, as with other features or new classes.
     """
     at.databases.refuse_change(model.location.catalog, statement.name.span, checker)
     given = _given(statement, model, checker)
@@ -163,7 +163,7 @@ class _Retry:
         return found[0]
 
     def _as_before(self, bound: BoundTrain) -> dict[str, Any]:
-        """Return the operator and workers if the operator's models depend on them."""
+        """Return the operator and workers of the first run, if the models of that operator depend on them."""
         operator = self.record.operator
         if not legality.changes_models(operator, bound.learner):
             return {}
@@ -179,7 +179,7 @@ class _Retry:
         return fixed
 
     def _executor(self, bound: BoundTrain, operator: str) -> str:
-        """Return where the trials train, which the stored statement does not decide; raise if they cannot."""
+        """Return where the trials train, which the stored statement does not decide; raise if they cannot train there."""
         executor = executor_again(bound.options.placement.executor, self.given, self.at.settings)
         refusal = legality.refusal(operator, bound.learner, executor)
         if refusal:
@@ -187,7 +187,7 @@ class _Retry:
         return executor
 
     def _planned(self, bound: BoundTrain) -> PhysicalPlan:
-        """Return the plan of the whole statement: a trial trains in the same way as if all were trained."""
+        """Return the plan of the whole statement, so that a trial trains in the same way as if all were trained."""
         stored = self.model.definition
         stats = statistics(self._own_judge(), bound)
         known = replace(stats, classes=stored.classes) if set(stats.classes) <= set(stored.classes) else stats
@@ -214,7 +214,7 @@ class _Retry:
     def _read(
         self, physical: PhysicalPlan, groups: Sequence[GroupCount], directory: RunDirectory, limit: int | None
     ) -> tuple[Any, tuple[Group, ...]]:
-        """Return the rows of these groups alone."""
+        """Return only the rows of these groups."""
         checker, bound = self._own_judge(), only(physical.bound, groups)
         stats = rows_of(checker, bound, physical.stats, groups)
         return extract(self.at.connection, checker, bound, stats, directory, limit)
@@ -234,7 +234,7 @@ class _Retry:
 
 
 def _renumbered(outcome: RunOutcome, numbers: Mapping[int, int]) -> RunOutcome:
-    """Return the outcome with its groups' numbers in the catalog."""
+    """Return the outcome with the catalog's numbers of groups."""
 
     def group(each: Group) -> Group:
         return replace(each, id=numbers[each.id])

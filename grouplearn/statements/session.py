@@ -1,4 +1,4 @@
-"""One of our statements in, a plain SELECT out whose rows are its result.
+"""Turns one of our statements into a plain SELECT whose rows are its result.
 
 Handlers are imported with the first statement: opening a connection must take at most a fifth of a second.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """Our statements on one DuckDB connection: what they share, and how each is interrupted; ``answering`` carries them out.
+    """Our statements on one DuckDB connection: what they share, and how each is interrupted; ``answering`` runs them.
 
     The database is touched only by SQL on that connection, so temporary tables, uncommitted rows, transactions and the
     search path are the user's own.
@@ -46,7 +46,7 @@ class Session:
         self.plan_format: PlanFormat = "text"
         functions.register_all(connection)
         asking_for(connection).settings = self._settings
-        #: Whether a durable run may have left its directory to a user's transaction.
+        #: Whether a durable run may have kept its directory until a user's transaction is committed.
         self._left = False
 
     @cached_property
@@ -59,14 +59,14 @@ class Session:
     def answer(self, statement: OurStatement, text: str, parameters: Parameters = None) -> str:
         """Carry out ``statement`` (parsed from ``text``) and return a SELECT whose rows are its result.
 
-        A statement of DuckDB's that contains ours is returned with queries in their places.
+        A DuckDB statement that contains ours is returned with queries in their places.
         """
         from grouplearn.statements.answering import joined
 
         return joined(self._carried_out(statement, text, parameters))
 
     def answers(self, statement: Nested, text: str, parameters: Parameters = None) -> list[str]:
-        """Return ``answer``, followed by the queries in the places of ours."""
+        """Return the result of ``answer``, followed by the queries in the places of our statements."""
         from grouplearn.statements.answering import joined
 
         pieces = self._carried_out(statement, text, parameters)
@@ -86,7 +86,7 @@ class Session:
         return carry_out(statement, text, parameters, at)
 
     def settle(self) -> None:
-        """Remove what durable runs left to transactions that have been committed since."""
+        """Remove the directories of durable runs whose transactions have been committed since."""
         if self._left:
             from grouplearn.catalog.checks.attached import attachments_of
             from grouplearn.statements.workflow.finishing import tidy
@@ -95,7 +95,7 @@ class Session:
                 tidy(other, lambda: attachments_of(other))
 
     def notice(self, text: str) -> None:
-        """Take note of SQL that has run on the connection and may have changed what names mean."""
+        """Note that SQL has run on the connection, which may have changed what names mean."""
         if may_change_names(text):
             functions.notice(self._connection, text)
             look_again(text)
@@ -105,11 +105,11 @@ class Session:
         functions.expect_variables(self._connection, text)
 
     def listen(self) -> None:
-        """Start listening to interrupts: from here on they are for the next statement, even before it begins."""
+        """Begin to accept interrupts: from now on they are for the next statement, even before it begins."""
         self._cancelled.clear()
 
     def has_stored(self) -> bool:
-        """Return whether the statement's changes are committed, though it may still be interrupted."""
+        """Return whether the statement's changes are committed, although it may still be interrupted."""
         return "_databases" in self.__dict__ and self._databases.has_stored
 
     def interrupt(self) -> None:

@@ -53,7 +53,7 @@ from grouplearn.store.left_over import way_out
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The model's place: database, schema, path of the database's file, and the model that it replaces."""
+    """The model's place: database, schema, path of the database's file, and the identity of the model that it replaces."""
 
     catalog: str
     schema: str
@@ -94,7 +94,7 @@ def train(statement: TrainModel, checker: SqlChecker, at: StatementContext) -> s
 
 
 class _Training:
-    """One TRAIN; for EXPLAIN ANALYZE with ``every`` operator among the candidates."""
+    """One TRAIN; with ``every`` (EXPLAIN ANALYZE), all operators are candidates."""
 
     def __init__(
         self, statement: TrainModel, checker: SqlChecker, at: StatementContext, *, every: bool = False
@@ -180,7 +180,7 @@ class _Training:
                 return store.write(
                     at.connection, stored, outcome, replace=statement.replace, identity=directory.identity
                 )
-            except ModelExists as error:  # stored by another connection meanwhile
+            except ModelExists as error:  # another connection has stored it meanwhile
                 if self._exists(place.catalog, place.schema):
                     return None
                 raise self._in_the_way(error.message, "Choose another name.") from None
@@ -235,7 +235,7 @@ def retry(statement: RetryFailed, checker: SqlChecker, at: StatementContext) -> 
 
 
 def explain(statement: ExplainTrain, checker: SqlChecker, at: StatementContext) -> str:
-    """Return a query of the plan; with ANALYZE beside measurements."""
+    """Return a query of the plan; with ANALYZE, also of the measurements."""
     train = statement.train
     if statement.analyze:
         return _analyze(statement, checker, at)
@@ -281,7 +281,7 @@ def _explained(
 
 
 def _stored(statement: TrainModel, at: StatementContext) -> AbstractContextManager[None]:
-    """Handle interrupts after training, when the model is already stored."""
+    """Handle interrupts that come after training, when the model is already stored."""
     message = f'the statement was interrupted after model "{statement.name.name}" was stored'
     return heard(at.cancelled, message)
 

@@ -30,7 +30,7 @@ _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
 def export_model(statement: ExportModel, checker: SqlChecker, at: StatementContext) -> str:
-    """Write the directory and report its size."""
+    """Write the directory, and return its size."""
     con, databases = at.connection, at.databases
     kind, where = (statement.format.value, statement.format.span) if statement.format else ("native", None)
     if kind not in FORMATS:
@@ -44,7 +44,7 @@ def export_model(statement: ExportModel, checker: SqlChecker, at: StatementConte
     if FORMATS[kind].evaluated:
         prediction.predictor_for(con).guard.admit(con, model.definition)
     path = _path(checker, statement.directory)
-    checker.outside.refuse(path.parent, checker.text, statement.directory.span)  # it is written there first
+    checker.outside.refuse(path.parent, checker.text, statement.directory.span)  # it is first written there
     try:
         written = export(con, model, kind, path, overwrite=statement.overwrite)
     except CannotExchange as error:
@@ -78,7 +78,7 @@ def import_model(statement: ImportModel, checker: SqlChecker, at: StatementConte
 
     def store_it() -> StoredModel:
         conflict = store.exists(con, catalog, schema, name, replace=statement.replace)
-        if conflict is not None:  # it appeared since the directory was read
+        if conflict is not None:  # created since the directory was read
             raise _exists(statement, conflict, checker, con, place)
         return copying.write_rows(con, place, rows, replace=statement.replace)
 

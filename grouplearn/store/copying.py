@@ -1,4 +1,4 @@
-"""Reads a model's catalog rows as Arrow tables, and stores them under a new identity."""
+"""Reads a model's catalog rows as Arrow tables, and writes them under a new identity."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from grouplearn.prediction.group_models import load_groups
 from grouplearn.prediction.prediction import predictor_for
 from grouplearn.store import writer as store
 
-#: DuckDB's errors for invalid values; a full disk, for example, is another one.
+#: DuckDB's errors for invalid values; those for a full disk, for example, are not among them.
 _MISFITS = (duckdb.ProgrammingError, duckdb.DataError, duckdb.IntegrityError, duckdb.NotSupportedError)
 
 
 def read_rows(con: duckdb.DuckDBPyConnection, model: StoredModel, name: str) -> Any:
-    """Return a model's rows in one catalog table, without its identity, in the order they were written."""
+    """Return a model's rows in one catalog table, without its identity, in the order in which they were written."""
     source = table(model.location.catalog, name)
     query = f"SELECT * EXCLUDE (model) FROM {source} WHERE model = '{model.id}'::UUID ORDER BY rowid ASC"
     return con.sql(query).to_arrow_table()
@@ -36,7 +36,7 @@ def write_rows(
 ) -> StoredModel:
     """Store a model from the rows of all catalog tables, with its views and its macro; return it.
 
-    The caller holds the transaction and has seen to what stands in the way. Raises DataError for rows that do not fit.
+    The caller holds the transaction, and has made sure that the place is free. Raises DataError for rows that do not fit.
     """
     if rows["models"].num_rows != 1:
         raise data_error("there is not one model in it")
@@ -46,7 +46,7 @@ def write_rows(
     try:
         stored = _written(con, location, rows, model)
     except BaseException as error:
-        with suppress(duckdb.Error):  # they are in the user's transaction; an aborted one has nothing
+        with suppress(duckdb.Error):  # they are in the user's transaction, and gone if that was aborted
             store.delete_rows(con, location.catalog, model)
         if not isinstance(error, NotTrusted) and isinstance(
             error, (*_MISFITS, pa.ArrowException, LookupError, TypeError, ValueError)
@@ -60,18 +60,18 @@ def write_rows(
 
 
 def _written(con: duckdb.DuckDBPyConnection, location: Location, rows: Mapping[str, Any], model: str) -> StoredModel:
-    """Write the rows of a model, and return it as the rows say it is."""
+    """Write the rows of a model, and return it as it is read from them."""
     for name in TABLES:
         _refuse_missing_columns(con, table(location.catalog, name), name, rows[name].column_names)
         store.insert(con, location.catalog, model, [(name, _named(rows[name], name, location))])
     stored = refuse_unsound(con, location.catalog, model)
-    # Its macro evaluates the expressions without a check, in a database that the user trusts.
+    # Its macro evaluates the expressions unchecked, in a database that the user trusts.
     predictor_for(con).guard.admit(con, with_changed(stored.definition, catalog=location.catalog))
     return stored
 
 
 def refuse_unsound(con: duckdb.DuckDBPyConnection, catalog: str, model: str) -> StoredModel:
-    """Return a model whose rows were just written and come from elsewhere; raises DataError if they are invalid."""
+    """Return a model whose rows were just written and come from outside; raises DataError if they are invalid."""
     stored = load_by_id(con, catalog, model)
     if stored is None:
         raise LookupError("models has no row that was stored")

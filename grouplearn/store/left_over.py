@@ -1,5 +1,4 @@
-"""What remains of a model whose tables are gone, such as after ``DROP SCHEMA grouplearn CASCADE``: its views and its
-macro."""
+"""What remains of a model whose tables are gone, as after ``DROP SCHEMA grouplearn CASCADE``: its views and its macro."""
 
 from __future__ import annotations
 
@@ -12,9 +11,9 @@ from grouplearn.sqltext import folded, literal
 
 
 def left_over(con: duckdb.DuckDBPyConnection, place: Location) -> list[str]:
-    """Return the SQL that drops the views and macro of a missing model: those with our comments.
+    """Return the SQL that drops the views and macro of a missing model, recognised by our comments.
 
-    None if the view of the model's own name is not ours.
+    It is empty if the view with the model's own name is not ours.
     """
     where = f"lower(database_name) = lower({literal(place.catalog)}) AND lower(schema_name) = lower({literal(place.schema)})"
     found = con.execute(
@@ -40,7 +39,7 @@ def drop_left_over(con: duckdb.DuckDBPyConnection, place: Location) -> bool:
 
 
 def way_out(con: duckdb.DuckDBPyConnection, place: Location, written: str) -> str:
-    """Return the hint if something else stands in the way of a model that is ``written`` so."""
+    """Return the hint if another object is in the place of a model that is ``written`` so."""
     if left_over(con, place):
         return f"It is left of a model whose tables are gone: DROP MODEL {written} removes it."
     return "Choose another name."

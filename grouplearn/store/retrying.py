@@ -1,4 +1,4 @@
-"""RETRY FAILED MODEL in the catalog: a model's failed trials, and the rows of those that were trained again."""
+"""RETRY FAILED MODEL in the catalog: the failed trials of a model, and the rows of those that were trained again."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _CHANGED = (
 
 @dataclass(frozen=True, slots=True)
 class FailedGroup:
-    """A group with trials that failed: its number and key, the configs of those, and the trials that did not fail.
+    """A group with failed trials: its number and key, the configs of these, and the trials that did not fail.
 
-    ``encoders`` are the columns of ``groups`` that say how its features are encoded, None where nothing was fitted.
+    ``encoders`` are the columns of ``groups`` that say how its features are encoded, None where no encoder was fitted.
     """
 
     number: int
@@ -51,7 +51,7 @@ class FailedGroup:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """How a model was trained: the operator, the workers, how many of its trials have a model."""
+    """How a model was trained: the operator, the workers, and how many of its trials have a model."""
 
     operator: str
     workers: int
@@ -101,7 +101,7 @@ def failed_groups(con: duckdb.DuckDBPyConnection, model: StoredModel) -> tuple[F
 def _trial(
     model: StoredModel, config: int, status: Any, epochs: int, train: list[Any], valid: list[Any], kept: bool
 ) -> TrialResult:
-    """Return what choosing the best trial needs; the artifact only says that there is one."""
+    """Return what is needed to choose the best trial; the artifact only says that there is one."""
     names = model.definition.metrics
     measured_train, measured_valid = (
         {name: value for name, value in zip(names, values or (), strict=False) if value is not None}
@@ -136,10 +136,10 @@ def replace_failed(
     *,
     shown: bool,
 ) -> str:
-    """Put the results of failed trials in their place, and return the model's new identity.
+    """Replace failed trials by their new results, and return the model's new identity.
 
-    ``outcome`` has the groups by the numbers that they have in the catalog. The rows of all other trials stay as they are.
-    The caller holds the transaction; with ``shown`` it is the user's own, in which ``predict`` is to know the model.
+    ``outcome`` has the catalog's numbers of groups. The rows of all other trials stay as they are. The caller holds the
+    transaction; with ``shown`` it is the user's own, in which ``predict`` must know the model.
     """
     ensure_schema(con, model.location.catalog)
     by_number = {group.number: group for group in failed}
@@ -156,7 +156,7 @@ def replace_failed(
 
 
 def _predict_with(con: duckdb.DuckDBPyConnection, model: StoredModel) -> SqlForm:
-    """Rewrite what the model's macro reads of the best trials; return the form in which it predicts."""
+    """Rewrite what the model's macro reads from the best trials; return the form in which it predicts."""
     if model.definition.linear:
         return LINEAR.form
     for name in ("trees", "nodes", "layers", "factors"):
@@ -169,7 +169,7 @@ def _predict_with(con: duckdb.DuckDBPyConnection, model: StoredModel) -> SqlForm
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A group before, its retried trials, and the whole group now."""
+    """A group before the retry, its retried trials, and the whole group after it."""
 
     before: FailedGroup
     again: tuple[TrialResult, ...]
@@ -185,7 +185,7 @@ class _Entry:
         return cls(before, again, GroupOutcome(entry.group, trials, entry.facts, best))
 
     def only(self, trials: Iterable[TrialResult]) -> GroupOutcome:
-        """Return the group with some of its trials and a given best one."""
+        """Return the group with only some of its trials, and with a given best one."""
         return changed(self.whole, trials=tuple(trials))
 
 
@@ -198,7 +198,7 @@ def _plain(value: Any) -> Any:
 
 
 def _delete(con: duckdb.DuckDBPyConnection, model: StoredModel, entries: Sequence[_Entry]) -> None:
-    """Remove rows that are rewritten, and models that no longer fit KEEP BEST."""
+    """Delete rows that will be written again, and models that are no longer among KEEP BEST."""
     again = [(entry.whole.group.id, trial.config) for entry in entries for trial in entry.again]
     lost = [
         (entry.whole.group.id, trial.config)
@@ -269,7 +269,7 @@ def _update_best(con: duckdb.DuckDBPyConnection, model: StoredModel, entries: Se
 
 
 def _renew(con: duckdb.DuckDBPyConnection, model: StoredModel, seconds: float, form: SqlForm) -> str:
-    """Give the model a new identity, so that nobody predicts with loaded data of the old one."""
+    """Give the model a new identity, so that data loaded for the old one is not used for predictions."""
     identity, own = str(uuid.uuid4()), f"model = '{model.id}'::UUID"
     con.execute(
         f"UPDATE {_table(model, 'models')} SET seconds = seconds + {float(seconds)!r},"

@@ -75,9 +75,9 @@ def exists(
     replace: bool = False,
     suffixes: Collection[str] = views.COMMON,
 ) -> NameTaken | None:
-    """Return what is in the place of the model or its objects, or None; with ``replace`` the model itself may be.
+    """Return what is in the place of the model or its objects, or None; with ``replace`` the model itself may be there.
 
-    ``suffixes`` are those of the views that it will have.
+    ``suffixes`` are the suffixes of the views that it will have.
     """
     model = identity_at(con, catalog, schema, name)
     if model is not None and not replace:
@@ -88,9 +88,9 @@ def exists(
 
 
 def seems_untouched(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -> bool:
-    """Return whether each table or view where one of a model's views belongs has the comment that ours have.
+    """Return whether each table or view in the place of one of the model's views has the comment of ours.
 
-    Reading definitions, as ``exists`` does, would make DuckDB write those of all views.
+    Reading definitions, as ``exists`` does, would make DuckDB write out those of all views.
     """
     wanted = {folded(f"{name}{suffix}"): suffix for suffix in views.SUFFIXES}
     found = [(wanted[folded(each)], comment) for _, each, comment in _tables_and_views(con, catalog, schema, wanted)]
@@ -98,9 +98,9 @@ def seems_untouched(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, n
 
 
 def _in_the_way(name: str, model: Identity | None, objects: _Objects, suffixes: Collection[str]) -> NameTaken | None:
-    """Return what stands where the model's objects would go and is not of ``model``, or a function that they would hide."""
+    """Return what is in the place of the model's objects and is not of ``model``, or a function that they would hide."""
     free = {folded(f"{name}{suffix}") for suffix in views.SUFFIXES if suffix not in suffixes}
-    if folded(name) == SCHEMA:  # its macro would hide the function that predicts
+    if folded(name) == SCHEMA:  # its macro would hide the function ``predict``
         return NameTaken("function", f"{SCHEMA}_predict")
     for kind, found, sql in objects:
         if (kind == "macro") != (folded(found) == folded(f"{name}_predict")) or folded(found) in free:
@@ -111,12 +111,12 @@ def _in_the_way(name: str, model: Identity | None, objects: _Objects, suffixes: 
 
 
 def _objects(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -> _Objects:
-    """Return kind, name and, but for tables, definition of what has the name of one of a model's objects in a schema."""
+    """Return kind, name and (except for tables) definition of a schema's objects with the names of a model's objects."""
     wanted = {folded(f"{name}{suffix}") for suffix in (*views.SUFFIXES, "_predict")}
     found: _Objects = [(kind, each, "") for kind, each, _ in _tables_and_views(con, catalog, schema, wanted)]
     where = f"lower(database_name) = lower({literal(catalog)}) AND lower(schema_name) = lower({literal(schema)})"
     asked = []
-    if any(kind == "view" for kind, *_ in found):  # DuckDB would write the definitions of all views
+    if any(kind == "view" for kind, *_ in found):  # otherwise DuckDB would write out the definitions of all views
         asked.append(f"SELECT 'view', view_name, coalesce(sql, '') FROM duckdb_views() WHERE {where}")
     if not _lacks_macro(con, Location(catalog, schema, f"{name}_predict")):
         asked.append(
@@ -142,17 +142,16 @@ def _tables_and_views(
     for database, own, name, *_ in tables_of(con):
         if ours(database, own, name):
             yield "table", name, ""
-    # For DuckDB planning conditions takes longer than listing everything.
+    # DuckDB takes longer to plan conditions than to list everything.
     for database, own, name, comment in con.execute(_VIEWS).fetchall():
         if ours(database, own, name):
             yield "view", name, comment
 
 
 def _lacks_macro(con: duckdb.DuckDBPyConnection, macro: Location) -> bool:
-    """Whether DuckDB says that it could drop no such macro, which takes a hundredth of the time that listing them does.
+    """Whether DuckDB refuses to drop such a macro as missing; asking takes a hundredth of the time of listing macros.
 
-    That is asked on a cursor, for it is an error there and aborts a transaction, and a cursor does not see what the user's has
-    changed.
+    DuckDB is asked on a cursor: the error would abort a transaction. A cursor does not see changes of the user's transaction.
     """
     if not in_own_transaction(con) or getattr(con, "serves_predict", False):
         return False
@@ -176,7 +175,7 @@ def write(
 ) -> str:
     """Store a finished run and create the model's views and macro; return the model's identity, a new one if not given.
 
-    The caller holds the transaction. Raises ModelExists when something stands in the way.
+    The caller holds the transaction. Raises ModelExists if the place is taken.
     """
     catalog = definition.catalog or current_database(con)
     model = _identity(identity)
@@ -198,7 +197,7 @@ def write(
 
 
 def _identity(given: str | None) -> str:
-    """Return a new identity, or the one that is given, which may come from the name of a directory."""
+    """Return a new identity, or the given one, which may come from the name of a directory."""
     try:
         return str(uuid.UUID(given) if given else uuid.uuid4())
     except ValueError:
@@ -236,8 +235,7 @@ def registered(con: duckdb.DuckDBPyConnection, values: Any) -> Iterator[str]:
 
 @contextmanager
 def _registering(con: duckdb.DuckDBPyConnection) -> Iterator[Callable[[Any], str]]:
-    """Yield a function that makes an Arrow table visible in place of the previous one: names for each would take half as
-    long again."""
+    """Yield a function that makes an Arrow table visible in place of the previous one; separate names take half as long again."""
     name = f"__grouplearn_{uuid.uuid4().hex}"
 
     def register(values: Any) -> str:
@@ -247,7 +245,7 @@ def _registering(con: duckdb.DuckDBPyConnection) -> Iterator[Callable[[Any], str
     try:
         yield register
     finally:
-        with suppress(duckdb.Error):  # in an aborted transaction: the error that aborted it should be reported
+        with suppress(duckdb.Error):  # in an aborted transaction, so that the error that aborted it is reported
             con.unregister(name)
 
 
@@ -270,7 +268,7 @@ def create_objects(
     statements = []
     for suffix in views.suffixes(definition):
         target = location.sql(suffix)
-        # Names of a view without a database are looked up in its own, whatever that is called later.
+        # A view looks up names without a database in its own database, even if that is later attached under another name.
         query = query_of(definition, con, views.view_sql(definition, model, None, suffix))
         statements.append(f"CREATE VIEW {target} AS {query}")
         statements.append(f"COMMENT ON VIEW {target} IS {_shown(views.comment(definition, suffix))}")
@@ -289,14 +287,14 @@ def _run(con: duckdb.DuckDBPyConnection, statements: Iterable[str]) -> None:
 
 
 def _shown(comment: str) -> str:
-    """Return a comment as a literal, as COMMENT ON does not accept expressions: people read it."""
+    """Return a comment as a literal for COMMENT ON, which accepts no expressions; people read it."""
     return literal(visible_lines(comment))
 
 
 def drop(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -> bool:
     """Drop a model, its rows, its views and its macro; return False if there is no such model.
 
-    Its rows are not read, so damaged models can be dropped.
+    Its rows are not read, so that damaged models can be dropped.
     """
     model = identity_at(con, catalog, schema, name)
     if model is None:
@@ -334,7 +332,7 @@ def _drop_objects(con: duckdb.DuckDBPyConnection, model: StoredModel | Identity)
 
 
 def _drops(model: StoredModel | Identity, objects: _Objects) -> list[str]:
-    """Return the SQL that drops our objects: those of the same name that do not mention the model are the user's."""
+    """Return the SQL that drops our objects; those that have such a name but do not mention the model are the user's."""
     location = model.location
     ours = {folded(f"{location.name}{suffix}"): location.sql(suffix) for suffix in (*views.SUFFIXES, "_predict")}
     targets = ((kind, ours.get(folded(found)), sql) for kind, found, sql in objects)
@@ -348,7 +346,7 @@ def _drops(model: StoredModel | Identity, objects: _Objects) -> list[str]:
 def rename(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str, new_name: str) -> bool:
     """Rename a model with its views and its macro; return False if there is no such model.
 
-    Raises ModelExists when something stands under the new name.
+    Raises ModelExists if the new name is taken.
     """
     model = load_definition(con, catalog, schema, name)
     if model is None:
@@ -371,7 +369,7 @@ def rename(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str,
 
 
 def renew(con: duckdb.DuckDBPyConnection, model: StoredModel, identity: str, form: SqlForm) -> None:
-    """Give a model another identity, in its rows, views and macro, which predicts in ``form``."""
+    """Give a model another identity in its rows, views and macro, where the macro predicts in ``form``."""
     _drop_objects(con, model)
     for part in TABLES:
         own = f"WHERE model = '{model.id}'::UUID"

@@ -1,4 +1,4 @@
-"""What linear learners take."""
+"""The cost of the linear learners: steps, rounds, and values in states and sums."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.cost import Coefficients, Cost, whole
 from grouplearn.learners.contract.problem import FeatureBlock
 
-#: Parameters up to which generalised linear models use second derivatives; scalars of their solver.
+#: Up to this many parameters, generalised linear models use second derivatives; scalars of their solver.
 _SECOND_DERIVATIVES_UP_TO, _SOLVER_NUMBERS = 256, 22
 #: Scalars of a config in stochastic gradient descent.
 _SGD_NUMBERS = 14
 #: Coordinate descent: items with several entries per row, up to this many columns, are split into single columns.
 SPLIT_UP_TO = 64
-#: Nonzero products per column of a sparse X'X, each with its place.
+#: Assumed nonzeros per column of a sparse X'X, each stored with its place.
 _SPARSE_PRODUCTS = 32
 
 
-#: Square matrices that are at hand while a system of many columns is solved.
+#: Square matrices in memory while a system with many columns is solved.
 _FACTORS = 4
 
 
@@ -33,10 +33,9 @@ class MomentsCost(Cost):
         return products + 2 * width + 4
 
     def most_values(self, config: Config, blocks: Sequence[FeatureBlock], outputs: int) -> int:
-        """Return what there is with the whole of X'X, some factors of it included, where its zeros are no help.
+        """Return the values with a dense X'X and some of its factors, where its zeros do not help.
 
-        They are where most columns are of one item of which a row sets one column at most, and there is no l1: that leaves the
-        products of the others.
+        They help where most columns belong to one pure item and there is no l1: then only products of the others are dense.
         """
         width = sum(block.width for block in blocks)
         widest = max((block.width for block in blocks if block.pure), default=0)
@@ -48,8 +47,8 @@ class GlmCost(Cost):
     """The cost of batched L-BFGS, which also sums second derivatives in most passes."""
 
     def state_values(self, config: Config, width: int, outputs: int) -> int:
-        """Weights as written, four points and the steps of the solver, second derivatives or a diagonal and where it is
-        evaluated, as written, a few numbers."""
+        """Return the size of the weights, the solver's four points and its steps, second derivatives (or a diagonal and the
+        point where it was evaluated), two values per column and a few scalars."""
         parameters, triangle = outputs * (width + 1), _second_derivatives(width, outputs)
         steps = whole(config, "history", 10)
         return (5 + 2 * steps) * parameters + (triangle or 2 * parameters) + 2 * width + steps + _SOLVER_NUMBERS
@@ -87,7 +86,7 @@ class CoordinateCost(Cost):
         return 3 * outputs * (width + 1) + 3
 
     def most_values(self, config: Config, blocks: Sequence[FeatureBlock], outputs: int) -> int:
-        """Return the numbers with leaps: each weight after the last five epochs, and its target."""
+        """Return the values with extrapolation: each weight after the last five epochs, and at the extrapolated point."""
         weights = outputs * (1 + sum(block.width for block in blocks))
         return super().most_values(config, blocks, outputs) + (
             0 if config.get("acceleration") == "none" else 6 * weights
@@ -106,7 +105,7 @@ class SgdCost(Cost):
         return max(1, -(-n_rows // max(1, whole(config, "batch_size", 1))))
 
     def state_values(self, config: Config, width: int, outputs: int) -> int:
-        """Weights, for each its paid l1 or the sum of steps, and a config's scalars."""
+        """Return the size of the weights, of the paid l1 or the sum of steps for each, and of a config's scalars."""
         kept = 2 if config.get("l1") or config.get("average") in (None, True) else 1
         return outputs * (kept * width + 3) + _SGD_NUMBERS
 

@@ -1,9 +1,9 @@
 """Generalised linear models epoch by epoch: all configs of a pack in every pass, by proximal Newton steps.
 
-One epoch is one pass over the data: the objective, its gradient and, of configs that ask for them, second derivatives, each
-config at its own trial point; the solver is that of whole groups (``kernels.generalised_linear``). The first pass gathers
-moments instead; from these follow, in closed form, the objective and its derivatives at the start (no weights, the mean label
-as prediction), and the centring and scaling of the features inside the solver.
+One epoch is one pass over the data. It sums the objective, its gradient and, for configs that use them, second derivatives,
+each config at its own trial point; whole groups use the same solver (``kernels.generalised_linear``). The first pass sums
+moments instead. From these follow, in closed form, the objective and its derivatives at the start (zero weights, the mean
+label as prediction), and how the solver centres and scales features.
 """
 
 from __future__ import annotations
@@ -26,24 +26,27 @@ from grouplearn.learners.linear import linear_model
 from grouplearn.learners.linear.least_squares import moments
 from grouplearn.learners.linear.solved import SolvedLinear
 
-#: Up to this many parameters per config the solver has second derivatives; of more, a diagonal and some steps.
+#: Up to this many parameters per config the solver uses second derivatives; above, a diagonal and its recent steps.
 DENSE_PARAMETERS = 256
 
 
 class Family(Protocol):
-    """What tells one generalised linear model from another; arrays may have leading axes."""
+    """What differs between generalised linear models; arrays may have leading axes."""
 
     def loss(self, problem: Problem) -> kernel.Loss:
-        """Return the loss of rows, as the kernels name it."""
+        """Return the loss of each row, by its name in the kernels."""
         ...
 
     def targets(self, problem: Problem, y: FloatArray) -> FloatArray:
-        """Return what the first pass averages, (..., n, t); the first K are what predictions less the slopes of the loss by the
-        scores are without weights: the labels of the K outputs, where a score is the natural parameter."""
+        """Return the values (..., n, t) that the first pass averages.
+
+        The first K are, at zero weights, the predictions minus the derivatives of the loss by the scores. Where the score
+        is the natural parameter, these are the labels of the K outputs.
+        """
         ...
 
     def start(self, problem: Problem, observed: FloatArray, with_intercept: bool) -> FloatArray:
-        """Return the prediction (..., K) without weights from the averages of the targets (..., t)."""
+        """Return the prediction (..., K) at zero weights, from the averages of the targets (..., t)."""
         ...
 
     def scores(self, mean: FloatArray) -> FloatArray:
@@ -51,11 +54,11 @@ class Family(Protocol):
         ...
 
     def coupling(self, mean: FloatArray) -> FloatArray:
-        """Return the second derivatives of the loss by the scores, (..., K, K)."""
+        """Return the second derivatives of the loss with respect to the scores, (..., K, K)."""
         ...
 
     def mean_loss(self, observed: FloatArray, mean: FloatArray) -> FloatArray:
-        """Return the average loss where every row is predicted by ``mean``."""
+        """Return the average loss if the prediction of every row is ``mean``."""
         ...
 
 
@@ -71,13 +74,13 @@ def init(problem: Problem, configs: Sequence[Config]) -> State:
 
 
 def has_solver(problem: Problem, configs: Sequence[Config], state: State) -> bool:
-    """Return whether what the solver keeps of each config, if it has begun, can be what it keeps."""
+    """Return whether the solver's tensors of each config, if it has begun, are valid."""
     solver = state.tensors.get("solver")
     return solver is None or (solver.shape[:1] == (len(configs),) and _form(problem, configs).are_sound(solver))
 
 
 def accumulate(family: Family, problem: Problem, configs: Sequence[Config], state: State, block: Shard) -> Tensors:
-    """Return the moments of one block in the first pass; later, of the configs not done, ``kernel.Form.sums``."""
+    """Return the moments of one block in the first pass; later ``kernel.Form.sums`` of the configs that are not done."""
     if "solver" not in state.tensors:
         return block_moments(problem, configs, family.targets(problem, block.y), block)
     given = (block.x, block.y, block.weight, family.loss(problem), state.tensors["solver"])
@@ -85,7 +88,7 @@ def accumulate(family: Family, problem: Problem, configs: Sequence[Config], stat
 
 
 def block_moments(problem: Problem, configs: Sequence[Config], targets: FloatArray, block: Shard) -> Tensors:
-    """Return the moments of one block with its ``targets`` (n, t), and how many rows and stored values it has."""
+    """Return the moments of one block with its ``targets`` (n, t), and its numbers of rows and stored values."""
     gram = n_parameters(problem, configs) <= DENSE_PARAMETERS
     sums = moments.block_moments(block.x, targets, block.weight, gram)
     return {**sums, "rows": np.array([block.n_rows, block.x.size], float)}
@@ -122,13 +125,13 @@ def step(family: Family, problem: Problem, configs: Sequence[Config], state: Sta
 def _begun(
     family: Family, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors, form: kernel.Form
 ) -> tuple[State, kernel.Sums]:
-    """Return the state before the first step and the sums there: without weights they follow from the moments."""
+    """Return the state before the first step and the sums there: at zero weights both follow from the moments."""
     share = family.start(problem, sums["target_mean"], form.fit_intercept)
     residual = share - sums["target_mean"][: len(share)]
     loss = float(family.mean_loss(sums["target_mean"], share))
     known = (family.scores(share), residual, loss, family.coupling(share))
     model, at_start = form.begin(family.loss(problem), sums, tuple(sums["rows"].tolist()), *known)
-    models = model if len(configs) == 1 else np.repeat(model, len(configs), axis=0)  # of many columns a copy takes long
+    models = model if len(configs) == 1 else np.repeat(model, len(configs), axis=0)  # a copy takes long if wide
     tensors = {**state.tensors, "solver": models}
     by_config = {name: np.repeat(at_start[name], len(configs), axis=0) for name in ("sums", "curvature")}
     return State(tensors, state.done), {**by_config, "sampled": at_start["sampled"]}
@@ -142,7 +145,7 @@ def solve(
     report: Callable[[int], None],
     cancelled: Callable[[], bool],
 ) -> SolvedLinear:
-    """Return the models of a stack; configs that the solver cannot tell apart (by learning_rate) are solved once.
+    """Return the models of a stack; configs that differ only in what the solver ignores (learning_rate) are solved once.
 
     Raises Interrupted.
     """
@@ -192,7 +195,7 @@ def _penalties(configs: Sequence[Config]) -> kernel.Penalties:
 
 
 def _distinct(configs: Sequence[Config]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Return the configs whose penalties or tolerance no config before has, and for every config which of these it is like."""
+    """Return the places of configs with distinct penalties and tolerances, and for every config which of these it equals."""
     known: dict[tuple[float, ...], int] = {}
     columns = _penalties(configs)
     values = zip(columns.l1.tolist(), columns.l2.tolist(), columns.tolerance.tolist(), strict=True)

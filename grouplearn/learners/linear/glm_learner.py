@@ -50,11 +50,11 @@ class GlmLearner(LinearStackLearner):
         return glm.init(problem, configs)
 
     def resumes(self, problem: Problem, configs: Sequence[Config], state: State) -> bool:
-        """Return whether the tensors are those of such weights, and of the solver that makes them."""
+        """Return whether the stored tensors are valid weights and a valid state of the solver."""
         return has_tensors_of(state, self.init(problem, configs)) and glm.has_solver(problem, configs, state)
 
     def gathers(self, problem: Problem, configs: Sequence[Config]) -> bool:
-        """Small groups train together while the solver keeps a full Hessian per config."""
+        """Return whether the solver keeps a full Hessian per config: then small groups train together."""
         return glm.n_parameters(problem, configs) <= glm.DENSE_PARAMETERS
 
     def accumulate(self, problem: Problem, configs: Sequence[Config], state: State, block: Shard) -> Tensors:

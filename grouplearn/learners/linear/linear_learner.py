@@ -1,4 +1,4 @@
-"""What all ways of all linear learners share: finished models."""
+"""The finished models of the linear learners, which are the same for all ways."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class LinearLearner(Learner):
         return linear_model.score_artifact(task, artifact, x, self.log_link)
 
     def as_multiclass(self, artifact: Artifact) -> Artifact:
-        """Return a model of two classes as weights and an intercept per class: 0 for the first."""
+        """Return a binary model with weights and an intercept for each class, 0 for the first."""
         return linear_model.as_multiclass(artifact)
 
     def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
-        """Return how the tensors differ from those of such a group."""
+        """Return how the tensors differ from those of a model for this problem; None if they do not."""
         return linear_model.flaw(problem, artifact)
 
     def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:

@@ -95,13 +95,13 @@ def artifact_of(state: State, index: int) -> Artifact:
 
 
 def as_multiclass(artifact: Artifact) -> Artifact:
-    """Return a model of two classes as weights and an intercept per class: 0 for the first."""
+    """Return a binary model with weights and an intercept for each class, 0 for the first."""
     both = {name: np.concatenate([np.zeros_like(value), value]) for name, value in artifact.tensors.items()}
     return Artifact("tensors", both)
 
 
 def flaw(problem: Problem, artifact: Artifact) -> str | None:
-    """Return how weights and intercepts differ from the shapes for these feature columns and outputs."""
+    """Return how weights and intercepts differ from the shapes for this problem; None if they do not."""
     outputs = problem.n_outputs
     return shape_flaw(artifact, {"weights": (outputs, problem.n_features), "intercept": (outputs,)})
 

@@ -38,7 +38,7 @@ TOLERANCE = Hyperparameter(
     low=0.0,
     open_low=True,
 )
-#: Rounds of a minimisation with l1 before it is left where it is: of fewer columns more, as each is quicker.
+#: Most rounds with l1: the second number divided by the columns, as rounds of few columns are quick; at least the first.
 _LEAST_ROUNDS, _ROUNDS_OF_COLUMNS = 1_000, 1_000_000
 
 
@@ -48,7 +48,7 @@ class LinearRegression(LinearStackLearner, MomentsLearner):
     The pass gathers Σw, the means and the centred second moments of (x, y). Then, on columns scaled to unit length:
     without penalties the pseudo-inverse (of all least squares solutions the one with the smallest ‖w‖ on the features
     as written, as LAPACK's least squares on centred features; ``factored`` says which directions count);
-    with l2 alone Cholesky's factor; with l1 coordinate descent and exact solves of the faces it lands on
+    with l2 alone Cholesky's factor; with l1 coordinate descent, then exact solves on the faces that it reaches
     (``kernels.least_squares``). scikit-learn: Ridge(alpha=l2); Lasso(alpha=l1/n).
     """
 
@@ -95,7 +95,7 @@ class LinearRegression(LinearStackLearner, MomentsLearner):
         return factored.merged(moments.merge_moments(left, right), left, right)
 
     def step(self, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:
-        """Return the solved models of all configs, done where nothing is left to gain; Diverged if the sums overflow."""
+        """Return the solved models of all configs, done if they converged; raises Diverged if the sums overflow."""
         del problem
         moments.require_finite(sums)
         if sparse_moments.is_sparse(sums):
@@ -127,7 +127,7 @@ class LinearRegression(LinearStackLearner, MomentsLearner):
         return SolvedLinear.joined(parts)
 
     def unclear(self, configs: Sequence[Config], sums: Tensors, stack: Stack) -> npt.NDArray[np.bool_]:
-        """Return which groups have directions that only a pass over their rows can tell from none."""
+        """Return which groups have directions so weak that only a pass over the rows can tell whether they exist."""
         del configs  # a group's models must not depend on what else is in the pack
         return factored.unclear(sums, stack)
 
@@ -172,9 +172,9 @@ def _penalties(configs: Sequence[Config], sums: Tensors) -> least_squares.Penalt
 def _sparse_models(
     configs: Sequence[Config], sums: Tensors
 ) -> tuple[FloatArray, FloatArray, FloatArray, npt.NDArray[np.bool_]]:
-    """Return weights (C, d), intercepts, objectives and whether nothing is left to gain (C,), from moments of sparse rows.
+    """Return weights (C, d), intercepts, objectives and whether they converged (C,), from moments of sparse rows.
 
-    Without l1 most columns are eliminated where they are those of a category; else the whole Gram matrix is made.
+    Without l1, categories that are most of the columns are eliminated; otherwise the Gram matrix is made dense.
     """
     n_configs = len(configs)
     weights, intercept, loss = np.zeros((n_configs, sums["mean"].size)), *np.zeros((2, n_configs))
@@ -199,10 +199,10 @@ def _sparse_models(
 
 
 def _without_categories(parted: categorical.Parted, sums: Tensors, l2: float) -> tuple[FloatArray, float]:
-    """Return the weights (d,) and their objective."""
+    """Return the weights (d,) and their objective, with the columns of the category eliminated."""
     products, beyond, linear = sparse_moments.products(sums), sums["beyond"], sums["cross"][:, 0]
     found = parted.solve(l2)
-    # Not by BLAS, whose sums are in another order on another processor.
+    # BLAS would sum in another order on another processor.
     quadratic = (found * (products @ found)).sum() - sums["total"] * (beyond * found).sum() ** 2
     unexplained = max(float(sums["target_gram"][0, 0] - 2.0 * (found * linear).sum() + quadratic), 0.0)
     return found, 0.5 * unexplained + 0.5 * l2 * float((found * found).sum())

@@ -25,11 +25,10 @@ from grouplearn.learners.linear.solved import SolvedLinear
 class _SquaredHinge:
     """max(0, 1 − m)² of the margin m = (2y − 1)·score.
 
-    Where all scores are one b in [−1, 1] its slope there is 2·(1 + b) − 4·y: a mean of targets 4·y is predicted by b = ȳ/2 − 1.
+    If all rows have one score b in [−1, 1], the slope is 2·(1 + b) − 4·y: for targets 4·y with mean t, b = t/2 − 1.
     """
 
     def loss(self, problem: Problem) -> Loss:
-        """Return the loss of rows."""
         del problem
         return "squared_hinge"
 
@@ -39,7 +38,7 @@ class _SquaredHinge:
         return 4.0 * y[..., None]
 
     def start(self, problem: Problem, observed: FloatArray, with_intercept: bool) -> FloatArray:
-        """Return the mean target, or that of the score 0 without an intercept."""
+        """Return the mean target; without an intercept, the mean target of the score 0."""
         del problem
         return np.clip(observed, 0.0, 4.0) if with_intercept else np.full_like(observed, 2.0)
 
@@ -49,7 +48,7 @@ class _SquaredHinge:
         return scores
 
     def coupling(self, mean: FloatArray) -> FloatArray:
-        """Return 2, or 0 where no row is inside the margin: all are of one class."""
+        """Return 2, or 0 where all rows are of one class: then none is inside the margin."""
         return np.where((mean > 0) & (mean < 4), 2.0, 0.0)[..., None]
 
     def mean_loss(self, observed: FloatArray, mean: FloatArray) -> FloatArray:
@@ -60,18 +59,17 @@ class _SquaredHinge:
 
 
 class _Hinge:
-    """max(0, 1 − m), of which the first smooth one (μ = 1) is what is known at the start, where all scores are 0.
+    """max(0, 1 − m). At the start, where all scores are 0, its first smoothed form (μ = 1) takes its place.
 
-    Its slope there is −s for a row of the second class and s for one of the first: a mean of targets 2·s·y is predicted by s.
+    The slope there is −s for the second class and s for the first: with targets 2·s·y, the prediction is s.
     """
 
-    #: Of the score 0, with r = √5: c = (1 + r)/2 is the golden ratio, and c + 1 its square.
+    #: At the score 0, with r = √5: c = (1 + r)/2 is the golden ratio, and c + 1 its square.
     _FAR = (1 + math.sqrt(5)) / 2
     _SLOPE = _FAR / (_FAR + 1)
     _BEND = 1 / ((_FAR + 1) ** 2 + (1 + 1 / _FAR) ** 2)
 
     def loss(self, problem: Problem) -> Loss:
-        """Return the loss of rows."""
         del problem
         return "hinge"
 
@@ -81,7 +79,7 @@ class _Hinge:
         return 2 * self._SLOPE * y[..., None]
 
     def start(self, problem: Problem, observed: FloatArray, with_intercept: bool) -> FloatArray:
-        """Return s, the prediction of the score 0."""
+        """Return s, the prediction at the score 0."""
         del problem, with_intercept
         return np.full_like(observed, self._SLOPE)
 
@@ -90,11 +88,11 @@ class _Hinge:
         return np.zeros_like(mean)
 
     def coupling(self, mean: FloatArray) -> FloatArray:
-        """Return how the first smooth loss bends at the score 0."""
+        """Return the second derivative of the smoothed loss at the score 0."""
         return np.full((*mean.shape, 1), self._BEND)
 
     def mean_loss(self, observed: FloatArray, mean: FloatArray) -> FloatArray:
-        """Return the first smooth loss at the score 0: c + 1 − log((c + 1)²/c)."""
+        """Return the smoothed loss at the score 0: c + 1 − log((c + 1)²/c)."""
         del observed
         more = np.full(mean.shape[:-1], self._FAR + 1)
         loss: FloatArray = more - logarithm(more * (more / self._FAR))
@@ -115,12 +113,11 @@ _FAMILIES: Mapping[Value, glm.Family] = MappingProxyType({"squared_hinge": SQUAR
 
 
 def _family(configs: Sequence[Config]) -> glm.Family:
-    """Return the loss of a pack, whose configs have the same."""
+    """Return the loss of a pack, whose configs share it."""
     return _FAMILIES[_loss_of(configs[0])]
 
 
 def _loss_of(config: Config) -> Value:
-    """Return the name of the loss of a config."""
     return config.get(LOSS.name, LOSS.default)
 
 
@@ -128,10 +125,10 @@ class LinearSvm(GlmLearner):
     """Minimises Σ wᵢ·lossᵢ + l1·‖w‖₁ + ½·l2·‖w‖² over (w, b) for the loss max(0, 1 − mᵢ)² or max(0, 1 − mᵢ) of the margins
     mᵢ = (2yᵢ − 1)·(xᵢ'w + b).
 
-    Of more than two classes each has such a model, against the rest. scikit-learn: LinearSVC(C=1/l2), or penalty l1 with C=1/l1
-    and l2 = 0, which penalises its intercept, too, unless intercept_scaling is huge; for the hinge SVC(kernel='linear', C=1/l2).
-    The probability is the logistic function of the score, of more classes the softmax of their scores: it orders rows, and 1/2 is
-    where the class changes, but it is not calibrated.
+    With more than two classes, each has such a model against the rest. scikit-learn: LinearSVC(C=1/l2), or penalty l1 with
+    C=1/l1 and l2 = 0, which also penalises its intercept unless intercept_scaling is huge; for the hinge
+    SVC(kernel='linear', C=1/l2). The probability is the logistic function of the score, with more classes the softmax of
+    the scores. It orders rows, and the class changes at 1/2, but it is not calibrated.
     """
 
     name: ClassVar[str] = "linear_svm"
@@ -144,7 +141,7 @@ class LinearSvm(GlmLearner):
     default_epochs: ClassVar[int | None] = 300
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:
-        """Return the loss besides what sets the shape of the state: its solver trains another."""
+        """Return the loss and what sets the shape of the state; each loss has its own solver."""
         return (*super().pack_key(config), _loss_of(config))
 
     def judged_by(self, config: Config, task: Task) -> str | None:
@@ -153,21 +150,21 @@ class LinearSvm(GlmLearner):
         return None
 
     def uncalibrated_metric(self) -> str:
-        """Return accuracy: a log loss would judge the probabilities, which are those of no distribution."""
+        """Return accuracy: a log loss would judge the probabilities, which are not calibrated."""
         return "accuracy"
 
     def resumes(self, problem: Problem, configs: Sequence[Config], state: State) -> bool:
-        """Return whether the tensors are those of such weights, and of the solver that makes them for each class."""
+        """Return whether the stored tensors are valid weights, and a valid state of each class's solver."""
         return has_tensors_of(state, self.init(problem, configs)) and one_against_rest.has_solvers(
             problem, configs, state
         )
 
     def gathers(self, problem: Problem, configs: Sequence[Config]) -> bool:
-        """Small groups train together while the solver keeps a full Hessian per config and class."""
+        """Return whether the solver keeps a full Hessian per config and class: then small groups train together."""
         return super().gathers(one_against_rest.of_two(problem), configs)
 
     def accumulate(self, problem: Problem, configs: Sequence[Config], state: State, block: Shard) -> Tensors:
-        """Return the moments of one block in the first pass, the sums of each class's model later."""
+        """Return the moments of one block in the first pass, later the sums for each class's model."""
         return one_against_rest.accumulate(_family(configs), problem, configs, state, block)
 
     def step(self, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:

@@ -21,7 +21,6 @@ class _LogLoss:
     """The log-loss: sigmoid for one output, softmax for more."""
 
     def loss(self, problem: Problem) -> Loss:
-        """Return the loss of rows."""
         return "logistic" if problem.task is Task.BINARY else "softmax"
 
     def targets(self, problem: Problem, y: FloatArray) -> FloatArray:
@@ -32,26 +31,26 @@ class _LogLoss:
         return indicators
 
     def start(self, problem: Problem, observed: FloatArray, with_intercept: bool) -> FloatArray:
-        """Return the class shares, or equal ones without an intercept."""
+        """Return the class shares; equal ones without an intercept."""
         if not with_intercept:
             return np.full(observed.shape, 1.0 / max(2, problem.n_outputs))
         share: FloatArray = np.clip(observed, _SMALLEST_SHARE, 1.0 - _SMALLEST_SHARE)
         return share if problem.task is Task.BINARY else share / share.sum(axis=-1, keepdims=True)
 
     def scores(self, mean: FloatArray) -> FloatArray:
-        """Return the logits, or the logarithms of several shares."""
+        """Return the logit of one share, or the logarithms of several."""
         scores: FloatArray = logarithm(mean / (1.0 - mean) if mean.shape[-1] == 1 else mean)
         return scores
 
     def coupling(self, mean: FloatArray) -> FloatArray:
-        """Return diag(p̄) − p̄p̄', for binary p̄(1 − p̄)."""
+        """Return diag(p̄) − p̄p̄', for binary labels p̄(1 − p̄)."""
         coupling: FloatArray = -mean[..., :, None] * mean[..., None, :]
         place = np.arange(mean.shape[-1])
         coupling[..., place, place] = mean * (1.0 - mean)
         return coupling
 
     def mean_loss(self, observed: FloatArray, mean: FloatArray) -> FloatArray:
-        """Return −Σ ȳ·log p̄, of both classes."""
+        """Return −Σ ȳ·log p̄ over the classes, for binary labels over both."""
         loss: FloatArray = -(observed * logarithm(mean)).sum(axis=-1)
         if mean.shape[-1] == 1:
             loss = loss - ((1.0 - observed) * logarithm(1.0 - mean)).sum(axis=-1)

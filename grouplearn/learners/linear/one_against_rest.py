@@ -1,7 +1,7 @@
-"""Classes one against the rest: for each class a generalised linear model of two, which knows nothing of the others.
+"""One against the rest: for each class a binary generalised linear model that is independent of the others.
 
-Of two classes there is one model, that of the second. The weights and intercepts of K models stand side by side as those of
-one model of K outputs; its objective is the sum of theirs, and it is finished when they all are.
+With two classes there is one model, that of the second. The weights and intercepts of K models form one model with K
+outputs; its objective is the sum of theirs, and it is finished when they all are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from grouplearn.learners.linear.solved import SolvedLinear
 
 
 def of_two(problem: Problem) -> Problem:
-    """Return the problem of one class's model."""
+    """Return the binary problem of one class against the rest."""
     return replace(problem, task=Task.BINARY, n_classes=2)
 
 
@@ -37,8 +37,10 @@ def has_solvers(problem: Problem, configs: Sequence[Config], state: State) -> bo
 
 
 def accumulate(family: glm.Family, problem: Problem, configs: Sequence[Config], state: State, block: Shard) -> Tensors:
-    """Return the moments of one block in the first pass, with targets for each class; later ``glm.accumulate`` of each class
-    that is not finished, its number at the end of the names."""
+    """Return the moments of one block in the first pass, with targets for each class.
+
+    Later ``glm.accumulate`` of each unfinished class, with the number of the class at the end of the names.
+    """
     if "solver" not in state.tensors:
         targets = [family.targets(of_two(problem), labels) for labels in labels_of(problem, block.y)]
         return glm.block_moments(of_two(problem), configs, np.concatenate(targets, axis=-1), block)
@@ -52,7 +54,7 @@ def accumulate(family: glm.Family, problem: Problem, configs: Sequence[Config], 
 
 
 def step(family: glm.Family, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:
-    """Return the state after one pass, a step of every model that is not finished; see ``glm.step``."""
+    """Return the state after one pass, with a step of every unfinished model; see ``glm.step``."""
     parts = []
     for place in range(problem.n_outputs):
         part = _part(problem, configs, state, place)
@@ -78,7 +80,7 @@ def solve(
     report: Callable[[int], None],
     cancelled: Callable[[], bool],
 ) -> SolvedLinear:
-    """Return the models of a stack, each class's solved in a call of its own; raises Interrupted."""
+    """Return the models of a stack, solved class by class; raises Interrupted."""
     if problem.task is Task.BINARY:
         return glm.solve(family, problem, configs, stack, report, cancelled)
     parts: list[SolvedLinear] = []
@@ -110,7 +112,7 @@ def _curve(parts: Sequence[SolvedLinear], epochs: np.ndarray) -> FloatArray:
 
 
 def labels_of(problem: Problem, y: FloatArray) -> list[FloatArray]:
-    """Return the labels 0 and 1 of rows for each model."""
+    """Return the 0/1 labels of the rows for each model."""
     if problem.task is Task.BINARY:
         return [y]
     return [(y == place).astype(np.float64) for place in range(problem.n_classes)]

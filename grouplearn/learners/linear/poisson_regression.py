@@ -22,7 +22,6 @@ class _HalfDeviance:
     """Half the deviance of a Poisson label; the second target is the constant part."""
 
     def loss(self, problem: Problem) -> Loss:
-        """Return the loss of rows."""
         del problem
         return "poisson"
 

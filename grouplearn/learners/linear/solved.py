@@ -30,7 +30,7 @@ class SolvedLinear:
 
     ``weights`` (G, C, k, d) and ``intercept`` (G, C, k); ``loss`` (G, C) is the objective there, NaN where a model
     diverged; ``epochs`` (G, C) counts the passes over the rows that each took; ``curve`` (passes, G, C) is the objective
-    after each of them, NaN once a model was finished. ``converged`` (G, C): it ended because nothing was left to gain.
+    after each of them, NaN once a model was finished. ``converged`` (G, C) says whether it ended by convergence.
     """
 
     weights: FloatArray
@@ -41,7 +41,7 @@ class SolvedLinear:
     converged: npt.NDArray[np.bool_]
 
     def take(self, groups: npt.NDArray[Any]) -> SolvedLinear:
-        """Return the results of some groups, chosen or in that order."""
+        """Return the results of some groups, given as a mask or as places in the order wanted."""
         return SolvedLinear(
             self.weights[groups],
             self.intercept[groups],
@@ -58,7 +58,7 @@ class SolvedLinear:
         return np.asarray(finite.all(axis=1))
 
     def as_multiclass(self) -> SolvedLinear:
-        """Return models of two classes as weights and an intercept per class: 0 for the first."""
+        """Return binary models with weights and an intercept for each class, 0 for the first."""
         weights, intercept = (
             np.concatenate([np.zeros_like(each), each], axis=2) for each in (self.weights, self.intercept)
         )
@@ -73,7 +73,7 @@ class SolvedLinear:
 
     @classmethod
     def of_configs(cls, parts: Mapping[tuple[int, ...], SolvedLinear]) -> SolvedLinear:
-        """Return the results of several calls, each for some configs, as one; ``places`` are these configs."""
+        """Return the results of several calls as one; the keys of ``parts`` are the places of each call's configs."""
         if len(parts) == 1:
             return next(iter(parts.values()))
         order = np.argsort([place for places in parts for place in places])
@@ -117,10 +117,11 @@ def measure(
     wanted: Collection[str],
     part: tuple[npt.NDArray[np.int16], int] | None = None,
 ) -> dict[str, FloatArray]:
-    """Return the ``wanted`` metrics of a linear learner's models on a stack's rows, (G, C) each; of equal models equal bits.
+    """Return the ``wanted`` metrics of a linear learner's models on a stack's rows, (G, C) each; equal models get equal bits.
 
-    ``part`` says in which of how many parts each row (n,) is: then they are (G, parts, C), of models (G, m, C, ...) those of
-    part p at place p on the rows of part p. A metric is NaN where it is not defined, as in ``metrics.finish``.
+    ``part`` has the part of each row (n,) and the number of parts. Metrics are then (G, parts, C), and ``models`` (G,
+    parts, C, ...): the models at place p are measured on the rows of part p. A metric is NaN where it is not defined, as in
+    ``metrics.finish``.
     """
     kind = {Task.REGRESSION: kernel.LOG_VALUES if learner.log_link else kernel.VALUES, Task.BINARY: kernel.BINARY}
     found = kernel.of_models(
@@ -143,7 +144,7 @@ def _others(
     names: Sequence[str],
     part: tuple[npt.NDArray[np.int16], int] | None,
 ) -> dict[str, FloatArray]:
-    """Return the metrics that the kernel does not have, as ``measure`` does, group by group."""
+    """Return the metrics that the kernel lacks, as ``measure`` does, group by group."""
     n_parts, losses = 1 if part is None else part[1], row_losses(names, {})
     found = {name: np.full((stack.n_groups, n_parts, models.weights.shape[-3]), np.nan) for name in names}
     for group, place in np.ndindex(stack.n_groups, n_parts):

@@ -1,4 +1,4 @@
-"""The actors of a run, in Ray's driver: started, called, supervised, ended."""
+"""The actors of a run, in Ray's driver: starts, calls, supervises and ends them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ POLL_SECONDS = 0.2
 READ_SECONDS = 60.0
 #: How long a worker may take to start: it may import a user's torch on a busy machine.
 START_SECONDS = 120.0
-#: How long a worker may take to forget a job.
+#: How long a worker may take to release a job.
 REST_SECONDS = 2.0
 
 CallKind = Literal["begin", "follow", "progress"]
@@ -41,13 +41,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """Takes the place of an answer if the worker is gone, with the reason."""
+    """Stands for the answer of a worker that is gone, with the reason."""
 
     reason: str
 
 
 class Actors:
-    """The workers of a run by number, from ``first`` on, and their unanswered calls."""
+    """The workers of a run, numbered from ``first`` on, and their unanswered calls."""
 
     def __init__(self, connection: ClusterConnection, first: int = 0) -> None:
         self._ray, self._connection = connection.ray, connection
@@ -57,11 +57,11 @@ class Actors:
         self.workers: dict[int, WorkerHandle] = {}
 
     def take_over(self, actors: Sequence[Any]) -> None:
-        """Use actors of an earlier run, which are reset before new ones are made."""
+        """Use the actors of an earlier run, which were reset, before new ones are made."""
         self._spare.extend(actors)
 
     def start(self, setup: Any) -> None:
-        """Start a worker, whose answer to "begin" is its address; ``setup`` is the reference of a WorkerSetup."""
+        """Start a worker; its answer to "begin" is its address. ``setup`` is the reference of a WorkerSetup."""
         number = next(self._numbers)
         actor = self._spare.popleft() if self._spare else new_actor(self._ray, self._connection.actor_options)
         self.workers[number] = WorkerHandle(actor)
@@ -72,12 +72,12 @@ class Actors:
         self._calls[reference] = Call(number, kind, time.monotonic(), product)
 
     def answers(self, seconds: float) -> Iterator[tuple[Call, Any]]:
-        """Yield the answers that arrive within some seconds, each once; raises TrainingFailed if a worker reports it."""
+        """Yield the answers that arrive within ``seconds``, each once; raises TrainingFailed if a worker reports that."""
         ready, _ = self._ray.wait(list(self._calls), num_returns=1, timeout=seconds)
-        if ready:  # with others that have arrived by now
+        if ready:  # and others that have arrived by now
             ready, _ = self._ray.wait(list(self._calls), num_returns=len(self._calls), timeout=0)
         for reference in ready:
-            call = self._calls.pop(reference, None)  # the worker may have been ended because of an earlier answer
+            call = self._calls.pop(reference, None)  # an earlier answer may have ended the worker
             if call is not None:
                 yield call, self._read(reference)
 
@@ -101,26 +101,26 @@ class Actors:
         return worker.address is not None
 
     def silent(self, worker_timeout: float) -> set[int]:
-        """Return the workers that have not been heard from for so many seconds."""
+        """Return the workers that have not answered for ``worker_timeout`` seconds."""
         now, limits = time.monotonic(), {"begin": max(START_SECONDS, worker_timeout), "progress": worker_timeout}
         return {
             call.worker for call in self._calls.values() if call.kind in limits and now - call.since > limits[call.kind]
         }
 
     def ask_for_progress(self) -> None:
-        """Ask workers that have been busy for a while for their progress, unless they were just asked."""
+        """Ask workers that have been busy for a while for their progress, unless they have just been asked."""
         now = time.monotonic()
         asked = {call.worker for call in self._calls.values() if call.kind == "progress"}
         busy = [call for call in self._calls.values() if call.kind == "follow" and now - call.since > POLL_SECONDS]
         for number in (call.worker for call in busy):
             worker = self.workers.get(number)
-            # Answers come within a millisecond: asked again at once, driver and workers would do little else.
+            # Answers take a millisecond; without a pause, driver and workers would do little else.
             if worker is not None and number not in asked and now - worker.asked >= POLL_SECONDS:
                 worker.asked = now
                 self.called(number, "progress", worker.actor.progress.remote())
 
     def lives(self, number: int) -> bool:
-        """Whether a worker's process lives; for other machines Ray reports it soon enough."""
+        """Whether a worker's process lives; those on other machines count as alive until Ray reports their end."""
         worker = self.workers.get(number)
         if worker is None or worker.address is None or not self._connection.private:
             return worker is not None
@@ -135,7 +135,7 @@ class Actors:
             self._ray.kill(actor)
 
     def rest(self) -> list[Any]:
-        """Reset the actors for another job; return those that can be used again, the others are killed."""
+        """Reset the actors for another job; return those that can be used again, and kill the others."""
         busy = {call.worker for call in self._calls.values()}
         free = [worker.actor for number, worker in self.workers.items() if worker.address and number not in busy]
         for number, worker in self.workers.items():

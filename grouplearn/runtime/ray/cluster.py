@@ -13,23 +13,23 @@ from typing import Any
 from grouplearn.data.processors import processors
 from grouplearn.failures import TrainingFailed
 
-#: Rows and products are files, so a private cluster's object store holds little but results on their way back.
+#: Rows and products are files, so the object store of a private cluster holds little but results on their way to the driver.
 STORE_BYTES = 256 << 20
 #: The processes without which a private cluster is dead.
 CONTROL = ("gcs_server", "raylet")
-#: How long a cluster may take to say whether it sees a file.
+#: How long a cluster may take to answer whether it sees a file.
 PROBE_SECONDS = 20.0
 #: How long a machine may take to accept a connection.
 KNOCK_SECONDS = 10.0
 _LOOPBACK = "127.0.0.1"
 _THIS_MACHINE = (_LOOPBACK, "localhost")
-#: How often Ray retries a cluster that listens but refuses it, once a second: the token may differ.
+#: How often Ray tries a cluster that listens but refuses the connection, once a second: the token may differ.
 _TRIES = 5
-#: Settings of a private cluster, inherited by its processes: quiet, one thread each, and closed to everybody else.
+#: Settings of a private cluster, inherited by its processes: no messages, one thread each, closed to everybody else.
 _PRIVATE: Mapping[str, str] = {
     "RAY_AUTH_MODE": "token",
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else Ray announces a future change on every start
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # otherwise Ray announces a future change on every start
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -38,7 +38,7 @@ _PRIVATE: Mapping[str, str] = {
 
 def import_ray() -> Any:
     """Return the module ``ray``."""
-    # It advises to install packages for displays that nobody sees here.
+    # It recommends packages for displays that are not used here.
     logging.getLogger("ray.widgets.util").setLevel(logging.WARNING)
     import ray
 
@@ -47,7 +47,7 @@ def import_ray() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ClusterConnection:
-    """A cluster that the driver is connected to; ``processes`` must live if it is a private one."""
+    """A cluster that the driver is connected to; ``processes`` are those that a private one needs alive."""
 
     ray: Any
     private: bool
@@ -55,12 +55,12 @@ class ClusterConnection:
 
     @property
     def alive(self) -> bool:
-        """Whether a private cluster's control processes live; Ray itself would notice a minute later."""
+        """Whether a private cluster's control processes live; Ray itself would notice their end a minute later."""
         return all(process.poll() is None for process in self.processes)
 
     @property
     def actor_options(self) -> dict[str, Any]:
-        """How actors are placed: on a private cluster as many as the user says, else where a core is free."""
+        """Options of actors: on a private cluster as many as the user says, otherwise one where a core is free."""
         return {"num_cpus": 0} if self.private else {"num_cpus": 1, "scheduling_strategy": "SPREAD"}
 
     def sees(self, path: str) -> bool:
@@ -68,13 +68,15 @@ class ClusterConnection:
         return self.private or all(self._on_every_machine(path))
 
     def leaving(self) -> frozenset[str]:
-        """Return the machines, as Ray names them, that are to leave the cluster (``ray drain-node``, autoscalers, spot
-        machines); of a private one none ever is. No public function says so; Ray's own libraries ask as this does."""
+        """Return the machines, by Ray's names, that are to leave the cluster (``ray drain-node``, autoscalers, spot machines).
+
+        There are none in a private cluster. Ray has no public function for this; its own libraries ask in the same way.
+        """
         if self.private:
             return frozenset()
         try:
             return frozenset(self.ray._private.state.state.get_draining_nodes())
-        except Exception:  # another version of Ray, or a control plane that is busy: then they are lost as any other
+        except Exception:  # another version of Ray, or a busy control plane: then machines are lost without notice
             return frozenset()
 
     def _on_every_machine(self, path: str) -> list[bool]:
@@ -93,10 +95,10 @@ class ClusterConnection:
 
 
 def start_private(directory: str) -> ClusterConnection:
-    """Start a cluster whose files are in ``directory``, inside of a private one.
+    """Start a cluster that keeps its files in ``directory``, which lies in a private directory.
 
-    It listens on loopback alone, and asks for a token. Ray reads its settings when it is imported, which must not have
-    happened. Raises TrainingFailed.
+    It listens on loopback only, and requires a token. Ray reads its settings when it is imported, so it must not have been
+    imported before. Raises TrainingFailed.
     """
     os.environ.update(_PRIVATE, RAY_AUTH_TOKEN=secrets.token_hex(32))
     os.environ.pop("RAY_ADDRESS", None)
@@ -144,9 +146,9 @@ def connect(address: str) -> ClusterConnection:
 
 
 def _job_config(ray: Any) -> Any:
-    """Return a job whose workers import nothing from their driver's working directory, which Ray would add.
+    """Return a job whose workers do not search their driver's working directory for modules, as Ray would let them.
 
-    On another machine of a cluster anybody may have made a directory of that name.
+    On another machine of a cluster anybody may have created a directory of that name.
     """
     config = ray.job_config.JobConfig()
     config._runtime_env_has_working_dir = lambda: True  # Ray adds none for a job with a directory of its own
@@ -154,7 +156,7 @@ def _job_config(ray: Any) -> Any:
 
 
 def _knock(address: str) -> None:
-    """Raise OSError if nobody listens at an address: Ray itself would retry for half a minute."""
+    """Raise OSError if nothing listens at an address: Ray itself would retry for half a minute."""
     if address != "auto":
         host, _, port = address.rpartition(":")
         socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_SECONDS).close()
@@ -168,6 +170,6 @@ def _first_line(error: Exception) -> str:
 
 
 def _stay_on_loopback(ray: Any) -> None:
-    """Return loopback for Ray, which replaces 127.0.0.1 by the machine's address, reachable by others."""
+    """Make Ray use loopback: it replaces 127.0.0.1 by the machine's address, which others can reach."""
     ray._private.services.get_node_ip_address = lambda *_, **__: _LOOPBACK
     ray.util.get_node_ip_address = lambda *_, **__: _LOOPBACK

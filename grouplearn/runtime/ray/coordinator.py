@@ -1,7 +1,7 @@
-"""The part of a run on other processes that stays in the user's process: it passes events to the schedule and keeps results.
+"""The part of a run on Ray that stays in the user's process: it passes events to the schedule and keeps results.
 
-When the process that drives the workers dies, and they with it, the schedule is told that they are lost, and a new process
-goes on with what is left.
+If the process that drives the workers dies, its workers die, too. The schedule is told that they are lost, and a new
+process continues with what is left.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from grouplearn.train.unit import failed_unit
 
 #: A unit that kills its worker this often is given up.
 UNIT_ATTEMPTS = 3
-#: A dying cluster takes all workers with it, few of which are to blame: it counts as half a worker.
+#: A dying cluster takes all its workers with it, most of which did not cause that: it counts half as much as a worker.
 _WORKER_LOSS, _CLUSTER_LOSS = 2, 1
 _DIED = f"the worker process died {UNIT_ATTEMPTS} times while training it (out of memory?)"
 
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """What a worker runs: a unit, or a step of it."""
+    """What a worker is running: a unit, or a step of one."""
 
     unit: Unit
     since: float
@@ -66,7 +66,7 @@ class _Running:
 
 
 class Coordinator:
-    """Takes news of workers, returns their next orders; ``began`` is the ``time.time()`` from which times count."""
+    """Takes news of workers and returns their next orders; ``began`` is the ``time.time()`` from which times count."""
 
     def __init__(self, operator: Operator, observer: Observer, began: float) -> None:
         self._operator, self._observer, self.began = operator, observer, began
@@ -83,7 +83,7 @@ class Coordinator:
         #: The number of the next worker to join; numbers are not reused.
         self.next_worker = 0
         self.finished = False
-        #: Units and steps that ended so far.
+        #: The number of units and steps that have ended.
         self.ended = 0
 
     @property
@@ -102,13 +102,13 @@ class Coordinator:
         return tuple(orders)
 
     def catch_up(self) -> None:
-        """Read results that have arrived, while workers are busy again."""
+        """Read the results that have arrived; workers are busy meanwhile."""
         written, self._written = self._written, []
         for content in written:
             self._accept(from_bytes(content, WRITTEN_KINDS))
 
     def cluster_lost(self, kept: bool) -> None:
-        """All workers are gone; ``kept``: their products still exist."""
+        """Record that all workers are gone; ``kept``: their products still exist."""
         self._lose(tuple(sorted(self._workers)), kept, _CLUSTER_LOSS)
         if not kept:
             self.made.clear()
@@ -138,7 +138,7 @@ class Coordinator:
                 return self._step_ended(answer)
 
     def _tell(self, *events: Event) -> list[Instruction]:
-        """Tell the schedule and return its instructions; what has been tried too often is given up instead."""
+        """Pass events to the schedule and return its instructions; units that were tried too often are given up instead."""
         orders: list[Instruction] = []
         todo = list(events)
         while todo:
@@ -200,7 +200,7 @@ class Coordinator:
         self._observer.unit_done(result)
 
     def _lose(self, workers: Iterable[int], kept: bool, weight: int) -> list[Instruction]:
-        """One loss counts once for a unit, however many of its workers are gone."""
+        """Record lost workers; for a unit this is one loss, however many of its workers are gone."""
         workers, now = tuple(workers), time.time() - self.began
         gone = {worker: self._running.pop(worker) for worker in workers if worker in self._running}
         for worker, running in gone.items():
@@ -211,6 +211,6 @@ class Coordinator:
         if units:
             self._observer.units_lost(tuple(units.values()))
         orders = self._tell(*(WorkerLost(worker, kept, replaced=True) for worker in workers))
-        for worker in workers:  # orders that the schedule gave to one before it heard of its loss, too
+        for worker in workers:  # drop also orders that the schedule gave before it heard of the loss
             self._running.pop(worker, None)
         return orders

@@ -1,4 +1,4 @@
-"""Sends instructions to workers on Ray, with what their steps need."""
+"""Sends instructions to workers on Ray, together with the inputs of their steps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from grouplearn.train.unit import failed_unit
 class Dispatcher:
     """Sends a run's instructions together with the next Run or RunStep, so that a unit costs one call.
 
-    ``job`` has its rows. ``products`` is where what steps make lies, None for Ray's store.
+    ``job`` has its rows. ``products`` is where the products of steps are stored, None for Ray's store.
     """
 
     def __init__(self, ray: Any, begin: Begin, job: Job, products: ProductStore | None, actors: Actors) -> None:
@@ -36,7 +36,7 @@ class Dispatcher:
         self.gangs = Gangs()
 
     def dispatch(self, instructions: Iterable[Instruction]) -> list[StepAnswer]:
-        """Send instructions; return the answers of steps that cannot start."""
+        """Send instructions; return an answer for each step that cannot start."""
         failed: list[StepAnswer] = []
         for instruction in instructions:
             match instruction:
@@ -47,7 +47,7 @@ class Dispatcher:
                 case Dismiss(worker) if worker in self._actors.workers:
                     self._actors.end(worker)
                 case Dismiss() | Finish():
-                    pass  # it has just gone by itself; Stop comes next
+                    pass  # it has just ended by itself; Stop comes next
         return failed
 
     def note_made(self, step: Step, worker: int, product: Any) -> None:
@@ -61,7 +61,7 @@ class Dispatcher:
 
     def _order(self, instruction: Run | RunStep | Load | Release) -> list[StepAnswer]:
         worker = self._actors.workers.get(instruction.worker)
-        if worker is None:  # just lost; the schedule has been told
+        if worker is None:  # lost a moment ago; the schedule has been told
             return []
         worker.orders.append(instruction)
         match instruction:
@@ -84,7 +84,7 @@ class Dispatcher:
         lost = [taken for taken in step.inputs if taken not in self._made]
         if lost:
             raise TrainingFailed(f"step {step.id} takes products of steps {lost}, which are not there any more")
-        piece = step.piece if step.round is None else None  # the worker determines what is new to it
+        piece = step.piece if step.round is None else None  # in rounds, the worker decides what is new to it
         takes = tuple(self._made[taken].taken(piece) for taken in step.inputs)
         self._send(number, Supplies(outline, takes), step.pieces)
         return []
@@ -107,7 +107,7 @@ class Dispatcher:
         return self._outlines[key]
 
     def _gather(self, number: int, step: Step) -> None:
-        """Record a member of a gang; when all have arrived, they start."""
+        """Record that a member of a gang has arrived; start the gang when all have."""
         gang = self.gangs.add(number, step)
         if not gang.gathered:
             return
@@ -119,7 +119,7 @@ class Dispatcher:
             self._send(member, Supplies(outline, gang=place))
 
     def _refuse_distance(self, addresses: Sequence[Address | None]) -> None:
-        """Raise if members of a gang are on different machines: they use the loopback interface, and share a directory."""
+        """Raise if members of a gang are on different machines: they communicate by loopback, and share a directory."""
         if self._products is None or len({address.node for address in addresses if address is not None}) > 1:
             message = "workers that train one model together must be on one machine, and the cluster has several"
             raise TrainingFailed(message, hint="WITH (operator = 'group_task_parallel')")

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from grouplearn.schedule.messages import Step
 from grouplearn.train.sharded.steps import Product, StepAnswer
 
-#: How long a member waits for another, and how long the others may take to end after one has failed.
+#: How long a member waits for another, and how long the others may take to end after one failed.
 GANG_SECONDS, GRACE_SECONDS = 120.0, 5.0
 
 
 @dataclass
 class Members:
-    """The workers of one gang with their steps; ``made`` are the answers of finished ones."""
+    """The workers of one gang with their steps; ``made`` has the answers of those that are done."""
 
     steps: dict[int, Step] = field(default_factory=dict)
     made: dict[int, StepAnswer] = field(default_factory=dict)
@@ -52,19 +52,19 @@ class Members:
         return tuple(answer.product for answer in answers if answer.product is not None)
 
     def note(self, worker: int, answer: StepAnswer) -> None:
-        """Note that a member is done."""
+        """Record that a member is done."""
         self.made[worker] = answer
         if answer.failed and self.failed_since is None:
             self.failed_since = time.monotonic()
 
     def disband(self) -> None:
-        """Keep only the first member, which makes the result of all evaluations; the others are free."""
+        """Keep only the first member, which makes the result from all evaluations; the others are free."""
         first = self.first
         self.steps = {first: self.steps[first]}
 
     @property
     def overdue(self) -> set[int]:
-        """Members that have not ended some time after another failed."""
+        """Return the members that have not ended although another failed some time ago."""
         late = self.failed_since is not None and time.monotonic() - self.failed_since > GRACE_SECONDS
         return self.steps.keys() - self.made.keys() if late else set()
 
@@ -76,7 +76,7 @@ class Gangs:
         self._by_unit: dict[int, Members] = {}
 
     def add(self, worker: int, step: Step) -> Members:
-        """Note a member and return its gang."""
+        """Add a worker to the gang of its step's unit, and return the gang."""
         members = self._by_unit.setdefault(step.unit.id, Members())
         members.steps[worker] = step
         return members
@@ -91,5 +91,5 @@ class Gangs:
 
     @property
     def overdue(self) -> set[int]:
-        """Members of any gang that have not ended some time after another failed."""
+        """Return the members of any gang that have not ended although another failed some time ago."""
         return {worker for members in self._by_unit.values() for worker in members.overdue}

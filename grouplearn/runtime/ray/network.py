@@ -1,4 +1,4 @@
-"""Third-party learners for Ray's workers, as code that stays in memory and is checked before it is sent."""
+"""Third-party learners for Ray's workers, as code that is never written to a file and is checked before it is sent."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _OURS = "grouplearn"
 
 @dataclass(frozen=True, slots=True)
 class LearnerCode:
-    """A third-party learner as bytes, and the folders in which the user's process looks for modules."""
+    """A third-party learner as bytes, and the folders where the user's process looks for modules."""
 
     content: bytes
     folders: tuple[str, ...] = ()
 
     def loaded(self) -> Learner:
-        """Return the learner, whose modules are also looked for where the user's process finds them now.
+        """Return the learner; modules are also searched for in the folders of the user's process.
 
-        A process that was there before may have another search path.
+        A process that was started earlier may have another search path.
         """
         sys.path.extend(folder for folder in self.folders if folder not in sys.path)
-        # Written by the user's process, which may run code here just as the user may.
+        # The bytes come from the user's process, which may run any code here anyway.
         learner: Learner = pickle.loads(self.content)  # noqa: S301
         return learner
 
@@ -41,8 +41,8 @@ class LearnerCode:
 def learner_code(learner: Learner | None) -> LearnerCode | None:
     """Return a third-party learner for other processes; raises TrainingFailed if it cannot be sent.
 
-    Its functions are sent as they are: a worker need not be able to import the file that they were written in, nor what
-    that imported from the current directory. A learner without any is imported there, by module and name of its class.
+    Its functions are sent by value: a worker need not be able to import the file that defines them, nor what that file
+    imported from the current directory. A learner without functions is imported there, by the module and name of its class.
     """
     if learner is None:
         return None
@@ -92,7 +92,7 @@ def _by_value(learner: Learner, functions: Sequence[Callable[..., Any]]) -> byte
 
 @contextmanager
 def _own_modules_by_value(cloudpickle: Any, functions: Sequence[Callable[..., Any]]) -> Iterator[None]:
-    """Send functions in the user's own files by value; those of installed packages are imported."""
+    """Send functions in the user's own files by value; those of installed packages are imported by workers."""
     packages = {str(getattr(each, "__module__", "")).partition(".")[0] for each in functions} | _of_this_place()
     modules = [sys.modules[name] for name in sorted(packages) if name in sys.modules]
     own = [
@@ -108,15 +108,15 @@ def _own_modules_by_value(cloudpickle: Any, functions: Sequence[Callable[..., An
 
 
 def handed_over() -> list[str]:
-    """Return the directories in which other processes look for modules: the named ones of this process's search path.
+    """Return the directories of this process's search path, for other processes.
 
-    An empty entry, as of a notebook or a prompt, is wherever the process stands, and not named.
+    An empty entry (in a notebook or at a prompt) means the current directory, and is left out.
     """
     return [os.path.abspath(path) for path in sys.path if path]
 
 
 def _of_this_place() -> set[str]:
-    """Return modules and packages imported from the current directory, which other processes do not search."""
+    """Return the modules and packages imported from the current directory, which other processes do not search."""
     with suppress(FileNotFoundError):  # the directory was removed
         here = os.getcwd()
         if "" in sys.path and here not in handed_over():
@@ -126,13 +126,13 @@ def _of_this_place() -> set[str]:
 
 
 def _place_of(module: ModuleType) -> str:
-    """Return the directory of a module's or package's file; empty if it has none."""
+    """Return the directory of a module's or package's file, empty if it has no file."""
     folder = os.path.dirname(getattr(module, "__file__", None) or "")
     return os.path.dirname(folder) if hasattr(module, "__path__") else folder
 
 
 def _is_own(module: ModuleType) -> bool:
-    """Whether a module is neither Python's, nor installed, nor ``__main__``, which is sent by value anyway."""
+    """Whether a module is the user's: not Python's, not installed, and not ``__main__``, which is sent by value anyway."""
     file = getattr(module, "__file__", None)
     if file is None or module.__name__ == "__main__":
         return False

@@ -1,7 +1,7 @@
-"""Where the products of steps lie between the worker that makes them and those that take them.
+"""Where the products of steps are stored between the worker that makes them and those that take them.
 
-On one machine, or where all machines see one directory, they are files, which outlive the workers. Elsewhere they are objects
-of Ray's store, lost with the machine that has them.
+On one machine, or where all machines see one directory, they are files, which exist longer than the workers. Otherwise they
+are objects of Ray's store, lost with the machine that has them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from grouplearn.schedule.messages import Part
 from grouplearn.train.sharded.averaging import Pieces
 from grouplearn.train.sharded.steps import Product
 
-#: Arrays of at least so many bytes are mapped where they lie; smaller ones are faster copied. In files they begin at multiples
-#: of this many bytes.
+#: Arrays of at least so many bytes are mapped from their file; smaller ones are copied, which is faster. In files they
+#: begin at multiples of so many bytes.
 MAPPED_BYTES, _ALIGNMENT = 1 << 20, 64
 #: How long a worker waits for rows, or for another worker's product.
 FETCH_SECONDS = 60.0
@@ -28,8 +28,8 @@ FETCH_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """Where the product of a step is: an object of Ray's store (a tuple of them, for one in pieces), or (None) a file named by
-    the step. ``piece`` is what is to be taken of a product in pieces."""
+    """The location of a step's product: an object of Ray's store (a tuple of them for a product in pieces), or None for a
+    file named by the step. ``piece`` is the part of it that is taken."""
 
     step: int
     worker: int
@@ -37,7 +37,7 @@ class Made:
     piece: Part | None = None
 
     def taken(self, piece: Part | None) -> Made:
-        """Return the location of what a step takes."""
+        """Return the location, restricted to the piece that a step takes."""
         if piece is None or not isinstance(self.product, tuple):
             return replace(self, piece=piece)
         return replace(self, piece=piece, product=self.product[piece.number])
@@ -54,9 +54,10 @@ class ProductStore:
     directory: str
 
     def put(self, step: int, product: Product) -> None:
-        """Store a product; a step that died while writing runs again under another number.
+        """Store a product; a step that died while writing is run again under another number.
 
-        The file: the number of its pieces (0 for a product that is not in pieces, and is one), where they begin, and the pieces.
+        The file has the number of pieces (0 for a product not in pieces, stored as one), the offsets where they begin, and
+        the pieces.
         """
         pieces: Sequence[Any] = product.pieces if isinstance(product, Pieces) else (product,)
         with self._path(step).open("wb") as file:
@@ -68,7 +69,7 @@ class ProductStore:
     def get(self, step: int, piece: Part | None = None) -> Product:
         """Return a step's product or a piece of it, with large arrays mapped copy-on-write.
 
-        Of a file no more is read than that. Raises Gone.
+        Only that part of the file is read. Raises ProductGone.
         """
         try:
             with self._path(step).open("rb") as file:
@@ -92,9 +93,9 @@ class ProductStore:
 
 
 def _write(file: BinaryIO, product: Any) -> int:
-    """Write a product, or a piece: the sizes of the head and of the large arrays, the head (all but these), and the arrays.
+    """Write a product or a piece: the sizes of the head and of the large arrays, the head (everything else), and the arrays.
 
-    Return where it begins.
+    Return the offset where it begins.
     """
     large: list[pickle.PickleBuffer] = []
     head = pickle.dumps(product, 5, buffer_callback=lambda buffer: _stays_inside(buffer, large))
@@ -122,7 +123,7 @@ def _read(pages: memoryview, start: int) -> Any:
 
 
 def _stays_inside(buffer: pickle.PickleBuffer, large: list[pickle.PickleBuffer]) -> bool:
-    """Whether an array is written with the rest of a product; others are added to ``large``."""
+    """Whether an array is written with the head of a product; large ones are added to ``large`` instead."""
     inside = buffer.raw().nbytes < MAPPED_BYTES
     if not inside:
         large.append(buffer)

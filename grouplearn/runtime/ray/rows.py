@@ -1,4 +1,4 @@
-"""A job's rows for workers: files that all map, or objects in Ray's store that each fetches as needed."""
+"""A job's rows for workers: files that all workers map, or objects in Ray's store that they fetch as needed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from grouplearn.train.unit import group_of
 
 #: Bytes of rows per object: small, so that a worker fetches little that it does not need.
 CHUNK_BYTES = 8 << 20
-#: A directory in memory, and how much of it is left to others.
+#: A directory in memory, and how many bytes of it are left free for others.
 _MEMORY, _SPARED_BYTES = Path("/dev/shm"), 256 << 20  # noqa: S108 - run directories are private
 
 
@@ -37,9 +37,9 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class JobRows:
-    """Where a worker finds a job's rows: in files that it maps, or in chunks in Ray's store.
+    """Where a worker finds a job's rows: in files that it maps, or in chunks of Ray's store.
 
-    Rows ``in_memory`` are in files so that processes can share them, and are treated as the memory that they are.
+    Rows ``in_memory`` are in files so that processes can share them, but count as memory.
     """
 
     files: DatasetFiles | None
@@ -47,7 +47,7 @@ class JobRows:
     chunks: tuple[Chunk, ...] = ()
 
     def of(self, job: Job) -> tuple[Job, RowSource]:
-        """Return a job that was sent without rows with those at hand, and a source of the others."""
+        """Return a job that was sent without rows together with those that are available, and a source of the others."""
         if self.files is None:
             return job, FetchedRows(job, self.chunks)
         mapped = replace(job, dataset=self.opened())
@@ -78,7 +78,7 @@ def shared_files(dataset: Dataset, directory: RunDirectory) -> DatasetFiles:
 
 
 def place_for(n_bytes: int) -> Path:
-    """Return where run directories of that size go: in memory if possible and there is room, else on disk."""
+    """Return where run directories for ``n_bytes`` are made: in memory if possible and there is room, else on disk."""
     with suppress(OSError):
         if shutil.disk_usage(_MEMORY).free > 2 * n_bytes + _SPARED_BYTES:
             return _MEMORY / f"grouplearn-{os.getuid()}"
@@ -86,14 +86,14 @@ def place_for(n_bytes: int) -> Path:
 
 
 def stored(ray: Any, job: Job, dataset: Dataset) -> tuple[Chunk, ...]:
-    """Put a dataset into Ray's store in chunks, without the texts that all rows share."""
+    """Put a dataset into Ray's store in chunks, without the strings that all rows share."""
     nameless = replace(dataset, dictionaries=(), classes=(), files=None)
     whole = replace(job, dataset=dataset)
     return tuple(Chunk(start, stop, ray.put(pick(nameless, slice(start, stop)))) for start, stop in cut_rows(whole))
 
 
 def cut_rows(job: Job) -> list[tuple[int, int]]:
-    """Return runs of dataset rows of about ``CHUNK_BYTES`` that end where groups end, if those are not too large."""
+    """Return runs of dataset rows of about ``CHUNK_BYTES`` that end where groups end, unless groups are too large."""
     n_rows = job.dataset.n_rows
     most = max(1, CHUNK_BYTES * n_rows // max(1, dataset_bytes(job.dataset)))
     ends = sorted({bound for group in job.groups for run in group.ranges for bound in run} | {n_rows})
@@ -116,7 +116,7 @@ class FetchedRows:
         self._job, self._chunks = job, chunks
 
     def job_of(self, groups: Sequence[int]) -> tuple[Job, int]:
-        """Return the job with the rows of these groups alone, and the bytes of these rows."""
+        """Return the job with only the rows of these groups, and the bytes of these rows."""
         pieces, moved, start = [], [], 0
         for number in groups:
             group = group_of(self._job, number)

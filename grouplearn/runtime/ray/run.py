@@ -31,25 +31,25 @@ from grouplearn.schedule.messages import Instruction
 from grouplearn.train.job import Job
 from grouplearn.train.sharded.steps import StepAnswer
 
-#: The run is given up after this many workers failed to start.
+#: A run is given up after so many failures of workers to start.
 START_ATTEMPTS = 4
-#: How often a cluster that is not ours is asked which machines are to leave it: they have half a minute or more.
+#: How often a shared cluster is asked which machines are to leave: they have half a minute or more.
 LEAVING_SECONDS = 1.0
 
 
 class ClusterLost(Exception):
-    """The cluster is gone, and the driver with it: another one must continue."""
+    """The cluster and its driver are gone: another one must continue."""
 
 
 class CoordinatorPort(Protocol):
-    """Receives news of a run, and returns orders."""
+    """Receives news of a run and returns orders."""
 
     def report(self, news: News) -> tuple[Instruction, ...]:
         """Report news and return orders; raises RunOver."""
         ...
 
     def look_up(self) -> None:
-        """Raise RunOver if that was received meanwhile."""
+        """Raise RunOver if the end of the run was announced meanwhile."""
         ...
 
 
@@ -90,7 +90,7 @@ class RayRun:
         return self._actors.rest()
 
     def _poll(self) -> None:
-        """Wait for answers, at most ``POLL_SECONDS``, and act on them."""
+        """Wait at most ``POLL_SECONDS`` for answers, and act on them."""
         if not self._connection.alive:
             raise ClusterLost
         self._coordinator.look_up()
@@ -125,7 +125,7 @@ class RayRun:
             case Written(result):
                 self._happened.append(UnitEnded(number, result))
             case Missing(makers=makers):
-                # Products die with their worker; and the only way to end a step is to end its worker.
+                # Products are lost with their worker, and a step can only be ended with its worker.
                 for each in {*makers, number}:
                     if each in self._actors.workers:
                         self._lose(each, kept=False)
@@ -139,9 +139,9 @@ class RayRun:
                 self._happened.append(StepEnded(answer))
 
     def _lose(self, number: int, *, kept: bool = True, reason: str = "") -> None:
-        """Make sure that the worker is dead, with its gang; others are started. What they did is run again.
+        """End a worker and its gang, and start others; what they were doing is run again.
 
-        What they made is in files, or the driver owns it.
+        ``kept``: their products remain, as they are in files or belong to the driver.
         """
         gang = self._gangs.of(number)
         if gang is not None:
@@ -153,11 +153,11 @@ class RayRun:
         else:
             self._not_started(number, reason)
         for each in members:
-            if each not in self._leaving:  # for which another was started when it was asked to leave
+            if each not in self._leaving:  # otherwise another was started when it was asked to leave
                 self._actors.start(self._setup)
 
     def _not_started(self, number: int, reason: str) -> None:
-        """While others work, it is no error if a shared cluster has no room for a worker, which may come later."""
+        """Record a worker that did not start: no error if others work in a shared cluster that has no room for it yet."""
         if not self._connection.private and any(worker.address for worker in self._actors.workers.values()):
             self._happened.append(Absent(number))
             return
@@ -167,7 +167,7 @@ class RayRun:
             raise TrainingFailed(f"Ray workers do not start: {last}", hint="WITH (executor = 'local')")
 
     def _gang_answered(self, gang: Members, number: int, answer: StepAnswer) -> None:
-        """Hold the first member's answer until all have answered: only then can it make the unit's result."""
+        """Keep the first member's answer until all have answered, as it can make the unit's result only then."""
         if number in gang.made:  # the result
             self._gangs.end(gang)
             self._happened.append(StepEnded(answer))
@@ -184,7 +184,7 @@ class RayRun:
             self._tell_members(gang, None)
 
     def _tell_members(self, gang: Members, failure: StepAnswer | None) -> None:
-        """Report that members are done; unless one failed, the first must still make the result."""
+        """Report that members are done; if none failed, the first must still make the result."""
         for member, made in gang.made.items():
             if failure is None and member in gang.steps:
                 continue
@@ -194,7 +194,7 @@ class RayRun:
             self._happened.append(StepEnded(answer))
 
     def _look_after_workers(self) -> None:
-        """Give up silent workers, and gang members that wait for a failed one; ask the others for progress."""
+        """End silent workers, and gang members that wait for a failed one; ask the others for progress."""
         silent = self._actors.silent(self._begin.cluster.worker_timeout)
         for number in silent | self._gangs.overdue:
             if number in self._actors.workers:  # else it was ended with its gang
@@ -204,7 +204,7 @@ class RayRun:
         self._actors.ask_for_progress()
 
     def _look_who_leaves(self) -> None:
-        """Tell of workers whose machine is to leave the cluster, and start others, which Ray places elsewhere."""
+        """Report workers whose machine is to leave the cluster, and start others, which Ray places elsewhere."""
         if self._connection.private or time.monotonic() - self._asked_who_leaves < LEAVING_SECONDS:
             return
         self._asked_who_leaves, machines = time.monotonic(), self._connection.leaving()
@@ -221,7 +221,7 @@ class RayRun:
             self._actors.start(self._setup)
 
     def _give_up(self, number: int) -> None:
-        """If a gang member failed by itself, with no worker dead, others wait for it in vain: that ends the unit."""
+        """End a unit if a gang member failed while all workers live: the other members would wait for it in vain."""
         gang = self._gangs.of(number)
         if gang is None or gang.failure is None or not all(self._actors.lives(member) for member in gang.steps):
             return

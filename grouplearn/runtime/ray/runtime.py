@@ -28,7 +28,7 @@ from grouplearn.train.group_table import GroupTable
 from grouplearn.train.job import Job, Observer, UnitResult
 from grouplearn.train.rows.sources import dataset_bytes
 
-#: The run is given up if Ray died this often without completing a unit or step in between.
+#: A run is given up after so many deaths of Ray without a completed unit or step in between.
 DEATHS = 3
 #: Seconds of silence that are normal on a busy machine: the driver reports twice a second.
 LEAST_SILENCE = 3.0
@@ -36,7 +36,7 @@ _STEPS = "steps-"
 
 
 class RayRuntime:
-    """Runs units on a Ray cluster, by default a private one of this machine's cores.
+    """Runs units on a Ray cluster, by default a private one with this machine's cores.
 
     It starts with the first run, in a child process that is kept for further runs until ``shutdown``.
     """
@@ -47,7 +47,7 @@ class RayRuntime:
         self._cluster = cluster or Cluster()
 
     def prepare(self, cancelled: Callable[[], bool]) -> None:
-        """Begin to start Ray; wait for an existing cluster, and raise TrainingFailed if it does not answer."""
+        """Begin to start Ray; wait only for an existing cluster, and raise TrainingFailed if it does not answer."""
         _check_installed()
         child, fit = CHILDREN.take(self._cluster.address), False
         try:
@@ -66,7 +66,7 @@ class RayRuntime:
     ) -> tuple[UnitResult, ...]:
         """Run every unit and return the results in unit order.
 
-        A lost worker is replaced and its unit run again; so is a lost cluster. Raises StatementInterrupted within 2 s of
+        A lost worker is replaced and its unit run again, and so is a lost cluster. Raises StatementInterrupted within 2 s of
         ``cancelled()`` being true or of Ctrl-C, NotInstalled without Ray, TrainingFailed when it cannot go on.
         """
         registry.check_installed(job.trainer)
@@ -119,7 +119,7 @@ class RayRuntime:
             run=number,
             job=replace(sent.job, groups=()),
             groups=GroupTable.of(sent.job.groups),
-            rows=replace(sent.rows, directory=os.path.abspath(sent.rows.directory)),  # Ray works elsewhere
+            rows=replace(sent.rows, directory=os.path.abspath(sent.rows.directory)),  # Ray's working directory differs
             in_memory=sent.in_memory,
             code=sent.code,
             workers=workers,
@@ -133,7 +133,7 @@ class RayRuntime:
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A job for the child: without its rows, which are in files, and with a third-party learner as code."""
+    """A job for the child: its rows are in files, and a third-party learner is code."""
 
     job: Job
     rows: DatasetFiles
@@ -144,7 +144,7 @@ class _Sent:
 
 @contextmanager
 def _prepared(job: Job) -> Iterator[_Sent]:
-    """Put a job's rows where other processes map them, with a directory for products; all is gone with the context."""
+    """Put a job's rows where other processes can map them, with a directory for products; all is removed with the context."""
     code, said = learner_code(job.own), bare(job)
     with ExitStack() as stack:
         if job.dataset.files is None:
@@ -153,7 +153,7 @@ def _prepared(job: Job) -> Iterator[_Sent]:
             yield _Sent(said, shared_files(job.dataset, shared), True, code, str(passing.path))
         else:
             beside = Path(job.dataset.files.directory)  # machines that see the rows see products, too
-            for stale in beside.glob(f"{_STEPS}*"):  # of a process that died: the run is ours now
+            for stale in beside.glob(f"{_STEPS}*"):  # from a process that died, as the run is ours now
                 shutil.rmtree(stale, ignore_errors=True)
             passing_path = stack.enter_context(tempfile.TemporaryDirectory(prefix=_STEPS, dir=beside))
             yield _Sent(said, job.dataset.files, False, code, passing_path)
@@ -162,7 +162,7 @@ def _prepared(job: Job) -> Iterator[_Sent]:
 def _converse(
     child: Child, number: int, coordinator: Coordinator, timeout: float, cancelled: Callable[[], bool]
 ) -> None:
-    """Exchange news and orders until the last unit is done; raises ChildLost, also if the child is silent too long."""
+    """Exchange news and orders until the last unit is done; raises ChildLost, also after too long a silence of the child."""
     while not coordinator.finished:
         if cancelled():
             raise Interrupted

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Cluster:
     """``address``: None for a private cluster on this machine, ``'auto'`` for the one that runs here, else ``'host:port'``.
 
-    A worker that gives no sign of life for ``worker_timeout`` seconds is given up, and what it did runs elsewhere.
+    A worker that does not answer for ``worker_timeout`` seconds is given up, and its work runs elsewhere.
     """
 
     address: str | None = None
@@ -24,7 +24,7 @@ class Cluster:
 
     @classmethod
     def of(cls, placement: PlacementOptions) -> Cluster:
-        """Return a statement's values, and the settings where it gives none."""
+        """Return the values of a statement, and those of the settings where it gives none."""
         return cls(placement.address, placement.worker_timeout)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""An actor of the Ray runtime: a worker with the rows that it maps or fetches, and its products for others."""
+"""An actor of the Ray runtime: a worker with the rows that it maps or fetches, whose products others take."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ Epochs = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class WorkerSetup:
-    """A run's description for its workers: the job, its rows, the place of products (None: the store).
+    """A run's description for its workers: the job, its rows, and the store of products (None: Ray's).
 
-    ``code`` is its learner where that is not built in. It began at ``time.time()`` = ``began``.
+    ``code`` is the job's learner if that is not built in. The run began at ``time.time()`` = ``began``.
     """
 
     job: Job
@@ -68,7 +68,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Supplies:
-    """What a step needs besides its orders: its group's outline, the products it takes, its gang."""
+    """The inputs of a step: its group's outline, the products that it takes, its gang."""
 
     outline: Any
     takes: tuple[Made, ...] = ()
@@ -77,14 +77,14 @@ class Supplies:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A finished unit: its result as bytes that contain no code."""
+    """A finished unit, with its result as bytes that contain no code."""
 
     result: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A step that could not start, because products of other workers are gone or did not arrive in time."""
+    """A step that could not start, as products of other workers are gone or did not arrive in time."""
 
     step: Step
     makers: tuple[int, ...]
@@ -94,7 +94,7 @@ Answer = Written | StepAnswer | Missing
 
 
 class RayWorker:
-    """The actor: it follows orders and counts epochs that it has not reported yet."""
+    """The actor: it carries out orders and counts epochs that it has not reported yet."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -112,9 +112,9 @@ class RayWorker:
         return Address(import_ray().get_runtime_context().get_node_id(), os.getpid())
 
     def follow(self, orders: Sequence[Instruction], supplies: Supplies | None = None) -> Any:
-        """Follow orders, the last being a Run or RunStep; return its answer and the epochs not reported yet.
+        """Carry out orders, the last of which is a Run or RunStep; return its answer and the epochs not reported yet.
 
-        Where products lie in Ray's store, the product is a second value; the pieces of one in pieces are further ones.
+        If products are in Ray's store, the product is a second return value; if it is in pieces, each piece is a further one.
         """
         product: Product | None = None
         pieces = 1
@@ -170,7 +170,7 @@ class RayWorker:
         return self._outlines[key]
 
     def _take(self, step: Step, takes: Sequence[Made]) -> tuple[list[Product], int] | Missing:
-        """Return the products, and the bytes of those made by other workers; or whose could not be fetched."""
+        """Return the products and the bytes of those made by other workers; or Missing, with the workers whose products are."""
         here = self._taken.of(step)
         if here is not None:
             return here, 0
@@ -216,9 +216,9 @@ class RayWorker:
         return epochs
 
     def rest(self) -> None:
-        """Forget the job, so that nothing of it is held."""
+        """Release the job, so that no memory of it is held."""
         del self._trainer, self._outlines, self._taken
-        gc.collect()  # maps of deleted files take memory while anything refers to them
+        gc.collect()  # mapped files that were deleted take memory until nothing refers to them
 
 
 @dataclass
@@ -232,6 +232,5 @@ class WorkerHandle:
 
 
 def new_actor(ray: Any, options: dict[str, Any]) -> Any:
-    """Return a new actor; where the cluster is our own it asks for no share of a core: how many there are is the user's
-    choice."""
+    """Return a new actor; on a private cluster it reserves no core, as the user chooses the number of workers."""
     return ray.remote(RayWorker).options(max_concurrency=2, max_restarts=0, **options).remote()

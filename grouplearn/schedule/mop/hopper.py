@@ -30,8 +30,8 @@ class Mop(ShardedOperator):
 
     Invariants, checked at every transition (3.1): (1) completeness: in an epoch a pack is trained on every shard once; (2)
     isolation: it is trained in one place at a time; (3) exclusive access: a worker does one thing at a time; (4) a unit
-    that has begun is not preempted. A pack waits only for its own epoch to end. Work of a lost worker is repeated
-    elsewhere, from the last state that is left (5.6).
+    that has begun is not preempted. A pack waits only for the end of its own epoch. Work of a lost worker is repeated
+    elsewhere, from the newest state that still exists (5.6).
 
     ``workload.hops``: ``randomized`` lets an idle worker take any available pack; ``vector`` and ``exact`` follow a plan
     made from estimated durations; ``recorded`` visits are repeated on any number of workers. Whole groups on one worker

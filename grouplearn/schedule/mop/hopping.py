@@ -33,13 +33,13 @@ class Hopping(Sequential):
         return self._shards[place]
 
     def started(self, ready: Ready, step: Step) -> None:
-        """A task that was returned here begins as ``step``."""
+        """Record that a task returned here begins as ``step``."""
         if step.kind == "train":
             require(ready.place in self.left, f"unit {self.unit.id} visits the shard of place {ready.place} twice")
         super().started(ready, step)
 
     def done(self, step: Step, worker: int, place: int, more: bool) -> list[Ready]:
-        """An expected step is done; return what may begin now."""
+        """Record that an expected step is done; return what may begin now."""
         if step.kind == "train":
             order = self._orders.setdefault(step.epoch, [])
             order.append(place)

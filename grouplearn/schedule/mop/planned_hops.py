@@ -32,7 +32,7 @@ class PlannedHops(StepQueues):
         self._trains: dict[int, Ready] = {}
 
     def push(self, ready: Ready) -> Iterable[int]:
-        """Queue something; return the places whose workers may want it."""
+        """Queue a task; return the places whose workers may want it."""
         unit = ready.progress.unit.id
         if ready.kind != "train" or (unit, ready.place) not in self._position:
             return super().push(ready)
@@ -63,7 +63,7 @@ class PlannedHops(StepQueues):
         return [*places]
 
     def close(self, unit: int) -> Collection[int]:
-        """The unit is over; return the places whose workers may wait for it."""
+        """Record that the unit is over; return the places whose workers may wait for it."""
         self._closed.add(unit)
         self._trains.pop(unit, None)
         return self._places.get(unit, ())
@@ -79,7 +79,7 @@ class PlannedHops(StepQueues):
         heapq.heappush(self._heads[place], (self._epoch[visit], self._position[visit], unit))
 
     def _back(self, ready: Ready) -> Collection[int]:
-        """The unit resumes from an older state: the visits that it must repeat are expected again."""
+        """Expect again the visits that the unit must repeat from an older state."""
         unit, epoch = ready.progress.unit.id, ready.epoch
         self._trains[unit] = ready
         now = self._position[unit, ready.place]

@@ -46,8 +46,7 @@ class _Bag:
 
 
 class RandomHops(StepQueues):
-    """Algorithm 1 of Nakandala, Zhang and Kumar 2020 (5.3), with the availability of 5.5: a worker's places are all that it
-    has.
+    """Algorithm 1 of Nakandala, Zhang and Kumar 2020 (5.3), with the availability of 5.5: a worker's places are its shards.
 
     All other tasks are queued, and go first. No worker idles without need, so with unit times T the makespan is at most
     max_j Σ_i T_ij + (p - 1) max T.
@@ -62,13 +61,13 @@ class RandomHops(StepQueues):
         self._idle_places: dict[int, Sequence[int]] = {}
 
     def push(self, ready: Ready) -> Iterable[int]:
-        """Queue something; return the places whose workers may want it."""
+        """Queue a task; return the places whose workers may want it."""
         if not ready.anywhere:
             return super().push(ready)
         unit = ready.progress.unit
         self._bags.setdefault(unit.group, _Bag()).add(ready)
         self._group_of[unit.id] = unit.group
-        # One worker is enough: others cannot have what it takes.
+        # Waking one worker is enough: the others cannot run the same task.
         wanting = self._idle.keys() & _left(ready)
         return (min(wanting),) if wanting else ()
 
@@ -83,7 +82,7 @@ class RandomHops(StepQueues):
         return found
 
     def leave(self, worker: int) -> None:
-        """The worker does something else, or is lost: it no longer waits here."""
+        """Forget that the worker waits: it does something else, or is lost."""
         for place in self._idle_places.pop(worker, ()):
             self._idle[place].discard(worker)
             if not self._idle[place]:
@@ -95,7 +94,7 @@ class RandomHops(StepQueues):
         return [*super().waiting(places), *(place for place in places if place in self._idle)]
 
     def close(self, unit: int) -> Collection[int]:
-        """The unit is over."""
+        """Forget a unit that is over."""
         if unit in self._group_of:
             self._bags[self._group_of.pop(unit)].remove(unit)
         return ()

@@ -14,7 +14,7 @@ Starts = dict[Visit, float]
 
 @dataclass(frozen=True)
 class OpenShop:
-    """``seconds`` of every visit; a unit that does not visit a shard has none."""
+    """An open shop: the ``seconds`` of every visit, with no entry where a unit does not visit a shard."""
 
     seconds: Mapping[Visit, float]
 
@@ -46,7 +46,7 @@ class OpenShop:
 
     @property
     def bound(self) -> float:
-        """Return a lower bound of all schedules: the largest load of a shard or unit."""
+        """Return a lower bound for the length of all schedules: the largest load of a shard or unit."""
         units = [sum(self.seconds[unit, place] for place in places) for unit, places in self.places_of.items()]
         return max([*self.loads.values(), *units], default=0.0)
 
@@ -55,7 +55,7 @@ class OpenShop:
         return max((start + self.seconds[visit] for visit, start in starts.items()), default=0.0)
 
     def is_schedule(self, starts: Starts) -> bool:
-        """Whether it has all visits, and no unit or shard is in two at a time (to 1e-9 of the longest)."""
+        """Whether it has all visits, and no unit or shard is in two visits at a time (to 1e-9 of the longest)."""
         if starts.keys() != self.seconds.keys() or min(starts.values(), default=0.0) < 0:
             return False
         lines: defaultdict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)

@@ -1,1 +1,1 @@
-"""Rounds: work on every partition, reduce each part of the parameters, and every partition takes all parts."""
+"""Rounds: work on every partition, reduce each part of the parameters, send all parts to every partition."""

@@ -25,11 +25,11 @@ from grouplearn.schedule.workload import Workload
 class Averaging(ShardedOperator):
     """Cuts the rows of every group into ``workload.averages.partitions`` runs of blocks, at most one for each block.
 
-    In a round all partitions train the same model, each on its rows of an epoch or of some batches, and the mean of what they
-    made, weighted by their rows, is the next one; or they send gradients at it, by whose mean it takes one step. Nothing goes
-    through a driver: with ``scatter`` every place reduces one part of the parameters and takes all parts, so that
-    2 m (k - 1) / k bytes reach each of k workers, m the bytes of a model. Models depend on the partitions, never on who has
-    them. Groups of one block, and groups that train side by side, stay whole.
+    In a round all partitions train the same model, each on its rows of an epoch or of some batches. The next model is the
+    mean of theirs, weighted by their rows; or they send gradients at the common model, which takes one step along the mean
+    gradient. Nothing goes through a driver: with ``scatter`` every place reduces one part of the parameters and takes all
+    parts, so that 2 m (k - 1) / k bytes reach each of k workers, m the bytes of a model. Models depend on the partitions,
+    never on which workers have them. Groups of one block, and groups that train side by side, stay whole.
     Raises ValueError for learners that are not sequential.
     """
 
@@ -48,7 +48,7 @@ class Averaging(ShardedOperator):
         split = [unit for group in shares for unit in tasks[group].units]
         placed = {group: _placed(cut) for group, cut in shares.items()}
         whole = _whole({group: task for group, task in tasks.items() if group not in shares}, workload)
-        # Everybody waits for the last in every round: no small group's training may come between.
+        # In every round all partitions wait for the last one, so no small group may train in between.
         jobs = Assignment(
             whole, split, placed, _progress_of_split(shares, workload, self._split), steal=True, by_epochs_from=1
         )
@@ -74,8 +74,8 @@ SplitProgress = Callable[[Unit, Shares, Workload, Products], UnitProgress]
 def _shares(task: GroupTask, workload: Workload, turn: int) -> Shares | None:
     """Return the partitions of a group and their places; None where it stays whole.
 
-    Neighbouring partitions share a place where there are more than workers; where there are fewer, ``turn`` says which
-    worker comes first, so that groups do not all begin at the same one.
+    With more partitions than workers, neighbours share a place. With fewer, ``turn`` is the place of the first partition,
+    so that groups do not all begin at the same worker.
     """
     unit, workers = task.units[0], workload.workers
     cuts = partitions_of(unit, workload)
@@ -87,7 +87,7 @@ def _shares(task: GroupTask, workload: Workload, turn: int) -> Shares | None:
 
 
 def _placed(shares: Shares) -> Mapping[int, Blocks]:
-    """Return the blocks at each place, which has neighbouring partitions."""
+    """Return the blocks at each place, whose partitions are neighbours."""
     runs: defaultdict[int, list[Blocks]] = defaultdict(list)
     for place, blocks in zip(shares.places, shares.blocks, strict=True):
         runs[place].append(blocks)
@@ -116,9 +116,9 @@ def partitions_of(unit: Unit, workload: Workload) -> tuple[Blocks, ...]:
 
 
 def rounds_of_epoch(partitions: Sequence[Blocks], unit: Unit, workload: Workload) -> int:
-    """Return in how many rounds an epoch goes: in each the partition of most batches goes through as many as were asked for.
+    """Return the number of rounds in an epoch: in each, the partition with most batches processes as many as were asked for.
 
-    A batch is of rows of one block, as many as the unit's configs say.
+    A batch has rows of one block, as many as the unit's configs say.
     """
     asked, rows = workload.averages.batches, workload.shared_rows_of(unit)
     if not asked:
@@ -136,7 +136,7 @@ def rounds_of_epoch(partitions: Sequence[Blocks], unit: Unit, workload: Workload
 def _round(shares: Shares, workload: Workload, unit: Unit, rounds: int, number: int) -> list[Stage]:
     """Return the stages of a round.
 
-    The centre of trees and stars changes from round to round, unless it needs the model before, and from unit to unit.
+    The centre of a tree or star changes from unit to unit and, unless it needs the previous model, from round to round.
     """
     averages, judged = workload.averages, workload.evaluate_epochs
     stretch, turn = Part(number % rounds, rounds), unit.id + (0 if averages.from_before else number)

@@ -1,4 +1,4 @@
-"""Cells: runs of a group's blocks that are summed as one, so that sums have the same bits whichever workers make them."""
+"""Cells: runs of a group's blocks that are summed as one, so that sums have the same bits on any number of workers."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import math
 
 from grouplearn.schedule.messages import Blocks
 
-#: A group has so many cells at most, or as many as the square root of its blocks: a thousand workers have work for all.
+#: Most cells of a group, unless the square root of its blocks is larger: a thousand workers then still have work.
 MOST_CELLS = 64
 
 
 def cells_of(n_blocks: int) -> list[Blocks]:
-    """Return the cells of a group of so many blocks."""
+    """Return the cells of a group of ``n_blocks`` blocks."""
     length = cell_length(n_blocks)
     return [Blocks(first, min(first + length, n_blocks)) for first in range(0, n_blocks, length)]
 
 
 def work_items(blocks: Blocks, n_blocks: int, most: int) -> tuple[Blocks, ...]:
-    """Return a share of a group of ``n_blocks`` in work items: at most so many, each of whole cells, of about equal size."""
+    """Return a share of a group of ``n_blocks`` cut into work items: at most ``most``, of whole cells, of about equal size."""
     length = cell_length(n_blocks)
     cells = range(blocks.first, blocks.last, length)
     count = max(1, min(most, len(cells)))
@@ -27,5 +27,5 @@ def work_items(blocks: Blocks, n_blocks: int, most: int) -> tuple[Blocks, ...]:
 
 
 def cell_length(n_blocks: int) -> int:
-    """Return the blocks of a cell of a group of so many, of which the last may have fewer."""
+    """Return the number of blocks per cell of a group of ``n_blocks``; the last cell may have fewer."""
     return max(1, -(-n_blocks // max(MOST_CELLS, math.isqrt(n_blocks))))

@@ -20,11 +20,11 @@ from grouplearn.schedule.workload import Workload
 
 
 class CoordinateDescent(ShardedOperator):
-    """Partitions the groups among the workers by wrap-around; what fits stays whole, and split groups go by rounds.
+    """Partitions the groups among the workers by wrap-around; what fits stays whole, and split groups train in rounds.
 
-    Cuts stand where cells end. Of a cell the sums are the same whoever makes them, so that models depend on nothing here: a
-    worker that waits takes over work items of one that is behind (4.4.1).
-    Raises ValueError for learners that do not go by rounds.
+    Groups are cut only between cells. The sums of a cell are the same on any worker, so models do not depend on the cuts,
+    and a waiting worker may take over work items of one that is behind (4.4.1). Raises ValueError for learners that do not
+    train in rounds.
     """
 
     name = "coordinate_descent"
@@ -65,7 +65,7 @@ def _items(unit: Unit, places: Mapping[int, Blocks], workload: Workload) -> Shar
 
 
 def _between_cells(shards: Mapping[int, Blocks], n_blocks: int) -> dict[int, Blocks]:
-    """Return the shards of a group of so many blocks with each cut at the nearest end of a cell; empty ones are left out."""
+    """Return the shards of a group with each cut moved to the nearest end of a cell; empty shards are left out."""
     length, found = cell_length(n_blocks), {}
     last = max(shards.values(), key=lambda blocks: blocks.last).last
 

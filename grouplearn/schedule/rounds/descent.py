@@ -1,4 +1,4 @@
-"""The progress of a unit whose learner goes by rounds: many in an epoch, of which each changes a part of the model only."""
+"""The progress of a unit whose learner trains in rounds: an epoch has many, and each changes only a part of the model."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from grouplearn.schedule.workload import Workload
 class Descent(Rounds):
     """Rounds of two stages, ``work`` and ``reduce``, until the epoch is complete; then ``judge`` and ``update``.
 
-    The model of a round is the state after the last ``update`` and the parts that have been reduced since; workers keep what
-    they have taken of it, and take no more than the parts of the last round. The update is made by two workers, so that a
-    state is there if one is lost; when a part is gone, the epoch begins again, from that state.
+    The model of a round is the state after the last ``update`` and the parts that have been reduced since. Workers keep
+    what they have taken of it, so they fetch only the parts of the last round. Two workers make the update, so that one
+    state remains if a worker is lost. If a part is lost, the epoch begins again from that state.
 
-    A share is worked on in ``items``. A worker that takes one over has it from then on: it has its rows and predictions.
+    A share is processed in ``items``. A worker that takes over an item keeps it, as it then has its rows and predictions.
     """
 
     def __init__(
@@ -36,19 +36,19 @@ class Descent(Rounds):
         self._judged = workload.evaluate_epochs
 
     def begin(self) -> list[Ready]:
-        """Return the first ready."""
+        """Return the tasks that may begin first."""
         self._complete, self._copies = 0, ()
         return super().begin()
 
     def lost(self, lost_step: int | None) -> list[Ready]:
-        """A worker is gone, and with it its products and ``lost_step`` of this unit; return all that may begin."""
+        """Record the loss of a worker with its products, and of ``lost_step`` of this unit; return all that may begin."""
         self._copies = tuple(step for step in self._copies if step in self._products)
         if self._copies:
             self._model = (self._copies[0], *self._model[1:])
         return super().lost(lost_step)
 
     def _stretch(self, epoch: int) -> list[Stage]:
-        """Return the stages of a round; who reduces changes from round to round, and from unit to unit."""
+        """Return the stages of a round; the places that reduce change from round to round, and from unit to unit."""
         first = self.unit.id + epoch + self._complete
         places = [self._place(first + part) for part in range(self._parts)]
         reduced = (RoundTask("reduce", place, piece=Part(part, self._parts)) for part, place in enumerate(places))
@@ -62,11 +62,11 @@ class Descent(Rounds):
 
     @property
     def _held(self) -> Shares:
-        """The items, each at the place of who has it now."""
+        """The items, each at the place that has it now."""
         return Shares(tuple(self._places), self._items.blocks)
 
     def started(self, ready: Ready, step: Step) -> None:
-        """A task that was returned here begins as ``step``, perhaps at another place, which has its item from now on."""
+        """Record that a task returned here begins as ``step``; if at another place, that place has the item from now on."""
         super().started(ready, step)
         if ready.blocks is not None:
             self._places[ready.number] = ready.place
@@ -75,7 +75,7 @@ class Descent(Rounds):
         return self._shares.places[number % len(self._shares)]
 
     def _concluded(self) -> list[Ready]:
-        """All stages are complete."""
+        """Continue after the last of the current stages."""
         last = self._stages[-1]
         match last.kind:
             case "finish":
@@ -95,7 +95,7 @@ class Descent(Rounds):
         return self._from_state()
 
     def _from_state(self) -> list[Ready]:
-        """Go on from a state: to the first round of an epoch, or to the end."""
+        """Continue from a state: with the first round of an epoch, or with the end."""
         self._model, self._complete = self._copies[:1], 0
         if self._more and self._round < self._epochs:
             return self._enter(self._stretch(self._round))
@@ -137,4 +137,4 @@ class Descent(Rounds):
         return self._model if at == 0 else (*self._model, *self._stages[at - 1].products)
 
     def _forget(self) -> None:
-        """What cells made is needed until all of it is reduced."""
+        """Drop nothing: the products of cells are needed until all are reduced."""

@@ -15,9 +15,9 @@ from grouplearn.schedule.workload import Workload
 class ParameterServer(Averaging):
     """Cuts the rows of every group as averaging does; each partition continues from the current model after its push.
 
-    With ``workload.averages.staleness`` = 0, or epochs to evaluate, everybody waits for everybody in every round, and what all
-    push together is the mean: those are averaging's rounds, with its models to the bit. Otherwise the models depend on the order
-    of pushes as well. Raises ValueError for learners that are not sequential.
+    With ``workload.averages.staleness`` = 0, or when every epoch is evaluated, all partitions wait for each other in every
+    round, and their pushes together are the mean: these are averaging's rounds, with the same models to the bit. Otherwise
+    the models also depend on the order of pushes. Raises ValueError for learners that are not sequential.
     """
 
     name = "parameter_server"

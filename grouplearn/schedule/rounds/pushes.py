@@ -14,7 +14,7 @@ from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.unit_progress import Ready, UnitProgress
 from grouplearn.schedule.workload import Workload
 
-#: Most parts of a model: a push of a single partition costs a message for each.
+#: Most parts of a model: a partition's push costs one message per part.
 MOST_PARTS = 16
 
 
@@ -29,14 +29,14 @@ class _Worked:
 class Pushing(UnitProgress):
     """Partitions pull the model, work, and push their changes; none is more than ``staleness`` clocks ahead of the slowest.
 
-    A clock is a partition's pass, or some batches of it. It begins with all pushes that have been applied, among them the
-    partition's own and of every other one those of all clocks but the last ``staleness``. What has been pushed meanwhile is
-    applied together, part by part, in the order in which it came, by workers that have just pushed: no worker that is slow
-    holds a part up. So a model is known by how many pushes it has seen, and a run by their order: ``workload.pushes`` repeats
-    one, on any workers.
+    A clock is a partition's pass, or some batches of it. It begins with all pushes applied so far. Among them are all the
+    partition's own, and those of every other partition except for the last ``staleness`` clocks. Pushes that arrive
+    meanwhile are applied together, part by part, in the order of their arrival, by workers that have just pushed, so that
+    no slow worker delays a part. A model is thus identified by the number of pushes it has seen, and a run by their order:
+    ``workload.pushes`` repeats one, on any workers.
 
-    What of a lost worker was not applied is made again from the model as it is. Where a part of that is gone, or what is
-    repeated would begin from a model that is gone, training begins again (durable runs: from what was kept on disk).
+    A lost worker's pushes that were not applied are made again from the current model. If a part of that is lost, or if a
+    repeated push would begin from a model that no longer exists, training begins again (durable runs: from the files kept).
     """
 
     def __init__(self, unit: Unit, shares: Shares, workload: Workload, products: Products, rounds: int) -> None:
@@ -58,10 +58,10 @@ class Pushing(UnitProgress):
         self._steps: tuple[int, ...] = ()
         self._apply: Stage | None = None
         self._stages: list[Stage] = []  # run in order: the initial model, or the evaluation and the result
-        self._more, self._goes_on = True, True  # from the current model, and from what is being applied to it
+        self._more, self._goes_on = True, True  # after the current model, and after the pushes that are being applied
 
     def begin(self) -> list[Ready]:
-        """Return the first ready."""
+        """Return the tasks that may begin first."""
         self._model, self._order, self._clock, self._more = (), [], [0] * len(self._shares), True
         self._stages = [Stage((RoundTask("init", self._home),))]
         return self._offer()
@@ -78,19 +78,19 @@ class Pushing(UnitProgress):
         return self._model
 
     def before(self, ready: Ready) -> tuple[int, ...]:
-        """Return the step that made the part to which a push is applied; the initial model is in one piece."""
+        """Return the step that made the part to which a push is applied; none for the initial model, which is in one piece."""
         return (self._model[min(ready.number, len(self._model) - 1)],) if ready.kind == "push" else ()
 
     def pushes(self, ready: Ready) -> tuple[Push, ...]:
-        """Return the pushes behind a result's model."""
+        """Return the pushes that made the model of a result."""
         return tuple(self._order) if ready.kind == "finish" else ()
 
     def started(self, ready: Ready, step: Step) -> None:
-        """A task that was returned here begins as ``step``."""
+        """Record that a task returned here begins as ``step``."""
         require(not ready.void and not self.over, f"step {step.id} of unit {self.unit.id} comes too late")
         if ready.kind == "work":
             ahead = self._clock[ready.number] - min(self._clock)
-            may = self._repeating or ahead <= self._staleness  # a repeated run has kept to its own staleness
+            may = self._repeating or ahead <= self._staleness  # a repeated run kept to its own staleness
             require(may, f"partition {ready.number} of unit {self.unit.id} is {ahead} clocks ahead")
             del self._todo[ready.number]
             self._working[step.id] = Push(ready.number, len(self._order))
@@ -105,7 +105,7 @@ class Pushing(UnitProgress):
         return not self.over and (step in self._working or any(step in stage.running for stage in self._every_stage))
 
     def done(self, step: Step, worker: int, place: int, more: bool) -> list[Ready]:  # noqa: ARG002
-        """An expected step is done; return what may begin now."""
+        """Record that an expected step is done; return what may begin now."""
         if step.id in self._working:
             self._waiting.append(_Worked(self._working.pop(step.id), step.id))
             return self._go_on(place)
@@ -114,7 +114,7 @@ class Pushing(UnitProgress):
         stage.made[number] = step.id
         if stage.kind != "push":
             self._more = self._more and more
-        elif number == 0:  # the first part has the progress of all
+        elif number == 0:  # the first part has the progress of all parts
             self._goes_on = more
         if not stage.complete:
             return []
@@ -130,7 +130,7 @@ class Pushing(UnitProgress):
         return self._offer()
 
     def lost(self, lost_step: int | None) -> list[Ready]:
-        """A worker is gone, and with it its products and ``lost_step`` of this unit; return all that may begin."""
+        """Record the loss of a worker with its products, and of ``lost_step`` of this unit; return all that may begin."""
         self.generation += 1
         for stage in self._every_stage:
             number = stage.running.pop(lost_step, None) if lost_step is not None else None
@@ -139,7 +139,7 @@ class Pushing(UnitProgress):
             stage.made = {number: step for number, step in stage.made.items() if step in self._products}
             stage.want(range(len(stage.tasks)))
         if self._stages and self._stages[-1].running:
-            return []  # the maker of the result, or of the initial model, has its inputs
+            return []  # the worker that makes the result, or the initial model, has its inputs
         if any(step not in self._products for step in self._model):
             return self._begin_again()
         again = [self._working.pop(lost_step)] if lost_step in self._working else []
@@ -153,15 +153,15 @@ class Pushing(UnitProgress):
         return self._offer() if self._stages else [*self._offer(), *self._begin_apply(self._home)]
 
     def end(self) -> None:
-        """The unit is done or has failed: nothing of it is needed any more."""
+        """Drop everything: the unit is done or has failed."""
         self.over = True
         self._leave_pushes()
         self._drop_all()
 
-    # What is pushed
+    # Pushes
 
     def _go_on(self, place: int) -> list[Ready]:
-        """Apply pending pushes unless that is under way, and let partitions work that may."""
+        """Apply pending pushes unless some are being applied, and start the partitions that may work."""
         busy = {push.partition for push in self._working.values()} | {*self._todo}
         busy |= {each.push.partition for each in (*self._waiting, *self._applied)}
         free = [partition for partition in range(len(self._shares)) if partition not in busy]
@@ -182,8 +182,7 @@ class Pushing(UnitProgress):
         return len(self._order) < len(self._repeats)
 
     def _begin_apply(self, place: int) -> list[Ready]:
-        """Let pending pushes be applied, by the worker at ``place`` and their makers if these have nothing else to do
-        here."""
+        """Start to apply pending pushes: by the worker at ``place``, and by those that pushed and have nothing else to do."""
         if self._apply is not None:
             return []
         self._applied = tuple(self._next_in_order() if self._repeating else self._waiting)
@@ -204,8 +203,10 @@ class Pushing(UnitProgress):
         return self._ready_of(self._apply)
 
     def _next_in_order(self) -> list[_Worked]:
-        """Return what is applied next of what is repeated: none while somebody is to begin from the model as it is, and none
-        beyond the next model from which somebody begins."""
+        """Return the pushes to apply next in a repeated run, up to the next model from which a partition begins.
+
+        There are none while a partition has yet to begin from the current model.
+        """
         if self._todo:
             return []
         first, waiting = len(self._order), {each.push.partition: each for each in self._waiting}
@@ -219,7 +220,7 @@ class Pushing(UnitProgress):
         return found
 
     def _pushed(self, stage: Stage, place: int) -> list[Ready]:
-        """All parts of the next model exist."""
+        """Continue from the next model, as all its parts exist."""
         for each in self._applied:
             self._clock[each.push.partition] += 1
             self._products.drop(each.step)
@@ -228,18 +229,18 @@ class Pushing(UnitProgress):
         self._order += [each.push for each in self._applied]
         self._model, self._applied, self._apply = stage.products, (), None
         self._more = self._more and self._goes_on
-        # The push that ended the earlier run may have been applied together with later ones.
+        # The push that ended the earlier run may have been applied together with later pushes.
         if self._repeating or (self._more and min(self._clock) < self._clocks):
             return self._go_on(place)
         return self._look()
 
     def _look(self) -> list[Ready]:
-        """Training has ended: evaluate all rows, and make the result."""
+        """Evaluate all rows and make the result, as training has ended."""
         self._leave_pushes()
         self._stages = [stages.looks("evaluate", self._shares), Stage((RoundTask("finish", self._home),))]
         return self._offer()
 
-    # What waits for a worker
+    # Tasks that wait for a worker
 
     @property
     def _home(self) -> int:
@@ -253,7 +254,7 @@ class Pushing(UnitProgress):
         return next(stage for stage in self._every_stage if stage.kind == ready.kind)
 
     def _offer(self) -> list[Ready]:
-        """Return all tasks that may begin and have not."""
+        """Return all tasks that may begin and have not begun."""
         first = next((stage for stage in self._stages if not stage.complete), None)
         found = [] if first is None else self._ready_of(first)
         return [*found, *([] if self._apply is None else self._ready_of(self._apply)), *map(self._work, self._todo)]
@@ -272,7 +273,7 @@ class Pushing(UnitProgress):
         clock = self._clock[number] if task.kind == "work" else min(self._clock)
         return task.ready(self, clock // self._rounds, number)
 
-    # What is given up
+    # What is abandoned
 
     def _begin_again(self) -> list[Ready]:
         self._leave_pushes()
@@ -280,7 +281,7 @@ class Pushing(UnitProgress):
         return self.begin()
 
     def _leave_apply(self) -> None:
-        """Stop applying pushes, which become pending again."""
+        """Stop applying pushes; they become pending again."""
         if self._apply is not None:
             for step in self._apply.made.values():
                 self._products.drop(step)
@@ -304,7 +305,7 @@ class Pushing(UnitProgress):
 
 
 def _pulls(pushes: tuple[Push, ...]) -> dict[int, list[int]]:
-    """Return the model from which each clock of each partition begins."""
+    """Return, for each clock of each partition, the model from which it begins, as the number of pushes seen."""
     found: defaultdict[int, list[int]] = defaultdict(list)
     for push in pushes:
         found[push.partition].append(push.seen)

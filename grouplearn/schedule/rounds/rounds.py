@@ -1,5 +1,4 @@
-"""The progress of a unit that trains in rounds: work on every partition, reduce each part of the model, all take all
-parts."""
+"""The progress of a unit in rounds: work on every partition, reduce each part of the model, send all parts to everyone."""
 
 from __future__ import annotations
 
@@ -12,19 +11,19 @@ from grouplearn.schedule.rounds.stages import RoundTask, Shares, Stage
 from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.unit_progress import Ready, UnitProgress
 
-#: Stages whose tasks take the model at the beginning of the round.
+#: Stages whose tasks take the model as it is at the beginning of the round.
 _FROM_THE_MODEL = ("work", "evaluate")
 
 
 class Rounds(UnitProgress):
-    """Bulk synchronous rounds of stages; a stage begins when the one before is complete.
+    """Bulk synchronous rounds of stages; a stage begins when the previous one is complete.
 
-    The model is what the last stage of a round made: parts, together with what an update noted where every epoch is judged.
-    It is kept until the next one is there, and what was noted until the next update. An epoch is ``rounds`` rounds. When a
-    worker is lost with products, what is needed of them is made again; where that takes a part of the model that is gone,
-    training begins again (durable runs: from what was kept on disk).
+    The model is what the last stage of a round made: parts and, if every epoch is evaluated, the note of the last update,
+    with the epoch's metrics. Parts are kept until the next model exists, the note until the next update. An epoch has
+    ``rounds`` rounds. If a worker is lost, those of its products that are still needed are made again; if that takes a part
+    of the model that is lost, training begins again (durable runs: from what was kept on disk).
 
-    ``make_round`` returns the stages of a round, ``end`` those after the last: a look at all rows, and the result.
+    ``make_round`` returns the stages of a round. After the last round follow an evaluation of all rows and the result.
     """
 
     def __init__(
@@ -47,7 +46,7 @@ class Rounds(UnitProgress):
         self._inputs: dict[tuple[int, int | None], tuple[int, ...]] = {}
 
     def begin(self) -> list[Ready]:
-        """Return the first ready."""
+        """Return the tasks that may begin first."""
         self._model, self._noted, self._round, self._more = (), (), 0, True
         return self._enter([Stage((RoundTask("init", self._shares.places[self.unit.id % len(self._shares)]),))])
 
@@ -61,12 +60,12 @@ class Rounds(UnitProgress):
         return self._inputs[key]
 
     def before(self, ready: Ready) -> tuple[int, ...]:
-        """Return the step that made a task's part of the previous model; the initial one is in one piece."""
+        """Return the step that made a task's part of the previous model; none for the initial model, which is in one piece."""
         from_before = self._stages[ready.stage].tasks[ready.number].from_before
         return (self._model[min(ready.number, len(self._model) - 1)],) if from_before else ()
 
     def started(self, ready: Ready, step: Step) -> None:
-        """A task that was returned here begins as ``step``."""
+        """Record that a task returned here begins as ``step``."""
         require(not ready.void and not self.over, f"step {step.id} of unit {self.unit.id} comes too late")
         require(ready.stage == self._at, f"step {step.id} of unit {self.unit.id} begins before its barrier")
         stage = self._stages[ready.stage]
@@ -79,7 +78,7 @@ class Rounds(UnitProgress):
         return not self.over and any(step in stage.running for stage in self._stages)
 
     def done(self, step: Step, worker: int, place: int, more: bool) -> list[Ready]:  # noqa: ARG002
-        """An expected step is done; return what may begin now."""
+        """Record that an expected step is done; return what may begin now."""
         stage = next(stage for stage in self._stages if step.id in stage.running)
         number = stage.running.pop(step.id)
         stage.made[number] = step.id
@@ -87,7 +86,7 @@ class Rounds(UnitProgress):
         return self._go_on() if self._stages[self._at].complete else []
 
     def lost(self, lost_step: int | None) -> list[Ready]:
-        """A worker is gone, and with it its products and ``lost_step`` of this unit; return all that may begin."""
+        """Record the loss of a worker with its products, and of ``lost_step`` of this unit; return all that may begin."""
         if not self._stages:
             return []
         for stage in self._stages:
@@ -106,19 +105,19 @@ class Rounds(UnitProgress):
         return self._go_on() if self._stages[self._at].complete else self._offer()
 
     def end(self) -> None:
-        """The unit is done or has failed: nothing of it is needed any more."""
+        """Drop everything: the unit is done or has failed."""
         self.over = True
         self.generation += 1
         self._drop_all()
 
     def _enter(self, stretch: list[Stage]) -> list[Ready]:
-        """Begin stages that lead to a model, or to the result."""
+        """Begin the stages that lead to a model, or to the result."""
         self._stages, self._at = stretch, 0
         self._inputs.clear()
         return self._offer()
 
     def _go_on(self) -> list[Ready]:
-        """The current stage is complete: go to the next incomplete one, or beyond the last."""
+        """Go to the next incomplete stage, or beyond the last one."""
         while self._stages[self._at].complete:
             if self._at + 1 == len(self._stages):
                 return self._concluded()
@@ -127,14 +126,14 @@ class Rounds(UnitProgress):
         return self._offer()
 
     def _forget(self) -> None:
-        """Drop what nobody takes any more: partitions' products, once they are reduced."""
+        """Drop products that no task takes any more: those of partitions, once they are reduced."""
         if self._stages[self._at].kind in ("judge", "update"):
             for stage in self._stages[: self._at]:
                 if stage.kind in ("work", "combine"):
                     self._drop(stage)
 
     def _concluded(self) -> list[Ready]:
-        """All stages are complete."""
+        """Continue after the last of the current stages."""
         last = self._stages[-1]
         if last.kind == "finish":
             self.end()
@@ -148,7 +147,7 @@ class Rounds(UnitProgress):
         return self._next((*parts.products, *last.products), last.products)
 
     def _next(self, model: tuple[int, ...], noted: tuple[int, ...]) -> list[Ready]:
-        """Continue from a new model: with the next round, or the end."""
+        """Continue from a new model: with the next round, or with the end."""
         made = (step for stage in self._stages for step in stage.made.values())
         for step in sorted({*self._model, *self._noted, *made} - {*model, *noted}):
             self._products.drop(step)
@@ -180,7 +179,7 @@ class Rounds(UnitProgress):
         return tuple(made) if isinstance(made, tuple) else tuple(made[number] for number in inputs or ())
 
     def _want_inputs(self, at: int) -> None:
-        """Repeat what the remaining tasks of a stage take, if it is lost."""
+        """Repeat the lost inputs of a stage's remaining tasks."""
         stage, before = self._stages[at], self._stages[at - 1]
         for number in stage.todo:
             before.want(stage.inputs_of(number, before))
@@ -188,7 +187,7 @@ class Rounds(UnitProgress):
             self._stages[at - 2].want(range(len(self._stages[at - 2].tasks)))
 
     def _misses_model(self) -> bool:
-        """Whether some needed part of the model, or of an update's note, is lost."""
+        """Whether a needed part of the model, or of an update's note, is lost."""
         takes_model = any(stage.todo and self._takes_model(stage) for stage in self._stages)
         needed = (*(self._model if takes_model else ()), *(self._noted if self._stages[-1].kind != "finish" else ()))
         return any(step not in self._products for step in needed)

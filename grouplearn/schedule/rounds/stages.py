@@ -1,4 +1,4 @@
-"""The steps of a round, stage by stage: which products of earlier stages each takes, and which are still to do."""
+"""The stages of a round, and their steps: which products of earlier stages each takes, and which are still to do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from grouplearn.schedule.sharded.unit_progress import Ready, UnitProgress
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """A group's rows in rounds: each partition's place, and approximately its blocks."""
+    """A group's rows in rounds: the place of each partition, and approximately its blocks."""
 
     places: tuple[int, ...]
     blocks: tuple[Blocks, ...]
@@ -24,9 +24,9 @@ class Shares:
 
 @dataclass(frozen=True, slots=True)
 class RoundTask:
-    """A step of a stage. ``inputs`` are the tasks of the stage before whose products it takes, None for all of them.
+    """A step of a stage. ``inputs`` are the tasks of the previous stage whose products it takes, None for all of them.
 
-    ``from_before``: it also takes its part of the model at the beginning of the round.
+    ``from_before``: it also takes its part of the model as it is at the beginning of the round.
     """
 
     kind: StepKind
@@ -86,7 +86,7 @@ class Stage:
         return tuple(self.made[number] for number in range(len(self.tasks)))
 
     def want(self, numbers: Iterable[int]) -> None:
-        """Repeat tasks, unless they run or their product exists."""
+        """Repeat tasks, except those that run or whose product exists."""
         there = {*self.made, *self.running.values()}
         self.todo.update(dict.fromkeys(number for number in numbers if number not in there))
 
@@ -97,8 +97,10 @@ class Stage:
 
 
 def work(shares: Shares, pieces: int, light: bool, stretch: Part = EPOCH) -> Stage:
-    """Every partition's pass, or some batches of it; ``light``: of what an update made it takes the first piece, without
-    models that were kept."""
+    """Return the stage of every partition's pass, or of some batches of it.
+
+    ``light``: of an update's product tasks take only the first piece, without the models that are kept.
+    """
     count = len(shares)
     piece = Part(0, 2) if light else None
     tasks = (
@@ -109,7 +111,7 @@ def work(shares: Shares, pieces: int, light: bool, stretch: Part = EPOCH) -> Sta
 
 
 def looks(kind: StepKind, shares: Shares) -> Stage:
-    """Every partition's evaluation of one model."""
+    """Return the stage of every partition's evaluation of one model."""
     parts = enumerate(zip(shares.places, shares.blocks, strict=True))
     return Stage(
         tuple(RoundTask(kind, place, blocks, None, Part(number, len(shares))) for number, (place, blocks) in parts)
@@ -117,22 +119,24 @@ def looks(kind: StepKind, shares: Shares) -> Stage:
 
 
 def pieces_of(reduction: Reduction, partitions: int) -> int:
-    """Return in how many pieces partitions send their models."""
+    """Return the number of pieces in which partitions send their models."""
     return partitions if reduction == "scatter" else 1
 
 
 def neighbours(count: int) -> Sequence[tuple[int, ...]]:
-    """Return which of ``count`` models are combined first, in runs of about √count: every mean is the mean of their means,
-    whoever takes it, so that it does not depend on that."""
+    """Return which of ``count`` models are combined first, in runs of about √count.
+
+    Every mean is the mean of these means, so that it is the same in a tree, a star and by parts.
+    """
     size = max(1, math.isqrt(count - 1) + 1) if count > 1 else 1
     return tuple(tuple(range(first, min(count, first + size))) for first in range(0, count, size))
 
 
 def reduce(shares: Shares, averages: Averages, centre: int, stretch: Part = EPOCH) -> list[Stage]:
-    """Return the stages that make a model of those of all partitions.
+    """Return the stages that make one model from those of all partitions.
 
-    Scatter: the place of partition j takes piece j of all. Star: the place of partition ``centre`` takes all of all. Tree: a
-    place of each run of neighbours takes theirs, and the centre what these make.
+    Scatter: the place of partition j takes piece j of all. Star: the place of partition ``centre`` takes all pieces of all.
+    Tree: one place of each run of neighbours takes their products, and the centre takes the results.
     """
     count, middle = len(shares), shares.places[centre % len(shares)]
 

@@ -13,8 +13,8 @@ from grouplearn.schedule.sharded.unit_progress import Ready
 
 @dataclass
 class _Behind:
-    """How a place keeps others waiting: in which ``stage`` that was last seen, how many rounds of an item have been ``lost`` so
-    far, and whether some of its items have been ``taken`` for it."""
+    """How a place delays others: the ``stage`` last seen, how many rounds of an item were ``lost`` by waiting so far, and
+    whether some of its items were ``taken`` over for it."""
 
     stage: tuple[object, ...] = ()
     lost: float = 0.0
@@ -22,13 +22,13 @@ class _Behind:
 
 
 class StealingQueues(StepQueues):
-    """A worker does what waits at its own places; if nothing does, it takes the last item of the place where most items wait.
+    """A worker takes tasks of its own places first; if there are none, the last item of the place where most items wait.
 
-    Who takes an item over has rows to read and predictions to make anew, which cost as much as ``takeover`` rounds of it.
-    There is no clock here, and one slow round may be chance: an item is taken once its place has cost the others that much by
-    being behind, half of what waited there when they had done theirs, round for round. So one buys what one has rented for its
-    price, and never pays more than twice the least (Karlin, Manasse, Rudolph & Sleator 1988). What costs nothing is taken at
-    once.
+    A worker that takes over an item must read its rows and compute its predictions, which costs as much as ``takeover``
+    rounds of the item. There is no clock here, and one slow round may be chance. So an item is taken only once its place
+    has cost the others that much: in each round, half of the items that still waited there when the others were done. As
+    when one rents until the rent has reached the price of buying, the cost is at most twice the least (Karlin, Manasse,
+    Rudolph & Sleator 1988). Items that cost nothing to take are taken at once.
     """
 
     takes_over = True
@@ -37,20 +37,18 @@ class StealingQueues(StepQueues):
         super().__init__()
         self._takeover = takeover
         self._behind: defaultdict[int, _Behind] = defaultdict(_Behind)
-        self._offered: dict[int, int] = {}  # how many items wait at a place, at most
-        self._most: list[
-            tuple[int, int]
-        ] = []  # heap of these numbers, with a minus; what is not true any more is passed over
+        self._offered: dict[int, int] = {}  # most items that may wait at each place
+        self._most: list[tuple[int, int]] = []  # heap of (-count, place); outdated entries are skipped
         self._idle: dict[int, None] = {}
 
     def push(self, ready: Ready) -> Iterable[int]:
-        """Let something wait; return the places whose workers may want it."""
+        """Queue a task; return the places whose workers may want it."""
         if _may_move(ready):
             self._offer(ready.place, self._offered.get(ready.place, 0) + 1)
         return super().push(ready)
 
     def take(self, worker: int, places: Sequence[int], may_begin: MayBegin) -> Ready | None:
-        """Return what a free worker that can work at ``places`` does next, the first place first; None if there is nothing."""
+        """Return the next task of a free worker that can work at ``places``, the first place first; None if there is none."""
         self._idle.pop(worker, None)
         found = super().take(worker, places, may_begin)
         if found is not None and _may_move(found):
@@ -58,18 +56,18 @@ class StealingQueues(StepQueues):
         return found
 
     def take_over(self, worker: int, places: Sequence[int], may_begin: MayBegin) -> Ready | None:
-        """Return what a free worker does that found nothing at its own ``places``: what waits at another's, or None."""
+        """Return a task from another place for a free worker that found none at its own ``places``; None if there is none."""
         found = self._taken_over(places, may_begin)
         if found is None:
             self._idle[worker] = None
         return found
 
     def leave(self, worker: int) -> None:
-        """The worker does something else, or is lost: it waits for nothing here."""
+        """Forget that the worker waits: it does something else, or is lost."""
         self._idle.pop(worker, None)
 
     def idle(self) -> Collection[int]:
-        """Return the workers that may take what waits at others' places."""
+        """Return the workers that may take items of other places."""
         return tuple(self._idle) if self._offered else ()
 
     def _offer(self, place: int, count: int) -> None:
@@ -93,7 +91,7 @@ class StealingQueues(StepQueues):
         return item.at(home, item.blocks) if item.blocks is not None else item
 
     def _longest(self, may_begin: MayBegin) -> tuple[int, list[Ready]]:
-        """Return the place where most items wait, the lowest of equals, and these."""
+        """Return the place where most items wait, the lowest if several have as many, and these items."""
         while self._most:
             count, place = self._most[0]
             if self._offered.get(place) == -count:
@@ -117,5 +115,5 @@ class StealingQueues(StepQueues):
 
 
 def _may_move(ready: Ready) -> bool:
-    """Whether it is of rows that any worker can read; a whole group's go by epochs where its worker is, at no place."""
+    """Whether any worker can read its rows; a whole group's task by epochs has no place and stays with its worker."""
     return ready.blocks is not None and ready.place >= 0

@@ -1,4 +1,4 @@
-"""What an operator's workers have to do, and where the rows are."""
+"""The work of an operator's workers, and the places of the rows."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ MakeProgress = Callable[[Unit, Mapping[int, Blocks], Products], UnitProgress]
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The work: whole tasks by place; units of split groups in order; and the shards of these groups.
+    """The work: whole tasks by place, units of split groups in order, and the shards of these groups.
 
     ``progress`` makes the progress of a split unit; without it, a split unit is one step of kind ``gang`` on all the
     group's workers at the same time. ``one_by_one``: a task or unit begins when the previous one is over, in the order of
-    groups. ``replicas``: see Placement. Whole units of at least ``by_epochs_from`` blocks run epoch by epoch where others
-    would wait for them.
+    groups. ``replicas``: see Placement. Whole units of at least ``by_epochs_from`` blocks run epoch by epoch if others
+    would otherwise wait for them.
     """
 
     whole: Sequence[Sequence[GroupTask]]

@@ -16,9 +16,9 @@ from grouplearn.schedule.workload import Workload
 class DataParallel(ShardedOperator):
     """Groups one after another, the packs of a group one after another, each on all workers that have blocks of it.
 
-    Algebraic: all workers' sums are merged at the end of every epoch, for which all wait (the barrier of torch's
-    DistributedDataParallel). Sequential: the workers ``descend`` together, batch by batch; sampling: they ``boost``
-    together. A group of a single block, and groups that train side by side in one unit, cannot be cut: one worker runs
+    Algebraic: all workers' sums are merged at the end of every epoch, and all wait for that (the barrier of torch's
+    DistributedDataParallel). Sequential: the workers ``descend`` together, batch by batch. Sampling: they ``boost``
+    together. A group of a single block cannot be cut, nor can groups that train side by side in one unit: one worker runs
     their units, and the others wait.
     """
 

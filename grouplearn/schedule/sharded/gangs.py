@@ -1,4 +1,4 @@
-"""Units that all workers of a group run at the same time: who waits for whom, without deadlocks."""
+"""Units that all workers of a group run at the same time, without deadlocks."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class ScheduledGang:
 
 
 class GangQueues:
-    """Gangs are in one order, the same in every worker's queue, so the first can always begin (no deadlock).
+    """Queues of gangs in one order, the same for every worker, so that the first gang can always begin (no deadlock).
 
-    A worker waits for its next gang only if it is the next one of all members; else it may do something else meanwhile.
+    A worker waits for its next gang only if it is the next one of all members; otherwise it may do something else first.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class GangQueues:
             gang.first_of += line[0] is gang
 
     def arrive(self, worker: int) -> ScheduledGang | None:
-        """A worker is free: return the gang that it waits for or that can begin now, if any."""
+        """Record that a worker is free; return the gang that it waits for or that can begin now, if any."""
         line = self._queues.get(worker)
         if not line or not (line[0].armed or line[0].begun):
             return None
@@ -65,7 +65,7 @@ class GangQueues:
         return line[0]
 
     def leave(self, gang: ScheduledGang) -> tuple[int, ...]:
-        """A gang is over; return the workers whose next task this changes."""
+        """Remove a gang that is over; return the workers whose next task this changes."""
         awake = set(gang.members)
         for worker in gang.members:
             line = self._queues.get(worker)
@@ -95,7 +95,7 @@ class GangUnits:
         return gang.members
 
     def regroup(self) -> bool:
-        """Workers have changed: update the members of gangs that have not begun; return whether all workers are there."""
+        """Update the members of gangs that have not begun after a change of workers; return whether all workers are there."""
         if not self._placement.complete:
             return False
         for number, gang in self._of_unit.items():
@@ -105,20 +105,20 @@ class GangUnits:
         return True
 
     def arrive(self, worker: int) -> ScheduledGang | None:
-        """A worker is free: return the gang that it waits for, or that can begin now."""
+        """Record that a worker is free; return the gang that it waits for or that can begin now, if any."""
         return self._queues.arrive(worker) if self._of_unit else None
 
     @property
     def hold_back(self) -> bool:
-        """Whether no whole unit may begin: there are gangs, and some members have yet to arrive."""
+        """Whether no whole unit may begin yet: there are gangs, and not all workers have joined."""
         return bool(self._of_unit) and not self._placement.complete
 
     def is_current(self, gang: ScheduledGang) -> bool:
-        """Whether the gang has lost no member, which would restart its unit."""
+        """Whether the gang has all its members; the loss of one restarts its unit."""
         return self._of_unit.get(gang.unit.id) is gang
 
     def done(self, gang: ScheduledGang, worker: int) -> tuple[int, ...]:
-        """A member has done its part; return the workers whose next task the gang's end changes."""
+        """Record that a member has done its part; return the workers whose next task changes if that ends the gang."""
         gang.working.discard(worker)
         if gang.working:
             return ()

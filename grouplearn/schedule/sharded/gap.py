@@ -25,9 +25,10 @@ from grouplearn.schedule.workload import Workload
 class Gap(ShardedOperator):
     """Partitions the groups among the workers by wrap-around and runs every unit where its rows are.
 
-    Algebraic: capacity n / p, sums are passed on lazily; if no cut saves time, groups stay whole. Sequential: with group
-    isolation the capacity is C* of equation 2, else n / p, and states hop. Sampling: constrained wrap-around, and a split
-    group's workers boost together. Groups that train side by side in one unit stay together. ``steal``: see WholeWork.
+    Algebraic: the capacity is n / p, and sums are passed on lazily; if no cut saves time, groups stay whole. Sequential:
+    states hop, and the capacity is C* of equation 2 with group isolation, else n / p. Sampling: constrained wrap-around,
+    and a split group's workers boost together. Groups that train side by side in one unit stay together.
+    ``steal``: see WholeWork.
     """
 
     name = "gap"
@@ -47,7 +48,7 @@ class Gap(ShardedOperator):
 def place(units: Iterable[Unit], workload: Workload) -> Partition:
     """Return the worker of every group that has units, or of its blocks; groups of one unit count as its first group.
 
-    For sums, whose models do not depend on the cuts, no group is cut if whole ones, largest first, are estimated to be
+    Models from sums do not depend on the cuts, so no group is cut if whole groups, largest first, are estimated to be
     faster on the same workers: wrap-around cuts up to p - 1 groups even where whole ones would balance.
     """
     units = tuple(units)
@@ -69,7 +70,7 @@ def place(units: Iterable[Unit], workload: Workload) -> Partition:
 def _makespan(placement: Partition, tasks: Mapping[int, GroupTask], workload: Workload) -> float:
     """Return the estimated seconds of the busiest worker: its units, its shares of split ones, and the overhead of steps.
 
-    Beside a shard, large whole units run in steps, too, so that it need not wait for them.
+    Large whole units on a worker with a shard also run in steps, so that the shard's steps need not wait for them.
     """
 
     def takes(unit: Unit, blocks: Blocks | None, beside: bool) -> float:

@@ -28,7 +28,7 @@ class PlacedGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """What each worker holds, in order, and the intended most rows per worker, ``capacity``."""
+    """What each worker holds, in order, and the intended maximum of rows per worker, ``capacity``."""
 
     workers: tuple[tuple[PlacedGroup, ...], ...]
     capacity: float
@@ -57,7 +57,7 @@ def cut_evenly(blocks: int, shards: int) -> tuple[Blocks, ...]:
 def wrap_around(groups: Sequence[GroupRows], workers: int, block_rows: int, relaxed: bool = False) -> Partition:
     """Fill one worker after another up to C* rows; what does not fit goes to the next worker (Algorithm 1).
 
-    C* = max(n / p, max n_i) (equation 2), so that no group is on two workers for longer than one pass over it takes; with
+    C* = max(n / p, max n_i) (equation 2), so that no group is on two workers for longer than one pass over it takes. With
     ``relaxed``, C* = n / p: a group may be spread over many workers that work on it at the same time. Cut k is the legal
     cut (the end of a block or group) nearest to k C*, so that rounding does not accumulate: if all groups are splittable,
     no worker has more than C* and one block. Raises ValueError for fewer than one worker.
@@ -103,7 +103,7 @@ def constrained_wrap_around(groups: Iterable[GroupRows], workers: int, block_row
 
 
 def largest_first(groups: Iterable[GroupRows], seconds: Mapping[int, float], workers: int) -> Partition:
-    """Put whole groups, that of most ``seconds`` first, each on the worker with least to do (LPT, Graham 1969).
+    """Put whole groups, in decreasing order of ``seconds``, each on the worker with least to do (LPT, Graham 1969).
 
     Raises ValueError for fewer than one worker.
     """

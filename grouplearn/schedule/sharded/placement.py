@@ -9,13 +9,13 @@ from grouplearn.schedule.messages import Blocks, Instruction, Load, Release
 
 
 class Placement:
-    """Every place of the partition is held by one worker; work is assigned to places.
+    """The places of the partition, each held by one worker; work is assigned to places.
 
-    The first workers to join take the places in order. A lost worker's places go to the worker that holds fewest, or wait for
-    the next one to join; a worker that joins later takes a place from one that holds several.
+    The first workers to join take the places in order. A lost worker's places go to the worker that holds fewest, or wait
+    for the next one to join. A worker that joins later takes a place from one that holds several.
 
     With ``replicas`` r the rows of a place are also available to the holders of the r - 1 places before it (Nakandala, Zhang
-    and Kumar 2020, 5.5), and a worker without a place has a replica of one. None: neither.
+    and Kumar 2020, 5.5), and a worker without a place has a replica of one. None: no replicas.
     """
 
     def __init__(self, places: int, replicas: int | None = None) -> None:
@@ -37,7 +37,7 @@ class Placement:
 
     @property
     def complete(self) -> bool:
-        """Whether every place is held, and no worker is expected to take one over."""
+        """Whether every place is held, and no worker is expected to join and take one."""
         return self._joined >= len(self._holder) and not self._orphans and not self._awaited
 
     def holder(self, place: int) -> int | None:
@@ -69,7 +69,7 @@ class Placement:
         return [*dict.fromkeys(worker for worker in (*holders, *copies) if worker is not None)]
 
     def join(self, worker: int) -> None:
-        """A worker joins."""
+        """Give a worker that joins the places that it is to hold."""
         require(worker not in self, f"worker {worker} joined twice")
         self._places[worker] = []
         self._joined += 1
@@ -87,11 +87,11 @@ class Placement:
             self._copies[worker] = len(self._copies) % len(self._holder)
 
     def expect(self) -> None:
-        """A worker is on its way, for one that is to leave, and may be there before that one goes."""
+        """Expect a worker to join in place of one that is to leave; it may join before that one goes."""
         self._awaited += 1
 
     def lose(self, worker: int, replaced: bool = False) -> None:
-        """A worker is gone; others take its places. ``replaced``: another one will join for it."""
+        """Give the places of a worker that is gone to others. ``replaced``: another worker will join for it."""
         require(worker in self, f"worker {worker} was not there to be lost")
         self._awaited += replaced
         places = self._places.pop(worker)
@@ -106,7 +106,7 @@ class Placement:
                 self._orphans.append(place)
 
     def _spare(self) -> list[int]:
-        """Return a place of the worker that holds most, if it holds several."""
+        """Return a place of the worker that holds most places, if it holds several."""
         richest = max(sorted(self._places), key=lambda each: len(self._places[each]))
         return self._places[richest][-1:] if len(self._places[richest]) > 1 else []
 
@@ -119,7 +119,7 @@ class Placement:
         self._places[worker].append(place)
 
     def load(self, worker: int, group: int, blocks: Blocks) -> list[Instruction]:
-        """Return the instructions that prepare a shard on a worker; none if it is ready."""
+        """Return the instructions that load a shard on a worker; none if it is loaded."""
         there = self._loaded.setdefault(group, {}).setdefault(worker, {})
         if blocks in there:
             return []
@@ -131,7 +131,7 @@ class Placement:
         return any(blocks in there for there in self._loaded.get(group, {}).values())
 
     def load_only(self, worker: int, group: int, blocks: Blocks) -> list[Instruction]:
-        """As ``load``; other blocks of the group are released."""
+        """As ``load``, but other blocks of the group are released."""
         there = self._loaded.get(group, {}).get(worker, {})
         stale = bool(there) and list(there) != [blocks]
         return [*(self._release(group, [worker]) if stale else ()), *self.load(worker, group, blocks)]

@@ -1,4 +1,4 @@
-"""The products of steps, and which worker has them, until they are no longer needed."""
+"""The products of steps, and which worker has each, until they are no longer needed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from grouplearn.schedule.messages import Discard
 
 @dataclass
 class _Held:
-    """Products that ``takers`` running steps have taken together; ``checked``: how many were checked to exist."""
+    """Products that ``takers`` running steps have taken together, of which ``checked`` were checked to exist."""
 
     steps: tuple[int, ...]
     takers: int = 0
@@ -40,7 +40,7 @@ class Products:
         self._maker[step] = worker
 
     def take(self, steps: tuple[int, ...]) -> None:
-        """A step that takes these products begins."""
+        """Record that a step that takes these products begins."""
         if not steps:
             return
         held = self._held.setdefault(id(steps), _Held(steps))
@@ -54,7 +54,7 @@ class Products:
                 self._taken[step] += 1
 
     def give_back(self, steps: tuple[int, ...]) -> None:
-        """A step that took these products has ended; it must be the same tuple object."""
+        """Record that a step that took these products has ended; it must be the same tuple object."""
         if not steps:
             return
         held = self._held[id(steps)]
@@ -70,7 +70,7 @@ class Products:
                     self._discard(step)
 
     def drop(self, step: int) -> None:
-        """Nobody will take this product any more; it may be lost."""
+        """Record that no task will take this product any more; it may be lost."""
         if step in self:
             self._look_again()
             self._unwanted.add(step)
@@ -78,14 +78,14 @@ class Products:
                 self._discard(step)
 
     def lose(self, worker: int) -> None:
-        """All products made by ``worker`` are gone."""
+        """Record that all products made by ``worker`` are gone."""
         self._look_again()
         for step in [step for step, maker in self._maker.items() if maker == worker]:
             del self._maker[step]
             self._unwanted.discard(step)
 
     def are_at(self, worker: int) -> bool:
-        """Whether some product is there that a worker made."""
+        """Whether a product made by a worker still exists."""
         return worker in self._maker.values()
 
     def _look_again(self) -> None:

@@ -1,4 +1,4 @@
-"""What each worker runs now, and what must not run at the same time."""
+"""What each worker is running, and what must not run at the same time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from grouplearn.schedule.sharded.unit_progress import Ready
 
 @dataclass(frozen=True, slots=True)
 class RunningStep:
-    """A running step, and what it belongs to: the ``ready`` step of a unit's progress, or a ``gang``."""
+    """A running step and its origin: the ``ready`` step of a unit's progress, or a ``gang``."""
 
     step: Step
     ready: Ready | None = None
@@ -21,12 +21,12 @@ class RunningStep:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether a unit's progress still waits for its product; a gang's step is always wanted."""
+        """Whether a unit's progress still waits for its product; the step of a gang is always wanted."""
         return self.ready is None or self.ready.progress.expects(self.step.id)
 
 
 class Running:
-    """Per worker the running whole unit or step, one at a time; a pack trains at one worker at a time."""
+    """The running unit or step of each worker, one at a time; a pack trains on one worker at a time."""
 
     def __init__(self) -> None:
         self._at: dict[int, RunningStep | Unit] = {}
@@ -48,12 +48,12 @@ class Running:
         return self._of_unit[unit.id]
 
     def begin_unit(self, worker: int, unit: Unit) -> None:
-        """A free worker runs a whole unit."""
+        """Record that a free worker begins a whole unit."""
         self._refuse_busy(worker)
         self._at[worker] = unit
 
     def begin_step(self, worker: int, running: RunningStep) -> None:
-        """A free worker runs a step."""
+        """Record that a free worker begins a step."""
         unit = running.step.unit
         self._refuse_busy(worker)
         isolated = running.step.kind != "train" or not self._of_unit[unit.id]
@@ -63,12 +63,12 @@ class Running:
         self._of_unit[unit.id] += 1
 
     def end_unit(self, worker: int, unit: Unit) -> None:
-        """A worker has done its whole unit."""
+        """Record that a worker has done its whole unit."""
         require(self._at.get(worker) == unit, f"worker {worker} was not running unit {unit.id}")
         del self._at[worker]
 
     def end_step(self, worker: int, step: Step) -> RunningStep:
-        """A worker has done a step; return it."""
+        """Record that a worker has done a step; return the step and its origin."""
         running = self._at.get(worker)
         if not isinstance(running, RunningStep) or running.step != step:
             raise BrokenSchedule(f"worker {worker} was not running step {step.id}")
@@ -76,7 +76,7 @@ class Running:
         return running
 
     def lose(self, worker: int) -> RunningStep | Unit | None:
-        """A worker is gone: return what it was running."""
+        """Record that a worker is gone; return what it was running."""
         running = self._at.get(worker)
         if isinstance(running, RunningStep):
             self._ended(worker, running)

@@ -1,4 +1,4 @@
-"""Operators that first put the rows of groups on workers: whole units run there as they are, split ones step by step."""
+"""Operators that first place the rows of groups on workers: whole units run there as they are, split ones step by step."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from grouplearn.schedule.workload import Workload
 class ShardedOperator:
     """Runs whole units and split units on the workers that hold their rows.
 
-    Invariants, checked at every transition (kingpin 4.2): (1) a row is placed on one worker; (2) a worker does one thing at a
-    time; (3) a pack trains at one worker at a time where its learner is sequential; (4) with ``isolate_groups`` no two
-    workers are busy with one split group. Also: a step takes only products that exist; no unit is done twice; ``Finish``
-    is said once. The workers that the workload names must all become ready, sooner or later.
+    Invariants, checked at every transition (kingpin 4.2): (1) a row is placed on one worker; (2) a worker does one thing at
+    a time; (3) a pack of a sequential learner trains on one worker at a time; (4) with ``isolate_groups`` no two workers
+    are busy with one split group. Also: a step takes only products that exist; no unit is done twice; ``Finish`` is
+    returned once. The workers that the workload names must all become ready, sooner or later.
 
-    A worker prefers steps, for whose results others wait, to gangs, and gangs to whole units.
+    A worker prefers steps, whose results others wait for, to gangs, and gangs to whole units.
     """
 
     name = "placed"
@@ -65,7 +65,7 @@ class ShardedOperator:
         self._admit()
 
     def _take_stock(self) -> None:
-        """Note every unit, once; in one-by-one order, whole tasks wait in the same queue as split units."""
+        """Register every unit once; in one-by-one order, whole tasks wait in the same queue as split units."""
         assignment = self._assignment
         whole = [task for tasks in assignment.whole for task in tasks]
         units = [*(unit for task in whole for unit in task.units), *assignment.split]
@@ -82,7 +82,7 @@ class ShardedOperator:
         self._groups_at = assignment.groups_at
 
     def on(self, event: Event) -> tuple[Instruction, ...]:
-        """Take an event, return what is to be done now, in order; an impossible event raises BrokenSchedule."""
+        """Handle an event; return what is to be done now, in order; an impossible event raises BrokenSchedule."""
         self._out = []
         match event:
             case WorkerReady(worker):
@@ -106,7 +106,7 @@ class ShardedOperator:
         self._out += self._leavers.dismissed(self._products.are_at)
         self._admit()
         workers = (event.worker, *sorted(self._awake - {event.worker}))
-        if self._queues.takes_over:  # nobody takes what its own worker is about to begin
+        if self._queues.takes_over:  # first, so that nobody takes over what a worker would begin
             for worker in workers:
                 self._begin_own(worker)
         for worker in workers:
@@ -121,10 +121,10 @@ class ShardedOperator:
             self._finished = True
             self._out.append(Finish())
 
-    # What begins
+    # Beginning
 
     def _admit(self) -> None:
-        """Let units begin: all of them, or the next when everything before it is over."""
+        """Begin units: all of them or, one by one, the next when everything before it is over."""
         while self._later and not (self._assignment.one_by_one and (self._admitted or self._running)):
             job = self._later.popleft()
             self._admitted += len(job.units) if isinstance(job, GroupTask) else 1
@@ -139,7 +139,7 @@ class ShardedOperator:
                 self._push(progress.begin())
 
     def _employ(self, worker: int) -> None:
-        """Give a free worker something to do: a step, its gang, or a whole unit."""
+        """Give a free worker its next task: a step, its gang, or a whole unit."""
         if self._begin_own(worker):
             return
         ready = self._queues.take_over(worker, self._placement.places(worker), self._may_begin)
@@ -149,7 +149,7 @@ class ShardedOperator:
             self._run_whole(worker)
 
     def _begin_own(self, worker: int) -> bool:
-        """Give a worker the next step at one of its places; return whether it needs nothing more to do."""
+        """Give a worker the next step at one of its places; return whether it needs no other task."""
         if worker not in self._placement or worker in self._running or self._finished:
             return True
         places = (*self._placement.reach(worker), *self._by_epochs.slots(worker))
@@ -159,7 +159,7 @@ class ShardedOperator:
         return ready is not None
 
     def _run_whole(self, worker: int) -> None:
-        """Begin a whole unit; where others would wait for this worker's steps, an epoch at a time."""
+        """Begin a whole unit, epoch by epoch if others would wait for this worker's steps."""
         for order in self._whole.next(worker, self._placement.places(worker)):
             if not isinstance(order, Run):
                 self._out.append(order)
@@ -175,7 +175,7 @@ class ShardedOperator:
                 self._out.append(order)
 
     def _split_groups(self, worker: int) -> Iterator[int]:
-        """Yield the split groups with rows at this worker that are not over."""
+        """Yield the split groups that are not over and have rows at this worker."""
         for place in self._placement.places(worker):
             yield from (group for group in self._groups_at.get(place, ()) if self._left[group])
 
@@ -213,8 +213,8 @@ class ShardedOperator:
         self._run_step(worker, RunningStep(step, ready=ready))
 
     def _load(self, worker: int, ready: Ready, blocks: Blocks) -> list[Instruction]:
-        """Return what makes the rows of a step ready: its place's shard, or of another's what was taken over from it; of rows
-        that all workers share the shard, once."""
+        """Return the instructions that load the rows of a step: the shard of its place; the blocks alone where they were
+        taken over from another place; once for all, the shard around them, where workers share rows."""
         group, shared = ready.progress.unit.group, self._workload.rows_shared
         shards = self._assignment.shards[group]
         near = shards.values() if shared else [shards[ready.place]] if ready.place in shards else []
@@ -224,7 +224,7 @@ class ShardedOperator:
         return self._placement.load(worker, group, around)
 
     def _is_taken_over(self, unit: Unit, loads: Sequence[Instruction]) -> bool:
-        """Whether what is loaded is a part of a shard that is elsewhere: besides its rows, its predictions are to be made."""
+        """Whether a part of another place's shard is loaded, so that its predictions must be computed, too."""
         shards = self._assignment.shards[unit.group].values() if loads else ()
         return any(isinstance(load, Load) and load.blocks not in shards for load in loads)
 
@@ -235,7 +235,7 @@ class ShardedOperator:
         self._steps += 1
         self._out.append(RunStep(worker, step))
 
-    # What ends
+    # Ending
 
     def _whole_over(self, worker: int, unit: Unit) -> None:
         self._close(unit)
@@ -256,7 +256,7 @@ class ShardedOperator:
         self._release(step.unit.group)
 
     def _step_ended(self, running: RunningStep) -> None:
-        """A step runs no more, for whatever reason."""
+        """Update queues and products after a step that no longer runs, for whatever reason."""
         self._products.give_back(running.step.takes)
         self._products.give_back(running.step.before)
         if self._assignment.isolate_groups or not running.is_wanted:
@@ -269,7 +269,7 @@ class ShardedOperator:
         if progress.over:
             self._throw_away(worker, step, failed)
             return
-        if failed:  # also when its product was no longer wanted: it would break again
+        if failed:  # also when its product was no longer wanted: it would fail again
             progress.end()
         elif not progress.expects(step.id):
             self._throw_away(worker, step, failed)
@@ -296,12 +296,12 @@ class ShardedOperator:
             self._wake(place)
 
     def _release(self, group: int) -> None:
-        """Free a split group's rows when no unit needs them and no step runs on them."""
+        """Release a split group's rows when no unit needs them and no step runs on them."""
         if not self._left[group] and not self._running.steps_of_group(group):
             self._out += self._placement.release(group)
 
     def _leave(self, worker: int) -> None:
-        """A worker that is to leave has ended what it ran: others have its places, and all that it made is still there."""
+        """Give the places of a worker that is leaving to others; it has finished what it ran, and its products still exist."""
         self._placement.lose(worker)
         self._leave_whole(worker, None, None, kept=True)
         self._without(worker)
@@ -324,14 +324,14 @@ class ShardedOperator:
             self._release(step.unit.group)
 
     def _without(self, worker: int) -> None:
-        """Go on without a worker that is lost, or has left."""
+        """Continue without a worker that is lost or has left."""
         self._queues.leave(worker)
         self._gangs.lose(worker, self._open)
         self._regroup()
         self._awake.update(self._placement.workers)
 
     def _leave_whole(self, worker: int, running: Unit | None, step: Step | None, kept: bool) -> None:
-        """A worker is lost, perhaps with a whole unit, which somebody else trains then."""
+        """Queue again the whole unit that a lost worker was running, if any."""
         unit = self._by_epochs.lose(worker, step, kept)
         if unit is not None:
             self._queues.forget(slot_of(unit))
@@ -357,7 +357,7 @@ class ShardedOperator:
             self._awake.update(self._placement.workers)
 
     def _waits_for_gang(self, worker: int) -> bool:
-        """Whether a free worker waits for its gang; the last to come lets it begin."""
+        """Whether a free worker waits for its gang; the last member to arrive begins it."""
         if self._gangs.hold_back:
             return True
         gang = self._gangs.arrive(worker)

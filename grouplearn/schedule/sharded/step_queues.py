@@ -11,9 +11,9 @@ MayBegin = Callable[[Ready], bool]
 
 
 class StepQueues:
-    """A line at every place, first come first served; what others wait for stands in front.
+    """A queue at every place, first come first served; tasks that others wait for go to the front.
 
-    ``takes_over``: a worker with nothing to do may do what waits at others' places.
+    ``takes_over``: an idle worker may take tasks that wait at others' places.
     """
 
     takes_over = False
@@ -22,7 +22,7 @@ class StepQueues:
         self._queues: defaultdict[int, deque[Ready]] = defaultdict(deque)
 
     def push(self, ready: Ready) -> Iterable[int]:
-        """Let something wait; return the places whose workers may want it."""
+        """Queue a task; return the places whose workers may want it."""
         line = self._queues[ready.place]
         if ready.urgent:
             line.appendleft(ready)
@@ -31,31 +31,31 @@ class StepQueues:
         return (ready.place,)
 
     def take(self, worker: int, places: Sequence[int], may_begin: MayBegin) -> Ready | None:  # noqa: ARG002
-        """Return what a free worker that can work at ``places`` does next, the first place first; None if there is nothing."""
+        """Return the next task of a free worker that can work at ``places``, the first place first; None if there is none."""
         found = (self._first(place, may_begin) for place in places)
         return next((each for each in found if each is not None), None)
 
     def waiting(self, places: Iterable[int]) -> Collection[int]:
-        """Return those of ``places`` whose workers may have waited for a step to end."""
+        """Return those of ``places`` whose workers may wait for a step to end."""
         return [place for place in places if self._queues[place]]
 
     def take_over(self, worker: int, places: Sequence[int], may_begin: MayBegin) -> Ready | None:  # noqa: ARG002
-        """Return what a free worker does that found nothing at its own ``places``: what waits at another's, or None."""
+        """Return a task from another place for a free worker that found none at its own ``places``; None if there is none."""
         return None
 
     def idle(self) -> Collection[int]:
-        """Return workers that found nothing and may want what waits at places that are not theirs."""
+        """Return the workers that found no task and may want one from other places."""
         return ()
 
     def leave(self, worker: int) -> None:
-        """The worker does something else, or is lost: it waits for nothing here."""
+        """Forget that the worker waits: it does something else, or is lost."""
 
     def forget(self, place: int) -> None:
-        """Nobody will ever ask for what waits at ``place``."""
+        """Drop the tasks that wait at ``place``, which nobody will take."""
         self._queues.pop(place, None)
 
     def close(self, unit: int) -> Collection[int]:
-        """The unit is over; return the places whose workers may have waited for that."""
+        """Record that the unit is over; return the places whose workers may wait for that."""
         del unit
         return ()
 

@@ -1,4 +1,4 @@
-"""One pass over a group's shards whose sums are added, in whatever order workers get to them."""
+"""One pass over a group's shards whose sums are added, in any order of the workers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from grouplearn.schedule.sharded.products import Products
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """The product of a step over the shard of ``place``: its own sums and those that it took."""
+    """The product of a step over the shard of ``place``: its own sums together with those that it took."""
 
     step: int
     place: int
@@ -19,11 +19,10 @@ class _Sums:
 
 
 class Pass:
-    """Every place adds its sums once. ``lazy``: a step takes the sums that are ready, so that they are passed along the
-    places.
+    """A pass in which every place adds its sums once.
 
-    Sums are kept until the pass is over, also those that were taken: if a worker is lost with sums that include others',
-    only its own are repeated.
+    ``lazy``: a step takes the sums that are ready, so that they are passed on from place to place. Sums are kept until the
+    pass is over, also those that were taken: if a worker is lost with sums that include others', only its own are repeated.
     """
 
     def __init__(self, places: Iterable[int], lazy: bool, products: Products) -> None:
@@ -55,7 +54,7 @@ class Pass:
         return self.unmerged if self._lazy else ()
 
     def started(self, step: int, place: int, taken: tuple[int, ...]) -> None:
-        """A step over the shard of ``place`` begins."""
+        """Record that a step over the shard of ``place`` begins."""
         require(place in self._todo, f"the shard of place {place} was visited twice in one pass")
         del self._todo[place]
         self._running[step] = _Sums(step, place, taken)
@@ -63,7 +62,7 @@ class Pass:
             del self._ready[each]
 
     def done(self, step: int) -> None:
-        """The step is done and its sums are ready."""
+        """Record that the step is done and its sums are ready."""
         self._made[step] = self._running.pop(step)
         self._ready[step] = None
 
@@ -72,15 +71,14 @@ class Pass:
         return step in self._running
 
     def repair(self, lost_step: int | None) -> None:
-        """After a loss, repeat the places that no living sums and no running step cover; ``lost_step`` does not run any
-        more."""
+        """After a loss, repeat the places that are in no remaining sums and no running step; ``lost_step`` no longer runs."""
         if lost_step is not None:
             self._running.pop(lost_step, None)
         held: set[int] = set()
         for running in self._running.values():
             held |= self._places_in(running)
         self._ready = {}
-        # A step takes only what was made before it began: the latest covers most.
+        # A step takes only what was made before it began, so the latest covers most places.
         for step in sorted(self._made, reverse=True):
             if step in self._products and self._made[step].place not in held:
                 held |= self._places_in(self._made[step])
@@ -98,6 +96,6 @@ class Pass:
         return places
 
     def drop(self) -> None:
-        """The pass is over: its sums are not needed any more."""
+        """Drop the sums of the pass, which is over."""
         for step in self._made:
             self._products.drop(step)

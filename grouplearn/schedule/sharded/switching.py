@@ -39,7 +39,7 @@ class Switching:
         self._leaving: dict[int, WorkerLeaving] = {}
 
     def on(self, event: Event) -> tuple[Instruction, ...]:
-        """Take an event, return what is to be done now, in order; an impossible event raises BrokenSchedule."""
+        """Handle an event; return what is to be done now, in order; an impossible event raises BrokenSchedule."""
         if isinstance(event, WorkerReady):
             require(event.worker not in self._workers, f"worker {event.worker} joined twice")
             self._workers.add(event.worker)

@@ -15,11 +15,11 @@ from grouplearn.schedule.visiting import visits
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A step that may begin at a place; void if the unit's progress has a later ``generation``.
+    """A step that may begin at a place; void once the unit's progress has a later ``generation``.
 
-    ``urgent``: others wait for its product. ``alone``: no other step of the unit may run beside it. ``partition``,
-    ``piece``, ``pieces``, ``stretch`` and ``round`` are its step's; progress in rounds identifies it by its ``stage`` and
-    ``number``.
+    ``urgent``: others wait for its product. ``alone``: no other step of the unit may run at the same time. ``partition``,
+    ``piece``, ``pieces``, ``stretch`` and ``round`` are passed to its step; progress in rounds identifies it by its
+    ``stage`` and ``number``.
     """
 
     progress: UnitProgress
@@ -40,22 +40,22 @@ class Ready:
 
     @property
     def void(self) -> bool:
-        """Whether the unit has changed course since, as after the loss of a worker."""
+        """Whether the unit's generation has changed since, as after the loss of a worker."""
         return self.generation != self.progress.generation
 
     @property
     def anywhere(self) -> bool:
-        """Whether it may begin at any place that its progress has not visited yet."""
+        """Whether it may begin at any place that the unit has not visited yet."""
         return self.kind == "train" and self.blocks is None
 
     def at(self, place: int, blocks: Blocks) -> Ready:
-        """Return it as a task for one place."""
+        """Return the same task for one place."""
         return replace(self, place=place, blocks=blocks)
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """A state: the step and the worker that made it, and the progress of training.
+    """A state of the unit: the step and the worker that made it, and the progress of training.
 
     ``visit`` counts the shards visited in ``epoch``; ``over``: there is no further epoch.
     """
@@ -68,7 +68,7 @@ class _State:
 
 
 class UnitProgress(ABC):
-    """Events of one unit in, tasks that may begin out; tasks of an earlier ``generation`` must not begin any more."""
+    """Turns events of one unit into tasks that may begin; tasks of an earlier ``generation`` may no longer begin."""
 
     unit: Unit
     generation: int
@@ -83,16 +83,16 @@ class UnitProgress(ABC):
         """Return the steps whose products a task takes if it begins now, the state first."""
 
     def before(self, ready: Ready) -> tuple[int, ...]:  # noqa: ARG002
-        """Return the step whose product a task takes besides those common to its stage."""
+        """Return the step whose product a task takes besides those that its stage has in common."""
         return ()
 
     def pushes(self, ready: Ready) -> tuple[Push, ...]:  # noqa: ARG002
-        """Return the pushes behind the model of a result, with a parameter server."""
+        """Return the pushes that made the model of a result, with a parameter server."""
         return ()
 
     @abstractmethod
     def started(self, ready: Ready, step: Step) -> None:
-        """A task that was returned here begins as ``step``."""
+        """Record that a task returned here begins as ``step``."""
 
     @abstractmethod
     def expects(self, step: int) -> bool:
@@ -100,22 +100,22 @@ class UnitProgress(ABC):
 
     @abstractmethod
     def done(self, step: Step, worker: int, place: int, more: bool) -> list[Ready]:
-        """An expected step is done; return what may begin now."""
+        """Record that an expected step is done; return what may begin now."""
 
     @abstractmethod
     def lost(self, lost_step: int | None) -> list[Ready]:
-        """A worker is gone, and with it its products and ``lost_step`` of this unit; return all that may begin."""
+        """Record the loss of a worker with its products, and of ``lost_step`` of this unit; return all that may begin."""
 
     @abstractmethod
     def end(self) -> None:
-        """The unit is done or has failed: nothing of it is needed any more."""
+        """Drop everything: the unit is done or has failed."""
 
 
 class SingleState(UnitProgress):
     """The progress of a unit that has one state at a time.
 
-    The newest state is kept, and the last one that another worker made: if a worker is lost with the newest state, training
-    resumes from there, or from the start. A running step has its inputs.
+    Two states are kept: the newest, and the last one that another worker made. If the worker with the newest state is lost,
+    training resumes from the other one, or from the start. A running step has its inputs.
     """
 
     def __init__(self, unit: Unit, shards: Mapping[int, Blocks], epochs: int, products: Products) -> None:
@@ -134,7 +134,7 @@ class SingleState(UnitProgress):
         return tuple(self._shards)
 
     def begin(self) -> list[Ready]:
-        """Return the first ready."""
+        """Return the tasks that may begin first."""
         return [self._ready(self._first_place(), "init", 0, urgent=True)]
 
     def takes(self, ready: Ready) -> tuple[int, ...]:  # noqa: ARG002
@@ -146,7 +146,7 @@ class SingleState(UnitProgress):
         return (self._state.step, *(self._pass.unmerged if self._pass.complete else self._pass.offered()))
 
     def started(self, ready: Ready, step: Step) -> None:
-        """A task that was returned here begins as ``step``."""
+        """Record that a task returned here begins as ``step``."""
         require(not ready.void and not self.over, f"step {step.id} of unit {self.unit.id} comes too late")
         require(self._single is None, f"a step of unit {self.unit.id} runs that nothing may run beside")
         if self._pass is not None and not self._pass.complete:
@@ -160,7 +160,7 @@ class SingleState(UnitProgress):
         return not self.over and (single or (self._pass is not None and self._pass.is_running(step)))
 
     def done(self, step: Step, worker: int, place: int, more: bool) -> list[Ready]:
-        """An expected step is done; return what may begin now."""
+        """Record that an expected step is done; return what may begin now."""
         self._last_place = place
         if self._pass is not None and self._pass.is_running(step.id):
             self._pass.done(step.id)
@@ -173,7 +173,7 @@ class SingleState(UnitProgress):
         return self._go_on()
 
     def lost(self, lost_step: int | None) -> list[Ready]:
-        """A worker is gone, and with it its products and ``lost_step`` of this unit; return all that may begin."""
+        """Record the loss of a worker with its products, and of ``lost_step`` of this unit; return all that may begin."""
         if self._older is not None and self._older.step not in self._products:
             self._older = None
         if self._single is not None and self._single[0] != lost_step:
@@ -192,7 +192,7 @@ class SingleState(UnitProgress):
         return self._conclude() if self._pass.complete else self._visit_all(self._pass.todo)
 
     def end(self) -> None:
-        """The unit is done or has failed: nothing of it is needed any more."""
+        """Drop everything: the unit is done or has failed."""
         self.over = True
         self.generation += 1
         self._leave_pass()
@@ -201,7 +201,7 @@ class SingleState(UnitProgress):
                 self._products.drop(state.step)
 
     def _advance(self, state: _State) -> None:
-        """Go to a new state; of older ones keep the last that another worker made."""
+        """Go to a new state; of the older ones, keep the last that another worker made."""
         self._leave_pass()
         older = [each for each in (self._state, self._older) if each is not None]
         kept = next((each for each in older if each.worker != state.worker and each.step in self._products), None)
@@ -225,7 +225,7 @@ class SingleState(UnitProgress):
         return [self._ready(place, kind, epoch, self._shards[place]) for place in places]
 
     def _conclude(self) -> list[Ready]:
-        """All sums of a pass are made: the maker of the last merges them."""
+        """End a pass, whose sums are all made: the worker that made the last ones merges them."""
         return [self._ready(self._last_place, "finish" if self._now.over else "update", self._now.epoch, urgent=True)]
 
     def _ready(
@@ -247,11 +247,11 @@ class SingleState(UnitProgress):
 
     @abstractmethod
     def _first_place(self) -> int:
-        """Return where the initial state is made."""
+        """Return the place that makes the initial state."""
 
     @abstractmethod
     def _go_on(self) -> list[Ready]:
-        """Return what may begin after the newest state."""
+        """Return the tasks that may begin after the newest state."""
 
     @abstractmethod
     def _pass_kind(self) -> StepKind:
@@ -261,8 +261,8 @@ class SingleState(UnitProgress):
 class Algebraic(SingleState):
     """Sums over all shards, then one step of the solver, once per epoch; any number of workers at the same time.
 
-    ``eager``: all workers' sums are merged at the end of the epoch, as data-parallel systems do, instead of being passed on
-    along the workers.
+    ``eager``: all workers' sums are merged at the end of the epoch, as in data-parallel systems, instead of being passed on
+    from worker to worker.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Whole units that run epoch by epoch, so that other shards on the worker need not wait for the whole unit."""
+"""Whole units that run epoch by epoch, so that steps of shards on the same worker need not wait for the whole unit."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from grouplearn.schedule.workload import Workload
 
 
 def slot_of(unit: Unit) -> int:
-    """Return the place of a worker's steps of a whole unit: it has no shard, and moves with the unit."""
+    """Return the place for the steps of a whole unit: it has no shard, and moves with the unit."""
     return -1 - unit.id
 
 
 class WholeByEpochs:
-    """The unit that each worker trains by epochs, and interrupted units of lost workers whose state was kept."""
+    """The unit that each worker trains epoch by epoch, and units of lost workers whose state was kept."""
 
     def __init__(self, assignment: Assignment, workload: Workload, products: Products) -> None:
         self._assignment, self._workload, self._products = assignment, workload, products
         self._pass_cost = assignment.pass_cost(workload)
         self._at: dict[int, UnitProgress] = {}
-        self._resting: dict[int, tuple[UnitProgress, int | None]] = {}  # with the step that was lost with its worker
+        self._resting: dict[int, tuple[UnitProgress, int | None]] = {}  # with the step that its worker was running
 
     def suits(self, unit: Unit, waiting: Iterator[int]) -> bool:
-        """Whether the unit would delay split groups (``waiting``) for longer than their other shards do."""
+        """Whether the unit takes longer than the longest step of a split group that is ``waiting``, and may run in steps."""
         assignment = self._assignment
         if assignment.progress is None or assignment.one_by_one or unit.stays_whole:
             return False
@@ -35,11 +35,11 @@ class WholeByEpochs:
         return any(unit.cost > self._pass_cost[group] for group in waiting)
 
     def rests(self, unit: Unit) -> bool:
-        """Whether the unit was begun on a lost worker."""
+        """Whether the unit was begun on a worker that was lost."""
         return unit.id in self._resting
 
     def begin(self, worker: int, unit: Unit) -> list[Ready]:
-        """A worker begins such a unit, or resumes an interrupted one; return the steps that may begin."""
+        """Begin such a unit on a worker, or resume an interrupted one; return the steps that may begin."""
         if unit.id in self._resting:
             self._at[worker], lost_step = self._resting.pop(unit.id)
             return self._at[worker].lost(lost_step)
@@ -59,11 +59,11 @@ class WholeByEpochs:
         return (worker for worker, progress in self._at.items() if slot_of(progress.unit) == place)
 
     def done(self, worker: int) -> None:
-        """The worker's unit is over."""
+        """Forget the worker's unit, which is over."""
         del self._at[worker]
 
     def lose(self, worker: int, step: Step | None, kept: bool) -> Unit | None:
-        """A worker is lost; return its unit, which resumes elsewhere if its state was kept."""
+        """Return the unit of a lost worker; it resumes elsewhere if its state was kept."""
         progress = self._at.pop(worker, None)
         if progress is None:
             return None

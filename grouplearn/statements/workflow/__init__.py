@@ -1,1 +1,1 @@
-"""The common workflow of TRAIN, RESUME and RETRY: plan, search, train, keep on disk until stored."""
+"""The common workflow of TRAIN, RESUME and RETRY: plan, search, train, and keep the run on disk until it is stored."""

@@ -1,8 +1,8 @@
-"""Durable runs: a TRAIN that is a directory beside its database until its models are stored.
+"""Durable runs: a TRAIN with a directory beside its database until its models are stored.
 
-The directory has the rows (``*.npy``), the ledger of units done, and last the manifest: once that is there the run can be
-resumed by another process, without the statement's tables and on another number of workers. It holds no code, and goes when
-the models are stored.
+The directory has the rows (``*.npy``), the ledger of finished units and, written last, the manifest. As soon as that
+exists, another process can resume the run without the statement's tables and with another number of workers. The directory
+contains no code, and is removed when the models are stored.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ from grouplearn.statements.workflow.durable_checks import could_be_said
 from grouplearn.train.job import Job
 from grouplearn.train.results import ledger
 
-#: What is written and read back; another version's runs are refused.
+#: The format of manifests; runs of other versions are refused.
 FORMAT = 9
-#: The last second that a calendar knows in every time zone.
+#: The last time, in seconds, that has a date in every time zone.
 _LATEST = 253_402_214_400
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a run needs to go on; ``job`` is without its rows, which are in files.
+    """What a run needs to continue; ``job`` is without its rows, which are in files.
 
-    ``workload`` is for as many workers as the run began with. ``replaces`` and ``validated`` are what the statement said:
-    OR REPLACE, and whether rows are held out; ``within`` are the seconds that WITHIN gave. ``replaced`` is the identity of the
-    model that stood there then, which is the one that may be replaced. ``began`` is a ``time.time()``.
-    ``sums`` are the checksums of the files of rows. A search in rounds has its plan in ``search``, and no ``units``: they
-    follow from results; ``stored`` and ``outputs`` are what those are estimated by.
+    ``workload`` is for the number of workers with which the run began. ``replaces`` and ``validated`` come from the
+    statement: OR REPLACE, and whether rows are held out; ``within`` is the number of seconds of WITHIN. ``replaced`` is the
+    identity of the model that was there at the beginning, the only one that may be replaced. ``began`` is a
+    ``time.time()``. ``sums`` are the checksums of the files of rows. A search in rounds has its plan in ``search`` and no
+    ``units``, as these follow from results; ``stored`` and ``outputs`` are used to estimate them.
     """
 
     definition: ModelDefinition
@@ -87,7 +87,7 @@ class Manifest:
     def job_with_rows(self, directory: Path) -> Job:
         """Return the job with its rows, which are in ``directory`` now.
 
-        Raises DataError when its learner is not registered, and Damaged where the rows cannot be those of the job.
+        Raises DataError if its learner is not registered, and Damaged if the rows cannot be those of the job.
         """
         dataset = replace(self.rows, directory=str(directory)).open()
         flaw = dataset.flaw(self.job.items)
@@ -104,7 +104,7 @@ KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class _OnDisk:
-    """A durable run found on disk; ``alive``: a process works on it. ``n_bytes`` is its size."""
+    """A durable run on disk; ``alive``: a process is working on it. ``n_bytes`` is its size."""
 
     path: Path
     alive: bool
@@ -116,7 +116,7 @@ class _OnDisk:
 
     @property
     def identity(self) -> str:
-        """The identity of the model that it makes."""
+        """The identity of the model that it trains."""
         return identity_of(self.path)
 
     @property
@@ -145,7 +145,7 @@ class UnreadableRun(_OnDisk):
 
     @property
     def began(self) -> float:
-        """About when it began, as a ``time.time()``."""
+        """Approximately when it began, as a ``time.time()``."""
         with suppress(OSError):
             return min(max(0.0, (self.path / MANIFEST).stat().st_mtime), _LATEST)
         return 0.0
@@ -154,7 +154,7 @@ class UnreadableRun(_OnDisk):
 def keep(directory: RunDirectory, manifest: Manifest, go_on: Callable[[], None]) -> None:
     """Make a run resumable: flush its rows to disk, and write the manifest; raises TrainingError.
 
-    ``go_on`` is called now and then, and may raise to stop.
+    ``go_on`` is called from time to time, and may raise to stop.
     """
     try:
         paths = [directory.path / f"{name}.npy" for name in manifest.job.dataset.array_names]
@@ -166,7 +166,7 @@ def keep(directory: RunDirectory, manifest: Manifest, go_on: Callable[[], None])
         message = f"the run could not be kept on disk: {error.strerror}\nDirectory: {directory.path}"
         raise TrainingError(message, hint="free disk space, or train WITH (durable = false)") from None
     nothing = manifest.job.dataset.rows(0, 0)
-    job = replace(manifest.job, dataset=replace(nothing, files=None, lists=None), own=None)  # it is code
+    job = replace(manifest.job, dataset=replace(nothing, files=None, lists=None), own=None)  # ``own`` is code
     hint = "free disk space, or train WITH (durable = false)"
     ledger.write(directory.path / MANIFEST, to_bytes(replace(manifest, job=job, sums=sums)), hint)
     directory.keep()
@@ -175,7 +175,7 @@ def keep(directory: RunDirectory, manifest: Manifest, go_on: Callable[[], None])
 def runs(database: str) -> Iterator[UnfinishedRun]:
     """Yield the resumable durable runs of a database file, oldest first.
 
-    What dead processes left of runs without a manifest is removed.
+    Runs without a manifest that dead processes left are removed.
     """
     found = [run for run in _every(database) if isinstance(run, UnfinishedRun)]
     yield from sorted(found, key=lambda run: run.manifest.began)
@@ -207,8 +207,7 @@ def _every(database: str) -> Iterator[UnfinishedRun | UnreadableRun]:
 
 
 def _is_sound(manifest: Manifest) -> bool:
-    """Return whether numbers of a manifest lead nowhere else than to its groups, configurations and rows, and its words are
-    such as TRAIN writes."""
+    """Return whether a manifest's numbers refer to its own groups, configurations and rows, and TRAIN could write its words."""
     job, groups = manifest.job, len(manifest.job.groups)
     units = (
         all(0 <= unit.group < groups for unit in manifest.units)
@@ -233,13 +232,13 @@ def _groups_are_sound(manifest: Manifest) -> bool:
 
 
 def _all_below(end: int, numbers: Iterable[tuple[int, ...]]) -> bool:
-    """Return whether all numbers are in range; a repeated tuple is checked once."""
+    """Return whether all numbers are below ``end`` and not negative; a repeated tuple is checked once."""
     distinct = {id(each): each for each in numbers}
     return all(0 <= number < end for each in distinct.values() for number in each)
 
 
 def _has_known_words(manifest: Manifest) -> bool:
-    """Return whether a manifest is of a model that could be stored, and its job belongs to that model."""
+    """Return whether the model of a manifest could be stored, and its job belongs to that model."""
     job, definition, search = manifest.job, manifest.definition, manifest.search
     runs = manifest.operator in OPERATORS and manifest.executor in EXECUTORS
     same = (job.learner, job.target.task, job.target.metric, job.items) == (

@@ -1,6 +1,6 @@
-"""Checks a run's manifest against what its statement could have said: a file may contain anything.
+"""Checks whether a statement could have made a run's manifest, as a file may contain anything.
 
-A run is gone on with as the manifest says, without its statement. What TRAIN refuses would here be an epoch without end, or
+A run continues as its manifest says, without its statement. Values that TRAIN refuses could cause an endless epoch here, or
 an error in the middle of the work.
 """
 
@@ -77,7 +77,7 @@ def _job_could(job: Job, label_type: str | None) -> bool:
 
 
 def _fitted_could(job: Job) -> bool:
-    """Return whether exactly the items that are fitted on all rows are there."""
+    """Return whether the fitted items are exactly those that are fitted on all rows."""
     shared = {number: item for number, item in enumerate(job.items) if item.scope == "all"}
     return {number: each.item for number, each in job.fitted.items()} == shared and all(
         map(is_finite, job.fitted.values())
@@ -90,7 +90,7 @@ def is_finite(fitted: FittedItem) -> bool:
 
 
 def _configs_could(job: Job) -> bool:
-    """Return whether OVER and WITH accept each configuration; unknown for networks that are not registered."""
+    """Return whether OVER and WITH accept each configuration; assumed for learners that are not registered."""
     if not registry.is_known(job.learner):
         return True
     learner, of_classes = registry.way(job.learner, job.configs), job.target.task.has_classes
@@ -117,7 +117,7 @@ def _units_could(manifest: Manifest) -> bool:
 
 
 def _distinct(units: Iterable[Unit]) -> int:
-    """Return how many trials units have, -1 if one is in two of them."""
+    """Return the number of distinct trials in units, -1 if two units have the same one."""
     trials = [(group, config) for unit in units for group in unit.groups for config in unit.configs]
     return len(trials) if len(set(trials)) == len(trials) else -1
 
@@ -133,7 +133,7 @@ def _unit_could(unit: Unit, folds: int) -> bool:
 
 
 def _work_could(manifest: Manifest) -> bool:
-    """Return whether a schedule's input matches this work: sizes, workers, how units hop."""
+    """Return whether the input of a schedule matches this work: sizes, workers, how units hop."""
     work, job = manifest.workload, manifest.job
     rows = tuple(group.n_rows for group in sorted(job.groups, key=lambda each: each.id))
     seconds = (work.split_seconds, work.split_row_seconds, work.takeover_rounds, manifest.within or 0.0)
@@ -174,7 +174,7 @@ def _averages_could(manifest: Manifest, known: Learner | None) -> bool:
 
 
 def _visits_could(manifest: Manifest) -> bool:
-    """Return whether the visits that a run repeats are of its units and their blocks."""
+    """Return whether the visits that a run repeats are visits of its units to their own blocks."""
     work = manifest.workload
     blocks = {unit.id: work.blocks_of(unit) for unit in manifest.units}
     return all(

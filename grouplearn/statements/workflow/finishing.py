@@ -1,6 +1,6 @@
-"""When the directory of a durable run may be removed: after its model is committed, not when it is stored.
+"""Removes the directory of a durable run: after its model is committed, not when it is stored.
 
-A TRAIN inside the user's transaction may be undone, and then the directory is all that is left of it.
+A TRAIN inside the user's transaction may be rolled back, and then only the directory remains.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ def tidy(connection: duckdb.DuckDBPyConnection, attachments: Callable[[], Attach
 
 
 def _finished(parent: Path) -> list[Path]:
-    """Return the runs in ``parent`` that have begun to train; empty if it is not a directory of this user alone."""
+    """Return the runs in ``parent`` that have begun to train; none if it is not a directory of this user alone."""
     with suppress(NotOwn):
         return [path for path in durable_runs(parent) if (path / MANIFEST).exists()]
     return []
 
 
 def _tidy(connection: duckdb.DuckDBPyConnection, catalog: str, runs: list[Path]) -> None:
-    with connection.cursor() as other:  # it sees only what is committed
+    with connection.cursor() as other:  # sees only what is committed
         committed = [path for path in runs if is_stored(other, catalog, path)]
     for path in committed:
-        with suppress(OSError):  # another process is doing the same
+        with suppress(OSError):  # another process is removing it, too
             RunDirectory.reopened(path).remove()
 
 

@@ -1,4 +1,4 @@
-"""From a bound TRAIN to a choice: its physical plan, and every operator's schedule on the simulated runtime."""
+"""From a bound TRAIN to a choice: the physical plan, and the schedule of every operator on the simulated runtime."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from grouplearn.schedule.messages import Blocks, Step
 from grouplearn.schedule.operators import BASELINE, HOPPING, operator
 from grouplearn.schedule.sharded.partition import rows_in
 
-#: Seconds of work below which no operator saves the time of planning another.
+#: Other operators are not planned if they could save at most so many seconds: planning them takes longer.
 _NOTHING_TO_GAIN = 0.02
 
 
@@ -73,8 +73,8 @@ def _candidates(
     *,
     every: bool,
 ) -> list[Candidate]:
-    """Return what is to be chosen from: the baseline alone where no operator can be faster, or load rows less often,
-    and where so little is to be done that none can save anything.
+    """Return the candidates: only the baseline if no operator can be faster or load rows less often, or if so little is to
+    be done that none can save time.
     """
     small = miniature(physical, workers)
 
@@ -113,17 +113,17 @@ def _on_threads(physical: PhysicalPlan, choice: Choice) -> Choice:
 
 
 def settled(physical: PhysicalPlan, choice: Choice) -> PhysicalPlan:
-    """Return the plan with the packs that the chosen operator runs."""
+    """Return the plan with the packs of the chosen operator."""
     return planned_for(physical, choice.operator, choice.simulated)
 
 
 def _operators(physical: PhysicalPlan) -> list[str]:
-    """Return the operators that run such learners on any runtime."""
+    """Return the operators that run learners of this access pattern on any runtime."""
     return [name for name in OPERATORS[1:] if legality.runtimes(name, physical.bound.learner)]
 
 
 def plan_ahead(physical: PhysicalPlan, name: str, workers: int, cancelled: Callable[[], bool]) -> None:
-    """Find an exact schedule, which is cached; its library takes seconds and notices no interrupt.
+    """Find an exact schedule, which is cached; its library takes seconds and cannot be interrupted.
 
     Raises StatementInterrupted; the thread that searches then ends by itself.
     """
@@ -159,7 +159,7 @@ def costs_of(small: Miniature) -> Costs:
         return rows_in(blocks, rows, physical.block_rows) / rows if rows else 1.0
 
     def exchange(step: Step) -> Exchange:
-        """Kingpin 3.2: every tree's histograms leaf by leaf, or every batch's gradients, go around once per worker."""
+        """Kingpin 3.2: every worker sends each tree's histograms, leaf by leaf, or each batch's gradients around once."""
         configs, rows, own = physical.configs_of(step.unit), sizes[step.unit.group], learner.cost
         passes = max(own.passes(config, physical.epochs) for config in configs)
         rounds = passes * max(own.rounds(config, rows) for config in configs)
@@ -176,7 +176,7 @@ def costs_of(small: Miniature) -> Costs:
     row_bytes, in_blocks = physical.row_bytes, not fits_in_memory(physical.bound, physical.stats)
 
     def rows_held(group: int) -> float:
-        """A worker holds one block of a group for sums over rows in files; bins take less."""
+        """Return the bytes that a worker holds of a group: one block at a time for sums over rows in files; bins take less."""
         rows = small.largest_of(group)
         if in_blocks and learner.access.held == "block":
             rows = min(rows, physical.block_rows)
@@ -203,7 +203,7 @@ def costs_of(small: Miniature) -> Costs:
 
 
 def _candidate(small: Miniature, name: str, workers: int, cancelled: Callable[[], bool]) -> Candidate:
-    """Return the planner's summary of a simulated run; nothing else reads one."""
+    """Return the planner's summary of a simulated run, which is not kept otherwise."""
     plan_ahead(small.physical, name, workers, cancelled)
 
     def load(group: int) -> float:

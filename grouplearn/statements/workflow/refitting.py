@@ -1,4 +1,4 @@
-"""REFIT: trains the best configuration of each group once more, also on the rows that validated it."""
+"""REFIT: trains the best configuration of each group once more, on the rows that validated it, too."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def _fitted(dataset: Dataset, item: Item) -> FittedItem:
 
 
 def merged(found: Sequence[GroupOutcome], again: Iterable[GroupOutcome]) -> tuple[GroupOutcome, ...]:
-    """Return the outcomes with the models of all rows.
+    """Return the outcomes with the models trained on all rows.
 
-    A group keeps one model, as its encoders are those of all rows now; metrics and numbers of rows stay those of the search.
+    A group keeps one model, as its encoders are now fitted on all rows; metrics and numbers of rows stay those of the search.
     """
     models = {outcome.group.id: outcome for outcome in again}
     return tuple(_merged(outcome, models.get(outcome.group.id)) for outcome in found)

@@ -1,4 +1,4 @@
-"""Prevents TRAIN OR REPLACE, and resumed runs, from replacing a model that predicts by one without any model."""
+"""Prevents TRAIN OR REPLACE, and resumed runs, from replacing a model that predicts with one in which no group has a model."""
 
 from __future__ import annotations
 

@@ -20,15 +20,15 @@ from grouplearn.train.job import Job, Observer, Progress, UnitResult
 from grouplearn.train.results.ledger import Ledger
 from grouplearn.train.rows.counted import with_training_rows
 
-#: Most estimated seconds of work in the calling thread, unless it runs users' code, for which there are no estimates.
+#: Most estimated seconds of work that run in the calling thread; never users' code, for which there are no estimates.
 _SMALL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """Who runs units where: the operator and the runtime by name, and the operator's workload.
+    """How units are run: the operator and the runtime by name, and the operator's workload.
 
-    ``rates`` estimate units that are made during a search, which orders them and changes no model.
+    ``rates`` are used to estimate the units made during a search; estimates order units, and change no model.
     """
 
     operator: str
@@ -39,7 +39,7 @@ class Scheduled:
 
     @classmethod
     def of(cls, physical: PhysicalPlan, choice: Choice) -> Scheduled:
-        """Return what was chosen for a plan."""
+        """Return how a plan is run by what was chosen."""
         workload = physical.workload(choosing.threads(physical, choice), choice.workers)
         cluster = Cluster.of(physical.bound.options.placement)
         return cls(choice.operator, choice.executor, workload, cluster, physical.rates)
@@ -47,8 +47,8 @@ class Scheduled:
     def run(
         self, job: Job, units: tuple[Unit, ...], observer: Observer, cancelled: Callable[[], bool]
     ) -> tuple[UnitResult, ...]:
-        """Run units, in this thread where they are little work; raises Cancelled."""
-        shared = self.executor != "ray"  # which RESUME may have changed
+        """Run units, in the calling thread if they are little work; raises Cancelled."""
+        shared = self.executor != "ray"  # RESUME may have changed the executor
         workload = with_training_rows(replace(self.workload, rows_shared=shared), job)
         schedule = apart(lambda: operator(self.operator, units, workload), len(units))
         workers = most_workers(self.operator, units, self.workload.workers)
@@ -58,9 +58,9 @@ class Scheduled:
 
 @dataclass(frozen=True, slots=True)
 class Attendance:
-    """Who observes a run: progress display, cancellation, commands to a search, and the ledger.
+    """What observes and controls a run: progress display, cancellation, commands to a search, and the ledger.
 
-    With a ``ledger`` every unit that is done is on disk soon after, and what is there is not run again.
+    With a ``ledger`` every finished unit is soon on disk, and units on disk are not run again.
     """
 
     progress: Progress | None = None

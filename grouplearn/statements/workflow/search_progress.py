@@ -14,14 +14,14 @@ _Key = tuple[int, int]
 
 
 class Ends:
-    """Reports each trial once, at the barrier after which it neither continues nor waits."""
+    """Reports each trial once, at the barrier after which it neither trains nor waits."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._going: dict[_Key, UnitResult] = {}
 
     def show(self, results: Iterable[UnitResult], going: Set[_Key], trials: Mapping[_Key, TrialResult]) -> None:
-        """Report the trials that ended: those of a round's results, and those that have waited until now."""
+        """Report the trials that have ended: of a round's results, and of the trials that waited until now."""
         for result in results:
             if result.unit.fold >= 0:
                 self._progress.unit_done(result)

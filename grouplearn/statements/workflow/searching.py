@@ -1,7 +1,7 @@
-"""A search in rounds: between two barriers an ordinary job; at a barrier the procedures decide which trials continue.
+"""A search in rounds: an ordinary job between two barriers; at each barrier the procedures decide which trials continue.
 
-A round is a set of units, packs of trials that go on from equally many epochs, run by the operator and the runtime that were
-chosen. Results bring what trials go on from, so a trial's epochs count on from round to round.
+A round is a set of units, run by the chosen operator and runtime. Each unit is a pack of trials that continue after the
+same number of epochs. Results carry the states to continue from, so a trial's epochs count from round to round.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class SearchWork:
-    """What a search needs to make its rounds: the plan of the search, who runs them where, and what units are estimated by.
+    """What a search needs to make its rounds: its plan, how units are run, and the sizes with which they are estimated.
 
-    ``stored`` values are kept per row, a score has ``outputs``; estimates only order units, so they change no model.
+    A row has ``stored`` values and a score ``outputs``; estimates only order units, so they change no model.
     """
 
     plan: SearchPlan
@@ -55,18 +55,18 @@ class SearchWork:
 
 
 def search(rounds: SearchWork, job: Job, progress: Progress, attendance: Attendance) -> Found:
-    """Train in rounds until every procedure is content or the job's deadline has passed; raises StatementInterrupted.
+    """Train in rounds until every procedure has finished or the job's deadline has passed; raises StatementInterrupted.
 
-    ``progress`` is told how far it is. At each barrier the search does what its control was told meanwhile. Procedures say
-    the same for the same results, so with a ledger a search that died is made again from its first round: what the ledger
-    has is not trained again.
+    ``progress`` is told how far it is. At each barrier the search carries out the commands that its control received.
+    Procedures decide the same for the same results. So with a ledger a search that died is repeated from its first round,
+    and what the ledger has is not trained again.
     """
     return _Search(rounds, job, progress, attendance).run()
 
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A trial of the next round: it trains until it has had ``budget``, continuing from what ``start`` carries."""
+    """A trial of the next round: it trains up to ``budget``, continuing from what ``start`` carries."""
 
     group: int
     config: int
@@ -75,7 +75,7 @@ class _Wanted:
 
 
 class _Search:
-    """The trials so far, and the state of the search."""
+    """The state of a search, with all its trials so far."""
 
     def __init__(self, rounds: SearchWork, job: Job, progress: Progress, attendance: Attendance) -> None:
         self._rounds, self._plan, self._job, self._cancelled = rounds, rounds.plan, job, attendance.cancelled
@@ -95,7 +95,7 @@ class _Search:
         self._barriers = 0
 
     def run(self) -> Found:
-        """Run round after round."""
+        """Run all rounds, and return the result."""
         next_round = self._grouped_search.begin()
         self._report(next_round)
         while next_round.goes and (self._was_here() or not self._job.training.expired()):
@@ -123,7 +123,7 @@ class _Search:
                 self._grouped_search.add(command.config, command.parent)
 
     def _was_here(self) -> bool:
-        """Whether an earlier process came further: it has trained units of the next round, or later ones."""
+        """Whether an earlier process has got further: it trained units of the next round, or later ones."""
         return max(self._known, default=-1) >= len(self._units)
 
     def _report(self, next_round: NextRound) -> None:
@@ -162,7 +162,7 @@ class _Search:
         return tuple(results)
 
     def _trained(self, wanted: Sequence[_Wanted], before: int, share: float = 1.0) -> tuple[UnitResult, ...]:
-        """Train wanted trials, after ``before`` units of the round, on a share of the rows."""
+        """Train wanted trials on a share of the rows, as units that follow the round's first ``before`` ones."""
         if not wanted:
             return ()
         units, goals = self._packed(wanted, len(self._units) + before, share)
@@ -172,7 +172,7 @@ class _Search:
         return self._carried_out(replace(self._job, configs=self._grouped_search.configs, round=round_), units)
 
     def _carried_out(self, job: Job, units: tuple[Unit, ...]) -> tuple[UnitResult, ...]:
-        """Run the units that the ledger does not have, and return the results of all, in the whole run's time."""
+        """Run the units that the ledger does not have; return the results of all, with times from the search's beginning."""
         before = tuple(self._known[unit.id] for unit in units if unit.id in self._known)
         left = units_left(units, before)
         if not left:
@@ -196,7 +196,7 @@ class _Search:
     def _lacks(self, group: int, config: int, budget: int) -> bool:
         """Whether a trial must be trained: it is new, or has had fewer epochs and not converged, or fewer rows.
 
-        If its state is gone it begins again, which makes the same model.
+        A trial whose state is gone begins again, which makes the same model.
         """
         trial = self._trials.get((group, config))
         if trial is None:
@@ -207,11 +207,11 @@ class _Search:
         return trial.usable and reached <= trial.epochs < budget
 
     def _share(self, group: int, part: int) -> float:
-        """Return the share of a group's training rows for a budget."""
+        """Return the share of a group's training rows that a budget allows."""
         return share_of(part / self._plan.budget, group_of(self._job, group).n_rows)
 
     def _packed(self, wanted: Sequence[_Wanted], first: int, share: float) -> tuple[tuple[Unit, ...], dict[int, int]]:
-        """Return units, from number ``first``, of trials that go from one budget to another, and these by unit."""
+        """Return units, numbered from ``first``, of trials with the same epochs and budget, and the budget of each unit."""
         together: dict[tuple[int, int, int], list[int]] = defaultdict(list)
         for each in wanted:
             reached = each.start.epochs if each.start else 0
@@ -242,7 +242,7 @@ class _Search:
     # --- at a barrier ----------------------------------------------------------------------------------------------
 
     def _take(self, results: tuple[UnitResult, ...]) -> None:
-        """Store the results of a round; trials without progress keep their earlier ones."""
+        """Store the results of a round; trials without progress keep their earlier results."""
         self._units += (replace(result, trials=()) for result in results)
         outcomes, _ = merge(self._job, results, self._greater)
         for outcome in outcomes:
@@ -271,9 +271,9 @@ class _Search:
                 self._trials[key] = replace(trial, carried=None)
 
     def _needed(self, result: UnitResult) -> UnitResult:
-        """Return what the ledger must keep of a result: models and states only of trials that have got no further since.
+        """Return what the ledger must keep of a result: models and states only of trials that have not trained further since.
 
-        What is empty is still there: whether a trial has a model, and something to go on from, is what decisions rest on.
+        The rest is emptied, not removed: decisions depend on whether a trial has a model, and a state to continue from.
         """
         return replace(result, trials=tuple(self._still_needed(result.unit.group, trial) for trial in result.trials))
 
@@ -286,7 +286,7 @@ class _Search:
         return replace(trial, artifact=artifact, carried=carried)
 
     def _value(self, key: _Key) -> float | None:
-        """Return a trial's value on held-out rows, greater is better; None without a model or metric."""
+        """Return a trial's metric on held-out rows, so that greater is better; None without a model or metric."""
         trial, facts = self._trials.get(key), self._facts.get(key[0])
         if trial is None or not trial.usable or facts is None:
             return None
@@ -310,7 +310,7 @@ class _Search:
             whole = tuple(trial for trial in trials if trial.status == "done") if self._plan.resource == "rows" else ()
             best = best_config(
                 whole or trials, self._job.target.metric, self._greater
-            )  # a model of few rows may win by luck
+            )  # a model of few rows may win by chance
             outcomes.append(GroupOutcome(group, trials, self._facts.get(group.id), best))
         return Found(tuple(outcomes), tuple(self._units), self._grouped_search.configs)
 
@@ -318,7 +318,7 @@ class _Search:
         return tuple(TrialResult(number, "stopped", NOT_BEGUN) for number in range(len(self._grouped_search.configs)))
 
     def _concluded(self, key: _Key, trial: TrialResult) -> TrialResult:
-        """Return a trial without its state; one that should have had more epochs or rows is stopped."""
+        """Return a trial without its state; if it should have had more epochs or rows, its status is stopped."""
         if self._plan.resource == "rows":
             whole = self._share(key[0], self._goals[key]) == 1
         else:

@@ -1,4 +1,4 @@
-"""TRAIN after planning: makes the job, runs or resumes it, merges the results."""
+"""TRAIN after planning: makes the job, runs or resumes it, and merges the results."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def job_of(
     checker: SqlChecker,
     fitted: dict[int, FittedItem] | None = None,
 ) -> Job:
-    """Return everything a worker needs, with the encoders of ``scope := 'all'`` fitted on these rows unless given."""
+    """Return everything a worker needs, with the encoders of ``scope := 'all'`` fitted on these rows unless they are given."""
     bound = physical.bound
     items = bound.stored_items
     return Job(
@@ -80,10 +80,10 @@ def job_of(
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a TRAIN, RETRY or RESUME carries out, and by whom: the units of a grid, or the ``rounds`` of a search.
+    """The work of a TRAIN, RETRY or RESUME and how it is run: the units of a grid, or the ``rounds`` of a search.
 
-    ``refit`` trains the best configuration of each group once more, on all rows. ``workers`` were chosen: threads may be fewer.
-    ``spent`` seconds were spent on it before it was interrupted.
+    ``refit`` trains the best configuration of each group once more, on all rows. ``workers`` is the number chosen; there
+    may be fewer threads. ``spent`` is the number of seconds before it was interrupted.
     """
 
     scheduled: Scheduled
@@ -116,7 +116,7 @@ def _until(job: Job, deadline: float) -> Job:
 
 
 def resumed(manifest: Manifest, job: Job, scheduled: Scheduled, ledger: Ledger) -> Work:
-    """Return the work of an interrupted run, including what is done."""
+    """Return the work of an interrupted run, including finished units."""
     if manifest.within is not None:
         job = _until(job, time.time() + max(0.0, manifest.within - ledger.seconds))
     rounds = None
@@ -135,9 +135,9 @@ def resumed(manifest: Manifest, job: Job, scheduled: Scheduled, ledger: Ledger) 
 
 
 def run(work: Work, attendance: Attendance) -> RunOutcome:
-    """Carry out the work and merge the results; raises StatementInterrupted when ``attendance.cancelled()`` became true."""
+    """Carry out the work and merge the results; raises StatementInterrupted when ``attendance.cancelled()`` becomes true."""
     job, ledger, watching = work.job, attendance.ledger, attendance.progress or _Silent()
-    if ledger is not None and not work.scheduled.workload.pushes:  # pushes are repeated from the initial model
+    if ledger is not None and not work.scheduled.workload.pushes:  # repeated pushes begin from the initial model
         job = replace(job, training=replace(job.training, states=str(ledger.directory)))
     watching.started(work.summary)
     started = time.perf_counter()
@@ -165,7 +165,7 @@ def prepare(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Merged:
-    """The results of units: the outcomes of groups that trained alone and side by side, and the results themselves."""
+    """The results of units: the outcomes of groups, trained alone or side by side, and the results themselves."""
 
     alone: tuple[GroupOutcome, ...]
     packs: tuple[PackedOutcome, ...]
@@ -212,7 +212,7 @@ def _carry_out(
 
 
 class _Recording:
-    """An observer that also writes the ledger."""
+    """An observer that writes the ledger, too."""
 
     def __init__(self, watching: Observer, ledger: Ledger) -> None:
         self._watching, self._ledger = watching, ledger
@@ -247,7 +247,7 @@ def _summary_of_rest(manifest: Manifest, job: Job, scheduled: Scheduled, ledger:
 
 
 def _summary(physical: PhysicalPlan, choice: Choice, job: Job) -> RunSummary:
-    """Return the progress summary before the first unit; for a search, about how much it will be."""
+    """Return the progress summary before the first unit; for a search its amount of work is estimated."""
     configs, planned = len(job.configs), physical.bound.search
     epochs = sum(physical.epochs * len(unit.configs) * len(unit.groups) for unit in physical.units)
     per_group, seconds = configs, planning.estimate(physical, choice)
@@ -273,8 +273,8 @@ def _summary(physical: PhysicalPlan, choice: Choice, job: Job) -> RunSummary:
 def calibrate(learner: str | None, cancelled: Callable[[], bool]) -> list[tuple[Any, ...]]:
     """Measure and store coefficients: of one learner, or of the machine and every installed learner.
 
-    Return rows of subject, coefficient, default, measured, unit and error. Everything is measured before anything is kept; a
-    way that cannot be measured is a row with the reason. Raises NotMeasured where nothing can be.
+    Return rows of subject, coefficient, default, measured, unit and error. Nothing is stored before everything is measured;
+    a way that cannot be measured is a row with the reason. Raises NotMeasured if no way can be measured.
     """
     names = [learner] if learner else [name for name in registry.LEARNERS if installed(name)]
     ways = [way for name in names for way in registry.ways(registry.learner(name))]
@@ -295,7 +295,7 @@ def calibrate(learner: str | None, cancelled: Callable[[], bool]) -> list[tuple[
 def _measured(
     ways: Sequence[Learner], cancelled: Callable[[], bool]
 ) -> tuple[dict[str, Coefficients], dict[str, NotMeasured]]:
-    """Return the coefficients of ways, and why others have none; raises NotMeasured if none has."""
+    """Return the coefficients of ways, and the reasons why others have none; raises NotMeasured if none has."""
     measured, failed = {}, {}
     for way in ways:
         try:
@@ -308,7 +308,7 @@ def _measured(
 
 
 def installed(learner: str) -> bool:
-    """Return whether what the learner needs can be imported."""
+    """Return whether the packages that the learner needs can be imported."""
     return registry.is_installed(registry.learner(learner))
 
 
@@ -332,9 +332,9 @@ def _coefficient_rows(
 def fit_on_all_rows(
     items: tuple[Item, ...], dataset: Dataset, folds: int, handles_missing: bool
 ) -> dict[int, FittedItem]:
-    """Return the items with ``scope := 'all'`` fitted on the training rows of every group that the learner will see.
+    """Return the items with ``scope := 'all'`` fitted on the training rows of all groups of the learner.
 
-    Under VALIDATE FOLDS the final model trains on all rows, so all rows fit the encoder.
+    Under VALIDATE FOLDS the final model trains on all rows, so encoders are fitted on all rows.
     """
     fitted: dict[int, FittedItem] = {}
     if all(item.scope != "all" for item in items):
@@ -352,7 +352,7 @@ def fit_on_all_rows(
 
 
 def _class_weights(bound: BoundTrain, stats: Statistics, checker: SqlChecker) -> Any:
-    """Return class weights by class number."""
+    """Return the weight of each class, by its number."""
     given = bound.options.rows.class_weight
     if given is None or given == "balanced":
         return given
@@ -369,7 +369,7 @@ def _class_weights(bound: BoundTrain, stats: Statistics, checker: SqlChecker) ->
 
 
 class _Silent:
-    """Progress that nobody watches."""
+    """Progress that is not shown."""
 
     def started(self, summary: RunSummary) -> None: ...
 

@@ -1,4 +1,4 @@
-"""How other connections of this process control a running search: by commands, which it polls at barriers."""
+"""Commands by which other connections of this process control a running search; it reads them at barriers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Command = Halt | Addition
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A configuration at the last barrier: in how many groups it continues, and its most epochs."""
+    """A configuration at the last barrier: the number of groups in which it continues, and its most epochs."""
 
     trial: int
     config: Config
@@ -50,7 +50,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class _Polled:
-    """The commands that a barrier took: [first, last)."""
+    """The range of commands, [first, last), that a barrier took."""
 
     barrier: int
     first: int
@@ -58,9 +58,9 @@ class _Polled:
 
 
 class Journal:
-    """The commands of a durable search on disk, written before the user is answered, and before a barrier acts on them.
+    """The commands of a durable search on disk, written before the user gets an answer, and before a barrier carries them out.
 
-    Files in the run's directory, written atomically. Raises TrainingError if the disk is full.
+    They are files in the run's directory, written atomically. Raises TrainingError if the disk is full.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -71,7 +71,7 @@ class Journal:
         return tuple(self._read("command-*.noted", (Addition, Halt)))
 
     def polled(self) -> tuple[_Polled, ...]:
-        """Return what each barrier took."""
+        """Return the commands that each barrier took."""
         return tuple(self._read("barrier-*.noted", (_Polled,)))
 
     def note(self, number: int, command: Command) -> None:
@@ -79,7 +79,7 @@ class Journal:
         ledger.write(self._directory / f"command-{number:06d}.noted", to_bytes(command))
 
     def note_polled(self, polled: _Polled) -> None:
-        """Store what a barrier takes."""
+        """Store which commands a barrier takes."""
         ledger.write(self._directory / f"barrier-{polled.barrier:06d}.noted", to_bytes(polled))
 
     def _read(self, pattern: str, kinds: tuple[type, ...]) -> Iterator[Any]:
@@ -95,7 +95,7 @@ class Journal:
 class TrialControl:
     """The control of a model in training: its trials, and commands. ``plan`` is None if it accepts none.
 
-    With a ``journal`` commands outlive the process: a resumed search takes at each barrier what it took there before.
+    With a ``journal`` commands are kept on disk: a resumed search takes at each barrier the commands that it took before.
     """
 
     def __init__(self, learner: Learner, plan: SearchPlan | None, journal: Journal | None = None) -> None:
@@ -106,7 +106,7 @@ class TrialControl:
         self._polled = {each.barrier: each for each in journal.polled()} if journal else {}
 
     def _could(self, command: Command) -> bool:
-        """Return whether ALTER MODEL could have given a stored command, as far as is known before the search resumes."""
+        """Return whether ALTER MODEL could have given a stored command, as far as that is known before the search resumes."""
         if isinstance(command, Halt):
             return True
         declared = {each.name for each in self.learner.hyperparameters}
@@ -135,7 +135,7 @@ class TrialControl:
     def poll(self, barrier: int, *, passed: bool = False) -> tuple[Command, ...]:
         """Return a barrier's commands: those that it took before, or all that no barrier has taken.
 
-        ``passed``: the barrier was passed before, so it takes nothing new.
+        ``passed``: an earlier process passed the barrier, so it takes nothing new.
         """
         with self._lock:
             first = max((each.last for each in self._polled.values()), default=0)
@@ -151,7 +151,7 @@ class TrialControl:
 
 
 class InTraining:
-    """The models that this process is training, shared by all connections, which do not know of each other."""
+    """The models that this process is training, shared by all its connections."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

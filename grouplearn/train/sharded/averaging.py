@@ -31,10 +31,10 @@ _VELOCITY = "velocity of "
 class ModelPart:
     """A part of a model: of one partition, of the mean of some (``combined``), or of the next model.
 
-    ``weight`` is that of its rows, 0 for none; if gradients are sent, ``tensors`` are sums. ``done`` says which configs
-    are. The first part has ``judged``, the metric sums of held-out rows. ``head`` is the training without its tensors:
-    before the pass in the first part of the first partition, after it in that of the next model. ``velocity`` is the last
-    round's change of each parameter, with outer momentum.
+    ``weight`` is the weight of its rows, 0 for none; if gradients are sent, ``tensors`` are sums. ``done`` says which
+    configs are done. The first part has ``judged``, the metric sums of held-out rows. ``head`` is the training without its
+    tensors: the first partition's first part has it as it was before the pass, the next model's as it is after it.
+    ``velocity`` is the last round's change of each parameter, with outer momentum.
     """
 
     tensors: Tensors
@@ -48,7 +48,7 @@ class ModelPart:
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """A product in pieces, which can be fetched one by one."""
+    """A product in pieces, which can be fetched separately."""
 
     pieces: tuple[Any, ...]
 
@@ -58,12 +58,12 @@ class Pieces:
 
 
 def model(pack: Pack, takes: Sequence[Any]) -> Training:
-    """Return the training that a step takes, whole or joined from parts, with what an update noted."""
+    """Return the training that a step takes, whole or joined from parts, with the note of the last update."""
     parts = _of_kind(takes, ModelPart)
     noted = [*_of_kind(takes, Training), *(each.pieces[-1] for each in _of_kind(takes, Pieces))]
     if not parts:
         return cast(Training, noted[0])
-    # A last update fetched with parts of a newer model belongs to the model before: ``update`` handles that itself.
+    # An update fetched with parts of a newer model belongs to the model before; ``update`` handles that itself.
     head = noted[-1] if noted else parts[0].head
     if head is None:
         raise ValueError("a model came without its head")
@@ -71,8 +71,10 @@ def model(pack: Pack, takes: Sequence[Any]) -> Training:
 
 
 def work(pack: Pack, takes: Sequence[Any], step: Step) -> Pieces:
-    """Return what a partition hands over after its rows of the round, in pieces: the model after a pass over them, or
-    gradient sums. Held-out rows score the model before it."""
+    """Return a partition's product after its rows of the round, in pieces: the model after a pass over them, or gradient sums.
+
+    Held-out rows score the model before the pass.
+    """
     training, first = model(pack, takes), step.partition is None or step.partition.number == 0
     if first and training.epochs and not training.visited and pack.patience is None:
         pack.keep(lambda: training)
@@ -122,7 +124,7 @@ def judge(pack: Pack, takes: Sequence[Any]) -> EpochSums:
 
 
 def update(pack: Pack, takes: Sequence[Any]) -> Pieces:
-    """Return the progress of training after a scored epoch: what partitions need to continue, and the best models so far.
+    """Return the training after an evaluated epoch: what partitions need to continue, and the best models so far.
 
     ``takes`` are the parts of the new model, all metric sums, and the previous update (or the first state).
     """
@@ -144,7 +146,7 @@ def update(pack: Pack, takes: Sequence[Any]) -> Pieces:
 
 
 def head_of(product: Any) -> Training | None:
-    """Return the progress of training that a product contains, else None."""
+    """Return the head of the training that a product contains, else None."""
     if isinstance(product, Pieces):
         product = product.pieces[-1]
     head = product.head if isinstance(product, ModelPart) else product
@@ -152,15 +154,15 @@ def head_of(product: Any) -> Training | None:
 
 
 def _ended(pack: Pack, part: ModelPart, ends: bool) -> Training:
-    """Return the head after a round, from the first part of the mean: the scores of the previous model and, if the epoch
-    ``ends`` with it, the losses."""
+    """Return the head after a round, from the first part of the mean: with the scores of the previous model and, if the
+    epoch ``ends``, the losses."""
     before = cast(Training, part.head)
     settled = settle(pack, before, waited_values(pack, before, part.judged))
     return round_ended(pack, _in_epoch(pack, part, settled, _trained(before)), ends)
 
 
 def round_ended(pack: Pack, after: Training, ends: bool) -> Training:
-    """Return the head after a round whose losses it has noted, and after the epoch if it ``ends``."""
+    """Return the head after a round whose losses it already has, and after the epoch if that ``ends``."""
     if not ends:
         return after
     over = replace(after, visited=0, active=(), losses=None)
@@ -181,7 +183,7 @@ def in_epoch(before: Training, losses: FloatArray, done: npt.NDArray[np.bool_], 
 
 
 def _mean_losses(losses: FloatArray, head: Training | None) -> FloatArray:
-    """Return the mean losses of an epoch's rounds so far, which have about equal numbers of rows."""
+    """Return the mean losses of an epoch's rounds so far, as each round has about as many rows."""
     if head is None or head.losses is None:
         return losses
     with np.errstate(all="ignore"):
@@ -190,7 +192,7 @@ def _mean_losses(losses: FloatArray, head: Training | None) -> FloatArray:
 
 
 def _combined(pack: Pack, parts: Sequence[ModelPart], step: Step) -> ModelPart:
-    """Return the mean of the same part of several models, or the sum of gradients; partitions without rows do not count."""
+    """Return the mean of the same part of several models, or the sum of gradients, without partitions that have no rows."""
     judged: BlockSums[MetricSums] = BlockSums()
     for part in parts:
         judged = judged.merged(part.judged, metrics.merge)
@@ -212,9 +214,9 @@ def _combined(pack: Pack, parts: Sequence[ModelPart], step: Step) -> ModelPart:
 
 
 def _moved(pack: Pack, before: ModelPart, found: ModelPart, step: Step) -> ModelPart:
-    """Return a part of the next model from the one ``before``: one step by gradients, with momentum.
+    """Return a part of the next model, made from the one ``before`` by one step along gradients, with momentum.
 
-    If a learner initialises a parameter before its first step, momentum starts from there.
+    If a learner initialises a parameter before its first step, momentum starts there.
     """
     learner, done = cast(BatchesLearner, pack.learner), cast(npt.NDArray[np.bool_], found.done)
     tensors = found.tensors
@@ -235,7 +237,7 @@ def _moved(pack: Pack, before: ModelPart, found: ModelPart, step: Step) -> Model
 
 
 def _part_of(pack: Pack, before: Any, step: Step) -> ModelPart:
-    """Return a step's part of the previous model: as it is, or cut from the first model, which is whole."""
+    """Return a step's part of the previous model, cut from it if that is the first model, which is whole."""
     if isinstance(before, ModelPart):
         return before
     state, learner = cast(Training, before).state, _learner(pack)
@@ -255,7 +257,7 @@ def _joined(pack: Pack, parts: Sequence[ModelPart], done: npt.NDArray[np.bool_])
 
 
 def _without_velocity(state: State) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]:
-    """Return the tensors of a learner's state, and separately the velocity of each parameter."""
+    """Return the tensors of a learner's state and, separately, the velocity of each parameter."""
     tensors = {name: tensor for name, tensor in state.tensors.items() if not name.startswith(_VELOCITY)}
     found = {name: tensor for name, tensor in state.tensors.items() if name.startswith(_VELOCITY)}
     return tensors, {name.removeprefix(_VELOCITY): tensor for name, tensor in found.items()}
@@ -272,7 +274,7 @@ def _learner(pack: Pack) -> AveragingLearner:
 
 
 def _parts(takes: Sequence[Any]) -> list[ModelPart]:
-    """Return what a step takes; a model in one piece may have been fetched in pieces."""
+    """Return the model parts that a step takes; a model in one piece may have been fetched in pieces."""
     return [each.pieces[0] if isinstance(each, Pieces) else each for each in takes]
 
 
@@ -285,7 +287,7 @@ def _head(training: Training) -> Training:
 
 
 def _trained(training: Training) -> tuple[int, ...]:
-    """Return the configs that train in the current epoch, or the next."""
+    """Return the configs that train in the current epoch, or else in the next."""
     return training.active if training.visited else _active(training)
 
 

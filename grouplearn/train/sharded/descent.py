@@ -1,8 +1,8 @@
 """Steps of a learner in rounds on a split group: sums of cells, the reduction of some columns, the end of an epoch.
 
-From round to round a worker remembers how far the state of a unit has come, and what the learner keeps of each cell, so that
-it takes only the parts that the last round made. A worker that is new to a unit begins with the state after the last epoch,
-and takes the parts of all rounds since.
+A worker remembers from round to round its state of a unit, and what the learner keeps of each cell, so that it takes only
+the parts made in the last round. A worker that is new to a unit begins with the state after the last epoch, and takes the
+parts of all rounds since.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from grouplearn.train.sharded.averaging import Pieces
 if TYPE_CHECKING:
     from grouplearn.train.sharded.steps import Product
 
-#: The pieces of an update: what participating workers need, curves and best models so far, and the state.
+#: The pieces of an update: the EpochEnd for workers that have the rounds, curves and best models so far, and the state.
 _NEWS, _CURVES, _STATE = (Part(number, 3) for number in range(3))
 
 
@@ -45,8 +45,8 @@ class RoundPart:
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
-    """News of an epoch's end for workers that have its other ``rounds``: the ``parts`` of the last, and how far training has
-    come without its tensors."""
+    """The end of an epoch, for workers that have all of its ``rounds`` but the last: the ``parts`` of that one, and the
+    training without its tensors."""
 
     parts: tuple[Tensors, ...]
     rounds: int
@@ -54,14 +54,14 @@ class EpochEnd:
 
 
 class Takes:
-    """What a step takes, fetched on demand; ``fetched`` counts bytes from other workers."""
+    """The inputs of a step, fetched on demand; ``fetched`` counts bytes from other workers."""
 
     def __init__(self, fetch: Callable[[int, Part | None], tuple[Product, int]]) -> None:
         self._fetch = fetch
         self.fetched = 0
 
     def of(self, number: int, piece: Part | None = None) -> Any:
-        """Return product ``number`` that the step takes, or a piece of it."""
+        """Return input ``number`` of the step, or a piece of it."""
         product, n_bytes = self._fetch(number, piece)
         self.fetched += n_bytes
         return product
@@ -69,9 +69,11 @@ class Takes:
 
 @dataclass
 class Reached:
-    """How far a worker's state of a unit has come: ``rounds`` after the state that step ``origin`` made, which is after
-    ``epochs``, with the configs ``done``. ``curves`` has that training's, where they were taken. ``cells`` by number, with what
-    is remembered of each."""
+    """A worker's state of a unit: ``rounds`` after the state that step ``origin`` made, which is after ``epochs`` epochs.
+
+    ``done`` says which configs are done. ``curves`` is the training with its curves, if they were taken. ``cells`` by
+    number, with what is remembered of each.
+    """
 
     origin: int = -1
     epochs: int = -1
@@ -84,7 +86,7 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class RoundStep:
-    """A step of a pack that trains in rounds, on the worker's ``reached`` state; ``cells`` are all cells with rows."""
+    """A step of a pack that trains in rounds, on the worker's state ``reached``; ``cells`` are all cells with rows."""
 
     pack: Pack
     step: Step
@@ -108,7 +110,7 @@ class RoundStep:
         raise ValueError(f"a step of kind {self.step.kind} makes no product")
 
     def finished(self) -> list[Product]:
-        """Return what ``finish`` takes: the training, and the sums of all evaluations."""
+        """Return the inputs of ``finish``: the training, and the sums of all evaluations."""
         evaluations = range(self._n_model, len(self.step.takes))
         return [self._training(), *(self.takes.of(number) for number in evaluations)]
 
@@ -147,7 +149,7 @@ class RoundStep:
         return Training(state, (), waiting=tuple(np.flatnonzero(~done).tolist()))
 
     def _update(self) -> Pieces:
-        """Return the training after an epoch; the first of its two makers reports it."""
+        """Return the training after an epoch; of the two steps that make it, the first reports it."""
         pack, state, before = self.pack, self._state(), self._curves()
         if self.step.partition is not None and self.step.partition.number:
             pack = replace(pack, report=lambda _: None, keep=lambda _: None)
@@ -169,10 +171,10 @@ class RoundStep:
         news = EpochEnd(parts, at.number, replace(curves, fits=()))
         return Pieces((news, curves, replace(ended, fits=())))
 
-    # How far the state has come
+    # The worker's state
 
     def _state(self) -> State:
-        """Return the state at the step, which the worker keeps."""
+        """Return the state that the step needs; the worker keeps it."""
         found, at = self.reached, self._place
         if found.origin != self.step.takes[0] or found.rounds > at.number or found.state is None:
             self._begin_from_origin()
@@ -199,7 +201,7 @@ class RoundStep:
         found.origin, found.rounds = self.step.takes[0], 0
 
     def _follows(self, end: EpochEnd) -> bool:
-        """Whether the worker's state is only the last round short of such an epoch's end."""
+        """Whether the worker's state lacks at most the last round of the epoch that ended."""
         found = self.reached
         near = found.state is not None and found.epochs + 1 == end.head.epochs
         return near and found.rounds in (end.rounds - 1, end.rounds)
@@ -218,7 +220,7 @@ class RoundStep:
         state = self._state()
         return replace(self._curves(), state=state)
 
-    # What it is about
+    # The step's inputs
 
     @property
     def _learner(self) -> RoundsLearner:
@@ -236,7 +238,7 @@ class RoundStep:
 
     @property
     def _n_model(self) -> int:
-        """How many of the step's inputs describe the model."""
+        """The number of the step's inputs that describe the model."""
         return 1 + self._place.number * self._place.parts
 
     def _own_cells(self) -> list[int]:
@@ -259,8 +261,7 @@ def cells_with_rows(decided: Outline) -> list[Blocks]:
 
 
 def own_blocks(decided: Outline, step: Step) -> Blocks:
-    """Return the blocks of the cells that begin in a step's share; the last share has all blocks beyond the schedule's
-    count."""
+    """Return the blocks of the cells that begin in a step's share; the last one also has those beyond the schedule's count."""
     if step.blocks is None or step.partition is None:
         return Blocks(0, 0)
     ends_last = step.partition.number + 1 == step.partition.of

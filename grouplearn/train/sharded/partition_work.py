@@ -24,7 +24,7 @@ _CUT = ("gradient",)
 
 @dataclass
 class TrainedModel:
-    """The model after a partition's rows of a round; the visited ones of ``rows`` have this ``weight``."""
+    """The model after a partition's rows of a round; ``weight`` is that of the visited ones among ``rows``."""
 
     learner: AveragingLearner
     state: State
@@ -54,7 +54,7 @@ class GradientSums:
         return every_piece(self.sums, _CUT, piece)
 
 
-#: What a partition hands over: with the weight of its rows, the configs that are done, and its pieces.
+#: A partition's product, with the weight of its rows, the configs that are done, and its pieces.
 Work = TrainedModel | GradientSums
 
 
@@ -92,15 +92,15 @@ def added(sums: Sequence[Tensors]) -> dict[str, npt.NDArray[Any]]:
 
 
 def every_piece(tensors: Tensors, names: Sequence[str], piece: Piece) -> dict[str, npt.NDArray[Any]]:
-    """Return a part of the tensors that are cut, with all others."""
+    """Return a part of the tensors that are cut, together with all others."""
     kept = {name: tensor for name, tensor in tensors.items() if name not in names}
     return {**kept, **averaging.cut(tensors, names, *piece)}
 
 
 def _visits(pack: Pack, rows: Shard | StoredShard, epoch: int, step: Step) -> Iterator[tuple[Shard, Visit]]:
-    """Yield the blocks of a partition with the batches of a round: of B batches those from B·r/R to B·(r + 1)/R.
+    """Yield the blocks of a partition with the batches of round r of R: of B batches, those from B·r/R to B·(r + 1)/R.
 
-    So all partitions finish an epoch at the same time, whatever their numbers of rows.
+    So all partitions finish an epoch in the same round, whatever their numbers of rows.
     """
     size = cast(BatchesLearner, pack.learner).batch_rows(pack.configs[0])
     bounds = rows.bounds

@@ -1,4 +1,4 @@
-"""Steps of a parameter server: what a partition pushes, and a part of the model after some pushes."""
+"""Steps of a parameter server: a partition's push, and a part of the model after some pushes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from grouplearn.train.sharded.averaging import ModelPart, Pieces
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A partition's report on its ``clock``, from 0: the ``losses`` of rows with ``weight``, which configs are ``done``,
-    and at the beginning of an epoch the scores of the pulled model on its held-out rows."""
+    """A partition's report on its ``clock``, counted from 0: the ``losses`` of rows of ``weight``, which configs are
+    ``done`` and, at the beginning of an epoch, the scores of the pulled model on its held-out rows."""
 
     clock: int
     of: int
@@ -47,9 +47,9 @@ class PushPart:
 
 @dataclass(frozen=True, slots=True)
 class ServedPart(ModelPart):
-    """A part of the model that partitions pull and push to; ``begun``: epochs before the first clock.
+    """A part of the model that partitions pull from and push to; ``begun``: epochs before the first clock.
 
-    The first part's ``head`` is the progress of all partitions; ``notes`` belong to clocks that some have not pushed yet.
+    The first part's ``head`` is the progress of all partitions; ``notes`` are of clocks that some have not pushed yet.
     """
 
     begun: int = 0
@@ -57,10 +57,10 @@ class ServedPart(ModelPart):
 
 
 def work(pack: Pack, takes: Sequence[Any], step: Step) -> Pieces:
-    """Return what a partition pushes after its rows of a clock, in pieces: the change of the model that it pulled.
+    """Return a partition's push after its rows of a clock, in pieces: the change to the model that it pulled.
 
-    The first partition checkpoints the model with which it begins an epoch; a run that resumes from it repeats pushes of
-    that epoch. In resumed training, clocks beyond the last epoch change nothing.
+    The first partition checkpoints the model with which it begins an epoch; a run resumed from it repeats that epoch's
+    pushes. In resumed training, clocks beyond the last epoch change nothing.
     """
     pulled, begun = averaging.model(pack, takes), _begun(takes[0])
     partition, epoch = cast(Part, step.partition), begun + step.epoch
@@ -87,9 +87,9 @@ def work(pack: Pack, takes: Sequence[Any], step: Step) -> Pieces:
 
 
 def push(pack: Pack, takes: Sequence[Any], step: Step) -> ServedPart:
-    """Return a part of the model after some partitions' pushes, applied in their order.
+    """Return a part of the model after some partitions' pushes, applied in order.
 
-    The first part has the progress of all: an epoch ends with its last push by any partition.
+    The first part has the progress of all: an epoch ends with the last partition's last push.
     """
     *pushes, before = takes
     part = before if isinstance(before, ServedPart) else _first(pack, before, cast(Part, step.piece))
@@ -105,12 +105,12 @@ def push(pack: Pack, takes: Sequence[Any], step: Step) -> ServedPart:
 
 
 def whole_order(step: Step, takes: Sequence[Any]) -> tuple[Push, ...]:
-    """Return all pushes behind the model that a step finishes; empty if it resumed from an earlier run's checkpoint."""
+    """Return all pushes that made the model that a step finishes; none if it resumed from an earlier run's checkpoint."""
     return () if any(isinstance(each, ServedPart) and each.begun for each in takes) else step.pushes
 
 
 def _noted(pack: Pack, part: ServedPart, new: Sequence[Note], rounds: int) -> ServedPart:
-    """Return the first part with the pushes' notes: clocks that all partitions have pushed are completed in order."""
+    """Return the first part with the notes of pushes; clocks that all partitions have pushed are completed in order."""
     head, notes = cast(Training, part.head), [*part.notes, *new]
     while head.visited or has_more(pack, head):
         clock = (head.epochs - part.begun) * rounds + head.visited
@@ -124,7 +124,7 @@ def _noted(pack: Pack, part: ServedPart, new: Sequence[Note], rounds: int) -> Se
 
 def _clock_over(pack: Pack, head: Training, notes: Sequence[Note], rounds: int) -> Training:
     """Return the progress of all after a clock: curves get the mean loss of its pushes, and held-out rows score the epoch
-    before, by each partition's scores of the model that it pulled then."""
+    before, each partition's by the model that it pulled then."""
     active = head.active if head.visited else tuple(np.flatnonzero(~head.state.done).tolist())
     if head.waiting:
         judged: BlockSums[MetricSums] = BlockSums()
@@ -140,7 +140,7 @@ def _clock_over(pack: Pack, head: Training, notes: Sequence[Note], rounds: int) 
 
 
 def _all_wait(pack: Pack, training: Training) -> Training:
-    """Return the training with all configs waiting for the metric, as only the slowest partition knows which do."""
+    """Return the training with all configs waiting for the metric, as only the slowest partition knows which ones do."""
     return replace(training, waiting=tuple(range(len(pack.configs))))
 
 
@@ -152,7 +152,7 @@ def _first(pack: Pack, first: Training, piece: Part) -> ServedPart:
 
 
 def _started(pack: Pack, state: State) -> State:
-    """Return the initial model with what a learner sets from the labels: it is not a partition's change."""
+    """Return the initial model with what a learner sets from the labels, which is no change by a partition."""
     if not pack.learner.in_batches:
         return state
     learner, prepared = cast(BatchesLearner, pack.learner), pack.prepared

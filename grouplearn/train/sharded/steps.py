@@ -1,4 +1,4 @@
-"""Steps of units whose group is split between workers: their products from those of other steps, and their records."""
+"""Steps of units whose group is split between workers: how products are made from those of other steps, and records."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class StepAnswer:
 
 
 def make(pack: Pack, step: Step, takes: Sequence[Product]) -> Product:
-    """Return the product of a step on the pack's blocks, from the products it takes; not for ``finish`` and gangs."""
+    """Return the product of a step on the pack's blocks, from the products that it takes; not for ``finish`` and gangs."""
     match step.kind:
         case "init":
             return begin(pack)
@@ -102,7 +102,7 @@ def merge_evaluations(evaluations: Iterable[Evaluation]) -> Evaluation:
 
 
 def goes_on(pack: Pack, product: Product) -> bool:
-    """Return whether the unit needs a further epoch after a step that made ``product``, or the epoch a further round."""
+    """Return whether, after a step that made ``product``, the unit needs a further epoch, or the epoch a further round."""
     if isinstance(product, RoundPart):
         return not product.ends_epoch
     head = averaging.head_of(product)
@@ -110,7 +110,7 @@ def goes_on(pack: Pack, product: Product) -> bool:
 
 
 def taken_of(product: Product, piece: Part | None) -> Product:
-    """Return what a step takes of a product: its piece, if it is in pieces."""
+    """Return what a step takes of a product: its piece if it is in pieces, else the whole."""
     if isinstance(product, Pieces) and piece is not None:
         taken: Product = product.taken(piece)
         return taken
@@ -187,8 +187,11 @@ class StepLog:
         return self._complete(answer.result, answer.record)
 
     def _note_round(self, answer: StepAnswer) -> None:
-        """Note a step of one of many rounds of an epoch: as one with all of its kind, of its worker, on blocks that touch, that
-        began with the first and took as long as all together."""
+        """Add the record of a step of one of many rounds of an epoch.
+
+        A worker's steps of one kind on blocks that touch have one record, which begins with the first and lasts as long as
+        all together.
+        """
         record = answer.record
         key = (answer.step.unit.id, record.worker, record.kind, record.epoch)
         records = self._records[answer.step.unit.id]
@@ -221,14 +224,14 @@ class StepLog:
 
 
 def _touch(one: Blocks | None, other: Blocks | None) -> bool:
-    """Whether there is no block between those of both: of a worker that has taken over some there may be."""
+    """Whether no block lies between these; between a worker's own and those that it took over there may be some."""
     if one is None or other is None or not len(one) or not len(other):
         return True
     return one.first <= other.last and other.first <= one.last
 
 
 def _around(one: Blocks | None, other: Blocks | None) -> Blocks | None:
-    """Return the blocks of neighbouring partitions together."""
+    """Return the run of blocks that contains both."""
     if one is None or other is None:
         return one or other
     return Blocks(min(one.first, other.first), max(one.last, other.last))

@@ -1,5 +1,4 @@
-"""Coordinate descent as a way of the linear learners: what they differ in is the loss, the labels they take and how they
-start."""
+"""Coordinate descent for the linear learners; subclasses declare the loss, the allowed labels and the starting point."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from grouplearn.learners.linear.coordinate_descent import rounds as coordinates
 from grouplearn.learners.linear.cost import COORDINATES
 from grouplearn.learners.linear.linear_learner import LinearLearner
 
-#: What configs of a pack have in common.
+#: Hyperparameters whose values the configs of a pack share.
 _SHAPED_BY = (options.BLOCKS, linear_model.FIT_INTERCEPT, options.SELECTION, options.ACCELERATION)
 SOLVER = solver_named("coordinate_descent", "Rendle, Fetterly, Shekita & Su 2016")
 
@@ -27,7 +26,8 @@ SOLVER = solver_named("coordinate_descent", "Rendle, Fetterly, Shekita & Su 2016
 class CoordinateDescentLearner(LinearLearner, RoundsLearner):
     """Minimises Σ wᵢ·loss(yᵢ, xᵢ'w + b) + l1·‖w‖₁ + ½·l2·‖w‖² over (w, b), one block of columns after the other.
 
-    A block is an item of FEATURES, whose columns all change at once; see ``coordinates``. The objective never rises.
+    One round updates one block of columns, usually an item of FEATURES, all its columns at once; see ``rounds``. The
+    objective never rises.
     """
 
     solver: ClassVar[str] = "coordinate_descent"
@@ -47,15 +47,15 @@ class CoordinateDescentLearner(LinearLearner, RoundsLearner):
     handles_sparse: ClassVar[bool] = True
 
     def loss_of(self, problem: Problem) -> Loss:
-        """Return the loss of rows, as the kernels name it."""
+        """Return the loss of each row, by its name in the kernels."""
         raise NotImplementedError
 
     def targets(self, problem: Problem, y: FloatArray) -> FloatArray:
-        """Return what the survey averages, (n, t)."""
+        """Return the values (n, t) that the survey averages."""
         raise NotImplementedError
 
     def level(self, problem: Problem, observed: FloatArray, with_intercept: bool) -> FloatArray:
-        """Return the score (K,) of all rows to start from, by the averages of the targets (t,)."""
+        """Return the score (K,) from which all rows start, from the averages of the targets (t,)."""
         raise NotImplementedError
 
     def check_labels(self, y: FloatArray, weight: FloatArray) -> None:
@@ -63,7 +63,7 @@ class CoordinateDescentLearner(LinearLearner, RoundsLearner):
         del y, weight
 
     def explained(self, configs: Sequence[Config]) -> list[str]:
-        """Return how many configs choose which item is next."""
+        """Return how many configs choose which item is next, as a line for EXPLAIN; nothing if none does."""
         choosing = sum(options.chooses([config]) for config in configs)
         if not choosing:
             return []
@@ -75,14 +75,15 @@ class CoordinateDescentLearner(LinearLearner, RoundsLearner):
         return [f"selection = 'greedy'{of}: next is the item from which most is expected, by what it gained"]
 
     def knows_its_end(self, state: State, index: int) -> bool:
-        """Return whether what pulls at weights says so, for which there must be a penalty; gains may be small for thousands of
-        epochs."""
+        """Return whether the gradient shows convergence, which requires a penalty; small gains are no proof, as they may
+        last for thousands of epochs."""
         return coordinates.knows_its_end(state, index)
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:
         """Return (blocks, fit_intercept, selection, acceleration): these set the shape of the state.
 
-        Where blocks are chosen by what they gained, each config chooses for itself: the key is all of it.
+        Where blocks are chosen by their gains, each config has its own order and forms its own pack: the key is all
+        hyperparameters.
         """
         key = tuple(config.get(each.name, each.default) for each in _SHAPED_BY)
         if not options.chooses([config]):
@@ -94,7 +95,7 @@ class CoordinateDescentLearner(LinearLearner, RoundsLearner):
         return coordinates.init(problem, configs, self.loss_of(problem))
 
     def resumes(self, problem: Problem, configs: Sequence[Config], state: State) -> bool:
-        """Return whether the tensors are those of such weights, and of blocks of such columns."""
+        """Return whether the stored tensors are valid for these configs and columns."""
         return soundness.is_sound(state, self.init(problem, configs), configs, problem.n_features)
 
     def next_round(self, problem: Problem, configs: Sequence[Config], state: State) -> Round:
@@ -103,7 +104,7 @@ class CoordinateDescentLearner(LinearLearner, RoundsLearner):
         return coordinates.next_round(state)
 
     def remember(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard | StoredShard) -> Any:
-        """Return a memory in which nothing is yet: the first round that needs it fills it."""
+        """Return an empty memory; the first round that needs it fills it."""
         del problem, configs, state, shard
         return coordinates.Memory()
 
@@ -129,7 +130,7 @@ class CoordinateDescentLearner(LinearLearner, RoundsLearner):
     def reduce(
         self, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors, first: int, last: int
     ) -> Tensors:
-        """Return the sums as they are: of the columns of a block together follow its weights, and which block is next."""
+        """Return the sums unchanged: a block's weights, and the next block, follow from the sums of all its columns."""
         del problem, configs, state, first, last
         return sums
 
@@ -149,7 +150,7 @@ class CoordinateDescentLearner(LinearLearner, RoundsLearner):
         cells: Sequence[tuple[Shard | StoredShard, Any]],
         epochs: int,
     ) -> Descended:
-        """Return the state after up to so many epochs in one call of a kernel, and what they were."""
+        """Return the state after at most ``epochs`` epochs in one call of a kernel, and the objective after each."""
         return coordinates.descend(self._group(problem, configs, state), state, cells, epochs)
 
     def _group(self, problem: Problem, configs: Sequence[Config], state: State) -> Any:

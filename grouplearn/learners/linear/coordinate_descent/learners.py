@@ -1,4 +1,4 @@
-"""The linear learners by coordinate descent; each makes the artifacts of the learner of the same name."""
+"""The linear learners by coordinate descent; each makes the same artifact as the learner of its name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from grouplearn.learners.linear.poisson_regression import PoissonRegression
 
 
 class LinearRegressionByCoordinates(CoordinateDescentLearner):
-    """Least squares, ridge, lasso and elastic net: of a pure block each round is the exact minimum (scd equation 3)."""
+    """Least squares, ridge, lasso and elastic net; a round on a pure block is its exact minimum (scd equation 3)."""
 
     name: ClassVar[str] = LinearRegression.name
     summary: ClassVar[str] = "least squares, ridge, lasso and elastic net, by coordinate descent on blocks of columns"
@@ -56,7 +56,7 @@ class LinearRegressionByCoordinates(CoordinateDescentLearner):
 
 
 class _GlmByCoordinates(CoordinateDescentLearner):
-    """A learner with a family's starting point."""
+    """A learner that takes its loss, targets and starting point from a ``family``."""
 
     family: ClassVar[glm.Family]
 
@@ -77,7 +77,7 @@ class _GlmByCoordinates(CoordinateDescentLearner):
 
 
 class LogisticRegressionByCoordinates(_GlmByCoordinates):
-    """Sigmoid, or softmax with K outputs, whose weights of a column all change at once within half of what each alone could."""
+    """Sigmoid, or softmax with K outputs: a column's weights change together, each at most half as far as it could alone."""
 
     name: ClassVar[str] = LogisticRegression.name
     summary: ClassVar[str] = "binary and multinomial logistic regression, by coordinate descent on blocks of columns"
@@ -100,7 +100,10 @@ class PoissonRegressionByCoordinates(_GlmByCoordinates):
 
 
 class LinearSvmByCoordinates(_GlmByCoordinates):
-    """The squared hinge, of more than two classes each against the rest; a hinge has kinks, at which coordinate descent stops."""
+    """The squared hinge, one model per class against the rest if there are more than two.
+
+    The plain hinge has kinks, at which coordinate descent stops before the minimum.
+    """
 
     name: ClassVar[str] = LinearSvm.name
     summary: ClassVar[str] = "linear support vector machine for classes, by coordinate descent on blocks of columns"
@@ -127,6 +130,6 @@ class LinearSvmByCoordinates(_GlmByCoordinates):
         return LinearSvm().uncalibrated_metric()
 
     def targets(self, problem: Problem, y: FloatArray) -> FloatArray:
-        """Return the targets of each class (n, K)."""
+        """Return the targets of each class, (n, K)."""
         parts = [self.family.targets(of_two(problem), labels) for labels in labels_of(problem, y)]
         return np.ascontiguousarray(np.concatenate(parts, axis=-1))

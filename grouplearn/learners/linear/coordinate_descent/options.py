@@ -1,4 +1,4 @@
-"""The hyperparameters of coordinate descent, and what a pack's configs share."""
+"""The hyperparameters of coordinate descent, and those that the configs of a pack share."""
 
 from __future__ import annotations
 

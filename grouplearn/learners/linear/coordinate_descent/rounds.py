@@ -1,17 +1,19 @@
-"""Structured coordinate descent as rounds on a state: survey of the rows, one round per feature block, the end of an epoch.
+"""Structured coordinate descent as rounds on a state: a survey of the rows, one round per feature block, the end of an epoch.
 
-The first round surveys the rows: from what is in a column, and how many entries rows have in an item, follow the blocks (scd
-3.2.3). Every item is a block where each row has one entry in it at most: numbers, one-hot and ordinal codes, a hash. Of other
-items, lists and arrays, up to ``SPLIT_UP_TO`` columns are blocks of their own; wider ones are cut into as many runs of columns as
-rows have entries in them on average. What rows then still have several entries of is bounded together (De Pierro 1995), so that
-all columns may move at once and the objective never rises; there is no line search, and no barrier for one. Columns of numbers
-are centred where there is an intercept, as in glmnet; a one-hot block that says something of every row is shifted against it.
+The survey decides which blocks there are, from the values in each column and the number of entries that rows have in each
+item (scd 3.2.3). An item is one block if no row has more than one entry in it: numbers, one-hot and ordinal codes, a hash.
+Other items (lists and arrays) become one block per column if they have at most ``SPLIT_UP_TO`` columns; wider ones are cut
+into as many runs of columns as rows have entries in them on average. Where rows still have several entries in a block, the
+entries share one bound (De Pierro 1995): all columns of the block move at once, the objective never rises, and there is no
+line search, which would need a barrier. With an intercept, columns of numbers are centred, as in glmnet, and a one-hot
+block with an entry in every row is shifted against the intercept.
 
-A state has, per config, ``weights`` (C, K, d + 1), the intercept of the centred columns last, what they were when predictions
-were last made anew, ``before``, and how far each may move, ``radius``; after the first epochs ``path`` (C, epochs, K, d + 1),
-what they were after each since the last leap; ``round`` is -1 for the survey, then the number of the round, and the number of
-blocks for the end of an epoch. Blocks follow in their order, or as they are chosen, a round ahead.
-While an epoch is under way ``steps`` has how far each round moved rows, and before its end ``leap`` where to it leaps.
+A state has, per config, ``weights`` (C, K, d + 1), the intercept of the centred columns last; ``before``, the weights for
+which predictions were last computed in full; ``radius``, how far each weight may move; after the first epochs ``path`` (C,
+epochs, K, d + 1), the weights after each epoch since the last extrapolation. ``round`` is -1 for the survey, then the
+number of the round, and the number of blocks for the end of an epoch. Blocks follow in their order, or are chosen one round
+ahead. Within an epoch ``steps`` says how far each round moved the rows, and before its end ``leap`` is the extrapolated
+point.
 """
 
 from __future__ import annotations
@@ -34,22 +36,22 @@ from grouplearn.learners.linear.coordinate_descent.options import BLOCKS, TOLERA
 from grouplearn.learners.linear.cost import SPLIT_UP_TO
 from grouplearn.learners.linear.least_squares import moments
 
-#: A column whose values differ by less than this share of the largest is one value and its rounding.
+#: A column whose values differ by less than this share of the largest is constant up to rounding.
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)
-#: The largest size of a value whose square may be summed.
+#: Largest absolute value whose square may be summed.
 _MOST = 1e150
 #: The number of the round before the first block.
 SURVEY = -1
-#: Tensors that all configs share; the latter are there after the survey.
+#: Tensors that all configs share, set by the survey.
 AFTER_SURVEY = ("first", "form", "complete", "unit", "mean")
-#: Of these those that are there where blocks are chosen by what they gained.
+#: Tensors that all configs share, present only where blocks are chosen by their gains.
 OF_CHOICE = ("order", "gains", "waits")
 OF_ALL = ("epoch", "round", *AFTER_SURVEY, *OF_CHOICE)
 
 
 class Memory:
-    """What is kept of a shard: its rows cut by block, with predictions that include all moves before a round of an epoch, and
-    what all rounds have in common."""
+    """What a worker keeps of a shard between rounds: its rows cut by block, with predictions that include all moves before
+    the round ``ready`` (epoch, number), and the settings that all rounds share."""
 
     def __init__(self) -> None:
         self.group: kernel.GroupRounds | None = None
@@ -77,7 +79,7 @@ def init(problem: Problem, configs: Sequence[Config], loss: kernel.Loss) -> Stat
 
 
 def next_round(state: State) -> Round:
-    """Return how many columns the next round has, and whether it ends an epoch; the first end is that of the start."""
+    """Return the number of columns of the next round, and whether it ends an epoch; the first end only measures the start."""
     number = _number(state)
     if number == SURVEY:
         return Round(1, prepares=True)
@@ -99,7 +101,7 @@ def _number(state: State) -> int:
 
 
 def order_of(state: State) -> kernel.Order:
-    """Return which block each round of the epoch is about, as a kernel may change it."""
+    """Return a copy of the order of blocks in this epoch, which a kernel may change."""
     tensors = state.tensors
     if "order" not in tensors:
         return kernel.Order(np.arange(tensors["form"].shape[-1], dtype=np.int64))
@@ -107,16 +109,16 @@ def order_of(state: State) -> kernel.Order:
 
 
 def _of_order(order: kernel.Order) -> Tensors:
-    """Return the tensors of an order in which blocks are chosen."""
+    """Return the order as tensors; none where blocks are not chosen."""
     if order.gain is None or order.waits is None:
         return {}
     return {"order": order.block[None], "gains": order.gain[None], "waits": order.waits[None]}
 
 
 def items_of(problem: Problem, configs: Sequence[Config]) -> tuple[list[int], npt.NDArray[np.bool_]]:
-    """Return how many columns each item has, and of which items columns may be blocks of their own, and centred.
+    """Return the number of columns of each item, and whether they may be centred and be blocks of their own.
 
-    All columns are one item where nobody says which there are.
+    All columns are one item if the items are not known, or with ``blocks = 'one'``.
     """
     items = [block for block in problem.items if block.width]
     widths = [block.width for block in items]
@@ -130,7 +132,7 @@ def items_of(problem: Problem, configs: Sequence[Config]) -> tuple[list[int], np
 def survey(
     problem: Problem, configs: Sequence[Config], targets: FloatArray, weight: FloatArray, shard: Shard | StoredShard
 ) -> Tensors:
-    """Return what a shard's rows say of columns and items, and the moments of its ``targets`` (n, t)."""
+    """Return statistics of a shard's columns and items, and the moments of its ``targets`` (n, t)."""
     widths, centred = items_of(problem, configs)
     first = np.cumsum([0, *widths], dtype=np.int64)
     weight = np.ascontiguousarray(weight, np.float64)
@@ -150,7 +152,7 @@ def merge(left: Tensors, right: Tensors) -> Tensors:
 def begin(
     problem: Problem, configs: Sequence[Config], state: State, sums: Tensors, level: FloatArray, loss: kernel.Loss
 ) -> State:
-    """Return the state after the survey: the blocks, and ``level`` (K,) as the score of every row; raises Diverged."""
+    """Return the state after the survey, with its blocks and the score ``level`` (K,) for every row; raises Diverged."""
     widths, centred_items = items_of(problem, configs)
     centred = np.repeat(centred_items, widths)
     _require_finite(sums, centred)
@@ -175,7 +177,7 @@ def begin(
         }
     weights = np.zeros_like(tensors["weights"])
     weights[:, :, -1] = level
-    if loss == "poisson":  # whose second derivatives have no bound
+    if loss == "poisson":  # its second derivative has no bound
         tensors["radius"] = np.broadcast_to(unit, weights.shape).copy()
     return State({**tensors, "weights": weights, "before": weights.copy()}, state.done)
 
@@ -183,7 +185,7 @@ def begin(
 def _blocks(
     widths: Sequence[int], items: npt.NDArray[np.int64], rows: int, configs: Sequence[Config]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Return where blocks begin, how they are kept, and in which every row has one entry, 1."""
+    """Return where blocks begin, their storage forms, and which of them have exactly one entry, a 1, in every row."""
     split_up_to = SPLIT_UP_TO if configs[0].get(BLOCKS.name, BLOCKS.default) == "items" else 0
     sizes: list[int] = []
     forms: list[int] = []
@@ -207,8 +209,10 @@ def _blocks(
 
 
 def _centred(sums: Tensors, single: npt.NDArray[np.bool_], rows: int) -> tuple[FloatArray, FloatArray]:
-    """Return what is taken from the values of columns that may be centred, and the largest size of what is left: 0 where all are
-    alike. It is those that are blocks of their own, ``single``, and have a value in most rows."""
+    """Return what is subtracted from each column that may be centred, and the largest absolute value then, 0 for a constant.
+
+    Columns are centred that are blocks of their own, ``single``, and have a value in most rows.
+    """
     total, low, high, count = np.ascontiguousarray(sums["columns"].T)
     low, high = (
         np.where(count < rows, edge(each, 0.0), each) for edge, each in ((np.minimum, low), (np.maximum, high))
@@ -234,7 +238,7 @@ def _require_finite(sums: Tensors, centred: npt.NDArray[np.bool_]) -> None:
 
 
 def knows_its_end(state: State, index: int) -> bool:
-    """Return whether a config is done because it is known to be near the minimum."""
+    """Return whether a config is done because its gradient shows that it is near the minimum."""
     return bool(state.done[index] and state.tensors["pull"][index] == 0)
 
 
@@ -248,7 +252,7 @@ def models(state: State) -> tuple[FloatArray, FloatArray]:
 def group_of(
     problem: Problem, configs: Sequence[Config], state: State, loss: kernel.Loss, l2: Hyperparameter
 ) -> kernel.GroupRounds:
-    """Return what the rounds of a group have in common, as the kernels take it."""
+    """Return the settings that all rounds of a group share, as the kernels take them."""
     tensors = state.tensors
     cut = kernel.Blocks(*(np.ascontiguousarray(tensors[name][0]) for name in ("first", "form", "mean")))
     penalties = Penalties(*(linear_model.column(configs, each) for each in (linear_model.L1, l2, TOLERANCE)))
@@ -260,12 +264,15 @@ def group_of(
 
 
 def work(group: kernel.GroupRounds, state: State, shard: Shard | StoredShard, memory: Memory) -> Tensors:
-    """Return a shard's sums in a round after the survey: those of a block, predictions moved by the block before; or, at the
-    end of an epoch, those of losses, predictions made anew."""
+    """Return a shard's sums in a round after the survey.
+
+    For a block, predictions are first moved by the block before; at the end of an epoch they are computed anew, and their
+    losses are summed.
+    """
     cell, tensors = _cell(group, shard, memory), state.tensors
     number, epoch = _number(state), int(tensors["epoch"][0])
     done = group.lanes_of_done(state.done)
-    reached, memory.ready = memory.ready, None  # who is interrupted leaves predictions of no round
+    reached, memory.ready = memory.ready, None  # after an interruption the predictions belong to no round
     if number == group.cut.n_blocks:
         leap = None if "leap" not in tensors else group.shape.in_lanes(tensors["leap"])
         sums = _measured(group, cell, state, "weights", done, leap)
@@ -275,7 +282,7 @@ def work(group: kernel.GroupRounds, state: State, shard: Shard | StoredShard, me
     if reached is None or reached[0] != epoch or reached[1] > number:
         _measured(group, cell, state, "before", group.lanes_of_done(np.zeros_like(state.done)))
         reached = (epoch, -1)
-    for moved in range(reached[1], number - 1):  # of rounds that others had the shard in
+    for moved in range(reached[1], number - 1):  # rounds in which another worker had the shard
         group.pass_over(cell, _moved(group, state, moved), None, None, done)
     moving = None if reached[1] == number else _moved(group, state, number - 1)
     order = order_of(state)
@@ -287,7 +294,7 @@ def work(group: kernel.GroupRounds, state: State, shard: Shard | StoredShard, me
 
 
 def _read_ahead(cell: kernel.Cell, order: kernel.Order, number: int) -> None:
-    """Let the columns of a round to come be read: its block is known a round before."""
+    """Prefetch the columns of the block in a later round, if that block is known."""
     if number < len(order.block) and order.block[number] >= 0:
         cell.read_ahead(int(order.block[number]))
 
@@ -311,7 +318,7 @@ def _measured(
 
 
 def _columns(group: kernel.GroupRounds, block: int) -> slice:
-    """Return the columns of a block; of the number after the last block the intercept."""
+    """Return the columns of a block; the number after the last block stands for the intercept."""
     first = group.cut.first
     if block == group.cut.n_blocks:
         return slice(int(first[-1]), int(first[-1]) + 1)
@@ -324,7 +331,7 @@ def _of_block(group: kernel.GroupRounds, state: State, name: str, block: int) ->
 
 
 def _moved(group: kernel.GroupRounds, state: State, number: int) -> tuple[int | None, FloatArray]:
-    """Return the block of a round of this epoch, None for the intercept before the first, and how far it moved rows."""
+    """Return the block of a round of this epoch (None for the intercept, before the first round) and how far it moved rows."""
     if number < 0:
         return None, group.shape.in_lanes(_steps(state)[:, :, :1])
     blocks = order_of(state).block[: number + 1]
@@ -334,7 +341,7 @@ def _moved(group: kernel.GroupRounds, state: State, number: int) -> tuple[int | 
 
 
 def _steps(state: State) -> FloatArray:
-    """Return how far rows moved in this epoch (C, K, columns): by the intercept first, then by each round's columns."""
+    """Return how far rows moved in this epoch (C, K, columns): by the intercept, then by the columns of each round."""
     tensors = state.tensors
     return tensors["steps"] if "steps" in tensors else (tensors["weights"] - tensors["before"])[:, :, -1:]
 
@@ -377,7 +384,7 @@ def _closed(group: kernel.GroupRounds, state: State, sums: FloatArray) -> State:
 
 
 def _path(group: kernel.GroupRounds, state: State) -> FloatArray:
-    """Return the weights after the epochs since the last leap in lanes, with room for as many as a leap needs."""
+    """Return the weights after each epoch since the last extrapolation, in lanes, with room for those that the next needs."""
     shape, kept = group.shape, state.tensors.get("path")
     path = np.empty((kernel.MOVES if group.leaps else 1, len(group.unit), shape.groups, shape.outputs, shape.lanes))
     for number in range(0 if kept is None else kept.shape[1]):
@@ -402,7 +409,7 @@ def _after(
     about: tuple[kernel.EpochProgress, kernel.Order],
     epochs: int,
 ) -> State:
-    """Return the state before the first block, after so many ends of epochs."""
+    """Return the state before the first block of an epoch, after ``epochs`` more ends of epochs."""
     progress, order = about
     epoch, path = state.tensors["epoch"] + epochs, lanes.pop("path")
     kept = kernel.kept_before(int(epoch[0])) if group.leaps else 0
@@ -418,7 +425,7 @@ def _after(
 def descend(
     group: kernel.GroupRounds, state: State, cells: Sequence[tuple[Shard | StoredShard, Memory]], epochs: int
 ) -> Descended:
-    """Return the state after up to so many epochs, and what they were; the state is between two of them."""
+    """Return the state after at most ``epochs`` epochs, and the objective after each; the state lies between two epochs."""
     begun = not np.isnan(state.tensors["start"]).any()
     epoch = int(state.tensors["epoch"][0])
     for shard, memory in cells:

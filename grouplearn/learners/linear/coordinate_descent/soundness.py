@@ -20,7 +20,7 @@ from grouplearn.learners.linear.coordinate_descent.rounds import (
 
 
 def is_sound(state: State, begun: State, configs: Sequence[Config], n_features: int) -> bool:
-    """Return whether a state read from a file is a valid one between two epochs, with blocks of the group's columns."""
+    """Return whether a state read from a file is valid, lies between two epochs, and has blocks of the group's columns."""
     found, n_configs = state.tensors, len(begun.done)
     own = {name: each for name, each in begun.tensors.items() if name not in OF_ALL}
     epoch = found.get("epoch")
@@ -56,7 +56,7 @@ def _is_order(order: kernel.Order, n_blocks: int) -> bool:
 
 
 def _are_of_all(found: Tensors, shapes: Mapping[str, tuple[int, ...]], n_configs: int) -> bool:
-    """Return whether the named tensors have these shapes behind a first axis of size 1 or one per config."""
+    """Return whether the named tensors have these shapes after a first axis of size 1 or ``n_configs``."""
     for name, shape in shapes.items():
         tensor, kind = found.get(name), np.float64 if name in ("unit", "mean", "gains") else np.int64
         if tensor is None or tensor.dtype != kind or tensor.shape not in ((1, *shape), (n_configs, *shape)):

@@ -1,7 +1,7 @@
-"""Least squares and ridge with many columns that are never set together, such as those of a one-hot item.
+"""Least squares and ridge where many columns are never nonzero in the same row, such as those of a one-hot item.
 
-Raw products of such columns are a diagonal D. With the other columns A centred and the intercept beside them, the weights
-of the first follow from those of the others, (D + l2)u = X'y − Bv, which solve the small system
+The raw products of such columns X are a diagonal D. Let A be the other columns, centred, with the intercept, and B = X'A.
+The weights u of X follow from the weights v of A, (D + l2)u = X'y − Bv, and v solves the small system
 (A'A + l2 − B'(D + l2)⁻¹B) v = A'y − B'(D + l2)⁻¹X'y, the Schur complement (Golub & Van Loan 2013, section 4.4).
 """
 
@@ -19,19 +19,20 @@ from grouplearn.kernels.linear import least_squares
 from grouplearn.learners.contract.state import Tensors
 from grouplearn.learners.linear.least_squares import moments, sparse_moments
 
-#: Least share of the columns in such a run.
+#: Least share of all columns that such a run must have.
 _SHARE = 0.5
-#: Times its spread about the mean, beyond which a column's spread about its shift loses digits.
+#: Most by which (mean − shift)² of a column may exceed its variance before sums about the shift lose digits.
 _FAR = 1e4
 
 
 @dataclass(frozen=True, slots=True)
 class Parted:
-    """Moments of one group, cut at the columns [start, stop) that are never set together.
+    """Moments of one group, split into the columns [start, stop), never nonzero in the same row, and the others.
 
-    ``square`` (K,) are their raw products, ``beside`` (K, p) those with the other columns that are ``varying`` (d - K,), about
-    their shift, in compressed rows; ``sizes`` (K,) those with the intercept, ``centre`` (p,) what the others' means are beyond
-    their shift, and ``rest`` (p + 1, p + 1) the centred products among these; ``cross`` and ``others`` are those with the label.
+    ``square`` (K,) are the raw products of the run; ``beside`` (K, p) its products with the p other columns that are
+    ``varying`` (d - K,), about their shift, in compressed rows; ``sizes`` (K,) its products with the intercept; ``centre``
+    (p,) the means of the others minus their shift; ``rest`` (p + 1, p + 1) the centred products among them and the
+    intercept; ``cross`` and ``others`` the products of both with the label.
     """
 
     start: int
@@ -41,14 +42,14 @@ class Parted:
     beside: Any
     sizes: FloatArray
     centre: FloatArray
-    #: Whether a centre is so far from zero that centring what is added up already would lose digits.
+    #: Whether a mean is so far from its shift that centring the finished sums would lose digits.
     is_far: bool
     rest: FloatArray
     cross: FloatArray
     others: FloatArray
 
     def solve(self, l2: float) -> FloatArray:
-        """Return the weights (d,), 0 of a constant; without penalty, of many solutions the one with the smallest weights."""
+        """Return the weights (d,), 0 for constant columns; without penalty, the solution with the smallest weights."""
         beside = (self.beside.indptr, self.beside.indices, self.beside.data)
         offset, labelled = (self.sizes, self.centre, self.is_far), (self.cross, self.others)
         inside, found = least_squares.parted(self.square, beside, offset, self.rest, labelled, l2)
@@ -58,7 +59,7 @@ class Parted:
 
 
 def parted(sums: Tensors) -> Parted | None:
-    """Return moments of sparse rows cut at their longest run of such columns, None if that does not pay."""
+    """Return moments of sparse rows split at their longest run of such columns; None if that does not pay."""
     mean, total, size = sums["mean"], float(sums["total"]), sums["mean"].size
     products, beyond = sparse_moments.products(sums), sums["beyond"]
     start, stop = _longest_run(products, sums["shift"])
@@ -90,7 +91,7 @@ def parted(sums: Tensors) -> Parted | None:
 
 
 def _longest_run(products: Any, shift: FloatArray) -> tuple[int, int]:
-    """Return the longest run of columns without shift that have no products with each other."""
+    """Return the longest run of columns that have no shift and no nonzero products with each other."""
     best, start = (0, 0), 0
     for column, (first, last) in enumerate(itertools.pairwise(products.indptr.tolist())):
         others = products.indices[first:last][products.data[first:last] != 0]

@@ -1,11 +1,11 @@
-"""Least squares and ridge where the Gram matrix loses precision: from a square root of it, computed from the rows.
+"""Least squares and ridge where the Gram matrix loses precision: solved by its square root, computed from the rows.
 
-Singular values below a millionth of the largest are lost in a Gram matrix, which has their squares. A block whose columns
-are as close as that keeps a matrix F with F'F = [X y]'W[X y] about the means, by QR of its rows; two merge by QR of both and
+A Gram matrix has squared singular values, so those below a millionth of the largest are lost. A block with such columns
+keeps a matrix F with F'F = [X y]'W[X y] about the means, by QR of its rows. Two blocks are merged by QR of both factors and
 of the row by which their means differ (Golub & Van Loan 2013, section 5.2; Demmel et al. 2012).
 
-A direction says something if, on columns of unit length, its singular value is above 1e-13 of the largest, times the
-ratio of a column's size to its spread: what is below that is rounding of the columns as written (``kernels.least_squares``).
+A direction counts if its singular value, on columns of unit length, is above 1e-13 of the largest, times the ratio of a
+column's size to its spread; smaller ones are rounding of the columns as written (``kernels.least_squares``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from grouplearn.data.shard import FloatArray, Matrix, Stack
 from grouplearn.kernels.linear import least_squares
 from grouplearn.learners.contract.state import Tensors
 
-#: Most columns for which a block is checked.
+#: Blocks with more columns are not checked.
 _MOST_COLUMNS = 128
 
 BoolArray = npt.NDArray[np.bool_]
@@ -30,7 +30,7 @@ def of_block(sums: Tensors, x: Matrix, y: FloatArray, weight: FloatArray) -> Ten
         return sums
     one = {name: np.asarray(value)[None] for name, value in sums.items()}
     (found,) = least_squares.lost_directions(one, x, weight, np.array([0, len(x)]))
-    # With no more rows than columns, some directions are absent here that are small in the group.
+    # A block with no more rows than columns may lack directions that are small in the group.
     if found == least_squares.KEPT or (found == least_squares.NOTHING_LOST and len(x) > size):
         return sums
     rows = np.column_stack([x - sums["mean"], y - sums["target_mean"][0]]) * np.sqrt(weight)[:, None]

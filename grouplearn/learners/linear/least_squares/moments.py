@@ -51,7 +51,7 @@ def block_moments(x: Matrix, targets: FloatArray, weight: FloatArray, gram: bool
 def _sparse_moments(
     x: Any, mean: FloatArray, weight: FloatArray, targets: FloatArray, gram: bool
 ) -> dict[str, FloatArray]:
-    """Columns stored in every row are centred in place of their values; the zeros of the others stay implicit."""
+    """Return the moments of sparse rows: columns stored in every row are centred, the zeros of the others stay implicit."""
     stored = np.bincount(x.indices, minlength=x.shape[1])
     shift = np.where(stored == x.shape[0], mean, 0.0)
     shifted = x.copy()
@@ -101,7 +101,7 @@ def at_a_time(n_features: int, sets: int = 1) -> int:
 
 
 def runs_of(stack: Stack, n_features: int, cancelled: Callable[[], bool]) -> Iterator[Stack]:
-    """Yield the groups of a stack in runs; raises Interrupted."""
+    """Yield the groups of a stack in runs whose moments fit the processor's cache; raises Interrupted."""
     run = at_a_time(n_features)
     for first in range(0, stack.n_groups, run):
         if cancelled():

@@ -1,8 +1,8 @@
 """Moments of sparse rows with a sparse Gram matrix: products of columns about a shift, which is 0 for most columns.
 
-A column that is stored in every row of a block is shifted by its mean there, all others by nothing, so that the products of
-indicators are a diagonal. The centred Gram matrix is P − N(x̄ − s)(x̄ − s)' for products P about the shift s. What the mean is
-beyond the shift is summed by itself: of a mean that is many times the spread, their difference has no digits.
+A column that is stored in every row of a block is shifted by its mean there; the others have shift 0, so that the products
+of indicators stay a diagonal. With products P about the shift s, the centred Gram matrix is P − N(x̄ − s)(x̄ − s)'. The
+difference x̄ − s is summed separately: subtracting afterwards would lose all digits where a mean is many times the spread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PARTS = ("product_values", "product_columns", "product_starts")
 
 
 def of_block(x: Any, y: FloatArray, weight: FloatArray) -> Tensors:
-    """Return the moments of the sparse rows of a block, as ``moments.block_moments``: ``shift``, ``beyond`` (d,), P."""
+    """Return the moments of a block of sparse rows, as ``moments.block_moments``: ``shift``, ``beyond`` x̄ − s (d,), P."""
     sums = moments.block_moments(x, y[:, None], weight, gram=False)
     everywhere = np.bincount(x.indices, minlength=x.shape[1]) == x.shape[0]
     shift = np.where(everywhere, sums["mean"], 0.0)
@@ -67,7 +67,7 @@ def dense(sums: Tensors) -> Tensors:
 
 
 def _about(sums: Tensors, shift: FloatArray) -> Any:
-    """Return P about another shift: P + δq' + qδ' + Nδδ' with δ the old less the new, and q = Σw(x − s)."""
+    """Return P about another shift: P + δq' + qδ' + Nδδ' with δ the old shift minus the new one, and q = Σw(x − s)."""
     change = sums["shift"] - shift
     if not change.any():
         return products(sums)

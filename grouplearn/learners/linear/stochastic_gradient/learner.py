@@ -1,4 +1,4 @@
-"""Linear models by stochastic gradient descent: what the ways of logistic, linear, Poisson regression and SVM have in common."""
+"""Linear models by stochastic gradient descent: what logistic, linear and Poisson regression and SVM share."""
 
 from __future__ import annotations
 
@@ -75,29 +75,30 @@ TOLERANCE = Hyperparameter(
 SOLVER = solver_named("sgd", "Bottou 2012")
 #: Epochs without progress after which a config is done.
 _PATIENCE = 5
-#: Second derivative of a loss by its score, at most; Poisson's is what it predicts, which follows large labels.
+#: Largest second derivative of a loss by its score; Poisson's has no bound and is estimated from the labels.
 _CURVATURE = {"squared": 1.0, "logistic": 0.25, "softmax": 0.5, "hinge": 1.0, "squared_hinge": 2.0}
 
 
 class SgdLearner(LinearLearner, BatchesLearner):
     """Stochastic gradient descent for the linear learner ``of``, whose objective and models it shares.
 
-    An epoch visits every row once, block by block, each in a shuffled order of its own that depends on (seed, epoch, number of
-    the block). A batch B of b rows, all of one block, descends ``1/b Σ_{i∈B} w̃ᵢ·lossᵢ + (l1·‖w‖₁ + ½·l2·‖w‖²)/Σwᵢ`` with
-    ``w̃ᵢ = wᵢ·n/Σwᵢ``, whose mean over the batches of an epoch is the objective ``Σ wᵢ·lossᵢ + l1·‖w‖₁ + ½·l2·‖w‖²``
-    divided by ``Σwᵢ``. The intercept begins where it predicts the mean label.
+    An epoch visits every row once, block by block, each block in its own shuffled order that depends on (seed, epoch,
+    number of the block). A batch B of b rows, all of one block, descends
+    ``1/b Σ_{i∈B} w̃ᵢ·lossᵢ + (l1·‖w‖₁ + ½·l2·‖w‖²)/Σwᵢ`` with ``w̃ᵢ = wᵢ·n/Σwᵢ``, whose mean over the batches of an
+    epoch is the objective ``Σ wᵢ·lossᵢ + l1·‖w‖₁ + ½·l2·‖w‖²`` divided by ``Σwᵢ``. The intercept starts where it predicts
+    the mean label.
 
-    After t steps η = η₀ (constant), η₀/√(1 + t) or η₀/(1 + γ·t) with γ = η₀·l2/Σwᵢ (Bottou 2012), without l2 or a mean of
-    steps, and of Poisson's loss, at least such that η is halved in the first epoch; η₀ is ``learning_rate`` by the curvature of
-    the loss and the mean of ‖x‖² + 1, longer rows counting more, in the block that is seen first (``rows.steepness``). The
-    curvature of Poisson's loss has no bound: a row moves its score no farther than to where its loss is least (Asi & Duchi
-    2019), and counts for less while it would, so steps must get shorter. l2 shrinks one number per config, l1 is the
-    cumulative penalty of Tsuruoka, Tsujii & Ananiadou (2009), within an epoch, in kernels that touch the columns of a row and
-    no other. A model's bits depend on no other config and on no processor.
+    After t steps η = η₀ (constant), η₀/√(1 + t) or η₀/(1 + γ·t) with γ = η₀·l2/Σwᵢ (Bottou 2012). Without l2 or without a
+    mean of steps, and always for Poisson's loss, γ is at least large enough to halve η in the first epoch. η₀ is
+    ``learning_rate`` divided by the curvature of the loss and by the mean of ‖x‖² + 1, with longer rows counting more, in
+    the first block visited (``rows.steepness``). The curvature of Poisson's loss has no bound: a row moves its score at
+    most to where its loss is least (Asi & Duchi 2019). Such rows count for less, so steps must get shorter. l2 shrinks one
+    number per config, and l1 is the cumulative penalty of Tsuruoka, Tsujii & Ananiadou (2009) within an epoch, so that
+    kernels touch only the columns of a row. A model's bits depend on no other config and on no processor.
 
     The state is that of ``sgd_state``: ``unscaled``, ``paid``, ``beyond`` (c, k, d) and others of ``kernel.Models``;
-    ``objective``, ``visited`` and ``seen`` sum losses, rows and their weights in the ``epoch``, ``rate`` is one over curvature
-    and mean square, ``best`` and ``stalled`` are the least objective and the epochs since.
+    ``objective``, ``visited`` and ``seen`` sum losses, rows and their weights in the ``epoch``; ``rate`` is 1/(curvature ·
+    mean square); ``best`` and ``stalled`` are the least objective and the epochs since.
     """
 
     solver: ClassVar[str] = "sgd"
@@ -112,7 +113,7 @@ class SgdLearner(LinearLearner, BatchesLearner):
     handles_sparse: ClassVar[bool] = True
 
     def loss(self, problem: Problem, config: Config) -> kernel.Loss:
-        """Return the loss of a config, as the kernels name it."""
+        """Return the loss of a config, by its name in the kernels."""
         raise NotImplementedError
 
     def check_labels(self, y: FloatArray, weight: FloatArray) -> None:
@@ -120,12 +121,12 @@ class SgdLearner(LinearLearner, BatchesLearner):
         del y, weight
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:
-        """Configs of the same batches, and whose states hold the same, train together."""
+        """Return the batch size, whether there is l1 and whether steps are averaged: these set the state's tensors."""
         batch_size = config.get(BATCH_SIZE.name, BATCH_SIZE.default)
         return (batch_size, _number(config, linear_model.L1) > 0, _averages(config))
 
     def conflict(self, config: Config) -> Conflict | None:
-        """Return that a mean of steps has no zeros, which l1 is there for."""
+        """Return a conflict between l1 and a mean of steps, which has no zeros."""
         if config.get(AVERAGE.name) and _number(config, linear_model.L1) > 0:
             return Conflict(
                 "the mean of steps has no zeros, which l1 is there for", (AVERAGE.name, linear_model.L1.name)
@@ -138,7 +139,7 @@ class SgdLearner(LinearLearner, BatchesLearner):
         return sgd_state.begun(problem, len(configs), owes, _averages(configs[0]))
 
     def resumes(self, problem: Problem, configs: Sequence[Config], state: State) -> bool:
-        """Return whether the tensors are those of such models, after rows and steps that can be counted."""
+        """Return whether the stored tensors are valid models, with no negative counts."""
         counts = ("step", "visited", "counted", "stalled", "rate", "due")
         return has_tensors_of(state, self.init(problem, configs)) and all(
             (state.tensors[name] >= 0).all() for name in counts
@@ -153,7 +154,7 @@ class SgdLearner(LinearLearner, BatchesLearner):
     ) -> State:
         """Return the state after some batches of a block, or all batches of several blocks.
 
-        A config whose losses are not finite is done with loss NaN. Raises Diverged when the group has no rows, or nothing to
+        A config whose losses are not finite ends with loss NaN. Raises Diverged when the group has no rows, or nothing to
         learn from.
         """
         shard, whole = block, block.totals
@@ -196,25 +197,25 @@ class SgdLearner(LinearLearner, BatchesLearner):
         return Artifact("tensors", tensors)
 
     def part(self, state: State, number: int, of: int) -> Tensors:
-        """Return the part ``number`` of ``of`` of a state, with nothing owed; the first has everything that is not cut."""
+        """Return part ``number`` of ``of`` of a state, with outstanding l1 applied; the first has all that is not cut."""
         return sgd_state.part(state, number, of)
 
     def average(self, parts: Sequence[Tensors], weights: Sequence[float]) -> Tensors:
-        """Return the mean of the same part of several models, each weighted with the rows that it saw (MLlib*)."""
+        """Return the mean of the same part of several models, each weighted by the rows that it saw (MLlib*)."""
         return sgd_state.mean_of(parts, weights)
 
     def summed(self) -> tuple[str, ...]:
-        """Return the weights, the sums over steps and how many there were: with those of all partitions, all add up."""
+        """Return the tensors whose changes from all partitions are added: weights, sums over steps, and their counts."""
         return sgd_state.SUMMED
 
     def of_parts(self, parts: Sequence[Tensors], done: npt.NDArray[np.bool_]) -> State:
-        """Return the state of which these are all parts, in order."""
+        """Return the state from all its parts, in order."""
         return sgd_state.of_parts(parts, done)
 
     def gradient(
         self, problem: Problem, configs: Sequence[Config], state: State, block: Shard, visit: Visit
     ) -> dict[str, npt.NDArray[Any]]:
-        """Return sums over the rows visited at the models as they are.
+        """Return sums over the rows visited, with the models unchanged.
 
         ``gradient`` (c, k, d), ``by_intercept`` (c, k), ``losses`` (c,) with penalties, ``rows``, ``weight``, Σ w̃ᵢ, and
         ``square``, Σ w̃ᵢ‖xᵢ‖² (1,).
@@ -225,7 +226,7 @@ class SgdLearner(LinearLearner, BatchesLearner):
         tensors = self._penalised(configs, self._begun(problem, configs, state.tensors, 1.0, whole), whole)
         models = sgd_state.models_of(tensors)
         descent = self._descent(problem, configs, tensors, whole)
-        unknown = state.tensors["rate"] == 0  # how long steps are is known with the sums of the first ones
+        unknown = state.tensors["rate"] == 0  # the first sums decide the length of steps
         descent = replace(descent, rate=np.where(unknown, 0.0, descent.rate))
         gradient, by_intercept, losses = kernel.gradients(models, descent, visited)
         square = sum(kernel.mean_square(each) * len(each.order) for each in visited)
@@ -248,7 +249,7 @@ class SgdLearner(LinearLearner, BatchesLearner):
         whole: Totals,
         piece: Piece,
     ) -> State:
-        """Return a piece of the state after one step by the mean gradient: all columns take it, each by itself."""
+        """Return a piece of the state after one step by the mean gradient; each column depends only on itself."""
         del piece
         active = np.flatnonzero(~state.done).tolist()
         if not active:
@@ -266,30 +267,30 @@ class SgdLearner(LinearLearner, BatchesLearner):
         found = State(sgd_state.updated(state, active, after.tensors), state.done)
         return _ended(found, configs, active, whole, sums["losses"] / sums["weight"])
 
-    # --- what is as of the learner itself ---------------------------------------------------------------------------
+    # --- the same as for the learner itself -------------------------------------------------------------------------
 
     def judged_by(self, config: Config, task: Task) -> str | None:
         """Return the metric of the loss of a config."""
         return self.of.judged_by(config, task)
 
     def uncalibrated_metric(self) -> str | None:
-        """Return the metric by which classes are optimised, where probabilities are those of no distribution."""
+        """Return the metric to optimise for classes whose probabilities are not calibrated."""
         return self.of.uncalibrated_metric()
 
     def link(self, config: Config, task: Task) -> Link:
-        """Return what a score goes through to be a prediction."""
+        """Return the function from scores to predictions."""
         return self.of.link(config, task)
 
     # --- the parts of a pass ----------------------------------------------------------------------------------------
 
     def _penalised(self, configs: Sequence[Config], tensors: sgd_state.Arrays, whole: Totals) -> sgd_state.Arrays:
-        """Return the tensors with the penalties of a row, as the configs say."""
+        """Return the tensors with each config's penalties divided by the weight of all rows."""
         penalties = {"l1": linear_model.L1, "l2": self.l2}
         by_row = {name: linear_model.column(configs, each) / whole.weight for name, each in penalties.items()}
         return {**tensors, **by_row}
 
     def started(self, problem: Problem, configs: Sequence[Config], tensors: Tensors, whole: Totals) -> Tensors:
-        """Return a part of a state, of configs that have not begun with the intercept that predicts the mean label."""
+        """Return a part of a state in which configs that have not begun have the intercept that predicts the mean label."""
         if "rate" not in tensors:
             return tensors
         fresh = (tensors["rate"] == 0) & (linear_model.column(configs, linear_model.FIT_INTERCEPT) > 0)
@@ -299,9 +300,9 @@ class SgdLearner(LinearLearner, BatchesLearner):
     def _begun(
         self, problem: Problem, configs: Sequence[Config], tensors: sgd_state.Arrays, steepness: float, whole: Totals
     ) -> sgd_state.Arrays:
-        """Return the tensors with the length of steps, and the first intercept, of configs that have not begun.
+        """Return the tensors with step lengths and first intercepts for configs that have not begun.
 
-        ``steepness`` is what ‖x‖² + 1 is of a row: its mean where all rows make a step together, else see ``rows.steepness``.
+        ``steepness`` stands for ‖x‖² + 1 of a row: its mean where all rows make a step together, else ``rows.steepness``.
         """
         fresh, loss = tensors["rate"] == 0, self.loss(problem, configs[0])
         started = self.started(problem, configs, tensors, whole)
@@ -314,7 +315,7 @@ class SgdLearner(LinearLearner, BatchesLearner):
     def _descent(
         self, problem: Problem, configs: Sequence[Config], tensors: sgd_state.Arrays, whole: Totals
     ) -> kernel.Descent:
-        """Return how the configs of a pack learn."""
+        """Return the settings of the configs of a pack, as the kernels take them."""
         rate = linear_model.column(configs, LEARNING_RATE) * tensors["rate"]
         schedule = [config.get(SCHEDULE.name, SCHEDULE.default) for config in configs]
         batch_size, loss = int(_number(configs[0], BATCH_SIZE)), self.loss(problem, configs[0])
@@ -333,9 +334,9 @@ class SgdLearner(LinearLearner, BatchesLearner):
 
 
 def _epoch_begun(tensors: sgd_state.Arrays, visit: Visit) -> sgd_state.Arrays:
-    """Return the tensors with nothing summed of an epoch or a round that begins, and what is owed to l1 paid or forgiven.
+    """Return the tensors with sums reset where an epoch or a round begins, and outstanding l1 applied or dropped.
 
-    Otherwise weights that were 0 while steps were long would owe more than short steps can ever pay.
+    Otherwise weights that were 0 while steps were long would owe more l1 than short steps can ever pay.
     """
     begins = (tensors["epoch"] != visit.epoch) | visit.begins
     tensors = {
@@ -354,7 +355,6 @@ def _epoch_begun(tensors: sgd_state.Arrays, visit: Visit) -> sgd_state.Arrays:
 
 
 def _number(config: Config, hyperparameter: Hyperparameter) -> float:
-    """Return a hyperparameter of a config as a number."""
     return float(config.get(hyperparameter.name, hyperparameter.default))  # type: ignore[arg-type]
 
 
@@ -365,7 +365,7 @@ def _averages(config: Config) -> bool:
 
 
 def _first_intercept(loss: kernel.Loss, problem: Problem, whole: Totals) -> float:
-    """Return the score that predicts the mean label, 0 of more classes than two and of margins."""
+    """Return the score that predicts the mean label; 0 for more than two classes and for hinge losses."""
     mean = whole.label_mean
     if problem.task is Task.MULTICLASS:
         return 0.0
@@ -390,7 +390,7 @@ def _penalties(tensors: sgd_state.Arrays) -> FloatArray:
 
 
 def _objectives(tensors: sgd_state.Arrays) -> FloatArray:
-    """Return the objective of each config by its rows' weight (c,)."""
+    """Return the objective of each config divided by the weight of the rows seen, (c,)."""
     with np.errstate(all="ignore"):
         return _added(tensors["objective"]) / tensors["seen"] + _penalties(tensors)
 
@@ -398,7 +398,7 @@ def _objectives(tensors: sgd_state.Arrays) -> FloatArray:
 def _ended(
     state: State, configs: Sequence[Config], active: Sequence[int], whole: Totals, objectives: FloatArray
 ) -> State:
-    """Return the state with configs done whose losses are not finite or, at the end of an epoch, stay where they are."""
+    """Return the state with configs done whose losses are not finite or, at the end of an epoch, no longer fall."""
     tensors, done = dict(state.tensors), state.done.copy()
     trained = np.zeros_like(done)
     trained[list(active)] = True

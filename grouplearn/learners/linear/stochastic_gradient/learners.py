@@ -26,7 +26,7 @@ from grouplearn.learners.linear.stochastic_gradient.learner import (
 
 
 def _hyperparameters(l2: Hyperparameter) -> tuple[Hyperparameter, ...]:
-    """Return those of all of these ways."""
+    """Return the hyperparameters that all these ways share."""
     penalties = (linear_model.L1, l2)
     return (SOLVER, LEARNING_RATE, SCHEDULE, BATCH_SIZE, *penalties, AVERAGE, TOLERANCE, linear_model.FIT_INTERCEPT)
 
@@ -34,7 +34,7 @@ def _hyperparameters(l2: Hyperparameter) -> tuple[Hyperparameter, ...]:
 class LogisticRegressionSgd(SgdLearner):
     """``LogisticRegression`` by stochastic gradient descent: sigmoid, or softmax with K outputs.
 
-    scikit-learn: SGDClassifier(loss="log_loss", alpha=l2/Σw) of two classes.
+    scikit-learn: SGDClassifier(loss="log_loss", alpha=l2/Σw) for two classes.
     """
 
     of: ClassVar[Learner] = LogisticRegression()
@@ -88,7 +88,7 @@ class PoissonRegressionSgd(SgdLearner):
 
 
 class LinearSvmSgd(SgdLearner):
-    """``LinearSvm`` by stochastic gradient descent, of more than two classes one against the rest.
+    """``LinearSvm`` by stochastic gradient descent; with more than two classes, one against the rest.
 
     scikit-learn: SGDClassifier(loss="hinge" or "squared_hinge", alpha=l2/Σw).
     """
@@ -102,7 +102,7 @@ class LinearSvmSgd(SgdLearner):
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (SOLVER, LOSS, *_hyperparameters(linear_model.GLM_L2)[1:])
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:
-        """Return the loss besides what sets batches and the shape of the state."""
+        """Return the loss and what sets the batches and the shape of the state."""
         return (*super().pack_key(config), config.get(LOSS.name, LOSS.default))
 
     def loss(self, problem: Problem, config: Config) -> Loss:

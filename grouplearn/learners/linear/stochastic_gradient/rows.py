@@ -32,10 +32,10 @@ def seen(rows: kernel.BlockRows) -> float:
 
 
 def steepness(block: kernel.BlockRows) -> float:
-    """Return Σ lᵢ² / Σ lᵢ of the rows of a block, ``lᵢ = w̃ᵢ·(‖xᵢ‖² + 1)``: the mean of l as a step sees it that is made by a row.
+    """Return Σ lᵢ² / Σ lᵢ over the rows of a block, ``lᵢ = w̃ᵢ·(‖xᵢ‖² + 1)``: the mean of l, weighted by l itself.
 
-    Steps of up to twice its inverse keep the squares of what is left from growing, however much rows differ in length: a mean
-    of l would do so only where all are alike (Bach & Moulines 2013, section 2.2).
+    Steps of up to twice its inverse keep squared errors from growing, however much rows differ in length; the plain mean of
+    l would do so only for rows of equal length (Bach & Moulines 2013, section 2.2).
     """
     with np.errstate(over="ignore", invalid="ignore"):
         long = (_squares(block.x) + 1.0) * block.weight * block.weighed

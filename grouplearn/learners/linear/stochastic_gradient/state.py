@@ -70,7 +70,7 @@ def updated(state: State, places: Sequence[int], changed: Arrays) -> Arrays:
 
 
 def finished(state: State, index: slice) -> tuple[FloatArray, FloatArray]:
-    """Return the weights (c, k, d) and intercepts (c, k) that some configs predict with: averaged if so configured."""
+    """Return the weights (c, k, d) and intercepts (c, k) that some configs predict with, averaged where they ask for it."""
     tensors = {name: value[index] for name, value in state.tensors.items()}
     models = models_of(tensors)
     if models.beyond is None:
@@ -84,7 +84,7 @@ def finished(state: State, index: slice) -> tuple[FloatArray, FloatArray]:
 
 
 def settled(state: State) -> State:
-    """Return the same models with scales multiplied into weights, and outstanding l1 applied or dropped."""
+    """Return the same models with scales multiplied into the weights, and outstanding l1 applied or dropped."""
     models, tensors = models_of(state.tensors), dict(state.tensors)
     tensors["unscaled"] = models.weights()
     if models.paid is not None:

@@ -1,8 +1,9 @@
-"""Ray's driver: a child of the user's process, which thus survives a crash of Ray.
+"""Ray's driver in a child process, so that the user's process survives a crash of Ray.
 
 ``python -m grouplearn.runtime.ray.supervised.child DESCRIPTOR DIRECTORY ADDRESS``: the socket to the user's process, a
-directory for Ray's files, and the address of a cluster (empty for a private one). It leads a session of its own. When the
-other end of the socket is closed, however that came, it ends all processes of the session, removes the directory, and ends.
+directory for Ray's files, and the address of a cluster (empty for a private one). The child leads a session of its own.
+When the other end of the socket is closed, for whatever reason, it ends all processes of the session, removes the
+directory, and exits.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from grouplearn.schedule.messages import Instruction
 
 #: How often the cluster and the user's process are checked.
 WATCH_SECONDS = 0.5
-#: How long a dead cluster may still look alive after an error of Ray.
+#: How long a dead cluster may still seem alive after an error of Ray.
 _DYING_SECONDS = 1.0
 
 
@@ -69,7 +70,7 @@ class _User:
         return orders
 
     def look_up(self) -> None:
-        """Raise RunOver if that was received meanwhile."""
+        """Raise RunOver if the end of the run was announced meanwhile."""
         self._heard(0)
 
     def _heard(self, seconds: float) -> tuple[Instruction, ...] | None:
@@ -89,7 +90,7 @@ class Driver:
         self._actors: list[Any] = []
 
     def serve(self) -> None:
-        """Serve until the user's process is gone, the cluster is lost (ClusterLost), or there is none."""
+        """Serve until the user's process or the cluster is gone (ClusterLost), or no cluster is found."""
         try:
             connection = (
                 connect(self._address) if self._address else start_private(os.path.join(self._directory, RAY_FILES))
@@ -146,14 +147,14 @@ def _raise_if_lost(connection: ClusterConnection) -> None:
 
 
 def _leave(directory: str) -> NoReturn:
-    """End everything that Ray started, and this process, without clean-up."""
+    """End everything that Ray started, and this process, without further clean-up."""
     end_session(os.getpid(), spared=os.getpid())
     shutil.rmtree(directory, ignore_errors=True)
     os._exit(0)
 
 
 class _Starting:
-    """Detects a control process that ends while Ray starts: Ray itself would wait for half a minute."""
+    """Detects that a control process ends while Ray starts: Ray itself would wait for half a minute."""
 
     def __init__(self) -> None:
         self._seen: set[int] = set()
@@ -167,7 +168,7 @@ class _Starting:
 
 
 def _guard(end: int, user: int, directory: str, started: threading.Event) -> None:
-    """Exit when the user's process does, whatever the driver is doing; until then touch the pulse file."""
+    """Exit when the user's process does, whatever the driver is doing; until then, touch the pulse file."""
     poll, starting = select.poll(), _Starting()
     poll.register(end, 0)  # hang-ups are always reported
     while not poll.poll(WATCH_SECONDS * 1000) and os.getppid() == user:
@@ -181,9 +182,9 @@ def _guard(end: int, user: int, directory: str, started: threading.Event) -> Non
 
 
 def main(end: int, user: int, directory: str, address: str) -> None:
-    """Serve the user's process ``user`` at the other end of the socket ``end``."""
+    """Serve the user's process ``user`` through the socket ``end``."""
     connected = socket.socket(fileno=end)
-    connected.set_inheritable(False)  # Ray's processes must not hold it open
+    connected.set_inheritable(False)  # Ray's processes must not keep it open
     started = threading.Event()
     guard = threading.Thread(target=_guard, args=(connected.fileno(), user, directory, started), daemon=True)
     guard.start()

@@ -1,7 +1,7 @@
 """Messages between the user's process and its child, Ray's driver: frames of plain values on a private socket.
 
-Nothing that comes from the child or its workers can run code in the user's process: a frame is data (``data.plain``). The
-only code that goes the other way is that of a registered learner, as bytes that the user's process made.
+Nothing from the child or its workers can run code in the user's process: a frame is data (``data.plain``). Only in the
+other direction is code sent, that of a registered learner, as bytes that the user's process made.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from grouplearn.train.job import Carried, Job
 from grouplearn.train.results.ledger import RESULT_KINDS
 from grouplearn.train.sharded.steps import StepAnswer
 
-#: How long the other side may take to accept a message.
+#: How long the other side may take to receive a message.
 FRAME_SECONDS = 60.0
 #: The file in the child's directory that it touches while it runs.
 PULSE = "pulse"
-#: Its subdirectory for Ray's files, which is open to everybody (mode 0777), and therefore inside a private one.
+#: Its subdirectory for Ray's files. That is open to everybody (mode 0777), so it lies in a private directory.
 RAY_FILES = "r"
 _SIZE = 8
 _CHUNK = 1 << 20
@@ -49,12 +49,11 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Run ``job`` (its rows and groups apart) on ``workers`` workers, numbered from ``first_worker`` on.
+    """Run ``job`` (its rows and groups are sent separately) on ``workers`` workers, numbered from ``first_worker`` on.
 
-    ``rows`` are files that have the job's rows; with ``in_memory`` workers treat them as rows in memory. ``code`` is that
-    of a learner that is not built in. ``scratch`` is a directory for what steps make; ``made`` says which worker made what is
-    there. Times count from ``began``, a
-    ``time.time()``. Messages of one run have its number ``run``.
+    ``rows`` are files with the job's rows; if ``in_memory``, workers treat them as rows in memory. ``code`` is the code of
+    a learner that is not built in. ``scratch`` is a directory for products of steps, and ``made`` says which worker made
+    each one in it. Times count from ``began``, a ``time.time()``. Messages of one run have its number ``run``.
     """
 
     run: int
@@ -80,7 +79,7 @@ class Orders:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The run is over, or given up (``at_once``): workers must reset, or die."""
+    """The run is over, or given up (``at_once``): workers must be reset, or ended."""
 
     at_once: bool = False
 
@@ -101,7 +100,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """A worker did not come, and others must do its share; it may come later under another number."""
+    """A worker did not start, and others must do its share; it may come later under another number."""
 
     worker: int
 
@@ -116,7 +115,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """Workers are to leave with their machine, and others are on their way; ``kept``: what they made stays there."""
+    """Workers are to leave with their machine, and others will join; ``kept``: their products remain."""
 
     workers: tuple[int, ...]
     kept: bool
@@ -124,7 +123,7 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True)
 class UnitEnded:
-    """A worker ended its unit; ``result`` is the UnitResult as written by the worker."""
+    """A worker finished its unit; ``result`` is the UnitResult as written by the worker."""
 
     worker: int
     result: bytes
@@ -132,7 +131,7 @@ class UnitEnded:
 
 @dataclass(frozen=True, slots=True)
 class StepEnded:
-    """A step ended; its product is where workers find it."""
+    """A step ended; its product is stored where workers find it."""
 
     answer: StepAnswer
 

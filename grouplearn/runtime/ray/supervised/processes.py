@@ -1,4 +1,4 @@
-"""Finds and ends the processes of a session: what Ray starts stays in its driver's session."""
+"""Finds and ends the processes of a session: everything that Ray starts stays in its driver's session."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PROC = Path("/proc")
 
 
 def of_session(session: int) -> list[int]:
-    """Return the living processes of a session, its leader included; empty if the system does not tell."""
+    """Return the living processes of a session, its leader included; empty if the system does not list them."""
     found = []
     for status in _PROC.glob("[0-9]*/stat"):
         with suppress(OSError):
@@ -37,7 +37,7 @@ def processes_named(session: int, names: Sequence[str]) -> list[int]:
 
 
 def end_session(session: int, spared: int | None = None) -> None:
-    """Kill the living processes of a session except ``spared``; return once they are gone."""
+    """Kill the living processes of a session except ``spared``, and return when they are gone."""
     deadline = time.monotonic() + END_SECONDS
     while processes := [each for each in of_session(session) if each != spared]:
         for process in processes:
@@ -49,7 +49,7 @@ def end_session(session: int, spared: int | None = None) -> None:
 
 
 def end_leftovers(session: int, directory: Path) -> None:
-    """Kill processes of an ended session that still have files in ``directory`` open; its number may be reused by now."""
+    """Kill those processes of an ended session that have files in ``directory`` open; its number may be in use again."""
     for process in of_session(session):
         if _uses(process, directory):
             with suppress(ProcessLookupError, PermissionError):

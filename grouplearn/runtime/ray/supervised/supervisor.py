@@ -1,4 +1,4 @@
-"""Children of the user's process that drive Ray: started, kept between statements, replaced, ended."""
+"""Child processes that drive Ray: starts them, keeps one between statements, replaces and ends them."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ ABORT_SECONDS, LEAVE_SECONDS = 1.0, 3.0
 #: Names of a private directory, short because Ray's sockets are deep below it, and of files in it.
 _PREFIX, _LOCK, _LOG = "gl-", "lock", "log"
 _LETTERS, _LENGTH, _PID_DIGITS = string.ascii_lowercase + string.digits, 8, 10
-#: No process of Ray's looks for modules where it stands, or beside the script that it runs: it stands in a private directory,
-#: and where the user stands there may be anything.
+#: Ray's processes look for modules neither in their working directory, which is a private one, nor beside the script that
+#: they run: the user's working directory may contain anything.
 _PATHS = {"PYTHONSAFEPATH": "1"}
-#: Bytes at the end of a child's log, which say why it died.
+#: Bytes at the end of a child's log that are shown as the reason why it died.
 _LOG_BYTES = 4000
 
 
@@ -83,14 +83,14 @@ class Child:
 
     @property
     def exited(self) -> bool:
-        """Whether the process has ended; it stays a zombie, so that its number is not reused."""
+        """Whether the process has ended; it remains a zombie, so that its number is not reused."""
         try:
             return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:
             return True
 
     def connect(self, cancelled: Callable[[], bool]) -> None:
-        """Wait until it has a cluster; raises TrainingFailed if there is none, ChildLost, Interrupted."""
+        """Wait until it has a cluster; raises TrainingFailed if there is none, ChildLost or Interrupted."""
         seconds = CONNECT_SECONDS if self.address else START_SECONDS
         deadline = time.monotonic() + seconds
         while not self._connected:
@@ -108,7 +108,7 @@ class Child:
                 raise TrainingFailed(f"Ray did not start within {seconds:g} s", hint="WITH (executor = 'local')")
 
     def watch(self, timeout: float) -> None:
-        """Raise ChildLost if it has been silent for ``timeout`` seconds: it was stopped, or is stuck."""
+        """Raise ChildLost if it has been silent for ``timeout`` seconds: it was stopped, or hangs."""
         with suppress(OSError):
             pulse = (self._home / PULSE).stat().st_mtime_ns
             if pulse != self._pulse:
@@ -117,7 +117,7 @@ class Child:
             raise ChildLost(f"its driver gave no sign of life for {timeout:g} s")
 
     def revive(self) -> None:
-        """Restart the time of silence, after nobody has checked for a while."""
+        """Count its silence from now, after a time in which nobody has checked."""
         self._heard = time.monotonic()
 
     def send(self, message: Any) -> None:
@@ -135,7 +135,7 @@ class Child:
             raise ChildLost(self._last_words()) from None
 
     def abort(self, run: int) -> bool:
-        """Abort a run; return whether the child can be used for another."""
+        """Abort a run; return whether the child can be used for another one."""
         deadline = time.monotonic() + ABORT_SECONDS
         try:
             self.send(Stop(at_once=True))
@@ -151,7 +151,7 @@ class Child:
         self._pipe.close()
 
     def end(self) -> None:
-        """Let it exit, and remove whatever it left."""
+        """Let it exit, and remove whatever it left behind."""
         self.let_go()
         deadline = time.monotonic() + LEAVE_SECONDS
         while not self.exited and time.monotonic() < deadline:
@@ -176,7 +176,7 @@ class Child:
 
 
 class Children:
-    """The children of this process: one run uses one at a time, and the last idle one is kept."""
+    """The children of this process: a run uses one at a time, and the last idle one is kept."""
 
     def __init__(self) -> None:
         self._begin_anew()
@@ -187,7 +187,7 @@ class Children:
         self._busy: set[Child] = set()
 
     def take(self, address: str | None) -> Child:
-        """Return a child for a cluster, an idle one if there is; it may not be connected yet."""
+        """Return a child for a cluster, the idle one if possible; it may not be connected yet."""
         with self._lock:
             child = self._idle.pop(address, None)
             if child is not None and child.exited:
@@ -198,7 +198,7 @@ class Children:
             return child
 
     def give_back(self, child: Child, *, fit: bool) -> None:
-        """Take back a child, for further use if it is ``fit``."""
+        """Take back a child, to be used again if it is ``fit``."""
         with self._lock:
             self._busy.discard(child)
             if fit and child.address not in self._idle:
@@ -207,12 +207,12 @@ class Children:
         child.end() if fit else child.kill()
 
     def warm(self, address: str | None) -> Child | None:
-        """Return the idle child of a cluster, if there is one."""
+        """Return the idle child of a cluster, None if there is none."""
         return self._idle.get(address)
 
     @property
     def sessions(self) -> tuple[int, ...]:
-        """The sessions of all children: everything that Ray runs for this process is in them."""
+        """The sessions of all children, which contain everything that Ray runs for this process."""
         return tuple(child.pid for child in (*self._idle.values(), *self._busy))
 
     def end_idle(self, address: str | None) -> None:
@@ -229,15 +229,15 @@ class Children:
             self._idle.clear()
             self._busy.clear()
         for child in children:
-            child.let_go()  # all at the same time
+            child.let_go()  # first, so that all exit at the same time
         for child in children:
             child.end()
 
     def forget(self) -> None:
-        """After a fork: the children belong to the original process."""
+        """Forget the children after a fork: they belong to the original process."""
         for child in (*self._idle.values(), *self._busy):
             child.let_go()
-        self._begin_anew()  # a thread that was not copied may have held the lock
+        self._begin_anew()  # a thread that does not exist here may have held the lock
 
 
 CHILDREN = Children()
@@ -258,7 +258,7 @@ def _homes() -> HeldDirectories:
 def _new_home() -> tuple[Path, Any]:
     """Return a new directory and its lock, held by this process; those of dead processes are removed.
 
-    Before that, what such a process and its child, dying together, left alone is ended: the child's session is in the lock.
+    Before that, processes that a dead process and its dead child left running are ended: the lock names the child's session.
     """
     homes = _homes()
     with suppress(OSError):
@@ -277,10 +277,9 @@ def _end_leftovers(home: Path, session: str) -> None:
 
 
 def _short_directory() -> str:
-    """Return the directory of temporary files, or another if that is too long for a Unix socket (about 100 bytes), or
-    unsafe."""
+    """Return the directory of temporary files, or another if it is unsafe or too long for a Unix socket (about 100 bytes)."""
     usual = os.path.realpath(tempfile.gettempdir())
     with suppress(OSError), own_directory(usual):
         if len(usual) <= 24:
             return usual
-    return os.path.realpath("/tmp")  # noqa: S108 - what is made there is private
+    return os.path.realpath("/tmp")  # noqa: S108 - the directories made in it are private
