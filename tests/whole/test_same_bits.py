@@ -29,6 +29,10 @@ VIEWS = {"net": "curves", "clusters": "centroids", "components": "components"}
 for name, rows in {
     "ridge": "USING linear_regression PREDICT y FEATURES (x, z, onehot(c)) {} OVER GRID (l2 IN (0, 0.5, 20)) VALIDATE FOLDS 3",
     "lasso": "USING linear_regression PREDICT y FEATURES (x, z, onehot(c)) {} OVER GRID (l1 IN (0.1, 4), l2 IN (0, 1))",
+    "categories": "USING linear_regression PREDICT y FEATURES (onehot((x * 97)::INT % 530), onehot((z * 89)::INT % 40), z) {}"
+        " OVER GRID (l2 IN (0, 1))",
+    "codes": "USING logistic_regression PREDICT b FEATURES (onehot(c), onehot((x * 97)::INT % 40)) {}"
+        " WITH (solver = 'coordinate_descent', l2 = 1)",
     "logistic": "USING logistic_regression PREDICT b FEATURES (zscore(x), z) {} OVER GRID (l1 IN (0, 1.5), l2 IN (0.1, 3))",
     "softmax": "USING logistic_regression PREDICT c FEATURES (x, z) {} OVER GRID (l2 IN (0.1, 3))",
     "svm": "USING linear_svm PREDICT c FEATURES (x, z) {} OVER GRID (l1 IN (0, 1.5), l2 IN (0.1, 3))",
