@@ -78,8 +78,12 @@ def a_group_alone_is_as_among_others(con: Connection, table: Table, statement: S
     among, guessed = trials(con), predictions(con)
     known = classes_of(con)
     # VALIDATE WHERE that holds for none of a statement's rows, or for all, is refused; beside others it is not.
-    some = "HAVING bool_or(h) AND NOT bool_and(h)" if statement.validate == "WHERE h" else ""
-    for (key,) in con.sql(f"SELECT CAST(g AS VARCHAR) FROM t GROUP BY ALL {some}").fetchall():
+    some = ["bool_or(h)", "NOT bool_and(h)"] if statement.validate == "WHERE h" else []
+    # How long an array is, a group's own rows do not say where none of them has one.
+    some += [f"count({each.name}) > 0" for each in table.columns if each.role == "array" and each.name in statement.features]
+    having = f"HAVING {' AND '.join(some)}" if some else ""
+    for (key,) in con.sql(f"SELECT CAST(g AS VARCHAR) FROM t GROUP BY ALL {having}").fetchall():
+        con.execute("DROP MODEL IF EXISTS alone")  # one that predicts is not replaced by one of which every trial fails
         con.execute(statement.train("alone", where=of_group(key)))
         ours = {place: trial for place, trial in among.items() if place[1] == (key,)}
         alone = trials(con, "alone")
