@@ -149,7 +149,7 @@ class Worker:
 
     def run(self, unit: Unit, watch: Watch) -> UnitResult:
         """Train one unit on a whole group. Raises Interrupted and nothing else."""
-        started, throttled = watch.now(), Throttle(watch.report)
+        started, began, throttled = watch.now(), time.thread_time(), Throttle(watch.report)
         try:
             with kernels_hear(watch.cancelled):
                 result = self._run(unit, throttled.add, watch.cancelled)
@@ -159,7 +159,10 @@ class Worker:
             result = failed_unit(unit, reason_of(error))
         self._forget_pages(unit.groups)
         throttled.flush()
-        return replace(result, worker=watch.worker, started=started, ended=watch.now(), loaded=self._take_loaded())
+        processor, loaded = time.thread_time() - began, self._take_loaded()
+        return replace(
+            result, worker=watch.worker, started=started, ended=watch.now(), loaded=loaded, processor=processor
+        )
 
     def _run(self, unit: Unit, report: Callable[[int], None], cancelled: Callable[[], bool]) -> UnitResult:
         if unit.stays_whole:
@@ -194,13 +197,14 @@ class Worker:
 
         Raises Interrupted, and NotFetched for inputs that it ``Takes`` while it runs, and nothing else.
         """
-        started, throttled = watch.now(), Throttle(watch.report)
+        started, began, throttled = watch.now(), time.thread_time(), Throttle(watch.report)
         with kernels_hear(watch.cancelled):
             answer = self._answer(step, decided, takes, throttled.add, watch.cancelled)
         throttled.flush()
         about = step if isinstance(decided, GroupFailed) or not step.blocks else _about(step, decided)
         moved = takes.fetched if isinstance(takes, Takes) else fetched
-        return replace(answer, record=self._record(about, watch, started, moved))
+        record = replace(self._record(about, watch, started, moved), processor=time.thread_time() - began)
+        return replace(answer, record=record)
 
     def _answer(
         self,

@@ -165,7 +165,7 @@ class _Training:
         model = self._store(stored, outcome, place, directory)
         if model is None:
             return None
-        ran = {result.unit.id: UnitRan(result.busy, result.epochs) for result in outcome.units}
+        ran = {result.unit.id: UnitRan(result.worked, result.epochs) for result in outcome.units}
         return _Trained(physical, choice, stored, model, ran)
 
     def _store(

@@ -199,7 +199,7 @@ class GroupFacts:
 @dataclass(frozen=True, slots=True)
 class StepRecord:
     """A step as it ran: times in seconds since the run began, ``fetched`` the bytes of products from other workers,
-    ``loaded`` the bytes of rows that its worker loaded for it."""
+    ``loaded`` the bytes of rows that its worker loaded for it, ``processor`` the processor seconds of its thread."""
 
     step: int
     kind: StepKind
@@ -210,6 +210,7 @@ class StepRecord:
     ended: float
     fetched: int = 0
     loaded: int = 0
+    processor: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +231,7 @@ class UnitResult:
     A unit of several groups has its results in ``pack`` and no trials. One of a split group has records of its ``steps`` in
     the order in which they ended; ``worker`` is the last one's. ``loaded`` are the bytes of rows that workers loaded for
     the unit (rows that stay loaded count for the first unit). ``lost`` is work that had to be run again. ``pushes`` made
-    its models, in this order, with a parameter server.
+    its models, in this order, with a parameter server. ``processor`` are the processor seconds of a whole unit's thread.
     """
 
     unit: Unit
@@ -244,6 +245,7 @@ class UnitResult:
     loaded: int = 0
     lost: tuple[LostWork, ...] = ()
     pushes: tuple[Push, ...] = ()
+    processor: float = field(default=0.0, compare=False)
 
     @property
     def fetched(self) -> int:
@@ -256,6 +258,11 @@ class UnitResult:
         if not self.steps:
             return self.ended - self.started
         return sum(step.ended - step.started for step in self.steps)
+
+    @property
+    def worked(self) -> float:
+        """Processor seconds that it took, however busy the machine was with other work; ``busy`` where they are not known."""
+        return self.processor or sum(step.processor for step in self.steps) or self.busy
 
     @property
     def epochs(self) -> float:

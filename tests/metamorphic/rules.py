@@ -80,7 +80,9 @@ def a_group_alone_is_as_among_others(con: Connection, table: Table, statement: S
     # VALIDATE WHERE that holds for none of a statement's rows, or for all, is refused; beside others it is not.
     some = ["bool_or(h)", "NOT bool_and(h)"] if statement.validate == "WHERE h" else []
     # How long an array is, a group's own rows do not say where none of them has one.
-    some += [f"count({each.name}) > 0" for each in table.columns if each.role == "array" and each.name in statement.features]
+    some += [
+        f"count({each.name}) > 0" for each in table.columns if each.role == "array" and each.name in statement.features
+    ]
     having = f"HAVING {' AND '.join(some)}" if some else ""
     for (key,) in con.sql(f"SELECT CAST(g AS VARCHAR) FROM t GROUP BY ALL {having}").fetchall():
         con.execute("DROP MODEL IF EXISTS alone")  # one that predicts is not replaced by one of which every trial fails

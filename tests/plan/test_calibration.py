@@ -2,6 +2,7 @@
 
 import json
 import statistics
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from grouplearn.plan.explain.measured import UnitRan, asked_for
 from grouplearn.plan.physical import plan
 from grouplearn.runtime import calibrate
 from grouplearn.runtime.calibrate import Sample, fitted
+from grouplearn.runtime.worker import Worker
 from grouplearn.statements.workflow import planning
 from grouplearn.train.job import Job, UnitResult
 
@@ -244,6 +246,27 @@ def test_every_run_corrects_later_estimates_and_explain_says_so(con: grouplearn.
     assert "after 8 runs on this machine, which took " in said(con)
     calibration.store_learner("linear_regression", default("linear_regression"), "2026-01-31")
     assert said(con) == "calibrated on this machine on 2026-01-31"  # of other coefficients, those runs say nothing
+
+
+@pytest.mark.usefixtures("runs_count")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_time_that_others_take_corrects_nothing(
+    con: grouplearn.Connection, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    """A machine that is busy with other work is not slow: by wall time corrections were ten, and plans for a cluster."""
+    statement = f"{TRAIN} WITH (workers = {workers})"
+    con.execute(statement)
+    alone = calibration.load().of("linear_regression").correction
+    run = Worker._run
+
+    def waits(*given: Any) -> Any:
+        time.sleep(0.2)
+        return run(*given)
+
+    monkeypatch.setattr(Worker, "_run", waits)
+    calibration.forget()
+    con.execute(statement)
+    assert calibration.load().of("linear_regression").correction < 3 * alone
 
 
 def test_runs_ask_for_what_they_took(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class UnitRan:
-    """Seconds that workers were busy with a unit, and the mean epochs of its trials."""
+    """Processor seconds that a unit took, and the mean epochs of its trials."""
 
     seconds: float
     epochs: float

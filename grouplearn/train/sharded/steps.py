@@ -207,6 +207,7 @@ class StepLog:
             ended=before.ended + record.ended - record.started,
             fetched=before.fetched + record.fetched,
             loaded=before.loaded + record.loaded,
+            processor=before.processor + record.processor,
         )
 
     def _complete(self, result: UnitResult, last: StepRecord) -> UnitResult:
