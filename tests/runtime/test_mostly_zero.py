@@ -117,9 +117,8 @@ def test_many_numbers_are_kept_as_they_are(learner: str, sparse: list[bool]) -> 
         assert sparse == [False] * len(sparse)
         assert sparse
         weights = dict(con.execute("SELECT feature, weight FROM m_weights").fetchall())
-        x = np.stack(
-            [con.execute(f"SELECT {features} FROM t").fetchnumpy()[f"x{number}"] for number in range(count)], 1
-        )
+        rows = con.execute(f"SELECT {features} FROM t").fetchnumpy()
+        x = np.stack([rows[f"x{number}"] for number in range(count)], axis=1)
         found = np.array([weights[f"x{number}"] for number in range(count)])
         y = x[:, 1] > x[:, 2] if learner == "logistic_regression" else x[:, 1] - x[:, 2] + x[:, 3]
         scores = x @ found + weights["(intercept)"]
