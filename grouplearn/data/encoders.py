@@ -88,13 +88,17 @@ def keeps_single(item: Item) -> bool:
 
 def is_dense(items: Sequence[Item], width: int) -> bool:
     """Whether rows of so many columns are kept zeros and all: few columns, or such that rows set most of, as numbers."""
-    return width <= DENSE_COLUMNS or 2 * sum(max(1, item.numbers) for item in items) >= width
+    return width <= DENSE_COLUMNS or 2 * _most_set(items) >= width
 
 
 def is_mostly_zero(items: Sequence[Item], width: int, n_rows: float) -> bool:
     """Whether training on this many rows is faster if the zeros of categories are left out, although a dense design fits."""
-    most_set = sum(max(1, item.numbers) for item in items)
-    return width > _NARROW and most_set <= width * _SET_SHARE and n_rows * width >= _REPAYING_VALUES
+    return width > _NARROW and _most_set(items) <= width * _SET_SHARE and n_rows * width >= _REPAYING_VALUES
+
+
+def _most_set(items: Sequence[Item]) -> int:
+    """Return how many columns a row sets at most, a list counted as one."""
+    return sum(max(1, item.numbers) for item in items)
 
 
 def replays(fitted: Sequence[FittedItem], columns: Columns) -> list[Replay]:

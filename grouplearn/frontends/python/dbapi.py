@@ -379,6 +379,7 @@ class Connection:
 
     @contextmanager
     def _calling(self) -> Iterator[None]:
+        """Run a query that may call our functions: their errors in their own words, and Ctrl-C heard."""
         with told_by_functions(), interruptible(self.interrupt, at_once=False):
             yield
 
