@@ -191,7 +191,7 @@ class Solver {
     void solve_systems(size_t first, Scaled *scaled) {
         if (!d) return;
         if (d >= WIDE) {
-            for (size_t i = first; i < waiting.size() && i < first + 8; i++) solve_nearly_singular(waiting[i]);
+            for (size_t i = first; i < waiting.size() && i < first + 8; i++) solve_alone(waiting[i]);
             return;
         }
         int count = (int)(waiting.size() - first < 8 ? waiting.size() - first : 8);
@@ -206,7 +206,7 @@ class Solver {
             if (regular[i] && whole) continue;
             Scaled &s = scaled[whose[first + i]];
             if (which[first + i] >= 0) {
-                solve_nearly_singular(waiting[first + i]);
+                solve_alone(waiting[first + i]);
             } else if (!s.solved) {
                 smallest(s.matrix, s.right, s.inverse, s.plain, s.weights);
                 s.solved = true;
@@ -214,9 +214,9 @@ class Solver {
         }
     }
 
-    /// A system whose penalty is lost in the rounding of some directions, but may count for others: on columns that have unit
-    /// length with it.
-    void solve_nearly_singular(const System &system) {
+    /// A system by itself, on columns that have unit length with its penalty: one of many columns, or one whose penalty is lost
+    /// in the rounding of some directions, but may count for others.
+    void solve_alone(const System &system) {
         Numbers matrix(d * width), right(width), scale(width), inverse(width), solution(width), weights(width);
         for (int64_t j = 0; j < d; j++) {
             scale[j] = 1 / __builtin_sqrt(1 + system.l2 * (system.inverse[j] * system.inverse[j]));
