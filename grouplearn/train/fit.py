@@ -167,7 +167,7 @@ def _fit_rounds(pack: Pack) -> Training:
     values = sum(rows.x.size for rows, _ in cells if isinstance(rows, Shard)) * len(pack.configs) * problem.n_outputs
     while has_more(pack, training):
         pack.check()
-        if pack.prepared.train.directory:
+        if pack.prepared.train.directory or rounds.is_within_epoch(training.state):
             training = _kept(pack, judged_now(pack, _epoch_of_rounds(pack, training, rounds, cells)))
             continue
         together = 1 if pack.judges else max(1, _GONE_THROUGH // max(1, values))
@@ -179,12 +179,17 @@ def _fit_rounds(pack: Pack) -> Training:
 
 
 def _epoch_of_rounds(pack: Pack, training: Training, rounds: LocalRounds, cells: Sequence[Cell]) -> Training:
-    """Return the training an epoch later, for cells in files: the kernel has one in memory at a time."""
+    """Return the training at the end of the epoch, a round at a time: the kernel needs no more than one cell in memory.
+
+    Each round may be long, so a checkpoint may be due before the epoch ends.
+    """
     learner, active, state = rounds.learner, np.flatnonzero(~training.state.done).tolist(), training.state
     ended = False
     while not ended:
         ended = learner.next_round(rounds.problem, pack.configs, state).ends_epoch
         state = rounds.after_round(state, cells)
+        if not ended:
+            _kept(pack, replace(training, state=state))
     return end_epoch(pack, replace(training, state=state), active, learner.losses(state))
 
 

@@ -54,6 +54,10 @@ class LocalRounds:
             state = self.after_round(state, cells)
         return state
 
+    def is_within_epoch(self, state: State) -> bool:
+        """Return whether some rounds of an epoch are done, but not all: the state of a checkpoint may be one."""
+        return self.learner.next_round(self.problem, self.configs, state).within_epoch
+
     def after_round(self, state: State, cells: Sequence[Cell], n_parts: int = 1) -> State:
         """Return the state after one round, whose columns are reduced in this many parts."""
         learner, problem, configs = self.learner, self.problem, self.configs

@@ -494,6 +494,47 @@ def test_a_state_from_a_file_is_gone_on_from_and_no_other(kind: str, selection: 
         assert not learner.resumes(problem, configs, State({**again.tensors, name: changed}, again.done)), (name, value)
 
 
+@pytest.mark.parametrize("selection", ["cyclic", "greedy"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_state_within_an_epoch_is_gone_on_from_and_no_other(kind: str, selection: str) -> None:
+    """Whoever goes on has no predictions of the rows; the epoch is the first that ends with an extrapolation."""
+    learner, problem, shard = KINDS[kind][0], problem_of(kind), mixed(kind)
+    configs = CONFIGS if selection == "cyclic" else [{**CONFIGS[0], **GREEDY}]
+    rounds = whole(problem, learner, configs)
+    state, _ = trained(kind, shard, configs, epochs=7)
+    assert not rounds.is_within_epoch(state)
+    cells, reached = cells_of(rounds, shard), []
+    while not learner.next_round(problem, configs, state).ends_epoch:
+        state = rounds.after_round(state, cells)
+        reached.append(state)
+    assert "leap" in state.tensors
+    expected = rounds.after_round(state, cells).to_bytes()
+    for state in [*reached[:: max(1, len(reached) // 5)], reached[-1]]:
+        again = State.from_bytes(state.to_bytes())
+        assert rounds.is_within_epoch(again)
+        assert learner.resumes(problem, configs, again)
+        number, wrong = int(again.tensors["round"][0]), []
+        for name in {"steps", "round", "before", "path", "start", "leap"} & again.tensors.keys():
+            tensor = again.tensors[name]
+            wrong += [{name: tensor[..., :-1]}, {name: tensor.astype(np.float16)}]
+            assert not learner.resumes(problem, configs, State(without(again.tensors, name), again.done)), name
+        wrong += [{"round": np.full(1, other)} for other in (number - 1, number + 1, -2, 10**6)]
+        wrong += [{"start": np.full(len(configs), np.nan)}]
+        if number < len(reached):
+            wrong += [{"leap": again.tensors["weights"]}]
+        for change in wrong:
+            assert not learner.resumes(problem, configs, State({**again.tensors, **change}, again.done)), change.keys()
+        new, ended = cells_of(rounds, shard), False
+        while not ended:
+            ended = learner.next_round(problem, configs, again).ends_epoch
+            again = rounds.after_round(again, new)
+        assert again.to_bytes() == expected
+
+
+def without(tensors: Any, name: str) -> dict[str, Any]:
+    return {key: each for key, each in tensors.items() if key != name}
+
+
 def test_configs_go_on_in_other_packs() -> None:
     """What all configs share has a row for each where packs are put together."""
     shard = mixed("logistic")

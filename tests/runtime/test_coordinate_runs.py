@@ -28,9 +28,9 @@ from grouplearn.schedule.messages import Instruction, Part, RunStep, Step, Unit
 from grouplearn.schedule.rounds.coordinate_descent import CoordinateDescent
 from grouplearn.schedule.workload import Workload
 from grouplearn.train.job import Job, TrainingLimits, UnitResult
-from grouplearn.train.results.checkpoints import Timer
+from grouplearn.train.results.checkpoints import Checkpointer, Timer
 from grouplearn.train.rows.counted import with_training_rows
-from grouplearn.train.rows.prepare import prepare
+from grouplearn.train.rows.prepare import FINAL, prepare
 from grouplearn.train.sharded.descent import Takes
 from grouplearn.train.sharded.steps import StepAnswer, StepLog, taken_of
 from grouplearn.train.unit import train_unit
@@ -359,7 +359,7 @@ def test_a_worker_lost_at_any_time_costs_an_epoch_at_most(when: int) -> None:
     assert models((result,)) == [each for each in expected("logistic") if each[0] in (0, 1)]
 
 
-def test_a_run_goes_on_from_the_last_epoch_that_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_goes_on_from_the_last_round_that_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = changed(a_job(epochs=8), states=str(tmp_path))
     monkeypatch.setattr(Timer, "due", lambda _: True)
     answered = itertools.count()
@@ -372,7 +372,8 @@ def test_a_run_goes_on_from_the_last_epoch_that_was_kept(tmp_path: Path, monkeyp
 
     with pytest.raises(KeyboardInterrupt):
         Dying(job, CoordinateDescent(units_of(job), workload(job, 3)), "", False, before=False).run(3)
-    assert any(tmp_path.iterdir())
+    kept = [Checkpointer(str(tmp_path), unit.id, 1, FINAL, unit.configs, Timer()).read() for unit in units_of(job)]
+    assert any(each and each.epochs and each.state.tensors["round"][0] for each in kept)
     for workers in (1, 4):
         shutil.copytree(tmp_path, tmp_path.parent / f"{tmp_path.name}-{workers}")
         results = run(changed(job, states=f"{tmp_path}-{workers}"), workers)

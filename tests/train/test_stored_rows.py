@@ -6,6 +6,7 @@ import mmap
 import os
 import re
 import resource
+import shutil
 import sys
 import time
 import tracemalloc
@@ -22,6 +23,7 @@ from grouplearn.data import dataset, shard
 from grouplearn.data.dataset import ARRAYS, Dataset, DatasetFiles, Group, Item
 from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.data.shard import StoredShard
+from grouplearn.failures import StatementInterrupted
 from grouplearn.kernels.linear import coordinate_descent as kernel
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.trees.lightgbm import data as gbdt_data
@@ -31,6 +33,8 @@ from grouplearn.schedule.operators import operator
 from grouplearn.schedule.workload import Workload
 from grouplearn.train import fit
 from grouplearn.train.job import Job, UnitResult
+from grouplearn.train.pack import Training
+from grouplearn.train.results.checkpoints import Checkpointer, Timer
 from grouplearn.train.rows.prepare import FINAL, prepare
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -245,6 +249,47 @@ def test_models_of_rounds_and_passes_are_those_of_rows_in_memory(
     assert models(run(files, name, workers)) == expected
     assert 0 < max(most) <= BLOCK
     assert resident_bytes("codes.npy") == 0
+
+
+def test_a_run_goes_on_within_an_epoch_from_rows_in_files_and_in_memory(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A pass over rows in files may take minutes, so that checkpoints are also written between its rounds."""
+    monkeypatch.setattr(shard, "SUMMED_ROWS", 2 * BLOCK)
+    job = of_categories({"solver": "coordinate_descent"}, Task.BINARY, 20)
+    job = replace(job, groups=job.groups[:1])
+    expected, rounds = models(run(job, "group_task_parallel", 1)), 7
+    states = tmp_path / "states"
+    states.mkdir()
+    for dies_after in (2, rounds, 2 * rounds + 3):
+        with monkeypatch.context() as dying:
+            dying.setattr(Timer, "due", lambda _: True)
+            kept = count_down(dying, dies_after)
+            with pytest.raises(StatementInterrupted):
+                run(runtime_jobs.changed(stored(job, directory), states=str(states)), "group_task_parallel", 1)
+        assert kept[-1].state.tensors["round"][0] == (dies_after - 1) % rounds
+        for number, again in enumerate((job, stored(job, directory))):
+            found = Path(shutil.copytree(states, tmp_path / f"{dies_after}-{number}"))
+            with monkeypatch.context() as without:
+                without.delattr(kernel, "survey")  # what begins anew would need it
+                assert models(run(runtime_jobs.changed(again, states=str(found)), "group_task_parallel", 1)) == expected
+        shutil.rmtree(states)
+        states.mkdir()
+
+
+def count_down(monkeypatch: pytest.MonkeyPatch, left: int) -> list[Training]:
+    """Die after some checkpoints, and return them."""
+    kept: list[Training] = []
+    keep = Checkpointer.keep
+
+    def dies(self: Checkpointer, reached: Callable[[], Training]) -> None:
+        keep(self, reached)
+        kept.append(reached())
+        if len(kept) == left:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Checkpointer, "keep", dies)
+    return kept
 
 
 @pytest.mark.parametrize("solver", ["coordinate_descent", "sgd"])

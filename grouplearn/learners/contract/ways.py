@@ -211,11 +211,13 @@ class SamplingLearner(Learner, Protocol):
 
 class Round(NamedTuple):
     """The next round of a state: into how many ``columns`` its sums can be cut; whether it is the last of an epoch, after
-    which ``losses`` are new; and whether it ``prepares`` the first epoch, so that ``descend`` cannot be called yet."""
+    which ``losses`` are new; whether it ``prepares`` the first epoch; and whether the state is ``within_epoch``, after some
+    of its rounds. ``descend`` takes only states between two epochs, where it is neither."""
 
     columns: int
     ends_epoch: bool = False
     prepares: bool = False
+    within_epoch: bool = False
 
 
 class Descended(NamedTuple):

@@ -1,8 +1,8 @@
 """Checkpoints of units in training: a durable run that dies during a long unit resumes from there.
 
-Each pack in training has a file in the run's directory: the state after some epoch, and its progress. It is rewritten
-atomically, at most every ``SAVE_SECONDS``, and removed when the unit's result is in the ledger. Training resumed from it
-ends with the same bits.
+Each pack in training has a file in the run's directory: its progress, and the state after some epoch or, where epochs have
+rounds, after some round. It is rewritten atomically, at most every ``SAVE_SECONDS``, and removed when the unit's result is
+in the ledger. Training resumed from it ends with the same bits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _FitReached:
 
 @dataclass(frozen=True, slots=True)
 class _Reached:
-    """A training between two epochs, as bytes and numbers."""
+    """A training as bytes and numbers."""
 
     state: bytes
     fits: tuple[_FitReached, ...]

@@ -123,7 +123,10 @@ class RoundStep:
             self.pack.check()
             own = learner.work(*self._about, state, *self._cell(number, state))
             sums = sums.merged(BlockSums.of(number, own), learner.merge)
-        cuts = parts_of(learner.next_round(*self._about, state).columns, self.step.pieces)
+        expected = learner.next_round(*self._about, state)
+        if expected.within_epoch and self.step.partition is not None and self.step.partition.number == 0:
+            self.pack.keep(self._training)  # scd 4.3: the master's checkpoint after every iteration
+        cuts = parts_of(expected.columns, self.step.pieces)
         parts = [EpochSums(sums.each(partial(part_of, cut=cut, n_parts=len(cuts)))) for cut in cuts]
         return Pieces((*parts, *(EpochSums() for _ in range(self.step.pieces - len(parts)))))
 

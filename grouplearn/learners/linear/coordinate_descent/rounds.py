@@ -83,12 +83,12 @@ def next_round(state: State) -> Round:
     number = _number(state)
     if number == SURVEY:
         return Round(1, prepares=True)
-    first = state.tensors["first"][0]
+    first, begun = state.tensors["first"][0], not np.isnan(state.tensors["start"]).any()
     if number == len(first) - 1:
         points = kernel.POINTS if "leap" in state.tensors else 1
-        return Round(points, ends_epoch=not np.isnan(state.tensors["start"]).any())
+        return Round(points, ends_epoch=begun, within_epoch=begun and number > 0)
     block = order_of(state).block[number]
-    return Round(int(first[block + 1] - first[block]))
+    return Round(int(first[block + 1] - first[block]), within_epoch=number > 0)
 
 
 def is_surveyed(state: State) -> bool:

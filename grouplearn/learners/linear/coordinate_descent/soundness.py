@@ -20,7 +20,10 @@ from grouplearn.learners.linear.coordinate_descent.rounds import (
 
 
 def is_sound(state: State, begun: State, configs: Sequence[Config], n_features: int) -> bool:
-    """Return whether a state read from a file is valid, lies between two epochs, and has blocks of the group's columns."""
+    """Return whether a state read from a file is valid, and has blocks of the group's columns.
+
+    Of the rounds in an epoch it has what they need: how far each moved the rows, and at the end the extrapolated point.
+    """
     found, n_configs = state.tensors, len(begun.done)
     own = {name: each for name, each in begun.tensors.items() if name not in OF_ALL}
     epoch = found.get("epoch")
@@ -37,19 +40,35 @@ def is_sound(state: State, begun: State, configs: Sequence[Config], n_features: 
     sizes = {"first": n_blocks + 1, "form": n_blocks, "complete": n_blocks, "unit": n_features + 1, "mean": n_features}
     sizes |= dict.fromkeys(OF_CHOICE, n_blocks) if chooses(configs) else {}
     shapes = {name: (size,) for name, size in sizes.items()}
-    if not (found["round"] == 0).all() or not _are_of_all(found, shapes, n_configs):
+    if not _are_of_all(found, shapes, n_configs):
         return False
-    if chooses(configs) != ("order" in found) or not _is_order(order_of(state), n_blocks):
+    number, order = int(found["round"].flat[0]), order_of(state)
+    if not (found["round"] == number).all() or not 0 <= number <= n_blocks:
+        return False
+    if chooses(configs) != ("order" in found) or not _is_order(order, n_blocks, number):
         return False
     first, form = found["first"][0], found["form"][0]
     width = np.diff(first)
     covers = first[0] == 0 and first[-1] == n_features and (width > 0).all()
-    return bool(covers and np.isin(form, range(5)).all() and (width[form == kernel.ONE_COLUMN] == 1).all())
+    if not (covers and np.isin(form, range(5)).all() and (width[form == kernel.ONE_COLUMN] == 1).all()):
+        return False
+    leaping = number == n_blocks and kept == kernel.MOVES
+    if number == 0:
+        return "steps" not in found and "leap" not in found
+    return _has_moves(state, begun, int(width[order.block[:number]].sum()), leaping)
 
 
-def _is_order(order: kernel.Order, n_blocks: int) -> bool:
-    """Return whether it is a valid order of blocks, with its first two known."""
-    there = ((order.block >= -1) & (order.block < n_blocks)).all() and (order.block[:2] >= 0).all()
+def _has_moves(state: State, begun: State, columns: int, leaping: bool) -> bool:
+    """Return whether a state within an epoch has its rounds' moves of ``columns``, and the point to leap to where one is due."""
+    weights = begun.tensors["weights"]
+    moves = {"steps": np.zeros((*weights.shape[:2], 1 + columns))} | ({"leap": weights} if leaping else {})
+    begun_epoch = not np.isnan(state.tensors["start"]).any() and leaping == ("leap" in state.tensors)
+    return bool(begun_epoch and has_tensors_of(state, State(moves, begun.done)))
+
+
+def _is_order(order: kernel.Order, n_blocks: int, number: int) -> bool:
+    """Return whether it is a valid order of blocks, known up to the one after the next round."""
+    there = ((order.block >= -1) & (order.block < n_blocks)).all() and (order.block[: number + 2] >= 0).all()
     if order.gain is None or order.waits is None:
         return bool(there)
     return bool(there and (order.gain >= 0).all() and (order.waits >= 0).all())
