@@ -187,7 +187,7 @@ def _epoch_of_rounds(pack: Pack, training: Training, rounds: LocalRounds, cells:
     ended = False
     while not ended:
         ended = learner.next_round(rounds.problem, pack.configs, state).ends_epoch
-        state = rounds.after_round(state, cells)
+        state = rounds.after_round(state, cells, in_place=state is not training.state)
         if not ended:
             _kept(pack, replace(training, state=state))
     return end_epoch(pack, replace(training, state=state), active, learner.losses(state))

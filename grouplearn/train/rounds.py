@@ -58,8 +58,8 @@ class LocalRounds:
         """Return whether some rounds of an epoch are done, but not all: the state of a checkpoint may be one."""
         return self.learner.next_round(self.problem, self.configs, state).within_epoch
 
-    def after_round(self, state: State, cells: Sequence[Cell], n_parts: int = 1) -> State:
-        """Return the state after one round, whose columns are reduced in this many parts."""
+    def after_round(self, state: State, cells: Sequence[Cell], n_parts: int = 1, *, in_place: bool = False) -> State:
+        """Return the state after one round, whose columns are reduced in this many parts; ``in_place``: nobody else has it."""
         learner, problem, configs = self.learner, self.problem, self.configs
         sums: BlockSums[Tensors] = BlockSums()
         for number, (rows, memory) in enumerate(cells):
@@ -73,7 +73,7 @@ class LocalRounds:
         parts = [
             learner.reduce(problem, configs, state, part_of(total, cut, len(cuts)), cut.first, cut.last) for cut in cuts
         ]
-        return learner.take(problem, configs, state, parts)
+        return learner.take(problem, configs, state, parts, in_place=in_place)
 
 
 def parts_of(columns: int, n_parts: int) -> list[Columns]:

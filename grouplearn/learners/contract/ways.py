@@ -264,8 +264,19 @@ class RoundsLearner(Learner, Protocol):
         """Return the reduced ``sums`` of the round's columns [first, last)."""
         ...
 
-    def take(self, problem: Problem, configs: Sequence[Config], state: State, parts: Sequence[Tensors]) -> State:
-        """Return the state after the round, from all parts in the order of their columns."""
+    def take(
+        self,
+        problem: Problem,
+        configs: Sequence[Config],
+        state: State,
+        parts: Sequence[Tensors],
+        *,
+        in_place: bool = False,
+    ) -> State:
+        """Return the state after the round, from all parts in the order of their columns.
+
+        ``in_place``: nobody else has this state, so that the new one may use its memory.
+        """
         ...
 
     def descend(

@@ -71,8 +71,8 @@ class Takes:
 class Reached:
     """A worker's state of a unit: ``rounds`` after the state that step ``origin`` made, which is after ``epochs`` epochs.
 
-    ``done`` says which configs are done. ``curves`` is the training with its curves, if they were taken. ``cells`` by
-    number, with what is remembered of each.
+    ``done`` says which configs are done. ``own`` whether no product has the state's memory, so that rounds may change it.
+    ``curves`` is the training with its curves, if they were taken. ``cells`` by number, with what is remembered of each.
     """
 
     origin: int = -1
@@ -80,6 +80,7 @@ class Reached:
     rounds: int = 0
     state: State | None = None
     done: npt.NDArray[np.bool_] | None = None
+    own: bool = False
     curves: Training | None = None
     cells: dict[int, Cell] = field(default_factory=dict)
 
@@ -167,7 +168,7 @@ class RoundStep:
         return self._pieces(ended)
 
     def _pieces(self, ended: Training) -> Pieces:
-        at = self._place
+        at, self.reached.own = self._place, False
         last = range(self._n_model - at.parts, self._n_model)
         parts = tuple(part.tensors for part in map(self.takes.of, last) if part.tensors)
         curves = replace(ended, state=State({}, ended.state.done))
@@ -193,13 +194,14 @@ class RoundStep:
         origin = self.takes.of(0, _NEWS)
         if isinstance(origin, EpochEnd):
             if not self._follows(origin):
-                found.state = self.takes.of(0, _STATE).state
+                found.state, found.own = self.takes.of(0, _STATE).state, False
             elif found.rounds < origin.rounds:
                 found.state = self._taken(origin.parts)
             found.state = replace(cast(State, found.state), done=origin.head.state.done)
             found.curves, found.epochs = None, origin.head.epochs
         else:  # the initial state, in one piece
             found.state, found.curves, found.epochs = origin.state, origin, origin.epochs
+            found.own = False
         found.done = cast(State, found.state).done
         found.origin, found.rounds = self.step.takes[0], 0
 
@@ -210,7 +212,10 @@ class RoundStep:
         return near and found.rounds in (end.rounds - 1, end.rounds)
 
     def _taken(self, parts: Sequence[Tensors]) -> State:
-        return self._learner.take(*self._about, cast(State, self.reached.state), parts)
+        found = self.reached
+        state = self._learner.take(*self._about, cast(State, found.state), parts, in_place=found.own)
+        found.own = True
+        return state
 
     def _curves(self) -> Training:
         """Return the training after the last epoch, without its state."""

@@ -134,10 +134,18 @@ class CoordinateDescentLearner(LinearLearner, RoundsLearner):
         del problem, configs, state, first, last
         return sums
 
-    def take(self, problem: Problem, configs: Sequence[Config], state: State, parts: Sequence[Tensors]) -> State:
+    def take(
+        self,
+        problem: Problem,
+        configs: Sequence[Config],
+        state: State,
+        parts: Sequence[Tensors],
+        *,
+        in_place: bool = False,
+    ) -> State:
         """Return the state after the round; raises Diverged after the survey where sums overflow."""
         if coordinates.is_surveyed(state):
-            return coordinates.take(self._group(problem, configs, state), state, parts)
+            return coordinates.take(self._group(problem, configs, state), state, parts, in_place=in_place)
         with_intercept = options.has_intercept(configs)
         level = self.level(problem, parts[0]["target_mean"], with_intercept)
         return coordinates.begin(problem, configs, state, parts[0], level, self.loss_of(problem))

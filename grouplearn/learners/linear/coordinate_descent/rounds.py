@@ -12,8 +12,8 @@ A state has, per config, ``weights`` (C, K, d + 1), the intercept of the centred
 which predictions were last computed in full; ``radius``, how far each weight may move; after the first epochs ``path`` (C,
 epochs, K, d + 1), the weights after each epoch since the last extrapolation. ``round`` is -1 for the survey, then the
 number of the round, and the number of blocks for the end of an epoch. Blocks follow in their order, or are chosen one round
-ahead. Within an epoch ``steps`` says how far each round moved the rows, and before its end ``leap`` is the extrapolated
-point.
+ahead. Within an epoch ``steps`` says how far rows moved: by the intercept, then by the columns of each round so far, with room
+for those to come; before its end ``leap`` is the extrapolated point.
 """
 
 from __future__ import annotations
@@ -333,36 +333,52 @@ def _of_block(group: kernel.GroupRounds, state: State, name: str, block: int) ->
 def _moved(group: kernel.GroupRounds, state: State, number: int) -> tuple[int | None, FloatArray]:
     """Return the block of a round of this epoch (None for the intercept, before the first round) and how far it moved rows."""
     if number < 0:
-        return None, group.shape.in_lanes(_steps(state)[:, :, :1])
-    blocks = order_of(state).block[: number + 1]
-    ends = 1 + np.cumsum(np.diff(group.cut.first)[blocks])
-    first = 1 if number == 0 else int(ends[-2])
-    return int(blocks[-1]), group.shape.in_lanes(_steps(state)[:, :, first : int(ends[-1])])
+        tensors = state.tensors
+        moved = tensors["steps"][:, :, :1] if "steps" in tensors else _of_intercept(tensors)
+        return None, group.shape.in_lanes(moved)
+    order = order_of(state)
+    return int(order.block[number]), group.shape.in_lanes(state.tensors["steps"][:, :, _in_steps(group, order, number)])
 
 
-def _steps(state: State) -> FloatArray:
-    """Return how far rows moved in this epoch (C, K, columns): by the intercept, then by the columns of each round."""
-    tensors = state.tensors
-    return tensors["steps"] if "steps" in tensors else (tensors["weights"] - tensors["before"])[:, :, -1:]
+def _of_intercept(tensors: Tensors) -> FloatArray:
+    """Return how far the intercept has moved rows since the end of the last epoch (C, K, 1)."""
+    return tensors["weights"][:, :, -1:] - tensors["before"][:, :, -1:]
 
 
-def take(group: kernel.GroupRounds, state: State, parts: Sequence[Tensors]) -> State:
-    """Return the state after a round from the sums of its parts."""
+def _in_steps(group: kernel.GroupRounds, order: kernel.Order, number: int) -> slice:
+    """Return where ``steps`` has the columns of a round."""
+    widths = np.diff(group.cut.first)[order.block[: number + 1]]
+    end = 1 + int(widths.sum())
+    return slice(end - int(widths[-1]), end)
+
+
+def take(group: kernel.GroupRounds, state: State, parts: Sequence[Tensors], *, in_place: bool) -> State:
+    """Return the state after a round from the sums of its parts; of many columns only the block's change."""
     number = _number(state)
     order, sums = order_of(state), np.concatenate([part["sums"] for part in parts])
     if number == group.cut.n_blocks:
         return _closed(group, state, sums)
     block = int(order.block[number])
     columns = _columns(group, block)
-    own = np.append(np.arange(columns.start, columns.stop), group.cut.first[-1])
-    tensors = {**state.tensors, "weights": state.tensors["weights"].copy(), "round": np.full(1, number + 1, np.int64)}
-    weights, radius = group.shape.in_lanes(tensors["weights"][:, :, own]), _of_block(group, state, "radius", block)
+    tensors = {**state.tensors, "round": np.full(1, number + 1, np.int64)}
+    if number == 0:
+        tensors["steps"] = np.zeros_like(tensors["weights"])
+        tensors["steps"][:, :, :1] = _of_intercept(tensors)
+    elif not in_place:
+        tensors["steps"] = tensors["steps"].copy()
+    if not in_place:
+        tensors |= {name: tensors[name].copy() for name in ("weights", "radius") if name in tensors}
+    found = np.concatenate([tensors["weights"][:, :, columns], tensors["weights"][:, :, -1:]], axis=2)
+    weights, radius = group.shape.in_lanes(found), _of_block(group, state, "radius", block)
     step, progress = group.solve(number, sums, weights, radius, (_progress(state), order))
-    tensors["weights"][:, :, own] = group.shape.out_of_lanes(weights)
+    tensors["weights"][:, :, columns] = group.shape.out_of_lanes(weights[:-1])
+    tensors["weights"][:, :, -1:] = group.shape.out_of_lanes(weights[-1:])
     if radius is not None:
-        tensors["radius"] = tensors["radius"].copy()
         tensors["radius"][:, :, columns] = group.shape.out_of_lanes(radius)
-    tensors["steps"] = np.concatenate([_steps(state), group.shape.out_of_lanes(step)], axis=2)
+    place = _in_steps(group, order, number)
+    if place.stop > tensors["steps"].shape[2]:  # blocks that are chosen may come again
+        tensors["steps"] = np.concatenate([tensors["steps"], np.zeros_like(tensors["steps"])], axis=2)
+    tensors["steps"][:, :, place] = group.shape.out_of_lanes(step)
     tensors["pull"] = progress.pull
     if number + 1 == group.cut.n_blocks:
         moved, done = group.shape.in_lanes(tensors["weights"]), group.lanes_of_done(state.done)

@@ -60,8 +60,9 @@ def is_sound(state: State, begun: State, configs: Sequence[Config], n_features: 
 
 def _has_moves(state: State, begun: State, columns: int, leaping: bool) -> bool:
     """Return whether a state within an epoch has its rounds' moves of ``columns``, and the point to leap to where one is due."""
-    weights = begun.tensors["weights"]
-    moves = {"steps": np.zeros((*weights.shape[:2], 1 + columns))} | ({"leap": weights} if leaping else {})
+    weights, steps = begun.tensors["weights"], state.tensors.get("steps")
+    room = max(1 + columns, 0 if steps is None or steps.ndim < 3 else steps.shape[2])
+    moves = {"steps": np.broadcast_to(0.0, (*weights.shape[:2], room))} | ({"leap": weights} if leaping else {})
     begun_epoch = not np.isnan(state.tensors["start"]).any() and leaping == ("leap" in state.tensors)
     return bool(begun_epoch and has_tensors_of(state, State(moves, begun.done)))
 
