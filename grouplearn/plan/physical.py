@@ -18,7 +18,7 @@ from grouplearn.data.encoders import is_dense, keeps_single
 from grouplearn.data.encoding.registry import encoder_of, widened
 from grouplearn.data.processors import processors
 from grouplearn.data.shard import BLOCK_ROWS
-from grouplearn.extract.extract import Statistics
+from grouplearn.extract.statistics import Statistics
 from grouplearn.extract.unused import Unused
 from grouplearn.interrupting import apart, watched
 from grouplearn.learners.contract import problem

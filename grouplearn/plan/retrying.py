@@ -14,9 +14,9 @@ from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.dataset import Group
 from grouplearn.data.encoding.registry import encoder_of
-from grouplearn.extract.extract import Statistics
 from grouplearn.extract.group_counts import GroupCount
 from grouplearn.extract.list_counts import entry_count
+from grouplearn.extract.statistics import Statistics
 from grouplearn.parser.statements import Sql
 from grouplearn.schedule.messages import Unit
 

@@ -21,7 +21,8 @@ from grouplearn.data.dataset import Dataset, Group
 from grouplearn.data.files.run_directory import RunDirectory, runs_of
 from grouplearn.errors import ModelExists
 from grouplearn.extract.database_memory import database_within
-from grouplearn.extract.extract import extract, refuse_nothing
+from grouplearn.extract.extract import extract
+from grouplearn.extract.statistics import refuse_nothing
 from grouplearn.extract.unused import unused
 from grouplearn.interrupting import heard
 from grouplearn.learners import registry

@@ -14,8 +14,9 @@ from grouplearn.bind.bind import bind
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.extract import batches, holdout
-from grouplearn.extract.extract import extract, statistics
+from grouplearn.extract.extract import extract
 from grouplearn.extract.leaves import Leaves
+from grouplearn.extract.statistics import statistics
 from grouplearn.parser.parse import parse
 from grouplearn.parser.statements import TrainModel
 

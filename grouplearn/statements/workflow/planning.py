@@ -17,7 +17,8 @@ from grouplearn.bind.run.options import OPERATORS
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog.rows.recorded import repeated_by
 from grouplearn.data import shard
-from grouplearn.extract.extract import fits_in_memory, statistics
+from grouplearn.extract.extract import fits_in_memory
+from grouplearn.extract.statistics import statistics
 from grouplearn.failures import StatementInterrupted
 from grouplearn.interrupting import watched
 from grouplearn.plan import calibration

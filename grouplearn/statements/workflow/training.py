@@ -17,7 +17,7 @@ from grouplearn.catalog.records import RunOutcome
 from grouplearn.data import encoders
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoders import FittedItem
-from grouplearn.extract.extract import Statistics
+from grouplearn.extract.statistics import Statistics
 from grouplearn.failures import NotMeasured
 from grouplearn.interrupting import watched
 from grouplearn.learners import registry

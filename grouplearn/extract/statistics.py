@@ -1,0 +1,149 @@
+"""The query before rows are read: groups, classes, distinct texts, lengths of arrays, and the limits that depend on values."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from grouplearn.bind import arrays
+from grouplearn.bind.bound import BoundTarget, BoundTrain
+from grouplearn.bind.features import AUTO_ONEHOT_LIMIT, MAX_CLASSES
+from grouplearn.bind.sql import types
+from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.data.dataset import Item
+from grouplearn.data.encoding.registry import encoder_of
+from grouplearn.extract.group_counts import GroupCount, group_counts
+from grouplearn.extract.list_counts import list_counts
+from grouplearn.interrupting import watched
+from grouplearn.messages import did_you_mean
+from grouplearn.parser.statements import Sql
+
+
+@dataclass(frozen=True)  # without slots, as ``rows`` is cached
+class Statistics:
+    """What is known before rows are read: groups in order, the classes, the number of distinct texts per category item.
+
+    ``lengths`` are the items' (1 for all but arrays), ``label_length`` an array label's, else 0. ``n_entries`` counts
+    entries of lists. ``mirrored``: of two classes the lesser is the positive one, which comes last.
+    """
+
+    groups: tuple[GroupCount, ...]
+    classes: tuple[str, ...]
+    categories: tuple[int, ...]
+    n_rows: int
+    lengths: tuple[int, ...] = ()
+    label_length: int = 0
+    n_entries: int = 0
+    mirrored: bool = False
+
+    @functools.cached_property
+    def rows(self) -> tuple[int, ...]:
+        """The rows of each group."""
+        return tuple(group.n_rows for group in watched(self.groups))
+
+
+def statistics(checker: SqlChecker, bound: BoundTrain) -> Statistics:
+    """Count the groups, list the classes, and check limits that depend on values."""
+    groups = group_counts(checker, bound)
+    lengths, label_length = arrays.measured_lengths(checker, bound)
+    target = bound.target
+    classified = target is not None and target.classification
+    ascending = _classes(checker, bound, target) if target and classified else ()
+    classes = _positive_last(checker, bound, ascending)
+    n_rows, categories = _category_counts(checker, bound, groups)
+    n_entries, elements = list_counts(checker, bound)
+    categories = tuple(elements.get(number, count) for number, count in enumerate(categories))
+    mirrored = classes != ascending
+    return Statistics(groups, classes, categories, n_rows, lengths, label_length, n_entries, mirrored)
+
+
+def refuse_nothing(checker: SqlChecker, bound: BoundTrain, groups: Sequence[GroupCount]) -> None:
+    """Raise BindError if there is no row to train on, or no group."""
+    if any(group.n_rows for group in groups):
+        return
+    statement = bound.statement
+    n_rows = checker.rows("SELECT count(*)", *bound.source)[0][0]
+    if n_rows and statement.having:
+        message = f"HAVING holds for no group of the {n_rows:,} rows, so that nothing could be trained"
+        raise checker.error(message, statement.having.span)
+    message = "WHERE holds for no row of FROM" if statement.where else "FROM has no rows"
+    span = statement.where.span if statement.where else statement.source.span
+    raise checker.error(f"{message}, so that nothing could be trained", span)
+
+
+def _positive_last(checker: SqlChecker, bound: BoundTrain, classes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the two classes with the statement's positive one last."""
+    chosen = bound.options.rows.positive_class
+    if chosen is None:
+        return classes
+    span = next(
+        option.value.span for option in bound.statement.options if option.name.value.casefold() == "positive_class"
+    )
+    if chosen not in classes:
+        message = f'positive_class is "{chosen}", which is no class of the label\nClasses: {", ".join(classes)}'
+        raise checker.error(message, span, did_you_mean(chosen, classes))
+    if len(classes) > 2:
+        message = f"positive_class is for labels with two classes, and this one has {len(classes)}"
+        raise checker.error(message, span, "Compare the label with the class: PREDICT label = 'class' AS name.")
+    return (*(each for each in classes if each != chosen), chosen)
+
+
+def _classes(checker: SqlChecker, bound: BoundTrain, target: BoundTarget) -> tuple[str, ...]:
+    finite = "AND isfinite(t)" if types.is_floating(target.type) else ""
+    before, after = arrays.each_class(target.array) if target.array else _told_apart(target.type)
+    rows = checker.rows(
+        f"SELECT {'t'.join(types.as_text(target.type))} FROM (SELECT DISTINCT {before}",
+        target.extract,
+        f"{after} AS t",
+        *bound.source,
+        f") WHERE t IS NOT NULL {finite} ORDER BY t ASC LIMIT {MAX_CLASSES + 1}",
+    )
+    if len(rows) > MAX_CLASSES:
+        message = f"the label has more than {MAX_CLASSES:,} distinct values, which is too many classes"
+        raise checker.error(message, target.extract.span, _of_fewer_classes(bound, target))
+    return tuple(row[0] for row in rows)
+
+
+def _of_fewer_classes(bound: BoundTrain, target: BoundTarget) -> str:
+    """Return a hint for a label with very many values."""
+    if types.kind(target.type) != "numeric":
+        return "Predict an expression that has fewer, such as left(y, 1), or a comparison."
+    regresses = any(task.has_values for task in bound.learner.tasks)
+    number = "WITH (task = 'regression')" if regresses else "USING linear_regression, gbdt or mlp"
+    return f"For a number write {number}, or predict an expression such as y > 15."
+
+
+def _told_apart(type_name: str) -> tuple[str, str]:
+    before, _, after = types.told_apart("\0", type_name).partition("\0")
+    return before, after
+
+
+def _category_counts(
+    checker: SqlChecker, bound: BoundTrain, groups: Sequence[GroupCount]
+) -> tuple[int, tuple[int, ...]]:
+    """Return the number of rows, and the distinct values of every category item (0 for others), after checking the limit."""
+    wanted = [item for item in bound.items if item.stored.item.kind == "category" or _is_wide_code(item.stored.item)]
+    if not wanted and bound.statement.having is None:  # each level has every row in exactly one group
+        return sum(group.n_rows for group in watched(groups) if group.level == 0), (0,) * len(bound.items)
+    pieces: list[str | Sql] = ["SELECT count(*)"]
+    for item in wanted:
+        before, after = _told_apart("VARCHAR" if item.stored.item.kind == "category" else "INTEGER")
+        count = "count(DISTINCT " if item.automatic else "approx_count_distinct("
+        pieces += [f", {count}{before}", item.extract, f"{after})"]
+    row = checker.rows(*pieces, *bound.source)[0]
+    counts = dict(zip((id(item) for item in wanted), row[1:], strict=True))
+    for item in wanted:
+        if item.automatic and counts[id(item)] > AUTO_ONEHOT_LIMIT:
+            name = item.stored.item.name
+            message = (
+                f'feature "{name}" has {counts[id(item)]:,} distinct texts; '
+                f"without an encoder at most {AUTO_ONEHOT_LIMIT} are one-hot encoded"
+            )
+            hint = f"Use hash({name}, 64), ordinal({name}) or onehot({name}), or leave it out."
+            raise checker.error(message, item.span, hint)
+    return row[0], tuple(counts.get(id(item), 0) for item in bound.items)
+
+
+def _is_wide_code(item: Item) -> bool:
+    return item.is_coded and encoder_of(item).wide
