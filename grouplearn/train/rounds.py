@@ -62,10 +62,10 @@ class LocalRounds:
         """Return the state after one round, whose columns are reduced in this many parts; ``in_place``: nobody else has it."""
         learner, problem, configs = self.learner, self.problem, self.configs
         sums: BlockSums[Tensors] = BlockSums()
-        for number, (rows, memory) in enumerate(cells):
-            self.check()
-            own = learner.work(problem, configs, state, rows, memory)
+        self.check()
+        for number, own in enumerate(learner.work(problem, configs, state, cells)):
             sums = sums.merged(BlockSums.of(number, own), learner.merge)
+            self.check()
         total = sums.total(len(cells), learner.merge)
         if total is None:
             raise ValueError("there are no training rows")

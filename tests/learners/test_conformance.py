@@ -137,7 +137,7 @@ def after_rounds(
     memory = learner.remember(problem, configs, state, rows)
     while True:
         now = learner.next_round(problem, configs, state)
-        sums = learner.work(problem, configs, state, rows, memory)
+        (sums,) = learner.work(problem, configs, state, [(rows, memory)])
         state = learner.take(problem, configs, state, [learner.reduce(problem, configs, state, sums, 0, now.columns)])
         if now.prepares:
             memory = learner.remember(problem, configs, state, rows)

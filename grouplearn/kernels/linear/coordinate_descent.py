@@ -8,9 +8,9 @@ Numbers that models have per column lie as (columns, groups, outputs, lanes), ea
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -137,7 +137,7 @@ class Cell:
         directory: str | None = None,
     ) -> None:
         self.n_rows, self.cut, self.stored = len(labels[0]), cut, directory is not None
-        new: NewArray = np.empty if directory is None else partial(spilled.array, directory)
+        new: NewArray = np.empty if directory is None else functools.partial(spilled.array, directory)
         padded = -(-self.n_rows // _TILE) * _TILE
         self.label, self.weight = new((padded,), np.float64), new((padded,), np.float64)
         for own, given in zip((self.label, self.weight), labels, strict=True):
@@ -284,6 +284,12 @@ def kept_before(epoch: int) -> int:
     return 0 if epoch <= FIRST else 1 + (epoch - FIRST - 1) % MOVES
 
 
+@functools.cache
+def _of_group(symbol: str, kinds: str, returns: Any) -> Callable[..., Any]:
+    types = [_COUNT if kind == "n" else _POINTER for kind in kinds]
+    return function(symbol, _POINTER, _POINTER, *types, returns=returns)
+
+
 class GroupRounds:
     """What rounds of one group have in common; ``complete`` says in which blocks every row has one entry, 1; ``unit`` (d + 1,) is
     1/max|x|, 0 for a column of zeros, 1 for the intercept; ``leaps``: every few epochs end with a leap."""
@@ -308,8 +314,7 @@ class GroupRounds:
     def _call(self, symbol: str, kinds: str, *given: Any, returns: Any = None) -> Any:
         """Call a kernel that is told of the group first; ``kinds`` says of each argument whether it is a number (n) or an
         array."""
-        types = [_COUNT if kind == "n" else _POINTER for kind in kinds]
-        found = function(symbol, _POINTER, _POINTER, *types, returns=returns)
+        found = _of_group(symbol, kinds, returns)
         arguments = [address(each) if isinstance(each, np.ndarray) else each for each in given]
         return found(address(self._numbers), address(self._places), *arguments)
 

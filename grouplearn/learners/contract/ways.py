@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
@@ -249,9 +249,13 @@ class RoundsLearner(Learner, Protocol):
         ...
 
     def work(
-        self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard | StoredShard, memory: Any
-    ) -> Tensors:
-        """Return one shard's sums in this round; repeating it gives the same sums."""
+        self,
+        problem: Problem,
+        configs: Sequence[Config],
+        state: State,
+        cells: Sequence[tuple[Shard | StoredShard, Any]],
+    ) -> Iterator[Tensors]:
+        """Yield the sums of some shards in this round, each given with its memory; repeating it gives the same sums."""
         ...
 
     def merge(self, left: Tensors, right: Tensors) -> Tensors:

@@ -120,10 +120,12 @@ class RoundStep:
     def _work(self) -> Pieces:
         state, learner = self._state(), self._learner
         sums: BlockSums[Tensors] = BlockSums()
-        for number in self._own_cells():
-            self.pack.check()
-            own = learner.work(*self._about, state, *self._cell(number, state))
+        numbers = self._own_cells()
+        cells = [self._cell(number, state) for number in numbers]
+        self.pack.check()
+        for number, own in zip(numbers, learner.work(*self._about, state, cells), strict=True):
             sums = sums.merged(BlockSums.of(number, own), learner.merge)
+            self.pack.check()
         expected = learner.next_round(*self._about, state)
         if expected.within_epoch and self.step.partition is not None and self.step.partition.number == 0:
             self.pack.keep(self._training)  # scd 4.3: the master's checkpoint after every iteration

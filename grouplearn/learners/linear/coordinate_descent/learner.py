@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from grouplearn.data.shard import FloatArray, Matrix, Shard, StoredShard
@@ -109,19 +109,23 @@ class CoordinateDescentLearner(LinearLearner, RoundsLearner):
         return coordinates.Memory()
 
     def work(
-        self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard | StoredShard, memory: Any
-    ) -> Tensors:
-        """Return one shard's sums: of the survey, of a block, or of the end of an epoch.
+        self,
+        problem: Problem,
+        configs: Sequence[Config],
+        state: State,
+        cells: Sequence[tuple[Shard | StoredShard, Any]],
+    ) -> Iterator[Tensors]:
+        """Yield each shard's sums: of the survey, of a block, or of the end of an epoch.
 
         Raises ValueError in the survey for labels that the loss cannot have.
         """
         if coordinates.is_surveyed(state):
-            if memory.group is None:
-                memory.group = self._group(problem, configs, state)
-            return coordinates.work(memory.group, state, shard, memory)
-        y, weight = shard.labels()
-        self.check_labels(y, weight)
-        return coordinates.survey(problem, configs, self.targets(problem, y), weight, shard)
+            yield from coordinates.work(self._group(problem, configs, state), state, cells)
+            return
+        for shard, _ in cells:
+            y, weight = shard.labels()
+            self.check_labels(y, weight)
+            yield coordinates.survey(problem, configs, self.targets(problem, y), weight, shard)
 
     def merge(self, left: Tensors, right: Tensors) -> Tensors:
         """Return the sums of both."""

@@ -18,7 +18,8 @@ for those to come; before its end ``leap`` is the extrapolated point.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -51,10 +52,9 @@ OF_ALL = ("epoch", "round", *AFTER_SURVEY, *OF_CHOICE)
 
 class Memory:
     """What a worker keeps of a shard between rounds: its rows cut by block, with predictions that include all moves before
-    the round ``ready`` (epoch, number), and the settings that all rounds share."""
+    the round ``ready`` (epoch, number)."""
 
     def __init__(self) -> None:
-        self.group: kernel.GroupRounds | None = None
         self.cell: kernel.Cell | None = None
         self.ready: tuple[int, int] | None = None
 
@@ -263,39 +263,44 @@ def group_of(
     )
 
 
-def work(group: kernel.GroupRounds, state: State, shard: Shard | StoredShard, memory: Memory) -> Tensors:
-    """Return a shard's sums in a round after the survey.
+def work(
+    group: kernel.GroupRounds, state: State, cells: Iterable[tuple[Shard | StoredShard, Memory]]
+) -> Iterator[Tensors]:
+    """Yield the sums of some shards in a round after the survey.
 
     For a block, predictions are first moved by the block before; at the end of an epoch they are computed anew, and their
     losses are summed.
     """
-    cell, tensors = _cell(group, shard, memory), state.tensors
-    number, epoch = _number(state), int(tensors["epoch"][0])
-    done = group.lanes_of_done(state.done)
-    reached, memory.ready = memory.ready, None  # after an interruption the predictions belong to no round
-    if number == group.cut.n_blocks:
-        leap = None if "leap" not in tensors else group.shape.in_lanes(tensors["leap"])
-        sums = _measured(group, cell, state, "weights", done, leap)
-        _read_ahead(cell, order_of(state), 0)
-        memory.ready = (epoch + 1, -1) if leap is None else None
-        return {"sums": sums}
-    if reached is None or reached[0] != epoch or reached[1] > number:
-        _measured(group, cell, state, "before", group.lanes_of_done(np.zeros_like(state.done)))
-        reached = (epoch, -1)
-    for moved in range(reached[1], number - 1):  # rounds in which another worker had the shard
-        group.pass_over(cell, _moved(group, state, moved), None, None, done)
-    moving = None if reached[1] == number else _moved(group, state, number - 1)
-    order = order_of(state)
-    block = int(order.block[number])
-    _read_ahead(cell, order, number + 1)
-    sums = group.pass_over(cell, moving, block, _of_block(group, state, "radius", block), done)
-    memory.ready = (epoch, number)
-    return {"sums": sums}
+    number, epoch, order = _number(state), int(state.tensors["epoch"][0]), order_of(state)
+    ends = number == group.cut.n_blocks
+    done, block = group.lanes_of_done(state.done), group.cut.n_blocks if ends else int(order.block[number])
+    radius = _of_block(group, state, "radius", block)
+    leap = group.shape.in_lanes(state.tensors["leap"]) if "leap" in state.tensors else None
+    measured = functools.cache(lambda name: group.shape.in_lanes(state.tensors[name]))
+    moved = functools.cache(lambda number: _moved(group, state, number))
+    for shard, memory in cells:
+        cell = _cell(group, shard, memory)
+        reached, memory.ready = memory.ready, None  # after an interruption the predictions belong to no round
+        if ends:
+            sums = group.measure(cell, measured("weights"), radius, done, leap)
+            _read_ahead(cell, order, 0)
+            memory.ready = (epoch + 1, -1) if leap is None else None
+            yield {"sums": sums}
+            continue
+        if reached is None or reached[0] != epoch or reached[1] > number:
+            _predict(group, cell, state, measured("before"), group.lanes_of_done(np.zeros_like(state.done)))
+            reached = (epoch, -1)
+        for before in range(reached[1], number - 1):  # rounds in which another worker had the shard
+            group.pass_over(cell, moved(before), None, None, done)
+        _read_ahead(cell, order, number + 1)
+        sums = group.pass_over(cell, None if reached[1] == number else moved(number - 1), block, radius, done)
+        memory.ready = (epoch, number)
+        yield {"sums": sums}
 
 
 def _read_ahead(cell: kernel.Cell, order: kernel.Order, number: int) -> None:
     """Prefetch the columns of the block in a later round, if that block is known."""
-    if number < len(order.block) and order.block[number] >= 0:
+    if cell.stored and number < len(order.block) and order.block[number] >= 0:
         cell.read_ahead(int(order.block[number]))
 
 
@@ -305,16 +310,9 @@ def _cell(group: kernel.GroupRounds, shard: Shard | StoredShard, memory: Memory)
     return memory.cell
 
 
-def _measured(
-    group: kernel.GroupRounds,
-    cell: kernel.Cell,
-    state: State,
-    name: str,
-    done: FloatArray,
-    leap: FloatArray | None = None,
-) -> FloatArray:
-    weights = group.shape.in_lanes(state.tensors[name])
-    return group.measure(cell, weights, _of_block(group, state, "radius", group.cut.n_blocks), done, leap)
+def _predict(group: kernel.GroupRounds, cell: kernel.Cell, state: State, weights: FloatArray, done: FloatArray) -> None:
+    """Compute a cell's predictions from ``weights``, in lanes."""
+    group.measure(cell, weights, _of_block(group, state, "radius", group.cut.n_blocks), done)
 
 
 def _columns(group: kernel.GroupRounds, block: int) -> slice:
@@ -448,7 +446,8 @@ def descend(
         cell, reached = _cell(group, shard, memory), memory.ready
         memory.ready = None
         if begun and reached != (epoch, -1):
-            _measured(group, cell, state, "before", group.lanes_of_done(state.done))
+            before = group.shape.in_lanes(state.tensors["before"])
+            _predict(group, cell, state, before, group.lanes_of_done(state.done))
     lanes = _in_lanes(group, state)
     given = [memory.cell for _, memory in cells if memory.cell is not None]
     lanes["path"] = _path(group, state)
