@@ -25,6 +25,7 @@ from grouplearn.learners.contract.problem import Task
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.worker import Watch, Worker
 from grouplearn.schedule.messages import Instruction, Part, RunStep, Step, Unit
+from grouplearn.schedule.rounds import descent
 from grouplearn.schedule.rounds.coordinate_descent import CoordinateDescent
 from grouplearn.schedule.workload import Workload
 from grouplearn.train.job import Job, TrainingLimits, UnitResult
@@ -112,6 +113,26 @@ def test_models_depend_neither_on_parts_nor_on_what_a_schedule_knows(parts: int,
     job = a_job(epochs=4)
     assert models(run(job, 3, parts, exact=exact)) == expected("logistic", 4)
     assert models(run(job, 3, parts, exact=exact, epoch_rounds=1)) == expected("logistic", 4)
+
+
+@pytest.mark.parametrize(("case", "most"), [("logistic", 1), ("softmax, patience", 2), ("greedy", 4)])
+def test_steps_of_a_long_epoch_name_no_more_parts_than_those_since_a_state(
+    monkeypatch: pytest.MonkeyPatch, case: str, most: int
+) -> None:
+    """And who takes part takes no state for it."""
+    monkeypatch.setattr(descent, "MOST_ROUNDS", most)
+    asked: set[tuple[int, Part | None]] = set()
+    of = Takes.of
+
+    def noted(self: Takes, number: int, piece: Part | None = None) -> Any:
+        asked.add((number, piece))
+        return of(self, number, piece)
+
+    monkeypatch.setattr(Takes, "of", noted)
+    assert models(run(a_job(case, 5), 3, takeover_rounds=1e9)) == expected(case, 5)
+    items, parts = 3, 2
+    assert max(number for number, _ in asked) <= most * parts + items
+    assert (0, Part(2, 3)) not in asked
 
 
 def test_progress_is_told_once() -> None:
@@ -335,6 +356,18 @@ def test_workers_lost_in_every_kind_of_step_cost_time_and_no_bit(
     results = losing.run(3)
     assert losing.lost == 2
     assert models(results) == expected(case, 4)
+
+
+@pytest.mark.parametrize("kind", ["work", "reduce", "update"])
+@pytest.mark.parametrize("kept", [True, False])
+def test_workers_lost_in_a_long_epoch_cost_its_last_rounds(
+    monkeypatch: pytest.MonkeyPatch, kind: str, kept: bool
+) -> None:
+    monkeypatch.setattr(descent, "MOST_ROUNDS", 2)
+    job = a_job(epochs=4)
+    losing = LosingRounds(job, CoordinateDescent(units_of(job), workload(job, 3)), kind, kept, before=True)
+    assert models(losing.run(3)) == expected("logistic", 4)
+    assert losing.lost == 2
 
 
 @pytest.mark.parametrize("when", range(0, 60, 14))

@@ -12,13 +12,18 @@ from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.unit_progress import Ready
 from grouplearn.schedule.workload import Workload
 
+#: Most rounds between two states. Every step names the parts of all rounds since, so that without a bound an epoch's steps
+#: would cost as much as the square of its rounds.
+MOST_ROUNDS = 64
+
 
 class Descent(Rounds):
     """Rounds of two stages, ``work`` and ``reduce``, until the epoch is complete; then ``judge`` and ``update``.
 
-    The model of a round is the state after the last ``update`` and the parts that have been reduced since. Workers keep
+    The model of a round is the state that the last ``update`` made and the parts that have been reduced since. Workers keep
     what they have taken of it, so they fetch only the parts of the last round. Two workers make the update, so that one
-    state remains if a worker is lost. If a part is lost, the epoch begins again from that state.
+    state remains if a worker is lost. If a part is lost, training goes on from that state. In an epoch of many rounds there
+    is also an ``update`` after every ``MOST_ROUNDS``.
 
     A share is processed in ``items``. A worker that takes over an item keeps it, as it then has its rows and predictions.
     """
@@ -31,6 +36,7 @@ class Descent(Rounds):
         self._places = [*self._items.places]
         self._parts = min(workload.round_parts, len(shares))
         self._complete = 0
+        self._ends = False
         self._copies: tuple[int, ...] = ()
         super().__init__(unit, shares, workload.epochs, products, self._stretch)
         self._judged = workload.evaluate_epochs
@@ -54,11 +60,12 @@ class Descent(Rounds):
         reduced = (RoundTask("reduce", place, piece=Part(part, self._parts)) for part, place in enumerate(places))
         return [stages.work(self._held, self._parts, light=False), Stage(tuple(reduced))]
 
-    def _end_of_epoch(self) -> list[Stage]:
+    def _to_a_state(self) -> list[Stage]:
+        """Return the stages that lead to the next state: at the end of an epoch, or within a long one."""
         count = min(2, len(self._shares))
         makers = ((self._place(self.unit.id + copy), Part(copy, count)) for copy in range(count))
         update = Stage(tuple(RoundTask("update", place, partition=copy, pieces=3) for place, copy in makers))
-        return [stages.looks("judge", self._held), update] if self._judged else [update]
+        return [stages.looks("judge", self._held), update] if self._judged and self._ends else [update]
 
     @property
     def _held(self) -> Shares:
@@ -85,9 +92,12 @@ class Descent(Rounds):
                 self._drop(self._stages[0])
                 self._model = (*self._model, *last.products)
                 self._complete += 1
-                ends, self._more = not self._more, True
-                return self._enter(self._end_of_epoch() if ends else self._stretch(self._round))
-        self._round += last.kind == "update"
+                self._ends, self._more = not self._more, True
+                goes_on = not self._ends and self._complete < MOST_ROUNDS
+                return self._enter(self._stretch(self._round) if goes_on else self._to_a_state())
+            case "update":
+                self._round += self._ends
+                self._more = self._more or not self._ends  # an epoch that has begun is completed
         for stage in self._stages[:-1]:
             self._drop(stage)
         self._drop_model()
@@ -95,7 +105,7 @@ class Descent(Rounds):
         return self._from_state()
 
     def _from_state(self) -> list[Ready]:
-        """Continue from a state: with the first round of an epoch, or with the end."""
+        """Continue from a state: with the next round, or with the end."""
         self._model, self._complete = self._copies[:1], 0
         if self._more and self._round < self._epochs:
             return self._enter(self._stretch(self._round))

@@ -1,8 +1,8 @@
 """Steps of a learner in rounds on a split group: sums of cells, the reduction of some columns, the end of an epoch.
 
 A worker remembers from round to round its state of a unit, and what the learner keeps of each cell, so that it takes only
-the parts made in the last round. A worker that is new to a unit begins with the state after the last epoch, and takes the
-parts of all rounds since.
+the parts made in the last round. A worker that is new to a unit begins with the last state that an ``update`` made, after an
+epoch or within a long one, and takes the parts of all rounds since.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from grouplearn.train.sharded.averaging import Pieces
 if TYPE_CHECKING:
     from grouplearn.train.sharded.steps import Product
 
-#: The pieces of an update: the EpochEnd for workers that have the rounds, curves and best models so far, and the state.
+#: The pieces of an update: the News for workers that have the rounds, curves and best models so far, and the state.
 _NEWS, _CURVES, _STATE = (Part(number, 3) for number in range(3))
 
 
@@ -44,10 +44,11 @@ class RoundPart:
 
 
 @dataclass(frozen=True, slots=True)
-class EpochEnd:
-    """The end of an epoch, for workers that have all of its ``rounds`` but the last: the ``parts`` of that one, and the
-    training without its tensors."""
+class News:
+    """State ``number`` of a unit, for workers that have all ``rounds`` since the one before but the last: the ``parts`` of that
+    one, and the training without its tensors."""
 
+    number: int
     parts: tuple[Tensors, ...]
     rounds: int
     head: Training
@@ -69,14 +70,14 @@ class Takes:
 
 @dataclass
 class Reached:
-    """A worker's state of a unit: ``rounds`` after the state that step ``origin`` made, which is after ``epochs`` epochs.
+    """A worker's state of a unit: ``rounds`` after the one that step ``origin`` made, which is the unit's state ``number``.
 
     ``done`` says which configs are done. ``own`` whether no product has the state's memory, so that rounds may change it.
     ``curves`` is the training with its curves, if they were taken. ``cells`` by number, with what is remembered of each.
     """
 
     origin: int = -1
-    epochs: int = -1
+    number: int = -1
     rounds: int = 0
     state: State | None = None
     done: npt.NDArray[np.bool_] | None = None
@@ -155,10 +156,13 @@ class RoundStep:
         return Training(state, (), waiting=tuple(np.flatnonzero(~done).tolist()))
 
     def _update(self) -> Pieces:
-        """Return the training after an epoch; of the two steps that make it, the first reports it."""
+        """Return the training after an epoch, or within a long one; of the two steps that make it, the first reports it."""
         pack, state, before = self.pack, self._state(), self._curves()
         if self.step.partition is not None and self.step.partition.number:
             pack = replace(pack, report=lambda _: None, keep=lambda _: None)
+        last: list[RoundPart] = [self.takes.of(self._n_model - number) for number in range(self._place.parts, 0, -1)]
+        if not last[-1].ends_epoch:
+            return self._pieces(replace(before, state=state), last)
         active = np.flatnonzero(~before.state.done).tolist()
         ended = end_epoch(pack, replace(before, state=state), active, pack.learner.losses(state))
         judged: BlockSums[MetricSums] = BlockSums()
@@ -167,14 +171,13 @@ class RoundStep:
         if judged.subtrees:
             ended = settle(pack, ended, waited_values(pack, ended, judged))
         pack.keep(lambda: ended)
-        return self._pieces(ended)
+        return self._pieces(ended, last)
 
-    def _pieces(self, ended: Training) -> Pieces:
+    def _pieces(self, ended: Training, last: Sequence[RoundPart]) -> Pieces:
         at, self.reached.own = self._place, False
-        last = range(self._n_model - at.parts, self._n_model)
-        parts = tuple(part.tensors for part in map(self.takes.of, last) if part.tensors)
+        parts = tuple(part.tensors for part in last if part.tensors)
         curves = replace(ended, state=State({}, ended.state.done))
-        news = EpochEnd(parts, at.number, replace(curves, fits=()))
+        news = News(self.reached.number + 1, parts, at.number, replace(curves, fits=()))
         return Pieces((news, curves, replace(ended, fits=())))
 
     # The worker's state
@@ -194,24 +197,24 @@ class RoundStep:
     def _begin_from_origin(self) -> None:
         found = self.reached
         origin = self.takes.of(0, _NEWS)
-        if isinstance(origin, EpochEnd):
+        if isinstance(origin, News):
             if not self._follows(origin):
                 found.state, found.own = self.takes.of(0, _STATE).state, False
             elif found.rounds < origin.rounds:
                 found.state = self._taken(origin.parts)
             found.state = replace(cast(State, found.state), done=origin.head.state.done)
-            found.curves, found.epochs = None, origin.head.epochs
+            found.curves, found.number = None, origin.number
         else:  # the initial state, in one piece
-            found.state, found.curves, found.epochs = origin.state, origin, origin.epochs
+            found.state, found.curves, found.number = origin.state, origin, 0
             found.own = False
         found.done = cast(State, found.state).done
         found.origin, found.rounds = self.step.takes[0], 0
 
-    def _follows(self, end: EpochEnd) -> bool:
-        """Whether the worker's state lacks at most the last round of the epoch that ended."""
+    def _follows(self, news: News) -> bool:
+        """Whether the worker's state lacks at most the last round before the new one."""
         found = self.reached
-        near = found.state is not None and found.epochs + 1 == end.head.epochs
-        return near and found.rounds in (end.rounds - 1, end.rounds)
+        near = found.state is not None and found.number + 1 == news.number
+        return near and found.rounds in (news.rounds - 1, news.rounds)
 
     def _taken(self, parts: Sequence[Tensors]) -> State:
         found = self.reached
@@ -220,13 +223,13 @@ class RoundStep:
         return state
 
     def _curves(self) -> Training:
-        """Return the training after the last epoch, without its state."""
+        """Return the training after the last epoch, without its tensors."""
         if self.reached.curves is None:
             self.reached.curves = self.takes.of(0, _CURVES)
         return cast(Training, self.reached.curves)
 
     def _training(self) -> Training:
-        """Return the training after the last epoch."""
+        """Return the training after the last epoch, or within the next."""
         state = self._state()
         return replace(self._curves(), state=state)
 

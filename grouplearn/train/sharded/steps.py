@@ -19,11 +19,11 @@ from grouplearn.train.results.evaluation import Evaluation, conclude, evaluate
 from grouplearn.train.rows.prepare import FINAL
 from grouplearn.train.sharded import averaging, pushing
 from grouplearn.train.sharded.averaging import ModelPart, Pieces
-from grouplearn.train.sharded.descent import EpochEnd, RoundPart
+from grouplearn.train.sharded.descent import News, RoundPart
 from grouplearn.train.sharded.pushing import PushPart
 
 #: The products of steps.
-Product = Training | EpochSums | Evaluation | ModelPart | Pieces | PushPart | RoundPart | EpochEnd
+Product = Training | EpochSums | Evaluation | ModelPart | Pieces | PushPart | RoundPart | News
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def product_bytes(product: Product) -> int:
         case PushPart():
             judged = 0 if product.note is None else _metric_bytes(product.note.judged)
             return _tensor_bytes(product.tensors) + judged
-        case EpochEnd():
+        case News():
             return sum(_tensor_bytes(each) for each in product.parts)
         case Pieces():
             return sum(product_bytes(each) for each in product.pieces)
