@@ -8,7 +8,7 @@ from grouplearn.schedule.invariants import require
 from grouplearn.schedule.messages import Dismiss, WorkerLeaving
 
 
-class Leavers:
+class LeavingWorkers:
     """Workers that were asked to leave: those still at work, and those that stay only for their products."""
 
     def __init__(self) -> None:

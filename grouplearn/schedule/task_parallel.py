@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from grouplearn.schedule.invariants import BrokenSchedule, require
-from grouplearn.schedule.leaving import Leavers
+from grouplearn.schedule.leaving import LeavingWorkers
 from grouplearn.schedule.messages import (
     Event,
     Finish,
@@ -72,7 +72,7 @@ class TaskParallel:
         self._idle: set[int] = set()
         self._open: set[int] = set()
         self._finished = False
-        self._leavers = Leavers()
+        self._leaving = LeavingWorkers()
         for units in tasks:
             require(len({unit.group for unit in units}) == 1, "a task is about one group")
             for unit in units:
@@ -92,13 +92,13 @@ class TaskParallel:
             case WorkerLeaving(worker):
                 there = worker in self._idle or worker in self._assigned
                 require(there, f"worker {worker} is not there to leave")
-                self._leavers.ask(event)
+                self._leaving.ask(event)
                 instructions = []
             case StepDone(worker, step):
                 raise BrokenSchedule(f"worker {worker} was not running step {step.id}")
-        for leaving in self._leavers.done(self._assigned.__contains__):
+        for leaving in self._leaving.done(self._assigned.__contains__):
             self._idle.discard(leaving.worker)
-        instructions += self._leavers.dismissed(lambda _: False)
+        instructions += self._leaving.dismissed(lambda _: False)
         instructions += self._assign()
         if not self._open and not self._finished:
             require(not self._assigned and not self._waiting, "everything is done, yet a task is left")
@@ -117,7 +117,7 @@ class TaskParallel:
         require(unit.id in self._open, f"unit {unit.id} was done twice")
         self._open.remove(unit.id)
         rest = self._assigned.pop(worker).units[1:]
-        if rest and self._leavers.is_asked(worker):
+        if rest and self._leaving.is_asked(worker):
             self._enqueue(GroupTask(rest))
         elif rest:
             self._assigned[worker] = GroupTask(rest)
@@ -128,7 +128,7 @@ class TaskParallel:
     def _lost(self, worker: int) -> list[Instruction]:
         require(worker in self._idle or worker in self._assigned, f"worker {worker} was not there to be lost")
         self._idle.discard(worker)
-        self._leavers.lose(worker)
+        self._leaving.lose(worker)
         task = self._assigned.pop(worker, None)
         if task is not None:
             self._enqueue(task)

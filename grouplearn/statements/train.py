@@ -49,7 +49,7 @@ from grouplearn.statements.workflow.replacing import refuse_loss
 from grouplearn.statements.workflow.scheduled import Attendance
 from grouplearn.statements.workflow.trial_control import IN_TRAINING
 from grouplearn.store import writer as store
-from grouplearn.store.left_over import way_out
+from grouplearn.store.left_over import hint_for_occupied_place
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,8 @@ class _Training:
         where = Location(catalog, schema, statement.name.name)
         anew = f"Write TRAIN OR REPLACE MODEL {written} to train it anew."
         raise self._in_the_way(
-            conflict.message, anew if conflict.is_model else way_out(self._at.connection, where, written)
+            conflict.message,
+            anew if conflict.is_model else hint_for_occupied_place(self._at.connection, where, written),
         )
 
     def _in_the_way(self, message: str, hint: str) -> ModelExists:

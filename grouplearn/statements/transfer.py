@@ -23,7 +23,7 @@ from grouplearn.statements import answers
 from grouplearn.statements.context import StatementContext
 from grouplearn.store import copying
 from grouplearn.store import writer as store
-from grouplearn.store.left_over import way_out
+from grouplearn.store.left_over import hint_for_occupied_place
 
 #: ``s3://bucket/m``, ``https://...``.
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
@@ -104,7 +104,7 @@ def _exists(
 ) -> Error:
     written = checker.text[statement.name.span.start : statement.name.span.end]
     hint = f"Write IMPORT OR REPLACE MODEL {written} to replace it."
-    hint = hint if conflict.is_model else way_out(con, place, written)
+    hint = hint if conflict.is_model else hint_for_occupied_place(con, place, written)
     return ModelExists(conflict.message, text=checker.text, span=statement.name.span, hint=hint)
 
 

@@ -38,7 +38,7 @@ def drop_left_over(con: duckdb.DuckDBPyConnection, place: Location) -> bool:
     return bool(drops)
 
 
-def way_out(con: duckdb.DuckDBPyConnection, place: Location, written: str) -> str:
+def hint_for_occupied_place(con: duckdb.DuckDBPyConnection, place: Location, written: str) -> str:
     """Return the hint if another object is in the place of a model that is ``written`` so."""
     if left_over(con, place):
         return f"It is left of a model whose tables are gone: DROP MODEL {written} removes it."

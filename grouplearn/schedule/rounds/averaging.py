@@ -146,4 +146,4 @@ def _round(shares: Shares, workload: Workload, unit: Unit, rounds: int, number: 
     if not judged or stretch.number + 1 < rounds:
         return [work, *reduced]
     centre = shares.places[turn % len(shares)]
-    return [work, *reduced, stages.looks("judge", shares), Stage((stages.RoundTask("update", centre, pieces=2),))]
+    return [work, *reduced, stages.evaluations("judge", shares), Stage((stages.RoundTask("update", centre, pieces=2),))]

@@ -65,7 +65,7 @@ class Descent(Rounds):
         count = min(2, len(self._shares))
         makers = ((self._place(self.unit.id + copy), Part(copy, count)) for copy in range(count))
         update = Stage(tuple(RoundTask("update", place, partition=copy, pieces=3) for place, copy in makers))
-        return [stages.looks("judge", self._held), update] if self._judged and self._ends else [update]
+        return [stages.evaluations("judge", self._held), update] if self._judged and self._ends else [update]
 
     @property
     def _held(self) -> Shares:
@@ -110,7 +110,7 @@ class Descent(Rounds):
         if self._more and self._round < self._epochs:
             return self._enter(self._stretch(self._round))
         finish = Stage((RoundTask("finish", self._place(self.unit.id)),))
-        return self._enter([stages.looks("evaluate", self._held), finish])
+        return self._enter([stages.evaluations("evaluate", self._held), finish])
 
     def _misses_model(self) -> bool:
         goes_on = self._stages[-1].kind == "reduce" or any(stage.todo for stage in self._stages)

@@ -237,7 +237,7 @@ class Pushing(UnitProgress):
     def _look(self) -> list[Ready]:
         """Evaluate all rows and make the result, as training has ended."""
         self._leave_pushes()
-        self._stages = [stages.looks("evaluate", self._shares), Stage((RoundTask("finish", self._home),))]
+        self._stages = [stages.evaluations("evaluate", self._shares), Stage((RoundTask("finish", self._home),))]
         return self._offer()
 
     # Tasks that wait for a worker

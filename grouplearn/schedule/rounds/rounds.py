@@ -155,7 +155,7 @@ class Rounds(UnitProgress):
         if self._more and self._round < self._epochs * self._rounds:
             return self._enter(self._make_round(self._round))
         finish = RoundTask("finish", self._shares.places[self.unit.id % len(self._shares)])
-        return self._enter([stages.looks("evaluate", self._shares), Stage((finish,))])
+        return self._enter([stages.evaluations("evaluate", self._shares), Stage((finish,))])
 
     def _offer(self) -> list[Ready]:
         stage = self._stages[self._at]

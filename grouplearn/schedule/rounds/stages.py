@@ -110,7 +110,7 @@ def work(shares: Shares, pieces: int, light: bool, stretch: Part = EPOCH) -> Sta
     return Stage(tuple(tasks))
 
 
-def looks(kind: StepKind, shares: Shares) -> Stage:
+def evaluations(kind: StepKind, shares: Shares) -> Stage:
     """Return the stage of every partition's evaluation of one model."""
     parts = enumerate(zip(shares.places, shares.blocks, strict=True))
     return Stage(

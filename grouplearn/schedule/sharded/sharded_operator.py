@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 
 from grouplearn.schedule.invariants import require
-from grouplearn.schedule.leaving import Leavers
+from grouplearn.schedule.leaving import LeavingWorkers
 from grouplearn.schedule.messages import (
     Blocks,
     Event,
@@ -56,7 +56,7 @@ class ShardedOperator:
         self._queues, self._running = queues or StepQueues(), Running()
         self._gangs = GangUnits(self._placement, assignment.shards)
         self._by_epochs = WholeByEpochs(assignment, workload, self._products)
-        self._leavers = Leavers()
+        self._leaving = LeavingWorkers()
         self._progress_of_split: dict[int, UnitProgress] = {}
         self._awake: set[int] = set()
         self._out: list[Instruction] = []
@@ -97,13 +97,13 @@ class ShardedOperator:
                 self._lost(worker, kept, replaced)
             case WorkerLeaving():
                 require(event.worker in self._placement, f"worker {event.worker} is not there to leave")
-                self._leavers.ask(event)
+                self._leaving.ask(event)
                 if event.replaced:
                     self._placement.expect()
-        for leaving in self._leavers.done(self._running.__contains__):
+        for leaving in self._leaving.done(self._running.__contains__):
             self._leave(leaving.worker)
         self._out += self._products.discarded()
-        self._out += self._leavers.dismissed(self._products.are_at)
+        self._out += self._leaving.dismissed(self._products.are_at)
         self._admit()
         workers = (event.worker, *sorted(self._awake - {event.worker}))
         if self._queues.takes_over:  # first, so that nobody takes over what a worker would begin
@@ -307,9 +307,9 @@ class ShardedOperator:
         self._without(worker)
 
     def _lost(self, worker: int, kept: bool, replaced: bool) -> None:
-        if not self._leavers.is_waiting(worker):  # for one that was to leave, another is expected already
-            self._placement.lose(worker, replaced and not self._leavers.is_asked(worker))
-        self._leavers.lose(worker)
+        if not self._leaving.is_waiting(worker):  # for one that was to leave, another is expected already
+            self._placement.lose(worker, replaced and not self._leaving.is_asked(worker))
+        self._leaving.lose(worker)
         if not kept:
             self._products.lose(worker)
         running = self._running.lose(worker)

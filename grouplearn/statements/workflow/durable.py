@@ -45,7 +45,7 @@ from grouplearn.schedule.workload import Hops, Workload
 from grouplearn.search.procedures import PROCEDURES, SearchPlan
 from grouplearn.search.space import Choices, Range
 from grouplearn.sqltext import folded
-from grouplearn.statements.workflow.durable_checks import could_be_said
+from grouplearn.statements.workflow.durable_checks import has_possible_numbers
 from grouplearn.train.job import Job
 from grouplearn.train.results import ledger
 
@@ -216,7 +216,7 @@ def _is_sound(manifest: Manifest) -> bool:
     )
     rows = len(manifest.workload.rows) == groups and 0 <= manifest.rows.start <= manifest.rows.stop
     numbers = units and rows and _groups_are_sound(manifest) and 0 <= manifest.began <= _LATEST
-    return numbers and _has_known_words(manifest) and could_be_said(manifest)
+    return numbers and _has_known_words(manifest) and has_possible_numbers(manifest)
 
 
 def _groups_are_sound(manifest: Manifest) -> bool:

@@ -34,15 +34,15 @@ _MOST, _MOST_BYTES = 2**31 - 1, 2**63 - 1
 _MOST_FOLDS = 1000
 
 
-def could_be_said(manifest: Manifest) -> bool:
+def has_possible_numbers(manifest: Manifest) -> bool:
     """Return whether TRAIN could have written the manifest's numbers."""
     job, search = manifest.job, manifest.search
     return (
-        _job_could(job, manifest.definition.label_type)
-        and _configs_could(job)
-        and _units_could(manifest)
-        and _work_could(manifest)
-        and (search is None or (not manifest.units and _search_could(job, search)))
+        _has_possible_job(job, manifest.definition.label_type)
+        and _has_possible_configs(job)
+        and _has_possible_units(manifest)
+        and _has_possible_workload(manifest)
+        and (search is None or (not manifest.units and _has_possible_search(job, search)))
         and sorted(each.name for each in manifest.sums) == sorted(f"{name}.npy" for name in manifest.rows.array_names)
     )
 
@@ -57,7 +57,7 @@ def _takes(**values: Any) -> bool:
     return True
 
 
-def _job_could(job: Job, label_type: str | None) -> bool:
+def _has_possible_job(job: Job, label_type: str | None) -> bool:
     weights = job.rules.class_weight if isinstance(job.rules.class_weight, Mapping) else {}
     classes = range(len(job.dataset.classes)) if job.target.task.has_classes else range(0)
     untouched = not (job.round.starts or job.round.goals or job.round.carries or job.training.states) and (
@@ -72,11 +72,11 @@ def _job_could(job: Job, label_type: str | None) -> bool:
         and job.target.label_length == max(1, label_length(label_type or ""))
         and (len(classes) == 2 or not job.target.mirrored)
         and all(number in classes and 0 < weight < math.inf for number, weight in weights.items())
-        and _fitted_could(job)
+        and _has_possible_fits(job)
     )
 
 
-def _fitted_could(job: Job) -> bool:
+def _has_possible_fits(job: Job) -> bool:
     """Return whether the fitted items are exactly those that are fitted on all rows."""
     shared = {number: item for number, item in enumerate(job.items) if item.scope == "all"}
     return {number: each.item for number, each in job.fitted.items()} == shared and all(
@@ -89,7 +89,7 @@ def is_finite(fitted: FittedItem) -> bool:
     return all(map(math.isfinite, (fitted.fill or 0.0, fitted.center, fitted.scale))) and fitted.scale != 0
 
 
-def _configs_could(job: Job) -> bool:
+def _has_possible_configs(job: Job) -> bool:
     """Return whether OVER and WITH accept each configuration; assumed for learners that are not registered."""
     if not registry.is_known(job.learner):
         return True
@@ -106,10 +106,12 @@ def _is_declared(learner: Learner, config: Config) -> bool:
     )
 
 
-def _units_could(manifest: Manifest) -> bool:
+def _has_possible_units(manifest: Manifest) -> bool:
     """Return whether units have distinct numbers, and together train each trial and each of its folds once."""
     units, job = manifest.units, manifest.job
-    if not all(_unit_could(unit, job.rules.folds) for unit in units) or len({unit.id for unit in units}) != len(units):
+    if not all(_is_possible_unit(unit, job.rules.folds) for unit in units) or len({unit.id for unit in units}) != len(
+        units
+    ):
         return False
     trials = len(job.groups) * len(job.configs)
     whole = _distinct(unit for unit in units if unit.fold < 0)
@@ -122,7 +124,7 @@ def _distinct(units: Iterable[Unit]) -> int:
     return len(trials) if len(set(trials)) == len(trials) else -1
 
 
-def _unit_could(unit: Unit, folds: int) -> bool:
+def _is_possible_unit(unit: Unit, folds: int) -> bool:
     return (
         0 <= unit.id <= _MOST
         and -1 <= unit.fold < folds
@@ -132,7 +134,7 @@ def _unit_could(unit: Unit, folds: int) -> bool:
     )
 
 
-def _work_could(manifest: Manifest) -> bool:
+def _has_possible_workload(manifest: Manifest) -> bool:
     """Return whether the input of a schedule matches this work: sizes, workers, how units hop."""
     work, job = manifest.workload, manifest.job
     rows = tuple(group.n_rows for group in sorted(job.groups, key=lambda each: each.id))
@@ -146,18 +148,18 @@ def _work_could(manifest: Manifest) -> bool:
     return (
         fits
         and _takes(workers=work.workers, epochs=work.epochs, replicas=work.hops.replicas, seed=work.hops.seed)
-        and _averages_could(manifest, known)
+        and _has_possible_averages(manifest, known)
         and work.rows == rows
         and work.training_rows in ((), rows)
         and max(work.block_rows, work.epoch_rounds, work.round_parts, work.work_items) <= _MOST
         and all(0 <= each < math.inf for each in seconds)
         and (manifest.within is None or manifest.within > 0)
         and all(0 <= each <= _MOST_BYTES for each in (manifest.stored, manifest.outputs))
-        and _visits_could(manifest)
+        and _has_possible_visits(manifest)
     )
 
 
-def _averages_could(manifest: Manifest, known: Learner | None) -> bool:
+def _has_possible_averages(manifest: Manifest, known: Learner | None) -> bool:
     """Return whether models may be averaged in this way, and batches have rows."""
     averages = manifest.workload.averages
     taken = _takes(
@@ -173,7 +175,7 @@ def _averages_could(manifest: Manifest, known: Learner | None) -> bool:
     )
 
 
-def _visits_could(manifest: Manifest) -> bool:
+def _has_possible_visits(manifest: Manifest) -> bool:
     """Return whether the visits that a run repeats are visits of its units to their own blocks."""
     work = manifest.workload
     blocks = {unit.id: work.blocks_of(unit) for unit in manifest.units}
@@ -185,7 +187,7 @@ def _visits_could(manifest: Manifest) -> bool:
     )
 
 
-def _search_could(job: Job, search: SearchPlan) -> bool:
+def _has_possible_search(job: Job, search: SearchPlan) -> bool:
     """Return whether a search is over its learner's hyperparameters, with numbers that WITH accepts."""
     taken = _takes(
         trials=search.trials, epochs=search.budget, seed=search.seed, reduction_factor=search.factor,

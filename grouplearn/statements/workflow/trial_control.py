@@ -102,10 +102,12 @@ class TrialControl:
         self.learner, self.plan, self._journal = learner, plan, journal
         self._standings: tuple[Standing, ...] = ()
         self._lock = threading.Lock()
-        self._commands: list[Command] = [each for each in (journal.commands() if journal else ()) if self._could(each)]
+        self._commands: list[Command] = [
+            each for each in (journal.commands() if journal else ()) if self._is_possible(each)
+        ]
         self._polled = {each.barrier: each for each in journal.polled()} if journal else {}
 
-    def _could(self, command: Command) -> bool:
+    def _is_possible(self, command: Command) -> bool:
         """Return whether ALTER MODEL could have given a stored command, as far as that is known before the search resumes."""
         if isinstance(command, Halt):
             return True
