@@ -94,6 +94,8 @@ def _length(checker: SqlChecker, bound: BoundTrain, kind: ArrayType, expression:
         (usual, rows), others = found[0], sum(row[1] for row in found[1:])
         message = f"{what} has {rows:,} arrays of {usual:,} values and {others:,} of another length"
         hint = f"Take rows of one length: WHERE {function}({expression.text.strip()}) = {usual}."
+        if what.startswith("feature") and not kind.is_bytes:
+            hint += " For a list whose order means nothing write multihot(x) or hash(x, 64)."
         raise checker.error(message, expression.span, hint)
     if found and not found[0][0]:
         raise checker.error(f"{what} has empty arrays only", expression.span)

@@ -191,7 +191,7 @@ class FeatureBinder:
         columns = [types.column_of(scalar.type) for scalar in scalars]
         column = replace(columns[0], others=tuple(columns[1:]))
         encoder = next(filter(lambda each: each.takes(column), called(call)), None) if call else automatic(column)
-        if encoder is None or not self._learns(encoder):
+        if encoder is None:
             raise self._unsupported(call, scalars, column)
         fill = options.get("impute", options.get("method", "mean" if call == "impute" else None))
         n_columns = options.get(encoder.size or "", 0)
@@ -222,7 +222,7 @@ class FeatureBinder:
         """Return the error for a column that the call, or a plain expression, does not take; its hint names an encoder that
         does."""
         scalar = scalars[0]
-        others = () if column.others else tuple(filter(self._learns, takers(column)))
+        others = () if column.others else takers(column)
         hint = self._written(others, scalar.type)
         if call and (others or column.others):
             what = " and ".join(f"{each.name}, which is {each.type}" for each in scalars)
@@ -231,16 +231,10 @@ class FeatureBinder:
                 f"{call} of {what}", scalar.sql.span, f"{takes}; {hint}." if others else f"{takes}."
             )
         needs = "which needs an encoder" if others else "which no encoder takes"
-        if automatic(column) is not None:  # an array
-            needs += f" in {self._learner.name}"
-            hint += "; gbdt, mlp and registered networks take arrays as they are"
         hint = f"{hint[0].upper()}{hint[1:]}." if others else types.advice(scalar.type)
         if self._by_default:
             hint = "Without FEATURES every column is one: list those to learn from, as in FEATURES (a, zscore(b))."
         return self._checker.error(f'feature "{scalar.name}" has type {scalar.type}, {needs}', scalar.sql.span, hint)
-
-    def _learns(self, encoder: Encoder) -> bool:
-        return encoder.linear or self._learner.form != "linear"
 
     @staticmethod
     def _written(encoders: Sequence[Encoder], type_name: str) -> str:

@@ -40,6 +40,8 @@ class CompiledModel:
     encoders: Encoders
     models: LinearModels | Forests
     link: Link
+    #: Where the values of arrays are, which the encoders leave as they are.
+    arrays: tuple[slice, ...]
 
     @classmethod
     def of(cls, definition: ModelDefinition, groups: Sequence[GroupModel], layout: Layout) -> CompiledModel | None:
@@ -49,12 +51,18 @@ class CompiledModel:
         found = _linear(definition, groups, layout) if definition.linear else _forests(definition, groups, layout)
         if found is None:
             return None
-        return cls(_encoders(definition, [group.fitted for group in groups], finite=definition.linear), *found)
+        items = zip(layout.starts, (entry.item for entry in definition.items), strict=True)
+        arrays = tuple(slice(start, start + item.buckets) for start, item in items if item.kind == "array")
+        encoders = _encoders(definition, [group.fitted for group in groups], finite=definition.linear)
+        models, link = found
+        return cls(encoders, models, link, arrays)
 
     def predict(self, x: FloatArray, group: Codes) -> FloatArray:
         """Return the predictions of lines ``x``, which are changed: values (n, 1) or probabilities (n, classes), NaN if
         none."""
         self.encoders.encode(x, group)
+        for values in self.arrays if self.encoders.finite else ():
+            x[:, values][np.isinf(x[:, values])] = np.nan
         return linked(self.models.scores(x, group), self.link)
 
 

@@ -12,7 +12,6 @@ from grouplearn.bind.bind import bind
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.encoding.calls import CALLS
 from grouplearn.errors import BindError
-from grouplearn.learners import registry
 from grouplearn.parser.parse import parse
 from grouplearn.parser.statements import TrainModel
 
@@ -108,16 +107,3 @@ def _works(connection: Any, learner: str, items: list[str]) -> None:
         error = _refused(connection, learner, item)
         member = item.endswith((".field", "['key']"))  # of whatever type
         assert error is None or (member and "needs an encoder" in error.message), (item, error)
-
-
-def test_that_linear_learners_take_no_arrays_is_said_where_others_do() -> None:
-    connection = duckdb.connect()
-    connection.execute("CREATE TABLE t AS SELECT 1.5 AS y, [1.5] AS x")
-    error = _refused(connection, "linear_regression", "x")
-    assert error is not None
-    assert error.message == 'feature "x" has type DECIMAL(2,1)[], which needs an encoder in linear_regression'
-    assert error.hint == (
-        "For this type write multihot(x) or hash(x, 64), or take single values out of it, e.g. x[1];"
-        " gbdt, mlp and registered networks take arrays as they are."
-    )
-    assert all(registry.LEARNERS[name]().form != "linear" for name in ("gbdt", "mlp"))

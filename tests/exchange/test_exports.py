@@ -452,13 +452,14 @@ def test_onnx_that_is_not_installed_is_said_with_how_to_install_it(
 ARRAYS = {
     "gbdt": ("[x, z]::DOUBLE[]", "[1, 2, 3]::DOUBLE[]"),
     "mlp": ("encode(lpad(w::VARCHAR, 3, '0'))", "'4444'::BLOB"),
+    "linear_regression": ("[x, z]::FLOAT[2]", "[1, 2, 3]::FLOAT[]"),
 }
 
 
 @pytest.mark.parametrize("learner", ARRAYS)
 def test_arrays_in_sql_and_in_onnx(con: grouplearn.Connection, tmp_path: Path, learner: str) -> None:
     column, too_long = ARRAYS[learner]
-    given = "OVER GRID (num_iterations IN (5))" if learner == "gbdt" else "WITH (epochs = 1)"
+    given = {"gbdt": "OVER GRID (num_iterations IN (5))", "mlp": "WITH (epochs = 1)"}.get(learner, "")
     con.execute("BEGIN")
     con.execute(f"CREATE TABLE arrays AS SELECT id, {column} AS a, z, y FROM t WHERE w IS NOT NULL")
     con.execute(f"TRAIN MODEL a_value USING {learner} PREDICT y FEATURES (zscore(z), a) FROM arrays {given}").fetchall()

@@ -92,8 +92,8 @@ def _shown(value: Any) -> str:
 
 def _features(column: Column, learner: str) -> st.SearchStrategy[str]:
     name = column.name
-    if column.role == "array":  # which linear learners do not take
-        return st.just(f"{name}[1]" if learner in LINEAR else name)
+    if column.role == "array":
+        return st.just(name)
     if column.role == "list":
         return st.sampled_from([f"multihot({name})", f"hash({name}, 4)"])
     if column.role == "category":

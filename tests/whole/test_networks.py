@@ -238,7 +238,8 @@ feature "image[1:n]" has 119 arrays of 192 values and 1 of another length
 LINE 1: TRAIN MODEL m USING unet PREDICT brightness::INTEGER FEATURES (image[1:n]) FROM mixed
                                                                        ^^^^^^^^^^
 
-Hint: Take rows of one length: WHERE len(image[1:n]) = 192.""",
+Hint: Take rows of one length: WHERE len(image[1:n]) = 192. For a list whose order means nothing \
+write multihot(x) or hash(x, 64).""",
     "TRAIN MODEL m USING unet PREDICT mask[:n] FEATURES (image) FROM mixed": """
 the label has 119 arrays of 64 values and 1 of another length
 
@@ -276,13 +277,6 @@ LINE 1: TRAIN MODEL m USING unet PREDICT mask FEATURES (zscore(image)) FROM pict
                                                                ^^^^^
 
 Hint: zscore takes numbers; for this type write x, onehot(x), ordinal(x) or hash(x, 64).""",
-    "TRAIN MODEL m USING logistic_regression PREDICT busy FEATURES (image) FROM pictures": """
-feature "image" has type BLOB, which needs an encoder in logistic_regression
-
-LINE 1: TRAIN MODEL m USING logistic_regression PREDICT busy FEATURES (image) FROM pictures
-                                                                       ^^^^^
-
-Hint: For this type write onehot(x), ordinal(x) or hash(x, 64); gbdt, mlp and registered networks take arrays as they are.""",
     "TRAIN MODEL m USING mlp PREDICT list FEATURES (image) FROM pictures": """
 a label of type DOUBLE[] cannot be predicted
 

@@ -62,7 +62,6 @@ class Encoder(ABC):
     - ``wide``: a group stores only the columns that its training rows set, and models store weights by column.
     - ``pure``: a row has at most one nonzero in its columns.
     - ``fills``: it replaces missing values. ``scales``: it centres and scales by group.
-    - ``linear``: only learners whose models are weights in SQL take it.
     - ``plain``: it is not mentioned where items are shown.
     - ``taken``: in words, the columns that it (or its call) takes.
     """
@@ -79,7 +78,6 @@ class Encoder(ABC):
     wide: ClassVar[bool] = False
     first: ClassVar[int] = 0
     plain: ClassVar[bool] = False
-    linear: ClassVar[bool] = True
     size: ClassVar[str | None] = None
     most: ClassVar[int | None] = None
 

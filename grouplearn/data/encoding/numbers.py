@@ -156,7 +156,6 @@ class Array(Encoder):
     taken: ClassVar[str] = "arrays"
     role: ClassVar[Role] = "array"
     pure: ClassVar[bool] = False
-    linear: ClassVar[bool] = False
     most: ClassVar[int | None] = LONGEST_ARRAY
     first: ClassVar[int] = 1
 

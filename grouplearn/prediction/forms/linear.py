@@ -81,8 +81,10 @@ def _parameters(definition: ModelDefinition, outputs: range) -> str:
 
 
 def _summed(definition: ModelDefinition, outputs: range) -> bool:
-    """Return whether numbers are multiplied one by one; with lists a second output needs no further column."""
-    return len(outputs) == 1 and not listed(definition)
+    """Return whether numbers are multiplied one by one; with lists a second output needs no further column, and arrays are
+    lists."""
+    arrays = any(entry.item.kind == "array" for entry in definition.items)
+    return len(outputs) == 1 and not arrays and not listed(definition)
 
 
 def _weight(number: int) -> str:
