@@ -14,6 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 import grouplearn
 from grouplearn.errors import BindError
+from grouplearn.train.rows import chosen
 
 #: In some rows the array is NULL, or a value of it is NULL, NaN or infinite; group 3 has few rows, and its values less of use.
 TABLE = """
@@ -71,6 +72,19 @@ def test_an_array_has_the_weights_of_its_values_as_columns(con: Any, learner: st
         assert found[0] == names
         # Rows are hashed in another order: sums, and the batches of sgd, are others.
         np.testing.assert_allclose(found[1], expected, rtol=1e-3, atol=1e-3 if way != "sgd" else 0.5)
+
+
+@pytest.mark.parametrize("learner", ["logistic_regression", "gbdt"])
+def test_an_array_beside_a_category_of_many_values_is_kept_without_zeros(
+    con: Any, monkeypatch: pytest.MonkeyPatch, learner: str
+) -> None:
+    monkeypatch.setattr(chosen, "DENSE_BYTES", 1000)  # 700 dense columns of these rows are too many
+    con.execute("CREATE TABLE wide AS SELECT *, id % 700 AS place FROM t")
+    metrics = []
+    for array in ("e", "e1, e2, e3, e4"):
+        con.execute(f"TRAIN OR REPLACE MODEL m USING {learner} PREDICT yes FEATURES ({array}, onehot(place)) FROM wide")
+        metrics.append(con.execute("SELECT train_log_loss FROM m").fetchone()[0])
+    assert metrics[0] == pytest.approx(metrics[1], rel=1e-4)
 
 
 @pytest.mark.parametrize("learner", LABELS)

@@ -348,7 +348,7 @@ def _dense_columns(fitted: Sequence[FittedItem], n_rows: int, learner: Learner) 
     arrays = sum(each.width for each in fitted if each.item.kind == "array")
     if encoders.is_dense([each.item for each in fitted], width):
         return max(width, encoders.DENSE_COLUMNS)
-    if learner.handles_sparse and not arrays:
+    if learner.handles_sparse:
         return encoders.DENSE_COLUMNS
     if 8 * (width - arrays) * n_rows > DENSE_BYTES:
         raise GroupFailed(
