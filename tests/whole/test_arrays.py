@@ -82,7 +82,8 @@ def test_an_array_beside_a_category_of_many_values_is_kept_without_zeros(
     con.execute("CREATE TABLE wide AS SELECT *, id // 2 AS place FROM t")
     metrics = []
     for array in ("e", "e1, e2, e3, e4"):
-        con.execute(f"TRAIN OR REPLACE MODEL m USING {learner} PREDICT yes FEATURES ({array}, onehot(place), onehot(id)) FROM wide")
+        features = f"{array}, onehot(place), onehot(id)"
+        con.execute(f"TRAIN OR REPLACE MODEL m USING {learner} PREDICT yes FEATURES ({features}) FROM wide")
         metrics.append(con.execute("SELECT train_log_loss FROM m").fetchone()[0])
     assert metrics[0] == pytest.approx(metrics[1], rel=1e-4)
 
