@@ -13,7 +13,7 @@ from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.state import Artifact, State, Tensors
 from grouplearn.learners.contract.ways import Descended, Round, RoundsLearner
 from grouplearn.learners.linear import linear_model
-from grouplearn.learners.linear.coordinate_descent import options, soundness
+from grouplearn.learners.linear.coordinate_descent import options, soundness, survey
 from grouplearn.learners.linear.coordinate_descent import rounds as coordinates
 from grouplearn.learners.linear.cost import COORDINATES
 from grouplearn.learners.linear.linear_learner import LinearLearner
@@ -125,11 +125,11 @@ class CoordinateDescentLearner(LinearLearner, RoundsLearner):
         for shard, _ in cells:
             y, weight = shard.labels()
             self.check_labels(y, weight)
-            yield coordinates.survey(problem, configs, self.targets(problem, y), weight, shard)
+            yield survey.survey(problem, configs, self.targets(problem, y), weight, shard)
 
     def merge(self, left: Tensors, right: Tensors) -> Tensors:
         """Return the sums of both."""
-        return coordinates.merge(left, right)
+        return survey.merge(left, right)
 
     def reduce(
         self, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors, first: int, last: int
@@ -152,7 +152,7 @@ class CoordinateDescentLearner(LinearLearner, RoundsLearner):
             return coordinates.take(self._group(problem, configs, state), state, parts, in_place=in_place)
         with_intercept = options.has_intercept(configs)
         level = self.level(problem, parts[0]["target_mean"], with_intercept)
-        return coordinates.begin(problem, configs, state, parts[0], level, self.loss_of(problem))
+        return survey.begin(problem, configs, state, parts[0], level, self.loss_of(problem))
 
     def descend(
         self,
