@@ -12,9 +12,9 @@ TOLERANCE = Hyperparameter(
     "float",
     1e-8,
     "training ends when the objective is within this share of its minimum, as what pulls at the weights shows; with l1 and no "
-    "l2, when no weight is pulled at by more than the square root of this share of l1; without penalties, when all further "
-    "epochs would, as the last two tell, lower the objective by less than this share, and the last did by less than a "
-    "hundredth of that",
+    "l2, when in an epoch none was pulled at by more than the square root of this share of l1, each weight when its turn came; "
+    "without penalties, when all further epochs would, as the last two tell, lower the objective by less than this share, and "
+    "the last did by less than a hundredth of that",
     "Wright 2015, Coordinate descent algorithms, section 2",
     low=0.0,
     open_low=True,
