@@ -66,13 +66,14 @@ def pack_configs(
     )
 
 
-def solves(bound: BoundTrain, task: Task, width: int) -> bool:
-    """Whether small groups train in batched solves, where no epoch of a trial is looked at on its own."""
+def solves(bound: BoundTrain, task: Task) -> bool:
+    """Whether small groups train in batched solves, where no epoch of a trial is looked at on its own.
+
+    Each group decides by its own columns and classes, of which others may have more: it then trains as it would alone.
+    """
     if looks_at_epochs(bound) or not bound.learner.stacks:
         return False
-    # A group may have two classes where the whole label has more: it then trains as it would alone.
-    problem = Problem(task.within_group, width)
-    return width <= DENSE_COLUMNS and cast(GatheringLearner, bound.learner).gathers(problem, bound.configs)
+    return cast(GatheringLearner, bound.learner).gathers(Problem(task.within_group, 1), bound.configs)
 
 
 def looks_at_epochs(bound: BoundTrain) -> bool:
@@ -89,7 +90,7 @@ def gather_small_groups(
     Sizes within a factor of two are together, so that padding at most doubles the rows. The rule depends on the groups
     alone, never on workers. Before: 96 groups of 500 rows. After: ``((0, ..., 11), ..., (84, ..., 95))``.
     """
-    if not solves(bound, task, width):
+    if not solves(bound, task):
         return tuple((number,) for number in watched(range(len(stats.groups))))
     by_size: dict[int, list[int]] = {}
     large: list[tuple[int, ...]] = []

@@ -326,7 +326,7 @@ def _units(
     outputs = task.n_scores(len(stats.classes))
     together = bound.holdout.folds if folds_in_one_pass(bound, width) else 0
     folds = (-1,) if together else (*range(bound.holdout.folds), -1)
-    stored, solved = _stored(bound, stats, width), solves(bound, task, width)
+    stored, solved = _stored(bound, stats, width), solves(bound, task)
     sizes = np.array(stats.rows, np.int64)
 
     def estimated(pack: tuple[int, ...], n_rows: int, groups: int) -> float:

@@ -50,7 +50,7 @@ def train_gathered(job: Job, unit: Unit, report: Callable[[int], None], cancelle
     if unit.folds:
         _train_folds(job, unit, table, report, cancelled)
         return UnitResult(unit, (), pack=table.finished(time.perf_counter() - began))
-    prepared = prepare_stacks(job, groups_of(job, unit.groups), unit.fold)
+    prepared = prepare_stacks(job, groups_of(job, unit.groups), unit.fold, table.configs)
     table.fail(prepared.failed)
     train = _boost if job.trainer.access.in_one_go else _solve
     for stack in prepared.stacks:

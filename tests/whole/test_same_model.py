@@ -88,3 +88,59 @@ def test_a_pass_over_blocks_is_the_same_wherever_it_is_made(monkeypatch: pytest.
     assert len(expected) == 2 * 3 * 4
     for place in PLACES[1:]:
         assert networks(monkeypatch, *place, validate) == expected, place
+
+
+BESIDE_WIDE = {
+    "linear_regression": ("PREDICT y", ("", "l2 = 1", "l1 = 0.5")),
+    "logistic_regression": (
+        "PREDICT y > 9",
+        ("l2 = 0.5", "l1 = 0.5", "solver = 'coordinate_descent'", "solver = 'sgd', epochs = 2"),
+    ),
+    "linear_svm": ("PREDICT kind", ("", "loss = 'hinge'")),
+    "poisson_regression": ("PREDICT round(y)", ("l2 = 1",)),
+    "gbdt": ("PREDICT y", ("num_iterations = 4, min_data_in_leaf = 3",)),
+    "random_forest": ("PREDICT kind", ("num_iterations = 4",)),
+    "mlp": ("PREDICT y", ("epochs = 2",)),
+    "kmeans": ("", ("k = 2",)),
+    "pca": ("", ("",)),
+}
+RESTS = ("", "VALIDATE SAMPLE 30%", "VALIDATE FOLDS 3")
+
+
+@pytest.mark.examples(18)
+@pytest.mark.parametrize(
+    ("name", "options", "rest", "features"),
+    [
+        (
+            name,
+            options,
+            RESTS[(place + at) % 3],
+            ("onehot(a), x, 2 * x + 1 AS x2", "onehot(a), onehot(a) AS dup, x")[at % 2],
+        )
+        for place, (name, (_, every)) in enumerate(BESIDE_WIDE.items())
+        for options in every
+        for at in range(3)
+    ],
+)
+def test_a_group_is_as_alone_beside_one_of_many_more_columns(name: str, options: str, rest: str, features: str) -> None:
+    """How a group trains follows from its own columns: 4 categories here, where its neighbour has 600."""
+    label, _ = BESIDE_WIDE[name]
+    found = []
+    with grouplearn.connect(progress=False) as con:
+        con.execute(
+            "CREATE TABLE t AS SELECT CASE WHEN i < 1200 THEN 1 ELSE 2 + i % 5 END AS g, 'k' || hash(i, 9) % 3 AS kind,"
+            " CASE WHEN g = 1 THEN i % 600 ELSE hash(i, 1) % 4 END::INTEGER AS a, (hash(i, 3) % 100)::INTEGER AS x,"
+            " a % 7 + x / 10 + hash(i, 5) % 10 AS y FROM range(1350) AS r(i)"
+        )
+        for which in ("", "WHERE g > 1", "WHERE g = 4"):
+            given = f"WITH ({options})" if options else ""
+            con.execute(
+                f"TRAIN OR REPLACE MODEL m USING {name} {label} FEATURES ({features}) FROM t {which} GROUP BY g {rest} {given}"
+            )
+            metrics = con.execute(
+                "SELECT COLUMNS('train_.*|valid_.*|status|n_.*|epochs') FROM m WHERE g = 4"
+            ).fetchall()
+            digests = "SELECT sha256 FROM grouplearn.artifacts JOIN grouplearn.groups USING (model, group_id) WHERE keys[1] = '4'"
+            found.append((repr(metrics), con.execute(digests).fetchall()))
+    assert found[0] == found[1] == found[2]
+    assert "'done'" in found[0][0]

@@ -7,7 +7,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,9 @@ from grouplearn.data.dataset import Dataset, FloatArray, Group
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.shard import Stack, starts
 from grouplearn.kernels.algebra import finite_rows
+from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.problem import Problem
+from grouplearn.learners.contract.stacks import GatheringLearner
 from grouplearn.train.job import GroupFacts, Job
 from grouplearn.train.rows.chosen import learns_sparse
 from grouplearn.train.rows.prepare import FINAL, LEAST_SQUARE, GroupFailed, Prepared, prepare, problem_of
@@ -80,13 +82,17 @@ class Preparation:
     failed: dict[int, GroupFailed]
 
 
-def prepare_stacks(job: Job, groups: Sequence[Group], fold: int = FINAL) -> Preparation:
-    """Return ``groups`` prepared for ``fold``, by the rules of ``prepare``, in as few stacks as their shapes allow."""
+def prepare_stacks(
+    job: Job, groups: Sequence[Group], fold: int = FINAL, configs: Sequence[Config] | None = None
+) -> Preparation:
+    """Return ``groups`` prepared for ``fold``, by the rules of ``prepare``, in as few stacks as their shapes allow; alone are
+    those whose shape the learner does not stack for these ``configs``, all unless given."""
+    configs = job.configs if configs is None else configs
     if not _is_quick(job):
-        return _one_by_one(job, groups, range(len(groups)), fold)
+        return _one_by_one(job, groups, range(len(groups)), fold, configs)
     rows = _StackRows.of_groups(job, groups, fold)
     unusual = rows.unusual(job) | rows.learn_sparse(job)
-    slow = _one_by_one(job, groups, np.flatnonzero(unusual).tolist(), fold)
+    slow = _one_by_one(job, groups, np.flatnonzero(unusual).tolist(), fold, configs)
     if unusual.all():
         return slow
     return Preparation((rows.stacked(job, ~unusual), *slow.stacks), slow.alone, slow.failed)
@@ -117,7 +123,10 @@ def _is_quick(job: Job) -> bool:
     return nothing_is_fitted(job) and job.rules.class_weight is None and width <= encoders.DENSE_COLUMNS
 
 
-def _one_by_one(job: Job, groups: Sequence[Group], places: Sequence[int], fold: int) -> Preparation:
+def _one_by_one(
+    job: Job, groups: Sequence[Group], places: Sequence[int], fold: int, configs: Sequence[Config]
+) -> Preparation:
+    learner = cast(GatheringLearner, job.trainer)
     failed: dict[int, GroupFailed] = {}
     alone: dict[int, Prepared] = {}
     alike: dict[tuple[Problem, bool], list[tuple[int, Prepared]]] = defaultdict(list)
@@ -126,7 +135,7 @@ def _one_by_one(job: Job, groups: Sequence[Group], places: Sequence[int], fold: 
         prepared = or_failed(functools.partial(prepare, job, group, fold))
         if isinstance(prepared, GroupFailed):
             failed[place] = prepared
-        elif not isinstance(prepared.train.read().x, np.ndarray):
+        elif not isinstance(prepared.train.read().x, np.ndarray) or not learner.gathers(prepared.problem, configs):
             alone[place] = prepared
         else:
             shape = replace(prepared.problem, seed=0, n_unseen=0)
