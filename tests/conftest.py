@@ -7,8 +7,10 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from helpers import one_cluster
 from helpers.thorough import left_out
 from hypothesis import settings
 
@@ -46,6 +48,18 @@ LONGEST = (
 def pytest_configure(config: pytest.Config) -> None:
     if config.pluginmanager.hasplugin("xdist"):
         config.option.loadscopereorder = False  # which puts the files of few tests last, many of which are the longest
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hand out files, but those that share a cluster as one."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByClusters(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return one_cluster.scope(super()._split_scope(nodeid))
+
+    return ByClusters(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
