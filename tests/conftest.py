@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from helpers import one_cluster
 from helpers.thorough import left_out
 from hypothesis import settings
+from threadpoolctl import ThreadpoolController
 
 from grouplearn.catalog.checks import tables
 from grouplearn.plan import packing
@@ -97,6 +99,22 @@ def many_units(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if request.path.parent.name not in AS_SHOWN:
             patch.setattr(packing, "LEAST_GATHERED_VALUES", 1)
+        yield
+
+
+#: Where learners and kernels are called without a run, which would have one thread for each unit.
+AS_IN_UNITS = ("learners", "kernels")
+
+
+@pytest.fixture(scope="session")
+def libraries() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread(request: pytest.FixtureRequest, libraries: ThreadpoolController) -> Iterator[None]:
+    """Compute as in a unit of a run: several threads wait for each other longer than they work on small matrices."""
+    with libraries.limit(limits=1) if request.path.parent.name in AS_IN_UNITS else nullcontext():
         yield
 
 
