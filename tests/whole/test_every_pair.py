@@ -72,8 +72,10 @@ def con() -> Iterator[grouplearn.Connection]:
             yield connection
 
 
-def trained(con: grouplearn.Connection, learner: Learner, operator: str, epochs: int = 3) -> list[Any]:
-    con.execute(statement(learner, operator, "executor = 'local'", epochs)).fetchall()
+def trained(
+    con: grouplearn.Connection, learner: Learner, operator: str, more: str = "executor = 'local'", epochs: int = 3
+) -> list[Any]:
+    con.execute(statement(learner, operator, more, epochs)).fetchall()
     assert con.execute("SELECT DISTINCT status, error FROM m").fetchall() == [("done", None)]
     assert con.execute("SELECT count(*) FROM m_predict(t)").fetchall() == [(500,)]
     return con.execute(MODELS).fetchall()
@@ -88,7 +90,7 @@ def usual(con: grouplearn.Connection, name: str) -> list[Any]:
 @functools.cache
 def averaged(con: grouplearn.Connection, name: str, epochs: int) -> list[Any]:
     """Return the models of the usual rounds."""
-    return trained(con, WAYS[name], "averaging", epochs)
+    return trained(con, WAYS[name], "averaging", THREE, epochs)
 
 
 @pytest.mark.parametrize(("name", "operator"), LOCAL)
@@ -102,6 +104,7 @@ def test_a_legal_pair_trains(con: grouplearn.Connection, name: str, operator: st
 
 #: What operator averaging does with learners that say what their batches do, by what it declares.
 FORMS = [f"{name} = {sqltext.literal(value)}" for name, (_, value) in averaging.IN_BATCHES.items()]
+THREE = "executor = 'local', partitions = 3"
 AVERAGED = [name for name, operator in LOCAL if operator == "averaging"]
 
 
@@ -114,7 +117,7 @@ def test_averaged_learners_take_every_form_of_rounds_or_say_why(
 ) -> None:
     learner = WAYS[name]
     epochs = 1 if form == "sync = 'batch'" else 3  # batches of a row each are hundreds of rounds
-    text = statement(learner, "averaging", f"executor = 'local', partitions = 3, {form}", epochs)
+    text = statement(learner, "averaging", f"{THREE}, {form}", epochs)
     if not learner.in_batches:
         with pytest.raises(grouplearn.BindError, match="does not say what its batches do"):
             con.execute(text.replace("FROM t", "FROM closed.t"))
