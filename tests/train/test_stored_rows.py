@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import re
 import resource
 import shutil
 import sys
@@ -82,13 +81,15 @@ def stored(job: Job, directory: RunDirectory) -> Job:
 
 
 def resident_bytes(file: str = "numeric.npy") -> int:
-    """Return how much of a mapped file is in this process's memory."""
-    name, found = "", 0
-    for line in Path("/proc/self/smaps").read_text().splitlines():
-        if re.match(r"[0-9a-f]+-", line):
-            name = line.split("/")[-1]
-        elif line.startswith("Rss:") and name == file:
-            found += 1024 * int(line.split()[1])
+    """Return how much of a mapped file is in this process's memory; smaps, which tells all of all files, takes ten times as long."""
+    found = 0
+    with Path("/proc/self/pagemap").open("rb", buffering=0) as pages:
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            if line.split("/")[-1] == file:
+                first, last = (int(address, 16) // mmap.PAGESIZE for address in line.split()[0].split("-"))
+                pages.seek(8 * first)
+                there = np.frombuffer(pages.read(8 * (last - first)), np.uint64) >> np.uint64(63)
+                found += mmap.PAGESIZE * int(there.sum())
     return found
 
 
