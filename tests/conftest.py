@@ -6,11 +6,15 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
+from helpers import one_cluster
 from helpers.thorough import left_out
 from hypothesis import settings
+from threadpoolctl import ThreadpoolController
 
 from grouplearn.catalog.checks import tables
 from grouplearn.plan import packing
@@ -48,6 +52,18 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.loadscopereorder = False  # which puts the files of few tests last, many of which are the longest
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hand out files, but those that share a cluster as one."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByClusters(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return one_cluster.scope(super()._split_scope(nodeid))
+
+    return ByClusters(config, log) if config.getoption("dist") == "loadfile" else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     without = set(left_out(items))
     config.hook.pytest_deselected(items=[*without])
@@ -83,6 +99,22 @@ def many_units(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if request.path.parent.name not in AS_SHOWN:
             patch.setattr(packing, "LEAST_GATHERED_VALUES", 1)
+        yield
+
+
+#: Where learners and kernels are called without a run, which would have one thread for each unit.
+AS_IN_UNITS = ("learners", "kernels")
+
+
+@pytest.fixture(scope="session")
+def libraries() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread(request: pytest.FixtureRequest, libraries: ThreadpoolController) -> Iterator[None]:
+    """Compute as in a unit of a run: several threads wait for each other longer than they work on small matrices."""
+    with libraries.limit(limits=1) if request.path.parent.name in AS_IN_UNITS else nullcontext():
         yield
 
 

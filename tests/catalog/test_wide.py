@@ -18,7 +18,7 @@ from grouplearn.prediction.forms.items import MOST_COLUMNS, listed
 #: Beyond DuckDB's limit of 1,000 nested expressions.
 _WIDE = 1_100
 #: 10,000 are allowed, and take a quarter of a minute.
-_WIDEST = 10_000 if "GROUPLEARN_EXPLORE" in os.environ else 3_000
+_WIDEST = 10_000 if "GROUPLEARN_EXPLORE" in os.environ else 2_000
 
 
 def _table(columns: int, rows: int) -> str:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from helpers.thorough import enough
 
 import grouplearn
 from grouplearn.data import memory
@@ -306,7 +307,7 @@ def test_what_a_process_left_while_it_made_its_directory_goes_when_it_is_old(
 def test_runs_that_begin_and_end_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
     program = (
         "import sys\nfrom pathlib import Path\nfrom grouplearn.data.files.run_directory import RunDirectory\n"
-        "for _ in range(500):\n"
+        f"for _ in range({enough(500, 150)}):\n"
         "    with RunDirectory(Path(sys.argv[1])) as directory:\n"
         "        directory.array('y', (3,), 'f8')\n"
     )

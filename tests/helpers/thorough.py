@@ -61,7 +61,8 @@ def left_out(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     cases: dict[tuple[str, str], list[pytest.Item]] = collections.defaultdict(list)
     for item in items:
         cases[str(item.path), getattr(item, "originalname", item.name)].append(item)
-    return [each for together in cases.values() for each in together if each not in _tried(together)]
+    tried = {each for together in cases.values() for each in _tried(together)}
+    return [each for each in items if each not in tried]
 
 
 def _tried(cases: Sequence[pytest.Item]) -> Sequence[pytest.Item]:

@@ -10,19 +10,19 @@ from grouplearn.learners.linear.least_squares import categorical
 from grouplearn.learners.linear.linear_regression import LinearRegression
 
 LINEAR = LinearRegression()
-CATEGORIES = 520
+CATEGORIES, ROWS = 520, 2000
 
 
 def rows(seed: int = 5) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Numbers around a run of indicators, one of which is never set, and some rows without any."""
     rng = np.random.default_rng(seed)
-    codes = rng.integers(0, CATEGORIES, 3000)
+    codes = rng.integers(0, CATEGORIES, ROWS)
     codes[:10] = 7
-    indicators = np.zeros((3000, CATEGORIES + 1))
-    indicators[np.arange(3000), codes] = 1.0
-    numbers = rng.normal(loc=[0.0, 50.0, 1e3], size=(3000, 3))
+    indicators = np.zeros((ROWS, CATEGORIES + 1))
+    indicators[np.arange(ROWS), codes] = 1.0
+    numbers = rng.normal(loc=[0.0, 50.0, 1e3], size=(ROWS, 3))
     x = np.column_stack([numbers[:, :1], indicators, numbers[:, 1:], indicators[:, 0]])
-    return x, x[:, 0] + codes % 9 + rng.normal(size=3000), rng.uniform(0.5, 2.0, 3000)
+    return x, x[:, 0] + codes % 9 + rng.normal(size=ROWS), rng.uniform(0.5, 2.0, ROWS)
 
 
 def reference(x: np.ndarray, y: np.ndarray, weight: np.ndarray, l2: float, centred: bool) -> tuple[np.ndarray, float]:
@@ -41,7 +41,7 @@ def test_weights_are_those_of_all_columns_at_once(l2: float, intercept: bool) ->
     x, y, weight = rows()
     problem, configs = Problem(Task.REGRESSION, x.shape[1]), [{"l2": l2, "fit_intercept": intercept}]
     state = LINEAR.init(problem, configs)
-    halves = (slice(0, 1700), slice(1700, None))
+    halves = (slice(0, 1200), slice(1200, None))
     parts = [
         LINEAR.accumulate(problem, configs, state, Shard(scipy.sparse.csr_matrix(x[half]), y[half], weight[half]))
         for half in halves

@@ -10,6 +10,7 @@ from pathlib import Path
 import lightgbm
 import numpy as np
 import pytest
+from helpers.thorough import enough
 
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.state import Artifact
@@ -231,7 +232,8 @@ def use_mutants(seed: int, count: int) -> None:
 
 def test_mutants_that_pass_do_no_harm() -> None:
     """Texts with other numbers, the sizes right: what passes is loaded and predicts, in a process that may end or hang."""
-    script = "import sys; sys.path.insert(0, sys.argv[1]); import test_gbdt_text; test_gbdt_text.use_mutants(5, 1000)"
+    script = "import sys; sys.path[:0] = [sys.argv[1], sys.argv[1] + '/..']; import test_gbdt_text"
+    script += f"; test_gbdt_text.use_mutants(5, {enough(1000, 300)})"
     run = subprocess.run(
         [sys.executable, "-c", script, str(Path(__file__).parent)],
         capture_output=True,

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
+from helpers import one_cluster
 
 from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.ray.runtime import RayRuntime
 
 
-@pytest.fixture(scope="module")
-def on_ray() -> Iterator[RayRuntime]:
-    """A cluster of this machine, of which the tests of a module have one together."""
+@pytest.fixture(scope="session")
+def on_ray() -> RayRuntime:
+    """A cluster of this machine, which tests of several files have together; it ends before those of others."""
     shared = runtime("ray")
     assert isinstance(shared, RayRuntime)
-    yield shared
-    shared.shutdown()
+    return shared
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    if item.path.stem in one_cluster.FILES and (nextitem is None or nextitem.path.stem not in one_cluster.FILES):
+        RayRuntime().shutdown()

@@ -150,13 +150,13 @@ def checked(case: Case, cluster: Servers) -> None:
         assert max(clocks) <= min(case.workload.epochs, epochs + cluster.staleness)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=enough(200, 40), deadline=None)
 @given(case=cases())
 def test_everything_is_pushed_once_and_by_nobody_too_far_ahead(case: Case) -> None:
     checked(case, case.played())
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=enough(400, 80), deadline=None)
 @given(case=cases(), losses=st.integers(1, 8), kept=st.sampled_from([0.0, 0.5, 1.0]))
 def test_everything_is_pushed_once_whoever_is_lost_or_joins(case: Case, losses: int, kept: float) -> None:
     checked(case, case.played(losses, kept))
@@ -177,7 +177,7 @@ ENDS_EARLY = Case(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=enough(200, 40), deadline=None)
 @example(case=ENDS_EARLY, losses=0, workers=2, seed=1, kept=0.0)
 @given(case=cases(), losses=st.integers(0, 6), workers=st.integers(1, 7), seed=st.integers(0, 99), kept=st.floats(0, 1))
 def test_a_recorded_order_is_repeated_on_any_workers(
@@ -188,7 +188,7 @@ def test_a_recorded_order_is_repeated_on_any_workers(
     assert again.played(losses, kept).orders == orders
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=enough(100, 20), deadline=None)
 @given(case=cases(), losses=st.integers(1, 6))
 def test_where_products_are_kept_no_step_is_run_twice_but_what_was_in_flight(case: Case, losses: int) -> None:
     cluster = case.played(losses, kept=1.0)
@@ -208,13 +208,13 @@ def test_where_products_are_kept_no_step_is_run_twice_but_what_was_in_flight(cas
     assert len(keys) - len(set(keys)) <= losses
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=enough(50, 15), deadline=None)
 @given(case=cases(), losses=st.integers(0, 4))
 def test_equal_events_give_equal_instructions(case: Case, losses: int) -> None:
     assert case.played(losses).log == case.played(losses).log
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=enough(50, 15), deadline=None)
 @given(case=cases(), bad=st.sets(st.integers(0, 9)), when=st.integers(0, 12), losses=st.integers(0, 2))
 def test_a_unit_that_breaks_is_given_up_and_the_rest_goes_on(case: Case, bad: set[int], when: int, losses: int) -> None:
     cluster = case.played(losses, breaks=lambda step: step.unit.id in bad and step.id % 13 >= when)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.thorough import THOROUGH
 
 import grouplearn
 from grouplearn.plan import packing
@@ -54,8 +55,15 @@ def stored(learner: str, rest: str, database: Path | str = ":memory:") -> dict[s
         }
 
 
-@pytest.mark.parametrize("learner", ["gbdt", "random_forest"])
-@pytest.mark.parametrize("name", STATEMENTS)
+@pytest.mark.parametrize(
+    ("name", "learner"),
+    [
+        (name, learner)
+        for at, name in enumerate(STATEMENTS)
+        for number, learner in enumerate(("gbdt", "random_forest"))
+        if THOROUGH or number == at % 2
+    ],
+)
 def test_what_is_stored_is_the_same(name: str, learner: str, monkeypatch: pytest.MonkeyPatch) -> None:
     together = stored(learner, STATEMENTS[name])
     monkeypatch.setattr(packing, "MOST_BOOSTED_VALUES", 0)

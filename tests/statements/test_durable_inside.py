@@ -21,7 +21,7 @@ from grouplearn.train.results import ledger
 from grouplearn.train.results.checkpoints import Checkpointer
 
 #: A group of more than one block.
-ROWS, BLOCK = 5_000, 2_048
+ROWS, BLOCK = 2_500, 1_024
 TRAIN = "TRAIN MODEL m USING {} WITH (durable = true, workers = 1, {})"
 FEATURES = "FEATURES (zscore(a), b, c) FROM t"
 STATEMENTS = {

@@ -45,10 +45,10 @@ STATEMENTS = {
 }
 MODELS = "SELECT group_id, config, sha256 FROM grouplearn.artifacts ORDER BY ALL"
 TABLE = "SELECT * EXCLUDE (seconds) FROM m ORDER BY ALL"
-#: A user's process: it says when it begins, and notes every unit that it has trained.
+#: A user's process: it says when it begins, with what TRAIN imports at hand, and notes every unit that it has trained.
 PROCESS = """
 import os, sys, time
-import grouplearn, lightgbm
+import grouplearn
 from grouplearn.train.results import checkpoints, ledger
 checkpoints.SAVE_SECONDS = 0.2
 add, log = ledger.Ledger.add, os.open(sys.argv[3], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -57,6 +57,7 @@ def noted(self, result):
     os.write(log, f"{result.unit.id} {time.time()}\\n".encode())
 ledger.Ledger.add = noted
 con = grouplearn.connect(sys.argv[1], progress=False)
+con.execute("EXPLAIN " + sys.argv[4])
 print("begins", flush=True)
 con.execute(sys.argv[2])
 print("ended", flush=True)
@@ -100,7 +101,7 @@ class Place:
 
     def start(self, statement: str) -> subprocess.Popen[str]:
         """Return a process that has just begun the statement."""
-        command = [sys.executable, "-c", PROCESS, str(self.path), statement, str(self.log)]
+        command = [sys.executable, "-c", PROCESS, str(self.path), statement, str(self.log), STATEMENTS["search"]]
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         environment = {**os.environ, "TMPDIR": str(self.temporary)}
         process = subprocess.Popen(command, **pipes, env=environment, start_new_session=True)

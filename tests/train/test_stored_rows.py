@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import re
 import resource
 import shutil
 import sys
@@ -82,13 +81,15 @@ def stored(job: Job, directory: RunDirectory) -> Job:
 
 
 def resident_bytes(file: str = "numeric.npy") -> int:
-    """Return how much of a mapped file is in this process's memory."""
-    name, found = "", 0
-    for line in Path("/proc/self/smaps").read_text().splitlines():
-        if re.match(r"[0-9a-f]+-", line):
-            name = line.split("/")[-1]
-        elif line.startswith("Rss:") and name == file:
-            found += 1024 * int(line.split()[1])
+    """Return how much of a mapped file is in this process's memory; smaps, which tells all of all files, takes ten times as long."""
+    found = 0
+    with Path("/proc/self/pagemap").open("rb", buffering=0) as pages:
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            if line.split("/")[-1] == file:
+                first, last = (int(address, 16) // mmap.PAGESIZE for address in line.split()[0].split("-"))
+                pages.seek(8 * first)
+                there = np.frombuffer(pages.read(8 * (last - first)), np.uint64) >> np.uint64(63)
+                found += mmap.PAGESIZE * int(there.sum())
     return found
 
 
@@ -304,8 +305,9 @@ def test_many_categories_take_a_part_of_the_memory_that_their_codes_would(
     dictionaries = (tuple(f"c{each:02}" for each in range(levels)),) * items
     data = replace(job.dataset, numeric=np.empty((len(codes), 0)), codes=codes, dictionaries=dictionaries)
     coded = tuple(Item(f"c{column}", "category", column, "onehot") for column in range(items))
-    files = stored(runtime_jobs.changed(job, dataset=data, items=coded), directory)
-    run(files, "group_task_parallel", 1)  # what is loaded once
+    files = stored(runtime_jobs.changed(job, dataset=data, items=coded, epochs=2), directory)
+    files, small = (replace(files, groups=files.groups[place : place + 1]) for place in (0, 1))
+    run(small, "group_task_parallel", 1)  # what is loaded once
     tracemalloc.start()
     try:
         run(files, "group_task_parallel", 1)

@@ -42,14 +42,14 @@ LEGAL = [pair for pair in PAIRS if places(pair)]
 ILLEGAL = [(*pair, executor) for pair in PAIRS for executor in RUNTIMES if executor not in places(pair)]
 
 
-def statement(learner: Learner, operator: str, more: str = "") -> str:
+def statement(learner: Learner, operator: str, more: str = "", epochs: int = 3) -> str:
     """Return a TRAIN of the learner's simplest task, as short as its hyperparameters allow."""
     task = simplest(learner.tasks)
     label = f"PREDICT {'y > 4' if task.has_classes else 'y'} AS label" if task.has_label else ""
     short = {"num_iterations": 3, "min_data_in_leaf": 5}
     options = [f"{each.name} = {short[each.name]}" for each in learner.hyperparameters if each.name in short]
     if learner.default_epochs is not None:
-        options.append("epochs = 3")
+        options.append(f"epochs = {epochs}")
     if len(registry.ways(registry.learner(learner.name))) > 1:
         options.append(f"solver = '{learner.solver}'")
     options += [f"operator = '{operator}'", "workers = 2", *([more] if more else [])]
@@ -72,8 +72,10 @@ def con() -> Iterator[grouplearn.Connection]:
             yield connection
 
 
-def trained(con: grouplearn.Connection, learner: Learner, operator: str) -> list[Any]:
-    con.execute(statement(learner, operator, "executor = 'local'")).fetchall()
+def trained(
+    con: grouplearn.Connection, learner: Learner, operator: str, more: str = "executor = 'local'", epochs: int = 3
+) -> list[Any]:
+    con.execute(statement(learner, operator, more, epochs)).fetchall()
     assert con.execute("SELECT DISTINCT status, error FROM m").fetchall() == [("done", None)]
     assert con.execute("SELECT count(*) FROM m_predict(t)").fetchall() == [(500,)]
     return con.execute(MODELS).fetchall()
@@ -86,9 +88,9 @@ def usual(con: grouplearn.Connection, name: str) -> list[Any]:
 
 
 @functools.cache
-def averaged(con: grouplearn.Connection, name: str) -> list[Any]:
+def averaged(con: grouplearn.Connection, name: str, epochs: int) -> list[Any]:
     """Return the models of the usual rounds."""
-    return trained(con, WAYS[name], "averaging")
+    return trained(con, WAYS[name], "averaging", THREE, epochs)
 
 
 @pytest.mark.parametrize(("name", "operator"), LOCAL)
@@ -102,6 +104,7 @@ def test_a_legal_pair_trains(con: grouplearn.Connection, name: str, operator: st
 
 #: What operator averaging does with learners that say what their batches do, by what it declares.
 FORMS = [f"{name} = {sqltext.literal(value)}" for name, (_, value) in averaging.IN_BATCHES.items()]
+THREE = "executor = 'local', partitions = 3"
 AVERAGED = [name for name, operator in LOCAL if operator == "averaging"]
 
 
@@ -113,14 +116,15 @@ def test_averaged_learners_take_every_form_of_rounds_or_say_why(
     con: grouplearn.Connection, name: str, form: str
 ) -> None:
     learner = WAYS[name]
-    text = statement(learner, "averaging", f"executor = 'local', partitions = 3, {form}")
+    epochs = 1 if form == "sync = 'batch'" else 3  # batches of a row each are hundreds of rounds
+    text = statement(learner, "averaging", f"{THREE}, {form}", epochs)
     if not learner.in_batches:
         with pytest.raises(grouplearn.BindError, match="does not say what its batches do"):
             con.execute(text.replace("FROM t", "FROM closed.t"))
         return
     con.execute(text).fetchall()
     assert con.execute("SELECT DISTINCT status, error FROM m").fetchall() == [("done", None)]
-    assert con.execute(MODELS).fetchall() != averaged(con, name)
+    assert con.execute(MODELS).fetchall() != averaged(con, name, epochs)
     plan = json.loads(con.execute(f"EXPLAIN (FORMAT json) {text}").fetchall()[0][0])
     chosen = next(each for each in plan["operators"] if each["chosen"])
     assert chosen["makespan_seconds"] > 0

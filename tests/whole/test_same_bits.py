@@ -11,11 +11,13 @@ import pytest
 
 from grouplearn.kernels.build import builds
 
-#: Groups of 45, 30, 20 and 5 rows that train together, and one of 17,000 that trains block by block.
+#: Groups of 45, 30, 20 and 5 rows that train together, and one of 2,500 that trains block by block.
 SCRIPT = """
 import hashlib
 import grouplearn
+from grouplearn.plan import physical
 
+physical.BLOCK_ROWS = 2048
 con = grouplearn.connect(progress=False)
 con.execute("SET enable_progress_bar = false")  # DuckDB draws one under python -c where a query takes seconds
 con.execute('''
@@ -24,7 +26,7 @@ con.execute('''
            i * 7919 % 1009 / 97 AS x, i * 104729 % 1013 / 89 - 4 AS z, ['a', 'b', 'c'][i * 31 % 3 + 1] AS c,
            [i * 17 % 5, i * 31 % 7, i * 17 % 5][1 : i % 4 + 1] AS l,
            (i * 613 % 11 + i * 7919 % 1009 / 97) / 3 AS y, i * 613 % 5 AS n, i * 613 % 7 < 3 AS b
-    FROM range(17100) AS r(i)''')
+    FROM range(2600) AS r(i)''')
 VIEWS = {"net": "curves", "clusters": "centroids", "components": "components"}
 for name, rows in {
     "ridge": "USING linear_regression PREDICT y FEATURES (x, z, onehot(c)) {} OVER GRID (l2 IN (0, 0.5, 20)) VALIDATE FOLDS 3",
