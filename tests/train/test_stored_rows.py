@@ -81,7 +81,7 @@ def stored(job: Job, directory: RunDirectory) -> Job:
 
 
 def resident_bytes(file: str = "numeric.npy") -> int:
-    """Return how much of a mapped file is in this process's memory; smaps, which tells all of all files, takes ten times as long."""
+    """Return how much of a mapped file is in memory here; smaps, which tells all of all files, takes ten times as long."""
     found = 0
     with Path("/proc/self/pagemap").open("rb", buffering=0) as pages:
         for line in Path("/proc/self/maps").read_text().splitlines():
