@@ -171,3 +171,18 @@ def test_categories_beside_categories_have_the_smallest_weights(n: int, l2: floa
 def smallest(x: np.ndarray, y: np.ndarray, l2: float) -> np.ndarray:
     design = np.vstack([x - x.mean(axis=0), np.sqrt(l2) * np.eye(x.shape[1])])
     return np.linalg.lstsq(design, np.append(y - y.mean(), np.zeros(x.shape[1])), rcond=1e-12)[0]
+
+
+@pytest.mark.parametrize("d", [33, 515])
+def test_what_lay_in_memory_before_is_nothing(d: int) -> None:
+    """Lanes beyond the last column are zeros, and not whatever there was: NaN of which would make a model diverge."""
+    given = moments.of_rows(*groups(["short"], d))
+    found = []
+    for _ in range(20):
+        before = [np.full(size, np.nan) for size in (130, 520, 1040, 4160, 40_000) for _ in range(40)]
+        del before
+        found.append(least_squares.solve(given, penalties((0, 0, True), (0, 0.5, True), (0, 0, False))))
+    for name in least_squares.PathModels._fields:
+        every = [getattr(each, name) for each in found]
+        assert np.isfinite(every[0]).all()
+        assert all(each.tobytes() == every[0].tobytes() for each in every)

@@ -227,7 +227,7 @@ class Solver {
             matrix[i * width + i] = 1;
         }
         smallest(matrix, right, inverse, solution, weights);
-        for (int64_t j = 0; j < d; j++) system.solution[j] = solution[j] * scale[j];
+        for (int64_t j = 0; j < width; j++) system.solution[j] = solution[j] * scale[j];
     }
 
     /// `smallest_of_gram`, by pivots where there are some columns and these tell which directions count.
@@ -235,7 +235,7 @@ class Solver {
         auto as_it_is = [&](const double *found, bool, double *to) { memcpy(to, found, width * sizeof(double)); };
         if (d < PIVOTED || !smallest_by_pivots(matrix, d, width, right, inverse, width, d, as_it_is, weights))
             return smallest_of_gram(matrix, d, width, right, RANK, inverse, solution, weights);
-        for (int64_t j = 0; j < d; j++) solution[j] = inverse[j] > 0 ? weights[j] / inverse[j] : 0;
+        for (int64_t j = 0; j < width; j++) solution[j] = inverse[j] > 0 ? weights[j] / inverse[j] : 0;
     }
 
     bool penalise(const Scaled &s, int64_t config, double *v) {
