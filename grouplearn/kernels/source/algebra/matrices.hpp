@@ -14,9 +14,6 @@ class Numbers {
         memory = (double *)aligned_alloc(64, bytes);
         if (!memory) abort();
         if (zeros) memset(memory, 0, bytes);
-#ifdef __SANITIZE_ADDRESS__
-        else memset(memory, 255, bytes); // NaN, so that who reads before it writes is seen
-#endif
     }
     ~Numbers() { free(memory); }
     Numbers(const Numbers &) = delete;
