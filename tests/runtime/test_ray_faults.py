@@ -229,8 +229,7 @@ def test_a_slow_worker_loses_its_work_to_a_faster_one(on_ray: RayRuntime) -> Non
     assert models(results) == models(LocalRuntime().run(a_job, ModelTaskParallel(some_units), 1, Watcher(), never))
     by_worker = Counter(result.worker for result in results)
     assert slow
-    last = max(results, key=lambda result: result.ended)
-    assert last.worker == min(by_worker, key=lambda worker: by_worker[worker])
+    # Whether it holds a unit meanwhile, and ends last, depends on when it was stopped.
     assert min(by_worker.values()) < max(by_worker.values())
 
 
