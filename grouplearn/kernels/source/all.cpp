@@ -6,6 +6,7 @@
 #include "linear/coordinate_descent.cpp"
 #include "rows/digests.cpp"
 #include "algebra/eigen.cpp"
+#include "algebra/sparse.cpp"
 #include "lanes/functions.cpp"
 #include "linear/generalised_linear.cpp"
 #include "linear/generalised_linear_epochs.cpp"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from grouplearn.data.shard import FloatArray, Matrix
-from grouplearn.kernels import algebra
+from grouplearn.kernels import algebra, sparse
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.state import Artifact, State, shape_flaw
@@ -70,7 +70,7 @@ def linear_predictor(x: Matrix, weights: FloatArray, intercept: FloatArray) -> F
     """Return x wᵀ + b of shape (n, c, k) for weights (c, k, d) and intercept (c, k), in one product."""
     n_configs, n_outputs, n_features = weights.shape
     columns = np.ascontiguousarray(weights.reshape(n_configs * n_outputs, n_features).T)
-    scores = algebra.product(x, columns) if isinstance(x, np.ndarray) else np.asarray(x @ columns)
+    scores = algebra.product(x, columns) if isinstance(x, np.ndarray) else sparse.product(x, columns)
     predictor: FloatArray = scores.reshape(-1, n_configs, n_outputs)
     predictor += intercept
     return predictor

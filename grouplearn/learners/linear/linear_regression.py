@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
+from grouplearn.kernels import sparse
 from grouplearn.kernels.linear import least_squares
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.cost import Cost
@@ -203,6 +204,6 @@ def _without_categories(parted: categorical.Parted, sums: Tensors, l2: float) ->
     products, beyond, linear = sparse_moments.products(sums), sums["beyond"], sums["cross"][:, 0]
     found = parted.solve(l2)
     # BLAS would sum in another order on another processor.
-    quadratic = (found * (products @ found)).sum() - sums["total"] * (beyond * found).sum() ** 2
+    quadratic = (found * sparse.product(products, found)).sum() - sums["total"] * (beyond * found).sum() ** 2
     unexplained = max(float(sums["target_gram"][0, 0] - 2.0 * (found * linear).sum() + quadratic), 0.0)
     return found, 0.5 * unexplained + 0.5 * l2 * float((found * found).sum())

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Matrix, Stack
+from grouplearn.kernels import sparse
 from grouplearn.kernels.linear import moments as kernels
 from grouplearn.learners.contract.control import Diverged, Interrupted
 from grouplearn.learners.contract.state import Tensors
@@ -37,7 +38,7 @@ def block_moments(x: Matrix, targets: FloatArray, weight: FloatArray, gram: bool
         return {name: np.asarray(value[0]) for name, value in found.items()}
     of_targets = kernels.of_rows(np.empty((len(weight), 0)), targets, weight, np.array([0, len(weight)]), gram=False)
     total, target_mean, target_gram = (of_targets[name][0] for name in ("total", "target_mean", "target_gram"))
-    mean = np.asarray(x.T @ weight) / total
+    mean = sparse.transposed_product(x, weight) / total
     second = _sparse_moments(x, mean, weight, (targets - target_mean) * weight[:, None], gram)
     return {
         "total": np.asarray(total),
@@ -62,12 +63,12 @@ def _sparse_moments(
     squares = np.bincount(x.indices, row_weight * (x.data - mean[x.indices]) ** 2, minlength=x.shape[1])
     squares += np.maximum(weight.sum() - stored_weight, 0.0) * mean**2 * (stored < x.shape[0])
     # Σw(t − t̄) = 0, so the part of the mean that was not subtracted drops out of the cross moments.
-    cross = np.asarray(shifted.T @ targets)
+    cross = sparse.transposed_product(shifted, targets)
     if not gram:
         return {"cross": cross, "square": squares}
     scaled = shifted.copy()
     scaled.data = shifted.data * np.repeat(np.sqrt(weight), np.diff(x.indptr))
-    product = (scaled.T @ scaled).toarray() - weight.sum() * np.outer(remaining, remaining)
+    product = sparse.dense_gram(scaled) - weight.sum() * np.outer(remaining, remaining)
     np.fill_diagonal(product, squares)
     return {"cross": cross, "square": squares, "gram": product}
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from grouplearn.data.shard import FloatArray
+from grouplearn.kernels import sparse
 from grouplearn.learners.contract.state import Tensors
 from grouplearn.learners.linear.least_squares import moments
 
@@ -28,7 +29,7 @@ def of_block(x: Any, y: FloatArray, weight: FloatArray) -> Tensors:
     scaled = _matrix((shifted * root, x.indices, x.indptr), x.shape)
     left = np.bincount(x.indices, shifted * root * root, minlength=x.shape[1]) / sums["total"]
     beyond = np.where(everywhere, left, sums["mean"])
-    return {**sums, "shift": shift, "beyond": beyond, **_stored(scaled.T @ scaled)}
+    return {**sums, "shift": shift, "beyond": beyond, **_stored(sparse.gram(scaled))}
 
 
 def is_sparse(sums: Tensors) -> bool:
