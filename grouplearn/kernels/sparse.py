@@ -14,8 +14,8 @@ import numpy.typing as npt
 from grouplearn.kernels.library import address, function
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
-#: Values, columns and where each row begins.
-_Entries: TypeAlias = tuple[FloatArray, npt.NDArray[np.int32], npt.NDArray[np.int64]]
+#: Values, columns (int32) and where each row begins (int64).
+_Entries: TypeAlias = tuple[npt.NDArray[Any], ...]
 _POINTER, _NUMBER = ctypes.c_void_p, ctypes.c_int64
 
 
@@ -55,13 +55,13 @@ def gram(x: Any) -> Any:
     count = function("sparse_gram_starts", *[_POINTER] * 4, _NUMBER, _POINTER, returns=ctypes.c_int)
     if count(*map(address, (*rows[1:], *columns[1:])), d, address(starts)):
         raise MemoryError
-    of_entry, entry = np.empty(starts[-1], np.int32), np.empty(starts[-1])
+    found: _Entries = (starts, np.empty(starts[-1], np.int32), np.empty(starts[-1]))
     fill = function("sparse_gram_entries", *[_POINTER] * 6, _NUMBER, *[_POINTER] * 3, returns=ctypes.c_int)
-    if fill(*map(address, (*rows, *columns)), d, *map(address, (starts, of_entry, entry))):
+    if fill(*map(address, (*rows, *columns)), d, *map(address, found)):
         raise MemoryError
-    found = type(x)((entry, of_entry, starts), shape=(d, d))
-    found.sort_indices()
-    return found
+    matrix = type(x)(found[::-1], shape=(d, d))
+    matrix.sort_indices()
+    return matrix
 
 
 def _entries(x: Any) -> _Entries:

@@ -60,7 +60,8 @@ def _sparse_moments(
     remaining = mean - shift
     row_weight = np.repeat(weight, np.diff(x.indptr))
     stored_weight = np.bincount(x.indices, row_weight, minlength=x.shape[1])
-    squares = np.bincount(x.indices, row_weight * (x.data - mean[x.indices]) ** 2, minlength=x.shape[1])
+    squares: FloatArray = np.zeros(x.shape[1])
+    squares += np.bincount(x.indices, row_weight * (x.data - mean[x.indices]) ** 2, minlength=x.shape[1])
     squares += np.maximum(weight.sum() - stored_weight, 0.0) * mean**2 * (stored < x.shape[0])
     # Σw(t − t̄) = 0, so the part of the mean that was not subtracted drops out of the cross moments.
     cross = sparse.transposed_product(shifted, targets)
