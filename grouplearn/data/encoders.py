@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,19 +11,25 @@ import numpy.typing as npt
 
 from grouplearn.data.dataset import Dataset, FeatureArray, Item, RowNumbers
 from grouplearn.data.encoding.columns import ColumnPiece, Columns
-from grouplearn.data.encoding.encoder import FittedItem, Replay
+from grouplearn.data.encoding.encoder import FittedGroups, FittedItem, GroupRows, Replay
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.data.shard import Matrix
+from grouplearn.kernels.algebra import finite_rows
 
 __all__ = [
     "DENSE_COLUMNS",
     "Columns",
+    "FittedGroups",
     "FittedItem",
+    "GroupRows",
     "always_finite",
     "columns_of",
     "complete",
+    "constant",
     "encode",
+    "encode_groups",
     "fit",
+    "fit_groups",
     "is_dense",
     "is_mostly_zero",
     "keeps_single",
@@ -67,13 +73,16 @@ def needs_no_fit(item: Item) -> bool:
 def complete(items: Sequence[Item], data: Dataset, rows: RowNumbers | slice) -> npt.NDArray[np.bool_]:
     """Return which of some rows (n,) have every value that the items need and do not fill."""
     kept = np.ones(len(range(data.n_rows)[rows]) if isinstance(rows, slice) else rows.size, np.bool_)
-    for item in items:
-        if encoder_of(item).fills:
-            continue
+    needing = [item for item in items if not encoder_of(item).fills]
+    for item in needing:
         if item.is_coded:
             kept &= data.column("codes", item.column, rows) >= 0
-        for column in range(item.column, item.column + item.numbers if item.impute is None else item.column):
-            kept &= np.isfinite(data.column("numeric", column, rows))
+    numbers = [range(item.column, item.column + item.numbers) for item in needing if item.impute is None]
+    needed = {*itertools.chain.from_iterable(numbers)}
+    if data.files is None and len(needed) == data.numeric.shape[1]:
+        return kept & finite_rows(data.numeric[rows])
+    for column in needed:
+        kept &= np.isfinite(data.column("numeric", column, rows))
     return kept
 
 
@@ -119,8 +128,7 @@ def encode(
     nothing is to be done. Dense rows are float32 where that is and every feature is exact in it, else float64; CSR is float64.
     Who encodes a few rows after others has ``made`` their ``replays`` once.
     """
-    numeric = columns.numeric
-    starts = [0, *itertools.accumulate(item.width for item in fitted)]
+    numeric, starts = columns.numeric, _starts(fitted)
     if dense_columns is None:
         dense_columns = starts[-1] if is_dense([each.item for each in fitted], starts[-1]) else 0
     if [*map(_as_is, fitted)] == [*range(numeric.shape[1])] and 0 < numeric.shape[1] <= dense_columns:
@@ -128,12 +136,47 @@ def encode(
     made = replays(fitted, columns) if made is None else made
     if starts[-1] > dense_columns:
         return _sparse([replay(columns) for replay in made], starts)
-    n_rows = columns.n_rows if fitted else 0
-    x: FeatureArray = np.zeros((n_rows, starts[-1]), _dtype(fitted, numeric))
+    return _dense(fitted, columns, lambda rows: [replay(columns.rows(rows)) for replay in made])
+
+
+def fit_groups(item: Item, data: Dataset, rows: GroupRows) -> FittedGroups | None:
+    """Return one item fitted on the training rows of each group, whose rows are all of ``data``; None if its encoder fits groups
+    one by one."""
+    encoder = encoder_of(item)
+    if not encoder.needs_fit(item):
+        return constant(encoder.fit(item, _NOTHING, ()), data, rows.n_groups)
+    return encoder.fit_groups(item, *data.observed(item, slice(None)), rows)
+
+
+def constant(fitted: FittedItem, data: Dataset, n_groups: int) -> FittedGroups:
+    """Return one fitted item as that of each group."""
+    replay = fitted.encoder.replay(fitted, columns_of(data, slice(0, 0)))
+    return FittedGroups([fitted] * n_groups, lambda columns, _: replay(columns))
+
+
+def encode_groups(
+    fitted: Sequence[FittedItem], groups: Sequence[FittedGroups], columns: Columns, of: npt.NDArray[np.intp]
+) -> FeatureArray:
+    """Return the dense design matrix, as ``encode``, of rows of groups with items as wide as ``fitted``; ``of`` (n,) is each
+    row's group."""
+    return _dense(fitted, columns, lambda rows: [each.replay(columns.rows(rows), of[rows]) for each in groups])
+
+
+def _starts(fitted: Sequence[FittedItem]) -> list[int]:
+    return [0, *itertools.accumulate(item.width for item in fitted)]
+
+
+def _dense(
+    fitted: Sequence[FittedItem], columns: Columns, pieces: Callable[[slice], Sequence[ColumnPiece]]
+) -> FeatureArray:
+    """Return the pieces of all rows side by side, made of few rows at a time."""
+    starts, n_rows = _starts(fitted), columns.n_rows if fitted else 0
+    x: FeatureArray = np.zeros((n_rows, starts[-1]), _dtype(fitted, columns.numeric))
     step = max(1, _CACHED_VALUES // max(1, starts[-1]))
     for start in range(0, n_rows, step):
         rows = slice(start, start + step)
-        _write(x[rows], made, starts, columns.rows(rows))
+        for piece, (first, last) in zip(pieces(rows), itertools.pairwise(starts), strict=True):
+            piece.write(x[rows, first:last])
     return x
 
 
@@ -150,12 +193,6 @@ def _as_is(fitted: FittedItem) -> int | None:
     """Return the column of ``Dataset.numeric`` that equals the item, None if there is none."""
     plain = fitted.item.kind == "numeric" and (fitted.fill, fitted.center, fitted.scale) == (None, 0.0, 1.0)
     return fitted.item.column if plain else None
-
-
-def _write(x: FeatureArray, replays: Sequence[Replay], starts: Sequence[int], columns: Columns) -> None:
-    """Write the feature columns of some rows into ``x``, which is zero before."""
-    for replay, (start, stop) in zip(replays, itertools.pairwise(starts), strict=True):
-        replay(columns).write(x[:, start:stop])
 
 
 def _sparse(pieces: Sequence[ColumnPiece], starts: Sequence[int]) -> Matrix:

@@ -9,8 +9,8 @@ from builds import in_every_build
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grouplearn.kernels import sparse
 from grouplearn.kernels.library import asking
+from grouplearn.kernels.linear import sparse
 
 ODD = (0.0, -0.0, 5e-324, 1e308, np.inf, np.nan)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -10,8 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.dataset import Item
-from grouplearn.data.encoding.columns import Around, Columns, IntArray, Numbers, Places, Reading, SqlColumn
-from grouplearn.data.encoding.encoder import Encoder, FittedItem, OnnxGraph, Replay, Role
+from grouplearn.data.encoding.columns import (
+    Around,
+    ColumnPiece,
+    Columns,
+    IntArray,
+    Numbers,
+    Places,
+    Reading,
+    SqlColumn,
+)
+from grouplearn.data.encoding.encoder import Encoder, FittedGroups, FittedItem, GroupRows, OnnxGraph, Replay, Role
 from grouplearn.data.encoding.wide import Wide, WideCategories
 
 #: A lookup table of all texts is built if it has at most this many entries per code looked up.
@@ -41,6 +51,40 @@ def seen(codes: npt.NDArray[Any], dictionary: Sequence[str]) -> tuple[str, ...]:
         table[codes] = True
         met = np.flatnonzero(table[:-1])
     return tuple(dictionary) if met.size == len(dictionary) else tuple(map(dictionary.__getitem__, met.tolist()))
+
+
+class _GroupPlaces:
+    """The places of codes among the categories that the training rows of each of several groups have."""
+
+    def __init__(self, codes: npt.NDArray[Any], n_codes: int, rows: GroupRows) -> None:
+        self._n_codes = n_codes
+        used = rows.trains & (codes >= 0)
+        #: Group and code of each category, as one number, ascending.
+        self._known = np.unique(self._numbers(codes[used], rows.of[used]))
+        group, self.codes = np.divmod(self._known, max(1, n_codes))
+        self.starts = np.searchsorted(group, np.arange(rows.n_groups + 1))
+        self._place = np.arange(self._known.size) - self.starts[group]
+        self._table: IntArray | None = None
+        if rows.n_groups * n_codes <= _TABLE * codes.size:
+            self._table = np.full(rows.n_groups * n_codes, -1, np.int64)
+            self._table[self._known] = self._place
+
+    def _numbers(self, codes: npt.NDArray[Any], of: npt.NDArray[np.intp]) -> IntArray:
+        numbers: IntArray = of.astype(np.int64) * self._n_codes + codes
+        return numbers
+
+    def of(self, codes: npt.NDArray[Any], of: npt.NDArray[np.intp]) -> IntArray:
+        """Return the places of rows' codes (n,) in their groups, -1 for none."""
+        found, known = np.full(codes.size, -1, np.int64), np.flatnonzero(codes >= 0)
+        if not known.size or not self._known.size:
+            return found
+        wanted = self._numbers(codes[known], of[known])
+        if self._table is not None:
+            found[known] = self._table[wanted]
+        else:
+            at = np.minimum(np.searchsorted(self._known, wanted), self._known.size - 1)
+            found[known] = np.where(self._known[at] == wanted, self._place[at], -1)
+        return found
 
 
 def bucket(around: Around, buckets: int) -> Around:
@@ -74,6 +118,26 @@ class _Category(Encoder):
         """Find the categories."""
         return FittedItem(item, categories=seen(values, dictionary))
 
+    def fit_groups(
+        self, item: Item, values: npt.NDArray[Any], dictionary: Sequence[str], rows: GroupRows
+    ) -> FittedGroups:
+        """Find the categories of each group."""
+        places, whole = _GroupPlaces(values, len(dictionary), rows), FittedItem(item, categories=tuple(dictionary))
+        fitted, texts = [], list(map(dictionary.__getitem__, places.codes.tolist()))
+        for start, stop in itertools.pairwise(places.starts.tolist()):
+            has_all = stop - start == len(dictionary)
+            fitted.append(whole if has_all else FittedItem(item, categories=tuple(texts[start:stop])))
+        return FittedGroups(fitted, lambda columns, of: self._piece(places.of(columns.codes[:, item.column], of)))
+
+    @abstractmethod
+    def _piece(self, places: IntArray) -> ColumnPiece:
+        """Return the feature columns of rows with categories at these places (n,), -1 for none."""
+
+    def replay(self, fitted: FittedItem, columns: Columns) -> Replay:
+        """Return a function that looks up places."""
+        positions = self._positions(fitted, columns)
+        return lambda rows: self._piece(positions(rows))
+
     def _positions(self, fitted: FittedItem, columns: Columns) -> Callable[[Columns], IntArray]:
         found, column = places(fitted, columns.dictionary(fitted.item)), fitted.item.column
         return lambda rows: found[rows.codes[:, column]]
@@ -103,10 +167,8 @@ class OneHot(_Category):
         """Return item=category."""
         return tuple(f"{fitted.item.name}={category}" for category in fitted.categories)
 
-    def replay(self, fitted: FittedItem, columns: Columns) -> Replay:
-        """Return a function that looks up places."""
-        positions = self._positions(fitted, columns)
-        return lambda rows: Places(positions(rows))
+    def _piece(self, places: IntArray) -> Places:
+        return Places(places)
 
     def onnx(self, graph: OnnxGraph, fitted: FittedItem, finite: bool) -> list[str]:  # noqa: ARG002
         """Add a STRING input; NULL is a text that was not in training."""
@@ -131,15 +193,9 @@ class Ordinal(_Category):
         """Return the item's name."""
         return (fitted.item.name,)
 
-    def replay(self, fitted: FittedItem, columns: Columns) -> Replay:
-        """Return a function that looks up ranks, NaN for unknown categories."""
-        positions = self._positions(fitted, columns)
-
-        def encoded(rows: Columns) -> Numbers:
-            place = positions(rows)
-            return Numbers(np.where(place < 0, np.nan, place.astype(np.float64))[:, None])
-
-        return encoded
+    def _piece(self, places: IntArray) -> Numbers:
+        """Return the ranks, NaN for unknown categories."""
+        return Numbers(np.where(places < 0, np.nan, places.astype(np.float64))[:, None])
 
     def onnx(self, graph: OnnxGraph, fitted: FittedItem, finite: bool) -> list[str]:  # noqa: ARG002
         """Add a STRING input; NULL is a text that was not in training."""

@@ -111,6 +111,17 @@ class Encoder(ABC):
         """Return the item fitted on its column of training rows: numbers (NaN missing) or codes (-1 missing)."""
         return FittedItem(item)
 
+    def fit_groups(
+        self,
+        item: Item,  # noqa: ARG002 - some look at it
+        values: npt.NDArray[Any],  # noqa: ARG002
+        dictionary: Sequence[str],  # noqa: ARG002
+        rows: GroupRows,  # noqa: ARG002
+    ) -> FittedGroups | None:
+        """Return ``fit`` on the training rows of each of several groups, whose column is ``values`` (n,); None (the default)
+        if they are fitted one by one, which is slow for many small ones."""
+        return None
+
     def keeps_single(self, item: Item) -> bool:  # noqa: ARG002 - some look at it
         """Return whether it keeps single-precision numbers, or codes, exact: it computes nothing."""
         return True
@@ -214,6 +225,40 @@ class FittedItem:
     def pure(self) -> bool:
         """Whether a row has at most one nonzero in the feature columns."""
         return self.encoder.pure or self.width <= 1
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRows:
+    """Rows of several groups, group after group: ``of`` (n,) is each row's group, of ``n_groups``, and ``trains`` (n,) says
+    which rows are for training."""
+
+    of: npt.NDArray[np.intp]
+    trains: npt.NDArray[np.bool_]
+    n_groups: int
+
+    @classmethod
+    def of_one(cls, n_rows: int) -> GroupRows:
+        """Return the training rows of one group."""
+        return cls(np.broadcast_to(np.intp(0), n_rows), np.broadcast_to(np.True_, n_rows), 1)
+
+    def counts(self, rows: npt.NDArray[np.bool_]) -> IntArray:
+        """Return how many of these rows (n,) each group has, (G,)."""
+        if self.n_groups == 1:  # it may have very many
+            return np.array([np.count_nonzero(rows)])
+        return np.bincount(self.of[rows], minlength=self.n_groups)
+
+    def each(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Return each row's value of those of groups (G,), of one group once: (n,) or (1,)."""
+        return values if self.n_groups == 1 else values[self.of]
+
+
+@dataclass(frozen=True, slots=True)
+class FittedGroups:
+    """An item fitted on each of several groups, ``fitted`` (G,). ``replay`` makes the feature columns of rows, given the group
+    of each, (n,); these groups' items have equal widths."""
+
+    fitted: Sequence[FittedItem]
+    replay: Callable[[Columns, npt.NDArray[np.intp]], ColumnPiece]
 
 
 _KNOWN: dict[tuple[str, str], Encoder] = {}

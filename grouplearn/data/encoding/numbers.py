@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -9,8 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.dataset import FloatArray, Item
-from grouplearn.data.encoding.columns import Columns, Numbers, Reading, SqlColumn
-from grouplearn.data.encoding.encoder import Encoder, FittedItem, OnnxGraph, Replay, Role
+from grouplearn.data.encoding.columns import Columns, IntArray, Numbers, Reading, SqlColumn
+from grouplearn.data.encoding.encoder import Encoder, FittedGroups, FittedItem, GroupRows, OnnxGraph, Replay, Role
+from grouplearn.data.shard import starts
+from grouplearn.kernels import spreads
+from grouplearn.kernels.spreads import Spreads
 
 #: Numbers whose range is below this share of the largest, a few ulps, are constant up to rounding.
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)
@@ -47,16 +51,45 @@ class Number(Encoder):
 
     def fit(self, item: Item, values: npt.NDArray[Any], dictionary: Sequence[str]) -> FittedItem:  # noqa: ARG002
         """Find the fill, the centre and the scale."""
-        numbers: FloatArray = np.asarray(values, dtype=np.float64)
-        known = numbers[np.isfinite(numbers)]
-        fill = _fill(item, known)
-        if fill is not None and known.size < numbers.size:
-            known = np.where(np.isfinite(numbers), numbers, fill)
-        return FittedItem(item, fill, *self._scaling(known)) if known.size else FittedItem(item, fill)
+        return self._fitted(item, np.asarray(values, np.float64), GroupRows.of_one(len(values)))[0]
 
-    def _scaling(self, known: FloatArray) -> tuple[float, float]:  # noqa: ARG002
-        """Return centre and scale of numbers, of which there are some."""
-        return 0.0, 1.0
+    def fit_groups(
+        self,
+        item: Item,
+        values: npt.NDArray[Any],
+        dictionary: Sequence[str],  # noqa: ARG002
+        rows: GroupRows,
+    ) -> FittedGroups:
+        """Find the fill, the centre and the scale of each group."""
+        fitted = self._fitted(item, np.asarray(values, np.float64), rows)
+        center, scale = (np.array([getattr(each, name) for each in fitted]) for name in ("center", "scale"))
+        fill = np.array([each.fill for each in fitted], np.float64)  # NaN where there is none
+
+        def replay(columns: Columns, of: npt.NDArray[np.intp]) -> Numbers:
+            found = columns.numeric[:, item.column].astype(np.float64, copy=False)
+            if item.impute is not None:
+                found = np.where(np.isfinite(found), found, fill[of])
+            return Numbers(((found - center[of]) / scale[of])[:, None])
+
+        return FittedGroups(fitted, replay)
+
+    def _fitted(self, item: Item, numbers: FloatArray, rows: GroupRows) -> list[FittedItem]:
+        """Return the item of each group, fitted on its training rows; what is infinite counts as missing."""
+        finite = np.isfinite(numbers)
+        known = finite & rows.trains
+        fill: Sequence[float | None] = [None] * rows.n_groups
+        if item.impute is not None:
+            fill = _fills(item, numbers[known], starts(rows.counts(known)))
+            if not finite.all():
+                known = rows.trains
+                numbers = np.where(finite, numbers, rows.each(np.array(fill)))
+        counts = rows.counts(known)
+        center, scale = self._scaling(numbers[known], starts(counts))
+        return [FittedItem(item, *each) for each in zip(fill, center.tolist(), scale.tolist(), strict=True)]
+
+    def _scaling(self, known: FloatArray, start: IntArray) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002
+        """Return centre and scale (R,) of runs of numbers that begin at ``start`` (R + 1,); 0 and 1 of an empty one."""
+        return np.zeros(start.size - 1), np.ones(start.size - 1)
 
     def keeps_single(self, item: Item) -> bool:
         """Return whether nothing is computed and a fill is exact in single precision.
@@ -115,15 +148,18 @@ class _Scaled(Number):
         """Return False."""
         return False
 
-    def _scaling(self, known: FloatArray) -> tuple[float, float]:
-        low, high = float(known.min()), float(known.max())
+    def _scaling(self, known: FloatArray, start: IntArray) -> tuple[FloatArray, FloatArray]:
+        found = spreads.of_runs(known, start)
         # A constant column carries no information: with scale 1 it becomes zeros, without a division by 0 or by rounding
         # errors.
-        if high - low <= _ROUNDING * max(abs(low), abs(high)):
-            return low, 1.0
-        return self._spread(known, low, high)
+        with np.errstate(over="ignore"):
+            largest = np.maximum(np.abs(found.low), np.abs(found.high))
+            varies = found.high - found.low > _ROUNDING * largest
+            center, scale = self._spread(found)
+        return np.where(varies, center, found.low), np.where(varies, scale, 1.0)
 
-    def _spread(self, known: FloatArray, low: float, high: float) -> tuple[float, float]:
+    def _spread(self, found: Spreads) -> tuple[FloatArray, FloatArray]:
+        """Return centre and scale of numbers that differ."""
         raise NotImplementedError
 
 
@@ -133,8 +169,8 @@ class ZScore(_Scaled):
     name: ClassVar[str] = "zscore"
     call: ClassVar[str | None] = "zscore"
 
-    def _spread(self, known: FloatArray, low: float, high: float) -> tuple[float, float]:  # noqa: ARG002
-        return _mean_and_deviation(known)
+    def _spread(self, found: Spreads) -> tuple[FloatArray, FloatArray]:
+        return found.mean, found.deviation
 
 
 class MinMax(_Scaled):
@@ -143,8 +179,8 @@ class MinMax(_Scaled):
     name: ClassVar[str] = "minmax"
     call: ClassVar[str | None] = "minmax"
 
-    def _spread(self, known: FloatArray, low: float, high: float) -> tuple[float, float]:  # noqa: ARG002
-        return low, high - low
+    def _spread(self, found: Spreads) -> tuple[FloatArray, FloatArray]:
+        return found.low, found.high - found.low
 
 
 class Array(Encoder):
@@ -191,23 +227,14 @@ def _is_single(value: float) -> bool:
         return float(np.float32(value)) == value
 
 
-def _mean_and_deviation(values: FloatArray) -> tuple[float, float]:
-    """Return mean and standard deviation, computed on shares of the range: small spreads keep digits, large ones do not
-    overflow."""
-    low = float(values.min())
-    span = float(values.max()) - low
-    if not span:
-        return low, 0.0
-    shares = (values - low) / span
-    return low + span * float(shares.mean()), span * float(shares.std())
-
-
-def _fill(item: Item, known: FloatArray) -> float | None:
-    if item.impute is None or isinstance(item.impute, float):
-        return item.impute
-    if not known.size:
-        return 0.0
-    return float(np.median(known)) if item.impute == "median" else _mean_and_deviation(known)[0]
+def _fills(item: Item, known: FloatArray, start: IntArray) -> Sequence[float]:
+    """Return what stands for NULL in each of several runs of known numbers, which begin at ``start`` (R + 1,)."""
+    if isinstance(item.impute, float):
+        return [item.impute] * (start.size - 1)
+    if item.impute == "mean":
+        return [*spreads.of_runs(known, start).mean.tolist()]
+    runs = itertools.pairwise(start.tolist())
+    return [float(np.median(known[first:last])) if first < last else 0.0 for first, last in runs]
 
 
 NUMBERS = (Number(), Imputed(), ZScore(), MinMax(), Array())

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from grouplearn.data.shard import FloatArray, Matrix
-from grouplearn.kernels import algebra, sparse
+from grouplearn.kernels import algebra
+from grouplearn.kernels.linear import sparse
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.state import Artifact, State, shape_flaw

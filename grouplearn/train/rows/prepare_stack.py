@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data import encoders
-from grouplearn.data.dataset import Dataset, FloatArray, Group
-from grouplearn.data.encoders import FittedItem
+from grouplearn.data.dataset import Dataset, FloatArray, Group, has_label
+from grouplearn.data.encoders import FittedGroups, GroupRows
 from grouplearn.data.shard import Stack, starts
 from grouplearn.kernels.algebra import finite_rows
 from grouplearn.learners.contract.config import Config
@@ -88,19 +88,18 @@ def prepare_stacks(
     """Return ``groups`` prepared for ``fold``, by the rules of ``prepare``, in as few stacks as their shapes allow; alone are
     those whose shape the learner does not stack for these ``configs``, all unless given."""
     configs = job.configs if configs is None else configs
-    if not _is_quick(job):
+    rows = _StackRows.of_groups(job, groups, fold) if _is_quick(job) else None
+    fitted = None if rows is None else rows.fit(job)
+    if rows is None or fitted is None:
         return _one_by_one(job, groups, range(len(groups)), fold, configs)
-    rows = _StackRows.of_groups(job, groups, fold)
-    unusual = rows.unusual(job) | rows.learn_sparse(job)
-    slow = _one_by_one(job, groups, np.flatnonzero(unusual).tolist(), fold, configs)
-    if unusual.all():
-        return slow
-    return Preparation((rows.stacked(job, ~unusual), *slow.stacks), slow.alone, slow.failed)
+    stacks, others = rows.stacks(job, fitted, configs)
+    slow = _one_by_one(job, groups, np.flatnonzero(others).tolist(), fold, configs)
+    return Preparation((*stacks, *slow.stacks), slow.alone, slow.failed)
 
 
 def prepare_folds(job: Job, groups: Sequence[Group]) -> tuple[PreparedFolds | None, tuple[int, ...]]:
     """Return the groups ready to train all folds in one pass, and the places of unusual ones."""
-    if not _is_quick(job):
+    if not (_is_quick(job) and nothing_is_fitted(job)):
         return None, tuple(range(len(groups)))
     rows = _StackRows.of_groups(job, groups, FINAL)
     unusual = rows.unusual(job) | rows.lacks_a_fold(job)
@@ -114,13 +113,13 @@ def nothing_is_fitted(job: Job) -> bool:
 
 
 def _is_quick(job: Job) -> bool:
-    """Whether the common case applies: no fits or class weights by group, and a dense design."""
+    """Whether groups can be prepared at once: one label a row, no class weights by group, and not too many columns."""
     width = sum(
         job.fitted[number].width if number in job.fitted else max(1, item.buckets)
         for number, item in enumerate(job.items)
         if number in job.fitted or encoders.needs_no_fit(item)
     )
-    return nothing_is_fitted(job) and job.rules.class_weight is None and width <= encoders.DENSE_COLUMNS
+    return job.rules.class_weight is None and job.dataset.y.ndim == 1 and width <= encoders.DENSE_COLUMNS
 
 
 def _one_by_one(
@@ -172,16 +171,19 @@ def _same_weights(every: Sequence[Prepared]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _StackRows:
-    """Rows of several groups, concatenated in ``data`` (N); ``of`` (N,) is the group's place.
+    """The rows of several groups that can be used, concatenated in ``data`` (N); ``of`` (N,) is the group's place.
 
-    ``sizes`` (G,) are all rows of each group, ``held_out`` (N,) says which do not train.
+    ``sizes`` (G,) are how many these are of each group, ``n_skipped`` (G,) how many others it has, which have no label, weight
+    0, or not all features; ``held_out`` (N,) says which do not train, ``odd`` (G,) which groups have rows that are refused.
     """
 
     groups: Sequence[Group]
     sizes: IntArray
+    n_skipped: IntArray
     data: Dataset
     of: IntArray
     held_out: BoolArray
+    odd: BoolArray
 
     @classmethod
     def of_groups(cls, job: Job, groups: Sequence[Group], fold: int) -> _StackRows:
@@ -193,24 +195,26 @@ class _StackRows:
         data = pick(job.dataset, slice(int(first[0]), int(last[-1])) if adjoining else _numbers(first, lengths))
         group_of_run = np.repeat(np.arange(len(groups)), [len(each) for each in ranges])
         sizes = np.bincount(group_of_run, lengths, len(groups)).astype(np.intp)
+        of, odd = np.repeat(np.arange(len(groups)), sizes), np.zeros(len(groups), np.bool_)
+        usable, refused = _usable(job, data)
+        odd[of[refused]] = True
+        if not usable.all():
+            data, of = pick(data, np.flatnonzero(usable)), of[usable]
+        used = np.bincount(of, minlength=len(groups))
         held_out = (
             (data.split == fold) & (fold != FINAL) if job.rules.folds else (data.split == 1) & job.rules.holds_out
         )
-        return cls(groups, sizes, data, np.repeat(np.arange(len(groups)), sizes), np.asarray(held_out))
+        return cls(groups, used, sizes - used, data, of, np.asarray(held_out), odd)
 
     def unusual(self, job: Job) -> BoolArray:
-        """Return which groups (G,) are unusual: few rows, invalid or small labels, weights or features, a missing class."""
+        """Return which groups (G,) are unusual: few rows, small labels, a missing class, or what is refused."""
         n_groups, train, y, weight = len(self.groups), ~self.held_out, self.data.y, self.data.weight
-        odd = ~np.isfinite(y) | ~(weight > 0) | (weight == np.inf)
-        if not job.trainer.handles_missing:
-            odd |= ~finite_rows(self.data.numeric)
-        if job.target.task.has_values:
-            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-                odd |= (y * y * weight < _SMALL_SQUARE) & (y != 0)
         training = self.sizes - self._held_out_sizes()
         counted = self.sizes if job.rules.folds else training  # a row held out in one fold trains in the others
-        unusual: BoolArray = (counted < job.rules.min_rows) | (training == 0)
-        unusual[self.of[odd]] = True
+        unusual: BoolArray = self.odd | (counted < job.rules.min_rows) | (training == 0)
+        if job.target.task.has_values:
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                unusual[self.of[(y * y * weight < _SMALL_SQUARE) & (y != 0)]] = True
         if not job.target.task.has_classes:
             return unusual
         n_classes = len(self.data.classes)
@@ -221,36 +225,67 @@ class _StackRows:
         unusual |= (counts.reshape(n_groups, n_classes) == 0).any(axis=1)
         return unusual
 
-    def learn_sparse(self, job: Job) -> BoolArray:
-        """Return which groups (G,) train without the zeros of their categories."""
-        fitted, learner = _fitted(job), job.trainer
-        sizes, place = np.unique(self.sizes, return_inverse=True)
-        return np.array([learns_sparse(learner, fitted, size) for size in sizes.tolist()], np.bool_)[place]
+    def fit(self, job: Job) -> list[FittedGroups] | None:
+        """Return the items fitted on each group's training rows; None if some are fitted one by one."""
+        rows, found = GroupRows(self.of, ~self.held_out, len(self.groups)), []
+        for number, item in enumerate(job.items):
+            if number in job.fitted:
+                fitted: FittedGroups | None = encoders.constant(job.fitted[number], self.data, rows.n_groups)
+            else:
+                fitted = encoders.fit_groups(item, self.data, rows)
+            if fitted is None:
+                return None
+            found.append(fitted)
+        return found
 
-    def stacked(self, job: Job, chosen: BoolArray) -> PreparedStack:
-        """Return the chosen groups, none of them unusual, as one stack."""
-        fitted = _fitted(job)
-        members = np.flatnonzero(chosen)
-        facts = self._facts(job, fitted, members)
-        rows = self._rows(job, fitted, chosen)
-        held_out = self._of_chosen(self.held_out, chosen)
-        train, valid = rows.where(~held_out), rows.where(held_out)
-        return PreparedStack(
-            members=tuple(members.tolist()),
-            problem=self._problem(job, members, facts),
-            train=train,
-            row_weight=train.weight,
-            valid=valid if valid.y.size else None,
-            facts=facts,
-        )
+    def stacks(
+        self, job: Job, fitted: Sequence[FittedGroups], configs: Sequence[Config]
+    ) -> tuple[list[PreparedStack], BoolArray]:
+        """Return a stack for each shape of groups, and which groups (G,) are in none: unusual ones, and those that the learner
+        does not stack."""
+        learner = cast(GatheringLearner, job.trainer)
+        widths = np.array([_widths(each) for each in fitted], np.int64).reshape(len(fitted), len(self.groups))
+        others = self.unusual(job) | self._not_stacked(job, fitted, widths.sum(axis=0))
+        places, found = np.flatnonzero(~others), []
+        for members in _alike(places, widths[:, places]):
+            facts = self._facts(job, fitted, members)
+            problem = problem_of(job, self.groups[int(members[0])], job.trainer, facts[0])
+            if not (nothing_is_fitted(job) or learner.gathers(problem, configs)):
+                others[members] = True
+                continue
+            chosen = np.zeros(len(self.groups), np.bool_)
+            chosen[members] = True
+            rows, held_out = self._rows(job, fitted, chosen), self._of_chosen(self.held_out, chosen)
+            if (
+                not job.trainer.handles_missing and not finite_rows(rows.x).all()
+            ):  # a rank that training rows do not have
+                others[members] = True
+                continue
+            train, valid = rows.where(~held_out), rows.where(held_out)
+            judged = valid if valid.y.size else None
+            found.append(PreparedStack(tuple(members.tolist()), problem, train, train.weight, judged, facts))
+        return found, others
+
+    def _not_stacked(self, job: Job, fitted: Sequence[FittedGroups], widths: IntArray) -> BoolArray:
+        """Return which groups (G,) have too many columns, or train without the zeros of their categories."""
+        shapes = np.stack([widths, self.sizes + self.n_skipped])
+        distinct, place = np.unique(shapes, axis=1, return_inverse=True)
+        first = np.zeros(distinct.shape[1], np.intp)
+        first[place] = np.arange(len(self.groups))
+        items = [[each.fitted[group] for each in fitted] for group in first.tolist()]
+        kept = [
+            width > encoders.DENSE_COLUMNS or learns_sparse(job.trainer, item, n_rows)
+            for item, (width, n_rows) in zip(items, distinct.T.tolist(), strict=True)
+        ]
+        return np.array(kept, np.bool_)[place]
 
     def folded(self, job: Job, chosen: BoolArray) -> PreparedFolds:
-        """Return the chosen groups with all their rows and the rows' folds."""
-        fitted, members = _fitted(job), np.flatnonzero(chosen)
+        """Return the chosen groups, whose items depend on no rows, with all their rows and the rows' folds."""
+        fitted, members = self.fit(job) or [], np.flatnonzero(chosen)
         facts = self._facts(job, fitted, members)
         return PreparedFolds(
             members=tuple(members.tolist()),
-            problem=self._problem(job, members, facts),
+            problem=problem_of(job, self.groups[int(members[0])], job.trainer, facts[0]),
             rows=self._rows(job, fitted, chosen),
             fold=self._of_chosen(self.data.split, chosen),
             n_folds=job.rules.folds,
@@ -265,11 +300,20 @@ class _StackRows:
         lacks: BoolArray = (counts == 0).any(axis=1)
         return lacks
 
-    def _rows(self, job: Job, fitted: tuple[FittedItem, ...], chosen: BoolArray) -> Stack:
-        """Return all rows of the chosen groups."""
-        data, width = self.data, sum(each.width for each in fitted)
-        x = np.asarray(encoders.encode(fitted, encoders.columns_of(data, slice(None)), width))
-        return Stack(x, data.y, data.weight, starts(self.sizes), seeds_of(job, self.groups)).take(chosen)
+    def _rows(self, job: Job, fitted: Sequence[FittedGroups], chosen: BoolArray) -> Stack:
+        """Return all rows of the chosen groups, which are of one shape."""
+        data, one = self.data, int(np.argmax(chosen))
+        items = [each.fitted[one] for each in fitted]
+        columns = encoders.columns_of(data, slice(None))
+        if nothing_is_fitted(job):
+            x = np.asarray(encoders.encode(items, columns, sum(each.width for each in items)))
+            return Stack(x, data.y, data.weight, starts(self.sizes), seeds_of(job, self.groups)).take(chosen)
+        y, weight, of = (self._of_chosen(each, chosen) for each in (data.y, data.weight, self.of))
+        if not chosen.all():
+            columns = columns.taken(np.flatnonzero(chosen[self.of]), columns.dictionaries)
+        x = encoders.encode_groups(items, fitted, columns, of)
+        seeds = seeds_of(job, [group for group, taken in zip(self.groups, chosen.tolist(), strict=True) if taken])
+        return Stack(x, y, weight, starts(self.sizes[chosen]), seeds)
 
     def _held_out_sizes(self) -> IntArray:
         return np.bincount(self.of[self.held_out], minlength=len(self.groups))
@@ -278,24 +322,42 @@ class _StackRows:
         """Return the entries of the chosen groups' rows."""
         return values if chosen.all() else values[chosen[self.of]]
 
-    def _problem(self, job: Job, members: IntArray, facts: Sequence[GroupFacts]) -> Problem:
-        return problem_of(job, self.groups[int(members[0])], job.trainer, facts[0])
-
-    def _facts(self, job: Job, fitted: tuple[FittedItem, ...], members: IntArray) -> tuple[GroupFacts, ...]:
+    def _facts(self, job: Job, fitted: Sequence[FittedGroups], members: IntArray) -> tuple[GroupFacts, ...]:
         held_out = self._held_out_sizes()
         classes = tuple(range(len(job.dataset.classes))) if job.target.task.has_classes else ()
-        # Many small groups share few sizes.
-        of_sizes = functools.cache(functools.partial(GroupFacts, fitted, classes, n_skipped=0))
-        sizes = zip((self.sizes - held_out)[members].tolist(), held_out[members].tolist(), strict=True)
-        return tuple(itertools.starmap(of_sizes, sizes))
+        counts = (each[members].tolist() for each in (self.sizes - held_out, held_out, self.n_skipped))
+        sizes = zip(*counts, strict=True)
+        items = [tuple(each.fitted[place] for each in fitted) for place in members.tolist()]
+        if nothing_is_fitted(job):  # many small groups share few sizes
+            return tuple(itertools.starmap(functools.cache(functools.partial(GroupFacts, items[0], classes)), sizes))
+        return tuple(GroupFacts(own, classes, *size) for own, size in zip(items, sizes, strict=True))
 
 
-def _fitted(job: Job) -> tuple[FittedItem, ...]:
-    """Return the fitted items, none of which depends on a group's rows."""
-    return tuple(
-        job.fitted[number] if number in job.fitted else encoders.fit(item, job.dataset, slice(0, 0))
-        for number, item in enumerate(job.items)
-    )
+def _widths(fitted: FittedGroups) -> list[int]:
+    """Return the number of feature columns of each group, (G,)."""
+    one = fitted.fitted[0]
+    is_one = all(each is one for each in fitted.fitted)
+    return [one.width] * len(fitted.fitted) if is_one else [each.width for each in fitted.fitted]
+
+
+def _alike(places: IntArray, widths: npt.NDArray[np.int64]) -> list[IntArray]:
+    """Return the places (m,) whose items have equal widths (items, m) together, in order of their first ones."""
+    if not places.size:
+        return []
+    _, first, which = np.unique(widths, axis=1, return_index=True, return_inverse=True)
+    return [places[which == shape] for shape in np.argsort(first).tolist()]
+
+
+def _usable(job: Job, data: Dataset) -> tuple[BoolArray, BoolArray]:
+    """Return which rows (n,) can train or be held out, and which make their group one to be refused, or looked at closely."""
+    labelled, weight = has_label(data.y), data.weight
+    refused = labelled & ~(np.isfinite(data.y) & (weight >= 0) & (weight < np.inf))
+    if job.rules.null_label == "error":
+        refused |= ~labelled
+    usable = labelled & (weight > 0)
+    if not job.trainer.handles_missing:
+        usable &= encoders.complete(job.items, data, slice(None))
+    return usable, refused
 
 
 def _numbers(first: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

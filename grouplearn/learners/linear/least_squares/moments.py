@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Matrix, Stack
-from grouplearn.kernels import sparse
 from grouplearn.kernels.linear import moments as kernels
+from grouplearn.kernels.linear import sparse
 from grouplearn.learners.contract.control import Diverged, Interrupted
 from grouplearn.learners.contract.state import Tensors
 

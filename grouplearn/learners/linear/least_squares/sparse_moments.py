@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from grouplearn.data.shard import FloatArray
-from grouplearn.kernels import sparse
+from grouplearn.kernels.linear import sparse
 from grouplearn.learners.contract.state import Tensors
 from grouplearn.learners.linear.least_squares import moments
 

@@ -4,7 +4,7 @@
 #include "lanes/looks.hpp"
 #include "lanes/memory.hpp"
 
-namespace grouplearn::algebra {
+namespace grouplearn::sparse {
 namespace {
 
 inline void add_scaled(double *__restrict to, double factor, const double *__restrict from, int64_t count) {
@@ -133,4 +133,4 @@ GROUPLEARN_ENTRY int sparse_gram_entries(const double *values, const int32_t *co
     return 0;
 }
 
-} // namespace grouplearn::algebra
+} // namespace grouplearn::sparse
