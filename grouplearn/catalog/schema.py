@@ -73,6 +73,9 @@ def first_row(con: duckdb.DuckDBPyConnection, sql: str) -> tuple[Any, ...] | Non
 
 def current_database(con: duckdb.DuckDBPyConnection) -> str:
     """Return the name of the connection's default database."""
+    known = _LOOKED.get(con, _Looked()).database
+    if known is not None:
+        return known
     return str(con.execute("SELECT system.main.current_database()").fetchall()[0][0])
 
 
@@ -85,8 +88,9 @@ def databases_with_models(con: duckdb.DuckDBPyConnection) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """What was read in a lasting transaction: all tables, versions, and databases without triggers."""
+    """What was read in a lasting transaction: the default database, all tables, versions, and databases without triggers."""
 
+    database: str | None = None
     tables: list[Listed] = field(default_factory=list)
     versions: dict[str, int] = field(default_factory=dict)
     untriggered: set[str] = field(default_factory=set)
@@ -97,15 +101,16 @@ _LOOKED: WeakKeyDictionary[Any, _Looked] = WeakKeyDictionary()
 
 
 @contextmanager
-def seen_once(con: duckdb.DuckDBPyConnection, *, own: bool = False) -> Iterator[None]:
+def seen_once(con: duckdb.DuckDBPyConnection, database: str | None = None, *, own: bool = False) -> Iterator[None]:
     """Read the tables of a database only once in the body, a transaction in which only we run statements.
 
-    It does not see what others commit, and our own changes are read again. ``own``: we began it, not the user.
+    It does not see what others commit, and our own changes are read again. ``database`` is the connection's default
+    database now: none of our statements changes it. ``own``: we began the transaction, not the user.
     """
     if con in _LOOKED:
         yield
         return
-    _LOOKED[con] = _Looked(own=own)
+    _LOOKED[con] = _Looked(database, own=own)
     try:
         yield
     finally:
