@@ -49,20 +49,16 @@ def level_sql(definition: ModelDefinition, level: str) -> str:
     return f"([{names}])[{level} + 1]"
 
 
-def view_sql(definition: ModelDefinition, model: str, catalog: str | None, suffix: str) -> str:
-    """Return the query of a model's view over the catalog tables of a database (None: the view's own)."""
+def view_sql(definition: ModelDefinition, model: str, catalog: str | None, suffix: str) -> tuple[str, str]:
+    """Return the query of a model's view over the catalog tables of a database (None: the view's own), and its comment.
+
+    The comment says which of its columns have a number in their name.
+    """
     columns, rows = _MAKERS[suffix](definition, model, catalog)
-    return f"SELECT {select_list(columns)} {rows}"
-
-
-def comment(definition: ModelDefinition, suffix: str) -> str:
-    """Return the comment of a model's view, and which of its columns have a number in their name."""
-    columns, _ = _MAKERS[suffix](definition, "", None)
     names = [name for name, _ in columns]
     numbered = ", ".join(shown for name, shown in zip(names, distinct(names), strict=True) if name != shown)
-    return COMMENTS[suffix] + (
-        f" The name without its number is that of another column: {numbered}." if numbered else ""
-    )
+    told = f" The name without its number is that of another column: {numbered}." if numbered else ""
+    return f"SELECT {select_list(columns)} {rows}", COMMENTS[suffix] + told
 
 
 def key_columns(definition: ModelDefinition, keys: str) -> list[tuple[str, str]]:

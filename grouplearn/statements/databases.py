@@ -169,16 +169,19 @@ class Databases:
             yield catalog, schema
 
     @contextmanager
-    def transaction(self, database: str | None = None) -> Iterator[None]:
-        """Run the body in the user's transaction if there is one, else in our own; ``database`` is the default one if known."""
+    def transaction(self, database: str | None = None, *, storing: bool = False) -> Iterator[None]:
+        """Run the body in the user's transaction if there is one, else in our own.
+
+        ``database`` is the default one if known; ``storing`` is explained by ``seen_once``.
+        """
         if self.in_transaction():
-            with seen_once(self._connection, database):
+            with seen_once(self._connection, database, storing=storing):
                 yield
             return
         self._begun = True
         try:  # after an interrupt BEGIN may have succeeded, and COMMIT may have failed
             self._connection.execute("BEGIN TRANSACTION")
-            with seen_once(self._connection, database, own=True):
+            with seen_once(self._connection, database, own=True, storing=storing):
                 yield
             self._connection.execute("COMMIT")
         except BaseException as error:
@@ -224,7 +227,7 @@ class Databases:
     def _repeated(self, work: Callable[[], _T], database: str, ends: float, span: Span, checker: SqlChecker) -> _T:
         for attempt in itertools.count():
             try:
-                with self.transaction(database):
+                with self.transaction(database, storing=True):
                     return work()
             except duckdb.Error as error:
                 if not is_conflict(error):

@@ -107,7 +107,7 @@ class _Training:
         """Train and store the model; None if it exists and IF NOT EXISTS was given."""
         at, checker = self._at, self._checker
         with ExitStack() as until_stored:
-            with at.databases.transaction():
+            with at.databases.transaction(storing=True):
                 place = self._place()
                 if place is None:
                     return None
