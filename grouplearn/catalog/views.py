@@ -171,7 +171,7 @@ def best_sql(
     return (
         f"SELECT {select_list(columns)} FROM {table(catalog, 'groups')} AS g"
         f" JOIN {table(catalog, 'trials')} AS t"
-        " ON t.model = g.model AND t.group_id = g.group_id AND t.config = coalesce(g.best, 0)"
+        " ON t.group_id = g.group_id AND t.config = coalesce(g.best, 0)"  # of one model, as said below
         f"{chosen_configs if definition.hyperparameters else ''}"
         f"{f' LEFT JOIN ({notes}) AS m ON m.group_id = g.group_id' if noted else ''}"
         f" WHERE g.model = '{model}'::UUID AND t.model = '{model}'::UUID{chosen}"
