@@ -13,7 +13,7 @@ import pytest
 
 import grouplearn
 from grouplearn.catalog.checks import fragments
-from grouplearn.catalog.schema import seen_once
+from grouplearn.catalog.schema import seen_once, views_of
 from grouplearn.errors import ModelExists
 from grouplearn.store import writer as store
 
@@ -175,7 +175,9 @@ def test_views_that_we_drop_in_a_transaction_are_read_again(con: grouplearn.Conn
         found = store.exists(native, "memory", "main", "before")
         assert found is not None
         assert found.is_model
+        assert "before_curves" in {name for _, _, name, _ in views_of(native)}
         store.drop(native, "memory", "main", "before")
+        assert "before_curves" not in {name for _, _, name, _ in views_of(native)}
         assert store.exists(native, "memory", "main", "before") is None
     native.rollback()
 
