@@ -24,6 +24,7 @@ from grouplearn.frontends.python.interrupts import (
     as_keyboard_interrupt,
     interruptible,
     told_what_is_stored,
+    watching,
 )
 from grouplearn.frontends.python.pieces import (
     MAY_COMMIT,
@@ -384,7 +385,7 @@ class Connection:
     def _running(self) -> Iterator[None]:
         """Handle interrupts in a block that runs a text with statements of ours."""
         self._session.listen()
-        with self._interruption.running():
+        with self._interruption.running(), watching(self.interrupt):
             yield
 
     def _foresee(self, query: Any) -> None:
