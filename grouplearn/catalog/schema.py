@@ -12,6 +12,7 @@ import duckdb
 
 from grouplearn.catalog.checks.tables import (
     SCHEMA,
+    USERS,
     Listed,
     Table,
     Views,
@@ -147,6 +148,11 @@ def views_of(con: duckdb.DuckDBPyConnection) -> Views:
     """Return all views of all databases, including those uncommitted on this connection."""
     known = _LOOKED.get(con, _Looked()).views
     return known[0] if known else views_listed(con)
+
+
+def names_of_views(con: duckdb.DuckDBPyConnection) -> list[str]:
+    """Return the names of all views but DuckDB's own."""
+    return [name for _, _, name, _, kind in views_of(con) if kind == USERS]
 
 
 def views_changed(con: duckdb.DuckDBPyConnection) -> None:

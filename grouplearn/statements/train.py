@@ -16,7 +16,7 @@ from grouplearn.catalog.checks import search_path
 from grouplearn.catalog.checks.trust import trained_here
 from grouplearn.catalog.identities import Identity, identity_at
 from grouplearn.catalog.records import RunOutcome
-from grouplearn.catalog.schema import Location, table
+from grouplearn.catalog.schema import Location, names_of_views, table
 from grouplearn.data.dataset import Dataset, Group
 from grouplearn.data.files.run_directory import RunDirectory, runs_of
 from grouplearn.errors import ModelExists
@@ -134,7 +134,8 @@ class _Training:
 
     def _read(self, place: _Place, directory: RunDirectory) -> _Read:
         at, checker, statement = self._at, self._checker, self._statement
-        bound = bind(checker, statement, place.catalog, place.schema, at.settings)
+        views = names_of_views(at.connection)
+        bound = bind(checker, statement, place.catalog, place.schema, at.settings, views)
         limit = bound.options.placement.memory_limit
         with database_within(at.connection, limit, at.settings):
             physical = planning.planned(at.connection, checker, bound)

@@ -143,7 +143,7 @@ def _tables_and_views(
         if ours(database, own, name):
             yield "table", name, ""
     # DuckDB takes longer to plan conditions than to list everything.
-    for database, own, name, comment in views_of(con):
+    for database, own, name, comment, _ in views_of(con):
         if ours(database, own, name):
             yield "view", name, comment
 

@@ -71,6 +71,22 @@ def test_a_small_train_asks_little_and_nothing_twice(con: grouplearn.Connection,
     assert not any("configs" in text for text in texts[-1:])  # the answer has no hyperparameter
 
 
+@pytest.mark.parametrize("begun", [False, True])
+def test_views_of_random_rows_are_found_among_those_that_were_listed(
+    con: grouplearn.Connection, texts: list[str], begun: bool
+) -> None:
+    con.execute(
+        f"{'BEGIN; ' if begun else ''}CREATE VIEW drawn AS SELECT *, random() AS z FROM t; CREATE VIEW same AS FROM t"
+    )
+    texts.clear()
+    with pytest.raises(grouplearn.BindError, match=r'view "drawn" calls random\(\)'):
+        con.execute(TRAIN.format("", "m").replace("FROM t", "FROM drawn"))
+    con.execute(f"{'ROLLBACK; BEGIN; ' if begun else ''}CREATE OR REPLACE VIEW drawn AS FROM t")
+    con.execute(TRAIN.format("", "m").replace("FROM t", "FROM drawn"))
+    assert beginning(texts, "SELECT view_name FROM duckdb_views() WHERE NOT internal") == 0
+    assert con.execute("SELECT count(*) FROM m").fetchall() == [(3,)]
+
+
 def test_only_the_users_own_transaction_is_asked_when_it_began(con: grouplearn.Connection, texts: list[str]) -> None:
     asked = "SELECT system.main.epoch_us(system.main.transaction_timestamp())"
     con.execute(TRAIN.format("", "m"))
@@ -175,9 +191,9 @@ def test_views_that_we_drop_in_a_transaction_are_read_again(con: grouplearn.Conn
         found = store.exists(native, "memory", "main", "before")
         assert found is not None
         assert found.is_model
-        assert "before_curves" in {name for _, _, name, _ in views_of(native)}
+        assert "before_curves" in {name for _, _, name, *_ in views_of(native)}
         store.drop(native, "memory", "main", "before")
-        assert "before_curves" not in {name for _, _, name, _ in views_of(native)}
+        assert "before_curves" not in {name for _, _, name, *_ in views_of(native)}
         assert store.exists(native, "memory", "main", "before") is None
     native.rollback()
 
