@@ -39,12 +39,20 @@ _MOST_KEPT = (1 << 31) - 1
 
 
 def bind(
-    checker: SqlChecker, statement: TrainModel, catalog: str, schema: str, settings: Mapping[str, Any]
+    checker: SqlChecker,
+    statement: TrainModel,
+    catalog: str,
+    schema: str,
+    settings: Mapping[str, Any],
+    views: Sequence[str] | None = None,
 ) -> BoundTrain:
-    """Return the bound statement; raises BindError with a position and a hint for every unknown or unsuitable name."""
+    """Return the bound statement; raises BindError with a position and a hint for every unknown or unsuitable name.
+
+    ``views`` are the names of users' views in the current transaction, None where they are not known.
+    """
     try:
         with deep_stack():
-            return _Binder(checker, statement, settings).bind(catalog, schema)
+            return _Binder(checker, statement, settings).bind(catalog, schema, views)
     except RecursionError:
         message = "the statement has an expression that is nested too deeply to be read"
         raise checker.error(message, None, "Compute it in steps: FROM (SELECT *, ... AS part FROM ...).") from None
@@ -79,7 +87,7 @@ class _Binder:
         if statement.where:
             self._source += ("WHERE", statement.where)
 
-    def bind(self, catalog: str, schema: str) -> BoundTrain:
+    def bind(self, catalog: str, schema: str, views: Sequence[str] | None) -> BoundTrain:
         statement = self._statement
         options, fixed = bind_options(self._checker, self._learner, statement.options, self._settings)
         fixed |= ways.said(self._learner)
@@ -89,7 +97,7 @@ class _Binder:
         read_ahead(self._checker, self._source, [*self._expressions(), *weight])
         self._refuse_query_sample()
         columns = self._checker.describe("SELECT *", *self._source)
-        volatility = Volatility(self._checker)
+        volatility = Volatility(self._checker, views)
         volatility.refuse_source(statement.source)
         volatility.refuse([each for each in (statement.where, statement.having) if each])
         self._folded = frozenset(sqltext.folded(column.name) for column in columns)

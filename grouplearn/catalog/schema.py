@@ -12,15 +12,19 @@ import duckdb
 
 from grouplearn.catalog.checks.tables import (
     SCHEMA,
+    USERS,
     Listed,
     Table,
+    Views,
     creation,
     listed,
+    listed_with_views,
     refuse_foreign,
     refuse_triggers,
     refuse_views,
     scripts,
     tables_in,
+    views_listed,
 )
 from grouplearn.errors import NotSupportedHere, OtherVersion
 from grouplearn.sqltext import folded, identifier, qualified
@@ -73,6 +77,9 @@ def first_row(con: duckdb.DuckDBPyConnection, sql: str) -> tuple[Any, ...] | Non
 
 def current_database(con: duckdb.DuckDBPyConnection) -> str:
     """Return the name of the connection's default database."""
+    known = _LOOKED.get(con, _Looked()).database
+    if known is not None:
+        return known
     return str(con.execute("SELECT system.main.current_database()").fetchall()[0][0])
 
 
@@ -85,27 +92,35 @@ def databases_with_models(con: duckdb.DuckDBPyConnection) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """What was read in a lasting transaction: all tables, versions, and databases without triggers."""
+    """What was read in a lasting transaction: the default database, all tables and views, versions, and databases without
+    triggers."""
 
+    database: str | None = None
     tables: list[Listed] = field(default_factory=list)
+    views: list[Views] = field(default_factory=list)
     versions: dict[str, int] = field(default_factory=dict)
     untriggered: set[str] = field(default_factory=set)
     own: bool = False
+    storing: bool = False
 
 
 _LOOKED: WeakKeyDictionary[Any, _Looked] = WeakKeyDictionary()
 
 
 @contextmanager
-def seen_once(con: duckdb.DuckDBPyConnection, *, own: bool = False) -> Iterator[None]:
+def seen_once(
+    con: duckdb.DuckDBPyConnection, database: str | None = None, *, own: bool = False, storing: bool = False
+) -> Iterator[None]:
     """Read the tables of a database only once in the body, a transaction in which only we run statements.
 
-    It does not see what others commit, and our own changes are read again. ``own``: we began it, not the user.
+    It does not see what others commit, and our own changes are read again. ``database`` is the connection's default
+    database now: none of our statements changes it. ``own``: we began the transaction, not the user. ``storing``: it
+    stores a model, or asks whether one could be stored, so that views are read with the tables.
     """
     if con in _LOOKED:
         yield
         return
-    _LOOKED[con] = _Looked(own=own)
+    _LOOKED[con] = _Looked(database, own=own, storing=storing)
     try:
         yield
     finally:
@@ -119,10 +134,30 @@ def in_own_transaction(con: duckdb.DuckDBPyConnection) -> bool:
 
 def tables_of(con: duckdb.DuckDBPyConnection) -> Listed:
     """Return all tables of all databases, including those uncommitted on this connection."""
-    known = _LOOKED.get(con, _Looked()).tables
-    if not known:
-        known.append(listed(con))
-    return known[0]
+    looked = _LOOKED.get(con, _Looked())
+    if not looked.tables and looked.storing:
+        tables, views = listed_with_views(con)
+        looked.tables.append(tables)
+        looked.views[:] = [views]
+    elif not looked.tables:
+        looked.tables.append(listed(con))
+    return looked.tables[0]
+
+
+def views_of(con: duckdb.DuckDBPyConnection) -> Views:
+    """Return all views of all databases, including those uncommitted on this connection."""
+    known = _LOOKED.get(con, _Looked()).views
+    return known[0] if known else views_listed(con)
+
+
+def names_of_views(con: duckdb.DuckDBPyConnection) -> list[str]:
+    """Return the names of all views but DuckDB's own."""
+    return [name for _, _, name, _, kind in views_of(con) if kind == USERS]
+
+
+def views_changed(con: duckdb.DuckDBPyConnection) -> None:
+    """Read views again: a statement of ours has made or dropped some in this transaction."""
+    _LOOKED.get(con, _Looked()).views.clear()
 
 
 def has_schema(con: duckdb.DuckDBPyConnection, catalog: str) -> bool:

@@ -49,20 +49,16 @@ def level_sql(definition: ModelDefinition, level: str) -> str:
     return f"([{names}])[{level} + 1]"
 
 
-def view_sql(definition: ModelDefinition, model: str, catalog: str | None, suffix: str) -> str:
-    """Return the query of a model's view over the catalog tables of a database (None: the view's own)."""
+def view_sql(definition: ModelDefinition, model: str, catalog: str | None, suffix: str) -> tuple[str, str]:
+    """Return the query of a model's view over the catalog tables of a database (None: the view's own), and its comment.
+
+    The comment says which of its columns have a number in their name.
+    """
     columns, rows = _MAKERS[suffix](definition, model, catalog)
-    return f"SELECT {select_list(columns)} {rows}"
-
-
-def comment(definition: ModelDefinition, suffix: str) -> str:
-    """Return the comment of a model's view, and which of its columns have a number in their name."""
-    columns, _ = _MAKERS[suffix](definition, "", None)
     names = [name for name, _ in columns]
     numbered = ", ".join(shown for name, shown in zip(names, distinct(names), strict=True) if name != shown)
-    return COMMENTS[suffix] + (
-        f" The name without its number is that of another column: {numbered}." if numbered else ""
-    )
+    told = f" The name without its number is that of another column: {numbered}." if numbered else ""
+    return f"SELECT {select_list(columns)} {rows}", COMMENTS[suffix] + told
 
 
 def key_columns(definition: ModelDefinition, keys: str) -> list[tuple[str, str]]:
@@ -170,11 +166,13 @@ def best_sql(
         ("error", "t.error"),
     ]
     columns += [("note", "m.note")] if noted else []
+    # Only hyperparameters are read from it, and each further join takes DuckDB half a millisecond to plan.
+    chosen_configs = f" LEFT JOIN {table(catalog, 'configs')} AS c ON c.model = g.model AND c.config = g.best"
     return (
         f"SELECT {select_list(columns)} FROM {table(catalog, 'groups')} AS g"
         f" JOIN {table(catalog, 'trials')} AS t"
-        " ON t.model = g.model AND t.group_id = g.group_id AND t.config = coalesce(g.best, 0)"
-        f" LEFT JOIN {table(catalog, 'configs')} AS c ON c.model = g.model AND c.config = g.best"
+        " ON t.group_id = g.group_id AND t.config = coalesce(g.best, 0)"  # of one model, as said below
+        f"{chosen_configs if definition.hyperparameters else ''}"
         f"{f' LEFT JOIN ({notes}) AS m ON m.group_id = g.group_id' if noted else ''}"
         f" WHERE g.model = '{model}'::UUID AND t.model = '{model}'::UUID{chosen}"
         " ORDER BY t.status = 'failed' ASC, g.level ASC, g.group_id ASC"

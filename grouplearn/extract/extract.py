@@ -34,6 +34,8 @@ from grouplearn.parser.statements import Sql
 
 #: Orders a group's rows: the same for equal seed and content, whichever thread reads them.
 ROW_HASH = "hash({seed}, {content})"
+#: Rows that DuckDB reads at once: there is nothing to read while they are stored, and to start a thread takes longer.
+_FEW_ROWS = 2048
 
 
 def extract(
@@ -66,7 +68,10 @@ def extract(
             for batch in read:  # the next one is read while this one is stored
                 if taken:
                     taken.result()
-                taken = taking.submit(take, batch)
+                if stats.n_rows > _FEW_ROWS:
+                    taken = taking.submit(take, batch)
+                else:
+                    take(batch)
             if taken:
                 taken.result()
         rows.arrange(threads)

@@ -171,6 +171,11 @@ def _needed(candidate: Candidate) -> int:
     return candidate.peak_bytes * candidate.used
 
 
+def repays_ray(physical: PhysicalPlan) -> bool:
+    """Return whether there is enough work for several workers to start Ray; otherwise it need not be looked for."""
+    return physical.serial_seconds >= RAY_REPAYS_SECONDS and physical.workers > 1
+
+
 def executor(physical: PhysicalPlan, ray_installed: bool) -> tuple[str, str]:
     """Return the executor that the statement asks for or that fits the work, and why."""
     if physical.bound.options.placement.executor != "auto":
@@ -182,7 +187,7 @@ def executor(physical: PhysicalPlan, ray_installed: bool) -> tuple[str, str]:
     within = physical.bound.options.training.within
     if within is not None and within < RAY_REPAYS_WITHIN:
         return "local", f"WITHIN {within:g} SECONDS is too short a time to start Ray in (from {RAY_REPAYS_WITHIN:g} s)"
-    repays = physical.serial_seconds >= RAY_REPAYS_SECONDS and physical.workers > 1
+    repays = repays_ray(physical)
     work = f"about {rounded_seconds(physical.serial_seconds)} of work"
     reason = f"{work} {'repays' if repays else 'does not repay'} starting Ray (from {RAY_REPAYS_SECONDS:g} s)"
     if repays and not ray_installed:

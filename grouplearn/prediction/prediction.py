@@ -25,6 +25,7 @@ from grouplearn.catalog.checks.references import Key, committed, find, is_identi
 from grouplearn.catalog.checks.trust import Guard
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.records import ModelDefinition
+from grouplearn.catalog.schema import in_own_transaction
 from grouplearn.errors import data_error
 from grouplearn.prediction.predictions import Part
 from grouplearn.prediction.rows.exact_rows import ExactRows
@@ -342,9 +343,12 @@ def predictor_of_token(token: str) -> Predictor:
     return predictor_for(connection)
 
 
-def _predictor(connection: duckdb.DuckDBPyConnection) -> Predictor | None:
-    """Return the predictor of a registered connection, None for others."""
-    return None if known(connection) is None else predictor_for(connection)
+def _asked_in_transaction(connection: duckdb.DuckDBPyConnection) -> Predictor | None:
+    """Return the predictor that the user can ask within the connection's current transaction; None if there is none.
+
+    In a transaction of our own nobody predicts: it ends with the statement that changes a model.
+    """
+    return None if known(connection) is None or in_own_transaction(connection) else predictor_for(connection)
 
 
 def remember_stored(connection: duckdb.DuckDBPyConnection, model: StoredModel) -> None:
@@ -357,19 +361,19 @@ def remember(
     connection: duckdb.DuckDBPyConnection, model: str, definition: ModelDefinition, scorer: Callable[[], Scorer]
 ) -> None:
     """Let ``predict`` use a model written by the connection's current transaction until that ends."""
-    if predictor := _predictor(connection):
+    if predictor := _asked_in_transaction(connection):
         predictor.remember(_transaction(connection, predictor), model, definition, scorer)
 
 
 def renamed(connection: duckdb.DuckDBPyConnection, model: str, definition: ModelDefinition) -> None:
     """Let ``predict`` find a model under the name that the connection's current transaction gave it."""
-    if predictor := _predictor(connection):
+    if predictor := _asked_in_transaction(connection):
         predictor.rename(_transaction(connection, predictor), model, definition)
 
 
 def dropped(connection: duckdb.DuckDBPyConnection, catalog: str, model: str) -> None:
     """Hide a model from ``predict`` in the connection's current transaction, which dropped it."""
-    if predictor := _predictor(connection):
+    if predictor := _asked_in_transaction(connection):
         predictor.forget(_transaction(connection, predictor), catalog, model)
 
 

@@ -169,16 +169,19 @@ class Databases:
             yield catalog, schema
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Run the body in the user's transaction if there is one, else in our own."""
+    def transaction(self, database: str | None = None, *, storing: bool = False) -> Iterator[None]:
+        """Run the body in the user's transaction if there is one, else in our own.
+
+        ``database`` is the default one if known; ``storing`` is explained by ``seen_once``.
+        """
         if self.in_transaction():
-            with seen_once(self._connection):
+            with seen_once(self._connection, database, storing=storing):
                 yield
             return
         self._begun = True
         try:  # after an interrupt BEGIN may have succeeded, and COMMIT may have failed
             self._connection.execute("BEGIN TRANSACTION")
-            with seen_once(self._connection, own=True):
+            with seen_once(self._connection, database, own=True, storing=storing):
                 yield
             self._connection.execute("COMMIT")
         except BaseException as error:
@@ -212,18 +215,19 @@ class Databases:
         """
         own, ends = not self.in_transaction(), time.monotonic() + _PATIENCE_SECONDS
         # Another connection may have attached a file since the statement began.
-        self._guard.refuse_hidden(self._connection)
+        now = attachments_of(self._connection)
+        self._guard.refuse_hidden(self._connection, now)
         if own and catalog not in self._made:
-            self._repeated(lambda: ensure_schema(self._connection, catalog), ends, span, checker)
+            self._repeated(lambda: ensure_schema(self._connection, catalog), now.database, ends, span, checker)
             self._made.add(catalog)
-        done = self._repeated(work, ends if own else 0.0, span, checker)
+        done = self._repeated(work, now.database, ends if own else 0.0, span, checker)
         self.has_stored = own
         return done
 
-    def _repeated(self, work: Callable[[], _T], ends: float, span: Span, checker: SqlChecker) -> _T:
+    def _repeated(self, work: Callable[[], _T], database: str, ends: float, span: Span, checker: SqlChecker) -> _T:
         for attempt in itertools.count():
             try:
-                with self.transaction():
+                with self.transaction(database, storing=True):
                     return work()
             except duckdb.Error as error:
                 if not is_conflict(error):

@@ -16,7 +16,7 @@ from grouplearn.catalog.checks import search_path
 from grouplearn.catalog.checks.trust import trained_here
 from grouplearn.catalog.identities import Identity, identity_at
 from grouplearn.catalog.records import RunOutcome
-from grouplearn.catalog.schema import Location, table
+from grouplearn.catalog.schema import Location, names_of_views, table
 from grouplearn.data.dataset import Dataset, Group
 from grouplearn.data.files.run_directory import RunDirectory, runs_of
 from grouplearn.errors import ModelExists
@@ -107,7 +107,7 @@ class _Training:
         """Train and store the model; None if it exists and IF NOT EXISTS was given."""
         at, checker = self._at, self._checker
         with ExitStack() as until_stored:
-            with at.databases.transaction():
+            with at.databases.transaction(storing=True):
                 place = self._place()
                 if place is None:
                     return None
@@ -134,7 +134,8 @@ class _Training:
 
     def _read(self, place: _Place, directory: RunDirectory) -> _Read:
         at, checker, statement = self._at, self._checker, self._statement
-        bound = bind(checker, statement, place.catalog, place.schema, at.settings)
+        views = names_of_views(at.connection)
+        bound = bind(checker, statement, place.catalog, place.schema, at.settings, views)
         limit = bound.options.placement.memory_limit
         with database_within(at.connection, limit, at.settings):
             physical = planning.planned(at.connection, checker, bound)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import duckdb
 
 from grouplearn.catalog import views
-from grouplearn.catalog.schema import Location
+from grouplearn.catalog.schema import Location, views_changed
 from grouplearn.prediction.forms.macro import MACRO_COMMENT
 from grouplearn.sqltext import folded, literal
 
@@ -35,6 +35,7 @@ def drop_left_over(con: duckdb.DuckDBPyConnection, place: Location) -> bool:
     drops = left_over(con, place)
     for statement in drops:
         con.execute(statement)
+    views_changed(con)
     return bool(drops)
 
 

@@ -31,6 +31,8 @@ from grouplearn.catalog.schema import (
     in_own_transaction,
     table,
     tables_of,
+    views_changed,
+    views_of,
 )
 from grouplearn.catalog.sql_forms import SqlForm, prediction_of
 from grouplearn.errors import ModelExists, data_error
@@ -40,8 +42,6 @@ from grouplearn.prediction.scoring import scorer_of
 from grouplearn.sqltext import folded, identifier, literal
 from grouplearn.visible import visible_lines
 
-#: Lists database, schema, name and comment of all views.
-_VIEWS = "SELECT database_name, schema_name, view_name, coalesce(comment, '') FROM system.main.duckdb_views()"
 #: Kind, name and definition of the objects in a schema.
 _Objects = list[tuple[Literal["table", "view", "macro"], str, str]]
 
@@ -143,7 +143,7 @@ def _tables_and_views(
         if ours(database, own, name):
             yield "table", name, ""
     # DuckDB takes longer to plan conditions than to list everything.
-    for database, own, name, comment in con.execute(_VIEWS).fetchall():
+    for database, own, name, comment, _ in views_of(con):
         if ours(database, own, name):
             yield "view", name, comment
 
@@ -256,8 +256,8 @@ def view_query(con: duckdb.DuckDBPyConnection, model: StoredModel, suffix: str) 
             f'model "{model.definition.name}" ({model.definition.learner}) has no {suffix.removeprefix("_")}'
         )
     refuse_flaws(con, model, ("models", "groups", "trials", "curves", "artifacts", "units"))
-    query = views.view_sql(model.definition, model.id, model.location.catalog, suffix)
-    return query_of(model.definition, con, query)
+    query, _ = views.view_sql(model.definition, model.id, model.location.catalog, suffix)
+    return query_of(model.definition, con)(query)
 
 
 def create_objects(
@@ -265,18 +265,19 @@ def create_objects(
 ) -> None:
     """Create the views and the macro of a model whose rows are in the catalog."""
     check(con, definition)
+    checked = query_of(definition, con)
     statements = []
     for suffix in views.suffixes(definition):
         target = location.sql(suffix)
         # A view looks up names without a database in its own database, even if that is later attached under another name.
-        query = query_of(definition, con, views.view_sql(definition, model, None, suffix))
-        statements.append(f"CREATE VIEW {target} AS {query}")
-        statements.append(f"COMMENT ON VIEW {target} IS {_shown(views.comment(definition, suffix))}")
+        query, comment = views.view_sql(definition, model, None, suffix)
+        statements.append(f"CREATE VIEW {target} AS {checked(query)}")
+        statements.append(f"COMMENT ON VIEW {target} IS {_shown(comment)}")
     default = folded(location.catalog) == folded(current_database(con))
     database = None if default else location.catalog
     macro = location.sql("_predict")
     head, query = macro_sql(definition, model, macro, form, database)
-    statements.append(head + query_of(definition, con, query))
+    statements.append(head + checked(query))
     statements.append(f"COMMENT ON MACRO TABLE {macro} IS {_shown(macro_comment(definition))}")
     _run(con, statements)
 
@@ -284,6 +285,7 @@ def create_objects(
 def _run(con: duckdb.DuckDBPyConnection, statements: Iterable[str]) -> None:
     """Run statements as one text."""
     con.execute("\n;\n".join(statements))
+    views_changed(con)
 
 
 def _shown(comment: str) -> str:

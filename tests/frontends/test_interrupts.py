@@ -15,7 +15,7 @@ from helpers.promptness import STOPS_WITHIN_SECONDS
 
 import grouplearn
 from grouplearn.errors import Cancelled
-from grouplearn.frontends.python.interrupts import Interruption, interruptible
+from grouplearn.frontends.python.interrupts import Interruption, interruptible, watching
 
 ENDLESS = "SELECT count(*) FROM range(100000000000) a, range(1000) b"
 TRAIN = (
@@ -54,6 +54,45 @@ def test_python_code_is_left_at_once_and_everything_is_put_back() -> None:
     assert signal.getsignal(signal.SIGINT) is before
     assert signal.set_wakeup_fd(-1) == -1
     assert not [thread for thread in threading.enumerate() if thread.name == "grouplearn-interrupt"]
+
+
+def test_blocks_of_one_statement_share_a_thread_and_leave_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    names, start = [], threading.Thread.start
+    called, others = threading.Event(), threading.Event()
+    with monkeypatch.context() as patched, watching(called.set):
+        patched.setattr(threading.Thread, "start", lambda self: names.append(self.name) or start(self))
+        for _ in range(2):
+            with interruptible(called.set, at_once=False):
+                pass
+        assert names == []
+        with interruptible(others.set, at_once=False):  # another connection's
+            pass
+        assert names == ["grouplearn-interrupt"]
+    names.clear()
+    with (
+        control_c(0.1),
+        pytest.raises(KeyboardInterrupt),
+        watching(called.set),
+        interruptible(others.set, at_once=True),
+    ):
+        time.sleep(5)
+    assert called.is_set()
+    assert others.is_set()
+    assert not [thread for thread in threading.enumerate() if thread.name == "grouplearn-interrupt"]
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+@pytest.mark.parametrize("after", [0.0, 0.02, 0.05])
+def test_control_c_between_blocks_stops_the_statement_and_not_the_next(after: float) -> None:
+    with grouplearn.connect(progress=None) as con:
+        con.execute("CREATE TABLE t AS SELECT i AS x, i * 2 AS y FROM range(100) AS r(i)")
+        train = "TRAIN OR REPLACE MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t"
+        con.execute(train)
+        with contextlib.suppress(KeyboardInterrupt), control_c(after):
+            for _ in range(20):
+                con.execute(train).fetchall()
+        assert con.execute(train).fetchall() != []
+        assert con.execute("SELECT count(prediction) FROM m_predict(t)").fetchall() == [(100,)]
 
 
 def test_other_errors_and_other_threads_are_left_alone() -> None:
@@ -175,16 +214,23 @@ INTERRUPTED = duckdb.InterruptException("INTERRUPT Error: Interrupted!")
 STORED = "after the statement had taken effect"
 
 
-@pytest.mark.parametrize("words", ["SELECT 1", "SELECT system.main.current_setting('python_scan_all_frames')"])
-def test_control_c_as_a_statement_begins_is_a_keyboard_interrupt(words: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ("execute", "SELECT system.main.current_setting('python_scan_all_frames')"),
+        ("sql", "SELECT system.main.current_setting('python_scan_all_frames')"),
+        ("sql", "SELECT 1"),
+    ],
+)
+def test_control_c_as_a_statement_begins_is_a_keyboard_interrupt(method: str, words: str) -> None:
     with grouplearn.connect(progress=None) as con:
-        for run in (con.execute, con.sql):
-            _pressed(con, words, RuntimeError("Query interrupted")).left = 1
-            with pytest.raises(KeyboardInterrupt):
-                run(LINE)
-            _pressed(con, words, RuntimeError("another")).left = 1
-            with pytest.raises(RuntimeError, match="another"):
-                run(LINE)
+        run = getattr(con, method)
+        _pressed(con, words, RuntimeError("Query interrupted")).left = 1
+        with pytest.raises(KeyboardInterrupt):
+            run(LINE)
+        _pressed(con, words, RuntimeError("another")).left = 1
+        with pytest.raises(RuntimeError, match="another"):
+            run(LINE)
         assert con.execute("SHOW MODELS").fetchall() == []
 
 

@@ -34,7 +34,8 @@ _OF_TEXTS = re.compile(r"\bquery(?:_table)?\"?\s*\(", re.IGNORECASE)
 def read_ahead(checker: SqlChecker, source: Sequence[str | Sql], expressions: Iterable[Sql]) -> None:
     """Parse in one query everything that the functions here will ask about: one question costs as much as all."""
     froms = (_from(source[:2]), _from(source))
-    checker.read_ahead([*froms, *(_selected(fragment) for fragment in expressions)])
+    named = [f"FROM {piece.text}" for piece in source[1:2] if isinstance(piece, Sql)]  # as ``tables_named`` asks for it
+    checker.read_ahead([*froms, *named, *(_selected(fragment) for fragment in expressions)])
 
 
 @dataclass

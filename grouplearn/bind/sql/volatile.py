@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from grouplearn import sqltext
 from grouplearn.bind.sql.checker import SqlChecker
@@ -21,10 +21,11 @@ _IN_A_TABLE = "Keep the rows in a table first: CREATE TEMP TABLE kept AS SELECT 
 
 
 class Volatility:
-    """Which functions of a connection are volatile, users' functions included."""
+    """Which functions of a connection are volatile, users' functions included; ``views`` as in ``bind``."""
 
-    def __init__(self, checker: SqlChecker) -> None:
+    def __init__(self, checker: SqlChecker, views: Sequence[str] | None = None) -> None:
         self._checker = checker
+        self._known_views = views
         #: Functions of users by name; one query for one takes as long as for all.
         self._asked: dict[str, bool] = {}
         self._definitions: dict[str, list[str]] = {}
@@ -81,7 +82,9 @@ class Volatility:
         return "sample" in text.casefold() and samples_anew(self._checker, fragment)
 
     @functools.cached_property
-    def _names_of_views(self) -> list[str]:
+    def _names_of_views(self) -> Sequence[str]:
+        if self._known_views is not None:
+            return self._known_views
         return [view for (view,) in self._checker.rows("SELECT view_name FROM duckdb_views() WHERE NOT internal")]
 
     def _views(self, names: Collection[str]) -> list[tuple[str, str]]:

@@ -12,9 +12,9 @@ import json
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import duckdb
@@ -259,9 +259,11 @@ def one_query(con: duckdb.DuckDBPyConnection, query: str) -> str:
     return query
 
 
-def query_of(definition: ModelDefinition, con: duckdb.DuckDBPyConnection, query: str) -> str:
-    """Return a model's view or macro query as ``one_query`` does; those trained by this process were checked then."""
-    return query if is_trained_here(definition) else one_query(con, query)
+def query_of(definition: ModelDefinition, con: duckdb.DuckDBPyConnection) -> Callable[[str], str]:
+    """Return a function that checks a model's view or macro query as ``one_query`` does; those trained by this process were
+    checked then, of which the model's texts, which may be many, are asked once.
+    """
+    return str if is_trained_here(definition) else partial(one_query, con)
 
 
 def statement_of(document: Node) -> Node | None:

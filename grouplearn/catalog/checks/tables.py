@@ -45,12 +45,33 @@ _READ: set[frozenset[tuple[str, Table]]] = set()
 
 #: Database, schema, name, definition and number of indexes of every table there is.
 Listed = tuple[tuple[str, str, str, str, int], ...]
+#: Says of a listed view that it is not DuckDB's own.
+USERS = -1
+#: Database, schema, name and comment of every view there is, and ``USERS`` or less.
+Views = tuple[tuple[str, str, str, str, int], ...]
+
+# No macro can hide anything in the queries, and filtering here takes two thirds of the time.
+_TABLES = "SELECT database_name, schema_name, table_name, sql, index_count FROM system.main.duckdb_tables()"
+_VIEWS = (
+    "SELECT database_name, schema_name, view_name, coalesce(comment, ''), CASE WHEN internal THEN -2 ELSE -1 END"
+    " FROM system.main.duckdb_views()"
+)
 
 
 def listed(con: duckdb.DuckDBPyConnection) -> Listed:
-    """Return all tables; no macro can hide anything in the query, and filtering here takes two thirds of the time."""
-    query = "SELECT database_name, schema_name, table_name, sql, index_count FROM system.main.duckdb_tables()"
-    return tuple(con.execute(query).fetchall())
+    """Return all tables."""
+    return tuple(con.execute(_TABLES).fetchall())
+
+
+def views_listed(con: duckdb.DuckDBPyConnection) -> Views:
+    """Return all views."""
+    return tuple(con.execute(_VIEWS).fetchall())
+
+
+def listed_with_views(con: duckdb.DuckDBPyConnection) -> tuple[Listed, Views]:
+    """Return all tables and all views, by one query: two take DuckDB a third longer."""
+    rows = con.execute(f"{_TABLES} UNION ALL {_VIEWS}").fetchall()
+    return tuple(row for row in rows if row[-1] >= 0), tuple(row for row in rows if row[-1] < 0)
 
 
 def tables_in(tables: Listed) -> dict[str, dict[str, Table]]:

@@ -24,6 +24,7 @@ from grouplearn.frontends.python.interrupts import (
     as_keyboard_interrupt,
     interruptible,
     told_what_is_stored,
+    watching,
 )
 from grouplearn.frontends.python.pieces import (
     MAY_COMMIT,
@@ -208,7 +209,7 @@ class Connection:
             with self._running():
                 # As in DuckDB, an unfinished result of execute() is an error here.
                 with as_keyboard_interrupt():
-                    self._duckdb.sql("SELECT 1")
+                    self._duckdb.sql("SELECT 1").fetchall()
                 query, parameters = self._up_to_last(pieces, query, parameters, scope)
         with told_what_macros_take(query):
             relation: duckdb.DuckDBPyRelation | None = scope.call(
@@ -351,9 +352,6 @@ class Connection:
         pieces = pieces_of(query)
         with self._running() if pieces else nullcontext():
             if pieces:
-                # DuckDB drops an unfinished result at the next execute(); our statements must do so too.
-                with as_keyboard_interrupt():
-                    self._duckdb.execute("SELECT 1").fetchall()
                 query, parameters = self._up_to_last(pieces, query, parameters, scope)
             self._may_predict = bool(pieces) or (isinstance(query, str) and MAY_PREDICT.search(query) is not None)
             ours = told_what_is_stored(self._session.has_stored) if pieces else nullcontext()
@@ -387,7 +385,7 @@ class Connection:
     def _running(self) -> Iterator[None]:
         """Handle interrupts in a block that runs a text with statements of ours."""
         self._session.listen()
-        with self._interruption.running():
+        with self._interruption.running(), watching(self.interrupt):
             yield
 
     def _foresee(self, query: Any) -> None:
@@ -433,7 +431,9 @@ class Connection:
             return self._answered(statement, text, parameters, scope)
 
     def _answered(self, statement: OurStatement, text: str, parameters: Any, scope: Scope) -> str:
-        if self._duckdb.sql("SELECT system.main.current_setting('python_scan_all_frames')").fetchall()[0][0]:
+        # By execute(), at which DuckDB drops an unfinished result, as it does at its own statements.
+        asked = self._duckdb.execute("SELECT system.main.current_setting('python_scan_all_frames')")
+        if asked.fetchall()[0][0]:
             scope = scope.with_outer_frames()
         stored = told_what_is_stored(self._session.has_stored)
         with frames_registered(self._duckdb, text, scope), stored, interruptible(self.interrupt, at_once=False):

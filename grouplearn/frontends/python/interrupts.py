@@ -67,7 +67,7 @@ def interruptible(interrupt: Callable[[], None], *, at_once: bool) -> Iterator[N
     in other threads, and if SIGINT is ignored, nothing is changed.
     """
     previous = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(previous):
+    if not callable(previous) or not _receives_signals():
         yield
         return
     asked, inside = False, True
@@ -122,13 +122,38 @@ def told_what_is_stored(has_stored: Callable[[], bool]) -> Iterator[None]:
         raise Cancelled(_STORED) from stopped
 
 
+#: What the main thread's ``watching`` blocks call, the innermost last.
+_watched: list[Callable[[], None]] = []
+
+
+def _receives_signals() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+@contextlib.contextmanager
+def watching(interrupt: Callable[[], None]) -> Iterator[None]:
+    """Let the ``interruptible`` blocks inside that have the same ``interrupt`` share one thread: each would start its own."""
+    if not callable(signal.getsignal(signal.SIGINT)) or not _receives_signals():
+        yield
+        return
+    with _watching(interrupt):
+        _watched.append(interrupt)
+        try:
+            yield
+        finally:
+            _watched.pop()
+
+
 @contextlib.contextmanager
 def _watching(interrupt: Callable[[], None]) -> Iterator[None]:
-    """Call ``interrupt`` from a thread as soon as SIGINT arrives.
+    """Call ``interrupt`` from a thread as soon as SIGINT arrives, unless one does so already.
 
     Python runs signal handlers only between bytecodes, so not while the main thread is inside a query; the wake-up
     descriptor is written by the operating system's signal itself.
     """
+    if interrupt in _watched:
+        yield
+        return
     ours, pythons = socket.socketpair()
     with ours, pythons:  # however the block ends
         pythons.setblocking(False)

@@ -53,7 +53,7 @@ def choose(physical: PhysicalPlan, cancelled: Callable[[], bool], *, every: bool
 
     Only eligible operators are simulated, or ``every`` one, to be shown.
     """
-    ray_installed = importlib.util.find_spec("ray") is not None
+    ray_installed = finds_ray(physical)
     names = _operators(physical) if every else choosing.eligible(physical, ray_installed)
 
     workers = physical.workers
@@ -64,6 +64,11 @@ def choose(physical: PhysicalPlan, cancelled: Callable[[], bool], *, every: bool
         if fewer == workers:
             return _on_threads(physical, choosing.choose(physical, candidates, ray_installed, workers))
         workers = fewer
+
+
+def finds_ray(physical: PhysicalPlan) -> bool:
+    """Return whether Ray is installed and there is enough work for it: looking takes longer than the rest of a small plan."""
+    return choosing.repays_ray(physical) and importlib.util.find_spec("ray") is not None
 
 
 def _candidates(

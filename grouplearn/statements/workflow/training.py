@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import importlib.util
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -159,7 +158,7 @@ def prepare(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> None:
 
     Raises TrainingFailed when a cluster does not answer, NotInstalled without Ray, StatementInterrupted.
     """
-    executor, _ = choosing.executor(physical, importlib.util.find_spec("ray") is not None)
+    executor, _ = choosing.executor(physical, planning.finds_ray(physical))
     get_ready(executor, Cluster.of(physical.bound.options.placement), cancelled)
 
 
