@@ -26,7 +26,7 @@ from grouplearn.plan.explain.measured import Measured, UnitRan, asked_for
 from grouplearn.plan.physical import PhysicalPlan
 
 #: Coefficients of an earlier version belong to another cost model and are ignored.
-_VERSION = 2
+_VERSION = 3
 #: How many of a learner's latest runs are kept.
 MOST_RUNS = 8
 

@@ -70,13 +70,13 @@ def test_the_file_is_in_the_cache_of_the_user(monkeypatch: pytest.MonkeyPatch, t
         "not json",
         "[]",
         "{}",
-        json.dumps({"version": 3, "machine": {}, "learners": {}}),
-        json.dumps({"version": 2, "machine": {"warp": 1.0}, "learners": {}}),
-        json.dumps({"version": 2, "machine": {"network": 0}, "learners": {}}),
-        json.dumps({"version": 2, "machine": {}, "learners": {"mlp": {"correction": -1}}}),
-        json.dumps({"version": 2, "machine": {}, "learners": {"mlp": {"row": "fast"}}}),
-        json.dumps({"version": 2, "machine": {}, "learners": {"mlp": {"runs": [0]}}}),
-        json.dumps({"version": 2, "machine": {}, "learners": {"mlp": {"runs": 3}}}),
+        json.dumps({"version": 4, "machine": {}, "learners": {}}),
+        json.dumps({"version": 3, "machine": {"warp": 1.0}, "learners": {}}),
+        json.dumps({"version": 3, "machine": {"network": 0}, "learners": {}}),
+        json.dumps({"version": 3, "machine": {}, "learners": {"mlp": {"correction": -1}}}),
+        json.dumps({"version": 3, "machine": {}, "learners": {"mlp": {"row": "fast"}}}),
+        json.dumps({"version": 3, "machine": {}, "learners": {"mlp": {"runs": [0]}}}),
+        json.dumps({"version": 3, "machine": {}, "learners": {"mlp": {"runs": 3}}}),
         "[" * 100_000,
         b"\xff\xfe{",
     ],
@@ -91,7 +91,7 @@ def test_a_file_that_is_not_ours_is_refused_with_a_way_out(text: str | bytes) ->
 
 
 def test_what_was_measured_for_another_model_of_costs_is_measured_anew() -> None:
-    old = {"version": 1, "machine": {"local_unit": 1e-5}, "learners": {"mlp": {"correction": 10.0, "runs": [10.0]}}}
+    old = {"version": 2, "machine": {"local_unit": 1e-5}, "learners": {"mlp": {"correction": 10.0, "runs": [10.0]}}}
     calibration.path().write_text(json.dumps(old))
     assert calibration.load() == Rates()
     calibration.store_correction("gbdt", 1.5)
@@ -283,6 +283,26 @@ def test_runs_ask_for_what_they_took(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked_for(physical, choice, {unit: took[unit] for unit in range(300)}) == pytest.approx(3)  # some are lost
     assert asked_for(physical, choice, {}) is None
     assert asked_for(stops, choice, took) is None
+
+
+def test_a_run_repeated_asks_for_the_same_correction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What loading is estimated to take is not corrected: beside it, a run asked for a tenth of the last correction each time."""
+    monkeypatch.setattr("grouplearn.plan.packing.MOST_BOOSTED_VALUES", 0)
+    statement = TRAIN.replace("linear_regression", "gbdt")
+    rates, asked = Rates(), []
+    with duckdb.connect() as plain:
+        plain.execute("CREATE TABLE t AS SELECT i % 400 AS g, i AS x, i AS y FROM range(80000) AS r(i)")
+        first = planned(plain, statement, workers=1)
+    took = {unit.id: UnitRan(unit.cost, 100) for unit in first.units}
+    loads = replace(Machine(), load=10 * max(unit.cost for unit in first.units))
+    for _ in range(6):
+        physical = plan(first.bound, first.stats, replace(rates, machine=loads))
+        choice = choose(physical, [candidate("group_task_parallel", 1.0, units=400, loads=400)], False)
+        factor = asked_for(physical, choice, took)
+        assert factor is not None
+        asked.append(factor)
+        rates = Rates({"gbdt": replace(rates.of("gbdt"), correction=factor)})
+    assert asked == pytest.approx([0.5] * 6)
 
 
 def test_epochs_that_rows_ask_for_are_no_correction() -> None:

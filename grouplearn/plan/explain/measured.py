@@ -83,8 +83,10 @@ def compare(
     seconds: dict[int, float] = {}
     for row in (each for each in ran if each.kind != LOST):
         seconds[row.unit] = seconds.get(row.unit, 0.0) + row.ended - row.started
-    made = _estimates(physical, choice, epochs)
-    pairs = [(made[unit], took) for unit, took in sorted(seconds.items()) if unit in made]
+    made = _estimated_parts(physical, choice, epochs)
+    pairs = [
+        (made[unit][0], _of_training(took, made[unit][1])) for unit, took in sorted(seconds.items()) if unit in made
+    ]
     after, ratio = corrected(before, pairs), pilot_ratio(pairs)
     bars = tuple(_bar(physical, row) for row in ran)
     verdict = _verdict(physical.bound.learner.way, ratio, len(pairs))
@@ -97,9 +99,9 @@ def compare(
 def asked_for(physical: PhysicalPlan, choice: Choice, ran: Mapping[int, UnitRan]) -> float | None:
     """Return the correction factor that a run's unit times suggest; None if the run says nothing about estimates.
 
-    It corrects seconds, not how many epochs a learner needs: that depends on the rows, and one slowly converging model
-    would spoil the plans of all others. Short units count together. A run that ended early or trained other units than
-    planned does not count.
+    It corrects seconds of training, not how many epochs a learner needs: that depends on the rows, and one slowly converging
+    model would spoil the plans of all others; nor what rows are expected to take before they train. Short units count together.
+    A run that ended early or trained other units than planned does not count.
     """
     options = physical.bound.options
     if (
@@ -110,8 +112,10 @@ def asked_for(physical: PhysicalPlan, choice: Choice, ran: Mapping[int, UnitRan]
         return None
     pairs: list[tuple[float, float]] = []
     estimated = measured = 0.0
-    for unit, estimate in _estimates(physical, choice, {unit: each.epochs for unit, each in ran.items()}).items():
-        estimated, measured = estimated + estimate, measured + (ran[unit].seconds if unit in ran else math.nan)
+    epochs = {unit: each.epochs for unit, each in ran.items()}
+    for unit, (training, loading) in _estimated_parts(physical, choice, epochs).items():
+        took = _of_training(ran[unit].seconds, loading) if unit in ran else math.nan
+        estimated, measured = estimated + training, measured + took
         if estimated >= PILOT_SECONDS:
             pairs.append((estimated, measured))
             estimated = measured = 0.0
@@ -136,13 +140,26 @@ def comparison(measured: Measured) -> list[tuple[str, str, str]]:
     return [(name, estimate, seen) for name, (estimate, seen) in rows]
 
 
-def _estimates(physical: PhysicalPlan, choice: Choice, epochs: Mapping[int, float] | None = None) -> dict[int, float]:
-    """Return the estimated seconds of each unit with its share of the loads; ``epochs`` replaces the epochs of a trial."""
-    per_unit, made = choice.chosen.loads / max(1, choice.chosen.units), epochs or {}
+def _estimates(physical: PhysicalPlan, choice: Choice) -> dict[int, float]:
+    """Return the estimated seconds of each unit with its share of the loads."""
+    return {unit: sum(parts) for unit, parts in _estimated_parts(physical, choice, {}).items()}
+
+
+def _estimated_parts(
+    physical: PhysicalPlan, choice: Choice, epochs: Mapping[int, float]
+) -> dict[int, tuple[float, float]]:
+    """Return the estimated seconds of each unit's training and of its share of the loads; ``epochs`` replaces a trial's."""
+    per_unit = choice.chosen.loads / max(1, choice.chosen.units)
     return {
-        unit.id: physical.seconds_of(unit, made.get(unit.id)) + per_unit * physical.load_seconds(unit.group)
+        unit.id: (physical.seconds_of(unit, epochs.get(unit.id)), per_unit * physical.load_seconds(unit.group))
         for unit in physical.units
     }
+
+
+def _of_training(measured: float, loading: float) -> float:
+    """Return the seconds that training took of those measured: all but what loading should have taken, and at least half, as that
+    is an estimate, too, which no correction changes: with it, runs would ask for ever smaller ones."""
+    return max(measured - loading, 0.5 * measured)
 
 
 def _part(makespan: float, idle: float, workers: int, seconds: Mapping[int, float]) -> Side:
