@@ -57,6 +57,17 @@ class Family(NamedTuple):
     recovers: bool
 
 
+class Scale(NamedTuple):
+    """How scores follow from the leaves of a config's texts: their sum, or ``mean`` over trees, times ``factor``.
+
+    ``linear``: leaves are linear functions.
+    """
+
+    factor: float = 1.0
+    mean: bool = False
+    linear: bool = False
+
+
 class Plan(NamedTuple):
     """What to train: ``families`` on the ``bins`` of each group's rows, the number of ``outputs``, a ``seed`` per group
     (G,)."""
@@ -128,18 +139,24 @@ def boost(api: Sequence[int], plan: Plan, train: Rows, valid: Rows | None) -> Bo
     return Boosted(Ragged(texts, start), rounds, gain, run, sound, watched)
 
 
-def predict(api: Sequence[int], rows: Rows, texts: Ragged, outputs: int) -> FloatArray:
-    """Return predictions of the groups' C models for rows of the same groups: (n, C, outputs). Raises Refused."""
+def predict(api: Sequence[int], rows: Rows, texts: Ragged, outputs: int, scales: Sequence[Scale]) -> FloatArray:
+    """Return the scores of the groups' models, one per config of ``scales``, for rows of the same groups: (n, C, outputs).
+
+    They are sums as ``trees.Forests`` makes them, to the last bit, or with linear leaves LightGBM's. Raises Refused.
+    """
     groups, d = rows.start.size - 1, rows.x.shape[1]
-    configs = len(texts) // groups if groups else 0
     nothing = Parameters(b"", b"")
-    families = (Family(nothing, (1,) * configs, False),)
+    families = (Family(nothing, (1,) * len(scales), False),)
     given, kept = _plan(Plan(nothing, families, outputs, np.zeros(groups, np.int64)), groups, d)
-    scores = np.empty((len(rows.x), configs, outputs))
+    scores = np.empty((len(rows.x), len(scales), outputs))
     functions, held = (_POINTER * len(FUNCTIONS))(*api), _rows(rows)
-    arrays = (np.ascontiguousarray(texts.values), np.ascontiguousarray(texts.start), scores)
-    refused = function("predict_groups", *[_POINTER] * 6, returns=ctypes.c_int)(
-        *map(ctypes.addressof, (functions, given, held[0])), *map(address, arrays)
+    factor = np.array([each.factor for each in scales], np.float64)
+    mean, linear = (np.array([getattr(each, name) for each in scales], np.uint8) for name in ("mean", "linear"))
+    scale = (_POINTER * 3)(address(factor), address(mean), address(linear))
+    values, start = np.ascontiguousarray(texts.values), np.ascontiguousarray(texts.start)
+    arguments = (*map(ctypes.addressof, (functions, given, held[0])), address(values), address(start))
+    refused = function("predict_groups", *[_POINTER] * 7, returns=ctypes.c_int)(
+        *arguments, ctypes.addressof(scale), address(scores)
     )
     del kept
     if refused:

@@ -186,3 +186,34 @@ def test_what_lay_in_memory_before_is_nothing(d: int) -> None:
         every = [getattr(each, name) for each in found]
         assert np.isfinite(every[0]).all()
         assert all(each.tobytes() == every[0].tobytes() for each in every)
+
+
+def with_sums(d: int, n: int, seed: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    """Raw columns of sizes from 1 to 1,000, a third of them sums of others, one twice, one constant; and a label."""
+    random = np.random.default_rng(seed)
+    own = random.normal(size=(n, d - d // 3))
+    sums = [own[:, random.choice(own.shape[1], 3, replace=False)].sum(axis=1) for _ in range(d // 3)]
+    x = np.column_stack([own, *sums])[:, random.permutation(d)] * np.geomspace(1, 1000, d) + random.normal(size=d)
+    x[:, 1], x[:, 2] = x[:, 0] * 3, 7.0
+    return x, x @ (random.normal(size=d) / x.std(axis=0).clip(1)) + random.normal(size=n)
+
+
+@pytest.mark.parametrize(("d", "n"), [(48, 200), (520, 700), (520, 300)])
+def test_small_penalties_beside_columns_that_follow_from_others(d: int, n: int) -> None:
+    """Which weights of many predict alike is the penalty's to say, also where it is less than what rounding makes of them."""
+    x, y = with_sums(d, n)
+    values = (1e-12, 1e-8, 1e-4, 1e-2, 1.0, 1e3)
+    given = moments.of_rows(x, y[:, None], np.ones(n), np.array([0, n]))
+    configs = penalties(*((0, l2, True) for l2 in values))
+    found = least_squares.PathModels(**in_every_build(lambda: least_squares.solve(given, configs)._asdict()))
+    centred, label = x - x.mean(axis=0), y - y.mean()
+    left, sizes, right = np.linalg.svd(centred, full_matrices=False)
+    some = sizes > 1e-11 * sizes[0]
+    for weights, l2 in zip(found.weights[0], values, strict=True):
+        best = right[some].T @ (sizes[some] / (sizes[some] ** 2 + l2) * (left[:, some].T @ label))
+        np.testing.assert_allclose(centred @ weights, centred @ best, atol=1e-10 * np.abs(label).max())
+        if (
+            d > 512
+        ):  # of fewer columns eight systems are solved at a time, and directions that say nothing are known less well
+            np.testing.assert_allclose(weights, best, rtol=0, atol=3e-7 * np.abs(best).max())
+        assert weights[2] == 0

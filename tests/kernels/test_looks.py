@@ -172,7 +172,7 @@ def boosted(rounds: int, *, predicts: bool = False) -> Callable[[], object]:
     if not predicts:
         return lambda: boosting.boost(api, plan, rows, None)
     found = boosting.boost(api, plan, rows, None)
-    return lambda: boosting.predict(api, rows, found.texts, 1)
+    return lambda: boosting.predict(api, rows, found.texts, 1, [boosting.Scale()])
 
 
 def network(n: int = 2_000) -> tuple[networks.Shape, networks.Descent, dict[str, np.ndarray], networks.BlockRows]:

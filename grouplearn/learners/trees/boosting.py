@@ -23,6 +23,7 @@ from grouplearn.learners.trees.lightgbm.data import DataSet
 from grouplearn.learners.trees.lightgbm.given import lightgbm_parameters
 from grouplearn.learners.trees.lightgbm.library import Booster, LightGBMError
 from grouplearn.learners.trees.lightgbm.parameters import draws_rows
+from grouplearn.learners.trees.predicting import shares_of_one
 
 #: Metrics that LightGBM computes by the same formula during training.
 _NATIVE_METRICS = {
@@ -279,12 +280,6 @@ def _boosted(
         if stop.patience is not None and run.best[-1] and count - run.best[-1] >= stop.patience:
             break
     return run
-
-
-def shares_of_one(shares: FloatArray) -> FloatArray:
-    """Return one-against-rest predictions (n, K) divided by their sum, as probabilities."""
-    total = shares.sum(axis=1, keepdims=True)
-    return shares / np.where(total > 0, total, 1.0)
 
 
 def _continues(config: Config) -> bool:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import ClassVar
@@ -20,11 +18,11 @@ from grouplearn.learners.contract.learner import Form
 from grouplearn.learners.contract.problem import LABELLED, Link, Problem, Task
 from grouplearn.learners.contract.requirement import Requirement
 from grouplearn.learners.contract.stacks import BoostedStackLearner, HeldOut
-from grouplearn.learners.contract.state import Artifact, FloatArray, State, of_both_classes
+from grouplearn.learners.contract.state import Artifact, FloatArray, State
 from grouplearn.learners.metrics.sums import default_metric
 from grouplearn.learners.neural.gang_sockets import NoGang
 from grouplearn.learners.trees import together
-from grouplearn.learners.trees.boosting import Binned, BoostingControl, boost_family, shares_of_one
+from grouplearn.learners.trees.boosting import Binned, BoostingControl, boost_family
 from grouplearn.learners.trees.checkpoint import from_state
 from grouplearn.learners.trees.cost import COST
 from grouplearn.learners.trees.gang import network
@@ -40,6 +38,7 @@ from grouplearn.learners.trees.lightgbm.parameters import (
     conflict,
     draws_rows,
 )
+from grouplearn.learners.trees.predicting import Recent, Scores, predicted, predicted_in_training
 from grouplearn.learners.trees.together import SolvedTrees, StackBooster
 
 #: What LightGBM writes for a leaf without rows, or whose linear function it could not compute.
@@ -213,7 +212,7 @@ class Gbdt(BoostedStackLearner):
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
         """Return the predictions, shape (n, c, n_outputs)."""
         texts = (_artifact(state, index).text for index in range(len(configs)))
-        return np.stack([_scored(problem.task, text, _in_training(text), x) for text in texts], axis=1)
+        return np.stack([predicted_in_training(problem, text, _in_training(text)(x)) for text in texts], axis=1)
 
     def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:  # noqa: ARG002
         """Return the model of config ``index`` in LightGBM's text format; raises Diverged if one of its leaves is not a
@@ -231,7 +230,7 @@ class Gbdt(BoostedStackLearner):
 
     def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
         """Return values or probabilities, shape (n, n_outputs); the text is our own, or passed ``flaw``."""
-        return _scored(task, artifact.text, _in_prediction(artifact.text), x)
+        return predicted(task, artifact.text, _in_prediction(artifact.text)(x))
 
     def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
         """Return what LightGBM cannot have written in the text for such a group."""
@@ -253,7 +252,7 @@ class Gbdt(BoostedStackLearner):
 
     def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:  # noqa: ARG002
         """Return the total gain of the splits on each feature."""
-        return _in_training(artifact.text).gain()
+        return Booster.of_text(artifact.text).gain()
 
 
 def _artifact(state: State, index: int) -> Artifact:
@@ -275,42 +274,7 @@ def _network(gang: Gang | None) -> Iterator[None]:
             raise Diverged(f"LightGBM: {error}") from error
 
 
-class _Parsed:
-    """The boosters of recently used model texts, up to a number of bytes of text."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
-        self._boosters: OrderedDict[bytes, Booster] = OrderedDict()
-        self._bytes = 0
-        self._lock = threading.Lock()
-
-    def __call__(self, text: bytes) -> Booster:
-        """Return the booster of a model text."""
-        with self._lock:
-            if text in self._boosters:
-                self._boosters.move_to_end(text)
-                return self._boosters[text]
-        booster = Booster.of_text(text)
-        with self._lock:
-            self._bytes += len(text) if text not in self._boosters else 0
-            self._boosters[text] = booster
-            while self._bytes > self._most_bytes and len(self._boosters) > 1:
-                self._bytes -= len(self._boosters.popitem(last=False)[0])
-        return booster
-
-
-_in_prediction, _in_training = _Parsed(_PARSED_BYTES), _Parsed(_PARSED_IN_TRAINING_BYTES)
-
-
-def _scored(task: Task, text: bytes, booster: Booster, x: Matrix) -> FloatArray:
-    """Return a booster's predictions, as ``Gbdt.score`` does."""
-    predicted = booster.predict(x)
-    if task is not Task.MULTICLASS:
-        return predicted
-    if predicted.shape[1] == 1:
-        return of_both_classes(predicted)
-    apart = gbdt_objectives.in_text(text).link == "one_vs_all"
-    return shares_of_one(predicted) if apart else predicted
+_in_prediction, _in_training = Recent(Scores, _PARSED_BYTES), Recent(Scores, _PARSED_IN_TRAINING_BYTES)
 
 
 def _check(problem: Problem, config: Config, n_rows: int, gang: Gang | None) -> None:

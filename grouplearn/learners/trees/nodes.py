@@ -32,6 +32,7 @@ _TREE = re.compile(
     rb"(?:[^\n]*\n){5}(?:cat_boundaries=([^\n]*)\ncat_threshold=([^\n]*)\n)?is_linear="
 )
 _LEAVES = re.compile(rb"\nnum_leaves=(\d+)")
+_AVERAGED = re.compile(rb"^average_output$", re.MULTILINE)
 _OUTPUTS = re.compile(rb"^num_tree_per_iteration=(\d+)", re.MULTILINE)
 
 
@@ -108,6 +109,18 @@ def count_leaves(text: bytes) -> int:
     return sum(map(int, _LEAVES.findall(text, 0, text.find(b"\nend of trees"))))
 
 
+def count_outputs(text: bytes) -> int:
+    """Return the number of outputs of a LightGBM model text, to which its trees add in turn."""
+    found = _OUTPUTS.search(text)
+    return int(found[1]) if found else 1
+
+
+def leaf_factor(text: bytes, rounds: int) -> float:
+    """Return by what the leaves of a model of so many rounds are multiplied: those of a forest are averaged, and scores in
+    the logistic function have a factor."""
+    return in_text(text).factor / (rounds if _AVERAGED.search(text) else 1)
+
+
 def parse_forest(text: bytes) -> Forest:
     """Return the trees of a trusted LightGBM model text whose leaves are numbers.
 
@@ -128,9 +141,8 @@ def parse_forests(texts: Sequence[bytes]) -> Forest:
         trees += own
         per_text.append(len(own))
         head = text[: text.index(b"\nfeature_names=")]
-        outputs.append(int(_OUTPUTS.findall(head)[0]))
-        averaged = per_text[-1] // outputs[-1] if head.endswith(b"\naverage_output") else 1
-        factors.append(in_text(head).factor / averaged)
+        outputs.append(count_outputs(head))
+        factors.append(leaf_factor(head, per_text[-1] // outputs[-1]))
     lines = dict(zip(_IN_TREE, zip(*trees, strict=True), strict=True))
     leaves, decision = _integers(lines["num_leaves"]), _integers(lines["decision_type"])
     threshold = _numbers(lines["threshold"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from grouplearn.kernels.scoring import Link
 from grouplearn.kernels.trees import ASKS_RANGES, BITS, IN_ORDER, IN_RANGE, MISSING_IS_YES, MOST, NODE, Forests
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.trees.lightgbm.objectives import in_text
-from grouplearn.learners.trees.nodes import FeatureColumns, IntArray, Nodes, nodes_of, parse_forests
+from grouplearn.learners.trees.nodes import FeatureColumns, IntArray, Nodes, count_outputs, nodes_of, parse_forests
 
 _LINEAR_LEAVES = re.compile(rb"^is_linear=1", re.MULTILINE)
 #: The links that the scoring kernel supports.
@@ -29,9 +29,14 @@ class GroupTrees:
     classes: tuple[int, ...]
 
 
+def has_linear_leaves(text: bytes) -> bool:
+    """Return whether a model's leaves are linear functions."""
+    return _LINEAR_LEAVES.search(text) is not None
+
+
 def _link(text: bytes) -> Link | None:
     """Return the link from a text's scores to predictions; None if it is not a supported one of a sum of leaves."""
-    return None if _LINEAR_LEAVES.search(text) else _LINKS.get(in_text(text).link)
+    return None if has_linear_leaves(text) else _LINKS.get(in_text(text).link)
 
 
 def compile_forests(models: Sequence[GroupTrees], task: Task, n_classes: int) -> tuple[Forests, Link] | None:
@@ -46,22 +51,42 @@ def compile_forests(models: Sequence[GroupTrees], task: Task, n_classes: int) ->
     allowed = of_task.get(task, {Link.SIGMOID, Link.SOFTMAX})
     if None in found or not links <= allowed or (len(links) > 1 and not several):
         return None
+    outputs = [model.classes if several else (0,) for model in models]
+    base = np.full((len(models), n_classes if several else 1), -np.inf if several else 0.0)
+    for place, model in enumerate(models if several else ()):
+        base[place, list(model.classes)] = 0.0
+    forests = _compiled(models, outputs, base)
+    if forests is None:
+        return None
+    forests = replace(forests, of_classes=task.has_classes)
+    return forests, Link.SOFTMAX if several else next(iter(links), Link.VALUE)
+
+
+def compile_forest(text: bytes, columns: FeatureColumns) -> Forests | None:
+    """Return the trees of one model, with a score per output of the text; None if the kernel cannot represent them."""
+    if has_linear_leaves(text):
+        return None
+    n_outputs = count_outputs(text)
+    return _compiled([GroupTrees(text, columns, ())], [range(n_outputs)], np.zeros((1, n_outputs)))
+
+
+def _compiled(
+    models: Sequence[GroupTrees], outputs_of: Sequence[Sequence[int]], base: npt.NDArray[np.float64]
+) -> Forests | None:
+    """Return the trees of models, whose outputs are these scores, which begin at ``base``."""
     parts: list[_Part] = []
     for alike in _of_same_columns(models):
         parsed = parse_forests([models[place].text for place in alike])
         made = _packed(nodes_of(parsed, models[alike[0]].columns))
         if made is None:
             return None
-        classes = [models[place].classes if several else (0,) for place in alike]
+        scores = [outputs_of[place] for place in alike]
         outputs = [
             list(own)[-1:] * count if n_outputs == 1 else [own[tree % n_outputs] for tree in range(count)]
-            for own, n_outputs, count in zip(classes, parsed.n_outputs.tolist(), parsed.trees.tolist(), strict=True)
+            for own, n_outputs, count in zip(scores, parsed.n_outputs.tolist(), parsed.trees.tolist(), strict=True)
         ]
         parts.append(_Part(alike, parsed.trees, np.concatenate(outputs).astype(np.int32), made))
-    base = np.full((len(models), n_classes if several else 1), -np.inf if several else 0.0)
-    for place, model in enumerate(models if several else ()):
-        base[place, list(model.classes)] = 0.0
-    return _joined(parts, base), Link.SOFTMAX if several else next(iter(links), Link.VALUE)
+    return _joined(parts, base)
 
 
 def _of_same_columns(models: Sequence[GroupTrees]) -> list[list[int]]:

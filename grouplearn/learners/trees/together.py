@@ -25,11 +25,12 @@ from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.stacks import HeldOut
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.metrics.deviances import row_losses, with_losses
-from grouplearn.learners.trees.boosting import WITHOUT_SPLITS, is_one_vs_all, is_random, native_metric, shares_of_one
+from grouplearn.learners.trees.boosting import WITHOUT_SPLITS, is_one_vs_all, is_random, native_metric
 from grouplearn.learners.trees.lightgbm import objectives, stumps
 from grouplearn.learners.trees.lightgbm.given import lightgbm_parameters
 from grouplearn.learners.trees.lightgbm.library import addresses, categorical_columns, joined
 from grouplearn.learners.trees.lightgbm.parameters import SEEDS, draws_rows
+from grouplearn.learners.trees.predicting import predicted_in_training, shares_of_one
 
 #: Share of the labels' range below which changes by single precision need no closer check.
 _SURELY = 1e-2
@@ -285,10 +286,7 @@ def measure(
     problem: Problem, configs: Sequence[Config], stack: Stack, solved: SolvedTrees, wanted: Collection[str]
 ) -> dict[str, FloatArray]:
     """Return the ``wanted`` metrics, (G, C) each, of finished models on rows of the same groups; NaN if undefined."""
-    scores = kernel.predict(addresses(kernel.FUNCTIONS), _rows(stack), solved.texts, problem.n_outputs)
-    for place, config in enumerate(configs):
-        if is_one_vs_all(problem, config):
-            scores[:, place] = shares_of_one(scores[:, place])
+    scores = _predicted(problem, configs, stack, solved.texts)
     kinds = {Task.REGRESSION: metric_kernel.VALUES, Task.BINARY: metric_kernel.BINARY}
     found = metric_kernel.of_scores(
         metric_kernel.LabelledRows(stack.y, stack.weight, stack.start),
@@ -307,6 +305,19 @@ def measure(
             own = scores[stack.start[group] : stack.start[group + 1]]
             for name, values in _measured(problem, own, rows, losses, others).items():
                 found[name][group] = values
+    return found
+
+
+def _predicted(problem: Problem, configs: Sequence[Config], stack: Stack, texts: Ragged) -> FloatArray:
+    """Return predictions (n, C, outputs); what follows from a config is the same in the texts of all groups."""
+    first = [texts[place].tobytes() if len(texts) else b"" for place in range(len(configs))]
+    scales = [
+        kernel.Scale(objectives.in_text(text).factor, config["boosting"] == "rf", bool(config["linear_tree"]))
+        for text, config in zip(first, configs, strict=True)
+    ]
+    found = kernel.predict(addresses(kernel.FUNCTIONS), _rows(stack), texts, problem.n_outputs, scales)
+    for place, text in enumerate(first):
+        found[:, place] = predicted_in_training(problem, text, found[:, place])
     return found
 
 

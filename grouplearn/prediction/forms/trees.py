@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.sql_forms import SqlForm
+from grouplearn.kernels.trees import TO_GRID
 from grouplearn.prediction.forms.items import encoded_cte, encoders_sql, groups_cte, inputs_sql, listed, position_join
 from grouplearn.prediction.forms.routed import (
     BEST,
@@ -104,7 +105,10 @@ def _sums(definition: ModelDefinition, model: str, catalog_tables: CatalogTables
     for _ in range(form.depth):
         walk = f"SELECT w.{NUMBER}, w.x, w.output, {_NEXT} AS node FROM ({walk}) AS w JOIN {nodes}"
     outputs = range(len(definition.classes) if multiclass else 1)
-    sums = [f"sum(n.units) FILTER (w.output = {each}) / (SELECT many FROM {_UNIT}) AS s{each}" for each in outputs]
+    sum_of = f"sum(n.units) FILTER (w.output = {{}}) / (SELECT many FROM {_UNIT})"
+    # Equal probabilities are equal here and in the kernels: see on_grid.
+    sum_of = f"({sum_of} + {TO_GRID}::DOUBLE) - {TO_GRID}::DOUBLE" if definition.task.has_classes else sum_of
+    sums = [f"{sum_of.format(each)} AS s{each}" for each in outputs]
     units = f"SELECT node, CAST(value * many AS HUGEINT) AS units FROM {catalog_tables('nodes')}, {_UNIT}"
     leaves = f"({units} WHERE model = '{model}'::UUID) AS n ON n.node = w.node"
     return f"SELECT w.{NUMBER}, {', '.join(sums)} FROM ({walk}) AS w JOIN {leaves} GROUP BY w.{NUMBER}"

@@ -46,6 +46,16 @@ class Semidefinite {
         return value;
     }
 
+    /// The column that is pivot, or left, at a place.
+    int64_t column(int64_t place) const { return order[place]; }
+
+    /// L⁻¹P'right of a matrix of full rank, whose products with each other are those with its inverse.
+    void half(const double *right, double *found) {
+        for (int64_t i = 0; i < rank; i++) part[i] = right[order[i]];
+        forward();
+        memcpy(found, part, rank * sizeof(double));
+    }
+
     /// `v` (count) with Av = right as far as the pivots' rows say, 0 for the other columns.
     void solve(const double *right, double *v) {
         for (int64_t i = 0; i < rank; i++) part[i] = right[order[i]];

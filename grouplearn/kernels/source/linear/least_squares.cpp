@@ -5,7 +5,8 @@
 // direction says something; else singular values decide which do.
 #include "linear/elastic_net.hpp"
 #include "lanes/entry.hpp"
-#include "linear/pivoted.hpp"
+#include "linear/redundant.hpp"
+#include <memory>
 #include <vector>
 
 namespace grouplearn {
@@ -88,6 +89,9 @@ class Solver {
     std::vector<System> waiting;
     /// Of each waiting system the set of rows, and the config, or -1 for all of those without penalties.
     std::vector<int64_t> whose, which;
+    /// What was found of the matrix of the system that was solved last by itself.
+    std::unique_ptr<Redundant> redundant;
+    const double *found_of = nullptr;
 
     /// Whether there is a config without l1, or what a Gram matrix has lost is to be looked at.
     static bool smooth(const Configs &configs, int64_t d) {
@@ -120,6 +124,7 @@ class Solver {
         Moments about[64];
         Scaled scaled[64];
         waiting.clear(), whose.clear(), which.clear();
+        found_of = nullptr;
         for (int64_t i = 0; i < count; i++) {
             if (!usable(given[i])) continue;
             about[i] = given[i];
@@ -226,16 +231,34 @@ class Solver {
             for (int64_t j = 0; j < d; j++) matrix[i * width + j] = system.matrix[i * width + j] * (scale[i] * scale[j]);
             matrix[i * width + i] = 1;
         }
-        smallest(matrix, right, inverse, solution, weights);
+        if (!by_pivots(matrix, right, inverse, solution, weights)) {
+            if (system.l2 > 0 && without_redundant(system)) return;
+            smallest_of_gram(matrix, d, width, right, RANK, inverse, solution, weights);
+        }
         for (int64_t j = 0; j < width; j++) system.solution[j] = solution[j] * scale[j];
     }
 
-    /// `smallest_of_gram`, by pivots where there are some columns and these tell which directions count.
+    /// Solves a system whose penalty is small, if the pivots of its Gram matrix tell which columns follow from others.
+    bool without_redundant(const System &system) {
+        if (d < PIVOTED) return false;
+        if (found_of != system.matrix) {
+            redundant.reset(new Redundant(system.matrix, d, width, system.inverse));
+            found_of = system.matrix;
+        }
+        return redundant->solve(system.right, system.l2, system.solution);
+    }
+
     void smallest(const double *matrix, const double *right, const double *inverse, double *solution, double *weights) {
+        if (!by_pivots(matrix, right, inverse, solution, weights))
+            smallest_of_gram(matrix, d, width, right, RANK, inverse, solution, weights);
+    }
+
+    /// `smallest_of_gram`, where there are some columns and pivots tell which directions count; else false.
+    bool by_pivots(const double *matrix, const double *right, const double *inverse, double *solution, double *weights) {
         auto as_it_is = [&](const double *found, bool, double *to) { memcpy(to, found, width * sizeof(double)); };
-        if (d < PIVOTED || !smallest_by_pivots(matrix, d, width, right, inverse, width, d, as_it_is, weights))
-            return smallest_of_gram(matrix, d, width, right, RANK, inverse, solution, weights);
+        if (d < PIVOTED || !smallest_by_pivots(matrix, d, width, right, inverse, width, d, as_it_is, weights)) return false;
         for (int64_t j = 0; j < width; j++) solution[j] = inverse[j] > 0 ? weights[j] / inverse[j] : 0;
+        return true;
     }
 
     bool penalise(const Scaled &s, int64_t config, double *v) {

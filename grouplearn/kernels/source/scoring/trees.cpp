@@ -2,6 +2,7 @@
 // eight, each answer "no" takes the leaves of the other side away, and the first leaf that is left is the row's
 // (QuickScorer: Lucchese et al. 2015). Down others the rows walk side by side, so that one's wait is another's work.
 #include "rows/rows.hpp"
+#include "trees/sums.hpp"
 
 namespace grouplearn {
 namespace {
@@ -36,10 +37,10 @@ struct Trees {
 /// Rows that are scored together. Those after the last one are its copies.
 struct Rows {
     const double *x[ROWS];
-    double *out[ROWS];
     int count;
     bool missing;
     const double *turned; // (width, ROWS): the numbers of all rows, slot by slot
+    double *sums;         // (n_outputs, 2, ROWS): ``Sum`` of each output of all rows
 };
 
 template <bool ranges, bool missing> inline int32_t next(const Node &node, const double *x) {
@@ -99,7 +100,11 @@ template <bool missing> void add_trees(const Trees &trees, int64_t first, int64_
             if (kind == 0) walk<false, missing>(nodes, rows, leaves);
         }
         const double *values = trees.leaves + trees.first_leaves[tree];
-        for (int row = 0; row < rows.count; row++) rows.out[row][trees.outputs[tree]] += values[leaves[row]];
+        double reached[ROWS], *own = rows.sums + trees.outputs[tree] * 2 * ROWS;
+        for (int row = 0; row < ROWS; row++) reached[row] = values[leaves[row]];
+        Sum<D> sum{load(own), load(own + ROWS)};
+        sum.add(load(reached));
+        store(own, sum.high), store(own + ROWS, sum.low);
     }
 }
 
@@ -120,13 +125,13 @@ bool turn(const double *const *x, int64_t width, double *turned) {
 using namespace grouplearn;
 
 /// Scores (n_rows, n_outputs) of rows x (n_rows, width): ``base`` (n_groups, n_outputs) and the leaves of the trees
-/// [first_trees[group], first_trees[group + 1]), in their order. NaN: no group. Room: order and spare (n_rows,), turned
-/// (width, 8).
+/// [first_trees[group], first_trees[group + 1]), in whatever order. NaN: no group. Room: order and spare (n_rows,), turned
+/// (width, 8), sums (n_outputs, 2, 8).
 GROUPLEARN_ENTRY void score_trees(const double *x, int64_t n_rows, int64_t width, const int32_t *group, int64_t n_groups,
                                   int64_t n_outputs, const void *nodes, const uint64_t *others, const double *leaves,
                                   const int64_t *first_nodes, const int64_t *first_leaves, const int32_t *outputs,
                                   const uint8_t *kinds, const int64_t *first_trees, const double *base, int64_t *order,
-                                  int64_t *spare, double *turned, double *out) {
+                                  int64_t *spare, double *turned, double *sums, double *out) {
     Arithmetic arithmetic;
     Trees trees{(const Node *)nodes, others, leaves, first_nodes, first_leaves, outputs, kinds};
     for (int64_t at = 0; at < n_rows * n_outputs; at++) out[at] = (double)NAN;
@@ -142,16 +147,20 @@ GROUPLEARN_ENTRY void score_trees(const double *x, int64_t n_rows, int64_t width
             bool fits = rows.count == row && start + row < kept && group[order[start + row]] == own;
             int64_t number = order[fits ? start + row : start];
             rows.x[row] = x + number * width;
-            rows.out[row] = out + number * n_outputs;
-            if (!fits) continue;
-            rows.count++;
-            for (int64_t k = 0; k < n_outputs; k++) rows.out[row][k] = base[own * n_outputs + k];
+            rows.count += fits;
         }
+        for (int64_t k = 0; k < n_outputs; k++)
+            store(sums + k * 2 * ROWS, all(base[own * n_outputs + k])), store(sums + k * 2 * ROWS + ROWS, zero<D>());
         rows.missing = turn(rows.x, width, turned);
-        rows.turned = turned;
+        rows.turned = turned, rows.sums = sums;
         if (rows.missing)
             add_trees<true>(trees, first_trees[own], first_trees[own + 1], rows);
         else
             add_trees<false>(trees, first_trees[own], first_trees[own + 1], rows);
+        for (int64_t k = 0; k < n_outputs; k++) {
+            double whole[ROWS];
+            store(whole, Sum<D>{load(sums + k * 2 * ROWS), load(sums + k * 2 * ROWS + ROWS)}.whole());
+            for (int row = 0; row < rows.count; row++) out[order[start + row] * n_outputs + k] = whole[row];
+        }
     }
 }

@@ -3,6 +3,7 @@
 // What it makes of a group is what it makes where Python calls the same functions in the same order (learners/trees/boosting.py):
 // a group of which it refuses anything has no model here, and tells its reason when it trains alone.
 #include "lanes/entry.hpp"
+#include "trees/sums.hpp"
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -31,6 +32,7 @@ struct Api {
 };
 
 enum Type { FLOAT32, FLOAT64 };
+enum Predicted { RAW_SCORES = 1, LEAVES = 2 };
 enum Watched { NOTHING, METRIC, PREDICTIONS };
 
 /// What LightGBM made, which is let go of with this.
@@ -176,6 +178,36 @@ bool read_trees(const char *text, const char *end, int64_t d, double *gain) {
     return true;
 }
 
+/// The leaves of a text's trees.
+class Leaves {
+  public:
+    void read(const char *text, const char *end) {
+        values.clear(), first.clear();
+        for (const char *line = text; line < end && strncmp(line, "end of trees", 12);) {
+            const char *next = (const char *)memchr(line, '\n', (size_t)(end - line));
+            next = next ? next : end;
+            if (!strncmp(line, "leaf_value=", 11)) {
+                first.push_back(values.size());
+                for (const char *at = line + 11; at < next; at++) values.push_back(number(at));
+            }
+            line = next + 1;
+        }
+    }
+    int64_t trees() const { return (int64_t)first.size(); }
+
+    /// The sum over the trees of output ``k`` of ``factor`` times the leaf that a row comes to, which ``reached`` numbers.
+    double sum(const double *reached, int64_t k, int64_t outputs, double factor) const {
+        Sum<double> found{0, 0};
+        for (int64_t tree = k; tree < trees(); tree += outputs)
+            found.add(values[first[(size_t)tree] + (size_t)reached[tree]] * factor);
+        return found.whole();
+    }
+
+  private:
+    std::vector<double> values;
+    std::vector<size_t> first; // of each tree
+};
+
 /// A dataset of a group's rows; false if LightGBM refuses it. Without weights where all are 1: it is faster so.
 bool make(const Api &api, const Plan &plan, const Rows &rows, int64_t group, const char *parameters, const void *bins, Made &made) {
     int64_t n = rows.count(group), first = rows.start[group];
@@ -284,28 +316,47 @@ GROUPLEARN_ENTRY void boost_groups(const Api *api, const Plan *plan, const Rows 
 
 GROUPLEARN_ENTRY void free_grown(void *bytes) { free(bytes); }
 
-/// What the models of groups predict for rows of these (n, C, outputs): texts one after another, model m from ``start[m]`` on.
+/// What of a config's texts cannot be read off their trees: LightGBM multiplies scores by ``factor`` in the logistic function, and
+/// of a forest it takes the mean of trees. Leaves that are ``linear`` functions only it knows.
+struct Scale {
+    const double *factor;
+    const uint8_t *mean, *linear;
+};
+
+/// Scores of the models of groups for rows of these (n, C, outputs): texts one after another, model m from ``start[m]`` on. Which
+/// leaf a row comes to LightGBM says; they are added here, as the kernel of predictions does (scoring/trees.cpp).
 /// Returns 0, or 1 where LightGBM refuses anything: it knows why.
 GROUPLEARN_ENTRY int predict_groups(const Api *api, const Plan *plan, const Rows *rows, const char *texts, const int64_t *start,
-                                    double *scores) {
+                                    const Scale *scale, double *scores) {
+    Arithmetic arithmetic;
     int64_t configs = plan->configs(), outputs = plan->outputs;
     std::vector<double> own;
     std::string text;
+    Leaves leaves;
     for (int64_t group = 0; group < plan->groups; group++) {
         int64_t n = rows->count(group), first = rows->start[group];
         if (!n) continue;
-        own.resize((size_t)(n * outputs));
         for (int64_t c = 0; c < configs && !stop(STRETCH); c++) {
             int64_t place = group * configs + c, count = 0;
             int rounds = 0;
             Made booster(api->free_booster);
             text.assign(texts + start[place], (size_t)(start[place + 1] - start[place]));
             if (api->booster_of_text(text.c_str(), &rounds, &booster.handle)) return 1;
-            if (api->predict(booster.handle, rows->at(group, plan->d), rows->type(), (int32_t)n, (int32_t)plan->d, 1, 0, 0, -1,
-                             "num_threads=1", &count, own.data()))
+            bool linear = scale->linear[c];
+            leaves.read(text.c_str(), text.c_str() + text.size());
+            int64_t numbers = linear ? outputs : leaves.trees();
+            own.resize((size_t)(n * numbers));
+            if (api->predict(booster.handle, rows->at(group, plan->d), rows->type(), (int32_t)n, (int32_t)plan->d, 1,
+                             linear ? RAW_SCORES : LEAVES, 0, -1, "num_threads=1", &count, own.data()) ||
+                count != n * numbers)
                 return 1;
-            for (int64_t i = 0; i < n; i++)
-                memcpy(scores + ((first + i) * configs + c) * outputs, &own[(size_t)(i * outputs)], (size_t)outputs * sizeof(double));
+            double factor = scale->factor[c] / (double)(scale->mean[c] ? leaves.trees() / outputs : 1);
+            for (int64_t i = 0; i < n; i++) {
+                double *to = scores + ((first + i) * configs + c) * outputs;
+                const double *of_row = own.data() + i * numbers;
+                for (int64_t k = 0; k < outputs; k++)
+                    to[k] = linear ? of_row[k] * factor : leaves.sum(of_row, k, outputs, factor);
+            }
         }
         if (stopped()) return 0;
     }
