@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 from builds import in_every_build
+from hypothesis import given
+from hypothesis import strategies as st
 
 from grouplearn.kernels.linear import least_squares, moments
 from grouplearn.kernels.linear.least_squares import Penalties
@@ -124,6 +126,43 @@ def test_lost_directions() -> None:
     )["lost"]
     kept, nothing, lost = least_squares.KEPT, least_squares.NOTHING_LOST, least_squares.LOST
     assert found.tolist() == [kept, nothing, lost, nothing, kept, kept]
+
+
+def lost_by_singular_values(x: np.ndarray) -> int:
+    """The rule by all directions of the rows: of those below 1e-9 of the largest eigenvalue a Gram matrix says nothing."""
+    centred = x - x.mean(axis=0)
+    square = (centred**2).sum(axis=0)
+    varies = square > 0
+    values = np.zeros(x.shape[1] - np.count_nonzero(~varies))
+    values[: min(values.size, len(x))] = np.linalg.svd(centred[:, varies] / np.sqrt(square[varies]), compute_uv=False)
+    lost = values[values**2 <= 1e-9 * max(values[0] ** 2, 1)]
+    if not lost.size:
+        return least_squares.KEPT
+    offset = (len(x) * x.mean(axis=0)[varies] ** 2 / square[varies]).max()
+    more = np.linalg.norm(lost) > 1e-13 * np.sqrt(1 + offset) * np.sqrt(lost.size)
+    return least_squares.LOST if more else least_squares.NOTHING_LOST
+
+
+@given(
+    sizes=st.lists(st.integers(1, 12), max_size=3),
+    numbers=st.integers(1, 4),
+    close=st.sampled_from([None, 0.0, 1e-2, 1e-6, 1e-7, 1e-9]),
+    rows=st.sampled_from([5, 40, 200]),
+    seed=st.integers(0, 99),
+)
+def test_categories_that_are_complete_lose_nothing(
+    sizes: list[int], numbers: int, close: float | None, rows: int, seed: int
+) -> None:
+    """What pivots tell of directions is what eigenvectors tell: of complete categories, and of columns close to others' sum."""
+    random = np.random.default_rng(seed)
+    parts = [np.eye(size)[random.integers(0, size, rows)] for size in sizes]
+    x = np.column_stack([*parts, random.normal(size=(rows, numbers))])
+    if close is not None:
+        x = np.column_stack([x, x[:, 0] + x[:, -1] + close * random.normal(size=rows)])
+    given_rows = (x, np.zeros((rows, 1)), np.ones(rows), np.array([0, rows]))
+    sums = moments.of_rows(*given_rows)
+    found = in_every_build(lambda: {"lost": least_squares.lost_directions(sums, x, *given_rows[2:])})["lost"]
+    assert found.tolist() == [lost_by_singular_values(x)]
 
 
 def eliminated(first: np.ndarray, others: np.ndarray, y: np.ndarray, l2: float, far: bool) -> np.ndarray:

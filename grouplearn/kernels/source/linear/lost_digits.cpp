@@ -58,27 +58,47 @@ GROUPLEARN_ENTRY void lost_directions(int64_t groups, int64_t d, double *const *
             found[g] = 0;
             const double *matrix = matrices + i * d * width, *inverse = inverses + i * width;
             if (!known[i] || (regular[i] && trace[i] * DOUBT * (double)d < 0.5)) continue;
+            Moments m = all.at(g, d, 1);
+            double left = 0;
+            auto standardised = [&](int64_t r) {
+                for (int64_t j = 0; j < d; j++) row[j] = (x[r * d + j] - m.mean[j]) * inverse[j];
+            };
+            // What the rows have beyond the directions that the Gram matrix knows.
+            auto has_more = [&](int64_t lost) {
+                return __builtin_sqrt(left) > rounding_of(m, d) * __builtin_sqrt((double)lost);
+            };
+            Unseen unseen(matrix, inverse, d, width);
+            if (unseen.clear) {
+                if (!unseen.count) continue;
+                for (int64_t r = start[g]; r < start[g + 1]; r++) {
+                    if (looks.stop(d / 4 + unseen.count * (width / 8 + 1))) return;
+                    standardised(r);
+                    for (int64_t k = 0; k < unseen.count; k++) {
+                        double share = dot(row, *unseen.directions + k * width, width);
+                        left += weight[r] * share * share;
+                    }
+                }
+                found[g] = has_more(unseen.count) ? 2 : 1;
+                continue;
+            }
             Numbers columns(d * width), values(d);
             int64_t rank = eigenvectors(matrix, d, width, columns, values), known_well = 0;
-            double largest = 0, left = 0;
+            double largest = 0;
             for (int64_t k = 0; k < rank; k++)
                 if (values[k] > largest) largest = values[k];
             for (int64_t k = 0; k < rank; k++)
                 if (values[k] > DOUBT * largest) memmove(columns + known_well++ * width, columns + k * width, width * sizeof(double));
             if (known_well == d) continue;
-            // What the rows have beyond the directions that the Gram matrix knows.
-            Moments m = all.at(g, d, 1);
             for (int64_t r = start[g]; r < start[g + 1]; r++) {
                 if (looks.stop(d / 4 + known_well * (width / 4 + 1))) return;
-                for (int64_t j = 0; j < d; j++) row[j] = (x[r * d + j] - m.mean[j]) * inverse[j];
+                standardised(r);
                 for (int64_t k = 0; k < known_well; k++) {
                     const double *direction = columns + k * width;
                     add_multiple(row, -dot(row, direction, width), direction, width);
                 }
                 left += weight[r] * dot(row, row, width);
             }
-            bool more = __builtin_sqrt(left) > rounding_of(m, d) * __builtin_sqrt((double)(d - known_well));
-            found[g] = more || weighs_unequally(matrix, inverse, d) ? 2 : 1;
+            found[g] = has_more(d - known_well) || weighs_unequally(matrix, inverse, d) ? 2 : 1;
         }
     }
 }

@@ -1,7 +1,9 @@
 // What a Gram matrix says of directions, and what is done where it has lost their digits: factors of the rows.
 #pragma once
 #include "linear/moments.hpp"
+#include "algebra/semidefinite.hpp"
 #include "algebra/systems.hpp"
+#include <memory>
 #include <vector>
 
 namespace grouplearn {
@@ -114,6 +116,30 @@ double solve_factor(const double *factor, int64_t d, double l2, double tolerance
     return 0.5 * dot(right, right, length);
 }
 
+/// What a Gram matrix on columns of unit length (d, width) does not see, if its pivots tell: all other directions then have
+/// eigenvalues above `DOUBT` of the largest, which is at most d. One-hot columns beside an intercept are such a case, and eigenvectors
+/// would take ten times as long.
+struct Unseen {
+    bool clear = false;
+    int64_t count = 0;
+    /// The directions as rows of length 1, orthogonal to each other, (count, width).
+    std::unique_ptr<Numbers> directions;
+
+    Unseen(const double *matrix, const double *inverse, int64_t d, int64_t width) {
+        if (are_unequal(inverse, d)) return;
+        Numbers factor(d * width, false);
+        memcpy(factor, matrix, d * width * sizeof(double));
+        Semidefinite pivots(factor, d, width, 8 * EPSILON * (double)d);
+        // The least eigenvalue is found from above; that of a part is at most that of the whole.
+        if (!(pivots.least_eigenvalue() > 2 * DOUBT * (double)d) || stopped()) return;
+        clear = true;
+        count = d - pivots.rank;
+        directions.reset(new Numbers(count * width));
+        for (int64_t i = 0; i < count; i++) pivots.unseen(i, *directions + i * width);
+        count = make_orthonormal(*directions, width, count);
+    }
+};
+
 /// Whether a Gram matrix loses digits of a direction.
 bool loses(const double *gram, int64_t d, SystemSolver &systems) {
     int64_t width = in_lanes(d);
@@ -126,6 +152,8 @@ bool loses(const double *gram, int64_t d, SystemSolver &systems) {
     double trace;
     systems.solve(&system, 1, EPSILON, &regular, &trace);
     if (regular && trace * DOUBT * (double)d < 0.5) return false;
+    Unseen unseen(matrix, inverse, d, width);
+    if (unseen.clear) return unseen.count > 0;
     Numbers columns(d * width), values(d);
     int64_t rank = eigenvectors(matrix, d, width, columns, values);
     double largest = 0, least = rank < d ? 0 : INFINITY;
