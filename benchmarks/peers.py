@@ -155,15 +155,18 @@ def with_category(path: Path) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.
         yield int(g[start]), x[start:stop], texts[start:stop], y[start:stop]
 
 
-def encoded(x: np.ndarray, texts: np.ndarray) -> Any:
+def encoded(x: np.ndarray, texts: np.ndarray, scaled: bool) -> Any:
     from scipy.sparse import csr_matrix, hstack
-    from sklearn.preprocessing import OneHotEncoder
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
+    if scaled:  # few columns: dense rows are fitted sooner
+        categories = OneHotEncoder(sparse_output=False).fit_transform(texts[:, None])
+        return np.hstack([StandardScaler().fit_transform(x), categories])
     return hstack([csr_matrix(x), OneHotEncoder().fit_transform(texts[:, None])]).tocsr()
 
 
-def fit_encoded(x: np.ndarray, texts: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return fit_logistic(encoded(x, texts), y, FEW_L2S)
+def fit_encoded(x: np.ndarray, texts: np.ndarray, y: np.ndarray, scaled: bool) -> np.ndarray:
+    return fit_logistic(encoded(x, texts, scaled), y, FEW_L2S)
 
 
 def encoded_objective(x: Any, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -172,18 +175,20 @@ def encoded_objective(x: Any, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return losses + 0.5 * np.array(FEW_L2S) * (weights[:, :-1] ** 2).sum(axis=1)
 
 
-def categories(folder: Path) -> Workload:
-    path = folder / "categories.duckdb"
-    table(path, 1_000_000, 8, 100)
+def categories(folder: Path, groups: int, texts: int, scaled: bool, target: float) -> Workload:
+    """Numbers, as they are or ``scaled`` by group, and a category of so many texts."""
+    path = folder / f"categories{groups}.duckdb"
+    table(path, 1_000_000, 8, groups)
     with duckdb.connect(str(path)) as con:
-        con.execute("CREATE OR REPLACE TABLE t AS SELECT *, 'c' || hash(rowid) % 400 AS c FROM t")
+        con.execute(f"CREATE OR REPLACE TABLE t AS SELECT *, 'c' || hash(rowid) % {texts} AS c FROM t")
+    numbers = ", ".join(f"zscore(x{number})" for number in range(8)) if scaled else names(8)
     statement = (
-        f"TRAIN OR REPLACE MODEL m USING logistic_regression PREDICT y FEATURES ({names(8)}, onehot(c)) FROM t GROUP BY g "
+        f"TRAIN OR REPLACE MODEL m USING logistic_regression PREDICT y FEATURES ({numbers}, onehot(c)) FROM t GROUP BY g "
         f"OVER GRID (l2 IN {FEW_L2S}) VALIDATE NONE"
     )
 
     def ours() -> dict[int, np.ndarray]:
-        found = train(path, statement, SAMPLE.format(every=2))[0]
+        found = train(path, statement, SAMPLE.format(every=max(2, groups // 50)))[0]
         columns = zip(*(found[name] for name in ("k", "config", "weights", "intercept")), strict=True)
         out: dict[int, dict[int, Any]] = {}
         for key, config, weights, intercept in columns:
@@ -191,19 +196,28 @@ def categories(folder: Path) -> Workload:
         return {key: np.array([by_config[config] for config in sorted(by_config)]) for key, by_config in out.items()}
 
     def theirs() -> dict[int, np.ndarray]:
-        tasks = [(group, delayed(fit_encoded)(x, texts, y)) for group, x, texts, y in with_category(path)]
-        return dict(zip((group for group, _ in tasks), Parallel(n_jobs=2)(task for _, task in tasks), strict=True))
+        tasks = [(group, delayed(fit_encoded)(x, own, y, scaled)) for group, x, own, y in with_category(path)]
+        chunk = "auto" if len(tasks) < 1000 else 16
+        done = Parallel(n_jobs=2, batch_size=chunk)(task for _, task in tasks)
+        return dict(zip((group for group, _ in tasks), done, strict=True))
 
     def check(mine: dict[int, np.ndarray], others: dict[int, np.ndarray]) -> tuple[str, bool]:
         worst = 0.0
-        for group, x, texts, y in with_category(path):
+        for group, x, own, y in with_category(path):
             if group in mine:
-                design = encoded(x, texts)
+                design = encoded(x, own, scaled)
                 one, other = (encoded_objective(design, y, each[group]) for each in (mine, others))
                 worst = max(worst, float((one / other - 1).max()))
         return f"worst excess of the objective {worst:.0e}, {len(mine)} groups checked", worst <= 1e-5
 
-    return Workload("logistic, 1M x (8 + 400 categories), 100 groups, 4 configs", ours, theirs, check, 2)
+    kind = "scaled" if scaled else "as they are"
+    return Workload(
+        f"logistic, 1M x (8 numbers {kind} + {texts} categories), {groups:,} groups, 4 configs",
+        ours,
+        theirs,
+        check,
+        target,
+    )
 
 
 def fit_penalties(x: np.ndarray, y: np.ndarray, alphas: tuple[float, ...]) -> np.ndarray:
@@ -493,7 +507,8 @@ def components(folder: Path) -> Workload:
 WORKLOADS: dict[str, Callable[[Path], Workload]] = {
     "logistic100": lambda folder: logistic(folder, 100, 1.1, 8),
     "logistic10000": lambda folder: logistic(folder, 10_000, 0.0, 60),
-    "categories": categories,
+    "categories": lambda folder: categories(folder, 100, 400, False, 2),
+    "encoded": lambda folder: categories(folder, 10_000, 20, True, 20),
     "ridge": ridge,
     "ridge100000": tiny_ridge,
     "net": elastic_net,

@@ -102,7 +102,7 @@ def prepare_folds(job: Job, groups: Sequence[Group]) -> tuple[PreparedFolds | No
     if not (_is_quick(job) and nothing_is_fitted(job)):
         return None, tuple(range(len(groups)))
     rows = _StackRows.of_groups(job, groups, FINAL)
-    unusual = rows.unusual(job) | rows.lacks_a_fold(job)
+    unusual = rows.unusual(job) | rows.lacks_a_fold(job) | rows.lacks_a_class(job)
     others = tuple(np.flatnonzero(unusual).tolist())
     return (None if unusual.all() else rows.folded(job, ~unusual)), others
 
@@ -207,23 +207,32 @@ class _StackRows:
         return cls(groups, used, sizes - used, data, of, np.asarray(held_out), odd)
 
     def unusual(self, job: Job) -> BoolArray:
-        """Return which groups (G,) are unusual: few rows, small labels, a missing class, or what is refused."""
-        n_groups, train, y, weight = len(self.groups), ~self.held_out, self.data.y, self.data.weight
+        """Return which groups (G,) are unusual: few rows, small labels, one class, held-out rows of a class that
+        does not train, or what is refused."""
+        y, weight = self.data.y, self.data.weight
         training = self.sizes - self._held_out_sizes()
         counted = self.sizes if job.rules.folds else training  # a row held out in one fold trains in the others
         unusual: BoolArray = self.odd | (counted < job.rules.min_rows) | (training == 0)
         if job.target.task.has_values:
             with np.errstate(over="ignore", under="ignore", invalid="ignore"):
                 unusual[self.of[(y * y * weight < _SMALL_SQUARE) & (y != 0)]] = True
-        if not job.target.task.has_classes:
-            return unusual
-        n_classes = len(self.data.classes)
-        if n_classes < 2:
-            return np.ones(n_groups, dtype=np.bool_)
-        known = np.where(np.isfinite(y), y, 0).astype(np.intp)[train]
-        counts = np.bincount(self.of[train] * n_classes + known, minlength=n_groups * n_classes)
-        unusual |= (counts.reshape(n_groups, n_classes) == 0).any(axis=1)
+        if job.target.task.has_classes:
+            present = self._present()
+            unusual |= np.count_nonzero(present, axis=1) < 2
+            known = np.isfinite(y)
+            unseen = ~present[self.of[known], y[known].astype(np.intp)]
+            unusual[self.of[known][unseen]] = True
         return unusual
+
+    def _present(self) -> BoolArray:
+        """Return which classes the training rows of each group have, (G, C)."""
+        shape = (len(self.groups), len(self.data.classes))
+        trains = np.flatnonzero(~self.held_out & np.isfinite(self.data.y))
+        counts = np.bincount(
+            self.of[trains] * shape[1] + self.data.y[trains].astype(np.intp), minlength=shape[0] * shape[1]
+        )
+        found: BoolArray = counts.reshape(shape) > 0
+        return found
 
     def fit(self, job: Job) -> list[FittedGroups] | None:
         """Return the items fitted on each group's training rows; None if some are fitted one by one."""
@@ -243,24 +252,29 @@ class _StackRows:
     ) -> tuple[list[PreparedStack], BoolArray]:
         """Return a stack for each shape of groups, and which groups (G,) are in none: unusual ones, and those that the learner
         does not stack."""
-        learner = cast(GatheringLearner, job.trainer)
+        learner, has_classes = cast(GatheringLearner, job.trainer), job.target.task.has_classes
         widths = np.array([_widths(each) for each in fitted], np.int64).reshape(len(fitted), len(self.groups))
+        present = self._present() if has_classes else np.ones((len(self.groups), 0), np.bool_)
         others = self.unusual(job) | self._not_stacked(job, fitted, widths.sum(axis=0))
-        places, found = np.flatnonzero(~others), []
-        for members in _alike(places, widths[:, places]):
-            facts = self._facts(job, fitted, members)
-            problem = problem_of(job, self.groups[int(members[0])], job.trainer, facts[0])
-            if not (nothing_is_fitted(job) or learner.gathers(problem, configs)):
-                others[members] = True
-                continue
-            chosen = np.zeros(len(self.groups), np.bool_)
+        waiting, found = _alike(np.flatnonzero(~others), np.vstack([widths, present.T])), []
+        while waiting:
+            members = waiting.pop()
+            classes, chosen = np.flatnonzero(present[members[0]]), np.zeros(len(self.groups), np.bool_)
             chosen[members] = True
-            rows, held_out = self._rows(job, fitted, chosen), self._of_chosen(self.held_out, chosen)
-            if (
-                not job.trainer.handles_missing and not finite_rows(rows.x).all()
-            ):  # a rank that training rows do not have
-                others[members] = True
+            facts = self._facts(job, fitted, members, classes)
+            problem = problem_of(job, self.groups[int(members[0])], job.trainer, facts[0])
+            own_shape = not nothing_is_fitted(job) or len(classes) < present.shape[1]
+            if own_shape and not learner.gathers(problem, configs):
+                others |= chosen
                 continue
+            rows, held_out = self._rows(job, fitted, chosen), self._of_chosen(self.held_out, chosen)
+            if not job.trainer.handles_missing and not (finite := finite_rows(rows.x)).all():
+                # A rank that training rows do not have: without its row the group has fewer.
+                others[self._of_chosen(self.of, chosen)[~finite]] = True
+                waiting += [rest] if (rest := members[~others[members]]).size else []
+                continue
+            if len(classes) < present.shape[1]:
+                rows = replace(rows, y=np.searchsorted(classes, rows.y).astype(np.float64))
             train, valid = rows.where(~held_out), rows.where(held_out)
             judged = valid if valid.y.size else None
             found.append(PreparedStack(tuple(members.tolist()), problem, train, train.weight, judged, facts))
@@ -282,7 +296,7 @@ class _StackRows:
     def folded(self, job: Job, chosen: BoolArray) -> PreparedFolds:
         """Return the chosen groups, whose items depend on no rows, with all their rows and the rows' folds."""
         fitted, members = self.fit(job) or [], np.flatnonzero(chosen)
-        facts = self._facts(job, fitted, members)
+        facts = self._facts(job, fitted, members, np.arange(len(job.dataset.classes) * job.target.task.has_classes))
         return PreparedFolds(
             members=tuple(members.tolist()),
             problem=problem_of(job, self.groups[int(members[0])], job.trainer, facts[0]),
@@ -315,6 +329,13 @@ class _StackRows:
         seeds = seeds_of(job, [group for group, taken in zip(self.groups, chosen.tolist(), strict=True) if taken])
         return Stack(x, y, weight, starts(self.sizes[chosen]), seeds)
 
+    def lacks_a_class(self, job: Job) -> BoolArray:
+        """Return which groups (G,) lack a class in their training rows."""
+        if not job.target.task.has_classes:
+            return np.zeros(len(self.groups), np.bool_)
+        lacks: BoolArray = np.asarray(~self._present().all(axis=1))
+        return lacks
+
     def _held_out_sizes(self) -> IntArray:
         return np.bincount(self.of[self.held_out], minlength=len(self.groups))
 
@@ -322,9 +343,11 @@ class _StackRows:
         """Return the entries of the chosen groups' rows."""
         return values if chosen.all() else values[chosen[self.of]]
 
-    def _facts(self, job: Job, fitted: Sequence[FittedGroups], members: IntArray) -> tuple[GroupFacts, ...]:
-        held_out = self._held_out_sizes()
-        classes = tuple(range(len(job.dataset.classes))) if job.target.task.has_classes else ()
+    def _facts(
+        self, job: Job, fitted: Sequence[FittedGroups], members: IntArray, present: IntArray
+    ) -> tuple[GroupFacts, ...]:
+        """Return what is known of these groups, which have the classes that are ``present``."""
+        held_out, classes = self._held_out_sizes(), tuple(present.tolist())
         counts = (each[members].tolist() for each in (self.sizes - held_out, held_out, self.n_skipped))
         sizes = zip(*counts, strict=True)
         items = [tuple(each.fitted[place] for each in fitted) for place in members.tolist()]
@@ -340,12 +363,12 @@ def _widths(fitted: FittedGroups) -> list[int]:
     return [one.width] * len(fitted.fitted) if is_one else [each.width for each in fitted.fitted]
 
 
-def _alike(places: IntArray, widths: npt.NDArray[np.int64]) -> list[IntArray]:
-    """Return the places (m,) whose items have equal widths (items, m) together, in order of their first ones."""
+def _alike(places: IntArray, shapes: npt.NDArray[np.int64]) -> list[IntArray]:
+    """Return the places (m,) of groups with equal shapes, columns of (s, G), together, those with the first one last."""
     if not places.size:
         return []
-    _, first, which = np.unique(widths, axis=1, return_index=True, return_inverse=True)
-    return [places[which == shape] for shape in np.argsort(first).tolist()]
+    _, first, which = np.unique(shapes[:, places], axis=1, return_index=True, return_inverse=True)
+    return [places[which == shape] for shape in np.argsort(-first).tolist()]
 
 
 def _usable(job: Job, data: Dataset) -> tuple[BoolArray, BoolArray]:
