@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import mmap
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ import numpy.typing as npt
 from grouplearn.data.files.checksums import Damaged
 from grouplearn.data.files.own_files import plain_file
 from grouplearn.data.lists import LIST_ARRAYS, Lists
+from grouplearn.layout.pages import forget_pages
 
 FloatArray = npt.NDArray[np.float64]
 #: Single or double precision; equal numbers give equal models, bit for bit.
@@ -35,10 +35,8 @@ _SHAPES = {
     "entries": (("i4",), (1,)),
     "amounts": (("f8",), (1,)),
 }
-#: Rows read at a time when a column is copied, and bytes of a file that are mapped together.
-_COLUMN_ROWS, _WINDOW = 1 << 17, 1 << 16
-#: Linux reads no more than this ahead when it is asked once, whatever it is asked for (read_ahead_kb).
-READ_AHEAD_BYTES = 128 << 10
+#: Rows read at a time when a column is copied.
+_COLUMN_ROWS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,40 +261,6 @@ class Dataset:
             values[start : start + run.size] = array[run, column]
             self.forget_pages(int(run[0]), int(run[-1]) + 1)
         return values
-
-
-def mapped_file(array: npt.NDArray[Any]) -> mmap.mmap | None:
-    """Return the memory map that the array is in, if any."""
-    base: Any = array
-    while isinstance(base, np.ndarray | memoryview):
-        base = base.base if isinstance(base, np.ndarray) else base.obj
-    return base if isinstance(base, mmap.mmap) else None
-
-
-def forget_pages(rows: npt.NDArray[Any]) -> None:
-    """Let the operating system free the memory of rows of a mapped file; other arrays are left alone.
-
-    Whole windows of pages are freed, as the kernel also maps pages around those that are read.
-    """
-    _advise(rows, mmap.MADV_DONTNEED)
-
-
-def read_ahead(rows: npt.NDArray[Any]) -> None:
-    """Let the operating system begin to read rows of a mapped file, which are soon looked at, and do not wait for it; others are
-    left as they are."""
-    _advise(rows, mmap.MADV_WILLNEED, READ_AHEAD_BYTES)
-
-
-def _advise(rows: npt.NDArray[Any], advice: int, at_a_time: int | None = None) -> None:
-    pages = mapped_file(rows)
-    if pages is None or not rows.nbytes:
-        return
-    start, _ = np.lib.array_utils.byte_bounds(np.frombuffer(pages, np.uint8))
-    first, last = (bound - start for bound in np.lib.array_utils.byte_bounds(rows))
-    begin, end = first // _WINDOW * _WINDOW, math.ceil(last / _WINDOW) * _WINDOW
-    end = min(end, len(pages))
-    for start in range(begin, end, at_a_time or end - begin):
-        pages.madvise(advice, start, min(at_a_time or end, end - start))
 
 
 @dataclass(frozen=True, slots=True)

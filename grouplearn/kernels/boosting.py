@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.data.ragged import Ragged
 from grouplearn.kernels.library import address, features, function, single_or_double
+from grouplearn.layout.ragged import Ragged
 
 FloatArray = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]

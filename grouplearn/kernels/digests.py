@@ -7,8 +7,8 @@ import ctypes
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.data.ragged import Ragged
 from grouplearn.kernels.library import address, function
+from grouplearn.layout.ragged import Ragged
 
 _POINTER, _NUMBER = ctypes.c_void_p, ctypes.c_int64
 #: Hexadecimal digits of a SHA-256.

@@ -10,8 +10,8 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.data.ragged import Ragged
 from grouplearn.data.shard import FloatArray, Stack
+from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.problem import Problem

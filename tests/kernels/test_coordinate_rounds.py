@@ -10,8 +10,8 @@ import pytest
 import scipy.sparse
 from builds import in_every_build
 
-from grouplearn.data.dataset import mapped_file
 from grouplearn.kernels.linear import coordinate_descent as kernel
+from grouplearn.layout.pages import mapped_file
 
 LOSSES: dict[kernel.Loss, int] = {"squares": 1, "logistic": 1, "softmax": 3, "poisson": 1, "squared_hinge": 1}
 ROWS, BEGINS = 37, np.array([0, 1, 5, 9, 12])

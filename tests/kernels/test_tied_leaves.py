@@ -11,9 +11,9 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grouplearn.data.ragged import Ragged
 from grouplearn.kernels import boosting as kernel
 from grouplearn.kernels.trees import Forests
+from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.trees.gbdt import Gbdt

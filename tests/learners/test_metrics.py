@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import sklearn.metrics as sk
 
-from grouplearn.data import spilled
-from grouplearn.data.dataset import mapped_file
 from grouplearn.kernels import metrics as kernel
+from grouplearn.layout import spilled
+from grouplearn.layout.pages import mapped_file
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.metrics.deviances import loss_sql, row_losses, with_losses

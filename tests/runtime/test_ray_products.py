@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from grouplearn.data.dataset import mapped_file
-from grouplearn.data.spilled import ByRow
+from grouplearn.layout.pages import mapped_file
+from grouplearn.layout.spilled import ByRow
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.runtime.ray.products import MAPPED_BYTES, ProductGone, ProductStore

@@ -13,7 +13,7 @@ from helpers.runtime_jobs import changed, job
 
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.files.plain import from_bytes, to_bytes
-from grouplearn.data.ragged import Ragged
+from grouplearn.layout.ragged import Ragged
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Interrupted

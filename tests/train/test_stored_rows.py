@@ -24,6 +24,7 @@ from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.data.shard import StoredShard
 from grouplearn.failures import StatementInterrupted
 from grouplearn.kernels.linear import coordinate_descent as kernel
+from grouplearn.layout.pages import forget_pages, read_ahead
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.trees.lightgbm import data as gbdt_data
 from grouplearn.runtime.local import LocalRuntime
@@ -371,7 +372,7 @@ def test_what_is_read_ahead_is_there_and_nobody_waits_for_the_disk(tmp_path: Pat
 
         def faults(after: Callable[[], object]) -> int:
             """Return how often the disk was waited for in a look at what was in no memory."""
-            dataset.forget_pages(column)
+            forget_pages(column)
             os.posix_fadvise(file.fileno(), 0, n_bytes, os.POSIX_FADV_DONTNEED)
             after()
             before = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
@@ -382,7 +383,7 @@ def test_what_is_read_ahead_is_there_and_nobody_waits_for_the_disk(tmp_path: Pat
             pytest.skip("this system keeps files in memory")
 
         def ahead() -> None:
-            dataset.read_ahead(column)
+            read_ahead(column)
             time.sleep(0.5)
 
         assert faults(ahead) == 0

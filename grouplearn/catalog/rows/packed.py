@@ -17,9 +17,9 @@ import pyarrow as pa
 from grouplearn.catalog.artifacts import StoredArtifact, store
 from grouplearn.catalog.records import ModelDefinition, PackedOutcome
 from grouplearn.data.dataset import FloatArray
-from grouplearn.data.ragged import Ragged
 from grouplearn.data.tensors import tensor_bytes
 from grouplearn.kernels import digests
+from grouplearn.layout.ragged import Ragged
 from grouplearn.train.results.packed import TEXT, Packed
 
 #: Times of trials are kept to a microsecond: more is noise, which people would have to read.

@@ -16,11 +16,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.data import spilled
-from grouplearn.data.dataset import forget_pages, read_ahead
-from grouplearn.data.spilled import NewArray
 from grouplearn.kernels.library import address, features, function, single_or_double
 from grouplearn.kernels.linear.generalised_linear import Penalties
+from grouplearn.layout import spilled
+from grouplearn.layout.pages import forget_pages, read_ahead
+from grouplearn.layout.spilled import NewArray
 
 FloatArray = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.data.ragged import Ragged
 from grouplearn.data.shard import Stack
+from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import Problem

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.data.ragged import Ragged
 from grouplearn.data.shard import FloatArray, Stack
 from grouplearn.kernels import metrics as kernel
+from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.linear.linear_model import inverse_link, linear_predictor

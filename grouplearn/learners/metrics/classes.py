@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray
-from grouplearn.data.spilled import ByRow
 from grouplearn.kernels.metrics import ClassCount, class_sums, label_sums
+from grouplearn.layout.spilled import ByRow
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.metrics import ranking
 from grouplearn.learners.metrics.metric import (

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from grouplearn.data.shard import FloatArray
-from grouplearn.data.spilled import ByRow
+from grouplearn.layout.spilled import ByRow
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.contract.state import Tensors
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.data.dataset import forget_pages, mapped_file
 from grouplearn.data.shard import FloatArray
-from grouplearn.data.spilled import ByRow
 from grouplearn.kernels.metrics import areas
+from grouplearn.layout.pages import forget_pages, mapped_file
+from grouplearn.layout.spilled import ByRow
 
 
 def area_under_curve(scores: ByRow, labels: ByRow, weights: ByRow, n_unseen: int) -> FloatArray:

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.data.ragged import Ragged
 from grouplearn.data.shard import FloatArray, Stack
 from grouplearn.kernels import boosting as kernel
 from grouplearn.kernels import metrics as metric_kernel
+from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.problem import Problem, Task

@@ -33,11 +33,11 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data import shard
-from grouplearn.data.ragged import Ragged
 from grouplearn.data.shard import FloatArray
 from grouplearn.kernels.clusters import clustering as kernel
 from grouplearn.kernels.clusters.clustering import Plan
 from grouplearn.kernels.library import Stopped
+from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.control import Diverged, Interrupted
 from grouplearn.learners.contract.state import Tensors
 from grouplearn.learners.unsupervised.solved import SolvedVectors

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from grouplearn.data.ragged import Ragged
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
 from grouplearn.kernels.clusters import clustering as kernel
 from grouplearn.kernels.clusters import distances
 from grouplearn.kernels.library import Runs
+from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.access import SUMS, AccessPattern
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.control import Diverged

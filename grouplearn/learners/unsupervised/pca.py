@@ -8,10 +8,10 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.data.ragged import Ragged
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
 from grouplearn.kernels.clusters import projections
 from grouplearn.kernels.library import Runs
+from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.cost import Cost

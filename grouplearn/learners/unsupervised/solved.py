@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.data.ragged import Ragged
 from grouplearn.data.shard import FloatArray
+from grouplearn.layout.ragged import Ragged
 
 
 @dataclass(frozen=True, slots=True)

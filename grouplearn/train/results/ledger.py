@@ -21,9 +21,9 @@ from grouplearn.data.encoders import FittedItem
 from grouplearn.data.files.own_files import own_file, write_whole
 from grouplearn.data.files.plain import NotPlain, from_bytes, to_bytes
 from grouplearn.data.memory import memory_limit
-from grouplearn.data.ragged import Ragged
 from grouplearn.failures import TrainingFailed
 from grouplearn.interrupting import watched
+from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.state import Artifact
 from grouplearn.schedule.messages import Blocks, Push, Unit
 from grouplearn.train.job import Carried, CurvePoint, GroupFacts, LostWork, StepRecord, TrialResult, UnitResult

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.data.ragged import Ragged
 from grouplearn.data.shard import FloatArray
+from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.metrics.ranking import in_order
 from grouplearn.schedule.messages import Unit

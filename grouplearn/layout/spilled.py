@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.data.dataset import forget_pages, mapped_file
+from grouplearn.layout.pages import forget_pages, mapped_file
 
 NewArray = Callable[[tuple[int, ...], npt.DTypeLike], npt.NDArray[Any]]
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from grouplearn.data.ragged import Ragged
+from grouplearn.layout.ragged import Ragged
 
 ARRAYS = [np.arange(6.0).reshape(3, 2), np.empty((0, 2)), np.full((1, 2), 9.0), np.arange(4.0).reshape(2, 2)]
 
