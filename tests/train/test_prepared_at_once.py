@@ -103,7 +103,7 @@ def by_group(found: Preparation) -> dict[int, Any]:
     groups |= {place: ("alone", prepared.facts) for place, prepared in found.alone.items()}
     for stack in found.stacks:
         for at, place in enumerate(stack.members):
-            rows = {
+            rows: dict[str, Any] = {
                 name: [
                     (part.dtype.str, part[slice(*each.start[at : at + 2])].tolist())
                     for part in (each.x, each.y, each.weight)
@@ -112,6 +112,7 @@ def by_group(found: Preparation) -> dict[int, Any]:
                 if each is not None and each.start[at] < each.start[at + 1]
             }
             seed = None if stack.train.seed is None else int(stack.train.seed[at])
+            rows["unweighted"] = stack.row_weight[slice(*stack.train.start[at : at + 2])].tolist()
             problem = replace(stack.problem, seed=0, n_unseen=0)
             groups[place] = (repr(stack.facts[at]), repr(rows), problem, seed)
     return groups

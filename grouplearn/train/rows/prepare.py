@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from grouplearn.data import encoders, shard
 from grouplearn.data.dataset import Dataset, FloatArray, Group
@@ -331,16 +333,23 @@ def _classes(job: Job, train: Rows, counted: GroupFacts) -> FloatArray:
 
 
 def _class_weights(job: Job, classes: FloatArray, train: Rows) -> FloatArray | None:
-    """Return the factor of each class; 'balanced' is Σw / (k · Σw of the class), as in scikit-learn."""
+    """Return the factor of each class of the training rows, None without class weights."""
     if job.rules.class_weight is None or not classes.size:
         return None
-    if job.rules.class_weight == "balanced":
-        totals = np.zeros(classes.size)
-        for labels, weight in train.labelled():
-            totals += np.bincount(np.searchsorted(classes, labels), weights=weight, minlength=classes.size)
-        balanced: FloatArray = totals.sum() / (classes.size * totals)
-        return balanced
-    return np.array([job.rules.class_weight.get(int(each), 1.0) for each in classes])
+    totals = np.zeros(classes.size)
+    for labels, weight in train.labelled() if job.rules.class_weight == "balanced" else ():
+        totals += np.bincount(np.searchsorted(classes, labels), weights=weight, minlength=classes.size)
+    return class_factors(job, classes, totals)
+
+
+def class_factors(job: Job, classes: npt.NDArray[Any], totals: FloatArray) -> FloatArray:
+    """Return the weight of each class, of which the rows weigh ``totals`` (K,); 'balanced' is Σw / (k · Σw of the class), as in
+    scikit-learn."""
+    given = job.rules.class_weight
+    if isinstance(given, Mapping):
+        return np.array([given.get(int(each), 1.0) for each in classes])
+    balanced: FloatArray = totals.sum() / (classes.size * totals)
+    return balanced
 
 
 def problem_of(job: Job, group: Group, learner: Learner, facts: GroupFacts) -> Problem:

@@ -22,7 +22,7 @@ from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import GatheringLearner
 from grouplearn.train.job import GroupFacts, Job
 from grouplearn.train.rows.chosen import learns_sparse
-from grouplearn.train.rows.prepare import FINAL, LEAST_SQUARE, GroupFailed, Prepared, prepare, problem_of
+from grouplearn.train.rows.prepare import FINAL, LEAST_SQUARE, GroupFailed, Prepared, class_factors, prepare, problem_of
 from grouplearn.train.rows.sampled import group_seed
 from grouplearn.train.rows.sources import pick
 from grouplearn.train.unit import or_failed
@@ -99,7 +99,7 @@ def prepare_stacks(
 
 def prepare_folds(job: Job, groups: Sequence[Group]) -> tuple[PreparedFolds | None, tuple[int, ...]]:
     """Return the groups ready to train all folds in one pass, and the places of unusual ones."""
-    if not (_is_quick(job) and nothing_is_fitted(job)):
+    if not (_is_quick(job) and nothing_is_fitted(job) and job.rules.class_weight is None):
         return None, tuple(range(len(groups)))
     rows = _StackRows.of_groups(job, groups, FINAL)
     unusual = rows.unusual(job) | rows.lacks_a_fold(job) | rows.lacks_a_class(job)
@@ -113,13 +113,13 @@ def nothing_is_fitted(job: Job) -> bool:
 
 
 def _is_quick(job: Job) -> bool:
-    """Whether groups can be prepared at once: one label a row, no class weights by group, and not too many columns."""
+    """Whether groups can be prepared at once: one label a row, and not too many columns."""
     width = sum(
         job.fitted[number].width if number in job.fitted else max(1, item.buckets)
         for number, item in enumerate(job.items)
         if number in job.fitted or encoders.needs_no_fit(item)
     )
-    return job.rules.class_weight is None and job.dataset.y.ndim == 1 and width <= encoders.DENSE_COLUMNS
+    return job.dataset.y.ndim == 1 and width <= encoders.DENSE_COLUMNS
 
 
 def _one_by_one(
@@ -276,8 +276,9 @@ class _StackRows:
             if len(classes) < present.shape[1]:
                 rows = replace(rows, y=np.searchsorted(classes, rows.y).astype(np.float64))
             train, valid = rows.where(~held_out), rows.where(held_out)
-            judged = valid if valid.y.size else None
-            found.append(PreparedStack(tuple(members.tolist()), problem, train, train.weight, judged, facts))
+            weight, held = train.weight, valid if valid.y.size else None
+            train = _class_weighted(job, train, classes)
+            found.append(PreparedStack(tuple(members.tolist()), problem, train, weight, held, facts))
         return found, others
 
     def _not_stacked(self, job: Job, fitted: Sequence[FittedGroups], widths: IntArray) -> BoolArray:
@@ -369,6 +370,17 @@ def _alike(places: IntArray, shapes: npt.NDArray[np.int64]) -> list[IntArray]:
         return []
     _, first, which = np.unique(shapes[:, places], axis=1, return_index=True, return_inverse=True)
     return [places[which == shape] for shape in np.argsort(-first).tolist()]
+
+
+def _class_weighted(job: Job, train: Stack, classes: IntArray) -> Stack:
+    """Return training rows of groups that have these classes with weights times their classes' weights, as ``class_factors``."""
+    if job.rules.class_weight is None or not classes.size:
+        return train
+    shape, of = (train.n_groups, classes.size), np.repeat(np.arange(train.n_groups), train.sizes)
+    places = of * shape[1] + train.y.astype(np.intp)
+    totals = np.asarray(np.bincount(places, train.weight, shape[0] * shape[1]), np.float64).reshape(shape)
+    factors = np.array([class_factors(job, classes, own) for own in totals])
+    return replace(train, weight=train.weight * factors.ravel()[places])
 
 
 def _usable(job: Job, data: Dataset) -> tuple[BoolArray, BoolArray]:
