@@ -73,7 +73,9 @@ def jobs(draw: st.DrawFn) -> Job:
         () if task is Task.REGRESSION else TEXTS[: 2 + (task is Task.MULTICLASS)],
     )
     fitted = {number: encoders.fit(item, data, slice(None)) for number, item in enumerate(items) if item.scope == "all"}
+    weights = [None] if task is Task.REGRESSION else [None, "balanced", {0: 2.0}]
     rules: dict[str, Any] = {
+        "class_weight": draw(st.sampled_from(weights)),
         "min_rows": draw(st.sampled_from([1, 5])),
         "folds": folds,
         "holds_out": draw(st.booleans()),
