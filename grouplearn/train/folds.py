@@ -15,7 +15,7 @@ from grouplearn.learners.contract.stacks import MomentsLearner
 from grouplearn.learners.linear.least_squares import moments
 from grouplearn.learners.linear.solved import SolvedLinear, measure
 from grouplearn.train.results.packed import mean_known
-from grouplearn.train.rows.prepare_stack import PreparedFolds
+from grouplearn.train.rows.stack_rows import PreparedFolds
 
 
 def solve_folds(

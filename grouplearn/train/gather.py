@@ -32,7 +32,8 @@ from grouplearn.train.job import GroupFacts, Job, TrialResult, UnitResult
 from grouplearn.train.results.outcome import trial_with_folds
 from grouplearn.train.results.packed import TEXT, Curves, Models, Packed
 from grouplearn.train.rows.prepare import FINAL, GroupFailed, Prepared
-from grouplearn.train.rows.prepare_stack import PreparedFolds, PreparedStack, prepare_folds, prepare_stacks
+from grouplearn.train.rows.prepare_stack import prepare_folds, prepare_stacks
+from grouplearn.train.rows.stack_rows import PreparedFolds, PreparedStack
 from grouplearn.train.unit import groups_of, train_unit
 
 Metrics = Mapping[str, FloatArray]

@@ -18,8 +18,9 @@ from grouplearn.schedule.task_parallel import GroupTaskParallel
 from grouplearn.train.gather import train_gathered
 from grouplearn.train.job import Job, UnitResult
 from grouplearn.train.results.outcome import merge
-from grouplearn.train.rows.prepare_stack import PreparedStack, prepare_stacks
+from grouplearn.train.rows.prepare_stack import prepare_stacks
 from grouplearn.train.rows.sources import dataset_bytes
+from grouplearn.train.rows.stack_rows import PreparedStack
 from grouplearn.train.unit import train_unit
 
 SIZES = (40, 29, 23, 64, 31, 2, 17)

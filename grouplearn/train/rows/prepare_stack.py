@@ -3,74 +3,23 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 
 from grouplearn.data import encoders
-from grouplearn.data.dataset import Dataset, FloatArray, Group, has_label
-from grouplearn.data.encoders import FittedGroups, GroupRows
-from grouplearn.data.shard import Stack, starts
-from grouplearn.kernels.algebra import finite_rows
+from grouplearn.data.dataset import Group
+from grouplearn.data.shard import Stack
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import GatheringLearner
-from grouplearn.train.job import GroupFacts, Job
-from grouplearn.train.rows.chosen import learns_sparse
-from grouplearn.train.rows.prepare import FINAL, LEAST_SQUARE, GroupFailed, Prepared, class_factors, prepare, problem_of
-from grouplearn.train.rows.sampled import group_seed
-from grouplearn.train.rows.sources import pick
+from grouplearn.train.job import Job
+from grouplearn.train.rows.prepare import FINAL, GroupFailed, Prepared, prepare
+from grouplearn.train.rows.stack_rows import PreparedFolds, PreparedStack, StackRows, nothing_is_fitted, seeds_of
 from grouplearn.train.unit import or_failed
-
-BoolArray = npt.NDArray[np.bool_]
-IntArray = npt.NDArray[np.intp]
-#: Weighted squares below this mean that different labels are too close, as a double has 16 digits.
-_SMALL_SQUARE = LEAST_SQUARE * 1e32
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedStack:
-    """Groups of one shape ready to train side by side; ``members`` are their places in the unit.
-
-    ``train`` has class weights, ``row_weight`` (n,) are the weights without them, for metrics. ``valid`` has no rows for
-    groups without held-out rows.
-    """
-
-    members: tuple[int, ...]
-    problem: Problem
-    train: Stack
-    row_weight: FloatArray
-    valid: Stack | None
-    facts: tuple[GroupFacts, ...]
-
-    def take(self, chosen: BoolArray) -> PreparedStack:
-        """Return the chosen groups (G,)."""
-        kept = chosen.tolist()
-        return PreparedStack(
-            members=tuple(itertools.compress(self.members, kept)),
-            problem=self.problem,
-            train=self.train.take(chosen),
-            row_weight=self.row_weight[np.repeat(chosen, self.train.sizes)],
-            valid=None if self.valid is None else self.valid.take(chosen),
-            facts=tuple(itertools.compress(self.facts, kept)),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedFolds:
-    """Groups of one shape with all their rows: ``fold`` (n,) is the fold, of ``n_folds``, that holds a row out."""
-
-    members: tuple[int, ...]
-    problem: Problem
-    rows: Stack
-    fold: npt.NDArray[np.int16]
-    n_folds: int
-    facts: tuple[GroupFacts, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +37,7 @@ def prepare_stacks(
     """Return ``groups`` prepared for ``fold``, by the rules of ``prepare``, in as few stacks as their shapes allow; alone are
     those whose shape the learner does not stack for these ``configs``, all unless given."""
     configs = job.configs if configs is None else configs
-    rows = _StackRows.of_groups(job, groups, fold) if _is_quick(job) else None
+    rows = StackRows.of_groups(job, groups, fold) if _is_quick(job) else None
     fitted = None if rows is None else rows.fit(job)
     if rows is None or fitted is None:
         return _one_by_one(job, groups, range(len(groups)), fold, configs)
@@ -101,15 +50,10 @@ def prepare_folds(job: Job, groups: Sequence[Group]) -> tuple[PreparedFolds | No
     """Return the groups ready to train all folds in one pass, and the places of unusual ones."""
     if not (_is_quick(job) and nothing_is_fitted(job) and job.rules.class_weight is None):
         return None, tuple(range(len(groups)))
-    rows = _StackRows.of_groups(job, groups, FINAL)
+    rows = StackRows.of_groups(job, groups, FINAL)
     unusual = rows.unusual(job) | rows.lacks_a_fold(job) | rows.lacks_a_class(job)
     others = tuple(np.flatnonzero(unusual).tolist())
     return (None if unusual.all() else rows.folded(job, ~unusual)), others
-
-
-def nothing_is_fitted(job: Job) -> bool:
-    """Whether features do not depend on a group's training rows: encoders are fitted on all groups, or not at all."""
-    return all(number in job.fitted or encoders.needs_no_fit(item) for number, item in enumerate(job.items))
 
 
 def _is_quick(job: Job) -> bool:
@@ -142,13 +86,6 @@ def _one_by_one(
     return Preparation(tuple(_stack_of(job, groups, members) for members in alike.values()), alone, failed)
 
 
-def seeds_of(job: Job, groups: Sequence[Group]) -> npt.NDArray[np.uint64] | None:
-    """Return the groups' seeds, None if the learner draws no random numbers."""
-    if not job.trainer.draws:
-        return None
-    return np.array([group_seed(job.training.seed, group) for group in groups], np.uint64)
-
-
 def _stack_of(job: Job, groups: Sequence[Group], members: Sequence[tuple[int, Prepared]]) -> PreparedStack:
     every = [prepared for _, prepared in members]
     train = Stack.of([prepared.train.read() for prepared in every])
@@ -167,235 +104,3 @@ def _stack_of(job: Job, groups: Sequence[Group], members: Sequence[tuple[int, Pr
 
 def _same_weights(every: Sequence[Prepared]) -> bool:
     return all(prepared.judged is prepared.train for prepared in every)
-
-
-@dataclass(frozen=True, slots=True)
-class _StackRows:
-    """The rows of several groups that can be used, concatenated in ``data`` (N); ``of`` (N,) is the group's place.
-
-    ``sizes`` (G,) are how many these are of each group, ``n_skipped`` (G,) how many others it has, which have no label, weight
-    0, or not all features; ``held_out`` (N,) says which do not train, ``odd`` (G,) which groups have rows that are refused.
-    """
-
-    groups: Sequence[Group]
-    sizes: IntArray
-    n_skipped: IntArray
-    data: Dataset
-    of: IntArray
-    held_out: BoolArray
-    odd: BoolArray
-
-    @classmethod
-    def of_groups(cls, job: Job, groups: Sequence[Group], fold: int) -> _StackRows:
-        ranges = [group.ranges for group in groups]
-        runs = list(itertools.chain.from_iterable(ranges))
-        first, last = np.array(runs, dtype=np.int64).reshape(-1, 2).T
-        lengths = last - first
-        adjoining = bool(runs) and bool((first[1:] == last[:-1]).all())
-        data = pick(job.dataset, slice(int(first[0]), int(last[-1])) if adjoining else _numbers(first, lengths))
-        group_of_run = np.repeat(np.arange(len(groups)), [len(each) for each in ranges])
-        sizes = np.bincount(group_of_run, lengths, len(groups)).astype(np.intp)
-        of, odd = np.repeat(np.arange(len(groups)), sizes), np.zeros(len(groups), np.bool_)
-        usable, refused = _usable(job, data)
-        odd[of[refused]] = True
-        if not usable.all():
-            data, of = pick(data, np.flatnonzero(usable)), of[usable]
-        used = np.bincount(of, minlength=len(groups))
-        held_out = (
-            (data.split == fold) & (fold != FINAL) if job.rules.folds else (data.split == 1) & job.rules.holds_out
-        )
-        return cls(groups, used, sizes - used, data, of, np.asarray(held_out), odd)
-
-    def unusual(self, job: Job) -> BoolArray:
-        """Return which groups (G,) are unusual: few rows, small labels, one class, held-out rows of a class that
-        does not train, or what is refused."""
-        y, weight = self.data.y, self.data.weight
-        training = self.sizes - self._held_out_sizes()
-        counted = self.sizes if job.rules.folds else training  # a row held out in one fold trains in the others
-        unusual: BoolArray = self.odd | (counted < job.rules.min_rows) | (training == 0)
-        if job.target.task.has_values:
-            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-                unusual[self.of[(y * y * weight < _SMALL_SQUARE) & (y != 0)]] = True
-        if job.target.task.has_classes:
-            present = self._present()
-            unusual |= np.count_nonzero(present, axis=1) < 2
-            known = np.isfinite(y)
-            unseen = ~present[self.of[known], y[known].astype(np.intp)]
-            unusual[self.of[known][unseen]] = True
-        return unusual
-
-    def _present(self) -> BoolArray:
-        """Return which classes the training rows of each group have, (G, C)."""
-        shape = (len(self.groups), len(self.data.classes))
-        trains = np.flatnonzero(~self.held_out & np.isfinite(self.data.y))
-        counts = np.bincount(
-            self.of[trains] * shape[1] + self.data.y[trains].astype(np.intp), minlength=shape[0] * shape[1]
-        )
-        found: BoolArray = counts.reshape(shape) > 0
-        return found
-
-    def fit(self, job: Job) -> list[FittedGroups] | None:
-        """Return the items fitted on each group's training rows; None if some are fitted one by one."""
-        rows, found = GroupRows(self.of, ~self.held_out, len(self.groups)), []
-        for number, item in enumerate(job.items):
-            if number in job.fitted:
-                fitted: FittedGroups | None = encoders.constant(job.fitted[number], self.data, rows.n_groups)
-            else:
-                fitted = encoders.fit_groups(item, self.data, rows)
-            if fitted is None:
-                return None
-            found.append(fitted)
-        return found
-
-    def stacks(
-        self, job: Job, fitted: Sequence[FittedGroups], configs: Sequence[Config]
-    ) -> tuple[list[PreparedStack], BoolArray]:
-        """Return a stack for each shape of groups, and which groups (G,) are in none: unusual ones, and those that the learner
-        does not stack."""
-        learner, has_classes = cast(GatheringLearner, job.trainer), job.target.task.has_classes
-        widths = np.array([_widths(each) for each in fitted], np.int64).reshape(len(fitted), len(self.groups))
-        present = self._present() if has_classes else np.ones((len(self.groups), 0), np.bool_)
-        others = self.unusual(job) | self._not_stacked(job, fitted, widths.sum(axis=0))
-        waiting, found = _alike(np.flatnonzero(~others), np.vstack([widths, present.T])), []
-        while waiting:
-            members = waiting.pop()
-            classes, chosen = np.flatnonzero(present[members[0]]), np.zeros(len(self.groups), np.bool_)
-            chosen[members] = True
-            facts = self._facts(job, fitted, members, classes)
-            problem = problem_of(job, self.groups[int(members[0])], job.trainer, facts[0])
-            own_shape = not nothing_is_fitted(job) or len(classes) < present.shape[1]
-            if own_shape and not learner.gathers(problem, configs):
-                others |= chosen
-                continue
-            rows, held_out = self._rows(job, fitted, chosen), self._of_chosen(self.held_out, chosen)
-            if not job.trainer.handles_missing and not (finite := finite_rows(rows.x)).all():
-                # A rank that training rows do not have: without its row the group has fewer.
-                others[self._of_chosen(self.of, chosen)[~finite]] = True
-                waiting += [rest] if (rest := members[~others[members]]).size else []
-                continue
-            if len(classes) < present.shape[1]:
-                rows = replace(rows, y=np.searchsorted(classes, rows.y).astype(np.float64))
-            train, valid = rows.where(~held_out), rows.where(held_out)
-            weight, held = train.weight, valid if valid.y.size else None
-            train = _class_weighted(job, train, classes)
-            found.append(PreparedStack(tuple(members.tolist()), problem, train, weight, held, facts))
-        return found, others
-
-    def _not_stacked(self, job: Job, fitted: Sequence[FittedGroups], widths: IntArray) -> BoolArray:
-        """Return which groups (G,) have too many columns, or train without the zeros of their categories."""
-        shapes = np.stack([widths, self.sizes + self.n_skipped])
-        distinct, place = np.unique(shapes, axis=1, return_inverse=True)
-        first = np.zeros(distinct.shape[1], np.intp)
-        first[place] = np.arange(len(self.groups))
-        items = [[each.fitted[group] for each in fitted] for group in first.tolist()]
-        kept = [
-            width > encoders.DENSE_COLUMNS or learns_sparse(job.trainer, item, n_rows)
-            for item, (width, n_rows) in zip(items, distinct.T.tolist(), strict=True)
-        ]
-        return np.array(kept, np.bool_)[place]
-
-    def folded(self, job: Job, chosen: BoolArray) -> PreparedFolds:
-        """Return the chosen groups, whose items depend on no rows, with all their rows and the rows' folds."""
-        fitted, members = self.fit(job) or [], np.flatnonzero(chosen)
-        facts = self._facts(job, fitted, members, np.arange(len(job.dataset.classes) * job.target.task.has_classes))
-        return PreparedFolds(
-            members=tuple(members.tolist()),
-            problem=problem_of(job, self.groups[int(members[0])], job.trainer, facts[0]),
-            rows=self._rows(job, fitted, chosen),
-            fold=self._of_chosen(self.data.split, chosen),
-            n_folds=job.rules.folds,
-            facts=facts,
-        )
-
-    def lacks_a_fold(self, job: Job) -> BoolArray:
-        """Return which groups (G,) have no rows in some fold, or all in one."""
-        n_groups = len(self.groups)
-        flat = self.of * job.rules.folds + self.data.split
-        counts = np.bincount(flat, minlength=n_groups * job.rules.folds).reshape(n_groups, job.rules.folds)
-        lacks: BoolArray = (counts == 0).any(axis=1)
-        return lacks
-
-    def _rows(self, job: Job, fitted: Sequence[FittedGroups], chosen: BoolArray) -> Stack:
-        """Return all rows of the chosen groups, which are of one shape."""
-        data, one = self.data, int(np.argmax(chosen))
-        items = [each.fitted[one] for each in fitted]
-        columns = encoders.columns_of(data, slice(None))
-        if nothing_is_fitted(job):
-            x = np.asarray(encoders.encode(items, columns, sum(each.width for each in items)))
-            return Stack(x, data.y, data.weight, starts(self.sizes), seeds_of(job, self.groups)).take(chosen)
-        y, weight, of = (self._of_chosen(each, chosen) for each in (data.y, data.weight, self.of))
-        if not chosen.all():
-            columns = columns.taken(np.flatnonzero(chosen[self.of]), columns.dictionaries)
-        x = encoders.encode_groups(items, fitted, columns, of)
-        seeds = seeds_of(job, [group for group, taken in zip(self.groups, chosen.tolist(), strict=True) if taken])
-        return Stack(x, y, weight, starts(self.sizes[chosen]), seeds)
-
-    def lacks_a_class(self, job: Job) -> BoolArray:
-        """Return which groups (G,) lack a class in their training rows."""
-        if not job.target.task.has_classes:
-            return np.zeros(len(self.groups), np.bool_)
-        lacks: BoolArray = np.asarray(~self._present().all(axis=1))
-        return lacks
-
-    def _held_out_sizes(self) -> IntArray:
-        return np.bincount(self.of[self.held_out], minlength=len(self.groups))
-
-    def _of_chosen(self, values: npt.NDArray[Any], chosen: BoolArray) -> npt.NDArray[Any]:
-        """Return the entries of the chosen groups' rows."""
-        return values if chosen.all() else values[chosen[self.of]]
-
-    def _facts(
-        self, job: Job, fitted: Sequence[FittedGroups], members: IntArray, present: IntArray
-    ) -> tuple[GroupFacts, ...]:
-        """Return what is known of these groups, which have the classes that are ``present``."""
-        held_out, classes = self._held_out_sizes(), tuple(present.tolist())
-        counts = (each[members].tolist() for each in (self.sizes - held_out, held_out, self.n_skipped))
-        sizes = zip(*counts, strict=True)
-        items = [tuple(each.fitted[place] for each in fitted) for place in members.tolist()]
-        if nothing_is_fitted(job):  # many small groups share few sizes
-            return tuple(itertools.starmap(functools.cache(functools.partial(GroupFacts, items[0], classes)), sizes))
-        return tuple(GroupFacts(own, classes, *size) for own, size in zip(items, sizes, strict=True))
-
-
-def _widths(fitted: FittedGroups) -> list[int]:
-    """Return the number of feature columns of each group, (G,)."""
-    one = fitted.fitted[0]
-    is_one = all(each is one for each in fitted.fitted)
-    return [one.width] * len(fitted.fitted) if is_one else [each.width for each in fitted.fitted]
-
-
-def _alike(places: IntArray, shapes: npt.NDArray[np.int64]) -> list[IntArray]:
-    """Return the places (m,) of groups with equal shapes, columns of (s, G), together, those with the first one last."""
-    if not places.size:
-        return []
-    _, first, which = np.unique(shapes[:, places], axis=1, return_index=True, return_inverse=True)
-    return [places[which == shape] for shape in np.argsort(-first).tolist()]
-
-
-def _class_weighted(job: Job, train: Stack, classes: IntArray) -> Stack:
-    """Return training rows of groups that have these classes with weights times their classes' weights, as ``class_factors``."""
-    if job.rules.class_weight is None or not classes.size:
-        return train
-    shape, of = (train.n_groups, classes.size), np.repeat(np.arange(train.n_groups), train.sizes)
-    places = of * shape[1] + train.y.astype(np.intp)
-    totals = np.asarray(np.bincount(places, train.weight, shape[0] * shape[1]), np.float64).reshape(shape)
-    factors = np.array([class_factors(job, classes, own) for own in totals])
-    return replace(train, weight=train.weight * factors.ravel()[places])
-
-
-def _usable(job: Job, data: Dataset) -> tuple[BoolArray, BoolArray]:
-    """Return which rows (n,) can train or be held out, and which make their group one to be refused, or looked at closely."""
-    labelled, weight = has_label(data.y), data.weight
-    refused = labelled & ~(np.isfinite(data.y) & (weight >= 0) & (weight < np.inf))
-    if job.rules.null_label == "error":
-        refused |= ~labelled
-    usable = labelled & (weight > 0)
-    if not job.trainer.handles_missing:
-        usable &= encoders.complete(job.items, data, slice(None))
-    return usable, refused
-
-
-def _numbers(first: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the row numbers of runs with ``lengths`` from ``first`` on."""
-    before = np.cumsum(lengths) - lengths
-    return np.repeat(first - before, lengths) + np.arange(lengths.sum())
