@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 import pytest
+import scipy.sparse
 
-from grouplearn.kernels import algebra, boosting, digests, library, metrics, networks, scoring
+from grouplearn.kernels import algebra, boosting, digests, library, metrics, networks, scoring, spreads
 from grouplearn.kernels.build import compiling
 from grouplearn.kernels.clusters import clustering, distances, projections
 from grouplearn.kernels.columns import NumberReader
 from grouplearn.kernels.library import asking
-from grouplearn.kernels.linear import coordinate_descent, least_squares, moments, stochastic_gradient
+from grouplearn.kernels.linear import coordinate_descent, least_squares, moments, sparse, stochastic_gradient
 from grouplearn.kernels.linear import generalised_linear as glm
 from grouplearn.kernels.row_order import Draw, Places
 from grouplearn.kernels.texts import Texts
@@ -77,6 +78,11 @@ def solve(d: int, **penalties: float) -> Callable[[], object]:
     return lambda: least_squares.solve(
         given, least_squares.Penalties(*columns, np.full(4, 1e-9), np.ones(4, np.bool_), 50)
     )
+
+
+#: Rows that set all columns.
+WIDE = np.ones((20_000, 64))
+FULL = scipy.sparse.csr_matrix(WIDE)
 
 
 def collinear() -> Callable[[], object]:
@@ -401,6 +407,11 @@ CALLS = {
     "elastic net": Call("least_squares", lambda: solve(200, l1=0.05, l2=0.01), 10),
     "collinear": Call("lost_directions", collinear, 4),
     "parted": Call("parted_least_squares", parted, 4),
+    "sparse product": Call("sparse_product", lambda: lambda: sparse.product(FULL, np.ones((64, 64))), 20),
+    "turned product": Call("sparse_transposed_product", lambda: lambda: sparse.transposed_product(FULL, WIDE), 20),
+    "sparse products": Call("sparse_gram", lambda: lambda: sparse.dense_gram(FULL), 40),
+    "entries": Call("sparse_gram_starts sparse_gram_entries", lambda: lambda: sparse.gram(FULL), 100),
+    "spreads": Call("spreads_of_runs", lambda: lambda: spreads.of_runs(np.ones(1 << 22), np.arange(0, 1 << 22, 1 << 12)), 10),
     "triangle": Call("triangle_of_rows", lambda: lambda: least_squares.triangle(numbers(2_000, 120)), 10),
     "root": Call("root_of_gram", lambda: lambda: least_squares.root(np.eye(200) + 0.5), 1),
     "logistic": Call("solve_generalised_linear", lambda: fit("logistic"), 20),

@@ -10,7 +10,7 @@ from grouplearn.learners.contract.cost import Coefficients, Cost, whole
 from grouplearn.learners.contract.problem import FeatureBlock
 
 #: Up to this many parameters, generalised linear models use second derivatives; scalars of their solver.
-_SECOND_DERIVATIVES_UP_TO, _SOLVER_NUMBERS = 256, 22
+_SECOND_DERIVATIVES_UP_TO, _SOLVER_NUMBERS = 256, 23
 #: Scalars of a config in stochastic gradient descent.
 _SGD_NUMBERS = 14
 #: Coordinate descent: items with several entries per row, up to this many columns, are split into single columns.

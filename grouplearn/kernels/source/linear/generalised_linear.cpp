@@ -165,6 +165,7 @@ template <class V> struct Batch : Newton<V> {
 
     /// Take second derivatives from every ``every``-th row from now on.
     bool choose(int64_t every) {
+        this->of_some = every > 1;
         if (every == stride) return true;
         stride = every;
         if (!own && !scaled.reserve(sampled() * p)) return false;
@@ -318,6 +319,7 @@ void hand_on(Batch<F> &from, Batch<D> &to, int offset) {
         now.steps = was.steps;
         now.damping = was.damping;
         now.damped = was.damped;
+        now.sampled = was.sampled;
         now.uncounted = !was.failed; // it has been there
         if (was.failed) continue;
         for (int64_t k = 0; k < to.size; k++) {

@@ -12,7 +12,7 @@ constexpr Stage dense_stage = {1e-1, 1e-14, 1e-12, 1e-9, 1e-10, 20, 200}, wide_s
 /// Numbers of a model, the first of all: whether its sums are to have second derivatives, and of every how many rows.
 enum Field {
     ASKS, STRIDE, PASSES, VALUE, BEND, BEND_THEN, DESCENT, LENGTH, RETRIES, AGE, STEPS, TRUSTED, DAMPING, DAMPED, SIGMA, SCALE, TOTAL, ROWS,
-    PER_ROW, OBJECTIVE, SMOOTHING, ANEW, FIELDS
+    PER_ROW, OBJECTIVE, SMOOTHING, ANEW, SAMPLED, FIELDS
 };
 
 /// Where the numbers of a model lie: fields, means and 1/spread of columns, where it is, where its step leads, where it is evaluated
@@ -431,6 +431,7 @@ template <class V> struct Lane {
         m.bends = row[ASKS] > 0 ? Bends::known : Bends::none;
         m.objective = row[OBJECTIVE];
         m.anew = row[ANEW] > 0;
+        m.sampled = row[SAMPLED] > 0;
         newton.smoothing[lane] = row[SMOOTHING];
         newton.mass[lane] = row[TOTAL];
         newton.sigma[lane] = row[SIGMA];
@@ -471,6 +472,7 @@ template <class V> struct Lane {
         row[OBJECTIVE] = m.failed ? (double)NAN : m.objective;
         row[SMOOTHING] = newton.smoothing[lane];
         row[ANEW] = m.anew;
+        row[SAMPLED] = m.sampled;
         row[BEND] = m.bend;
         row[BEND_THEN] = m.bend_then;
         row[DESCENT] = m.descent;
@@ -518,6 +520,7 @@ struct Steps {
         double reached[width];
         bool begins = row[first][PASSES] == 0;
         newton.lasting = (int)steps_between(row[first], form);
+        newton.of_some = row[0][STRIDE] > 1;
         if (jumps(loss)) newton.expect_jumps();
         if (has_kink(loss)) newton.expect_kink();
         if (form.dense) newton.hessian.clear(triangle(form.size()) * width);

@@ -29,6 +29,8 @@ constexpr int64_t sampled_per_parameter = 16, fewest_sampled = 2048;
 constexpr int64_t few_of_which_bend = 128, most_more = 16;
 /// How often its steps are shortened before they are given up, in double precision.
 constexpr int far_retries = 60;
+/// The same by second derivatives of some rows, which may not have seen a rare category: then they are taken anew, of more rows.
+constexpr int few_retries = 8;
 /// What part of the damping is left after a whole step, and the share of the sum of second derivatives that is none.
 constexpr double eased = 0.25, least_damping = 1e-12;
 /// The sum of its losses, of rows that weigh about 1, where all are beyond their margin but for rounding.
@@ -100,6 +102,7 @@ struct Model {
     Bends bends = Bends::asked_for;
     double damping = 0;  // what is added to second derivatives, that steps stay where these hold
     bool damped = false; // whether ``chol`` has some of it
+    bool sampled = false; // whether it is of some rows only
     double tolerance = 0, dropped = 0, begins = 1; // what ends it, by how much its last step fell, the length of the next
     int64_t passes = 0;
     int retries = 0, age = 0, steps = 0; // steps since ``chol`` of this stage, and those that are remembered
@@ -121,6 +124,7 @@ template <class V> struct Newton {
     double other = other_bend;       // by how many times their sum may change until they are taken anew
     bool lacks_memory = false;       // for what a step needs of the weights that may move
     bool damps = false;              // whether steps are damped after one that went too far
+    bool of_some = false;            // whether second derivatives are now taken of some rows only
     double nothing = -1;             // the objective from which on downward it is rounding
     int64_t limit;
     Model model[most_lanes];
@@ -233,7 +237,10 @@ template <class V> struct Newton {
             } else if (first) m.failed = true, m.active = false;
             else {
                 m.length *= narrows ? much_shorter : shorter;
-                if (++m.retries > most_retries) m.stuck = narrows, m.active = narrows;
+                bool little_known = m.sampled && few_retries < most_retries;
+                if (++m.retries <= (little_known ? few_retries : most_retries)) continue;
+                if (little_known || (!dense && m.steps > 0)) begin_anew(lane);
+                else m.stuck = narrows, m.active = narrows;
             }
             any_accepted = any_accepted || m.accepted;
         }
@@ -244,6 +251,16 @@ template <class V> struct Newton {
             store(slope + k * width, select(mine, load(moved + k * width), load(slope + k * width)));
         }
         return any_accepted;
+    }
+
+    /// No part of a step goes down: what it is made by is forgotten, and the model evaluated where it is.
+    void begin_anew(int lane) {
+        Model &m = model[lane];
+        m.anew = true;
+        m.trusted = false;
+        m.length = 1;
+        m.retries = m.steps = 0;
+        for (int64_t k = 0; k < size; k++) goal[k * width + lane] = point[k * width + lane];
     }
 
     /// More damping where a step was shortened: what would have made it as long as it is along its direction, and so shorter still
@@ -393,6 +410,7 @@ template <class V> struct Newton {
             m.age = m.steps = 0;
             m.bend_then = m.bend;
             m.damped = m.damping > 0;
+            m.sampled = of_some;
         }
         auto mine = zero<V>() < load(wanted);
         for (int64_t at = 0; at < triangle(size); at++)
