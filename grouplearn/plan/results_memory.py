@@ -35,17 +35,17 @@ def results_bytes(physical: PhysicalPlan) -> int:
 def _model_bytes(physical: PhysicalPlan) -> int:
     """Return the bytes of a finished model; with wide items a group has no more columns than its rows use."""
     learner, configs = physical.bound.learner, physical.bound.configs
+    rows = math.ceil(physical.stats.n_rows * len(physical.bound.sets) / max(1, len(physical.stats.groups)))
     if learner.form == "linear":
         wide = sum(
             block.width
             for block, item in zip(physical.feature_blocks(), physical.bound.items, strict=True)
             if _is_wide(item)
         )
-        rows = physical.stats.n_rows * len(physical.bound.sets) / max(1, len(physical.stats.groups))
         width = physical.width - wide + min(wide, math.ceil(physical.stored * rows))
         return cost.VALUE_BYTES * physical.outputs * (width + 1)
-    size = cost.state_bytes(learner, configs, physical.width, physical.outputs) // max(1, len(configs))
-    return int(learner.cost.resident * size)
+    values = sum(learner.cost.model_values(config, physical.width, physical.outputs, rows) for config in configs)
+    return int(learner.cost.resident * cost.VALUE_BYTES * values / max(1, len(configs)))
 
 
 def _is_wide(item: BoundItem) -> bool:

@@ -140,3 +140,19 @@ def test_runs_of_rows_are_a_sequence_of_pairs() -> None:
     assert hash(runs) == hash(((5, 9), (9, 10)))
     assert pickle.loads(pickle.dumps(runs)) == runs
     assert Group(0, 0, (), runs).n_rows == 5
+
+
+def test_forests_of_few_rows_take_as_many_leaves_as_these_fill() -> None:
+    """By 255 leaves a tree the results of 3,000 groups would take 100 GB."""
+    with grouplearn.connect(progress=False) as con:
+        con.execute(
+            "CREATE TABLE t AS SELECT i % 3000 AS g, hash(i) % 1000 AS x, hash(i, 5) % 3 AS y FROM range(30000) AS r(i)"
+        )
+        statement = (
+            "TRAIN MODEL m USING random_forest PREDICT y FEATURES (x) FROM t GROUP BY g WITH (memory_limit = '4GB')"
+        )
+        assert con.execute(f"EXPLAIN {statement}").fetchall()
+        con.execute("CREATE TABLE u AS SELECT i % 3 AS g, i AS x, i % 7 AS y FROM range(300000) AS r(i)")
+        large = statement.replace("FROM t", "FROM u").replace("WITH (", "WITH (num_iterations = 100000, ")
+        with pytest.raises(grouplearn.Error, match="the results of 3 trials of 3 groups take about"):
+            con.execute(large)

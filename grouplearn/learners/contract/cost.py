@@ -74,6 +74,11 @@ class Cost:
         """Return the rounds of an epoch of a learner in rounds, as far as its items determine them."""
         return 1
 
+    def model_values(self, config: Config, width: int, outputs: int, n_rows: int) -> int:
+        """Return the numbers of a model of a group of ``n_rows``: those of the state, unless few rows make it smaller."""
+        del n_rows
+        return self.state_values(config, width, outputs)
+
     def state_values(self, config: Config, width: int, outputs: int) -> int:  # noqa: ARG002
         """Return the numbers of a config's state, in double precision: what a hop moves (m in kingpin, table 1)."""
         return outputs * (width + 1) + 1

@@ -26,7 +26,7 @@ class BoostingCost(Cost):
 
     def updates(self, config: Config, n_rows: int, width: int) -> int:
         """Return ``leaves * d``, with as many leaves as the rows can fill."""
-        return max(1, min(_leaves(config), n_rows // max(1, whole(config, "min_data_in_leaf", 1)))) * width
+        return _filled(config, n_rows) * width
 
     def rounds(self, config: Config, n_rows: int) -> int:
         """Return the leaves: the members of a gang exchange a histogram for each."""
@@ -36,7 +36,15 @@ class BoostingCost(Cost):
     def state_values(self, config: Config, width: int, outputs: int) -> int:
         """Return the size of the model's text."""
         del width
-        return self.passes(config, _TREES) * outputs * _leaves(config) * _LEAF_BYTES // _VALUE_BYTES
+        return self._text_values(config, outputs, _leaves(config))
+
+    def model_values(self, config: Config, width: int, outputs: int, n_rows: int) -> int:
+        """Return the size of the model's text, with as many leaves as the rows can fill."""
+        del width
+        return self._text_values(config, outputs, _filled(config, n_rows))
+
+    def _text_values(self, config: Config, outputs: int, leaves: int) -> int:
+        return self.passes(config, _TREES) * outputs * leaves * _LEAF_BYTES // _VALUE_BYTES
 
     def sums_values(self, configs: Sequence[Config], width: int, outputs: int) -> int:
         """Return the histograms of one leaf; columns of wide categories have two bins each."""
@@ -50,6 +58,10 @@ class BoostingCost(Cost):
 
 def _leaves(config: Config) -> int:
     return whole(config, "num_leaves", _LEAVES)
+
+
+def _filled(config: Config, n_rows: int) -> int:
+    return max(1, min(_leaves(config), n_rows // max(1, whole(config, "min_data_in_leaf", 1))))
 
 
 #: A boosted model's results are its text, its nodes, and copies of both on their way into tables: runs of 60 and 240 trials
