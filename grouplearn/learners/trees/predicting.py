@@ -62,24 +62,20 @@ class Scores:
     def __init__(self, text: bytes) -> None:
         self.text = text
         self._columns = _asked(text)
-        self._trees = _of_some_columns(text, self._columns)
-        self._booster = Booster.of_text(text) if self._trees is None else None
+        self._model = _of_some_columns(text, self._columns) or Booster.of_text(text)
 
     def __call__(self, x: Matrix) -> FloatArray:
         """Return the scores (n, outputs) of rows (n, d)."""
-        if self._trees is None:
-            return self._by_lightgbm(x)
-        scores = np.empty((x.shape[0], self._trees.base.shape[1]))
+        model = self._model
+        if isinstance(model, Booster):
+            return model.predict(x, raw=True) * leaf_factor(self.text, model.iterations)
+        scores = np.empty((x.shape[0], model.base.shape[1]))
         for rows in self._runs(x):
             asked = x[rows][:, self._columns]
             dense = asked if isinstance(asked, np.ndarray) else asked.toarray()
             numbers = np.ascontiguousarray(dense, dtype=np.float64)
-            scores[rows] = self._trees.scores(numbers, np.zeros(len(numbers), np.int32))
+            scores[rows] = model.scores(numbers, np.zeros(len(numbers), np.int32))
         return scores
-
-    def _by_lightgbm(self, x: Matrix) -> FloatArray:
-        assert self._booster is not None  # noqa: S101
-        return self._booster.predict(x, raw=True) * leaf_factor(self.text, self._booster.iterations)
 
     def _runs(self, x: Matrix) -> Iterator[slice]:
         step = max(1, _NUMBERS_AT_ONCE // max(1, len(self._columns)))

@@ -51,7 +51,7 @@ def prepare_folds(job: Job, groups: Sequence[Group]) -> tuple[PreparedFolds | No
     if not (_is_quick(job) and nothing_is_fitted(job) and job.rules.class_weight is None):
         return None, tuple(range(len(groups)))
     rows = StackRows.of_groups(job, groups, FINAL)
-    unusual = rows.unusual(job) | rows.lacks_a_fold(job) | rows.lacks_a_class(job)
+    unusual = rows.unusual(job) | rows.lacks_a_fold(job) | rows.lacks_a_class()
     others = tuple(np.flatnonzero(unusual).tolist())
     return (None if unusual.all() else rows.folded(job, ~unusual)), others
 

@@ -6,7 +6,7 @@ import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -76,7 +76,8 @@ class StackRows:
     """The rows of several groups that can be used, concatenated in ``data`` (N); ``of`` (N,) is the group's place.
 
     ``sizes`` (G,) are how many these are of each group, ``n_skipped`` (G,) how many others it has, which have no label, weight
-    0, or not all features; ``held_out`` (N,) says which do not train, ``odd`` (G,) which groups have rows that are refused.
+    0, or not all features; ``held_out`` (N,) says which do not train, ``n_held_out`` (G,) how many these are, ``odd`` (G,)
+    which groups have rows that are refused, and ``present`` (G, C) which classes, if any, train in each.
     """
 
     groups: Sequence[Group]
@@ -85,7 +86,9 @@ class StackRows:
     data: Dataset
     of: IntArray
     held_out: BoolArray
+    n_held_out: IntArray
     odd: BoolArray
+    present: BoolArray
 
     @classmethod
     def of_groups(cls, job: Job, groups: Sequence[Group], fold: int) -> StackRows:
@@ -104,38 +107,29 @@ class StackRows:
         if not usable.all():
             data, of = pick(data, np.flatnonzero(usable)), of[usable]
         used = np.bincount(of, minlength=len(groups))
-        held_out = (
+        held_out = np.asarray(
             (data.split == fold) & (fold != FINAL) if job.rules.folds else (data.split == 1) & job.rules.holds_out
         )
-        return cls(groups, used, sizes - used, data, of, np.asarray(held_out), odd)
+        n_held_out = np.bincount(of[held_out], minlength=len(groups))
+        present = _present(job, data, of, held_out, len(groups))
+        return cls(groups, used, sizes - used, data, of, held_out, n_held_out, odd, present)
 
     def unusual(self, job: Job) -> BoolArray:
         """Return which groups (G,) are unusual: few rows, small labels, one class, held-out rows of a class that
         does not train, or what is refused."""
         y, weight = self.data.y, self.data.weight
-        training = self.sizes - self._held_out_sizes()
+        training = self.sizes - self.n_held_out
         counted = self.sizes if job.rules.folds else training  # a row held out in one fold trains in the others
         unusual: BoolArray = self.odd | (counted < job.rules.min_rows) | (training == 0)
         if job.target.task.has_values:
             with np.errstate(over="ignore", under="ignore", invalid="ignore"):
                 unusual[self.of[(y * y * weight < _SMALL_SQUARE) & (y != 0)]] = True
         if job.target.task.has_classes:
-            present = self._present()
-            unusual |= np.count_nonzero(present, axis=1) < 2
+            unusual |= np.count_nonzero(self.present, axis=1) < 2
             known = np.isfinite(y)
-            unseen = ~present[self.of[known], y[known].astype(np.intp)]
+            unseen = ~self.present[self.of[known], y[known].astype(np.intp)]
             unusual[self.of[known][unseen]] = True
         return unusual
-
-    def _present(self) -> BoolArray:
-        """Return which classes the training rows of each group have, (G, C)."""
-        shape = (len(self.groups), len(self.data.classes))
-        trains = np.flatnonzero(~self.held_out & np.isfinite(self.data.y))
-        counts = np.bincount(
-            self.of[trains] * shape[1] + self.data.y[trains].astype(np.intp), minlength=shape[0] * shape[1]
-        )
-        found: BoolArray = counts.reshape(shape) > 0
-        return found
 
     def fit(self, job: Job) -> list[FittedGroups] | None:
         """Return the items fitted on each group's training rows; None if some are fitted one by one."""
@@ -155,29 +149,28 @@ class StackRows:
     ) -> tuple[list[PreparedStack], BoolArray]:
         """Return a stack for each shape of groups, and which groups (G,) are in none: unusual ones, and those that the learner
         does not stack."""
-        learner, has_classes = cast(GatheringLearner, job.trainer), job.target.task.has_classes
+        learner, n_classes = cast(GatheringLearner, job.trainer), self.present.shape[1]
         widths = np.array([_widths(each) for each in fitted], np.int64).reshape(len(fitted), len(self.groups))
-        present = self._present() if has_classes else np.ones((len(self.groups), 0), np.bool_)
         others = self.unusual(job) | self._not_stacked(job, fitted, widths.sum(axis=0))
-        waiting, found = _alike(np.flatnonzero(~others), np.vstack([widths, present.T])), []
+        waiting, found = _alike(np.flatnonzero(~others), np.vstack([widths, self.present.T])), []
         while waiting:
             members = waiting.pop()
-            classes, chosen = np.flatnonzero(present[members[0]]), np.zeros(len(self.groups), np.bool_)
-            chosen[members] = True
-            facts = self._facts(job, fitted, members, classes)
+            classes = np.flatnonzero(self.present[members[0]])
+            facts = self._facts(job, fitted, members)
             problem = problem_of(job, self.groups[int(members[0])], job.trainer, facts[0])
-            own_shape = not nothing_is_fitted(job) or len(classes) < present.shape[1]
+            own_shape = not nothing_is_fitted(job) or len(classes) < n_classes
             if own_shape and not learner.gathers(problem, configs):
-                others |= chosen
+                others[members] = True
                 continue
-            rows, held_out = self._rows(job, fitted, chosen), self._of_chosen(self.held_out, chosen)
+            rows, numbers = self._rows(job, fitted, members), self._numbers_of(members)
             if not job.trainer.handles_missing and not (finite := finite_rows(rows.x)).all():
                 # A rank that training rows do not have: without its row the group has fewer.
-                others[self._of_chosen(self.of, chosen)[~finite]] = True
+                others[self.of[numbers][~finite]] = True
                 waiting += [rest] if (rest := members[~others[members]]).size else []
                 continue
-            if len(classes) < present.shape[1]:
+            if len(classes) < n_classes:
                 rows = replace(rows, y=np.searchsorted(classes, rows.y).astype(np.float64))
+            held_out = self.held_out[numbers]
             train, valid = rows.where(~held_out), rows.where(held_out)
             weight, held = train.weight, valid if valid.y.size else None
             train = _class_weighted(job, train, classes)
@@ -200,12 +193,12 @@ class StackRows:
     def folded(self, job: Job, chosen: BoolArray) -> PreparedFolds:
         """Return the chosen groups, whose items depend on no rows, with all their rows and the rows' folds."""
         fitted, members = self.fit(job) or [], np.flatnonzero(chosen)
-        facts = self._facts(job, fitted, members, np.arange(len(job.dataset.classes) * job.target.task.has_classes))
+        facts = self._facts(job, fitted, members)
         return PreparedFolds(
             members=tuple(members.tolist()),
             problem=problem_of(job, self.groups[int(members[0])], job.trainer, facts[0]),
-            rows=self._rows(job, fitted, chosen),
-            fold=self._of_chosen(self.data.split, chosen),
+            rows=self._rows(job, fitted, members),
+            fold=self.data.split[self._numbers_of(members)],
             n_folds=job.rules.folds,
             facts=facts,
         )
@@ -218,46 +211,48 @@ class StackRows:
         lacks: BoolArray = (counts == 0).any(axis=1)
         return lacks
 
-    def _rows(self, job: Job, fitted: Sequence[FittedGroups], chosen: BoolArray) -> Stack:
-        """Return all rows of the chosen groups, which are of one shape."""
-        data, one = self.data, int(np.argmax(chosen))
-        items = [each.fitted[one] for each in fitted]
-        columns = encoders.columns_of(data, slice(None))
+    def lacks_a_class(self) -> BoolArray:
+        """Return which groups (G,) lack a class in their training rows."""
+        return np.asarray(~self.present.all(axis=1))
+
+    def _rows(self, job: Job, fitted: Sequence[FittedGroups], members: IntArray) -> Stack:
+        """Return all rows of these groups, which are of one shape."""
+        data, numbers = self.data, self._numbers_of(members)
+        items = [each.fitted[int(members[0])] for each in fitted]
+        columns = encoders.columns_of(data, numbers)
         if nothing_is_fitted(job):
             x = np.asarray(encoders.encode(items, columns, sum(each.width for each in items)))
-            return Stack(x, data.y, data.weight, starts(self.sizes), seeds_of(job, self.groups)).take(chosen)
-        y, weight, of = (self._of_chosen(each, chosen) for each in (data.y, data.weight, self.of))
-        if not chosen.all():
-            columns = columns.taken(np.flatnonzero(chosen[self.of]), columns.dictionaries)
-        x = encoders.encode_groups(items, fitted, columns, of)
-        seeds = seeds_of(job, [group for group, taken in zip(self.groups, chosen.tolist(), strict=True) if taken])
-        return Stack(x, y, weight, starts(self.sizes[chosen]), seeds)
+        else:
+            x = encoders.encode_groups(items, fitted, columns, self.of[numbers])
+        seeds = seeds_of(job, [self.groups[place] for place in members.tolist()])
+        return Stack(x, data.y[numbers], data.weight[numbers], starts(self.sizes[members]), seeds)
 
-    def lacks_a_class(self, job: Job) -> BoolArray:
-        """Return which groups (G,) lack a class in their training rows."""
-        if not job.target.task.has_classes:
-            return np.zeros(len(self.groups), np.bool_)
-        lacks: BoolArray = np.asarray(~self._present().all(axis=1))
-        return lacks
+    def _numbers_of(self, members: IntArray) -> slice | npt.NDArray[np.int64]:
+        """Return the numbers of these groups' rows."""
+        if len(members) == len(self.groups):
+            return slice(None)
+        return _numbers(starts(self.sizes)[members], self.sizes[members])
 
-    def _held_out_sizes(self) -> IntArray:
-        return np.bincount(self.of[self.held_out], minlength=len(self.groups))
-
-    def _of_chosen(self, values: npt.NDArray[Any], chosen: BoolArray) -> npt.NDArray[Any]:
-        """Return the entries of the chosen groups' rows."""
-        return values if chosen.all() else values[chosen[self.of]]
-
-    def _facts(
-        self, job: Job, fitted: Sequence[FittedGroups], members: IntArray, present: IntArray
-    ) -> tuple[GroupFacts, ...]:
-        """Return what is known of these groups, which have the classes that are ``present``."""
-        held_out, classes = self._held_out_sizes(), tuple(present.tolist())
-        counts = (each[members].tolist() for each in (self.sizes - held_out, held_out, self.n_skipped))
+    def _facts(self, job: Job, fitted: Sequence[FittedGroups], members: IntArray) -> tuple[GroupFacts, ...]:
+        """Return what is known of these groups, which have the same classes."""
+        classes = tuple(np.flatnonzero(self.present[members[0]]).tolist())
+        training = self.sizes - self.n_held_out
+        counts = (each[members].tolist() for each in (training, self.n_held_out, self.n_skipped))
         sizes = zip(*counts, strict=True)
         items = [tuple(each.fitted[place] for each in fitted) for place in members.tolist()]
         if nothing_is_fitted(job):  # many small groups share few sizes
             return tuple(itertools.starmap(functools.cache(functools.partial(GroupFacts, items[0], classes)), sizes))
         return tuple(GroupFacts(own, classes, *size) for own, size in zip(items, sizes, strict=True))
+
+
+def _present(job: Job, data: Dataset, of: IntArray, held_out: BoolArray, n_groups: int) -> BoolArray:
+    """Return which classes the training rows of each group have, (G, C); (G, 0) if labels have no classes."""
+    n_classes = len(data.classes) if job.target.task.has_classes else 0
+    found = np.zeros((n_groups, n_classes), np.bool_)
+    if n_classes:
+        trains = np.flatnonzero(~held_out & np.isfinite(data.y))
+        found[of[trains], data.y[trains].astype(np.intp)] = True
+    return found
 
 
 def _widths(fitted: FittedGroups) -> list[int]:
