@@ -63,11 +63,17 @@ def cells(character: str) -> int:
 
 
 def did_you_mean(name: str, allowed: Iterable[str], written: Mapping[str, str] | None = None) -> str | None:
-    """Return ``Did you mean "x"?`` for the closest allowed name, as it is ``written``, or None if none is close."""
+    """Return ``Did you mean "x"?`` for what ``name`` is likely short for or a slip of, as ``written``; None if for nothing."""
+    own = name.casefold()
     by_folded = {candidate.casefold(): candidate for candidate in allowed}
-    close = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
-    if not close:
-        return None
-    found = by_folded[close[0]]
-    shown = (written or {}).get(found, found)
-    return f"Did you mean {shown}?" if '"' in shown else f'Did you mean "{shown}"?'
+    found = difflib.get_close_matches(own, by_folded, n=1, cutoff=0.9) or _beginning(own, by_folded)
+    found = found or difflib.get_close_matches(own, by_folded, n=1, cutoff=0.6)
+    names = [(written or {}).get(by_folded[each], by_folded[each]) for each in found]
+    shown = [each if '"' in each else f'"{each}"' for each in names]
+    return f"Did you mean {' or '.join(shown)}?" if shown else None
+
+
+def _beginning(name: str, allowed: Iterable[str]) -> list[str]:
+    """Return the names that begin so, unless the beginning is too short, or common, to say what is meant."""
+    found = [each for each in allowed if each.startswith(name)] if len(name) >= 3 else []
+    return found if len(found) <= 3 else []

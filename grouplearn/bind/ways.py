@@ -40,7 +40,7 @@ def of_another(learner: Learner, name: str) -> str | None:
     """Return a hint for a hyperparameter that only other ways of the learner have; None if none has it."""
     others = [each for each in _all(learner) if each.solver != learner.solver]
     if name == SOLVER:
-        return "A statement trains by one solver: WITH (solver = ...)." if others else None
+        return "A statement trains by one solver: WITH (solver = ...)." if others else f"{learner.name} has one solver."
     having = [each.solver for each in others if name in {parameter.name for parameter in each.hyperparameters}]
     return f"{name} is a hyperparameter of WITH (solver = '{having[0]}')." if having else None
 

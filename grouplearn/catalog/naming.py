@@ -18,6 +18,9 @@ from grouplearn.errors import Error
 from grouplearn.messages import did_you_mean
 from grouplearn.sqltext import folded, identifier
 
+#: Most model names in an error.
+_LISTED = 50
+
 
 def places(qualifiers: Sequence[str], here: Attachments) -> list[Place]:
     """Return in order the places where a model with these qualifiers is looked up."""
@@ -86,6 +89,12 @@ def suggestion(con: duckdb.DuckDBPyConnection, name: str) -> tuple[list[str], st
     here = attachments_of(con)
     models = every_name(con, here)
     return [reference(model, here) for model in models], hint(name, models, here)
+
+
+def listed(known: Sequence[str]) -> str:
+    """Return a line of a message with these models, or that there is none."""
+    more = f", and {len(known) - _LISTED:,} more" if len(known) > _LISTED else ""
+    return f"\nModels: {', '.join(known[:_LISTED])}{more}" if known else "\nThere is no model yet."
 
 
 def hint(name: str, models: Sequence[tuple[str, str, str]], here: Attachments) -> str | None:

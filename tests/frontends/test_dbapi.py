@@ -56,7 +56,7 @@ def test_errors_of_functions_are_told_in_their_own_words(rows: int) -> None:
         for call in ("predict", "predict_value"):
             with pytest.raises(duckdb.ProgrammingError) as told:
                 con.execute(f"SELECT {call}('nosuch', t) FROM t").fetchall()
-            assert str(told.value) == 'model "nosuch" does not exist'
+            assert str(told.value) == 'model "nosuch" does not exist\nThere is no model yet.'
         con.create_function("broken", lambda x: 1 // (x - x), [duckdb.type("BIGINT")], duckdb.type("BIGINT"))
         with pytest.raises(duckdb.InvalidInputException, match=r"^Invalid Input Error: Python exception occurred"):
             con.execute("SELECT broken(x), predict('nosuch', t) FROM t").fetchall()

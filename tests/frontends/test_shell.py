@@ -107,7 +107,7 @@ def test_the_first_error_stops_a_script_with_status_1(tmp_path: Path) -> None:
 
 def test_an_error_of_predict_is_told_in_its_own_words() -> None:
     done = shell("-c", f"{SETUP}; SELECT predict('nosuch', t) FROM t")
-    assert (done.returncode, done.stderr.strip()) == (1, 'model "nosuch" does not exist')
+    assert (done.returncode, done.stderr.strip()) == (1, 'model "nosuch" does not exist\nThere is no model yet.')
 
 
 def test_our_error_shows_its_caret_and_no_traceback() -> None:

@@ -59,7 +59,9 @@ def find(
         return model
     others = [(database, schema, name) for database, _, schema, name in _some(con) if catalog in (None, database)]
     hint = naming.hint(reference, others, here)
-    raise data_error(f'model "{reference}" does not exist' + (f"\n\nHint: {hint}" if hint else ""))
+    known = {naming.reference(model, here) for model in others if folded(model[2]) != folded(reference)}
+    told = f"\n\nHint: {hint}" if hint else naming.listed(sorted(known))
+    raise data_error(f'model "{reference}" does not exist{told}')
 
 
 def among(models: Sequence[Entry], meant: Sequence[tuple[Place, str]]) -> list[Entry]:

@@ -20,9 +20,6 @@ from grouplearn.plan.replaying import Earlier, check_same, replay_span
 from grouplearn.schedule.messages import Blocks, Push
 from grouplearn.schedule.workload import Visits
 
-#: Most model names in an error.
-_LISTED = 50
-
 
 def repeated_by(con: duckdb.DuckDBPyConnection, checker: SqlChecker, bound: BoundTrain) -> Earlier | None:
     """Return the run that a statement replays, None if it replays none; raise unless both train the same."""
@@ -40,9 +37,7 @@ def repeated_by(con: duckdb.DuckDBPyConnection, checker: SqlChecker, bound: Boun
 def unknown_model(con: duckdb.DuckDBPyConnection, checker: SqlChecker, name: str, span: Span) -> Error:
     """Return the error for an unknown model, with the names of existing ones."""
     known, hint = naming.suggestion(con, name)
-    more = f", and {len(known) - _LISTED:,} more" if len(known) > _LISTED else ""
-    listed = f"\nModels: {', '.join(known[:_LISTED])}{more}" if known else "\nThere is no model yet."
-    return checker.error(f'unknown model "{name}"{listed}', span, hint)
+    return checker.error(f'unknown model "{name}"{naming.listed(known)}', span, hint)
 
 
 def earlier(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Earlier:
