@@ -225,7 +225,7 @@ def _refuse_other_rows(checker: SqlChecker, bound: BoundTrain, stats: Statistics
         message = f"FROM has {stats.n_rows:,} rows, but reading the features, the label and the keys gave {n_rows:,}"
         span = bound.statement.source.span
         hint = (
-            "FROM needs the same rows each time (a table, or TABLESAMPLE ... REPEATABLE (seed)), and an expression "
+            "FROM needs the same rows each time (a table, or TABLESAMPLE reservoir(10%) REPEATABLE (seed)), and an expression "
             "one value per row (no aggregate, no unnest)."
         )
     raise checker.error(message, span, hint)

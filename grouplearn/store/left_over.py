@@ -5,6 +5,7 @@ from __future__ import annotations
 import duckdb
 
 from grouplearn.catalog import views
+from grouplearn.catalog.identities import identity_at
 from grouplearn.catalog.schema import Location, views_changed
 from grouplearn.prediction.forms.macro import MACRO_COMMENT
 from grouplearn.sqltext import folded, literal
@@ -41,6 +42,8 @@ def drop_left_over(con: duckdb.DuckDBPyConnection, place: Location) -> bool:
 
 def hint_for_occupied_place(con: duckdb.DuckDBPyConnection, place: Location, written: str) -> str:
     """Return the hint if another object is in the place of a model that is ``written`` so."""
+    if identity_at(con, place.catalog, place.schema, place.name) is not None:
+        return f"It is not the model's own: rename or drop it, as {written} needs the name, or choose another for the model."
     if left_over(con, place):
         return f"It is left of a model whose tables are gone: DROP MODEL {written} removes it."
     return "Choose another name."

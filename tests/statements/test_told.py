@@ -122,3 +122,21 @@ def test_a_view_of_the_user_is_no_model_that_is_left(con: grouplearn.Connection)
     assert told(con, "TRAIN MODEL m USING linear_regression PREDICT y FROM t").endswith("Hint: Choose another name.")
     assert "unknown model" in told(con, "DROP MODEL m")
     assert con.execute("SELECT count(*) FROM m").fetchall() == [(1500,)]
+
+
+def test_a_name_that_a_model_needs_and_the_user_has_taken_is_no_reason_to_drop_the_model(
+    con: grouplearn.Connection,
+) -> None:
+    con.execute("TRAIN MODEL m USING gbdt PREDICT y FROM t").fetchall()
+    con.execute("CREATE TABLE m_weights AS SELECT 1 AS mine")  # a model of trees has no such view
+    message = told(con, "TRAIN OR REPLACE MODEL m USING linear_regression PREDICT y FROM t")
+    assert 'table "m_weights" already exists' in message
+    assert "DROP MODEL" not in message
+    assert message.endswith("rename or drop it, as m needs the name, or choose another for the model.")
+
+
+def test_predict_says_in_its_own_words_what_it_does_not_trust(con: grouplearn.Connection) -> None:
+    con.execute("CREATE MACRO half(a) AS a % 2")
+    con.execute("TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t GROUP BY half(x) AS h").fetchall()
+    con.execute("DROP MACRO half")
+    assert told(con, "SELECT predict_value('m', t) FROM t").startswith('key "h" of model "m" calls half')

@@ -149,10 +149,17 @@ def calls(checker: SqlChecker, fragment: Sql, name: str) -> bool:
     return tree is None or any(sqltext.folded(str(node.get("function_name"))) == name for node in _nodes(tree))
 
 
-def samples_anew(checker: SqlChecker, fragment: Sql | str) -> bool:
-    """Whether an expression, a FROM clause, or a query as text samples rows without a seed."""
-    tree = _any_tree(checker, fragment)
-    return any((node.get("sample") or {}).get("repeatable") is False for node in _nodes(tree))
+def sampled_anew(checker: SqlChecker, fragment: Sql | str) -> str | None:
+    """Return what kind of sample, with other rows each time, an expression, a FROM clause, or a query as text has; else None.
+
+    Whole vectors of rows (system), which a percentage means by default, are chosen by each thread without regard to the seed.
+    """
+    samples = [node.get("sample") or {} for node in _nodes(_any_tree(checker, fragment))]
+    if any(sample.get("repeatable") is False for sample in samples):
+        return "a sample without a seed"
+    if any(sample.get("method") == "System" for sample in samples):
+        return "a sample by method system (which a percentage means), even with a seed,"
+    return None
 
 
 def tables_named(checker: SqlChecker, fragment: Sql | str) -> frozenset[str]:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from grouplearn import sqltext
 from grouplearn.bind.sql.checker import SqlChecker
-from grouplearn.bind.sql.expressions import calls, query_of_view, samples_anew, tables_named
+from grouplearn.bind.sql.expressions import calls, query_of_view, sampled_anew, tables_named
 from grouplearn.bind.sql.pristine import functions, keywords
 from grouplearn.messages import Span
 from grouplearn.parser.statements import Sql
@@ -16,7 +16,7 @@ from grouplearn.parser.statements import Sql
 _CALL = re.compile(r'\b(\w+)"?\s*\(')
 #: It is volatile to DuckDB but has no value.
 _HARMLESS = "error"
-_SEEDED = "Give it a seed: TABLESAMPLE reservoir(10%) REPEATABLE (1). Or keep the rows in a table first."
+_SEEDED = "Sample rows by a seed: TABLESAMPLE reservoir(10%) REPEATABLE (1). Or keep the rows in a table first."
 _IN_A_TABLE = "Keep the rows in a table first: CREATE TEMP TABLE kept AS SELECT ...; then TRAIN ... FROM kept."
 
 
@@ -35,7 +35,7 @@ class Volatility:
         self._refuse(source, f"FROM {source.text}")
 
     def refuse(self, fragments: Iterable[Sql], hint: str = _IN_A_TABLE) -> None:
-        """Raise BindError at the first volatile function or unseeded sample, in the views that are named too."""
+        """Raise BindError at the first volatile function or sample that changes, in the views that are named too."""
         for fragment in fragments:
             self._refuse(fragment, fragment, hint)
 
@@ -44,10 +44,8 @@ class Volatility:
             if calls(self._checker, fragment, name):
                 message = f"{name}() gives another value each time that it is read, and rows are read more than once"
                 raise self._checker.error(message, self._span(fragment, name), hint)
-        if self._samples(fragment):
-            message = (
-                "a sample without a seed has other rows each time that it is read, and rows are read more than once"
-            )
+        if sample := self._samples(fragment):
+            message = f"{sample} has other rows each time that it is read, and rows are read more than once"
             raise self._checker.error(message, fragment.span, _SEEDED)
         self._refuse_views(fragment, query)
 
@@ -66,8 +64,8 @@ class Volatility:
                 for name in self._volatile(text):
                     message = f'view "{view}" calls {name}(), which gives another value each time that it is read'
                     raise self._checker.error(message, fragment.span, _IN_A_TABLE)
-                if self._samples(query):
-                    message = f'view "{view}" has a sample without a seed: other rows each time that it is read'
+                if sample := self._samples(query):
+                    message = f'view "{view}" has {sample.rstrip(",")}: other rows each time that it is read'
                     raise self._checker.error(message, fragment.span, _SEEDED)
 
     def _read(self, text: str, tables: Collection[str]) -> Iterator[str]:
@@ -77,9 +75,9 @@ class Volatility:
             for definition in self._definitions.pop(name, ()):
                 yield from self._read(definition, tables_named(self._checker, definition))
 
-    def _samples(self, fragment: Sql | str) -> bool:
+    def _samples(self, fragment: Sql | str) -> str | None:
         text = fragment if isinstance(fragment, str) else fragment.text
-        return "sample" in text.casefold() and samples_anew(self._checker, fragment)
+        return sampled_anew(self._checker, fragment) if "sample" in text.casefold() else None
 
     @functools.cached_property
     def _names_of_views(self) -> Sequence[str]:
@@ -113,7 +111,8 @@ class Volatility:
         found = self._checker.rows(query)
         self._definitions[name] = [definition for _, definition in found]
         self._asked[name] = any(
-            volatile or self._volatile(definition) or self._samples(definition) for volatile, definition in found
+            volatile or self._volatile(definition) or self._samples(definition) is not None
+            for volatile, definition in found
         )
         return self._asked[name]
 

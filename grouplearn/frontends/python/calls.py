@@ -14,8 +14,11 @@ from grouplearn.sqltext import literal
 _PREDICTS_QUERY = re.compile(r"(\w+)_predict\s*\(\s*\(", re.IGNORECASE)
 _BESIDE = re.compile(r'"query_table" does not support lateral join .*cannot use column "(.+)" in this context')
 
-# Errors of our functions (``data_error``), as DuckDB hands them on.
-_OF_FUNCTION = "Invalid Input Error: Python exception occurred while executing the UDF: DataError: "
+# Errors of our functions, as DuckDB hands them on.
+_OF_FUNCTION = re.compile(
+    r"Invalid Input Error: Python exception occurred while executing the UDF:"
+    r" (DataError|MissingDependency|NotSupportedHere|NotTrusted|OtherVersion): "
+)
 
 
 @contextmanager
@@ -24,9 +27,10 @@ def told_by_functions() -> Iterator[None]:
     try:
         yield
     except duckdb.InvalidInputException as error:
-        if not str(error).startswith(_OF_FUNCTION):
+        ours = _OF_FUNCTION.match(str(error))
+        if ours is None:
             raise
-        raise duckdb.InvalidInputException(str(error).removeprefix(_OF_FUNCTION)) from None
+        raise duckdb.InvalidInputException(str(error)[ours.end() :]) from None
 
 
 @contextmanager

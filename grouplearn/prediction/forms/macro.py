@@ -103,7 +103,7 @@ def macro_comment(definition: ModelDefinition) -> str:
     text = f"{MACRO_COMMENT}{' and '.join(definition.answer.shown)} and model_level, by the best trial of each group"
     if definition.answer.has_threshold:
         of = f"{definition.target_name} = {definition.positive_class}"
-        text += f"; probability is that of {of}, which is predicted above threshold"
+        text += f"; probability is that of {of}, which is predicted above {threshold_parameter(definition)}"
     first = definition.answer.shown[0]
     return f"{text}. Where the rows have a column of the name {first}, that of the model is {first}_1."
 
