@@ -206,6 +206,7 @@ class _Binder:
         group_by = self._statement.group_by
         if group_by is None:
             return ()
+        refuse_windows(self._checker, group_by.keys)
         keys: list[BoundKey] = []
         for position, fragment in enumerate(group_by.keys):
             described = self._checker.describe("SELECT", fragment, *self._source)
