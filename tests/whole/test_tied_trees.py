@@ -94,3 +94,23 @@ def test_the_macro_adds_leaves_as_predict_does(learner: str) -> None:
             " JOIN (SELECT id, predict_value('m', t) AS found FROM t) USING (id)"
         ).fetchone()
     assert differ == (900, 0)
+
+
+@pytest.mark.parametrize("groups", ["id % 3", "id // 30"], ids=["large", "small"])
+@pytest.mark.parametrize("metric", ["auc", "pr_auc"])
+def test_the_curve_of_a_forest_ends_at_the_metric_of_its_model(metric: str, groups: str) -> None:
+    with grouplearn.connect(progress=False) as con:
+        con.execute(
+            "CREATE TABLE t AS SELECT i AS id, hash(i) % 10000 / 5000.0 - 1 AS x, hash(i * 7 + 1) % 10000 / 5000.0 - 1 AS z,"
+            " hash(i * 3) % 10000 / 10000.0 < 1 / (1 + exp(-2 * x + z * z)) AS y FROM range(1500) AS r(i)"
+        )
+        con.execute(
+            f"TRAIN MODEL m USING random_forest PREDICT y FEATURES (x, z) FROM t GROUP BY {groups} AS g"
+            f" VALIDATE WHERE id % 4 = 0 OPTIMIZE {metric} WITH (early_stopping = 5)"
+        ).fetchall()
+        far = con.execute(
+            f"SELECT count(*), count(*) FILTER (abs(m.valid_{metric} - c.valid_{metric}) > 1e-12) FROM m"
+            " JOIN m_curves c ON c.g = m.g AND c.epoch = m.epochs"
+        ).fetchall()
+    assert far[0][0] >= 3
+    assert far[0][1] == 0

@@ -23,7 +23,7 @@ from grouplearn.learners.trees.lightgbm.data import DataSet
 from grouplearn.learners.trees.lightgbm.given import lightgbm_parameters
 from grouplearn.learners.trees.lightgbm.library import Booster, LightGBMError
 from grouplearn.learners.trees.lightgbm.parameters import draws_rows
-from grouplearn.learners.trees.predicting import shares_of_one
+from grouplearn.learners.trees.predicting import shares_of_one, with_ties
 
 #: Metrics that LightGBM computes by the same formula during training.
 _NATIVE_METRICS = {
@@ -47,6 +47,15 @@ def native_metric(problem: Problem, config: Config, metric: str) -> str | None:
     if is_one_vs_all(problem, config):
         return None  # LightGBM uses the classes' shares as they are, whatever their sum
     return _NATIVE_METRICS.get((problem.task, metric))
+
+
+def is_forest(config: Config) -> bool:
+    """Return whether trees are averaged, so that rows often come to equal leaves in different trees.
+
+    LightGBM's running average of these differs in its last bits, by which it ranks rows that tie: their areas under curves are
+    ours, of predictions ``with_ties``.
+    """
+    return config["boosting"] == "rf"
 
 
 def is_one_vs_all(problem: Problem, config: Config) -> bool:
@@ -131,24 +140,28 @@ class Binned:
         booster.update()
         return stumps.beginnings(booster.to_text())
 
-    def measure(self, booster: Booster) -> float:
-        """Return the booster's metric on the validation rows."""
-        return booster.watched_metric() if self.native != "None" else self._metric_of(booster.running(1))
+    def measure(self, booster: Booster, config: Config) -> float:
+        """Return the metric on the validation rows of the booster of a config."""
+        forest = is_forest(config)
+        if self.native != "None" and not (forest and self.native == "auc"):
+            return booster.watched_metric()
+        return self._metric_of(booster.running(1), forest)
 
     def curve(self, text: str, rounds: int) -> list[float]:
-        """Return the metric on the validation rows after each round of a finished model."""
+        """Return the metric on the validation rows after each round of a finished forest."""
         booster, found = Booster.of_text(text.encode()), []
         for count in range(1, rounds + 1):
             blocks = self.valid.blocks() if self.valid else ()
             found.append(
-                self._metric_of(np.concatenate([booster.predict(each.read().x, rounds=count) for each in blocks]))
+                self._metric_of(np.concatenate([booster.predict(each.read().x, rounds=count) for each in blocks]), True)
             )
         return found
 
-    def _metric_of(self, predicted: FloatArray) -> float:
+    def _metric_of(self, predicted: FloatArray, forest: bool) -> float:
         y, weight = self._valid_labels  # type: ignore[misc]
         problem = self.problem
         shares = shares_of_one(predicted) if self.one_vs_all else predicted
+        shares = with_ties(problem.task, shares) if forest else shares
         scores = shares.reshape(len(y), 1, problem.n_outputs)
         sums = metrics.measure(problem.task, problem.n_classes, scores, y, weight, problem.n_unseen)
         sums = with_losses(sums, self.losses, scores, y, weight)
@@ -208,7 +221,7 @@ def _boost_longest(data: Binned, family: Sequence[Config], control: BoostingCont
             trees = _boosted(model, _Boosting([], [], []), count, config, stop, None).trees[-1]
         whole = not run.expired or limit <= len(run.trees)
         text, curve = model.to_text(trees), run.curve[:limit]
-        if config["boosting"] == "rf" and stumps.has_some(text):
+        if is_forest(config) and stumps.has_some(text):
             text = stumps.with_beginnings(text, data.beginnings(config))
             curve = curve and data.curve(text, count) + curve[count:]
         results.append(FinishedModel(text, count, tuple(curve), whole))
@@ -273,7 +286,7 @@ def _boosted(
         run.trees.append(booster.iterations)
         if watch is None:
             continue
-        run.curve.append(watch.measure(booster))
+        run.curve.append(watch.measure(booster, config))
         merit = run.curve[-1] if watch.greater_is_better else -run.curve[-1]
         run.best.append(count if merit > record else run.best[-1] if run.best else 0)
         record = max(record, merit) if merit == merit else record

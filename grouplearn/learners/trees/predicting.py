@@ -118,6 +118,20 @@ def predicted_in_training(group: Problem, text: bytes, scores: FloatArray) -> Fl
     return predicted(group.task, text, scores)
 
 
+def with_ties(task: Task, running: FloatArray) -> FloatArray:
+    """Return the running predictions of a forest (n, n_outputs) by which rows tie that tie in ``predicted``.
+
+    LightGBM's running averages differ in their last bits where leaves add up to the same in another order.
+    """
+    if not task.has_classes:
+        return running
+    if task is Task.MULTICLASS:
+        return on_grid(running)
+    with np.errstate(divide="ignore"):
+        scores = np.log(running) - np.log1p(-running)
+    return linked(on_grid(scores).reshape(-1, 1), Link.SIGMOID)[:, 1].reshape(running.shape)
+
+
 def shares_of_one(shares: FloatArray) -> FloatArray:
     """Return one-against-rest predictions (n, K) divided by their sum, as probabilities."""
     total = shares.sum(axis=1, keepdims=True)

@@ -25,12 +25,12 @@ from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.stacks import HeldOut
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.metrics.deviances import row_losses, with_losses
-from grouplearn.learners.trees.boosting import WITHOUT_SPLITS, is_one_vs_all, is_random, native_metric
+from grouplearn.learners.trees.boosting import WITHOUT_SPLITS, is_forest, is_one_vs_all, is_random, native_metric
 from grouplearn.learners.trees.lightgbm import objectives, stumps
 from grouplearn.learners.trees.lightgbm.given import lightgbm_parameters
 from grouplearn.learners.trees.lightgbm.library import addresses, categorical_columns, joined
 from grouplearn.learners.trees.lightgbm.parameters import SEEDS, draws_rows
-from grouplearn.learners.trees.predicting import predicted_in_training, shares_of_one
+from grouplearn.learners.trees.predicting import predicted_in_training, shares_of_one, with_ties
 
 #: Share of the labels' range below which changes by single precision need no closer check.
 _SURELY = 1e-2
@@ -145,7 +145,7 @@ class StackBooster:
     ) -> SolvedTrees:
         """Return the models of configs that share their bins, family by family, for groups that can be ``learned`` (G,)."""
         solved = SolvedTrees.nothing(train, sum(map(len, families)))
-        for native, chosen in self._watched(held_out, self.configs[families[0][0]]):
+        for native, chosen in self._watched(held_out, [self.configs[family[0]] for family in families]):
             kept = learned & chosen
             if kept.any():
                 valid = None if held_out.rows is None or native is None else held_out.rows.take(kept)
@@ -158,14 +158,15 @@ class StackBooster:
         fractions = [float(each["bagging_fraction"]) for each in self.configs if draws_rows(each)]  # type: ignore[arg-type]
         return np.diff(train.start) * min(fractions, default=np.inf) >= 1
 
-    def _watched(self, held_out: HeldOut, config: Config) -> Iterator[tuple[str | None, BoolArray | bool]]:
+    def _watched(self, held_out: HeldOut, firsts: Sequence[Config]) -> Iterator[tuple[str | None, BoolArray | bool]]:
         """Yield the metric that LightGBM computes after each round (None: none, as there are no rows), and its groups
-        (G,)."""
+        (G,); ``firsts`` are the first configs of families."""
         rows = held_out.rows
         if rows is None:
             yield None, True
             return
-        native = native_metric(self.problem, config, held_out.metric)
+        native = native_metric(self.problem, firsts[0], held_out.metric)
+        native = None if native == "auc" and any(map(is_forest, firsts)) else native
         some = np.diff(rows.start) > 0
         least, most = (_of_groups(each, rows) for each in (np.minimum, np.maximum))
         measured = some & (native is not None)
@@ -210,7 +211,7 @@ class StackBooster:
         With held-out rows such groups are not sound, as their curves belong to the unchanged models.
         """
         configs = [number for family in families for number in family]
-        forests = [place for place, number in enumerate(configs) if self.configs[number]["boosting"] == "rf"]
+        forests = [place for place, number in enumerate(configs) if is_forest(self.configs[number])]
         some = np.zeros((len(found.sound), len(configs)), np.bool_)
         for group, place in itertools.product(np.flatnonzero(found.sound).tolist(), forests):
             some[group, place] = stumps.has_some(_text(found, group, place))
@@ -257,6 +258,8 @@ class StackBooster:
             if watched == kernel.PREDICTIONS:
                 running = [each.reshape((-1, self.problem.n_outputs), order="F") for each in values.reshape(rounds, -1)]
                 scores = np.stack([shares_of_one(each) if one_vs_all else each for each in running], axis=1)
+                if is_forest(self.configs[families[family][0]]):
+                    scores = with_ties(self.problem.task, scores)
                 rows = held_out.rows.part(group, group + 1)
                 values = _measured(self.problem, scores, rows, losses, (metric,))[metric]
             yield group, family, values
