@@ -114,7 +114,7 @@ CREATE TABLE grouplearn.curves (
   valid_metric DOUBLE
 );
 COMMENT ON TABLE grouplearn.curves IS 'One row per trial and epoch.';
-COMMENT ON COLUMN grouplearn.curves.train_loss IS 'The training objective after the epoch; of a network its mean over the batches, each as it was before its step, per unit of weight.';
+COMMENT ON COLUMN grouplearn.curves.train_loss IS 'The training objective after the epoch; of a network and by solver sgd its mean over the batches, each as it was before its step, of a network per unit of weight.';
 COMMENT ON COLUMN grouplearn.curves.valid_metric IS 'The metric that is optimized, on the held-out rows; NULL without any.';
 
 CREATE TABLE grouplearn.artifacts (
