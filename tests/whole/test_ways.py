@@ -241,3 +241,15 @@ def test_that_nothing_is_left_to_gain_is_said_where_it_is_known() -> None:
         assert converged("WHERE v", 1.0, 1000, ", early_stopping = 1") in (True, None)
         trial = con.execute("SELECT converged, epochs, (SELECT max(epoch) FROM m_curves) FROM m").fetchall()[0]
         assert trial[0] is (None if trial[1] < trial[2] else True)
+
+
+def test_no_way_shows_an_intercept_where_there_is_none() -> None:
+    with grouplearn.connect(progress=False) as con:
+        con.execute("CREATE TABLE t AS SELECT (i * 7919) % 1000 / 500 - 1 AS x, i % 3 AS y FROM range(300) AS r(i)")
+        for solver in ("lbfgs", "coordinate_descent", "sgd"):
+            con.execute(
+                "TRAIN OR REPLACE MODEL m USING logistic_regression PREDICT y FEATURES (x) FROM t"
+                f" WITH (fit_intercept = false, solver = '{solver}')"
+            )
+            shown = con.execute("SELECT DISTINCT weight FROM m_weights WHERE feature = '(intercept)'").fetchall()
+            assert shown in ([], [(0.0,)])

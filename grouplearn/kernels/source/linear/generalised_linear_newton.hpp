@@ -54,6 +54,8 @@ constexpr Stage double_stage = {1e-2, 1e-14, 1e-12, 1e-9, 1e-10, 40, 200};
 constexpr double least_share = 1e-3;
 /// Penalties beyond this are alike in the curvature.
 constexpr double largest_ridge = 1e30;
+/// How many weights are made zero, one after the other, before the others have a round of their own.
+constexpr int most_cut = 8;
 /// A step beyond this is none.
 constexpr double farthest = 1e30;
 /// Steps after which second derivatives are taken anew: of all rows they take the time of a pass for every four columns.
@@ -520,7 +522,10 @@ template <class V> struct Newton {
             for (int64_t k = 0; k < size && !looks.stop(size); k++) descend(k, open, gain, flips);
             total += gain;
             open = open & !(gain <= all<V>(stage.model_share) * total);
-            if (round) solve_face(open & (flips <= zero<V>()));
+            // Where a weight was made zero the others go on without it: by itself it would leave zero again, on the side from which it
+            // came, where the columns of others say much the same.
+            auto short_of = open & (flips <= zero<V>());
+            for (int cut = 0; round && cut < most_cut && any(short_of); cut++) short_of = solve_face(short_of);
         }
     }
 
@@ -597,9 +602,8 @@ template <class V> struct Newton {
             store(moved + i * width, fma(load(hessian + (triangle(i) + k) * width), change, load(moved + i * width)));
     }
 
-    /// Newton's step on the weights that are not zero, as far as the first of them that it makes zero.
-    template <class Mask> void solve_face(Mask open) {
-        if (!any(open)) return;
+    /// Newton's step on the weights that are not zero, as far as the first of them that it makes zero; returns where it made one.
+    template <class Mask> Mask solve_face(Mask open) {
         N *right = trial; // free until the next trial point
         V one = all<V>(1);
         Looks looks;
@@ -623,16 +627,17 @@ template <class V> struct Newton {
             open = open & (size_of(way) <= all<V>(farthest));
             share = smaller(share_until_zero(at, way, k), share);
         }
-        if (!any(open)) return;
+        if (!any(open)) return open;
         for (int64_t k = 0; k < size; k++) {
             V at = load(step + k * width), way = load(right + k * width);
             V part = share_until_zero(at, way, k);
-            if (looks.stop(size)) return;
+            if (looks.stop(size)) return open;
             V change = select((part < one) & (part <= share), minus(at), way * share);
             change = select(open, change, zero<V>());
             store(step + k * width, at + change);
             bend_by(k, change);
         }
+        return open & (share < one);
     }
 
     /// How much of its way a penalised weight may go before it changes its sign, at most all of it.

@@ -72,8 +72,9 @@ class _GlmByCoordinates(CoordinateDescentLearner):
         return np.ascontiguousarray(self.family.targets(problem, y))
 
     def level(self, problem: Problem, observed: FloatArray, with_intercept: bool) -> FloatArray:
-        """Return the scores of the family's starting point."""
-        return self.family.scores(self.family.start(problem, observed, with_intercept))
+        """Return the scores of the family's starting point, 0 without an intercept: of a softmax they may all be anything."""
+        scores = self.family.scores(self.family.start(problem, observed, with_intercept))
+        return scores if with_intercept else np.zeros_like(scores)
 
 
 class LogisticRegressionByCoordinates(_GlmByCoordinates):
