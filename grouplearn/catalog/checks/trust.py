@@ -27,8 +27,8 @@ _MACROS = (
     "SELECT database_name, schema_name, function_name, function_type, macro_definition, parameters"
     " FROM system.main.duckdb_functions() WHERE NOT internal"
 )
-#: Macros, and whether each has the name of a function of DuckDB's own, which a client may have registered since: listing
-#: all functions takes 15 ms, and is done once.
+#: Macros that have the name of a function of DuckDB's own; asked each time, as a client may register functions. Listing
+#: all functions takes 15 ms, so that it is done once.
 _HIDING = (
     "WITH f AS MATERIALIZED (SELECT database_name, schema_name, function_name, function_type, internal"
     " FROM system.main.duckdb_functions()) SELECT database_name, schema_name, function_name, function_type FROM f"
