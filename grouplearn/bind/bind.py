@@ -107,6 +107,10 @@ class _Binder:
         ).bind()
         label = [target.extract] if target else []
         keys = self._keys(target)
+        # Before the features, of which the first that has no encoder would be told of.
+        called = [each for each in [*label, *(key.extract for key in keys)] if "(" in each.text]
+        if called:
+            refuse_aggregates(self._checker, self._source, called)
         self._having()
         rows = HoldoutBinder(self._checker, statement, self._source)
         holdout_given = rows.given()

@@ -144,6 +144,9 @@ class SqlChecker:
         lines = [line for line in head.split("\n") if line.strip()]
         span = (self._span(location, pieces) if location else None) or self._named_span(head, pieces)
         if "must appear in the GROUP BY clause" in head and not _groups(pieces):
+            # DuckDB points at the column that is none.
+            whole = _fragment_at_line(int(location.group(1)), pieces) if location else None
+            span = whole.span if whole else span
             raise BindError(_AGGREGATE, text=self.text, span=span, hint=_AGGREGATE_HINT) from None
         # More lines (say the full list of overloads) would hide the error.
         raise BindError("\n".join(lines[:3]), text=self.text, span=span) from None

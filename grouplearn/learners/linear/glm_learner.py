@@ -33,7 +33,7 @@ class GlmLearner(LinearStackLearner):
         linear_model.TOLERANCE,
         linear_model.FIT_INTERCEPT,
     )
-    default_epochs: ClassVar[int | None] = 100
+    default_epochs: ClassVar[int | None] = 300
     cost: ClassVar[Cost] = GLM
     handles_sparse: ClassVar[bool] = True
 

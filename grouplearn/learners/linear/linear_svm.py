@@ -138,7 +138,6 @@ class LinearSvm(GlmLearner):
     tasks: ClassVar[frozenset[Task]] = frozenset({Task.BINARY, Task.MULTICLASS})
     cost: ClassVar[Cost] = ONE_BY_ONE
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (LOSS, *GlmLearner.hyperparameters)
-    default_epochs: ClassVar[int | None] = 300
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:
         """Return the loss and what sets the shape of the state; each loss has its own solver."""
