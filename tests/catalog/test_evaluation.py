@@ -1,6 +1,7 @@
 """EVALUATE against scikit-learn on the same predictions."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import sklearn.metrics as reference
 from handmade import definition, outcome, rollup_outcome
@@ -287,3 +288,21 @@ def test_rows_of_classes_that_training_has_not_alone_are_all_wrong() -> None:
         names = "accuracy, f1, precision, recall, balanced_accuracy"
         found = con.execute(f"SELECT {names} FROM (EVALUATE MODEL m ON (SELECT 9 AS k, x FROM t))").fetchall()
         assert found == [(0.0,) * 5]
+
+
+@pytest.mark.parametrize("scale", [1e2, 1e4])
+def test_rows_that_tie_in_training_tie_in_sql(scale: float) -> None:
+    """Probabilities that are nearly subnormal are 0 here and there."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(400, 3)) * scale
+    y = np.digitize(x[:, 0] / scale + random.normal(size=400), [-0.6, 0.6]).astype(str)
+    with grouplearn.connect(progress=False) as con:
+        rows = pa.table({"a": x[:, 0], "b": x[:, 1], "c": x[:, 2], "y": y, "held": np.arange(400) % 2 == 0})
+        con.register("rows", rows)
+        con.execute(
+            "TRAIN MODEL m USING mlp PREDICT y FEATURES (a, b, c) FROM rows VALIDATE WHERE held"
+            " WITH (learning_rate = 0.1, precision = 'double')"
+        )
+        trained = con.execute("SELECT valid_auc, valid_log_loss FROM m").fetchone()
+        evaluated = con.execute("SELECT auc, log_loss FROM (EVALUATE MODEL m ON rows WHERE held)").fetchone()
+    assert evaluated == pytest.approx(trained, rel=1e-12)

@@ -50,13 +50,15 @@ CASES = {
     "softmax, patience": ("logistic_regression", Task.MULTICLASS, 2, 0),
     "svm": ("linear_svm", Task.MULTICLASS, None, 0),
     "greedy": ("logistic_regression", Task.BINARY, None, 0),
+    "no leaps": ("logistic_regression", Task.BINARY, None, 0),
 }
+#: What else the configurations of a case have.
+OPTIONS = {"greedy": {"selection": "greedy"}, "no leaps": {"acceleration": "none"}}
 
 
 def a_job(case: str = "logistic", epochs: int = 8, **options: Any) -> Job:
     name, task, patience, folds = CASES[case]
-    chosen = {"selection": "greedy"} if case == "greedy" else {}
-    configs = tuple({**BY_COORDINATES, **config, **chosen} for config in CONFIGS)
+    configs = tuple({**BY_COORDINATES, **config, **OPTIONS.get(case, {})} for config in CONFIGS)
     metric = {"linear_svm": "accuracy"}.get(name, "rmse" if task is Task.REGRESSION else "log_loss")
     made = split_job(name, task, configs, epochs=epochs, patience=patience, folds=folds, metric=metric, **options)
     if name == "poisson_regression":
@@ -104,6 +106,11 @@ def test_models_are_those_of_the_whole_group(case: str, workers: int) -> None:
     assert {trial.status for result in results for trial in result.trials} == {"done"}
     works = {step.worker for result in results for step in result.steps if step.kind == "work"}
     assert works == (set(range(workers)) if workers > 1 else set())
+
+
+def test_descent_alone_goes_on_over_any_number_of_epochs() -> None:
+    """Weights of earlier epochs are kept for leaps only."""
+    assert models(run(a_job("no leaps", 12), 3)) == expected("no leaps", 12)
 
 
 @pytest.mark.examples(2)

@@ -15,6 +15,10 @@ from grouplearn.learners.answers.number import LINKS
 from grouplearn.learners.contract.state import FloatArray
 from grouplearn.sqltext import literal
 
+#: e to what a score is below the highest, 0 where that is nearly subnormal, as in training: else rows that tie there would
+#: have an order.
+_POWER = "CASE WHEN {0} - __grouplearn_highest < -707.7 THEN 0 ELSE exp({0} - __grouplearn_highest) END"
+
 
 class Classes(Answer):
     """A class; ``classes`` are the label's values as text, castable to ``label_type``."""
@@ -130,7 +134,7 @@ class SeveralClasses(Classes):
         highest = f"greatest({', '.join(f'__grouplearn_s{number}' for number in numbers)})"
         shifted = f"SELECT *, {highest} AS __grouplearn_highest FROM {scored.relation}"
         # exp(s - max) cannot overflow; a class unknown to the group has no score and probability 0.
-        power = "exp({0} - __grouplearn_highest)" if scored.link == "softmax" else LINKS["logistic"]
+        power = _POWER if scored.link == "softmax" else LINKS["logistic"]
         powers = ", ".join(f"coalesce({power.format(f'__grouplearn_s{number}')}, 0)" for number in numbers)
         powered = f"SELECT *, [{powers}] AS __grouplearn_powers FROM ({shifted})"
         # A lambda would compute the total for every element.

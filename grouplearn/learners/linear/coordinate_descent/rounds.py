@@ -255,7 +255,8 @@ def _closed(group: kernel.GroupRounds, state: State, sums: FloatArray) -> State:
     lanes["before"], progress = group.close(
         sums, lanes["weights"], lanes.get("radius"), (_progress(state), order), leap
     )
-    path[kernel.kept_before(int(state.tensors["epoch"][0])) % kernel.MOVES] = lanes["before"]
+    if group.leaps:
+        path[kernel.kept_before(int(state.tensors["epoch"][0])) % kernel.MOVES] = lanes["before"]
     return _after(group, state, {**lanes, "path": path}, (progress, order), 1)
 
 
