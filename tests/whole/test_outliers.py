@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import grouplearn
@@ -31,3 +33,23 @@ def test_l1_ends_at_the_least_objective_beside_an_outlier(seed: int) -> None:
     assert converged
     assert epochs < 100
     assert least <= by_columns * (1 + 1e-7)
+
+
+@pytest.mark.parametrize("size", [1e2, 1e4, 1e5])
+def test_an_intercept_costs_no_epochs_beside_an_outlier(size: float) -> None:
+    """Of more columns than rows: about the mean, which the outlier draws away, all columns would be next to equal."""
+    random = np.random.default_rng(1)
+    x = random.normal(size=(40, 60))
+    y = x[:, 0] + random.normal(size=40) > 0
+    x[0] *= size
+    with grouplearn.connect(progress=False) as con:
+        con.register("rows", pa.table({**{f"x{j}": x[:, j] for j in range(60)}, "y": y}))
+        con.execute("TRAIN MODEL m USING logistic_regression PREDICT y FROM rows VALIDATE NONE WITH (l1 = 0.04, l2 = 0)")
+        weights = dict(con.execute("SELECT feature, weight FROM m_weights").fetchall())
+        ((converged, epochs),) = con.execute("SELECT converged, epochs FROM m").fetchall()
+    intercept = weights.pop("(intercept)")
+    score = x @ np.array([weights[f"x{j}"] for j in range(60)]) + intercept
+    objective = np.logaddexp(0, np.where(y, -score, score)).sum() + 0.04 * sum(map(abs, weights.values()))
+    assert converged
+    assert epochs < 60
+    assert objective == pytest.approx(1.0398318954, rel=1e-7)  # SciPy's L-BFGS-B on the split weights

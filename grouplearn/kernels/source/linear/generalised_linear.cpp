@@ -10,6 +10,7 @@
 // Lanes never see each other: a model has the same bits alone, in any pack and beside any groups.
 #include "lanes/entry.hpp"
 #include "linear/generalised_linear_newton.hpp"
+#include <algorithm>
 
 namespace grouplearn::generalised_linear {
 namespace {
@@ -19,6 +20,8 @@ constexpr int64_t tile_rows = 256;
 constexpr int64_t most_beside = 1 << 16;
 /// Class shares are kept this far from 0 and 1, and mean counts from 0, where they set the start.
 constexpr double smallest_share = 1e-6, smallest_mean = 1e-6;
+/// The share of a column's sum of squares from which on a row outweighs all others.
+constexpr double outweighs = 0.25;
 
 struct Call {
     const float *x_single; // one of the two
@@ -47,24 +50,41 @@ struct Call {
 struct Group {
     int64_t number, first, rows;
     double total, scale;
-    Scratch<double> mean, inverse, weight, constant, start;
+    Scratch<double> mean, inverse, largest, weight, constant, start, sorted;
 
     bool reserve(const Call &call, int64_t rows) {
-        return mean.reserve(call.columns) && inverse.reserve(call.columns) && weight.reserve(rows) && constant.reserve(rows + 8) &&
-               start.reserve(call.outputs);
+        return mean.reserve(call.columns) && inverse.reserve(call.columns) && largest.reserve(call.columns) && weight.reserve(rows) &&
+               constant.reserve(rows + 8) && start.reserve(call.outputs) && sorted.reserve(rows);
     }
 };
 
-/// Σ weight·x over rows by columns, less ``about``; ``squared`` sums its squares.
-void sum_columns(const Call &call, const Group &group, const double *about, bool squared, double *sum) {
+/// Σ weight·x over rows by columns, less ``about``; with ``largest`` of squares, and the largest of these.
+void sum_columns(const Call &call, const Group &group, const double *about, double *sum, double *largest) {
     for (int64_t j = 0; j < call.columns; j++) sum[j] = 0;
+    for (int64_t j = 0; largest && j < call.columns; j++) largest[j] = 0;
     Looks looks;
     for (int64_t i = 0; i < group.rows && !looks.stop(call.columns / 2 + 1); i++) {
         double weight = call.weight[group.first + i];
         for (int64_t j = 0; j < call.columns; j++) {
             double a = call.x(group.first + i, j) - (about ? about[j] : 0);
-            sum[j] = __builtin_fma(weight * a, squared ? a : 1.0, sum[j]);
+            sum[j] = __builtin_fma(weight * a, largest ? a : 1.0, sum[j]);
+            if (largest && weight * a * a > largest[j]) largest[j] = weight * a * a;
         }
+    }
+}
+
+/// Centre columns of which one row has more than ``outweighs`` of the sum of squares about the mean at their (lower) median. The mean is
+/// drawn away by that row, all others are next to equal about it, so that columns are, too, and with l1 models creep. The intercept takes
+/// up any centre.
+void centre(const Call &call, Group &group) {
+    double *first = group.sorted, *middle = first + (group.rows - 1) / 2;
+    Looks looks;
+    for (int64_t j = 0; j < call.columns; j++) {
+        if (!(group.largest[j] > outweighs * group.inverse[j])) continue;
+        if (looks.stop(8 * group.rows)) return;
+        for (int64_t i = 0; i < group.rows; i++) first[i] = call.x(group.first + i, j);
+        std::nth_element(first, middle, first + group.rows);
+        group.mean[j] = *middle;
     }
 }
 
@@ -103,14 +123,15 @@ bool look_at(const Call &call, Group &group) {
     if (!(group.total > 0) || !std::isfinite(group.total)) return false;
     group.scale = power_of_two_near(group.total / (double)group.rows);
     for (int64_t i = 0; i < group.rows; i++) group.weight[i] = call.weight[group.first + i] / group.scale;
-    sum_columns(call, group, nullptr, false, group.mean);
+    sum_columns(call, group, nullptr, group.mean, nullptr);
     for (int64_t j = 0; j < call.columns; j++) group.mean[j] /= group.total;
     const double *about = call.fit_intercept ? (const double *)group.mean : nullptr;
-    sum_columns(call, group, about, true, group.inverse);
+    sum_columns(call, group, about, group.inverse, group.largest);
+    if (call.fit_intercept) centre(call, group);
     for (int64_t j = 0; j < call.columns; j++) {
-        double square = group.inverse[j], mean = about ? about[j] : 0;
+        double square = group.inverse[j], centre = about ? about[j] : 0;
         if (!std::isfinite(square)) return false;
-        bool varies = square > 0 && square > constant_below * group.total * mean * mean;
+        bool varies = square > 0 && square > constant_below * group.total * centre * centre;
         group.inverse[j] = varies ? __builtin_sqrt(group.total) / __builtin_sqrt(square) : 0;
         if (!call.fit_intercept) group.mean[j] = 0;
     }
