@@ -54,7 +54,9 @@ def retry(statement: RetryFailed, model: StoredModel, checker: SqlChecker, at: S
         failed = kept.failed_groups(at.connection, model)
         record = kept.record(at.connection, model)
     if not failed:
-        return answers.notice(f"model {model.location.name} has no failed trials; nothing was trained")
+        return answers.notice(
+            f"model {model.location.name} has no failed trials, and no group without a model; nothing was trained"
+        )
     return _Retry(statement, given, model, checker, at, failed, record).run()
 
 

@@ -68,14 +68,18 @@ def record(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Record:
 
 
 def failed_groups(con: duckdb.DuckDBPyConnection, model: StoredModel) -> tuple[FailedGroup, ...]:
-    """Return the groups of a model with failed trials, by group number."""
+    """Return the groups of a model with trials to train again, by group number: failed ones, and those of a group without a
+    model, whose time was up before it had one."""
     refuse_flaws(con, model, ("models", "groups", "trials"))
     groups, trials, artifacts = (_table(model, name) for name in ("groups", "trials", "artifacts"))
     own = f"model = '{model.id}'::UUID"
-    some = f"(SELECT group_id FROM {trials} WHERE {own} AND status = 'failed')"
+    without = f"group_id IN (SELECT group_id FROM {groups} WHERE {own} AND best IS NULL)"
+    again = f"(status = 'failed' OR (status = 'stopped' AND {without}))"
+    some = f"(SELECT group_id FROM {trials} WHERE {own} AND {again})"
     by_group: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
     query = (
-        f"SELECT t.group_id, t.config, t.status, t.epochs, t.train, t.valid, a.config IS NOT NULL FROM {trials} AS t"
+        f"SELECT t.group_id, t.again, t.config, t.status, t.epochs, t.train, t.valid, a.config IS NOT NULL"
+        f" FROM (SELECT *, {again} AS again FROM {trials} WHERE {own}) AS t"
         f" LEFT JOIN (FROM {artifacts} WHERE {own}) AS a ON a.group_id = t.group_id AND a.config = t.config"
         f" WHERE t.{own} AND t.group_id IN {some} ORDER BY t.config ASC"
     )
@@ -90,8 +94,8 @@ def failed_groups(con: duckdb.DuckDBPyConnection, model: StoredModel) -> tuple[F
             number=number,
             level=level,
             keys=tuple(keys),
-            configs=frozenset(config for config, status, *_ in by_group[number] if status == "failed"),
-            others=tuple(_trial(model, *trial) for trial in by_group[number] if trial[1] != "failed"),
+            configs=frozenset(trial[0] for again, *trial in by_group[number] if again),
+            others=tuple(_trial(model, *trial) for again, *trial in by_group[number] if not again),
             encoders=None if encoders[0] is None else tuple(encoders),
         )
         for number, level, keys, *encoders in con.execute(query).fetchall()

@@ -439,6 +439,25 @@ def test_within_that_is_over_before_training_is_no_error(con: grouplearn.Connect
 
 
 @pytest.mark.usefixtures("looks")
+def test_groups_whose_turn_never_came_are_trained_again(
+    con: grouplearn.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And those that have a model keep it."""
+    what = "logistic_regression PREDICT y FEATURES (a, b) FROM t GROUP BY g VALIDATE SAMPLE 20% WITHIN 5 SECONDS"
+    con.execute(f"TRAIN MODEL m USING {what} WITH (epochs = 3, workers = 1)")
+    with_model = "SELECT g, epochs, valid_auc FROM m WHERE is_best ORDER BY g"
+    before = rows(con, with_model)
+    assert 0 < len(before) < 3
+    for _ in range(2):
+        monkeypatch.setattr("grouplearn.train.job.time", Looks())
+        con.execute("RETRY FAILED MODEL m")
+    after = rows(con, with_model)
+    assert after[: len(before)] == before
+    assert [g for g, *_ in after] == [0, 1, 2]
+    assert "no group without a model" in con.execute("RETRY FAILED MODEL m").fetchall()[0][0]
+
+
+@pytest.mark.usefixtures("looks")
 @pytest.mark.parametrize(
     "search", ["logistic_regression {} OVER GRID (l2 IN (0.1, 1, 10))", "mlp {} OVER TPE (l2 BETWEEN 0 AND 1)"]
 )

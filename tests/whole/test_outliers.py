@@ -44,7 +44,9 @@ def test_an_intercept_costs_no_epochs_beside_an_outlier(size: float) -> None:
     x[0] *= size
     with grouplearn.connect(progress=False) as con:
         con.register("rows", pa.table({**{f"x{j}": x[:, j] for j in range(60)}, "y": y}))
-        con.execute("TRAIN MODEL m USING logistic_regression PREDICT y FROM rows VALIDATE NONE WITH (l1 = 0.04, l2 = 0)")
+        con.execute(
+            "TRAIN MODEL m USING logistic_regression PREDICT y FROM rows VALIDATE NONE WITH (l1 = 0.04, l2 = 0)"
+        )
         weights = dict(con.execute("SELECT feature, weight FROM m_weights").fetchall())
         ((converged, epochs),) = con.execute("SELECT converged, epochs FROM m").fetchall()
     intercept = weights.pop("(intercept)")
