@@ -61,6 +61,7 @@ def bind_added(
         raise checker.error(message, statement.parent.span, "DESCRIBE MODEL lists the trials that go on.")
     config = _consistent(checker, statement, learner, {**trials[parent], **given})
     _check_shape(checker, statement, learner, config, trials[parent])
+    _check_new(checker, statement, config, trials)
     return config, parent
 
 
@@ -71,6 +72,14 @@ def _consistent(checker: SqlChecker, statement: AddTrial, learner: Learner, conf
         found = (given[name] for name in contradiction.parameters if name in given)
         raise checker.error(contradiction.message, next(found, statement.span))
     return config
+
+
+def _check_new(checker: SqlChecker, statement: AddTrial, config: Config, trials: Mapping[int, Config]) -> None:
+    """Raise if a trial has these hyperparameters: a state that continues another's would be a second one of that name."""
+    same = next((number for number, each in trials.items() if each == config), None)
+    if same is not None:
+        message = f"trial {same} has the same hyperparameters"
+        raise checker.error(message, statement.span, "Change one of them: they tell the trials of a group apart.")
 
 
 def _check_shape(checker: SqlChecker, statement: AddTrial, learner: Learner, config: Config, parent: Config) -> None:

@@ -8,7 +8,7 @@ from grouplearn.parser.clauses.features import parse_features, take_alias
 from grouplearn.parser.clauses.grouping import parse_group_by
 from grouplearn.parser.clauses.searching import parse_search
 from grouplearn.parser.lexer.cursor import Cursor
-from grouplearn.parser.lexer.scan import fragment, fragment_end, reject_unknown_clause
+from grouplearn.parser.lexer.scan import fragment, fragment_end, nearest_on_clause, reject_unknown_clause
 from grouplearn.parser.lexer.tokens import Kind
 from grouplearn.parser.statements import (
     GroupBy,
@@ -74,7 +74,7 @@ def _keyword(cursor: Cursor) -> str:
         return f"{token.word} BY"
     if token.word != "ON":
         return token.word
-    return "ON NULL LABEL" if cursor.peek(1).word == "NULL" else "ON MISSING GROUP"
+    return nearest_on_clause(cursor, cursor.index)[0]
 
 
 def _reject_repeated(cursor: Cursor, keyword: str, first: str) -> None:

@@ -101,7 +101,7 @@ class GroupedSearch:
 
     def add(self, config: Config, parent: int | None) -> None:
         """Let all groups train a further configuration to its end, in addition to what the procedures decide."""
-        number = self._number(-1 - len(self._configs), config, parent)
+        number = self._number(-1, config, parent)
         self._added |= {(group, number): (self._plan.budget, parent) for group in self._groups}
 
     def on(self, values: Mapping[Key, float | None], failed_groups: frozenset[int]) -> NextRound:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -9,12 +10,14 @@ import numpy as np
 from grouplearn.interrupting import look
 from grouplearn.learners.contract.config import Config
 from grouplearn.search.procedure import Go, WithoutRungs, ranked
-from grouplearn.search.space import Choices, Dimension, Range, drawn
+from grouplearn.search.space import Choices, Dimension, Range, distinct_points, drawn, identity
 
 #: Share of the population that is replaced, and share that is copied (truncation selection, Jaderberg et al. 2017, 4.1.1).
 QUANTILE = 0.2
 #: Factors by which numbers change, and the probability of drawing one anew instead.
 FACTORS, RESAMPLE = (0.8, 1.2), 0.25
+#: How often a copy whose hyperparameters another trial has or had is changed otherwise: few values may leave nothing else.
+ATTEMPTS = 100
 
 
 class Pbt(WithoutRungs):
@@ -22,7 +25,8 @@ class Pbt(WithoutRungs):
 
     Each is replaced by a new trial that continues a copy of a random one of the best fifth. Its numbers are the original's
     times 0.8 or 1.2, listed values become neighbours, or with probability 1/4 are drawn anew. ``alike`` says whether a
-    state fits two configurations; a hyperparameter whose change would not fit is kept.
+    state fits two configurations; a hyperparameter whose change would not fit is kept. As long as there are others, no two
+    trials have the same hyperparameters.
     """
 
     def __init__(
@@ -39,6 +43,8 @@ class Pbt(WithoutRungs):
         self._generator = np.random.Generator(np.random.PCG64(seed))
         self._epochs, self._seed = min(interval, epochs), seed
         self._next = len(configs)
+        self._had = {identity(config) for config in configs}
+        self._points = math.prod(map(distinct_points, dimensions))
 
     def begin(self) -> tuple[Go, ...]:
         """Return the population, to train to the first barrier."""
@@ -63,15 +69,24 @@ class Pbt(WithoutRungs):
             look()
             parent = best[int(self._generator.integers(min(max(1, count), len(best))))]
             del self._population[trial]
-            self._population[self._next] = self._explored(self._population[parent])
+            self._population[self._next] = self._changed_copy(self._population[parent])
             parents[self._next] = parent
             self._next += 1
         return parents
 
-    def _explored(self, config: Config) -> Config:
+    def _changed_copy(self, config: Config) -> Config:
+        """Return a change of ``config`` that no trial has had; the more attempts it takes, the more is drawn anew."""
+        for attempt in range(ATTEMPTS if len(self._had) < self._points else 1):
+            changed = self._explored(config, max(RESAMPLE, attempt / ATTEMPTS))
+            if identity(changed) not in self._had:
+                break
+        self._had.add(identity(changed))
+        return changed
+
+    def _explored(self, config: Config, resample: float) -> Config:
         changed = dict(config)
         for dimension in self._dimensions:
-            attempt = {**changed, **_changed(dimension, changed, self._generator)}
+            attempt = {**changed, **_changed(dimension, changed, resample, self._generator)}
             changed = attempt if self._alike(config, attempt) else changed
         return changed
 
@@ -80,8 +95,8 @@ class Pbt(WithoutRungs):
         return tuple(Go(trial, config, self._epochs, parents.get(trial)) for trial, config in members)
 
 
-def _changed(dimension: Dimension, config: Config, generator: np.random.Generator) -> Config:
-    if generator.random() < RESAMPLE:
+def _changed(dimension: Dimension, config: Config, resample: float, generator: np.random.Generator) -> Config:
+    if generator.random() < resample:
         return drawn(dimension, generator)
     if isinstance(dimension, Range):
         return {dimension.name: _moved(dimension, config, generator)}

@@ -59,13 +59,13 @@ def random(dimensions: Sequence[Dimension], fixed: Config, trials: int, seed: in
     if len(listed) == len(dimensions) and combinations(listed) <= trials:
         return grid(listed, fixed)
     configs: dict[object, Config] = {}
-    most = min(trials, math.prod(map(_distinct_points, dimensions)))
+    most = min(trials, math.prod(map(distinct_points, dimensions)))
     generator = np.random.Generator(np.random.PCG64(seed))
     # Drawing one configuration at a time keeps a prefix stable; the bound stops spaces with few distinct points.
     for _ in range(100 * trials):
         combination = [_draw(dimension, generator) for dimension in dimensions]
         config = _config(dimensions, combination, fixed)
-        configs[_identity(config)] = config
+        configs[identity(config)] = config
         if len(configs) == most:
             break
     return tuple(configs.values())
@@ -76,12 +76,18 @@ def drawn(dimension: Dimension, generator: np.random.Generator) -> Config:
     return _config([dimension], [_draw(dimension, generator)], {})
 
 
-def _distinct_points(dimension: Dimension) -> float:
+def distinct_points(dimension: Dimension) -> float:
+    """Return how many different points a dimension has, which may be infinite."""
     if isinstance(dimension, Choices):
         return len(set(dimension.points))
     if dimension.integer:
         return int(dimension.high) - int(dimension.low) + 1
     return math.inf if dimension.low < dimension.high else 1
+
+
+def identity(config: Config) -> object:
+    """Return what is equal for equal configurations, and for no others."""
+    return tuple(sorted(config.items()))
 
 
 def _draw(dimension: Dimension, generator: np.random.Generator) -> tuple[Value, ...]:
@@ -107,8 +113,4 @@ def _config(dimensions: Sequence[Dimension], combination: Sequence[tuple[Value, 
 
 
 def _distinct(configs: Sequence[Config]) -> list[Config]:
-    return list({_identity(config): config for config in configs}.values())
-
-
-def _identity(config: Config) -> object:
-    return tuple(sorted(config.items()))
+    return list({identity(config): config for config in configs}.values())

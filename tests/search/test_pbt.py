@@ -6,7 +6,7 @@ import pytest
 
 from grouplearn.search.pbt import Pbt
 from grouplearn.search.procedure import WORST
-from grouplearn.search.space import Choices, Range
+from grouplearn.search.space import Choices, Range, random
 
 SPACE = (
     Range("rate", 1e-4, 1.0, log=True),
@@ -96,3 +96,29 @@ def test_one_seed_gives_one_search() -> None:
         return seen
 
     assert run(4) == run(4) != run(5)
+
+
+def trials_of(search: Pbt) -> dict[int, dict]:
+    """Return the hyperparameters of all trials of a search in which higher rates are better."""
+    trials: dict[int, dict] = {}
+    goes = search.begin()
+    while goes:
+        trials |= {go.trial: dict(go.config) for go in goes}
+        goes = search.on({go.trial: go.config["rate"] for go in goes})
+    return trials
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_no_two_trials_have_the_same_hyperparameters(seed: int) -> None:
+    space = (Range("rate", 1e-4, 0.3, log=True),)
+    trials = trials_of(Pbt(random(space, {}, 5, seed), space, 20, 1, seed, lambda one, other: True))
+    assert len(trials) == 24
+    assert len({trial["rate"] for trial in trials.values()}) == 24
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_listed_values_are_used_up_before_any_repeats(seed: int) -> None:
+    space = (Choices(("rate",), tuple((rate / 10,) for rate in range(10))),)
+    trials = trials_of(Pbt([{"rate": rate / 10} for rate in range(5)], space, 8, 1, seed, lambda one, other: True))
+    assert len(trials) == 12
+    assert len({trial["rate"] for trial in trials.values()}) == 10

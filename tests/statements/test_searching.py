@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -345,6 +346,7 @@ def test_wishes_are_checked_before_they_are_taken() -> None:
         trials = rows(other, "DESCRIBE MODEL m")
         going = next(row[0] for row in trials if row[3])
         stopped = next(row[0] for row in trials if not row[3])
+        [size] = re.findall(r"hidden_layers = \D*(\d+)", dict(row[:2] for row in trials)[going])
         for statement in (
             "ALTER MODEL m STOP TRIAL 99",
             "ALTER MODEL m ADD TRIAL (learning_rate = -1)",
@@ -353,10 +355,11 @@ def test_wishes_are_checked_before_they_are_taken() -> None:
             "ALTER MODEL m ADD TRIAL (learning_rate = 1)",
             f"ALTER MODEL m ADD TRIAL (learning_rate = 1, hidden_layers = [7]) FROM TRIAL {going}",
             f"ALTER MODEL m ADD TRIAL (learning_rate = 1) FROM TRIAL {stopped}",
+            f"ALTER MODEL m ADD TRIAL (hidden_layers = [{size}]) FROM TRIAL {going}",
         ):
             with pytest.raises(BindError) as caught:
                 other.execute(statement)
-            errors.append(str(caught.value).split("\n")[0].replace(f"trial {stopped} has", "trial x has"))
+            errors.append(re.sub(r"trial \d+ has", "trial x has", str(caught.value).split("\n")[0]))
 
     with grouplearn.connect(progress=Watching(act)) as con:
         table(con)
@@ -369,6 +372,7 @@ def test_wishes_are_checked_before_they_are_taken() -> None:
         "no value is given for hidden_layers",
         "a trial cannot be continued with another hidden_layers: its state has another shape",
         "trial x has stopped, and its state is gone",
+        "trial x has the same hyperparameters",
     ]
 
 

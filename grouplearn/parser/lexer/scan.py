@@ -18,6 +18,7 @@ from grouplearn.parser.lexer.keywords import CLAUSES, FOREIGN_CLAUSES, INFIX, PR
 from grouplearn.parser.lexer.tokens import Kind, Token
 from grouplearn.parser.statements import Sql
 
+_ON_CLAUSES = {"ON MISSING GROUP": ("MISSING", "GROUP"), "ON NULL LABEL": ("NULL", "LABEL")}
 _FIRST_WORDS = {clause.split()[0]: clause for clause in CLAUSES if not clause.startswith("ON ")}
 _LOOKALIKES = frozenset({"WITHOUT", "WITHIN", "WHEN", "OUTER", "INTERVAL"})
 _SIMILAR = 0.7
@@ -44,6 +45,8 @@ def fragment_end(cursor: Cursor, clause: str, stops: frozenset[str] | None = Non
         word = "" if dotted else token.word
         if not cases and word:
             if starts_clause(cursor, position, wants_operand) if stops is None else word in stops:
+                break
+            if word == "ON" and stops is None and _is_misspelt_on(cursor, position, in_from=clause == "FROM"):
                 break
             _reject_foreign(cursor, position, clause, FOREIGN_CLAUSES if stops is None else _FOREIGN_TO_FEW)
             if not wants_operand and stops is None:
@@ -72,8 +75,8 @@ def starts_clause(cursor: Cursor, position: int, wants_operand: bool) -> bool:
     if word == "WITH":
         return after.word not in ("ORDINALITY", "TIME")
     if word == "ON":
-        second = tokens[min(position + 2, len(tokens) - 1)].word
-        return (after.word, second) in (("MISSING", "GROUP"), ("NULL", "LABEL"))
+        words = tuple(each.word for each in tokens[position + 1 : position + 4])
+        return words[:2] in _ON_CLAUSES.values() and words[2:] != ("BY",)
     if word == "AS":
         return after.word in ("SELECT", "WITH") or after.is_symbol("(")
     if word not in SOFT_CLAUSES or wants_operand:
@@ -136,6 +139,34 @@ def _reject_misspelt(cursor: Cursor, position: int, in_from: bool) -> None:
         cursor.fail(f'"{token.text}" is not a clause', token, f"Did you mean {_FIRST_WORDS[similar[0]]}?")
 
 
+def nearest_on_clause(cursor: Cursor, position: int) -> tuple[str, float]:
+    """Return the clause that the words after ON come nearest to, and how near the nearer word is, up to 1."""
+    words = [token.word for token in cursor.tokens[position + 1 : position + 3]]
+    likeness = {
+        clause: [difflib.SequenceMatcher(None, word, meant).ratio() for word, meant in zip(words, pair, strict=False)]
+        for clause, pair in _ON_CLAUSES.items()
+    }
+    nearest = max(likeness, key=lambda clause: sum(likeness[clause]))
+    return nearest, max(likeness[nearest])
+
+
+def _is_misspelt_on(cursor: Cursor, position: int, in_from: bool) -> bool:
+    """Whether an ON is none of a join's and followed by words like those of our clauses."""
+    joins = _joins_without_condition(cursor, position) if in_from else 0
+    return not joins and nearest_on_clause(cursor, position)[1] >= _SIMILAR
+
+
+def _joins_without_condition(cursor: Cursor, position: int) -> int:
+    """Return how many joins of the FROM at the cursor have had neither ON nor USING before ``position``."""
+    tokens, count = cursor.tokens, 0
+    for place in cursor.outermost(cursor.index, position):
+        word, after = tokens[place].word, tokens[place + 1]
+        count += word == "JOIN" and tokens[place - 1].word not in _UNCONDITIONAL
+        count -= word == "ON" or (word == "USING" and after.is_symbol("("))
+    return count
+
+
+_UNCONDITIONAL = frozenset({"CROSS", "NATURAL", "POSITIONAL"})
 _JOINS = frozenset({"LEFT", "RIGHT", "FULL", "INNER", "SEMI", "ANTI", "CROSS", "NATURAL", "POSITIONAL", "ASOF", "AT"})
 
 
