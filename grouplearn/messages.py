@@ -66,11 +66,17 @@ def did_you_mean(name: str, allowed: Iterable[str], written: Mapping[str, str] |
     """Return ``Did you mean "x"?`` for what ``name`` is likely short for or a slip of, as ``written``; None if for nothing."""
     own = name.casefold()
     by_folded = {candidate.casefold(): candidate for candidate in allowed}
-    found = difflib.get_close_matches(own, by_folded, n=1, cutoff=0.9) or _beginning(own, by_folded)
-    found = found or difflib.get_close_matches(own, by_folded, n=1, cutoff=0.6)
+    found = _swapped(own, by_folded) or difflib.get_close_matches(own, by_folded, n=1, cutoff=0.9)
+    found = found or _beginning(own, by_folded) or difflib.get_close_matches(own, by_folded, n=1, cutoff=0.6)
     names = [(written or {}).get(by_folded[each], by_folded[each]) for each in found]
     shown = [each if '"' in each else f'"{each}"' for each in names]
     return f"Did you mean {' or '.join(shown)}?" if shown else None
+
+
+def _swapped(name: str, allowed: Iterable[str]) -> list[str]:
+    """Return a name of which two neighbouring letters are swapped, which difflib holds for no nearer than one replaced."""
+    swaps = {name[:place] + name[place : place + 2][::-1] + name[place + 2 :] for place in range(len(name) - 1)}
+    return [each for each in allowed if each in swaps][:1]
 
 
 def _beginning(name: str, allowed: Iterable[str]) -> list[str]:
