@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 
+from grouplearn.errors import ParseError
 from grouplearn.sqltext import literal
 
 _PREDICTS_QUERY = re.compile(r"(\w+)_predict\s*\(\s*\(", re.IGNORECASE)
@@ -34,15 +35,44 @@ def told_by_functions() -> Iterator[None]:
 
 
 @contextmanager
-def told_what_macros_take(query: Any) -> Iterator[None]:
-    """Add a hint where a model's macro is given a query, or a table that it is joined with: DuckDB says only that it may not."""
+def told_what_was_meant(query: Any, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Say more than DuckDB does where a statement is near to one of ours, or a model's macro is given what it does not take."""
     try:
         yield
+    except duckdb.ParserException:
+        for statement, meant in _misspelt(query):
+            if _cannot_be_read(statement, connection):
+                raise meant from None
+        raise
+    except duckdb.CatalogException as error:  # SHOW MODELZ is DuckDB's, about a table
+        for _, meant in _misspelt(query):
+            if meant.span is not None and query[meant.span.start : meant.span.end] in str(error):
+                raise duckdb.CatalogException(f"{error}\n\nHint: {meant.hint}") from None
+        raise
     except duckdb.BinderException as error:
         hint = _hint_of_macro(query, str(error)) if isinstance(query, str) else None
         if hint is None:
             raise
         raise duckdb.BinderException(f"{error}\n\nHint: {hint}") from None
+
+
+def _misspelt(query: Any) -> Iterator[tuple[str, ParseError]]:
+    """Yield the statements of a text that are near to one of ours, and what is wrong with each."""
+    from grouplearn.parser.lexer.split import split
+    from grouplearn.parser.misspelt import misspelt
+
+    for piece in split(query) if isinstance(query, str) else ():
+        meant = misspelt(query, piece.start, piece.stop)
+        if meant is not None:
+            yield query[piece.start : piece.stop], meant
+
+
+def _cannot_be_read(statement: str, connection: duckdb.DuckDBPyConnection) -> bool:
+    try:
+        connection.extract_statements(statement)
+    except duckdb.ParserException:
+        return True
+    return False
 
 
 def _hint_of_macro(query: str, error: str) -> str | None:
