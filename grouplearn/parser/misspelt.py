@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from itertools import islice
 
 from grouplearn.errors import ParseError
-from grouplearn.messages import likeness
 from grouplearn.parser.lexer.cursor import shown
 from grouplearn.parser.lexer.split import HEAD_LENGTH
 from grouplearn.parser.lexer.tokens import Kind, Token, lex
@@ -37,7 +36,6 @@ _STATEMENTS = tuple(
 )
 #: Verbs of ours that no statement of DuckDB's begins with: what follows them need not be near.
 _OURS_ALONE = frozenset({"EVALUATE", "RESUME", "RETRY"})
-_SIMILAR = 0.7
 
 
 def misspelt(text: str, start: int = 0, stop: int | None = None) -> ParseError | None:
@@ -46,10 +44,10 @@ def misspelt(text: str, start: int = 0, stop: int | None = None) -> ParseError |
     It must be neither ours nor one that DuckDB can read: ``DROP MODLE m``, ``TRIAN MODEL m ...``, ``RETRY MODEL m``.
     """
     tokens = _first_words(tuple(islice(lex(text, start, stop), HEAD_LENGTH)))
-    words = [token.text.upper() if token.is_identifier else "" for token in tokens]
-    meant = max(_STATEMENTS, key=lambda statement: _nearness(words, statement))
-    if _nearness(words, meant) == 0:
+    meant = next((statement for statement in _STATEMENTS if _is_near(tokens, statement)), None)
+    if meant is None:
         return None
+    words = [token.word for token in tokens]
     wrong = next((place for place, word in enumerate(meant) if words[place : place + 1] != [word]), None)
     if wrong is None:
         return None
@@ -78,8 +76,20 @@ def explained(head: Sequence[Token]) -> int:
     return position
 
 
-def _nearness(words: Sequence[str], statement: Sequence[str]) -> float:
-    """Return how near the first two words are to those of a statement; 0 if it is not likely what they mean."""
-    verb, subject = (likeness(*pair) for pair in zip((*words, "", "")[:2], statement[:2], strict=True))
-    alone = words[:1] == [statement[0]] and statement[0] in _OURS_ALONE and words[1:2] != [""]
-    return verb + subject if alone or min(verb, subject) >= _SIMILAR else 0
+def _is_near(tokens: Sequence[Token], statement: Sequence[str]) -> bool:
+    """Whether the first two words are likely those of a statement, which the extension judges as here (statements.cpp)."""
+    if not tokens:
+        return False
+    verb, *after = tokens[:2]
+    if verb.word == statement[0] in _OURS_ALONE and all(token.is_identifier for token in after):
+        return True
+    return len(after) == 1 and _has_one_slip(verb.word, statement[0]) and _has_one_slip(after[0].word, statement[1])
+
+
+def _has_one_slip(word: str, meant: str) -> bool:
+    """Whether at most one letter is missing, added or replaced, or two neighbours are swapped."""
+    pairs = enumerate(zip(word, meant, strict=False))
+    same = next((place for place, (one, other) in pairs if one != other), min(len(word), len(meant)))
+    rest, wanted = word[same:], meant[same:]
+    replaced, added, missing = rest[1:] == wanted[1:], rest[1:] == wanted, rest == wanted[1:]
+    return replaced or added or missing or (rest[1::-1] == wanted[:2] and rest[2:] == wanted[2:])

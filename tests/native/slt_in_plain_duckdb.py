@@ -13,9 +13,17 @@ from pathlib import Path
 import duckdb
 
 #: What errors say differently here, by a part of the statement: no error of ours aborts the user's transaction before it is
-#: explained, DuckDB 1 marks a word where DuckDB 2 marks a call, and a letter where it marks a word, and that a parameter has no
-#: value is said by DuckDB.
-ELSEWHERE = ("weight = count(*)", "sine(distance)", "SHOW MODELS LIKE", "city = ?", "area * $factor")
+#: explained, DuckDB 1 marks a word where DuckDB 2 marks a call, and a letter where it marks a word, that a parameter has no
+#: value is said by DuckDB, and so is that a table or setting is not there.
+ELSEWHERE = (
+    "weight = count(*)",
+    "sine(distance)",
+    "SHOW MODELS LIKE",
+    "city = ?",
+    "area * $factor",
+    "SHOW MODELZ",
+    "RESET CALIBRATON",
+)
 
 #: Whose answers have four digits in the scripts, others six: see tests/slt/test_slt.py.
 TRAINS = re.compile(r"\s*(?:TRAIN|CREATE\s+MODEL|RETRY|RESUME)\b", re.IGNORECASE)
