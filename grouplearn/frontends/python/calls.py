@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import duckdb
 
 from grouplearn.errors import ParseError
+from grouplearn.messages import did_you_mean
 from grouplearn.sqltext import literal
 
 _PREDICTS_QUERY = re.compile(r"(\w+)_predict\s*\(\s*\(", re.IGNORECASE)
 _BESIDE = re.compile(r'"query_table" does not support lateral join .*cannot use column "(.+)" in this context')
+
+_WRONG_ARGUMENTS = re.compile(
+    r"Macro (\w+_predict)\(\) does not support the supplied arguments.*\n\t\1\((.*)\)", re.DOTALL
+)
+_NAMED = re.compile(r"(\w+)\s*(?::=|=>)")
 
 # Errors of our functions, as DuckDB hands them on.
 _OF_FUNCTION = re.compile(
@@ -85,4 +91,18 @@ def _hint_of_macro(query: str, error: str) -> str | None:
         if macro is not None:
             called = f"{macro[1]}({literal(beside[1])})"
             return f"Beside the table itself, give its name (no alias) in single quotes: {called}."
+    if wrong := _WRONG_ARGUMENTS.search(error):
+        return _hint_of_parameter(query, wrong[1], _NAMED.findall(wrong[2]))
     return None
+
+
+def _hint_of_parameter(query: str, macro: str, allowed: Sequence[str]) -> str | None:
+    """Return what may be meant by a parameter that a model's macro does not have."""
+    calls = re.findall(rf'\b{re.escape(macro)}"?\s*\(([^()]*)', query, re.IGNORECASE)
+    given = (name.lower() for call in calls for name in _NAMED.findall(call))
+    unknown = next((name for name in given if name not in allowed), None)
+    if unknown is None:
+        return None
+    if meant := did_you_mean(unknown, allowed):
+        return meant
+    return "Only predictions of two classes have a threshold." if did_you_mean(unknown, ("threshold",)) else None
