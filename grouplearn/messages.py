@@ -73,6 +73,11 @@ def did_you_mean(name: str, allowed: Iterable[str], written: Mapping[str, str] |
     return f"Did you mean {' or '.join(shown)}?" if shown else None
 
 
+def likeness(word: str, meant: str) -> float:
+    """Return how near two words are, 1 if they are equal."""
+    return difflib.SequenceMatcher(None, word, meant).ratio()
+
+
 def _swapped(name: str, allowed: Iterable[str]) -> list[str]:
     """Return a name of which two neighbouring letters are swapped, which difflib holds for no nearer than one replaced."""
     swaps = {name[:place] + name[place : place + 2][::-1] + name[place + 2 :] for place in range(len(name) - 1)}

@@ -21,6 +21,7 @@ from grouplearn.parser.manage import (
     parse_show,
     reject_later,
 )
+from grouplearn.parser.misspelt import explained, misspelt
 from grouplearn.parser.nested import parse_nested, prepared
 from grouplearn.parser.runs import parse_drop_run, parse_resume, parse_retry
 from grouplearn.parser.statements import OurStatement, Passthrough, Statement
@@ -67,7 +68,8 @@ def parse_piece(text: str, start: int, stop: int) -> OurStatement:
         return parser(Cursor(text, start, stop))
     nested = _parse_nested(text, start, stop, head)
     if nested is None:
-        raise ParseError("this is not a statement of grouplearn's", text=text, span=Span(start, stop))
+        unknown = ParseError("this is not a statement of grouplearn's", text=text, span=Span(start, stop))
+        raise misspelt(text, start, stop) or unknown
     return nested
 
 
@@ -113,7 +115,7 @@ def _parser_for(head: Sequence[Token]) -> _Parser | None:
         # train(...), train.x or train + 1 are expressions, and thus DuckDB's.
         return parse_train if len(head) == 1 or head[1].kind is not Kind.SYMBOL else None
     if words[0] == "EXPLAIN":
-        return parse_explain if _parser_for(head[_explained(head) :]) is parse_train else None
+        return parse_explain if _parser_for(head[explained(head) :]) is parse_train else None
     if words[:2] == ["RESET", "CALIBRATION"]:
         return None if _dotted(head, 2) else parse_reset_calibration
     if words[0] in ("SET", "RESET"):
@@ -142,17 +144,6 @@ def _parser_for_listing(head: Sequence[Token], words: list[str]) -> _Parser | No
     if words[0] == "SHOW":
         return parse_show if words[1] in ("MODELS", "LEARNERS", "RUNS") else None
     return parse_describe if words[1] in ("MODEL", "LEARNER") and len(words) > 2 else None
-
-
-def _explained(head: Sequence[Token]) -> int:
-    """Return the position after ``EXPLAIN [ANALYZE] [(...)]``."""
-    position = 1
-    if len(head) > 1 and head[1].word in ("ANALYZE", "ANALYSE"):
-        position = 2
-    if len(head) > position and head[position].is_symbol("("):
-        closing = (place for place in range(position, len(head)) if head[place].is_symbol(")"))
-        position = next(closing, len(head) - 1) + 1
-    return position
 
 
 def _is_our_setting(head: Sequence[Token]) -> bool:

@@ -484,6 +484,28 @@ def test_a_macro_beside_its_table_is_told_to_take_its_name_in_quotes(query, call
         assert "Hint" not in str(told.value)
 
 
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        ("sort_predict(s, treshold := 0.3)", 'Did you mean "threshold"?'),
+        ("main.Sort_predict(s, database := NULL, thresh => 0.3)", 'Did you mean "threshold"?'),
+        ("line_predict(s, threshold := 0.3)", "Only predictions of two classes have a threshold."),
+        ("line_predict(s, treshold := 0.3)", "Only predictions of two classes have a threshold."),
+        ("line_predict(s, 3, 4)", None),
+    ],
+)
+def test_a_parameter_that_the_macro_lacks_has_a_hint(call, hint):
+    """DuckDB says what there is, and not which of the arguments it does not take."""
+    with grouplearn.connect(progress=False) as con:
+        con.execute("CREATE TABLE s AS SELECT i AS x, i * 2 AS y, i > 9 AS late FROM range(20) AS r(i)")
+        con.execute("TRAIN MODEL line USING linear_regression PREDICT y FEATURES (x) FROM s")
+        con.execute("TRAIN MODEL sort USING logistic_regression PREDICT late FEATURES (x) FROM s")
+        for run in (con.execute, con.sql):
+            with pytest.raises(duckdb.BinderException) as told:
+                run(f"FROM {call}")
+            assert str(told.value).partition("\n\nHint: ")[2] == (hint or "")
+
+
 def test_function_errors_are_understandable(con):
     model = definition()
     write(con, model, rollup_outcome(model))

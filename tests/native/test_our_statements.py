@@ -11,6 +11,7 @@ from grouplearn.frontends.native.locate import sources
 from grouplearn.parser.lexer.cursor import Cursor
 from grouplearn.parser.lexer.split import TextPiece, split
 from grouplearn.parser.lexer.tokens import Kind, Token, lex
+from grouplearn.parser.misspelt import misspelt
 from grouplearn.parser.nested import _begun_after_with, _candidates, _places
 from grouplearn.parser.parse import _parser_for, prepared_ours
 
@@ -25,7 +26,7 @@ int main() {
 	for (size_t from = 0; from < all.size();) {
 		auto to = all.find('\0', from);
 		for (auto &piece : grouplearn::Split(all.substr(from, to - from))) {
-			printf("%zu %zu %d", piece.stop, piece.end, piece.ours);
+			printf("%zu %zu %d %d", piece.stop, piece.end, piece.ours, piece.misspelt);
 			for (auto &name : piece.parameters) {
 				printf(" %s", name.c_str());
 			}
@@ -86,6 +87,11 @@ TEXTS = [
     "PREPARE p AS INSERT INTO x VALUES ('EVALUATE MODEL m ON t'); PREPARE p AS SET grouplearn_x = 1",
     "PREPARE p AS RESET CALIBRATION; PREPARE p AS TRAIN(1)",
     "PREPARE p AS FROM (SHOW MODELS); EXPLAIN FROM (SHOW MODELS); UPDATE t SET x = (FROM (SHOW MODELS)); (SHOW RUNS)",
+    "TRIAN MODEL m; TRAINS MODELL m; TRAI MODEL m; TARIN MODEL; TRAINSS MODEL; RAIN MODEL.x; TRIAN (1); TRIAN",
+    "RETRY; RETRY MODEL m; RETRY FAILED m; RETRY 'x'; RETYR FAILED m; RESUME \"m\"; EVALUATE m; EVALUATE(1); RESUME größe",
+    'DROP MODLE m; DROP "MODLE" m; DROP TABEL t; DROP RUNS; DROP RU; DROP; SHOW MODEL m; SHOW MODEL.x; SHOW M; DESC MODULE x',
+    "EXPLAIN TRIAN MODEL m; EXPLAIN (FORMAT json) CREATE OR REPLACE MODLE m; EXPLAIN SHOW MODELS; EXPLAIN DROP MODLE; EXPLAIN",
+    "CREATE OR REPLACE MODE m; CREATE OR MODLE; EXPORT MODEL.x; EXPROT MODEL m; RESET CALIBRATON; CALIBRAT LEARNER; SHOW tables",
 ]
 
 
@@ -120,7 +126,8 @@ def test_they_agree(printer: Path) -> None:
             (
                 str(len(text[: piece.stop].encode())),
                 str(len(text[: piece.end].encode())),
-                str(int(_parser_for(piece.head) is not None or _begun_after_with(tokens_of(text, piece)) is not None)),
+                str(int(is_ours(text, piece))),
+                str(int(_parser_for(piece.head) is None and misspelt(text, piece.start, piece.stop) is not None)),
                 *parameters(text[piece.start : piece.stop]),
                 *places(text, piece),
             )
@@ -133,10 +140,14 @@ def tokens_of(text: str, piece: TextPiece) -> list[Token]:
     return [*lex(text, piece.start, piece.stop)]
 
 
+def is_ours(text: str, piece: TextPiece) -> bool:
+    return _parser_for(piece.head) is not None or _begun_after_with(tokens_of(text, piece)) is not None
+
+
 def places(text: str, piece: TextPiece) -> list[str]:
     """Return where statements of ours are inside of one of DuckDB's, as byte offsets."""
     tokens = tokens_of(text, piece)
-    if _parser_for(piece.head) is not None or _begun_after_with(tokens) is not None:
+    if is_ours(text, piece):
         return []
     begins = prepared_ours(piece.head)
     found = [*_candidates(tokens)] if begins is None else [begins]

@@ -267,3 +267,17 @@ def test_every_type_arrives_as_it_is(connection: duckdb.DuckDBPyConnection) -> N
     connection.execute(TRAIN.format(name="m").replace("FROM t", "FROM all_types"))
     found = connection.execute("SELECT DISTINCT round(predict_value('m', a), 6) FROM all_types AS a").fetchall()
     assert found == [(3.0,)]
+
+
+def test_what_is_near_to_a_statement_of_ours_says_so_if_duckdb_cannot_parse_it(
+    connection: duckdb.DuckDBPyConnection,
+) -> None:
+    for statement in ("DROP MODLE m", "SELECT 1; DROP MODLE m", "SHOW MODELS; DROP MODLE m"):
+        with pytest.raises(
+            duckdb.ParserException, match=r'expected MODEL, not "MODLE"[^$]*\n\nHint: Did you mean DROP MODEL\?$'
+        ):
+            connection.execute(statement)
+    connection.execute("CREATE TABLE modle AS SELECT 1 AS a")
+    assert connection.execute("DESCRIBE modle").fetchall()[0][0] == "a"
+    with pytest.raises(duckdb.ParserException, match='syntax error at or near "TABEL"'):
+        connection.execute("DROP TABEL modle")

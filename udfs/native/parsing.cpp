@@ -25,6 +25,10 @@ duckdb::ErrorData::ErrorData() : initialized(false), type(duckdb::ExceptionType:
 namespace grouplearn {
 namespace {
 
+//! Longer texts are cut into statements only if they may have one of ours; in shorter ones misspelt ones are looked for, which
+//! takes microseconds.
+constexpr size_t LONG = 2000;
+
 using Parsed = duckdb::vector<duckdb::unique_ptr<duckdb::SQLStatement>>;
 
 struct ParserInfo : duckdb::ParserExtensionInfo {
@@ -211,6 +215,33 @@ Parsed ParseOurs(Instance &instance, const std::string &text, const std::vector<
 	return statements;
 }
 
+//! Whether the database parses a statement that is near to one of ours, so that it is none of ours.
+bool CanBeParsed(Instance &instance, const std::string &text, const Piece &piece) {
+	static thread_local bool asking = false;
+	if (asking) { // the database asks us again
+		return true;
+	}
+	Connection connection(*instance.database);
+	Parsed statements;
+	asking = true;
+	bool parsed = true;
+	try {
+		Parse(connection, text.substr(piece.start, piece.stop - piece.start), statements);
+	} catch (const Failure &) {
+		parsed = false;
+	}
+	asking = false;
+	return parsed;
+}
+
+//! Carried out as one of ours, it says what was expected and meant.
+Parsed ParseMisspelt(Instance &instance, const std::string &text, const Piece &piece) {
+	Connection connection(*instance.database);
+	Parsed statements;
+	ParseOne(connection, text, piece, statements);
+	return statements;
+}
+
 duckdb::ParserOverrideResult Others(ParserInfo &info, const std::string &text, duckdb::ParserOptions &options) {
 	if (info.silenced && options.parser_override_setting == duckdb::AllowParserOverride::STRICT_OVERRIDE) {
 		for (auto &other : info.before) {
@@ -229,15 +260,20 @@ duckdb::ParserOverrideResult Others(ParserInfo &info, const std::string &text, d
 duckdb::ParserOverrideResult Override(duckdb::ParserExtensionInfo *info, const std::string &text,
                                       duckdb::ParserOptions &options) {
 	auto &known = *static_cast<ParserInfo *>(info);
-	if (!MayHaveOurs(text)) {
+	if (text.size() > LONG && !MayHaveOurs(text)) {
 		return Others(known, text, options);
 	}
 	auto pieces = Split(text);
-	if (std::none_of(pieces.begin(), pieces.end(), [](const Piece &piece) { return piece.HasOurs(); })) {
-		return Others(known, text, options);
-	}
 	try {
-		return duckdb::ParserOverrideResult(ParseOurs(*known.instance, text, pieces));
+		if (std::any_of(pieces.begin(), pieces.end(), [](const Piece &piece) { return piece.HasOurs(); })) {
+			return duckdb::ParserOverrideResult(ParseOurs(*known.instance, text, pieces));
+		}
+		for (auto &piece : pieces) {
+			if (piece.misspelt && !CanBeParsed(*known.instance, text, piece)) {
+				return duckdb::ParserOverrideResult(ParseMisspelt(*known.instance, text, piece));
+			}
+		}
+		return Others(known, text, options);
 	} catch (const Failure &failure) {
 		Raise(failure);
 	}

@@ -9,6 +9,28 @@ namespace {
 //! More than any statement needs to be told apart: EXPLAIN (option value, ...) CREATE OR REPLACE MODEL.
 constexpr size_t HEAD = 24;
 
+//! The first two words of our statements; grouplearn/parser/misspelt.py has them all.
+constexpr const char *STATEMENTS[][2] = {
+    {"TRAIN", "MODEL"},    {"CREATE", "MODEL"},     {"SHOW", "MODELS"},      {"SHOW", "LEARNERS"}, {"SHOW", "RUNS"},
+    {"DESCRIBE", "MODEL"}, {"DESCRIBE", "LEARNER"}, {"DESC", "MODEL"},       {"DESC", "LEARNER"},  {"DROP", "MODEL"},
+    {"DROP", "RUN"},       {"ALTER", "MODEL"},      {"EVALUATE", "MODEL"},   {"RESUME", "MODEL"},  {"RETRY", "FAILED"},
+    {"EXPORT", "MODEL"},   {"IMPORT", "MODEL"},     {"CALIBRATE", "LEARNER"}, {"RESET", "CALIBRATION"},
+};
+
+//! Whether at most one letter is missing, added or replaced, or two neighbours are swapped.
+bool HasOneSlip(const std::string &word, const std::string &meant) {
+	size_t same = 0;
+	while (same < word.size() && same < meant.size() && word[same] == meant[same]) {
+		same++;
+	}
+	auto rest = word.substr(same), wanted = meant.substr(same);
+	auto without_first = [](const std::string &text) { return text.empty() ? text : text.substr(1); };
+	bool swapped = rest.size() > 1 && wanted.size() > 1 && rest[0] == wanted[1] && rest[1] == wanted[0] &&
+	               rest.substr(2) == wanted.substr(2);
+	return without_first(rest) == without_first(wanted) || without_first(rest) == wanted ||
+	       rest == without_first(wanted) || swapped;
+}
+
 class Head {
 public:
 	explicit Head(const std::vector<Token> &tokens, size_t first = 0) : tokens(tokens), first(first) {
@@ -18,7 +40,43 @@ public:
 		return IsTrain() || Is(0, {"RETRY"}) ? IsTrain() || (Is(1, {"FAILED"}) && Is(2, {"MODEL"})) : IsOther();
 	}
 
+	//! Whether it is no statement of ours and near to one, as grouplearn/parser/misspelt.py judges it.
+	bool IsMisspelt() const {
+		if (Is(0, {"EXPLAIN"})) {
+			return Head(tokens, first + Explained()).IsNear();
+		}
+		return !IsOurs() && IsNear();
+	}
+
 private:
+	bool IsNear() const {
+		size_t subject = AfterReplace();
+		for (auto &words : STATEMENTS) {
+			if (!IsNear(words[0], subject, words[1])) {
+				continue;
+			}
+			bool as_ours = Is(0, {words[0]}) && Is(subject, {words[1]});
+			return !as_ours || (Is(0, {"RETRY"}) && !Is(subject + 1, {"MODEL"}));
+		}
+		return false;
+	}
+
+	bool IsNear(const char *verb, size_t subject, const char *name) const {
+		if (Is(0, {verb}) && Is(0, {"EVALUATE", "RESUME", "RETRY"})) {
+			return subject >= Size() || IsName(subject);
+		}
+		return HasOneSlip(Word(0), verb) && HasOneSlip(Word(subject), name);
+	}
+
+	std::string Word(size_t place) const {
+		return place < Size() && tokens[first + place].kind == TokenKind::WORD ? tokens[first + place].text : "";
+	}
+
+	bool IsName(size_t place) const {
+		auto kind = tokens[first + place].kind;
+		return kind == TokenKind::WORD || kind == TokenKind::QUOTED;
+	}
+
 	bool IsTrain() const {
 		if (Is(0, {"TRAIN"})) {
 			return !IsSymbol(1); // train(...), train.x or train + 1 can only be an expression
@@ -137,6 +195,7 @@ std::vector<Piece> Split(const std::string &text) {
 	Token before {TokenKind::OTHER, ""};
 	auto close = [&](size_t stop, size_t end) {
 		Piece piece {begin, head.empty() ? stop : start, stop, end, Head(head).IsOurs(), head.empty(), parameters, {}};
+		piece.misspelt = !piece.ours && Head(head).IsMisspelt();
 		bool prepares = !head.empty() && IsWord(head[0], {"PREPARE"});
 		if ((may_nest || prepares) && !piece.ours) {
 			FindNested(text, piece);

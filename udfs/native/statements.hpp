@@ -28,6 +28,8 @@ struct Piece {
 	std::vector<Place> places;
 	//! Whether it is PREPARE with such statements in it.
 	bool prepares = false;
+	//! Whether it is near to a statement of ours, and meant as one if DuckDB cannot parse it.
+	bool misspelt = false;
 
 	bool HasOurs() const {
 		return ours || !places.empty();

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import duckdb
 
+from grouplearn.errors import ParseError
+from grouplearn.messages import did_you_mean
 from grouplearn.sqltext import literal
 
 _PREDICTS_QUERY = re.compile(r"(\w+)_predict\s*\(\s*\(", re.IGNORECASE)
 _BESIDE = re.compile(r'"query_table" does not support lateral join .*cannot use column "(.+)" in this context')
+
+_WRONG_ARGUMENTS = re.compile(
+    r"Macro (\w+_predict)\(\) does not support the supplied arguments.*\n\t\1\((.*)\)", re.DOTALL
+)
+_NAMED = re.compile(r"(\w+)\s*(?::=|=>)")
 
 # Errors of our functions, as DuckDB hands them on.
 _OF_FUNCTION = re.compile(
@@ -34,15 +41,44 @@ def told_by_functions() -> Iterator[None]:
 
 
 @contextmanager
-def told_what_macros_take(query: Any) -> Iterator[None]:
-    """Add a hint where a model's macro is given a query, or a table that it is joined with: DuckDB says only that it may not."""
+def told_what_was_meant(query: Any, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Say more than DuckDB does where a statement is near to one of ours, or a model's macro is given what it does not take."""
     try:
         yield
+    except duckdb.ParserException:
+        for statement, meant in _misspelt(query):
+            if _cannot_be_read(statement, connection):
+                raise meant from None
+        raise
+    except duckdb.CatalogException as error:  # SHOW MODELZ is DuckDB's, about a table
+        for _, meant in _misspelt(query):
+            if meant.span is not None and query[meant.span.start : meant.span.end] in str(error):
+                raise duckdb.CatalogException(f"{error}\n\nHint: {meant.hint}") from None
+        raise
     except duckdb.BinderException as error:
         hint = _hint_of_macro(query, str(error)) if isinstance(query, str) else None
         if hint is None:
             raise
         raise duckdb.BinderException(f"{error}\n\nHint: {hint}") from None
+
+
+def _misspelt(query: Any) -> Iterator[tuple[str, ParseError]]:
+    """Yield the statements of a text that are near to one of ours, and what is wrong with each."""
+    from grouplearn.parser.lexer.split import split
+    from grouplearn.parser.misspelt import misspelt
+
+    for piece in split(query) if isinstance(query, str) else ():
+        meant = misspelt(query, piece.start, piece.stop)
+        if meant is not None:
+            yield query[piece.start : piece.stop], meant
+
+
+def _cannot_be_read(statement: str, connection: duckdb.DuckDBPyConnection) -> bool:
+    try:
+        connection.extract_statements(statement)
+    except duckdb.ParserException:
+        return True
+    return False
 
 
 def _hint_of_macro(query: str, error: str) -> str | None:
@@ -55,4 +91,18 @@ def _hint_of_macro(query: str, error: str) -> str | None:
         if macro is not None:
             called = f"{macro[1]}({literal(beside[1])})"
             return f"Beside the table itself, give its name (no alias) in single quotes: {called}."
+    if wrong := _WRONG_ARGUMENTS.search(error):
+        return _hint_of_parameter(query, wrong[1], _NAMED.findall(wrong[2]))
     return None
+
+
+def _hint_of_parameter(query: str, macro: str, allowed: Sequence[str]) -> str | None:
+    """Return what may be meant by a parameter that a model's macro does not have."""
+    calls = re.findall(rf'\b{re.escape(macro)}"?\s*\(([^()]*)', query, re.IGNORECASE)
+    given = (name.lower() for call in calls for name in _NAMED.findall(call))
+    unknown = next((name for name in given if name not in allowed), None)
+    if unknown is None:
+        return None
+    if meant := did_you_mean(unknown, allowed):
+        return meant
+    return "Only predictions of two classes have a threshold." if did_you_mean(unknown, ("threshold",)) else None

@@ -18,7 +18,7 @@ from grouplearn.errors import (
     as_database_errors,
     not_installed,
 )
-from grouplearn.frontends.python.calls import told_by_functions, told_what_macros_take
+from grouplearn.frontends.python.calls import told_by_functions, told_what_was_meant
 from grouplearn.frontends.python.interrupts import (
     Interruption,
     as_keyboard_interrupt,
@@ -171,7 +171,8 @@ class Connection:
         if not pieces_of(query):
             self._drop_unread_answer()
             self._foresee(query)
-            scope.call(self._duckdb.executemany, query, parameters)
+            with told_what_was_meant(query, self._duckdb):
+                scope.call(self._duckdb.executemany, query, parameters)
             self._has_executed = True
             return self
         for values in parameters or ():
@@ -211,7 +212,7 @@ class Connection:
                 with as_keyboard_interrupt():
                     self._duckdb.sql("SELECT 1").fetchall()
                 query, parameters = self._up_to_last(pieces, query, parameters, scope)
-        with told_what_macros_take(query):
+        with told_what_was_meant(query, self._duckdb):
             relation: duckdb.DuckDBPyRelation | None = scope.call(
                 self._duckdb.sql, query, alias=alias, params=parameters
             )
@@ -355,7 +356,8 @@ class Connection:
                 query, parameters = self._up_to_last(pieces, query, parameters, scope)
             self._may_predict = bool(pieces) or (isinstance(query, str) and MAY_PREDICT.search(query) is not None)
             ours = told_what_is_stored(self._session.has_stored) if pieces else nullcontext()
-            with told_what_macros_take(query), ours, self._interruptible():
+            meant = told_what_was_meant(query, self._duckdb)
+            with meant, ours, self._interruptible():
                 scope.call(self._duckdb.execute, query, parameters)
         self._settle(query)
         self._has_executed = True
@@ -412,7 +414,8 @@ class Connection:
 
         for piece in pieces[:-1]:
             if isinstance(piece, str):
-                scope.call(self._duckdb.execute, piece)
+                with told_what_was_meant(piece, self._duckdb):
+                    scope.call(self._duckdb.execute, piece)
                 self._duckdb.complete()
                 self._settle(piece)
             else:

@@ -13,6 +13,7 @@ Nothing inside brackets, quotes or CASE ... END starts a clause. Outside them:
 import difflib
 from typing import NoReturn
 
+from grouplearn.messages import likeness
 from grouplearn.parser.lexer.cursor import Cursor
 from grouplearn.parser.lexer.keywords import CLAUSES, FOREIGN_CLAUSES, INFIX, PREFIX, SOFT_CLAUSES
 from grouplearn.parser.lexer.tokens import Kind, Token
@@ -142,12 +143,12 @@ def _reject_misspelt(cursor: Cursor, position: int, in_from: bool) -> None:
 def nearest_on_clause(cursor: Cursor, position: int) -> tuple[str, float]:
     """Return the clause that the words after ON come nearest to, and how near the nearer word is, up to 1."""
     words = [token.word for token in cursor.tokens[position + 1 : position + 3]]
-    likeness = {
-        clause: [difflib.SequenceMatcher(None, word, meant).ratio() for word, meant in zip(words, pair, strict=False)]
+    found = {
+        clause: [likeness(word, meant) for word, meant in zip(words, pair, strict=False)]
         for clause, pair in _ON_CLAUSES.items()
     }
-    nearest = max(likeness, key=lambda clause: sum(likeness[clause]))
-    return nearest, max(likeness[nearest])
+    nearest = max(found, key=lambda clause: sum(found[clause]))
+    return nearest, max(found[nearest])
 
 
 def _is_misspelt_on(cursor: Cursor, position: int, in_from: bool) -> bool:
