@@ -102,6 +102,40 @@ def test_elastic_nets_meet_the_conditions_of_the_optimum(kind: str, d: int) -> N
         assert (np.abs(slope - l1 * np.sign(weights))[chosen] <= l1 * 1e-9 + rounding[chosen]).all()
 
 
+@pytest.mark.parametrize(("l2", "size"), [(0.0, 1e4), (1e-4, 1e3)])
+def test_what_descent_does_not_end_is_ended_on_a_factor(l2: float, size: float) -> None:
+    """One row outweighs all others. What a Gram matrix alone cannot tell is not said to be found."""
+    random = np.random.default_rng(1)
+    x, y = random.normal(size=(15, 25)), random.normal(size=(15, 1))
+    x[:, 7] = x[:, 3]
+    x[0] *= size
+    given = moments.of_rows(x, y, np.ones(15), np.array([0, 15]))
+    mean = np.append(x.mean(axis=0), y.mean())
+    rows = np.column_stack([x, y]) - mean
+    configs = penalties((0.3, l2, True), (0.3, l2, False), (0.01, l2, True), (1e9, l2, True))
+    few = configs._replace(rounds=100)
+
+    def compute(factor: np.ndarray | None) -> least_squares.PathModels:
+        return least_squares.PathModels(**in_every_build(lambda: least_squares.solve(given, few, factor)._asdict()))
+
+    by_rows, by_moments = compute(least_squares.triangle(rows)), compute(None)
+    assert by_rows.converged.all()
+    assert by_moments.converged[0].tolist() == [True, True, l2 > 0, True]
+    for found in (by_rows, by_moments):
+        for config in np.flatnonzero(found.converged[0]):
+            weights, l1 = found.weights[0, config], configs.l1[config]
+            error = y[:, 0] - x @ weights - found.intercept[0, config]
+            loss = 0.5 * error @ error + l1 * np.abs(weights).sum() + 0.5 * l2 * weights @ weights
+            np.testing.assert_allclose(found.loss[0, config], loss, rtol=1e-6)
+            centre = x.mean(axis=0) if configs.fit_intercept[config] else 0.0
+            slope = np.abs((x - centre).T @ error - l2 * weights) / l1
+            rounding = 1e-15 * size**2 * 25 / l1
+            assert (slope <= 1 + 1e-4 + rounding).all()
+            assert (slope[weights != 0] >= 1 - 1e-4 - rounding).all()
+            if not l2:
+                assert not weights[[3, 7]].all()  # the same column twice
+
+
 def test_triangle_and_root() -> None:
     random = np.random.default_rng(1)
     for n, p in ((1, 1), (3, 5), (100, 7), (9, 9)):

@@ -338,6 +338,45 @@ def test_a_small_l1_of_few_rows_is_solved_to_the_end():
     assert (np.abs(pull) <= 0.01 + 1e-9).all()
 
 
+def _beside_an_outlier(seed):
+    """Return rows of which one outweighs all others, near-equal columns, weights of rows, and a config with l1."""
+    rng = np.random.default_rng(seed)
+    n, d = rng.integers(10, 201), rng.integers(5, 151)
+    x = rng.normal(size=(n, d))
+    x[0] *= 10 ** rng.uniform(2, 5)
+    if seed % 2:
+        x[:, -1] = x[:, 0] + 10.0 ** rng.integers(-9, -1) * x[:, -1]
+    y = rng.normal(size=n) + (x @ rng.normal(size=d) if seed % 3 else 0)
+    weight = 10 ** rng.uniform(-4, 4, size=n) if seed % 4 == 3 else np.ones(n)
+    l2 = 10 ** rng.uniform(-4, 2) if seed % 5 in (1, 2) else 0.0
+    return Shard(x, y, weight), {"l1": 10 ** rng.uniform(-3, 2), "l2": l2, "fit_intercept": seed % 4 > 1}
+
+
+def _least_by_angles(shard, config):
+    """Return the objective of scikit-learn's least angle regression, with l2 as rows: no less than the least."""
+    total, root, d = shard.weight.sum(), np.sqrt(shard.weight), shard.x.shape[1]
+    mean, label = np.zeros(d), 0.0
+    if config["fit_intercept"]:
+        mean, label = shard.weight @ shard.x / total, shard.weight @ shard.y / total
+    x = np.vstack([(shard.x - mean) * root[:, None], np.sqrt(config["l2"]) * np.eye(d)])
+    y = np.append((shard.y - label) * root, np.zeros(d))
+    found = sk.LassoLars(alpha=config["l1"] / len(y), fit_intercept=False, max_iter=10_000, eps=1e-16).fit(x, y)
+    return objective(shard, config, found.coef_, label - mean @ found.coef_)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("rows", [100_000, 70])
+@pytest.mark.parametrize("seed", range(24))
+def test_l1_beside_an_outlier_ends_at_the_least_objective_or_says_that_it_has_not(seed, rows):
+    shard, config = _beside_an_outlier(seed)
+    state = fit(shard, [config], rows)
+    found = objective(shard, config, state.tensors["weights"][0, 0], state.tensors["intercept"][0, 0])
+    assert state.done[0]
+    assert found <= _least_by_angles(shard, config) * (1 + 1e-6)
+    # Where the products are large and their sum small, moments alone have lost digits of it.
+    np.testing.assert_allclose(state.tensors["loss"][0], found, rtol=1e-5)
+
+
 def test_what_has_something_left_to_gain_has_not_converged(monkeypatch):
     monkeypatch.setattr(linear_regression, "_LEAST_ROUNDS", 1)
     monkeypatch.setattr(linear_regression, "_ROUNDS_OF_COLUMNS", 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+import sklearn.linear_model as sk
 
 import grouplearn
 
@@ -55,3 +56,30 @@ def test_an_intercept_costs_no_epochs_beside_an_outlier(size: float) -> None:
     assert converged
     assert epochs < 60
     assert objective == pytest.approx(1.0398318954, rel=1e-7)  # SciPy's L-BFGS-B on the split weights
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "size", "groups"), [(15, 25, 1e4, 1), (120, 150, 1e3, 1), (100, 130, 1e4, 2)]
+)
+def test_linear_regression_with_l1_of_few_rows_ends_at_the_least_objective(
+    rows: int, columns: int, size: float, groups: int
+) -> None:
+    """Descent over the moments does not end there. Of one group, and of several side by side."""
+    random = np.random.default_rng(1)
+    x, y = random.normal(size=(rows, columns)), random.normal(size=rows)
+    x[0] *= size
+    names = [f"x{column}" for column in range(columns)]
+    table = pa.table({**dict(zip(names, x.T, strict=True)), "y": y})
+    with grouplearn.connect(progress=False) as con:
+        con.register("once", table)
+        con.execute(f"CREATE TABLE t AS SELECT *, i AS k FROM once, range({groups}) AS r(i)")
+        con.execute(
+            f"TRAIN MODEL m USING linear_regression PREDICT y FEATURES ({', '.join(names)}) FROM t{' GROUP BY k' * (groups > 1)}"
+            " VALIDATE NONE WITH (l1 = 0.3, fit_intercept = false)"
+        )
+        converged = con.execute("SELECT converged FROM m").fetchall()
+        shown = [loss for (loss,) in con.execute("SELECT train_loss FROM m_curves").fetchall()]
+    weights = sk.LassoLars(alpha=0.3 / rows, fit_intercept=False, max_iter=10_000, eps=1e-16).fit(x, y).coef_
+    error = y - x @ weights
+    assert converged == [(True,)] * groups
+    assert shown == pytest.approx([0.5 * error @ error + 0.3 * np.abs(weights).sum()] * groups, rel=1e-6)

@@ -49,7 +49,8 @@ class LinearRegression(LinearStackLearner, MomentsLearner):
     without penalties the pseudo-inverse (of all least squares solutions the one with the smallest ‖w‖ on the features
     as written, as LAPACK's least squares on centred features; ``factored`` says which directions count);
     with l2 alone Cholesky's factor; with l1 coordinate descent, then exact solves on the faces that it reaches
-    (``kernels.least_squares``). scikit-learn: Ridge(alpha=l2); Lasso(alpha=l1/n).
+    (``kernels.least_squares``), and where that comes to no end an active set on a factor of the rows. scikit-learn:
+    Ridge(alpha=l2); Lasso(alpha=l1/n).
     """
 
     name: ClassVar[str] = "linear_regression"
@@ -82,11 +83,12 @@ class LinearRegression(LinearStackLearner, MomentsLearner):
 
     def accumulate(self, problem: Problem, configs: Sequence[Config], state: State, block: Shard) -> Tensors:
         """Return the moments of one block; see ``moments.block_moments``."""
-        del problem, configs, state
+        del problem, state
         if not isinstance(block.x, np.ndarray):
             return sparse_moments.of_block(block.x, block.y, block.weight)
         sums = moments.block_moments(block.x, block.y[:, None], block.weight, gram=True)
-        return factored.of_block(sums, block.x, block.y, block.weight)
+        descends = bool((linear_model.column(configs, linear_model.L1) > 0).any())
+        return factored.of_block(sums, block.x, block.y, block.weight, descends)
 
     def merge(self, left: Tensors, right: Tensors) -> Tensors:
         """Return the moments of both."""
@@ -101,10 +103,7 @@ class LinearRegression(LinearStackLearner, MomentsLearner):
         if sparse_moments.is_sparse(sums):
             weights, intercept, loss, converged = _sparse_models(configs, sums)
         else:
-            whole = {name: np.asarray(value)[None] for name, value in sums.items() if name != "factor"}
-            factor = sums.get("factor")
-            found = least_squares.solve(whole, _penalties(configs, whole), factor)
-            weights, intercept, loss, converged = (each[0] for each in found)
+            weights, intercept, loss, converged = _dense_models(configs, sums)
         tensors = {"weights": weights[:, None], "intercept": intercept[:, None], "loss": loss}
         return State({**state.tensors, **tensors}, converged)
 
@@ -121,7 +120,8 @@ class LinearRegression(LinearStackLearner, MomentsLearner):
         for part in moments.runs_of(stack, problem.n_features, cancelled):
             sums = moments.group_moments(part, part.y[:, None])
             solved = self.solve_moments(problem, configs, sums)
-            solved.loss[self.unclear(configs, sums, part)] = np.nan
+            left = ~solved.converged.all(axis=1) & factored.keeps_rows(part)
+            solved.loss[self.unclear(configs, sums, part) | left] = np.nan
             parts.append(solved)
             report(part.n_groups * len(configs))
         return SolvedLinear.joined(parts)
@@ -167,6 +167,26 @@ def _penalties(configs: Sequence[Config], sums: Tensors) -> least_squares.Penalt
         fit_intercept=linear_model.column(configs, linear_model.FIT_INTERCEPT) > 0,
         rounds=max(_LEAST_ROUNDS, _ROUNDS_OF_COLUMNS // max(1, sums["mean"].shape[-1])),
     )
+
+
+def _dense_models(
+    configs: Sequence[Config], sums: Tensors
+) -> tuple[FloatArray, FloatArray, FloatArray, npt.NDArray[np.bool_]]:
+    """Return weights (C, d), intercepts, objectives and whether they converged (C,), from moments of dense rows.
+
+    What descent over the moments does not end is solved on rows, if they are kept.
+    """
+    whole = {name: np.asarray(value)[None] for name, value in sums.items() if name not in ("factor", "rows")}
+    found = least_squares.solve(whole, _penalties(configs, whole), sums.get("factor"))
+    weights, intercept, loss, converged = (each[0] for each in found)
+    left = np.flatnonzero(~converged)
+    if left.size and "rows" in sums:
+        some = _penalties([configs[place] for place in left.tolist()], whole)
+        exact = least_squares.solve(whole, some, least_squares.triangle(sums["rows"]))
+        ended = exact.converged[0]
+        for all_of, those in zip((weights, intercept, loss, converged), exact, strict=True):
+            all_of[left[ended]] = those[0, ended]
+    return weights, intercept, loss, converged
 
 
 def _sparse_models(

@@ -19,10 +19,11 @@ class ElasticNet {
 
     /// `matrix` (d, width) in lanes and r are scaled to a unit diagonal; B has `ridge` (width) more on its diagonal. The solution
     /// goes to `v` (width). Returns whether every entry of the subgradient ends within `tolerance` of its penalty, or rounding
-    /// keeps it from falling; false where `rounds` were not enough.
+    /// keeps it from falling (`kept_by_rounding`); false where `rounds` were not enough.
     bool solve(const double *matrix, const double *r, const double *ridge, const double *penalty, double tolerance,
                int64_t rounds, double *v) {
         this->matrix = matrix, this->r = r, this->ridge = ridge, this->penalty = penalty;
+        kept_by_rounding = false;
         memset(v, 0, width * sizeof(double));
         for (int64_t j = 0; j < width; j++) slope[j] = -r[j];
         for (int64_t round = 0; round < rounds; round++) {
@@ -41,13 +42,15 @@ class ElasticNet {
                 double found = rise(v, other);
                 if (found < least && found < 0) least = found, best = other;
             }
-            if (!best) return true;
+            if (!best) return kept_by_rounding = true;
             memcpy(v, best, width * sizeof(double));
             times(v, slope);
             for (int64_t j = 0; j < width; j++) slope[j] -= r[j];
         }
         return optimal(v, tolerance);
     }
+
+    bool kept_by_rounding = false;
 
   private:
     static constexpr int PASSES = 4;

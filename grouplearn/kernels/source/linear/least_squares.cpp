@@ -3,6 +3,7 @@
 // Columns are scaled to unit length: A = D⁻¹X'XD⁻¹ with D² = diag(X'X), v = Dw, and the penalty on v is l2·D⁻². Ridge is eight
 // systems at a time, of any groups and configs, one per lane. Without penalty, the trace of A's inverse proves that every
 // direction says something; else singular values decide which do.
+#include "linear/active_set.hpp"
 #include "linear/elastic_net.hpp"
 #include "lanes/entry.hpp"
 #include "linear/redundant.hpp"
@@ -18,6 +19,12 @@ constexpr int64_t WIDE = 512;
 constexpr int64_t PIVOTED = 32;
 /// A column whose weighted variance is below this share of its squared mean is constant up to rounding.
 constexpr double CONSTANT = 1e-24;
+/// Two objectives that differ by no more of them are alike.
+constexpr double ALIKE = 1e-9;
+/// What the root of a Gram matrix drops, up to this share of an objective: its least point is known to the square of that.
+constexpr double KNOWN = 1e-4;
+/// Rounding of moments up to this share of an objective keeps descent from nothing that counts.
+constexpr double TOLD = 1e-6;
 
 bool finite(double x) { return __builtin_fabs(x) <= 1.7976931348623157e308; }
 
@@ -55,7 +62,8 @@ class Solver {
         : d(d), width(in_lanes(d)), configs(configs), factor(factor), systems(smooth(configs, d) && d < WIDE ? d : 0, width),
           net(penalised(configs) ? d : 0, width), at_a_time(chunk(count, d, width)),
           room(at_a_time * Scaled::size(d, width), false), zeroed(Moments::size(d, 1) * at_a_time, false),
-          solutions(at_a_time * configs.count * width, false), ridge(width), penalty(width), residual(width), v(width) {}
+          solutions(at_a_time * configs.count * width, false), ridge(width), penalty(width), residual(width), v(width),
+          doubtful(configs.count) {}
 
     int64_t chunk_size() const { return at_a_time; }
 
@@ -89,6 +97,8 @@ class Solver {
     std::vector<System> waiting;
     /// Of each waiting system the set of rows, and the config, or -1 for all of those without penalties.
     std::vector<int64_t> whose, which;
+    /// The configs whose descent rounding has ended.
+    std::vector<uint8_t> doubtful;
     /// What was found of the matrix of the system that was solved last by itself.
     std::unique_ptr<Redundant> redundant;
     const double *found_of = nullptr;
@@ -140,12 +150,10 @@ class Solver {
         size_t next = 0;
         for (int64_t i = 0; i < count; i++) {
             if (!usable(given[i])) continue;
-            bool penalised = false;
             for (int64_t c : chosen) {
                 if (stop(d * width / 8)) return;
                 const double *solution = scaled[i].plain;
                 if (configs.l1[c] > 0) {
-                    penalised = true;
                     models[i].converged[c] = penalise(scaled[i], c, v);
                     solution = v;
                 } else if (configs.l2[c] > 0) {
@@ -155,7 +163,7 @@ class Solver {
                 finish(scaled[i], c, solution, models[i]);
             }
             add_penalties(models[i]);
-            refine(given[i], about[i], models[i], about_mean, penalised);
+            refine(given[i], about[i], scaled[i], models[i], about_mean);
             each_four([&](const int64_t *those, int count) {
                 double offset[4] = {};
                 for (int64_t j = 0; j < d; j++)
@@ -266,7 +274,11 @@ class Solver {
             ridge[j] = configs.l2[config] * (s.inverse[j] * s.inverse[j]);
             penalty[j] = configs.l1[config] * s.inverse[j];
         }
-        return net.solve(s.matrix, s.right, ridge, penalty, configs.tolerance[config], configs.rounds, v);
+        // Of so many columns there is a factor only where descent has come to no end before.
+        if (factor && d > MOST_COLUMNS) return memset(v, 0, width * sizeof(double)), false;
+        bool ended = net.solve(s.matrix, s.right, ridge, penalty, configs.tolerance[config], configs.rounds, v);
+        doubtful[config] = net.kept_by_rounding;
+        return ended;
     }
 
     /// The weights of v and the objective without penalties.
@@ -303,34 +315,91 @@ class Solver {
         }
     }
 
-    /// Solves again what depends on directions that the Gram matrix has lost: from a factor, where there is one.
-    void refine(const Moments &given, const Moments &about, const Models &models, bool about_mean, bool penalised) {
-        bool lost = factor != nullptr;
+    /// Solves again what depends on directions that the Gram matrix has lost, from a factor, and what descent has not ended.
+    void refine(const Moments &given, const Moments &about, const Scaled &s, const Models &models, bool about_mean) {
+        bool lost = factor != nullptr, open = false;
         if (!lost && !about_mean) lost = loses(about.gram, d, systems);
-        if (!lost || !d) return;
-        int64_t p = d + 1;
-        std::vector<double> own(p * p), rows((p + 1) * p);
-        if (factor && about_mean) {
-            own.assign(factor, factor + p * p);
-        } else if (!about_mean) {
-            // About zero, the means are one more row.
-            if (factor) memcpy(rows.data(), factor, p * p * sizeof(double));
-            else root_of(whole_gram(given).data(), p, rows.data());
-            double root = __builtin_sqrt(*given.total);
-            for (int64_t j = 0; j < d; j++) rows[p * p + j] = given.mean[j] * root;
-            rows[p * p + d] = *given.target_mean * root;
-            triangle_of_rows(rows.data(), p + 1, p, own.data());
+        for (int64_t c : chosen) {
+            if (doubtful[c] && !factor) {
+                doubtful[c] = 0;
+                if (d > MOST_COLUMNS && !tells(about, models.weights + c * d, models.loss[c])) models.converged[c] = 0;
+            }
+            open |= !models.converged[c] || doubtful[c];
         }
+        if (!(lost || (open && d <= MOST_ACTIVE)) || !d || stopped()) return;
+        // With l1 descent has the Gram matrix alone, from which what the offset has cost cannot be gained.
+        bool unknown = lost && !about_mean && !loses(given.gram, d, systems);
+        std::vector<double> own = factor_about(given, about_mean);
         double largest = 0;
         for (int64_t j = 0; j < d; j++)
             if (about.square[j] > largest) largest = about.square[j];
         for (int64_t c : chosen)
-            if (configs.l1[c] == 0 && configs.l2[c] <= DOUBT * (double)d * largest)
+            if (configs.l1[c] > 0) {
+                if (!models.converged[c] || doubtful[c]) end_descent(own.data(), rounding_of(about, d), s, c, models);
+                else if (unknown) models.converged[c] = 0;
+                if (lost) models.loss[c] = objective(own.data(), c, models.weights + c * d);
+            } else if (lost && configs.l2[c] <= DOUBT * (double)d * largest) {
                 models.loss[c] = solve_factor(own.data(), d, configs.l2[c], rounding_of(about, d), models.weights + c * d);
-        // With l1 there is the Gram matrix alone, from which what the offset has cost cannot be gained.
-        if (!about_mean && penalised && !loses(given.gram, d, systems))
-            for (int64_t c : chosen)
-                if (configs.l1[c] > 0) models.converged[c] = 0;
+            }
+    }
+
+    /// Whether rounding of moments is next to nothing of an objective.
+    bool tells(const Moments &m, const double *weights, double objective) const {
+        double terms = __builtin_sqrt(*m.target_gram);
+        for (int64_t j = 0; j < d; j++) terms = __builtin_fma(__builtin_sqrt(m.square[j]), __builtin_fabs(weights[j]), terms);
+        return EPSILON * terms * terms <= TOLD * objective;
+    }
+
+    /// A factor (d + 1, d + 1) of features and label about their means or zero.
+    std::vector<double> factor_about(const Moments &given, bool about_mean) {
+        int64_t p = d + 1;
+        std::vector<double> own(p * p), rows((p + 1) * p);
+        if (factor) memcpy(rows.data(), factor, p * p * sizeof(double));
+        else root_of(whole_gram(given).data(), p, rows.data());
+        if (about_mean) {
+            own.assign(rows.begin(), rows.begin() + p * p);
+            return own;
+        }
+        // About zero, the means are one more row.
+        double root = __builtin_sqrt(*given.total);
+        for (int64_t j = 0; j < d; j++) rows[p * p + j] = given.mean[j] * root;
+        rows[p * p + d] = *given.target_mean * root;
+        triangle_of_rows(rows.data(), p + 1, p, own.data());
+        return own;
+    }
+
+    /// A model with l1 at the end of an active set, where descent has come to none, or to one that is higher.
+    void end_descent(const double *factor, double rounding, const Scaled &s, int64_t c, const Models &models) {
+        if (d > MOST_ACTIVE) return;
+        ActiveSet set(factor, d, s.inverse, configs.l1[c], configs.l2[c], rounding);
+        bool ended = set.solve(configs.tolerance[c], configs.rounds);
+        if (stopped()) return;
+        double *weights = models.weights + c * d, before = objective(factor, c, weights);
+        for (int64_t j = 0; j < d; j++) v[j] = set.solution(j) * s.inverse[j];
+        double after = objective(factor, c, v);
+        if (!(ended && !models.converged[c]) && !(after < before * (1 - ALIKE))) return;
+        memcpy(weights, v, d * sizeof(double));
+        models.loss[c] = after, models.converged[c] = ended && (this->factor || knows(factor, weights, after));
+    }
+
+    /// Whether an objective on the root of a Gram matrix is far more than what that drops.
+    bool knows(const double *factor, const double *weights, double objective) const {
+        double total = 0;
+        for (int64_t i = 0; i <= d; i++) {
+            const double *row = factor + i * (d + 1);
+            double terms = __builtin_fabs(row[d]);
+            for (int64_t j = 0; j < d; j++) terms = __builtin_fma(__builtin_fabs(row[j]), __builtin_fabs(weights[j]), terms);
+            total = __builtin_fma(terms, terms, total);
+        }
+        return NONE * (double)(d + 1) * total <= KNOWN * objective;
+    }
+
+    /// The objective of weights on a factor.
+    double objective(const double *factor, int64_t c, const double *weights) const {
+        double size = 0, square = 0;
+        for (int64_t j = 0; j < d; j++)
+            size += __builtin_fabs(weights[j]), square = __builtin_fma(weights[j], weights[j], square);
+        return loss_of_factor(factor, d, weights) + configs.l1[c] * size + 0.5 * configs.l2[c] * square;
     }
 
     std::vector<double> whole_gram(const Moments &m) {
