@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from typing import Any, Literal
 
 import duckdb
+import pyarrow as pa
 
 from grouplearn.catalog import views
 from grouplearn.catalog.checks.flaws import refuse_flaws
@@ -42,6 +43,8 @@ from grouplearn.prediction.scoring import scorer_of
 from grouplearn.sqltext import folded, identifier, literal
 from grouplearn.visible import visible_lines
 
+#: What is read to see whether DuckDB finds it.
+_NOTHING = pa.table({"nothing": pa.nulls(0)})
 #: Kind, name and definition of the objects in a schema.
 _Objects = list[tuple[Literal["table", "view", "macro"], str, str]]
 
@@ -218,35 +221,65 @@ def _tables(definition: ModelDefinition, outcome: RunOutcome) -> Iterator[tuple[
 
 def insert(con: duckdb.DuckDBPyConnection, catalog: str, model: str, tables: Iterable[tuple[str, Any]]) -> None:
     """Insert a model's rows into catalog tables: names, and Arrow tables of the other columns."""
-    with _registering(con) as register:
-        for name, values in tables:
-            if values.num_rows:
-                source = register(values)
-                target = table(catalog, name)
-                con.execute(f"INSERT INTO {target} BY NAME SELECT '{model}'::UUID AS model, * FROM {source}")
+    name = _unique_name()
+    inserts = (
+        (
+            f"INSERT INTO {table(catalog, target)} BY NAME SELECT '{model}'::UUID AS model, * FROM {identifier(name)}",
+            values,
+        )
+        for target, values in tables
+        if values.num_rows
+    )
+    if _finds_variables(con):  # registering each table takes as long as inserting a few rows
+        for statement, values in inserts:
+            _in_frame("con.execute(statement)", con, statement, name, values)
+        return
+    for statement, values in inserts:
+        with _registered_as(con, name, values):
+            con.execute(statement)
 
 
 @contextmanager
 def registered(con: duckdb.DuckDBPyConnection, values: Any) -> Iterator[str]:
     """Make an Arrow table visible to the connection in the block, under a unique name."""
-    with _registering(con) as register:
-        yield register(values)
+    name = _unique_name()
+    with _registered_as(con, name, values):
+        yield identifier(name)
+
+
+def _unique_name() -> str:
+    """Return a name that no table or view of the user's has."""
+    return f"__grouplearn_{uuid.uuid4().hex}"
 
 
 @contextmanager
-def _registering(con: duckdb.DuckDBPyConnection) -> Iterator[Callable[[Any], str]]:
-    """Yield a function that makes an Arrow table visible in place of the previous one; separate names take half as long again."""
-    name = f"__grouplearn_{uuid.uuid4().hex}"
-
-    def register(values: Any) -> str:
-        con.register(name, values)
-        return identifier(name)
-
+def _registered_as(con: duckdb.DuckDBPyConnection, name: str, values: Any) -> Iterator[None]:
+    con.register(name, values)
     try:
-        yield register
+        yield
     finally:
         with suppress(duckdb.Error):  # in an aborted transaction, so that the error that aborted it is reported
             con.unregister(name)
+
+
+def _finds_variables(con: duckdb.DuckDBPyConnection) -> bool:
+    """Whether DuckDB reads Arrow tables that are variables of the frame which calls ``execute``.
+
+    It does not with ``SET python_enable_replacements = false``, nor where another object stands before the connection.
+    """
+    if not isinstance(con, duckdb.DuckDBPyConnection):
+        return False
+    name = _unique_name()
+    try:  # DuckDB only plans the query, so that an error does not abort the transaction
+        _in_frame("con.sql(statement)", con, f"FROM {name}", name, _NOTHING)
+    except duckdb.CatalogException:
+        return False
+    return True
+
+
+def _in_frame(call: str, con: duckdb.DuckDBPyConnection, statement: str, name: str, values: Any) -> None:
+    """Evaluate a call in a frame in which a variable of that name has the values."""
+    eval(call, {"con": con, "statement": statement, name: values})  # noqa: S307, the calls are two constants
 
 
 def view_query(con: duckdb.DuckDBPyConnection, model: StoredModel, suffix: str) -> str:
