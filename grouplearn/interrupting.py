@@ -10,10 +10,11 @@ from __future__ import annotations
 import ctypes
 import itertools
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import TypeVar
 
 from grouplearn.failures import StatementInterrupted
@@ -106,6 +107,62 @@ def side_by_side(work: Callable[[_T], object], items: Sequence[_T], threads: int
                     each.result()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+@contextmanager
+def ahead(items: Iterable[_T], size: Callable[[_T], int], most: int) -> Iterator[Iterator[_T]]:
+    """Yield an iterator over the items, which a thread makes ahead as long as those that wait have less than ``most`` in size.
+
+    What is raised in making them is raised by the iterator; leaving the block ends the thread with the item that it makes.
+    """
+    waiting: deque[_T] = deque()
+    changed = threading.Condition()
+    filled, ended, broken = 0, False, None
+
+    def make() -> None:
+        nonlocal filled, ended, broken
+        try:
+            for item in items:
+                with changed:
+                    waiting.append(item)
+                    filled += size(item)
+                    changed.notify_all()
+                    while filled >= most and not ended:
+                        changed.wait()
+                    if ended:
+                        return
+        except BaseException as error:
+            broken = error
+        finally:
+            with changed:
+                ended = True
+                changed.notify_all()
+
+    def taken() -> Iterator[_T]:
+        nonlocal filled
+        while True:
+            with changed:
+                while not waiting and not ended:
+                    changed.wait(_BETWEEN_LOOKS)
+                    look()
+                if not waiting:
+                    break
+                item = waiting.popleft()
+                filled -= size(item)
+                changed.notify_all()
+            yield item
+        if broken is not None:
+            raise broken
+
+    thread = threading.Thread(target=copy_context().run, args=(make,), name="grouplearn-ahead", daemon=True)
+    thread.start()
+    try:
+        yield taken()
+    finally:
+        with changed:
+            ended = True
+            changed.notify_all()
+        thread.join()
 
 
 def _leave(thread: threading.Thread) -> None:

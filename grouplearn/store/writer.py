@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from dataclasses import replace as changed
+from types import FunctionType
 from typing import Any, Literal
 
 import duckdb
@@ -37,12 +38,15 @@ from grouplearn.catalog.schema import (
 )
 from grouplearn.catalog.sql_forms import SqlForm, prediction_of
 from grouplearn.errors import ModelExists, data_error
+from grouplearn.interrupting import ahead
 from grouplearn.prediction import prediction
 from grouplearn.prediction.forms.macro import macro_comment, macro_sql
 from grouplearn.prediction.scoring import scorer_of
 from grouplearn.sqltext import folded, identifier, literal
 from grouplearn.visible import visible_lines
 
+#: Bytes of Arrow tables that wait to be inserted.
+_BYTES_AHEAD = 1 << 24
 #: What is read to see whether DuckDB finds it.
 _NOTHING = pa.table({"nothing": pa.nulls(0)})
 #: Kind, name and definition of the objects in a schema.
@@ -193,8 +197,10 @@ def write(
     if before is not None:
         _drop(con, before, objects)
     predicts = prediction_of(definition, outcome)
-    insert(con, catalog, model, itertools.chain(_tables(definition, outcome), predicts.tables))
-    create_objects(con, Location(catalog, definition.schema, definition.name), definition, model, predicts.form)
+    tables = itertools.chain(_tables(definition, outcome), predicts.tables)
+    with ahead(tables, lambda values: int(values[1].nbytes), _BYTES_AHEAD) as made:
+        create_objects(con, Location(catalog, definition.schema, definition.name), definition, model, predicts.form)
+        insert(con, catalog, model, made)
     prediction.remember(con, model, definition, lambda: scorer_of(definition, outcome))
     return model
 
@@ -265,12 +271,12 @@ def _registered_as(con: duckdb.DuckDBPyConnection, name: str, values: Any) -> It
 def _finds_variables(con: duckdb.DuckDBPyConnection) -> bool:
     """Whether DuckDB reads Arrow tables that are variables of the frame which calls ``execute``.
 
-    It does not with ``SET python_enable_replacements = false``, nor where another object stands before the connection.
+    It does not with ``SET python_enable_replacements = false``, nor where something in Python stands before its own method.
     """
-    if not isinstance(con, duckdb.DuckDBPyConnection):
+    if not isinstance(con, duckdb.DuckDBPyConnection) or isinstance(type(con).execute, FunctionType):
         return False
     name = _unique_name()
-    try:  # DuckDB only plans the query, so that an error does not abort the transaction
+    try:  # ``sql`` only plans the query: an error does not abort the transaction, as one of ``execute`` would
         _in_frame("con.sql(statement)", con, f"FROM {name}", name, _NOTHING)
     except duckdb.CatalogException:
         return False
