@@ -77,7 +77,7 @@ def explained(head: Sequence[Token]) -> int:
 
 
 def _is_near(tokens: Sequence[Token], statement: Sequence[str]) -> bool:
-    """Whether the first two words are likely those of a statement, which the extension judges as here (statements.cpp)."""
+    """Whether the first two words are likely those of a statement; ``udfs/native/statements/statements.cpp`` judges likewise."""
     if not tokens:
         return False
     verb, *after = tokens[:2]

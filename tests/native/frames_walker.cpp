@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "arrow_layout.cpp"
-#include "arrow_checks.cpp"
-#include "arrow_frames.cpp"
+#include "channel/arrow_layout.cpp"
+#include "channel/arrow_checks.cpp"
+#include "channel/arrow_frames.cpp"
 
 using namespace grouplearn;
 

@@ -19,8 +19,8 @@ PRINTER = """
 #include <cstdio>
 #include <iostream>
 #include <iterator>
-#include "nested.cpp"
-#include "statements.cpp"
+#include "statements/nested.cpp"
+#include "statements/statements.cpp"
 int main() {
 	std::string all((std::istreambuf_iterator<char>(std::cin)), std::istreambuf_iterator<char>());
 	for (size_t from = 0; from < all.size();) {

@@ -80,4 +80,4 @@ def test_a_wheel_has_every_file_and_what_was_built(tmp_path: Path, monkeypatch: 
     expected = {Path(package_of(path).replace(".", "/"), path.name) for path in files() if path.suffix == ".py"}
     assert {str(path) for path in expected} <= held
     built = extension.relative_to(copy / "udfs")
-    assert {f"grouplearn/udfs/{built}", "grouplearn/udfs/native/channel.hpp", "grouplearn/py.typed"} <= held
+    assert {f"grouplearn/udfs/{built}", "grouplearn/udfs/native/channel/channel.hpp", "grouplearn/py.typed"} <= held

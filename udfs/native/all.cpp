@@ -1,19 +1,19 @@
 // One translation unit: DuckDB's headers take longer to read than all of this.
-#include "channel.cpp"
+#include "channel/channel.cpp"
 #include "python.cpp"
-#include "statements.cpp"
-#include "nested.cpp"
+#include "statements/statements.cpp"
+#include "statements/nested.cpp"
 #include "host.cpp"
-#include "sealing.cpp"
-#include "arrow_layout.cpp"
-#include "arrow_checks.cpp"
-#include "arrow_frames.cpp"
+#include "statements/sealing.cpp"
+#include "channel/arrow_layout.cpp"
+#include "channel/arrow_checks.cpp"
+#include "channel/arrow_frames.cpp"
 #include "queries.cpp"
 #include "carrying.cpp"
 #if GROUPLEARN_DUCKDB_1_4
-#include "planning.cpp"
+#include "statements/planning.cpp"
 #else
-#include "parsing.cpp"
+#include "statements/parsing.cpp"
 #endif
 #include "predicting.cpp"
 #include "extension.cpp"

@@ -6,10 +6,10 @@
 #include <unordered_map>
 
 #include "carrying.hpp"
-#include "parsing.hpp"
+#include "statements/parsing.hpp"
 #include "predicting.hpp"
 #include "queries.hpp"
-#include "sealing.hpp"
+#include "statements/sealing.hpp"
 
 namespace grouplearn {
 namespace {

@@ -15,7 +15,7 @@
 #define DUCKDB_EXTENSION_NAME grouplearn
 #include "duckdb_extension.h"
 
-#include "channel.hpp"
+#include "channel/channel.hpp"
 
 DUCKDB_EXTENSION_EXTERN
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <unistd.h>
 
-#include "channel.hpp"
+#include "channel/channel.hpp"
 
 extern "C" char **environ;
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <thread>
 
-#include "arrow_frames.hpp"
+#include "channel/arrow_frames.hpp"
 #include "duckdb/common/arrow/arrow.hpp"
 
 namespace grouplearn {

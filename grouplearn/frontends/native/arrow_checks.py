@@ -1,4 +1,4 @@
-"""Checks that Arrow arrays received as bytes stay within them, as ``udfs/native/arrow_checks.cpp`` does.
+"""Checks that Arrow arrays received as bytes stay within them, as ``udfs/native/channel/arrow_checks.cpp`` does.
 
 Arrow trusts C structures: an offset past the end of a buffer would read other memory.
 """

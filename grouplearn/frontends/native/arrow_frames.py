@@ -1,4 +1,4 @@
-"""Arrow batches as bytes of frames and back: the same layout as ``udfs/native/arrow_frames.cpp``.
+"""Arrow batches as bytes of frames and back: the same layout as ``udfs/native/channel/arrow_frames.cpp``.
 
 Arrow's C structures (https://arrow.apache.org/docs/format/CDataInterface.html) are written node by node. Received data are
 not copied: arrays point into the bytes of the frame, which are kept alive.

@@ -67,7 +67,7 @@ def build(version: str, *, force: bool = False, sha256: str | None = None) -> Pa
     ``sha256`` is the source package's, for a version that is not in ``VERSIONS``.
     """
     target = build_for(version)
-    newest = max(path.stat().st_mtime for path in sources().iterdir())
+    newest = max(path.stat().st_mtime for path in sources().rglob("*.?pp"))
     if not force and target.exists() and target.stat().st_mtime >= newest:
         return target
     with tempfile.TemporaryDirectory(prefix="grouplearn-build-") as temporary:
@@ -93,7 +93,7 @@ def _compile(version: str, include: Path, library: Path) -> None:
     command = [
         *(compiler(), "-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", "-fno-access-control", "-DNDEBUG", "-Wall"),
         *("-isystem", str(include), f'-DGROUPLEARN_DUCKDB_VERSION="v{version}"', f'-DGROUPLEARN_VERSION="{OURS}"'),
-        *("-shared", "-Wl,--no-undefined"),
+        *("-shared", "-Wl,--no-undefined", f"-I{sources()}"),
         *("-Wl,--gc-sections", "-Wl,--strip-all", str(sources() / "all.cpp"), "-o", str(library), "-lpthread", "-ldl"),
         *unstable,
     ]

@@ -1,4 +1,4 @@
-"""Framed messages between the extension and this process on a socket, as in ``udfs/native/channel.hpp``."""
+"""Framed messages between the extension and this process on a socket, as in ``udfs/native/channel/channel.hpp``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 // Statements of ours inside a statement of DuckDB's, and after a WITH clause; grouplearn/parser/nested.py says the same.
 #pragma once
-#include "statements.hpp"
-#include "tokens.hpp"
+#include "statements/statements.hpp"
+#include "statements/tokens.hpp"
 
 namespace grouplearn {
 

@@ -1,11 +1,11 @@
-#include "arrow_layout.hpp"
+#include "channel/arrow_layout.hpp"
 
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 
-#include "channel.hpp"
+#include "channel/channel.hpp"
 #include "duckdb/common/arrow/arrow.hpp"
 
 namespace grouplearn {

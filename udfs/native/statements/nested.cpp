@@ -1,4 +1,4 @@
-#include "nested.hpp"
+#include "statements/nested.hpp"
 
 namespace grouplearn {
 namespace {

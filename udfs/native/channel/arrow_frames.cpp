@@ -1,5 +1,5 @@
 // Arrow arrays as bytes: the layout of Arrow's columnar format 1.5, without IPC's flatbuffers.
-#include "arrow_frames.hpp"
+#include "channel/arrow_frames.hpp"
 
 #include <cstdint>
 #include <cstdlib>
@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "arrow_checks.hpp"
-#include "arrow_layout.hpp"
+#include "channel/arrow_checks.hpp"
+#include "channel/arrow_layout.hpp"
 #include "duckdb/common/arrow/arrow.hpp"
 
 namespace grouplearn {

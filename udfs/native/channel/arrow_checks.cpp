@@ -1,10 +1,10 @@
-#include "arrow_checks.hpp"
+#include "channel/arrow_checks.hpp"
 
 #include <cstdint>
 #include <cstring>
 #include <string>
 
-#include "arrow_layout.hpp"
+#include "channel/arrow_layout.hpp"
 #include "duckdb/common/arrow/arrow.hpp"
 
 namespace grouplearn {

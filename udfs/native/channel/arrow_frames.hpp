@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "channel.hpp"
+#include "channel/channel.hpp"
 
 struct ArrowSchema;
 struct ArrowArray;

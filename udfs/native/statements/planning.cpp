@@ -13,9 +13,9 @@
 #include "duckdb/parser/sql_statement.hpp"
 #include "duckdb/planner/binder.hpp"
 #include "duckdb/planner/operator_extension.hpp"
-#include "parsing.hpp"
-#include "statements.hpp"
-#include "tokens.hpp"
+#include "statements/parsing.hpp"
+#include "statements/statements.hpp"
+#include "statements/tokens.hpp"
 
 namespace grouplearn {
 namespace {

@@ -1,7 +1,7 @@
-#include "statements.hpp"
+#include "statements/statements.hpp"
 
-#include "nested.hpp"
-#include "tokens.hpp"
+#include "statements/nested.hpp"
+#include "statements/tokens.hpp"
 
 namespace grouplearn {
 namespace {

@@ -1,5 +1,5 @@
 // The grouplearn process of this host process: started when a statement needs it, told about each by an own socket.
-#include "channel.hpp"
+#include "channel/channel.hpp"
 
 #include <algorithm>
 #include <atomic>

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "channel.hpp"
+#include "channel/channel.hpp"
 
 struct ArrowSchema;
 struct ArrowArray;

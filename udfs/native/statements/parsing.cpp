@@ -1,4 +1,4 @@
-#include "parsing.hpp"
+#include "statements/parsing.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -14,9 +14,9 @@
 #include "duckdb/parser/peg/dialect_extension.hpp"
 #endif
 #include "carrying.hpp"
-#include "sealing.hpp"
-#include "statements.hpp"
-#include "tokens.hpp"
+#include "statements/sealing.hpp"
+#include "statements/statements.hpp"
+#include "statements/tokens.hpp"
 
 // The one function outside of the headers that a ParserOverrideResult needs; the database's own does the same.
 duckdb::ErrorData::ErrorData() : initialized(false), type(duckdb::ExceptionType::INVALID) {

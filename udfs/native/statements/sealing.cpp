@@ -1,4 +1,4 @@
-#include "sealing.hpp"
+#include "statements/sealing.hpp"
 
 #include <cerrno>
 #include <cstring>
