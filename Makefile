@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 STAMP := $(VENV)/.compiled
-KERNELS := $(wildcard grouplearn/kernels/source/*.cpp grouplearn/kernels/source/*/*) grouplearn/kernels/build/compiling.py
+KERNELS := $(shell find grouplearn/kernels/source -name "*.[ch]pp") grouplearn/kernels/build/compiling.py
 FLIGHTS := build/flights.duckdb
 
 EXAMPLES ?= 60

@@ -27,7 +27,7 @@ KINDS: dict[str, tuple[str, Task, int, Config]] = {
     "least squares": ("linear_regression", Task.REGRESSION, 0, {"l1": 1.0}),
     "mlp": ("mlp", Task.MULTICLASS, 3, {}),
 }
-#: Numbers of a model in training that lead somewhere: ``Field`` in ``generalised_linear_epochs.cpp``.
+#: Numbers of a model in training that lead somewhere: ``Field`` in ``generalised_linear/epochs.cpp``.
 STRIDE, PASSES, RETRIES, AGE, STEPS, SMOOTHING, ANEW = 1, 2, 8, 9, 10, 20, 21
 
 

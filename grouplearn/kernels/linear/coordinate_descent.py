@@ -1,5 +1,5 @@
 """Coordinate descent by feature blocks: rows cut by block, rounds over them, and whole epochs
-(``source/linear/coordinate_descent.cpp``).
+(``source/linear/coordinate_descent/coordinate_descent.cpp``).
 
 Numbers that models have per column lie as (columns, groups, outputs, lanes), each lane one model: ``in_lanes`` and
 ``out_of_lanes``.

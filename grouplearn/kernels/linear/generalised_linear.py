@@ -1,5 +1,7 @@
-"""Generalised linear models: of many groups in one call (``source/linear/generalised_linear.cpp``), and epoch by epoch
-(``source/linear/generalised_linear_epochs.cpp``)."""
+"""Generalised linear models: of many groups in one call, and epoch by epoch.
+
+``source/linear/generalised_linear/generalised_linear.cpp`` and ``epochs.cpp``.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Least squares and elastic net of many groups from their moments (``source/linear/least_squares.cpp``, ``lost_digits.cpp``,
-``parted.cpp``)."""
+"""Least squares and elastic net of many groups from their moments (``source/linear/least_squares``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Weighted means and centred second moments of groups of rows (``source/linear/moments.cpp``), and how they are merged.
+"""Weighted means and centred second moments of groups of rows, and how they are merged.
+
+They are taken by ``source/linear/least_squares/moments.cpp``.
 
 Moments are a dict of arrays with the same leading axes: ``total`` Σw, ``mean`` (d,), ``target_mean`` (t,), ``square``
 Σw(x−x̄)² (d,), ``cross`` Σw(x−x̄)(t−t̄)' (d, t), ``target_gram`` (t, t) and perhaps ``gram`` Σw(x−x̄)(x−x̄)' (d, d).

@@ -1,4 +1,4 @@
-"""Products of sparse rows with the same bits on every processor: ``source/linear/sparse.cpp``.
+"""Products of sparse rows with the same bits on every processor: ``source/algebra/sparse.cpp``.
 
 SciPy's compiled loops, which sum in the same order, fuse products and sums where its compiler may.
 """

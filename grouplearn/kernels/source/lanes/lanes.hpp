@@ -17,13 +17,13 @@
 namespace grouplearn {
 
 #if defined(GROUPLEARN_AVX512)
-#include "lanes/lanes_avx512.hpp"
+#include "lanes/builds/avx512.hpp"
 #elif defined(GROUPLEARN_AVX2)
-#include "lanes/lanes_avx2.hpp"
+#include "lanes/builds/avx2.hpp"
 #elif defined(GROUPLEARN_NEON)
-#include "lanes/lanes_neon.hpp"
+#include "lanes/builds/neon.hpp"
 #else
-#include "lanes/lanes_portable.hpp"
+#include "lanes/builds/portable.hpp"
 #endif
 
 template <class V> struct Lanes;

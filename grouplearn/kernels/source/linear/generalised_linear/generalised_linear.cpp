@@ -9,7 +9,7 @@
 // there and decides what is reported.
 // Lanes never see each other: a model has the same bits alone, in any pack and beside any groups.
 #include "lanes/entry.hpp"
-#include "linear/generalised_linear_newton.hpp"
+#include "linear/generalised_linear/newton.hpp"
 #include <algorithm>
 
 namespace grouplearn::generalised_linear {

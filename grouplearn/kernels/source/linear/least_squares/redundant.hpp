@@ -1,7 +1,7 @@
 // Ridge where some columns follow from others and the penalty is less than what rounding makes of them: they are told by the
 // pivots of the Gram matrix without the penalty, once for all penalties.
 #pragma once
-#include "linear/pivoted.hpp"
+#include "linear/least_squares/pivoted.hpp"
 #include <memory>
 
 namespace grouplearn {

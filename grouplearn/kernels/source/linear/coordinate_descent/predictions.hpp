@@ -1,6 +1,6 @@
 // Predictions made anew from the weights, at the end of an epoch or where a worker has none.
 #pragma once
-#include "linear/coordinate_descent_blocks.hpp"
+#include "linear/coordinate_descent/blocks.hpp"
 
 namespace grouplearn::coordinate_descent {
 

@@ -1,7 +1,7 @@
 // The smallest weights that solve a positive semidefinite system of many columns, where its pivots tell which directions count.
 #pragma once
 #include "algebra/semidefinite.hpp"
-#include "linear/lost_digits.hpp"
+#include "linear/least_squares/lost_digits.hpp"
 
 namespace grouplearn {
 namespace {

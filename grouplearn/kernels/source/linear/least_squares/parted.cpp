@@ -1,6 +1,6 @@
 // Least squares and ridge of many columns no two of which are set together: they are eliminated, and the others solve what is left.
 #include "lanes/entry.hpp"
-#include "linear/pivoted.hpp"
+#include "linear/least_squares/pivoted.hpp"
 
 using namespace grouplearn;
 

@@ -3,10 +3,10 @@
 // Columns are scaled to unit length: A = D⁻¹X'XD⁻¹ with D² = diag(X'X), v = Dw, and the penalty on v is l2·D⁻². Ridge is eight
 // systems at a time, of any groups and configs, one per lane. Without penalty, the trace of A's inverse proves that every
 // direction says something; else singular values decide which do.
-#include "linear/active_set.hpp"
-#include "linear/elastic_net.hpp"
+#include "linear/least_squares/active_set.hpp"
+#include "linear/least_squares/elastic_net.hpp"
 #include "lanes/entry.hpp"
-#include "linear/redundant.hpp"
+#include "linear/least_squares/redundant.hpp"
 #include <memory>
 #include <vector>
 

@@ -1,6 +1,6 @@
 // What a Gram matrix says of directions, and what is done where it has lost their digits: factors of the rows.
 #pragma once
-#include "linear/moments.hpp"
+#include "linear/least_squares/moments.hpp"
 #include "algebra/semidefinite.hpp"
 #include "algebra/systems.hpp"
 #include <memory>

@@ -3,7 +3,7 @@
 // It does what ``pass`` does, in the same order, with nothing left to ask of a row: rows are gone through some tiles at a time,
 // first all that is evaluated, then all that is added to columns, so that each of both waits for memory as often as it can at once.
 #pragma once
-#include "linear/coordinate_descent_rows.hpp"
+#include "linear/coordinate_descent/rows.hpp"
 #include <type_traits>
 
 namespace grouplearn::coordinate_descent {

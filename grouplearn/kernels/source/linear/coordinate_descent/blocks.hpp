@@ -1,7 +1,7 @@
 // What becomes of a block's columns from their sums, of the intercept with them, and of weights that say the same; which block is
 // next.
 #pragma once
-#include "linear/coordinate_descent_rows.hpp"
+#include "linear/coordinate_descent/rows.hpp"
 #include <algorithm>
 #include <vector>
 

@@ -1,7 +1,7 @@
 // Generalised linear models epoch by epoch, for those who hold the rows in blocks: sums over a block, where each model wants them,
 // and a step by the sums of all blocks. What a model in training is lies in one row of numbers between the two (see ``Form``).
 #include "lanes/entry.hpp"
-#include "linear/generalised_linear_newton.hpp"
+#include "linear/generalised_linear/newton.hpp"
 
 namespace grouplearn::generalised_linear {
 namespace {

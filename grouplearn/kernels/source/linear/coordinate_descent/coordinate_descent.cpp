@@ -5,9 +5,9 @@
 // where `bend` is no less than what the loss bends there. So the objective never rises, and no step is taken back. Of squares in
 // a block whose rows have one entry each that is the exact minimum (equations 3 to 5). At an epoch's end predictions are made
 // anew from the weights, so that they follow from these alone.
-#include "linear/coordinate_descent_codes.hpp"
-#include "linear/coordinate_descent_ends.hpp"
-#include "linear/coordinate_descent_predictions.hpp"
+#include "linear/coordinate_descent/codes.hpp"
+#include "linear/coordinate_descent/ends.hpp"
+#include "linear/coordinate_descent/predictions.hpp"
 #include "lanes/entry.hpp"
 #include "rows/features.hpp"
 

@@ -3,7 +3,7 @@
 // Columns are in the lanes, and every sum over rows is that of runs of 128 rows, each added up in order.
 #include "lanes/entry.hpp"
 #include "rows/features.hpp"
-#include "linear/moments.hpp"
+#include "linear/least_squares/moments.hpp"
 #include <vector>
 
 namespace grouplearn {

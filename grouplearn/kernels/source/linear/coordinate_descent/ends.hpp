@@ -4,7 +4,7 @@
 // are kept, and from how they moved follows where such moves would end (Anderson 1965; Bertrand & Massias 2021). The losses
 // of a few points on that way are taken by the pass that ends the epoch, and the models go to the one of the least objective.
 #pragma once
-#include "linear/coordinate_descent_blocks.hpp"
+#include "linear/coordinate_descent/blocks.hpp"
 
 namespace grouplearn::coordinate_descent {
 

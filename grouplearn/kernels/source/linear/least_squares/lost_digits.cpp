@@ -1,7 +1,7 @@
 // Which groups have lost digits in their Gram matrices, and factors of rows.
 #include "lanes/entry.hpp"
 #include "rows/features.hpp"
-#include "linear/lost_digits.hpp"
+#include "linear/least_squares/lost_digits.hpp"
 
 using namespace grouplearn;
 

@@ -8,7 +8,7 @@
 // weights, whose products with such a row would cost its digits.
 #pragma once
 #include "algebra/semidefinite.hpp"
-#include "linear/lost_digits.hpp"
+#include "linear/least_squares/lost_digits.hpp"
 #include <vector>
 
 namespace grouplearn {

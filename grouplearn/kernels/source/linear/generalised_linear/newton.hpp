@@ -7,10 +7,10 @@
 #pragma once
 #include "lanes/elementary.hpp"
 #include "lanes/few.hpp"
-#include "linear/generalised_linear_rows.hpp"
+#include "linear/generalised_linear/rows.hpp"
 #include "lanes/lane_algebra.hpp"
 #include "lanes/memory.hpp"
-#include "linear/working_set.hpp"
+#include "linear/generalised_linear/working_set.hpp"
 #include <initializer_list>
 #include <type_traits>
 
