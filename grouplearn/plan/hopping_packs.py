@@ -10,7 +10,8 @@ from dataclasses import replace
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.plan.physical import PhysicalPlan, repacked
 from grouplearn.schedule.mop.hopper import hopping_shards
-from grouplearn.schedule.operators import HOPPING
+from grouplearn.schedule.operators import HOPPING, searches
+from grouplearn.schedule.workload import SCHEDULER
 
 #: Most sub-epochs per epoch that are scheduled exactly. HiGHS proves the optimum for 30 within 10 s.
 MAX_EXACT = 64
@@ -56,14 +57,14 @@ def _evenly(pack: tuple[int, ...], pieces: int) -> list[tuple[int, ...]]:
 def check_exact(checker: SqlChecker, physical: PhysicalPlan) -> PhysicalPlan:
     """Return the plan; raise where an exact schedule is asked for that would take too long to find."""
     workers, operator = physical.workers, physical.bound.options.placement.operator
-    if physical.bound.options.hopping.scheduler != "exact" or operator not in HOPPING:
+    if not searches(operator, physical.bound.options.of_operators):
         return physical
     planned = planned_for(physical, operator, workers)
     shards = hopping_shards(planned.units, planned.workload(workers))
     count = sum(len(shards.get(unit.group, ())) for unit in planned.units)
     if count > MAX_EXACT:
         options = physical.bound.statement.options
-        span = next(option.value.span for option in options if option.name.value.casefold() == "scheduler")
+        span = next(option.value.span for option in options if option.name.value.casefold() == SCHEDULER.name)
         message = f"scheduler exact takes at most {MAX_EXACT} sub-epochs an epoch, and this statement has {count:,}"
         raise checker.error(message, span, "scheduler = 'randomized' takes any number, and is close to the best.")
     return physical

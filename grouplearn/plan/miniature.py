@@ -14,6 +14,7 @@ from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.plan.units import Alike
 from grouplearn.schedule.messages import Unit
+from grouplearn.schedule.operators import searches
 
 #: Most tasks that are simulated one by one, about how many units they have, and the fewest tasks per worker.
 MOST_TASKS, MOST_UNITS, TASKS_PER_WORKER = 1000, 4000, 8
@@ -60,8 +61,8 @@ class Miniature:
 
 def miniature(physical: PhysicalPlan, workers: int) -> Miniature:
     """Return the smallest plan whose simulation tells how long the whole takes."""
-    physical = _of_typical_epochs(physical)
-    if physical.recorded is not None or physical.bound.options.hopping.scheduler == "exact":
+    physical, options = _of_typical_epochs(physical), physical.bound.options
+    if physical.recorded is not None or searches(options.placement.operator, options.of_operators):
         return Miniature(physical, physical.epochs, len(physical.units))
     found = physical.alike
     split = [~tasks.whole & (tasks.rows > physical.block_rows) for tasks in found]

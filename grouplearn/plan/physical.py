@@ -38,11 +38,12 @@ from grouplearn.plan.packing import (
     solves,
 )
 from grouplearn.plan.units import Alike, Units, alike
+from grouplearn.schedule.averages import Averages
 from grouplearn.schedule.messages import Blocks, Push, Unit
-from grouplearn.schedule.operators import OWNERS
+from grouplearn.schedule.operators import PARTITIONING
 from grouplearn.schedule.rounds.cells import cell_length
 from grouplearn.schedule.sharded.partition import blocks_of, cut_evenly
-from grouplearn.schedule.workload import Visits, Workload
+from grouplearn.schedule.workload import Hops, Visits, Workload
 
 #: Bytes of a round's sums that make one more worker worth fetching from (Rendle et al. 2016, 4.3.2).
 PART_BYTES = 128 << 10
@@ -86,8 +87,8 @@ class PhysicalPlan:
 
     def workload(self, workers: int, chosen: int | None = None) -> Workload:
         """Return what operators need to know of the work on this many workers, of which ``chosen`` are said to exist."""
-        options = self.bound.options
-        others = options.placement.operator not in OWNERS["partitions"]
+        options, of_operators = self.bound.options, self.bound.options.of_operators
+        others = options.placement.operator not in PARTITIONING
         return Workload(
             access=self.bound.learner.access.name,
             rows=self.stats.rows,
@@ -95,8 +96,8 @@ class PhysicalPlan:
             epochs=self.epochs if self.bound.learner.default_epochs is not None else 1,
             block_rows=self.block_rows,
             evaluate_epochs=self._judges_epochs,
-            hops=options.hopping.hops(options.training.seed, workers, self.recorded),
-            averages=options.averaging.averages(workers if others or chosen is None else chosen),
+            hops=Hops.of(of_operators, options.training.seed, workers, self.recorded),
+            averages=Averages.of(of_operators, workers if others or chosen is None else chosen),
             pushes={} if chosen is None else self.pushes,  # a simulated plan may be only part of the work
             split_seconds=self._split_seconds,
             split_row_seconds=self.kept_row_seconds,
@@ -106,6 +107,7 @@ class PhysicalPlan:
             takeover_rounds=TAKEOVER_EPOCHS * self.epoch_rounds,
             rows_shared=self.bound.options.placement.executor != "ray",
             batch_rows=batch_rows(self.bound.learner, self.bound.configs),
+            options=of_operators,
         )
 
     @property

@@ -12,8 +12,10 @@ from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.learners.contract.config import Config
 from grouplearn.messages import Span
 from grouplearn.plan.physical import PhysicalPlan
+from grouplearn.schedule.averages import PARTITIONS, STALENESS
 from grouplearn.schedule.messages import Push, Unit
 from grouplearn.schedule.operators import HOPPING, REPEATABLE
+from grouplearn.schedule.options import REPLAY
 from grouplearn.schedule.rounds.averaging import partitions_of, rounds_of_epoch
 from grouplearn.schedule.workload import Visits
 
@@ -79,19 +81,19 @@ def could_be(pushes: Sequence[Push]) -> bool:
 def _with_pushes(checker: SqlChecker, physical: PhysicalPlan, earlier: Earlier) -> PhysicalPlan:
     """Return the plan that repeats pushes with the same partitions; raise where they do not fit this statement."""
     name, options = f'model "{earlier.name}"', physical.bound.options
+    partitions, staleness = options.of_operators[PARTITIONS.name], options.of_operators[STALENESS.name]
     count = max((push.partition + 1 for pushes in earlier.pushes.values() for push in pushes), default=1)
-    partitions = options.averaging.partitions or count
     plan = replace(
         physical,
         pushes=earlier.pushes,
-        bound=replace(physical.bound, options=options.changed({"partitions": partitions})),
+        bound=replace(physical.bound, options=options.changed({PARTITIONS.name: partitions or count})),
     )
     problem = None
-    if not any(earlier.pushes.values()) and options.averaging.staleness:
+    if not any(earlier.pushes.values()) and staleness:
         problem = (
             f"{name} has no order of pushes: staleness = 0, no group of two partitions, or a run that went on from disk"
         )
-    elif earlier.pushes and not options.averaging.staleness:
+    elif earlier.pushes and not staleness:
         problem = f"{name} was trained with a staleness, and this statement has staleness = 0"
     elif not all(could_be(pushes) for pushes in earlier.pushes.values()):
         problem = f"the pushes of {name} cannot have been in that order"
@@ -131,7 +133,7 @@ def _units_of(physical: PhysicalPlan, earlier: Earlier) -> tuple[Unit, ...] | No
 def replay_span(bound: BoundTrain) -> Span:
     """Return where the statement names the run to repeat."""
     options = bound.statement.options
-    return next(option.value.span for option in options if option.name.value.casefold() == "replay")
+    return next(option.value.span for option in options if option.name.value.casefold() == REPLAY.name)
 
 
 def _alike(ours: tuple[Config, ...], theirs: tuple[Config, ...]) -> bool:

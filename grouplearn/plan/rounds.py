@@ -8,6 +8,7 @@ from grouplearn.amounts import amount_of_bytes, counted
 from grouplearn.learners.contract.config import Config
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.physical import PhysicalPlan
+from grouplearn.schedule.averages import SYNC, Averages
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.operators import PARTITIONING
 from grouplearn.schedule.rounds import averaging
@@ -63,7 +64,7 @@ def by_rounds(physical: PhysicalPlan, operator: str, workers: int) -> PhysicalPl
     rounds = rounds_of_epoch(physical, workers) if operator in PARTITIONING else 1
     if rounds == 1:
         return physical
-    options = physical.bound.options.changed({"sync": "epoch"})
+    options = physical.bound.options.changed({SYNC.name: SYNC.default})
     return replace(physical, epochs=physical.epochs * rounds, bound=replace(physical.bound, options=options))
 
 
@@ -86,7 +87,7 @@ def round_facts(physical: PhysicalPlan, workers: int, operator: str = Averaging.
     blocks = blocks_of(max(physical.stats.rows, default=0), physical.block_rows)
     count = min(averages.partitions, max(1, blocks))
     packs = {unit.configs: physical.configs_of(unit) for tasks in physical.alike for unit in tasks.first}
-    size = max((_moved(physical, each) for each in packs.values()), default=0)
+    size = max((_moved(physical, averages, each) for each in packs.values()), default=0)
     runs = neighbours(count)
     others = {"scatter": (count - 1) / count, "star": count - 1, "tree": (len(runs) - 1 + count - 1) / 2}
     judged = physical.bound.options.training.early_stopping is not None
@@ -96,15 +97,15 @@ def round_facts(physical: PhysicalPlan, workers: int, operator: str = Averaging.
     return RoundFacts(count, rounds, barriers, size * others[averages.reduce], stale)
 
 
-def _moved(physical: PhysicalPlan, configs: tuple[Config, ...]) -> int:
+def _moved(physical: PhysicalPlan, averages: Averages, configs: tuple[Config, ...]) -> int:
     """Return the bytes that one partition sends and receives."""
-    options, learner = physical.bound.options, physical.bound.learner
+    learner = physical.bound.learner
     model, gradient = (
         n_bytes(learner, configs, physical.width, physical.outputs)
         for n_bytes in (cost.state_bytes, cost.gradient_bytes)
     )
-    velocity = gradient if options.averaging.outer_momentum else 0
-    return model + velocity + (gradient if options.averaging.send == "gradient" else model)
+    velocity = gradient if averages.momentum else 0
+    return model + velocity + (gradient if averages.send == "gradient" else model)
 
 
 @dataclass(frozen=True, slots=True)

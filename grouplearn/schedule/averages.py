@@ -1,9 +1,16 @@
-"""How models of a group's partitions are averaged: the options, as schedules and steps need them."""
+"""How models of a group's partitions are averaged: the options of WITH, and as schedules and steps need them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from decimal import Decimal
+from typing import Any, Literal
+
+from grouplearn import sqltext
+from grouplearn.failures import WrongValue
+from grouplearn.messages import did_you_mean
+from grouplearn.schedule.options import MOST, MOST_WORKERS, OperatorOption, one_of, whole
 
 #: Who averages models (Zhang et al. 2019, figure 2).
 Reduction = Literal["scatter", "tree", "star"]
@@ -35,7 +42,76 @@ class Averages:
     momentum: float = 0.0
     staleness: int = 0
 
+    @classmethod
+    def of(cls, options: Mapping[str, Any], partitions: int) -> Averages:
+        """Return what the options say; ``partitions`` is the number where they say none."""
+        return cls(
+            partitions=options["partitions"] or partitions,
+            reduce=options["reduce"],
+            send=options["send"],
+            batches=options["sync"] if isinstance(options["sync"], int) else 0,
+            momentum=options["outer_momentum"],
+            staleness=options["staleness"],
+        )
+
     @property
     def from_before(self) -> bool:
         """Whether the next model depends on the previous one, not only on what partitions send."""
         return self.send == "gradient" or self.momentum > 0
+
+
+def _synchronised(value: Any) -> str | int:
+    """Return the checked interval between two averages: 'epoch', or a number of batches."""
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST:
+        return value
+    said = value.lower() if isinstance(value, str) else None
+    if said in ("epoch", "batch"):
+        return "epoch" if said == "epoch" else 1
+    hint = did_you_mean(value, ["epoch", "batch"]) if isinstance(value, str) else None
+    raise WrongValue(f"must be 'epoch', 'batch' or a number of batches from 1 on, got {sqltext.shown(value)}", hint)
+
+
+def _momentum(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not 0 <= value < 1:
+        raise ValueError(f"must be a number from 0 to less than 1, got {sqltext.shown(value)}")
+    return float(value)
+
+
+PARTITIONS = OperatorOption(
+    "partitions",
+    "parts of a group's rows that train side by side; unless said one a worker",
+    whole(1, MOST_WORKERS),
+)
+SEND = OperatorOption(
+    "send",
+    "what partitions hand over: their 'model', or the 'gradient' at the model that all have",
+    one_of(*SENT),
+    "model",
+    needs_batches=True,
+)
+SYNC = OperatorOption(
+    "sync",
+    "when they do: after every 'epoch', every 'batch', or so many batches",
+    _synchronised,
+    "epoch",
+    needs_batches=True,
+)
+OUTER_MOMENTUM = OperatorOption(
+    "outer_momentum",
+    "share of a round's move of the model that it makes once more in the next, below 1; 0 unless said",
+    _momentum,
+    0.0,
+    needs_batches=True,
+)
+REDUCE = OperatorOption(
+    "reduce",
+    "who takes the mean: 'scatter' (each worker of its part), 'tree' or 'star'",
+    one_of(*REDUCTIONS),
+    "scatter",
+)
+STALENESS = OperatorOption(
+    "staleness",
+    "how many times more than the slowest a partition may have pushed; 1 unless said, 0: all wait",
+    whole(0),
+    1,
+)

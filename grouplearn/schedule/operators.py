@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 from grouplearn.learners.contract.access import BOOSTING, PASSES, ROUNDS, SUMS, AccessName, AccessPattern
 from grouplearn.schedule import closed_forms
+from grouplearn.schedule.averages import OUTER_MOMENTUM, PARTITIONS, REDUCE, SEND, STALENESS, SYNC
 from grouplearn.schedule.closed_forms import ClosedForm
 from grouplearn.schedule.messages import Operator, Unit
 from grouplearn.schedule.mop.hopper import Mop
+from grouplearn.schedule.options import REPLAY, Contradiction, OperatorOption, no_contradiction
 from grouplearn.schedule.rounds.averaging import Averaging
 from grouplearn.schedule.rounds.coordinate_descent import CoordinateDescent
 from grouplearn.schedule.rounds.parameter_server import ParameterServer
@@ -18,7 +21,7 @@ from grouplearn.schedule.sharded.data_parallel import DataParallel
 from grouplearn.schedule.sharded.gap import Gap
 from grouplearn.schedule.sharded.switching import Switching
 from grouplearn.schedule.task_parallel import GroupTaskParallel, ModelTaskParallel
-from grouplearn.schedule.workload import Workload
+from grouplearn.schedule.workload import REPLICAS, SCHEDULER, Workload
 
 RUNTIMES = ("local", "ray")
 
@@ -46,7 +49,9 @@ class Declaration:
     ``models_depend_on`` names what its models depend on besides data and options. ``whole``: it runs a unit as a whole, so
     that the order of a group's blocks is independent of other units. ``steady``: it splits units, but the order is equally
     independent, on any number of workers. ``divides``: it splits the rows of every group among workers. ``options`` are
-    options of WITH that only some operators have. Without a ``closed_form`` its cost is only simulated.
+    options of WITH that only some operators have; ``contradiction`` is asked with all options that the statement gives, by
+    name. ``searches``: with these options making it takes seconds, in which a schedule is searched for. Without a
+    ``closed_form`` its cost is only simulated.
     """
 
     make: Callable[[Iterable[Unit], Workload], Operator]
@@ -56,7 +61,9 @@ class Declaration:
     divides: bool = False
     steady: bool = False
     closed_form: ClosedForm | None = None
-    options: tuple[str, ...] = ()
+    options: tuple[OperatorOption, ...] = ()
+    contradiction: Callable[[Mapping[str, Any]], Contradiction | None] = no_contradiction
+    searches: Callable[[Mapping[str, Any]], bool] = lambda _: False
 
     def how(self, access: AccessPattern) -> RunRules:
         """Return how it runs learners of an access pattern."""
@@ -81,6 +88,25 @@ _AVERAGED: Mapping[AccessName, RunRules] = {access.name: _NEVER_AVERAGED for acc
 _NEVER_HOPS = RunRules((), "only what trains batch by batch can go from worker to worker between batches")
 _NO_ROUNDS = RunRules((), "only what trains one block of columns after the other goes by such rounds")
 _STAYS_WHOLE = RunRules((), "each of its rounds takes what the one before made of all rows of a group, on one worker")
+
+
+def _replay_or_scheduler(given: Mapping[str, Any]) -> Contradiction | None:
+    if not {SCHEDULER.name, REPLAY.name} <= given.keys():
+        return None
+    message = "scheduler and replay contradict each other: replay repeats a schedule that there is"
+    return Contradiction(SCHEDULER.name, message, "Leave out one of them.")
+
+
+def _stopping_or_staleness(given: Mapping[str, Any]) -> Contradiction | None:
+    if "early_stopping" not in given or not given.get(STALENESS.name, STALENESS.default):
+        return None
+    message = (
+        "early_stopping looks at one model after every epoch, and with a staleness none is that of all partitions then"
+    )
+    hint = f"Add staleness = 0, or use operator = '{Averaging.name}'."
+    return Contradiction("early_stopping", message, hint)
+
+
 OPERATORS: Mapping[str, Declaration] = MappingProxyType(
     {
         GroupTaskParallel.name: Declaration(
@@ -108,7 +134,9 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
                 PASSES.name: RunRules(own_models=True),
             },
             models_depend_on="the order in which they see the rows",
-            options=("scheduler", "replicas", "replay"),
+            options=(SCHEDULER, REPLICAS, REPLAY),
+            contradiction=_replay_or_scheduler,
+            searches=lambda options: bool(options[SCHEDULER.name] == "exact"),
         ),
         Averaging.name: Declaration(
             Averaging,
@@ -117,7 +145,7 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
             divides=True,
             steady=True,
             closed_form=closed_forms.averaging,
-            options=("partitions", "reduce", "send", "sync", "outer_momentum"),
+            options=(PARTITIONS, SEND, SYNC, OUTER_MOMENTUM, REDUCE),
         ),
         ParameterServer.name: Declaration(
             ParameterServer,
@@ -125,7 +153,8 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
             models_depend_on="the number of partitions and the order of their pushes",
             divides=True,
             closed_form=closed_forms.parameter_server,
-            options=("partitions", "sync", "staleness", "replay"),
+            options=(PARTITIONS, SYNC, STALENESS, REPLAY),
+            contradiction=_stopping_or_staleness,
         ),
         CoordinateDescent.name: Declaration(
             CoordinateDescent,
@@ -146,19 +175,28 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
 #: Options that only some operators have, with these operators.
 OWNERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        option: tuple(name for name, other in OPERATORS.items() if option in other.options)
+        option.name: tuple(name for name, other in OPERATORS.items() if option in other.options)
         for declared in OPERATORS.values()
         for option in declared.options
     }
 )
+#: These options by name.
+OPTIONS: Mapping[str, OperatorOption] = MappingProxyType(
+    {option.name: option for declared in OPERATORS.values() for option in declared.options}
+)
 #: Operators whose units hop, that partition the rows of a group, and whose runs can be repeated.
-HOPPING, PARTITIONING, REPEATABLE = OWNERS["scheduler"], OWNERS["partitions"], OWNERS["replay"]
+HOPPING, PARTITIONING, REPEATABLE = OWNERS[SCHEDULER.name], OWNERS[PARTITIONS.name], OWNERS[REPLAY.name]
 #: The operator that others are compared with: it loads every group once, and splits none.
 BASELINE = GroupTaskParallel.name
 #: Operators that run a unit as a whole.
 WHOLE = tuple(name for name, declared in OPERATORS.items() if declared.whole)
 #: Operators whose models are the same on any number of workers, and in the rounds of a search as in one long run.
 STEADY = tuple(name for name, declared in OPERATORS.items() if declared.whole or declared.steady)
+
+
+def searches(name: str, options: Mapping[str, Any]) -> bool:
+    """Return whether making the operator ``name`` (``auto``: none) takes seconds with these ``options``, all by name."""
+    return name in OPERATORS and OPERATORS[name].searches(options)
 
 
 def most_workers(name: str, units: Sequence[Unit], workers: int) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from grouplearn.learners.contract.access import AccessName
 from grouplearn.schedule.averages import Averages
 from grouplearn.schedule.messages import Blocks, EpochRound, Push, StepKind, Unit
+from grouplearn.schedule.options import OperatorOption, one_of, whole
 from grouplearn.schedule.sharded.partition import blocks_of, rows_in
 
 #: The blocks of each visit in order, by unit and epoch.
@@ -32,6 +33,17 @@ class Hops:
     replicas: int = 1
     recorded: Visits | None = None
 
+    @classmethod
+    def of(cls, options: Mapping[str, Any], seed: int, workers: int, recorded: Visits | None) -> Hops:
+        """Return what the options say of units on this many workers, with the visits to repeat."""
+        return cls(options["scheduler"], seed, min(workers, options["replicas"]), recorded)
+
+
+SCHEDULER = OperatorOption(
+    "scheduler", "who decides which networks go to which worker next", one_of(*SCHEDULERS), "randomized"
+)
+REPLICAS = OperatorOption("replicas", "how many workers hold the same part of a group's rows", whole(1), 1)
+
 
 @dataclass(frozen=True, slots=True)
 class Workload:
@@ -40,7 +52,8 @@ class Workload:
     ``group_isolation`` (sequential): no two workers are busy with one group at the same time (kingpin 4.2, invariant 4);
     without it, the packs of a group may be on different shards at the same time. ``evaluate_epochs`` (sequential): metrics
     after every epoch, for early stopping. ``hops`` is for operator mop; ``averages`` for averaging and parameter_server;
-    ``pushes``, by unit and in order, are those that parameter_server repeats.
+    ``pushes``, by unit and in order, are those that parameter_server repeats. ``options`` are all that operators declare, by
+    name, as given or at their defaults.
 
     ``split_seconds`` (algebraic) is what a unit in steps costs each worker that has rows of it, besides its share of the
     work; ``split_row_seconds`` is the further cost per row and config. ``training_rows``, if known, are the rows by group
@@ -73,6 +86,7 @@ class Workload:
     takeover_rounds: float = 0.0
     rows_shared: bool = False
     batch_rows: tuple[int, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         rounds = (

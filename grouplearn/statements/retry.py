@@ -34,6 +34,7 @@ from grouplearn.plan.physical import PhysicalPlan, definition, plan
 from grouplearn.plan.retrying import changed, cut, numbered, only, rows_of, stored_as
 from grouplearn.prediction.prediction import predictor_for
 from grouplearn.schedule.messages import Unit
+from grouplearn.schedule.options import REPLAY
 from grouplearn.statements import answers
 from grouplearn.statements.context import StatementContext
 from grouplearn.statements.workflow import planning, training
@@ -138,7 +139,7 @@ class _Retry:
             raise self._refusal(message, "TRAIN OR REPLACE MODEL ... REFIT trains all of it.")
         given = {**self.given, **self._as_before(bound)}
         given = {**given, "executor": self._executor(bound, given.get("operator", bound.options.placement.operator))}
-        return replace(bound, options=bound.options.changed({**given, "durable": False, "replay": None}))
+        return replace(bound, options=bound.options.changed({**given, "durable": False, REPLAY.name: None}))
 
     def _refuse_other_names(self, train: TrainModel) -> None:
         """Raise if an unqualified name in the statement means another table, view, macro or type than in training."""

@@ -14,7 +14,7 @@ from grouplearn.learners import registry
 from grouplearn.learners.contract import access
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.metrics.sums import METRICS
-from grouplearn.schedule.operators import OPERATORS
+from grouplearn.schedule.operators import OPERATORS, OPTIONS
 
 PACKAGE = Path(grouplearn.__file__).parent
 #: Where they are at home.
@@ -53,6 +53,7 @@ RULES = (
     ),
     Rule("a metric", frozenset(), frozenset(METRICS)),
     Rule("an operator", frozenset(), frozenset(OPERATORS) - {"gap"}),  # which is a class of CSS, too
+    Rule("an operator's option", frozenset(), frozenset(OPTIONS) - {"reduce"}),  # which is a kind of step, too
 )
 
 
@@ -99,6 +100,7 @@ def test_what_is_allowed_is_there() -> None:
         "several = definition.task is Task.MULTICLASS",
         "from grouplearn.learners.neural.mlp import Mlp",
         "run['operator'] = 'mop'",
+        "if options['staleness']: pass",
         "return {'rmse': 'sqrt(square / total)'}",
         "isinstance(learner, (int, MomentsLearner))",
     ],

@@ -13,7 +13,7 @@ from helpers.thorough import every_other, some
 
 import grouplearn
 from grouplearn import sqltext
-from grouplearn.bind.run import averaging, compatibility
+from grouplearn.bind.run import compatibility
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import simplest
@@ -103,7 +103,12 @@ def test_a_legal_pair_trains(con: grouplearn.Connection, name: str, operator: st
 
 
 #: What operator averaging does with learners that say what their batches do, by what it declares.
-FORMS = [f"{name} = {sqltext.literal(value)}" for name, (_, value) in averaging.IN_BATCHES.items()]
+UNUSUAL = {"send": "gradient", "sync": "batch", "outer_momentum": 0.9}
+FORMS = [
+    f"{option.name} = {sqltext.literal(UNUSUAL[option.name])}"
+    for option in OPERATORS["averaging"].options
+    if option.needs_batches
+]
 THREE = "executor = 'local', partitions = 3"
 AVERAGED = [name for name, operator in LOCAL if operator == "averaging"]
 

@@ -8,7 +8,8 @@ from typing import Any
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.parser.statements import Option
-from grouplearn.schedule.operators import OPERATORS, OWNERS, STEADY, RunRules
+from grouplearn.schedule.operators import OPERATORS, OPTIONS, OWNERS, STEADY, RunRules
+from grouplearn.sqltext import shown
 
 
 def changes_models(operator: str, learner: Learner) -> bool:
@@ -49,20 +50,45 @@ def refusal(operator: str, learner: Learner, executor: str) -> str | None:
     return f"operator {operator} runs {what} with executor = {named} only, because {how.reason}"
 
 
-def refuse_options(checker: SqlChecker, options: tuple[Option, ...], run: Mapping[str, Any]) -> None:
-    """Raise for an option of operators in a statement that another one runs."""
+def chosen(options: tuple[Option, ...], run: Mapping[str, Any]) -> str:
+    """Return the operator that a statement names, or means by an option that chooses one; ``auto`` if neither."""
+    operator = str(run.get("operator", "auto"))
+    names = (option.name.value.casefold() for option in options)
+    meant = (OWNERS[name][0] for name in names if name in OPTIONS and OPTIONS[name].chooses_operator)
+    return next(meant, operator) if operator == "auto" else operator
+
+
+def refuse_contradictions(checker: SqlChecker, options: tuple[Option, ...], run: Mapping[str, Any]) -> None:
+    """Raise for options that the operator does not take together."""
     given = {option.name.value.casefold(): option for option in options}
-    operator = run.get("operator", "auto")
+    declared = OPERATORS.get(run["operator"])
+    found = declared.contradiction({name: run.get(name) for name in given}) if declared else None
+    if found is not None:
+        raise checker.error(found.message, given[found.option].name.span, found.hint)
+
+
+def refuse_options(checker: SqlChecker, learner: Learner, options: tuple[Option, ...], run: Mapping[str, Any]) -> None:
+    """Raise for an option of operators in a statement that another one runs, or that the learner does not support."""
+    given = {option.name.value.casefold(): option for option in options}
+    operator = run["operator"]
     own = next((name for name, operators in OWNERS.items() if name in given and operator not in operators), None)
     if own is None:
+        _refuse_unsupported(checker, learner, given, run)
         return
     other = "the operator that is fastest" if operator == "auto" else f"operator {operator}"
     plural = "operators" if len(OWNERS[own]) > 1 else "operator"
     message = f"{own} is an option of {plural} {' and '.join(OWNERS[own])}, and this statement is run by {other}"
-    hint = f"Add operator = '{OWNERS[own][0]}'."
-    if own == "replay":
-        hint = "Name the operator of the run that is repeated."
+    hint = OPTIONS[own].hint or f"Add operator = '{OWNERS[own][0]}'."
     raise checker.error(message, given[own].name.span, hint)
+
+
+def _refuse_unsupported(
+    checker: SqlChecker, learner: Learner, given: Mapping[str, Option], run: Mapping[str, Any]
+) -> None:
+    for name, option in OPTIONS.items():
+        if name in given and option.needs_batches and run[name] != option.default and not learner.in_batches:
+            message = f"{name} must be {shown(option.default)}: {learner.name} does not say what its batches do"
+            raise checker.error(message, given[name].value.span)
 
 
 def remedy(operator: str, learner: Learner) -> str | None:

@@ -11,7 +11,6 @@ from typing import Any
 
 from grouplearn import sqltext
 from grouplearn.bind import ways
-from grouplearn.bind.run import averaging, hopping
 from grouplearn.bind.run import compatibility as legality
 from grouplearn.bind.run.resources import check_address, check_timeout
 from grouplearn.bind.run.run_options import RunOptions
@@ -26,8 +25,8 @@ from grouplearn.learners.contract.problem import TASKS
 from grouplearn.messages import did_you_mean
 from grouplearn.parser.statements import Name, Option, Sql
 from grouplearn.schedule import operators
-from grouplearn.schedule.averages import REDUCTIONS, SENT
-from grouplearn.schedule.workload import SCHEDULERS
+from grouplearn.schedule.operators import OWNERS
+from grouplearn.schedule.options import MOST_WORKERS, OperatorOption, one_of, whole
 from grouplearn.search.space import MAX_CONFIGS
 
 SCOPES = ("group", "all")
@@ -47,23 +46,8 @@ class RunOption:
     in_with: bool = True
 
 
-#: Most that an INTEGER column of the catalog holds, and the largest seed.
-_MOST, _MOST_SEED = 2**31 - 1, 2**63 - 1
-#: Most workers, more than any cluster has: plans are simulated with each of them.
-_MOST_WORKERS = 10_000
-
-
-def _whole(low: int, high: int = _MOST) -> Callable[[Any], int]:
-    def check(value: Any) -> int:
-        if isinstance(value, float | Decimal) and float(value).is_integer() and abs(float(value)) < _MOST_SEED:  # 1e3
-            value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int) or value < low:
-            raise ValueError(f"must be a whole number of at least {low}, got {sqltext.shown(value)}")
-        if value > high:
-            raise ValueError(f"must be a whole number of at most {high}, got {value}")
-        return value
-
-    return check
+#: The largest seed.
+_MOST_SEED = 2**63 - 1
 
 
 def _price(value: Any) -> float:
@@ -75,22 +59,6 @@ def _price(value: Any) -> float:
 def _yes_or_no(value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"must be true or false, got {sqltext.shown(value)}")
-    return value
-
-
-def _one_of(*allowed: str) -> Callable[[Any], str]:
-    def check(value: Any) -> str:
-        if not isinstance(value, str) or value.lower() not in allowed:
-            hint = did_you_mean(str(value), allowed)
-            raise WrongValue(f"must be one of {', '.join(allowed)}, got {sqltext.shown(value)}", hint)
-        return value.lower()
-
-    return check
-
-
-def _model_name(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"must be the name of a model, such as 'm', got {sqltext.shown(value)}")
     return value
 
 
@@ -114,58 +82,35 @@ def _class_weight(value: Any) -> Any:
     raise WrongValue(f"{message}, got {sqltext.shown(value)}", hint)
 
 
+def _of_operators(option: OperatorOption) -> RunOption:
+    owners = OWNERS[option.name]
+    return RunOption(f"operator{'s' if len(owners) > 1 else ''} {' and '.join(owners)}: {option.doc}", option.check)
+
+
+_OF_OPERATORS = {name: _of_operators(option) for name, option in operators.OPTIONS.items()}
 RUN_OPTIONS: Mapping[str, RunOption] = {
-    "epochs": RunOption("most passes over the data", _whole(1)),
-    "seed": RunOption("seed of splits, shuffles and initial weights", _whole(0, _MOST_SEED), setting=True),
-    "early_stopping": RunOption("epochs without a better validation metric after which a trial stops", _whole(1)),
-    "executor": RunOption("where models train: 'local', 'ray' or 'auto'", _one_of(*EXECUTORS), setting=True),
-    "workers": RunOption("number of workers", _whole(1, _MOST_WORKERS), setting=True),
-    "operator": RunOption("how the work is divided among workers, see Operators", _one_of(*OPERATORS), setting=True),
-    "scheduler": RunOption("operator mop: who decides which networks go to which worker next", _one_of(*SCHEDULERS)),
-    "replicas": RunOption("operator mop: how many workers hold the same part of a group's rows", _whole(1)),
-    "replay": RunOption(
-        "operators mop and parameter_server: model whose run is repeated, in the same order of rows or of pushes",
-        _model_name,
-    ),
-    "partitions": RunOption(
-        "operators averaging and parameter_server: parts of a group's rows that train side by side; unless said one a worker",
-        _whole(1, _MOST_WORKERS),
-    ),
-    "send": RunOption(
-        "operator averaging: what partitions hand over: their 'model', or the 'gradient' at the model that all have",
-        _one_of(*SENT),
-    ),
-    "sync": RunOption(
-        "operators averaging and parameter_server: when they do: after every 'epoch', every 'batch', or so many batches",
-        averaging.synchronised,
-    ),
-    "outer_momentum": RunOption(
-        "operator averaging: share of a round's move of the model that it makes once more in the next, below 1; 0 unless said",
-        averaging.momentum,
-    ),
-    "reduce": RunOption(
-        "operator averaging: who takes the mean: 'scatter' (each worker of its part), 'tree' or 'star'",
-        _one_of(*REDUCTIONS),
-    ),
-    "staleness": RunOption(
-        "operator parameter_server: how many times more than the slowest a partition may have pushed; 1 unless said, 0: all wait",
-        _whole(0),
-    ),
+    "epochs": RunOption("most passes over the data", whole(1)),
+    "seed": RunOption("seed of splits, shuffles and initial weights", whole(0, _MOST_SEED), setting=True),
+    "early_stopping": RunOption("epochs without a better validation metric after which a trial stops", whole(1)),
+    "executor": RunOption("where models train: 'local', 'ray' or 'auto'", one_of(*EXECUTORS), setting=True),
+    "workers": RunOption("number of workers", whole(1, MOST_WORKERS), setting=True),
+    "operator": RunOption("how the work is divided among workers, see Operators", one_of(*OPERATORS), setting=True),
+    **_OF_OPERATORS,
     "trials": RunOption(
         "configurations tried, where OVER does not list them all; one that is proposed twice is tried once",
-        _whole(1, MAX_CONFIGS),
+        whole(1, MAX_CONFIGS),
     ),
-    "reduction_factor": RunOption("HYPERBAND and ASHA: of each round one trial in this many goes on", _whole(2)),
-    "min_epochs": RunOption("ASHA: epochs of a trial before it is first judged", _whole(1)),
-    "parallel_trials": RunOption("ASHA: trials in training at a time", _whole(1, MAX_CONFIGS)),
-    "interval": RunOption("PBT: epochs after which losers go on from copies of winners", _whole(1)),
-    "search_scope": RunOption("whether each group decides about its trials, or all together", _one_of(*SCOPES)),
+    "reduction_factor": RunOption("HYPERBAND and ASHA: of each round one trial in this many goes on", whole(2)),
+    "min_epochs": RunOption("ASHA: epochs of a trial before it is first judged", whole(1)),
+    "parallel_trials": RunOption("ASHA: trials in training at a time", whole(1, MAX_CONFIGS)),
+    "interval": RunOption("PBT: epochs after which losers go on from copies of winners", whole(1)),
+    "search_scope": RunOption("whether each group decides about its trials, or all together", one_of(*SCOPES)),
     "min_rows": RunOption(
         "fewest training rows of a group, 2 unless said; smaller groups fail. Under FOLDS all its rows count:"
         " they train the model that is kept",
-        _whole(1),
+        whole(1),
     ),
-    "task": RunOption("classification or regression, where the learner does both", _one_of(*TASKS)),
+    "task": RunOption("classification or regression, where the learner does both", one_of(*TASKS)),
     "class_weight": RunOption(
         "weights by class, or 'balanced': Σw / (classes · Σw of the class), w the weights of rows", _class_weight
     ),
@@ -248,9 +193,9 @@ def bind_options(
         elif not ways.chooses(learner, name):
             fixed[name] = bind_hyperparameter(checker, learner, option.name, option.value, also=WITH_OPTIONS)
     _refuse_epochs(checker, learner, options, run)
-    hopping.settle(checker, options, run)
-    legality.refuse_options(checker, options, run)
-    averaging.settle(checker, learner, options, run)
+    run["operator"] = legality.chosen(options, run)
+    legality.refuse_contradictions(checker, options, run)
+    legality.refuse_options(checker, learner, options, run)
     run |= _enclosed(checker, options, run)
     _refuse_illegal(checker, learner, options, run)
     return RunOptions.of(run), fixed

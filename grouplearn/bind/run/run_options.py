@@ -1,4 +1,4 @@
-"""How a TRAIN runs, apart from hyperparameters: one class per subject, and one per operator that has options."""
+"""How a TRAIN runs, apart from hyperparameters: one class per subject, and the options that operators declare."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
-from grouplearn.bind.run.averaging import AverageOptions
-from grouplearn.bind.run.hopping import HopOptions
 from grouplearn.bind.run.resources import DEFAULT_TIMEOUT
 from grouplearn.parser.statements import Sql
+from grouplearn.schedule.operators import OPTIONS
+from grouplearn.schedule.options import REPLAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +62,15 @@ class SearchOptions:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """All run options; ``hopping`` is for operator mop, ``averaging`` for averaging and parameter_server."""
+    """All run options; ``of_operators`` are those that operators declare, by name, as given or at their defaults."""
 
     training: TrainingOptions = TrainingOptions()
     rows: RowOptions = field(default_factory=RowOptions)
     placement: PlacementOptions = PlacementOptions()
     search: SearchOptions = SearchOptions()
-    hopping: HopOptions = field(default_factory=HopOptions)
-    averaging: AverageOptions = field(default_factory=AverageOptions)
+    of_operators: Mapping[str, Any] = field(
+        default_factory=lambda: {name: each.default for name, each in OPTIONS.items()}
+    )
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> RunOptions:
@@ -78,8 +79,16 @@ class RunOptions:
 
     def changed(self, given: Mapping[str, Any]) -> RunOptions:
         """Return these options with those ``given`` by name replaced."""
-        parts = {part.name: getattr(self, part.name) for part in fields(self)}
-        return replace(self, **{name: replace(part, **_own(part, given)) for name, part in parts.items()})
+        parts = {part.name: getattr(self, part.name) for part in fields(self) if part.name != "of_operators"}
+        of_operators = {name: given.get(name, value) for name, value in self.of_operators.items()}
+        changed = {name: replace(part, **_own(part, given)) for name, part in parts.items()}
+        return replace(self, **changed, of_operators=of_operators)
+
+    @property
+    def replay(self) -> str | None:
+        """The model whose run is repeated."""
+        name: str | None = self.of_operators[REPLAY.name]
+        return name
 
 
 def _own(part: Any, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -104,7 +104,7 @@ def workload(physical: PhysicalPlan, workers: int) -> WorkSizes:
     passes = [bound.learner.cost.passes(config, physical.epochs) for config in configs]
     most = max(passes, default=1) if typical is None else typical
     rows = physical.stats.rows
-    first = configs[0]
+    first, averages = configs[0], physical.workload(workers).averages
     sent = cost.gradient_bytes(bound.learner, configs, physical.width, physical.outputs)
     return WorkSizes(
         rows=rows,
@@ -118,8 +118,8 @@ def workload(physical: PhysicalPlan, workers: int) -> WorkSizes:
         row_bytes=physical.row_bytes,
         model_bytes=cost.state_bytes(bound.learner, configs, physical.width, physical.outputs) // max(1, len(configs)),
         rounds=physical.epoch_rounds if bound.learner.access.in_rounds else rounds_of_epoch(physical, workers),
-        sent_bytes=sent // max(1, len(configs)) if bound.options.averaging.send == "gradient" else 0,
-        staleness=bound.options.averaging.staleness,
+        sent_bytes=sent // max(1, len(configs)) if averages.send == "gradient" else 0,
+        staleness=averages.staleness,
     )
 
 

@@ -21,6 +21,7 @@ from grouplearn.learners.contract.hyperparameter_values import are_declared
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.plan.replaying import could_be
 from grouplearn.schedule.messages import Unit
+from grouplearn.schedule.operators import OPTIONS
 from grouplearn.search.procedures import PROCEDURES, SearchPlan
 from grouplearn.search.space import Choices, Dimension
 from grouplearn.train.job import Job
@@ -148,6 +149,7 @@ def _has_possible_workload(manifest: Manifest) -> bool:
     return (
         fits
         and _takes(workers=work.workers, epochs=work.epochs, replicas=work.hops.replicas, seed=work.hops.seed)
+        and all(_is_possible(name, value) for name, value in work.options.items())
         and _has_possible_averages(manifest, known)
         and work.rows == rows
         and work.training_rows in ((), rows)
@@ -157,6 +159,11 @@ def _has_possible_workload(manifest: Manifest) -> bool:
         and all(0 <= each <= _MOST_BYTES for each in (manifest.stored, manifest.outputs))
         and _has_possible_visits(manifest)
     )
+
+
+def _is_possible(name: str, value: Any) -> bool:
+    """Return whether an operator's option can have this value."""
+    return name in OPTIONS and (value == OPTIONS[name].default or _takes(**{name: value}))
 
 
 def _has_possible_averages(manifest: Manifest, known: Learner | None) -> bool:

@@ -34,7 +34,7 @@ from grouplearn.plan.replaying import repeated
 from grouplearn.plan.rounds import by_rounds
 from grouplearn.runtime.simulated import Costs, Exchange, Timeline, simulate
 from grouplearn.schedule.messages import Blocks, Step
-from grouplearn.schedule.operators import BASELINE, HOPPING, operator
+from grouplearn.schedule.operators import BASELINE, operator, searches
 from grouplearn.schedule.sharded.partition import rows_in
 
 #: Other operators are not planned if they could save at most so many seconds: planning them takes longer.
@@ -133,7 +133,7 @@ def plan_ahead(physical: PhysicalPlan, name: str, workers: int, cancelled: Calla
 
     Raises StatementInterrupted; the thread that searches then ends by itself.
     """
-    if name not in HOPPING or physical.bound.options.hopping.scheduler != "exact":
+    if not searches(name, physical.bound.options.of_operators):
         return
     search = threading.Thread(target=operator, args=(name, physical.units, physical.workload(workers)), daemon=True)
     search.start()
