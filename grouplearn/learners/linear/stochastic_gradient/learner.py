@@ -35,6 +35,7 @@ LEARNING_RATE = Hyperparameter(
     "Bottou 2012, section 5.1",
     low=0.0,
     open_low=True,
+    remedy="lower",
 )
 SCHEDULE = Hyperparameter(
     "schedule",
