@@ -9,6 +9,8 @@ from pathlib import Path
 import duckdb
 
 from grouplearn.bind.run import options
+from grouplearn.data.encoding.calls import EncoderOption
+from grouplearn.data.encoding.registry import CALLS
 from grouplearn.learners import registry
 from grouplearn.learners.contract.access import PATTERNS
 from grouplearn.learners.contract.config import Hyperparameter
@@ -31,6 +33,8 @@ def reference() -> str:
         "limits": limits_table(),
         "metrics": metrics_table(),
         "catalog": catalog_tables(),
+        "encoders": encoders_table(),
+        "encoder_options": encoder_options_table(),
     }
     filled = re.sub(r"^\{grammar ([\w ]+)\}$", lambda match: grammar(match[1].split()), template, flags=re.MULTILINE)
     return re.sub(r"^\{(\w+)\}$", lambda match: parts[match[1]], filled, flags=re.MULTILINE)
@@ -55,6 +59,30 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 def options_table(names: Iterable[str], prefix: str = "") -> str:
     """Return the options of WITH, or the settings of the same names."""
     return table(("option", "meaning"), ((f"`{prefix}{name}`", options.RUN_OPTIONS[name].doc) for name in names))
+
+
+def encoders_table() -> str:
+    """Return the encoders that have a call."""
+    rows = ((f"`{form}`", meaning) for call in CALLS.values() for form, meaning in call.makes.items())
+    return table(("encoder", "feature columns"), rows)
+
+
+def encoder_options_table() -> str:
+    """Return the options of encoders, those that several declare alike in one row."""
+    calls: dict[EncoderOption, list[str]] = {}
+    for call in CALLS.values():
+        for option in call.options:
+            calls.setdefault(option, []).append(f"`{call.name}`")
+    rows = (
+        (f"`{option.name}`", ", ".join(names), option.allowed, encoder_default(option), option.doc)
+        for option, names in calls.items()
+    )
+    return table(("option", "of", "allowed", "default", "meaning"), rows)
+
+
+def encoder_default(option: EncoderOption) -> str:
+    """Return what an option is if it is not given."""
+    return "required" if option.required else answers.shown(option.default)
 
 
 def learner_section(name: str) -> str:

@@ -9,8 +9,8 @@ from typing import Literal
 from grouplearn.bind.arrays import label_length
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoding.registry import encoder_of
+from grouplearn.learners import registry
 from grouplearn.learners.answers.answer import Answer
-from grouplearn.learners.answers.answers import answer_of
 from grouplearn.learners.contract.config import Config, Kind
 from grouplearn.learners.contract.problem import Task
 
@@ -114,7 +114,7 @@ class ModelDefinition:
     @property
     def answer(self) -> Answer:
         """The form of its predictions."""
-        return answer_of(self.task, self.classes, self.label_type or "", self.label_length)
+        return registry.answer(self.learner, self.task, self.classes, self.label_type or "", self.label_length)
 
     @property
     def is_wide(self) -> bool:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from typing import Any
 
 from grouplearn import sqltext
@@ -16,11 +14,11 @@ from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.bind.sql.expressions import Replay, first_column, star
 from grouplearn.data.dataset import Item
-from grouplearn.data.encoding.calls import CALLS
+from grouplearn.data.encoding.calls import EncoderOption
 from grouplearn.data.encoding.categories import MAX_WIDE
 from grouplearn.data.encoding.columns import SqlColumn, woven
 from grouplearn.data.encoding.encoder import INTERCEPT, Encoder
-from grouplearn.data.encoding.registry import automatic, called, takers, widened
+from grouplearn.data.encoding.registry import CALLS, automatic, called, takers, widened
 from grouplearn.errors import BindError
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.messages import Span, did_you_mean
@@ -193,8 +191,11 @@ class FeatureBinder:
         encoder = next(filter(lambda each: each.takes(column), called(call)), None) if call else automatic(column)
         if encoder is None:
             raise self._unsupported(call, scalars, column)
-        fill = options.get("impute", options.get("method", "mean" if call == "impute" else None))
-        n_columns = options.get(encoder.size or "", 0)
+        declared = CALLS[call].options if call else ()
+        given = {each.name: options.get(each.name, each.default) for each in declared}
+        values = {name: value for name, value in given.items() if value is not None}
+        fields: dict[str, Any] = {each.sets: given[each.name] for each in declared if each.sets}
+        n_columns = fields.setdefault("buckets", 0)
         if self._learner.form == "linear":
             encoder = widened(encoder, n_columns)
         if encoder.most is not None and n_columns > encoder.most:
@@ -204,13 +205,19 @@ class FeatureBinder:
             kind=encoder.kind,
             column=0,
             encoder=encoder.name,
-            impute=fill,
-            scope=options.get("scope", "group"),
-            buckets=n_columns,
+            options=tuple((each.name, values[each.name]) for each in declared if not each.sets and each.name in values),
+            **fields,
         )
+        self._refuse_flaw(feature, encoder, item)
         bound = self._bound(replace(item, column=self._next(item)), encoder, scalars, column)
         self._refuse_more(1, bound.span or feature.span)
         self._items.append(replace(bound, automatic=call is None and encoder.call is not None))
+
+    def _refuse_flaw(self, feature: Feature, encoder: Encoder, item: Item) -> None:
+        """Raise BindError for options of which each is allowed, but not all of them together."""
+        flaw = encoder.flaw(dict(item.options))
+        if flaw is not None:
+            raise self._checker.error(f"{encoder.shown}: {flaw}", feature.options[0].value.span)
 
     def _refuse_columns(self, feature: Feature, encoder: Encoder, n_columns: int) -> None:
         """Raise BindError for more columns than the learner takes."""
@@ -239,55 +246,39 @@ class FeatureBinder:
     @staticmethod
     def _written(encoders: Sequence[Encoder], type_name: str) -> str:
         """Return how to write a feature ``x`` of this type with an encoder that takes it, as the end of a sentence."""
-        *first, last = dict.fromkeys(CALLS[each.call].example if each.call else "x" for each in encoders) or ("",)
+        *first, last = dict.fromkeys(each.call.example if each.call else "x" for each in encoders) or ("",)
         written = f"for this type write {', '.join(first)}{' or ' if first else ''}{last}"
         inner = types.inside(type_name)
         return written if inner is None or any(each.call is None for each in encoders) else f"{written}, or {inner}"
 
     def _options(self, feature: Feature, call: str | None) -> dict[str, Any]:
-        allowed = CALLS[call].options if call else ()
+        """Return the options that the statement gives."""
+        allowed = {option.name: option for option in CALLS[call].options} if call else {}
         values: dict[str, Any] = {}
-        for option in feature.options:
-            name = sqltext.folded(option.name.value)
+        for given in feature.options:
+            name = sqltext.folded(given.name.value)
             if name not in allowed:
                 names = ", ".join(allowed) or "none"
-                message = f'unknown option "{option.name.value}" of {call}\nOptions: {names}'
-                raise self._checker.error(message, option.name.span, did_you_mean(name, allowed))
-            if name in ("impute", "method"):
-                self._refuse_column(option.value)
-            if name in ("buckets", "columns") and (column := first_column(self._checker, option.value)) is not None:
-                message = f'{name} must be a whole number from 1 to {MAX_WIDE}, and "{column}" is a column'
-                hint = f"{call} takes one column and a number; write an item for each column."
-                raise self._checker.error(message, option.value.span, hint if call == "hash" else None)
-            value = self._checker.constant(option.value)
-            values[name] = self._checked(name, value, option.value.span)
+                message = f'unknown option "{given.name.value}" of {call}\nOptions: {names}'
+                raise self._checker.error(message, given.name.span, did_you_mean(name, allowed))
+            values[name] = self._value(str(call), allowed[name], given.value)
         return values
 
-    def _refuse_column(self, fill: Sql) -> None:
-        """Raise BindError for a replacement of missing values that is not the same in every row."""
-        column = first_column(self._checker, fill)
-        if column is None:
-            return
-        message = f"missing values are replaced by 'mean', 'median' or a number, and \"{column}\" is a column"
-        hint = f"Write impute(a), impute({column}) for two columns, or coalesce(a, {column}) for one."
-        if sqltext.folded(column) in ("mean", "median"):
-            hint = f"Write '{column}' with single quotes."
-        raise self._checker.error(message, fill.span, hint)
-
-    def _checked(self, name: str, value: Any, span: Span) -> Any:
-        if name == "scope" and value not in ("group", "all"):
-            hint = did_you_mean(str(value), ("group", "all"))
-            raise self._checker.error(f"scope must be 'group' or 'all', got {sqltext.shown(value)}", span, hint)
-        if name in ("buckets", "columns") and (not isinstance(value, int) or not 1 <= value <= MAX_WIDE):
-            raise self._checker.error(
-                f"{name} must be a whole number from 1 to {MAX_WIDE}, got {sqltext.shown(value)}", span
-            )
-        if name in ("impute", "method") and value not in ("mean", "median"):
-            if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not math.isfinite(value):
-                message = f"missing values are replaced by 'mean', 'median' or a number, got {sqltext.shown(value)}"
-                raise self._checker.error(message, span, did_you_mean(str(value), ("mean", "median")))
-            return float(value)
-        return value
+    def _value(self, call: str, option: EncoderOption, given: Sql) -> Any:
+        """Return a constant value that the option allows."""
+        column = first_column(self._checker, given)
+        if column is not None:
+            message = f'{option.begins} {option.allowed}, and "{column}" is a column'
+            hint = option.hint.format(column=column, call=call) or None
+            if sqltext.folded(column) in option.choices:
+                hint = f"Write '{column}' with single quotes."
+            raise self._checker.error(message, given.span, hint)
+        value = self._checker.constant(given)
+        try:
+            return option.checked(value)
+        except ValueError:
+            message = f"{option.begins} {option.allowed}, got {sqltext.shown(value)}"
+            raise self._checker.error(message, given.span, did_you_mean(str(value), option.choices)) from None
 
     def _bound(self, item: Item, encoder: Encoder, scalars: Sequence[_Scalar], column: SqlColumn) -> BoundItem:
         read, first = encoder.reading(column, item), scalars[0]

@@ -25,7 +25,7 @@ from grouplearn.catalog.schema import (
 )
 from grouplearn.catalog.sql_forms import SqlForm, stored_form
 from grouplearn.data.dataset import Item
-from grouplearn.data.encoding.registry import encoder_of
+from grouplearn.data.encoding.registry import encoder_of, known
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config, Value
 from grouplearn.learners.contract.problem import Task
@@ -46,7 +46,7 @@ class StoredModel:
 _COLUMNS = (
     "model::VARCHAR, schema_name, model_name, learner, task, linear, statement, target_name, target_sql, label_type,"
     " classes, keys, sets, items, hyperparameters, metric, greater_is_better, metrics, missing_group, seed, keep_best,"
-    " item_types, null_label, weight_sql, refit, search_path"
+    " item_types, item_options, null_label, weight_sql, refit, search_path"
 )
 _NAMES = tuple(part.strip().removesuffix("::VARCHAR") for part in _COLUMNS.split(","))
 #: Columns that a definition has unchanged.
@@ -110,6 +110,7 @@ def _row(con: duckdb.DuckDBPyConnection, catalog: str, where: str) -> dict[str, 
 def _definition(con: duckdb.DuckDBPyConnection, catalog: str, row: Mapping[str, Any]) -> ModelDefinition:
     columns = tuple(HyperparameterColumn(entry["name"], entry["type"]) for entry in row["hyperparameters"])
     item_types = row["item_types"] or [None] * len(row["items"])
+    item_options = row["item_options"] or [{}] * len(row["items"])
     path = row["search_path"]
     return ModelDefinition(
         catalog=catalog,
@@ -119,7 +120,7 @@ def _definition(con: duckdb.DuckDBPyConnection, catalog: str, row: Mapping[str, 
         classes=tuple(row["classes"]),
         keys=tuple(KeyColumn(entry["name"], entry["sql"], entry["type"]) for entry in row["keys"]),
         sets=tuple(tuple(keys) for keys in row["sets"]),
-        items=tuple(_item(*entry) for entry in zip(row["items"], item_types, strict=True)),
+        items=tuple(_item(*entry) for entry in zip(row["items"], item_types, item_options, strict=True)),
         hyperparameters=columns,
         configs=_configs(con, catalog, row["model"], row["model_name"], _types(row["learner"], columns)),
         metrics=tuple(row["metrics"]),
@@ -130,7 +131,7 @@ def _definition(con: duckdb.DuckDBPyConnection, catalog: str, row: Mapping[str, 
     )
 
 
-def _item(entry: dict[str, Any], type_name: str | None) -> ItemColumn:
+def _item(entry: dict[str, Any], type_name: str | None, options: Mapping[str, str]) -> ItemColumn:
     impute = entry["impute"]
     item = Item(
         entry["name"],
@@ -140,6 +141,7 @@ def _item(entry: dict[str, Any], type_name: str | None) -> ItemColumn:
         impute if impute in (None, "mean", "median") else float(impute),
         entry["scope"],
         entry["buckets"],
+        known()[entry["kind"], entry["encoder"]].stored_options(options),
     )
     return ItemColumn(item, entry["sql"], type_name)
 
@@ -304,4 +306,5 @@ def _how(entry: ItemColumn) -> str:
     parts: list[str] = [] if encoder_of(entry.item).plain else [encoder_of(entry.item).shown]
     if entry.item.impute is not None:
         parts.insert(0, f"impute {entry.item.impute}")
+    parts += [f"{name} {value}" for name, value in entry.item.options]
     return ", ".join(parts) or entry.item.kind

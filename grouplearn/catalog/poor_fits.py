@@ -7,10 +7,10 @@ from contextlib import suppress
 
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.learners import registry
-from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.metrics.sums import METRICS, default_metric
-from grouplearn.sqltext import literal
+from grouplearn.sqltext import literal, shown
 
 
 def poor_fits(definition: ModelDefinition) -> list[tuple[str, str]]:
@@ -51,14 +51,23 @@ def _advice(definition: ModelDefinition, learner: Learner | None) -> str:
 
 def _hyperparameters_to_change(definition: ModelDefinition, learner: Learner | None) -> Iterator[str]:
     """Yield at least one suggestion that may help such a learner."""
-    names = set() if learner is None else {parameter.name for parameter in learner.hyperparameters}
-    if any(not config.get("fit_intercept", True) for config in definition.configs):
-        yield "set fit_intercept = true"
-    if learner is None or not learner.handles_missing:  # trees do not depend on the scale of features
+    if learner is None:
+        yield from ("bring features to one scale (zscore)", "raise epochs")
+        return
+    of = {
+        wish: [each for each in learner.hyperparameters if each.remedy == wish]
+        for wish in ("default", "lower", "raise")
+    }
+    yield from (f"set {each.name} = {shown(each.default)}" for each in of["default"] if _is_changed(each, definition))
+    if not learner.handles_missing:  # trees do not depend on the scale of features
         yield "bring features to one scale (zscore)"
-    if learner is None or "learning_rate" in names:
-        yield "lower learning_rate"
-    if learner is None or learner.default_epochs is not None:
+    yield from (f"lower {each.name}" for each in of["lower"])
+    if learner.default_epochs is not None:
         yield "raise epochs"
-    if "num_iterations" in names:  # the trees' epochs
-        yield "raise num_iterations"
+    yield from (f"raise {each.name}" for each in of["raise"])
+
+
+def _is_changed(hyperparameter: Hyperparameter, definition: ModelDefinition) -> bool:
+    """Return whether a configuration has another value than the default."""
+    name, usual = hyperparameter.name, hyperparameter.default
+    return any(config.get(name, usual) != usual for config in definition.configs)

@@ -120,7 +120,7 @@ def of_best(definition: ModelDefinition, best: Sequence[Best]) -> Prediction:
     reason = _always_function(definition)
     if reason:
         return _function(reason)
-    if definition.answer.views:
+    if registry.form(definition.learner) == "vectors":
         return _vectors(definition, best)
     if _takes_lists(definition):
         return _function(_OF_LISTS)
@@ -136,6 +136,8 @@ def _always_function(definition: ModelDefinition) -> str:
         return f"SQL has no form of {definition.learner}"
     if definition.label_length:
         return "it predicts arrays"
+    if registry.form(definition.learner) == "vectors" and definition.answer.vectors is None:
+        return f"SQL has no form of {' and '.join(definition.answer.shown)} by vectors"
     if registry.has_linear_leaves(definition.learner, definition.configs):
         return "its leaves are linear models"
     if len(registry.links(definition.learner, definition.configs, definition.task)) > 1:
@@ -369,11 +371,11 @@ def stored_form(con: duckdb.DuckDBPyConnection, catalog: str, model: str, defini
         return SqlForm("function", reason=_OF_LISTS)
     if (
         not reason
-        and not definition.answer.views
+        and registry.form(definition.learner) != "vectors"
         and first_row(con, f"SELECT 1 FROM {table(catalog, 'groups')} {where} AND best IS NOT NULL") is None
     ):
         return SqlForm("trees") if registry.form(definition.learner) == "trees" else SqlForm("layers", 1)
-    if not reason and definition.answer.views:
+    if not reason and registry.form(definition.learner) == "vectors":
         widest = first_row(con, f"SELECT max(len(features)) FROM {table(catalog, 'groups')} {where}")
         if widest and (widest[0] or 0) <= MOST_FEATURES:
             return SqlForm("vectors")

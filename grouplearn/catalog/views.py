@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 import duckdb
 
@@ -12,24 +13,18 @@ from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import first_row, table
 from grouplearn.data.encoding.encoder import INTERCEPT, encoder_of
 from grouplearn.learners import registry
-from grouplearn.learners.answers.answers import answer_of
-from grouplearn.learners.contract.problem import Task
+from grouplearn.learners.answers.vectors import VectorView
 from grouplearn.sqltext import folded, identifier, literal
 
 #: Suffixes of a model's views; the model table itself has none.
 COMMON = ("", "_weights", "_curves", "_importance", "_schedule")
-#: Further suffixes, for models with some answers.
-SUFFIXES = (*COMMON, "_centroids", "_components", "_variance")
 
 _OPEN_ENDED = "status = 'done' AND NOT converged"
-COMMENTS = {
+_COMMENTS = {
     "": "One row per group and configuration of the model.",
     "_weights": "Weights of the linear model, on the encoded features; the intercept is feature (intercept).",
     "_curves": "One row per trial and epoch.",
     "_importance": "Importance of every feature column in every trial.",
-    "_centroids": "Centroids of the clusters of each group's best trial, on the encoded features.",
-    "_components": "Principal components of each group's best trial: the weight of each encoded feature in each component.",
-    "_variance": "The variance along each principal component of each group's best trial, and its share of all.",
     "_schedule": "The schedule as it ran: one row per unit and group, or per step of a unit whose group was split.",
 }
 
@@ -54,11 +49,13 @@ def view_sql(definition: ModelDefinition, model: str, catalog: str | None, suffi
 
     The comment says which of its columns have a number in their name.
     """
-    columns, rows = _MAKERS[suffix](definition, model, catalog)
+    own = next((view for view in definition.answer.views if view.suffix == suffix), None)
+    make, comment = (_MAKERS[suffix], _COMMENTS[suffix]) if own is None else (partial(_vectors, own), own.comment)
+    columns, rows = make(definition, model, catalog)
     names = [name for name, _ in columns]
     numbered = ", ".join(shown for name, shown in zip(names, distinct(names), strict=True) if name != shown)
     told = f" The name without its number is that of another column: {numbered}." if numbered else ""
-    return f"SELECT {select_list(columns)} {rows}", COMMENTS[suffix] + told
+    return f"SELECT {select_list(columns)} {rows}", comment + told
 
 
 def key_columns(definition: ModelDefinition, keys: str) -> list[tuple[str, str]]:
@@ -356,49 +353,35 @@ def _artifacts(catalog: str | None) -> str:
 def suffixes(definition: ModelDefinition) -> tuple[str, ...]:
     """Return the suffixes of a model's views."""
     common = tuple(suffix for suffix in COMMON if suffix != "_weights" or definition.linear)
-    return (*common, *definition.answer.views)
+    return (*common, *(view.suffix for view in definition.answer.views))
 
 
-def suffixes_of(tasks: Iterable[Task]) -> tuple[str, ...]:
-    """Return the suffixes that models of these tasks may have."""
-    own = (suffix for task in tasks for suffix in answer_of(task, (), "", 0).views)
-    return (*COMMON, *dict.fromkeys(own))
+def suffixes_of(learner: str) -> tuple[str, ...]:
+    """Return the suffixes that models of a learner may have."""
+    return (*COMMON, *(view.suffix for view in _own_views([learner] if registry.is_known(learner) else ())))
 
 
-def _vectors(definition: ModelDefinition, model: str, catalog: str | None, part: str, *also: tuple[str, str]) -> View:
+def comments() -> dict[str, str]:
+    """Return the beginning of the comment of every view that models may have, by its suffix."""
+    return {**_COMMENTS, **{view.suffix: view.comment for view in _own_views(registry.names())}}
+
+
+def _own_views(learners: Iterable[str]) -> Iterator[VectorView]:
+    """Yield the views that models of these learners may have, besides those of every model."""
+    for name in learners:
+        for task in sorted(registry.learner(name).tasks, key=lambda task: task.value):
+            yield from registry.answer(name, task, (), "", 0).views
+
+
+def _vectors(view: VectorView, definition: ModelDefinition, model: str, catalog: str | None) -> View:
     """Return the view of a field (f) of each group's best trial, with the mean of its rows (o) if there is one."""
     factors = table(catalog, "factors")
     rows = (
         f"{joined(catalog)} JOIN {factors} AS f ON f.model = g.model AND f.group_id = g.group_id"
         f" LEFT JOIN {factors} AS o ON o.model = g.model AND o.group_id = g.group_id AND o.part = 'mean'"
-        f" WHERE {where(model, 'f')} AND t.config = g.best AND f.part = {literal(part)}"
+        f" WHERE {where(model, 'f')} AND t.config = g.best AND f.part = {literal(view.part)}"
     )
-    return [*trial_columns(definition), *also], f"{rows} ORDER BY g.level ASC, g.group_id ASC, f.place ASC"
-
-
-def _centroids(definition: ModelDefinition, model: str, catalog: str | None) -> View:
-    of_feature = (("feature", "unnest(g.features)"), ("value", "unnest(f.vector)"))
-    return _vectors(
-        definition,
-        model,
-        catalog,
-        "centroid",
-        ("cluster", "f.place"),
-        ("n_rows", "CAST(f.value AS BIGINT)"),
-        *of_feature,
-    )
-
-
-def _components(definition: ModelDefinition, model: str, catalog: str | None) -> View:
-    of_feature = (("feature", "unnest(g.features)"), ("weight", "unnest(f.vector)"))
-    return _vectors(definition, model, catalog, "component", ("component", "f.place"), *of_feature)
-
-
-def _variance(definition: ModelDefinition, model: str, catalog: str | None) -> View:
-    share = "f.value / nullif(o.value, 0)"
-    so_far = f"sum({share}) OVER (PARTITION BY f.group_id ORDER BY f.place ASC)"
-    measured = (("variance", "f.value"), ("share", share), ("cumulative_share", so_far))
-    return _vectors(definition, model, catalog, "component", ("component", "f.place"), *measured)
+    return [*trial_columns(definition), *view.columns], f"{rows} ORDER BY g.level ASC, g.group_id ASC, f.place ASC"
 
 
 _MAKERS: dict[str, Callable[[ModelDefinition, str, str | None], View]] = {
@@ -407,7 +390,4 @@ _MAKERS: dict[str, Callable[[ModelDefinition, str, str | None], View]] = {
     "_curves": _curves,
     "_importance": _importance,
     "_schedule": _schedule,
-    "_centroids": _centroids,
-    "_components": _components,
-    "_variance": _variance,
 }

@@ -47,7 +47,8 @@ class Item:
     and ``hash`` are columns of ``Dataset.codes``. ``column`` is the (first) index there. ``encoder`` names its encoder (see
     ``data.encoding``). ``impute`` fills missing numeric values first: ``mean``, ``median`` or a constant. ``scope`` says
     whether it is fitted per group or on all training rows. ``buckets`` is the number of feature columns, if the statement
-    or an array determines it. ``name`` is what users see.
+    or an array determines it. ``options`` are those that its encoder alone has, by name, in the order in which it declares
+    them. ``name`` is what users see.
     """
 
     name: str
@@ -57,6 +58,11 @@ class Item:
     impute: Literal["mean", "median"] | float | None = None
     scope: Literal["group", "all"] = "group"
     buckets: int = 0
+    options: tuple[tuple[str, float | int | str], ...] = ()
+
+    def option(self, name: str) -> Any:
+        """Return the value of an option of its encoder."""
+        return dict(self.options)[name]
 
     @property
     def numbers(self) -> int:

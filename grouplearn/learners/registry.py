@@ -8,6 +8,8 @@ from types import MappingProxyType
 
 from grouplearn.failures import NotInstalled, WrongData
 from grouplearn.learners import third_party
+from grouplearn.learners.answers.answer import Answer
+from grouplearn.learners.answers.answers import answer_of
 from grouplearn.learners.contract.config import SOLVER, Config
 from grouplearn.learners.contract.learner import Form, Learner
 from grouplearn.learners.contract.problem import FeatureBlock, Link, Problem, Task
@@ -96,6 +98,12 @@ def _others() -> Mapping[str, Learner]:
 def form(name: str) -> Form:
     """Return the form of a learner's models, "own" if the learner is unknown."""
     return learner(name).form if is_known(name) else "own"
+
+
+def answer(name: str, task: Task, classes: Sequence[str], label_type: str, label_length: int) -> Answer:
+    """Return the form of a learner's predictions, that of its task if the learner is unknown; see ``answer_of``."""
+    own = learner(name).answer(task, classes, label_type) if is_known(name) and not label_length else None
+    return own or answer_of(task, classes, label_type, label_length)
 
 
 def has_linear_leaves(name: str, configs: Sequence[Config]) -> bool:

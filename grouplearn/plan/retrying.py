@@ -119,7 +119,7 @@ def stored_as(bound: BoundTrain, stored: ModelDefinition) -> BoundTrain:
 
 def _told(entry: ItemColumn, typed: bool) -> tuple[object, ...]:
     item = entry.item
-    told = (item.name, item.kind, item.column, item.encoder, item.impute, item.scope, item.buckets)
+    told = (item.name, item.kind, item.column, item.encoder, item.impute, item.scope, item.buckets, item.options)
     return (*told, entry.sql) if typed else told
 
 

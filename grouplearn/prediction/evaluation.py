@@ -53,13 +53,14 @@ def evaluate_sql(model: StoredModel, source: str, where: str | None = None, *, w
         ("n_skipped", "m.n_skipped"),
         *([("weight", "m.weight")] if weighted else []),
         *((name, f"m.{name}") for name in chosen),
+        *((name, f"o.{_own(place)}") for place, name in enumerate(definition.answer.measured)),
     ]
     groups = f"(SELECT * FROM {table(catalog, 'groups')} WHERE model = '{model.id}'::UUID)"
     metrics = ", ".join(f"{METRICS[name].sql} AS {name}" for name in chosen)
     return (
         f"WITH predicted AS ({predicted}), {_known(_rows(definition, groups, judged), weighted)}, {judged.sums},"
         f" measured AS (SELECT id, n_rows, n_skipped, total * unit AS weight, {metrics} FROM judged)"
-        f" SELECT {select_list(columns)} FROM measured AS m LEFT JOIN {groups} AS g ON g.group_id = m.id"
+        f" SELECT {select_list(columns)} FROM measured AS m LEFT JOIN {groups} AS g ON g.group_id = m.id{_own_means(definition)}"
         " ORDER BY g.level ASC NULLS LAST, m.id ASC NULLS LAST"
     )
 
@@ -122,10 +123,27 @@ def _known(rows: str, weighted: bool) -> str:
 
 def _rows(definition: ModelDefinition, groups: str, judged: Judged) -> str:
     """Return the SELECT behind ``_known``, with the original weights."""
-    columns = ", ".join(f"{sql} AS {name}" for name, sql in judged.row.items())
+    own = {_own(place): sql for place, sql in enumerate(definition.answer.measured.values())}
+    columns = ", ".join(f"{sql} AS {name}" for name, sql in {**judged.row, **own}.items())
     ok = f"{judged.known} AND coalesce({_WEIGHT} > 0 AND isfinite({_WEIGHT}), false)"
     joined = f" LEFT JOIN {groups} AS g ON g.group_id = {GROUP}" if definition.task.has_classes else ""
     return f"SELECT {GROUP} AS id, {columns}, {_WEIGHT} AS w, {ok} AS ok FROM predicted{joined}"
+
+
+def _own(place: int) -> str:
+    """Return the column of a metric that the answer alone has."""
+    return f"__grouplearn_own{place}"
+
+
+def _own_means(definition: ModelDefinition) -> str:
+    """Return the join with the weighted means of what the answer alone measures."""
+    names = [_own(place) for place in range(len(definition.answer.measured))]
+    if not names:
+        return ""
+    means = ", ".join(
+        f"sum(w * CAST({name} AS DOUBLE)) FILTER (ok) / nullif(sum(w) FILTER (ok), 0) AS {name}" for name in names
+    )
+    return f" LEFT JOIN (SELECT id, {means} FROM known GROUP BY id) AS o ON o.id IS NOT DISTINCT FROM m.id"
 
 
 def _asked(definition: ModelDefinition) -> Asked:

@@ -25,7 +25,6 @@ from grouplearn.extract.extract import extract
 from grouplearn.extract.statistics import refuse_nothing
 from grouplearn.extract.unused import unused
 from grouplearn.interrupting import heard
-from grouplearn.learners import registry
 from grouplearn.parser.render import render
 from grouplearn.parser.statements import ExplainTrain, ResumeModel, RetryFailed, TrainModel
 from grouplearn.plan import calibration
@@ -198,7 +197,7 @@ class _Training:
         statement = self._statement
         place = self._at.connection, catalog, schema, statement.name.name
         learner = statement.learner.value.casefold()
-        suffixes = views.suffixes_of(registry.learner(learner).tasks) if registry.is_known(learner) else views.COMMON
+        suffixes = views.suffixes_of(learner)
         conflict = store.exists(*place, suffixes=suffixes)
         if conflict is not None and conflict.is_model and statement.replace:
             conflict = None if store.seems_untouched(*place) else store.exists(*place, replace=True, suffixes=suffixes)

@@ -22,7 +22,10 @@ def left_over(con: duckdb.DuckDBPyConnection, place: Location) -> list[str]:
         f"SELECT function_name, comment FROM system.main.duckdb_functions() WHERE {where} AND function_type = 'table_macro'"
     ).fetchall()
     comments = {folded(name): comment or "" for name, comment in found}
-    ours = {"_predict": ("MACRO TABLE", MACRO_COMMENT), **{end: ("VIEW", text) for end, text in views.COMMENTS.items()}}
+    ours = {
+        "_predict": ("MACRO TABLE", MACRO_COMMENT),
+        **{end: ("VIEW", text) for end, text in views.comments().items()},
+    }
     drops = {
         suffix: f"DROP {kind} {place.sql(suffix)}"
         for suffix, (kind, text) in ours.items()

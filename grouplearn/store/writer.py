@@ -99,14 +99,15 @@ def seems_untouched(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, n
 
     Reading definitions, as ``exists`` does, would make DuckDB write out those of all views.
     """
-    wanted = {folded(f"{name}{suffix}"): suffix for suffix in views.SUFFIXES}
+    wanted = {folded(f"{name}{suffix}"): suffix for suffix in views.comments()}
     found = [(wanted[folded(each)], comment) for _, each, comment in _tables_and_views(con, catalog, schema, wanted)]
-    return all(comment.startswith(views.COMMENTS[suffix]) for suffix, comment in found)
+    told = views.comments()
+    return all(comment.startswith(told[suffix]) for suffix, comment in found)
 
 
 def _in_the_way(name: str, model: Identity | None, objects: _Objects, suffixes: Collection[str]) -> NameTaken | None:
     """Return what is in the place of the model's objects and is not of ``model``, or a function that they would hide."""
-    free = {folded(f"{name}{suffix}") for suffix in views.SUFFIXES if suffix not in suffixes}
+    free = {folded(f"{name}{suffix}") for suffix in views.comments() if suffix not in suffixes}
     if folded(name) == SCHEMA:  # its macro would hide the function ``predict``
         return NameTaken("function", f"{SCHEMA}_predict")
     for kind, found, sql in objects:
@@ -119,7 +120,7 @@ def _in_the_way(name: str, model: Identity | None, objects: _Objects, suffixes: 
 
 def _objects(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -> _Objects:
     """Return kind, name and (except for tables) definition of a schema's objects with the names of a model's objects."""
-    wanted = {folded(f"{name}{suffix}") for suffix in (*views.SUFFIXES, "_predict")}
+    wanted = {folded(f"{name}{suffix}") for suffix in (*views.comments(), "_predict")}
     found: _Objects = [(kind, each, "") for kind, each, _ in _tables_and_views(con, catalog, schema, wanted)]
     where = f"lower(database_name) = lower({literal(catalog)}) AND lower(schema_name) = lower({literal(schema)})"
     asked = []
@@ -375,7 +376,7 @@ def _drop_objects(con: duckdb.DuckDBPyConnection, model: StoredModel | Identity)
 def _drops(model: StoredModel | Identity, objects: _Objects) -> list[str]:
     """Return the SQL that drops our objects; those that have such a name but do not mention the model are the user's."""
     location = model.location
-    ours = {folded(f"{location.name}{suffix}"): location.sql(suffix) for suffix in (*views.SUFFIXES, "_predict")}
+    ours = {folded(f"{location.name}{suffix}"): location.sql(suffix) for suffix in (*views.comments(), "_predict")}
     targets = ((kind, ours.get(folded(found)), sql) for kind, found, sql in objects)
     return [
         f"DROP {'VIEW' if kind == 'view' else 'MACRO TABLE'} {target}"

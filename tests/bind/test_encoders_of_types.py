@@ -10,7 +10,7 @@ import pytest
 
 from grouplearn.bind.bind import bind
 from grouplearn.bind.sql.checker import SqlChecker
-from grouplearn.data.encoding.calls import CALLS
+from grouplearn.data.encoding.registry import CALLS
 from grouplearn.errors import BindError
 from grouplearn.parser.parse import parse
 from grouplearn.parser.statements import TrainModel

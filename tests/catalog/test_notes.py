@@ -1,9 +1,12 @@
 """What TRAIN's answer says beside the numbers."""
 
+from dataclasses import replace
+
 import pytest
 
 import grouplearn
 from grouplearn.learners.linear import linear_regression
+from grouplearn.learners.trees.gbdt import Gbdt
 
 
 def answer(con: grouplearn.Connection, train: str) -> list[dict[str, object]]:
@@ -181,3 +184,24 @@ def test_failed_groups_have_an_error_and_no_note() -> None:
         )
         train = "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (a) FROM t GROUP BY g VALIDATE WHERE i > 70"
         assert notes_of(con, train.replace("i > 70", "a > 50")) == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("learning_rate = 3, num_iterations = 9", "lower max_depth or raise num_leaves"),
+        (
+            "learning_rate = 3, num_iterations = 9, lambda_l2 = 1e-3",
+            "set lambda_l2 = 0.0, lower max_depth, or raise num_leaves",
+        ),
+    ],
+)
+def test_what_helps_is_what_hyperparameters_declare(options: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = tuple(
+        replace(each, remedy={"num_leaves": "raise", "lambda_l2": "default", "max_depth": "lower"}.get(each.name))
+        for each in Gbdt.hyperparameters
+    )
+    monkeypatch.setattr(Gbdt, "hyperparameters", declared)
+    with grouplearn.connect(progress=False) as con:
+        (row,) = answer(con, f"TRAIN MODEL m USING gbdt PREDICT a * 2 AS z FEATURES (a) FROM t WITH ({options})")
+    assert f"than a constant: {told}" in str(row["note"])

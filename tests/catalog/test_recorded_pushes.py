@@ -63,7 +63,8 @@ def test_pushes_that_cannot_be_are_not_repeated(con: grouplearn.Connection, push
 
 def test_models_of_a_version_before_have_no_order(con: grouplearn.Connection) -> None:
     con.execute("ALTER TABLE grouplearn.units DROP COLUMN pushes")
-    con.execute(f"UPDATE grouplearn.schema_version SET version = {VERSION - 1}")
+    con.execute("ALTER TABLE grouplearn.models DROP COLUMN item_options")
+    con.execute("UPDATE grouplearn.schema_version SET version = 6")
     assert con.execute("SELECT count(*) FROM m_predict(signals)").fetchall() == [(600,)]
     with pytest.raises(duckdb.Error, match='model "m" has no order of pushes'):
         con.execute(TRAIN.format("again", "replay = 'm'"))

@@ -11,9 +11,10 @@ import scipy.sparse
 from builds import in_every_build
 
 from grouplearn.kernels.linear import coordinate_descent as kernel
+from grouplearn.kernels.linear.losses import Loss
 from grouplearn.layout.pages import mapped_file
 
-LOSSES: dict[kernel.Loss, int] = {"squares": 1, "logistic": 1, "softmax": 3, "poisson": 1, "squared_hinge": 1}
+LOSSES: dict[Loss, int] = {"squares": 1, "logistic": 1, "softmax": 3, "poisson": 1, "squared_hinge": 1}
 ROWS, BEGINS = 37, np.array([0, 1, 5, 9, 12])
 #: Items of which columns may be centred.
 CENTRED = np.array([True, False, False, True])
@@ -21,7 +22,7 @@ CENTRED = np.array([True, False, False, True])
 UNIT = np.array([1.0, 1, 1, 1, 1, 1, 1, 1, 1, 0.1, 2.0, 5.0])
 
 
-def rows(loss: kernel.Loss, outputs: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def rows(loss: Loss, outputs: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """A number, a code, a code with values, and values of three sizes, of which a row has some; labels and weights."""
     random = np.random.default_rng(3)
     x = np.zeros((ROWS, 12))
@@ -36,7 +37,7 @@ def rows(loss: kernel.Loss, outputs: int = 1) -> tuple[np.ndarray, np.ndarray, n
     return x, y.get(loss, classes), random.uniform(0.5, 2.0, ROWS)
 
 
-def group(loss: kernel.Loss, configs: int, outputs: int = 1, l1: float = 0.1) -> kernel.GroupRounds:
+def group(loss: Loss, configs: int, outputs: int = 1, l1: float = 0.1) -> kernel.GroupRounds:
     forms = [kernel.ONE_COLUMN, kernel.CODES, kernel.CODES_WITH_VALUES, kernel.RAGGED_WITH_VALUES]
     mean = np.zeros(12)
     mean[0] = 0.25
@@ -77,7 +78,7 @@ def derivatives(loss: str, score: np.ndarray, y: float, reach: float, k: int) ->
 
 
 def reference(
-    loss: kernel.Loss, outputs: int, weights: np.ndarray, radius: np.ndarray | None, block: int
+    loss: Loss, outputs: int, weights: np.ndarray, radius: np.ndarray | None, block: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """The sums of one model's block (columns, K, 2), and of the end of an epoch (K, 3), row by row."""
     x, y, weight = rows(loss, outputs)
@@ -102,7 +103,7 @@ def reference(
     return sums, end
 
 
-def passed(loss: kernel.Loss, configs: int, x: object | None = None) -> dict[str, np.ndarray]:
+def passed(loss: Loss, configs: int, x: object | None = None) -> dict[str, np.ndarray]:
     """All blocks' sums and the end's, of so many models, moved there from elsewhere."""
     outputs = LOSSES[loss]
     given, y, weight = rows(loss, outputs)
@@ -129,7 +130,7 @@ def passed(loss: kernel.Loss, configs: int, x: object | None = None) -> dict[str
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_sums_are_those_of_plain_python(loss: kernel.Loss) -> None:
+def test_sums_are_those_of_plain_python(loss: Loss) -> None:
     outputs = LOSSES[loss]
     found = in_every_build(lambda: passed(loss, 3))
     for model in range(3):
@@ -142,14 +143,14 @@ def test_sums_are_those_of_plain_python(loss: kernel.Loss) -> None:
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_model_alone_has_the_bits_that_it_has_among_others(loss: kernel.Loss) -> None:
+def test_a_model_alone_has_the_bits_that_it_has_among_others(loss: Loss) -> None:
     alone, many = in_every_build(lambda: passed(loss, 1)), passed(loss, 9)
     for name, values in alone.items():
         if name != "predictions":
             assert values[:, 0, ..., 0].tobytes() == np.ascontiguousarray(many[name][:, 0, ..., 0]).tobytes(), name
 
 
-def of_codes(loss: kernel.Loss, configs: int) -> dict[str, np.ndarray]:
+def of_codes(loss: Loss, configs: int) -> dict[str, np.ndarray]:
     """Sums of two blocks of codes, which some rows do not have, after nothing, the intercept and the other block have moved."""
     random, n, first = np.random.default_rng(5), 301, np.array([0, 7, 90])
     codes = np.stack([random.integers(-1, 7, n), random.integers(-9, 83, n)], axis=1)
@@ -181,14 +182,14 @@ def of_codes(loss: kernel.Loss, configs: int) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("loss", [each for each in LOSSES if each != "softmax"])
-def test_one_model_of_codes_has_the_bits_that_it_has_among_others(loss: kernel.Loss) -> None:
+def test_one_model_of_codes_has_the_bits_that_it_has_among_others(loss: Loss) -> None:
     alone, many = in_every_build(lambda: of_codes(loss, 1)), of_codes(loss, 9)
     for name, values in alone.items():
         assert values[:, 0, ..., 0].tobytes() == np.ascontiguousarray(many[name][:, 0, ..., 0]).tobytes(), name
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_rows_in_single_precision_and_sparse_ones_have_the_same_bits(loss: kernel.Loss) -> None:
+def test_rows_in_single_precision_and_sparse_ones_have_the_same_bits(loss: Loss) -> None:
     x = rows(loss, LOSSES[loss])[0].astype(np.float32)
     dense = passed(loss, 2, x.astype(float))
     for other in (x, scipy.sparse.csr_matrix(x.astype(float))):
@@ -467,7 +468,7 @@ def plain_leap(path: np.ndarray, now: np.ndarray, l1: float) -> np.ndarray:
 
 @pytest.mark.parametrize("l1", [0.0, 0.1])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_leap_goes_where_moves_lead_as_far_as_the_objective_falls(loss: kernel.Loss, l1: float) -> None:
+def test_a_leap_goes_where_moves_lead_as_far_as_the_objective_falls(loss: Loss, l1: float) -> None:
     outputs = LOSSES[loss]
     given, y, weight = rows(loss, outputs)
     now, radius = weights_of(9, outputs, 1), np.abs(weights_of(9, outputs, 4))

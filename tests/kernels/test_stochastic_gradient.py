@@ -12,7 +12,8 @@ import scipy.special
 from builds import in_every_build
 
 from grouplearn.kernels.linear import stochastic_gradient as kernel
-from grouplearn.kernels.linear.stochastic_gradient import LOSSES, BlockRows, Descent, LinearModels, Loss
+from grouplearn.kernels.linear.losses import LOSSES, Loss
+from grouplearn.kernels.linear.stochastic_gradient import BlockRows, Descent, LinearModels
 from grouplearn.kernels.networks import visiting_order
 
 
@@ -23,7 +24,7 @@ def outputs_of(loss: Loss) -> int:
 def rows_of(loss: Loss, n: int = 90, columns: int = 11, batch_size: int = 1, kind: str = "sparse") -> BlockRows:
     random = np.random.default_rng(4)
     x = random.normal(size=(n, columns)) * (random.random((n, columns)) < 0.4)
-    y = {"squared": random.normal(size=n), "softmax": random.integers(0, 3, n), "poisson": random.poisson(2.0, n)}
+    y = {"squares": random.normal(size=n), "softmax": random.integers(0, 3, n), "poisson": random.poisson(2.0, n)}
     labels = np.asarray(y.get(loss, random.integers(0, 2, n)), float)
     as_kind = {"sparse": scipy.sparse.csr_matrix, "single": lambda each: each.astype(np.float32), "double": np.array}
     return BlockRows(as_kind[kind](x), labels, random.uniform(0.5, 2, n), visiting_order(1, 0, n), batch_size, 0.8)
@@ -67,7 +68,7 @@ def loss_and_slope(loss: Loss, score: np.ndarray, label: float) -> tuple[float, 
         own = np.arange(len(score)) == label
         return float(scipy.special.logsumexp(score) - score[own][0]), scipy.special.softmax(score) - own
     found = {
-        "squared": lambda: (0.5 * (s - label) ** 2, s - label),
+        "squares": lambda: (0.5 * (s - label) ** 2, s - label),
         "logistic": lambda: (np.logaddexp(0, s) - label * s, scipy.special.expit(s) - label),
         "poisson": lambda: (np.exp(s) - label * s + scipy.special.xlogy(label, label) - label, np.exp(s) - label),
         "hinge": lambda: (max(0, 1 - side * s), -side if side * s < 1 else 0.0),
@@ -144,8 +145,8 @@ def test_every_config_is_that_of_a_loop_which_penalises_every_weight_in_every_st
 
 def test_scales_that_get_small_are_multiplied_out() -> None:
     """A penalty of half the weights in every step: without it the scale would be 2⁻⁹⁰."""
-    rows = rows_of("squared")
-    descent = replace(descent_of("squared", 3), rate=np.array([0.1, 0.02, 3.0]), decay=np.zeros(3))
+    rows = rows_of("squares")
+    descent = replace(descent_of("squares", 3), rate=np.array([0.1, 0.02, 3.0]), decay=np.zeros(3))
     # The last one has 1 − η·ridge < 0.
     descent = replace(descent, ridge=np.array([5.0, 0.0, 1.0]), rooted=np.zeros(3), lasso=np.array([0.005, 0.002, 0.0]))
     models = models_of(3, 1)
@@ -238,14 +239,14 @@ def test_gradients_and_norms(loss: Loss, known: bool, build: str) -> None:
 
 @pytest.mark.parametrize("kind", ["sparse", "single", "double"])
 def test_the_mean_square_of_rows(kind: str) -> None:
-    rows = rows_of("squared", kind=kind)
+    rows = rows_of("squares", kind=kind)
     x = rows.x.toarray() if kind == "sparse" else rows.x.astype(float)
     expected = (rows.weight * rows.weighed * (x**2).sum(axis=1)).mean()
     assert kernel.mean_square(rows) == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_config_that_overflows_does_not_disturb_the_others() -> None:
-    rows, descent, models = rows_of("squared"), descent_of("squared"), models_of(5, 1)
+    rows, descent, models = rows_of("squares"), descent_of("squares"), models_of(5, 1)
     wild = replace(descent, rate=np.where(np.arange(5) == 2, 1e6, descent.rate))
     found, expected = kernel.descend(models, wild, [rows] * 9), kernel.descend(models, descent, [rows] * 9)
     assert not np.isfinite(found.objective[2]).all()
@@ -255,9 +256,9 @@ def test_a_config_that_overflows_does_not_disturb_the_others() -> None:
 
 
 def test_rows_that_cannot_be_read() -> None:
-    rows = rows_of("squared")
+    rows = rows_of("squares")
     with pytest.raises(ValueError, match=r"90 labels, features \(90, 11\) of 12 columns"):
-        kernel.descend(models_of(5, 1, columns=12), descent_of("squared"), [rows])
+        kernel.descend(models_of(5, 1, columns=12), descent_of("squares"), [rows])
     for order in ([0, 90], [-1]):
         with pytest.raises(ValueError, match=r"rows -?\d+ to -?\d+ of 90"):
-            kernel.descend(models_of(5, 1), descent_of("squared"), [replace(rows, order=np.array(order))])
+            kernel.descend(models_of(5, 1), descent_of("squares"), [replace(rows, order=np.array(order))])

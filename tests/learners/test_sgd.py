@@ -95,7 +95,7 @@ def losses_of(learner: SgdLearner, problem: Problem, one: Config, scores: np.nda
         "softmax": lambda: (
             scipy.special.logsumexp(scores, axis=1, keepdims=True) - (label * scores).sum(1, keepdims=True)
         ),
-        "squared": lambda: 0.5 * (scores - label) ** 2,
+        "squares": lambda: 0.5 * (scores - label) ** 2,
         "poisson": lambda: np.exp(scores) - label * scores + scipy.special.xlogy(label, label) - label,
         "hinge": lambda: margin,
         "squared_hinge": lambda: margin**2,

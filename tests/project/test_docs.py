@@ -20,7 +20,7 @@ from helpers.pages import DOCS, Block, blocks, without_trailing_space
 
 import grouplearn
 from grouplearn.catalog.asking import PREDICTION
-from grouplearn.data.encoding.calls import CALLS
+from grouplearn.data.encoding.registry import CALLS
 from grouplearn.frontends.shell.console import Console, Failed
 from grouplearn.schedule.operators import OPERATORS
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import grouplearn
-from grouplearn.data.encoding import calls, registry
+from grouplearn.data.encoding import registry
 
 PACKAGE = Path(grouplearn.__file__).parent
 ROOM = Path("data/encoding")
@@ -38,7 +38,7 @@ def test_the_check_sees_a_name() -> None:
     assert [*named('width = 1 if item.encoder == "ordinal" else 2')] == ["line 1: 'ordinal'"]
 
 
-@pytest.mark.parametrize("name", sorted(calls.CALLS))
+@pytest.mark.parametrize("name", sorted(registry.CALLS))
 def test_each_call_means_an_encoder_and_each_encoder_has_its_call(name: str) -> None:
     assert registry.called(name)
-    assert {encoder.call for encoder in registry.ENCODERS} == {None, *calls.CALLS}
+    assert {encoder.call and encoder.call.name for encoder in registry.ENCODERS} == {None, *registry.CALLS}

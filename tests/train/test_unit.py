@@ -27,7 +27,7 @@ from grouplearn.train.job import Job, UnitResult
 from grouplearn.train.rows.prepare import prepare
 from grouplearn.train.unit import train_unit
 
-RATE = Hyperparameter("learning_rate", "float", 0.1, "step length", "Cauchy 1847")
+RATE = Hyperparameter("learning_rate", "float", 0.1, "step length", "Cauchy 1847", remedy="lower")
 
 
 class Descent(AlgebraicLearner):

@@ -15,6 +15,7 @@ from grouplearn.bind.arrays import label_length
 from grouplearn.bind.features import MAX_CLASSES, MAX_ITEMS
 from grouplearn.catalog.checks.damage import damaged, shown
 from grouplearn.data.dataset import Item
+from grouplearn.data.encoding.encoder import Encoder
 from grouplearn.data.encoding.numbers import LONGEST_ARRAY
 from grouplearn.data.encoding.registry import known
 from grouplearn.errors import DataError
@@ -39,13 +40,14 @@ _LONGEST_NAME = 10_000
 #: Most entries of lists in a row; TRAIN stays below.
 _LONGEST: Mapping[str, int] = {
     "classes": MAX_CLASSES, "keys": 1_000, "sets": 1 << 16, "items": MAX_ITEMS, "item_types": MAX_ITEMS,
-    "hyperparameters": 1_000, "metrics": 1_000, "search_path": 1_000,
+    "item_options": MAX_ITEMS, "hyperparameters": 1_000, "metrics": 1_000, "search_path": 1_000,
 }  # fmt: skip
+_MAP_BYTES = "list_sum(list_transform(map_entries(x), lambda e: strlen(e.key) + coalesce(strlen(e.value), 0)))"
 #: What counts as the bytes, or numbers, of an entry of each list.
 _SIZES: Mapping[str, tuple[str, ...]] = {
     "classes": ("strlen(x)",), "keys": ("strlen(x.name)", "strlen(x.sql)", "strlen(x.type)"), "sets": ("len(x)",),
     "items": ("strlen(x.name)", "strlen(x.sql)"), "item_types": ("strlen(x)",),
-    "hyperparameters": ("strlen(x.name)", "strlen(x.type)"), "metrics": ("strlen(x)",),
+    "item_options": (_MAP_BYTES,), "hyperparameters": ("strlen(x.name)", "strlen(x.type)"), "metrics": ("strlen(x)",),
     "search_path": ("strlen(x.schema)", "strlen(x.database)"),
 }  # fmt: skip
 _LONG_TEXTS = ("statement", "target_name", "target_sql", "weight_sql", "label_type")
@@ -145,8 +147,11 @@ class _Checks:
         types = self._row["item_types"]
         fits = types is None or (isinstance(types, list) and len(types) == len(items))
         self._need(fits and all(kind is None or isinstance(kind, str) for kind in types or ()), "item_types are others")
-        for entry in items:
-            self._item(entry)
+        options = self._row["item_options"]
+        fits = options is None or (isinstance(options, list) and len(options) == len(items))
+        self._need(fits, "item_options are others")
+        for entry, own in zip(items, options or [{}] * len(items), strict=True):
+            self._item(entry, own)
         names = [entry["name"] for entry in items]
         self._need(len(set(names)) == len(names), "two items have the same name")
         made = [Item(each["name"], each["kind"], each["position"], buckets=each["buckets"]) for each in items]
@@ -157,7 +162,7 @@ class _Checks:
             beyond = next((first for first, count in columns if first + count > there), None)
             self._need(beyond is None, f"an item is at position {beyond} of {there}")
 
-    def _item(self, entry: Mapping[str, Any]) -> None:
+    def _item(self, entry: Mapping[str, Any], options: Any) -> None:
         name, kind, buckets, position = (entry[part] for part in ("name", "kind", "buckets", "position"))
         what = f"item {shown(name)}"
         encoder = known().get((kind, entry["encoder"]))
@@ -169,6 +174,7 @@ class _Checks:
         self._need(fits, f"{what} has {shown(buckets)} buckets" + (f", and at most {most:,}" if most else ""))
         impute = entry["impute"]
         self._need(impute in (None, "mean", "median") or _is_number(impute), f"{what} is imputed by {shown(impute)}")
+        self._need(encoder is not None and _fit(encoder, options), f"{what} has options {shown(options)}")
 
     def results(self) -> None:
         """Check hyperparameters and metrics."""
@@ -215,6 +221,17 @@ class _Checks:
     def _damaged(self, why: str) -> DataError:
         name = self._row["model_name"]
         return damaged(self._catalog, name if isinstance(name, str) else shown(name), "models", why)
+
+
+def _fit(encoder: Encoder, options: Any) -> bool:
+    """Return whether these are options of an item of the encoder, as texts by name."""
+    if not isinstance(options, dict) or not all(isinstance(each, str) for each in options.values()):
+        return False
+    try:
+        encoder.stored_options(options)
+    except ValueError:
+        return False
+    return True
 
 
 def _integer(value: Any) -> bool:

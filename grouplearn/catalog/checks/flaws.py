@@ -211,11 +211,15 @@ def _layers(_: ModelDefinition) -> Flaws:
     }
 
 
-def _factors(_: ModelDefinition) -> Flaws:
-    parts = "part IN ('centroid', 'component', 'mean')"
+def _factors(definition: ModelDefinition) -> Flaws:
+    read = definition.answer.vectors
+    places = (
+        {} if read is None else {**dict.fromkeys(read.parts, "place >= 1"), **dict.fromkeys(read.single, "place = 0")}
+    )
+    there = " OR ".join(f"(part = {literal(part)} AND {fits})" for part, fits in places.items()) or "place >= 0"
     return {
         "two rows are the same vector": _once("group_id", "part", "place"),
-        "a vector is of no part that there is": _every(f"{parts} AND place >= 0 AND (part = 'mean') = (place = 0)"),
+        "a vector is of no part that there is": _every(f"({there})"),
         "a vector has a number that is NULL": _every("list_count(vector) = len(vector)"),
     }
 

@@ -65,7 +65,8 @@ def as_stored(definition: ModelDefinition) -> dict[str, Any]:
     """Return a definition's values in the row of ``models``, as they are read back; raises ValueError if a row cannot hold
     it."""
     try:
-        return {name: pa.array([value], kind).to_pylist()[0] for name, (value, kind) in _defined(definition).items()}
+        columns = {name: pa.array([value], kind) for name, (value, kind) in _defined(definition).items()}
+        return {name: column.to_pylist(maps_as_pydicts="strict")[0] for name, column in columns.items()}
     except (pa.ArrowException, OverflowError) as error:
         raise ValueError(str(error)) from error
 
@@ -114,6 +115,10 @@ def _defined(definition: ModelDefinition) -> dict[str, tuple[Any, Any]]:
             ),
         ),
         "item_types": ([entry.type for entry in definition.items], _TEXTS),
+        "item_options": (
+            [{name: _text(value) for name, value in entry.item.options} for entry in definition.items],
+            pa.list_(pa.map_(text, text)),
+        ),
         "hyperparameters": (
             [{"name": column.name, "type": column.type} for column in definition.hyperparameters],
             _struct(name=text, type=text),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.dataset import Item
+from grouplearn.data.encoding.calls import Call, EncoderOption
 from grouplearn.data.encoding.columns import (
     Around,
     ColumnPiece,
@@ -154,7 +156,7 @@ class OneHot(_Category):
     """A column for each category, 1 where a row has it."""
 
     name: ClassVar[str] = "onehot"
-    call: ClassVar[str | None] = "onehot"
+    call: ClassVar[Call | None] = Call("onehot", {"onehot(x, ...)": "one of 0 and 1 for each value that was seen"})
     role: ClassVar[Role] = "indicator"
     fills: ClassVar[bool] = True
     per_category: ClassVar[bool] = True
@@ -186,7 +188,13 @@ class Ordinal(_Category):
     """The rank of a category in the order of texts."""
 
     name: ClassVar[str] = "ordinal"
-    call: ClassVar[str | None] = "ordinal"
+    call: ClassVar[Call | None] = Call(
+        "ordinal",
+        {
+            "ordinal(x, ...)": "the position of the value among those seen, in the order of their texts (of numbers, too: `10`"
+            " before `2`); a category to `gbdt`"
+        },
+    )
     role: ClassVar[Role] = "place"
 
     def features(self, fitted: FittedItem) -> tuple[str, ...]:
@@ -204,17 +212,40 @@ class Ordinal(_Category):
         return [graph.add("Where", unknown, graph.number(np.nan), graph.doubles(place))]
 
 
+#: The number of columns, of calls that make as many as they are told.
+SIZE = EncoderOption(
+    "buckets",
+    "whole",
+    "how many columns there are",
+    required=True,
+    low=1,
+    high=MAX_WIDE,
+    words="the number of buckets",
+    example="64",
+    sets="buckets",
+)
+HASH = Call(
+    "hash",
+    {
+        "hash(x, n)": "n columns, each value in one of them",
+        "hash(list, n)": "of a list: n columns, how many of its elements are in each",
+    },
+    (replace(SIZE, hint="{call} takes one column and a number; write an item for each column."),),
+    unnamed=("buckets",),
+    hint="For example hash(column, 64); DuckDB's own function is main.hash(column).",
+)
+
+
 class Hash(Encoder):
     """A column per bucket; each category's text is hashed to one."""
 
     kind: ClassVar[str] = "hash"
     name: ClassVar[str] = "hash"
-    call: ClassVar[str | None] = "hash"
+    call: ClassVar[Call | None] = HASH
     taken: ClassVar[str] = "single values and lists of them"
     role: ClassVar[Role] = "indicator"
     fills: ClassVar[bool] = True
     most: ClassVar[int | None] = MAX_BUCKETS
-    size: ClassVar[str | None] = "buckets"
 
     def takes(self, column: SqlColumn) -> bool:
         """Return whether values have texts that name categories."""

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.dataset import Item
+from grouplearn.data.encoding.calls import CALLS, Call, OptionValue
 from grouplearn.data.encoding.columns import ColumnPiece, Columns, IntArray, Reading, SqlColumn
 from grouplearn.sqltext import literal
 
@@ -35,6 +36,10 @@ class OnnxGraph(Protocol):
         """Add an input."""
         ...
 
+    def output(self, value: str, name: str, kind: str, width: int) -> None:
+        """Add an output (rows, width) of type DOUBLE, INT64 or STRING."""
+        ...
+
     def constant(self, values: npt.ArrayLike) -> str:
         """Add a constant."""
         ...
@@ -55,9 +60,9 @@ class OnnxGraph(Protocol):
 class Encoder(ABC):
     """One way in which a column becomes feature columns, identified by the ``kind`` of its items and its ``name``.
 
-    - ``call``: its function in FEATURES, None for a plain expression. If several share a call, the first that ``takes`` the
-    column.
-    - ``size``: the option for the number of columns; ``most``: the largest number; ``first``: the number of the first column.
+    - ``call``: its function in FEATURES with the options that it takes, None for a plain expression. If several share a call,
+    the first that ``takes`` the column.
+    - ``most``: the largest number of columns that an option may ask for; ``first``: the number of the first column.
     - ``per_category``: there is one column per category.
     - ``wide``: a group stores only the columns that its training rows set, and models store weights by column.
     - ``pure``: a row has at most one nonzero in its columns.
@@ -68,7 +73,7 @@ class Encoder(ABC):
 
     kind: ClassVar[str]
     name: ClassVar[str]
-    call: ClassVar[str | None]
+    call: ClassVar[Call | None]
     taken: ClassVar[str]
     role: ClassVar[Role]
     pure: ClassVar[bool] = True
@@ -78,7 +83,6 @@ class Encoder(ABC):
     wide: ClassVar[bool] = False
     first: ClassVar[int] = 0
     plain: ClassVar[bool] = False
-    size: ClassVar[str | None] = None
     most: ClassVar[int | None] = None
 
     @property
@@ -89,7 +93,27 @@ class Encoder(ABC):
     @property
     def shown(self) -> str:
         """Its name for users."""
-        return self.call if self.wide and self.call else self.name
+        return self.call.name if self.wide and self.call else self.name
+
+    @property
+    def size(self) -> str | None:
+        """The option for the number of columns."""
+        options = self.call.options if self.call else ()
+        return next((option.name for option in options if option.sets == "buckets"), None)
+
+    def stored_options(self, texts: Mapping[str, str]) -> tuple[tuple[str, OptionValue], ...]:
+        """Return an item's own options from their texts in the catalog; raises ValueError as ``Call.stored``."""
+        if self.call is None and texts:
+            raise ValueError(texts)
+        options = self.call.stored(texts) if self.call else ()
+        if (flaw := self.flaw(dict(options))) is not None:
+            raise ValueError(flaw)
+        return options
+
+    def flaw(self, options: Mapping[str, OptionValue]) -> str | None:  # noqa: ARG002 - some look at it
+        """Return why its own options, each of them allowed, do not go together, such as "low is above high"; None if they
+        do."""
+        return None
 
     @abstractmethod
     def takes(self, column: SqlColumn) -> bool:
@@ -265,8 +289,9 @@ _KNOWN: dict[tuple[str, str], Encoder] = {}
 
 
 def register(encoders: Sequence[Encoder]) -> None:
-    """Add encoders to the registry by kind and name."""
+    """Add encoders to the registry by kind and name, and their calls to those of FEATURES."""
     _KNOWN.update({(each.kind, each.name): each for each in encoders})
+    CALLS.update({each.call.name: each.call for each in encoders if each.call})
 
 
 def known() -> Mapping[tuple[str, str], Encoder]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.dataset import FloatArray, Item
-from grouplearn.data.encoding.categories import MAX_BUCKETS, MAX_WIDE, Hash, bucket, places, seen
+from grouplearn.data.encoding.calls import Call
+from grouplearn.data.encoding.categories import HASH, MAX_BUCKETS, MAX_WIDE, SIZE, Hash, bucket, places, seen
 from grouplearn.data.encoding.columns import Around, Columns, Entries, IntArray, Reading, SqlColumn
 from grouplearn.data.encoding.encoder import Encoder, FittedItem, NoForm, OnnxGraph, Replay, Role
 from grouplearn.data.encoding.wide import Wide, WideCategories
@@ -50,7 +52,7 @@ class Listed(Encoder):
     def onnx(self, graph: OnnxGraph, fitted: FittedItem, finite: bool) -> list[str]:  # noqa: ARG002
         """Raise NoForm: tensors have the same number of values in every row."""
         raise NoForm(
-            f'the feature "{fitted.item.name}" is a list ({self.call}), and rows of an ONNX tensor are all of one length;'
+            f'the feature "{fitted.item.name}" is a list ({self.shown}), and rows of an ONNX tensor are all of one length;'
             " FORMAT sql and native take it"
         )
 
@@ -60,7 +62,12 @@ class MultiHot(Listed):
 
     kind: ClassVar[str] = "categories"
     name: ClassVar[str] = "multihot"
-    call: ClassVar[str | None] = "multihot"
+    call: ClassVar[Call | None] = Call(
+        "multihot",
+        {
+            "multihot(list, ...)": "of a list: 0 or 1 for each element that was seen in a list, however often a row has it"
+        },
+    )
     taken: ClassVar[str] = "lists of single values"
     per_category: ClassVar[bool] = True
 
@@ -106,9 +113,8 @@ class HashedList(Listed):
 
     kind: ClassVar[str] = "hashes"
     name: ClassVar[str] = "hash"
-    call: ClassVar[str | None] = "hash"
+    call: ClassVar[Call | None] = HASH
     taken: ClassVar[str] = Hash.taken
-    size: ClassVar[str | None] = "buckets"
     most: ClassVar[int | None] = MAX_BUCKETS
 
     def reading(self, column: SqlColumn, item: Item) -> Reading:
@@ -139,9 +145,18 @@ class Sparse(Listed):
 
     kind: ClassVar[str] = "entries"
     name: ClassVar[str] = "sparse"
-    call: ClassVar[str | None] = "sparse"
+    call: ClassVar[Call | None] = Call(
+        "sparse",
+        {
+            "sparse(indices, values, n)": "of two lists of one length: n columns, at each index (from 1) the value,"
+            " elsewhere 0"
+        },
+        (replace(SIZE, name="columns", words="the number of columns"),),
+        unnamed=("columns",),
+        hint="For example sparse(indices, values, 1000).",
+        together=2,
+    )
     taken: ClassVar[str] = "two lists, of whole numbers and of numbers: sparse(indices, values, 1000)"
-    size: ClassVar[str | None] = "columns"
     most: ClassVar[int | None] = MAX_BUCKETS
     first: ClassVar[int] = 1
 

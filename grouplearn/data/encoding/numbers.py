@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.dataset import FloatArray, Item
+from grouplearn.data.encoding.calls import SCOPE, Call, EncoderOption
 from grouplearn.data.encoding.columns import Columns, IntArray, Numbers, Reading, SqlColumn
 from grouplearn.data.encoding.encoder import Encoder, FittedGroups, FittedItem, GroupRows, OnnxGraph, Replay, Role
 from grouplearn.data.shard import starts
@@ -22,12 +24,25 @@ _ROUNDING = 4 * float(np.finfo(np.float64).eps)
 LONGEST_ARRAY = 100_000
 
 
+_FILL = EncoderOption(
+    "method",
+    "number",
+    "what replaces NULL and infinite values: the mean or the median of the training rows, or a constant",
+    default="mean",
+    choices=("mean", "median"),
+    told="missing values are replaced by",
+    hint="Write impute(a), impute({column}) for two columns, or coalesce(a, {column}) for one.",
+    sets="impute",
+)
+_IMPUTE = replace(_FILL, name="impute", default=None)
+
+
 class Number(Encoder):
     """One number; ``impute`` says what replaces NULL."""
 
     kind: ClassVar[str] = "numeric"
     name: ClassVar[str] = "none"
-    call: ClassVar[str | None] = None
+    call: ClassVar[Call | None] = None
     taken: ClassVar[str] = "numbers"
     role: ClassVar[Role] = "number"
     plain: ClassVar[bool] = True
@@ -84,10 +99,10 @@ class Number(Encoder):
                 known = rows.trains
                 numbers = np.where(finite, numbers, rows.each(np.array(fill)))
         counts = rows.counts(known)
-        center, scale = self._scaling(numbers[known], starts(counts))
+        center, scale = self._scaling(item, numbers[known], starts(counts))
         return [FittedItem(item, *each) for each in zip(fill, center.tolist(), scale.tolist(), strict=True)]
 
-    def _scaling(self, known: FloatArray, start: IntArray) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002
+    def _scaling(self, item: Item, known: FloatArray, start: IntArray) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002
         """Return centre and scale (R,) of runs of numbers that begin at ``start`` (R + 1,); 0 and 1 of an empty one."""
         return np.zeros(start.size - 1), np.ones(start.size - 1)
 
@@ -131,10 +146,18 @@ class Number(Encoder):
 class Imputed(Number):
     """A number in a call that only replaces NULL."""
 
-    call: ClassVar[str | None] = "impute"
+    call: ClassVar[Call | None] = Call(
+        "impute",
+        {
+            "impute(x)`, `impute(x, 'median')`, `impute(x, constant)": "x, and where it is NULL or infinite the group's mean, its"
+            " median (0 where the group has no value), or the constant"
+        },
+        (SCOPE, _FILL),
+        unnamed=("method",),
+    )
 
 
-class _Scaled(Number):
+class Scaled(Number):
     """A number that is centred and scaled by training rows."""
 
     scales: ClassVar[bool] = True
@@ -148,38 +171,44 @@ class _Scaled(Number):
         """Return False."""
         return False
 
-    def _scaling(self, known: FloatArray, start: IntArray) -> tuple[FloatArray, FloatArray]:
+    def _scaling(self, item: Item, known: FloatArray, start: IntArray) -> tuple[FloatArray, FloatArray]:
         found = spreads.of_runs(known, start)
         # A constant column carries no information: with scale 1 it becomes zeros, without a division by 0 or by rounding
         # errors.
         with np.errstate(over="ignore"):
             largest = np.maximum(np.abs(found.low), np.abs(found.high))
             varies = found.high - found.low > _ROUNDING * largest
-            center, scale = self._spread(found)
+            center, scale = self.spread(item, found, known, start)
         return np.where(varies, center, found.low), np.where(varies, scale, 1.0)
 
-    def _spread(self, found: Spreads) -> tuple[FloatArray, FloatArray]:
-        """Return centre and scale of numbers that differ."""
+    def spread(self, item: Item, found: Spreads, known: FloatArray, start: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Return centre and scale (R,) of runs of numbers that differ; the runs of ``known`` begin at ``start`` (R + 1,)."""
         raise NotImplementedError
 
 
-class ZScore(_Scaled):
+class ZScore(Scaled):
     """Minus the mean, divided by the standard deviation."""
 
     name: ClassVar[str] = "zscore"
-    call: ClassVar[str | None] = "zscore"
+    call: ClassVar[Call | None] = Call(
+        "zscore", {"zscore(x, ...)": "(x - mean) / standard deviation"}, (SCOPE, _IMPUTE), within="impute"
+    )
 
-    def _spread(self, found: Spreads) -> tuple[FloatArray, FloatArray]:
+    def spread(self, item: Item, found: Spreads, known: FloatArray, start: IntArray) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002
+        """See ``Scaled``."""
         return found.mean, found.deviation
 
 
-class MinMax(_Scaled):
+class MinMax(Scaled):
     """Scaled to [0, 1] between the minimum and maximum of training rows."""
 
     name: ClassVar[str] = "minmax"
-    call: ClassVar[str | None] = "minmax"
+    call: ClassVar[Call | None] = Call(
+        "minmax", {"minmax(x, ...)": "(x - least) / (most - least)"}, (SCOPE, _IMPUTE), within="impute"
+    )
 
-    def _spread(self, found: Spreads) -> tuple[FloatArray, FloatArray]:
+    def spread(self, item: Item, found: Spreads, known: FloatArray, start: IntArray) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002
+        """See ``Scaled``."""
         return found.low, found.high - found.low
 
 
@@ -188,7 +217,7 @@ class Array(Encoder):
 
     kind: ClassVar[str] = "array"
     name: ClassVar[str] = "array"
-    call: ClassVar[str | None] = None
+    call: ClassVar[Call | None] = None
     taken: ClassVar[str] = "arrays"
     role: ClassVar[Role] = "array"
     pure: ClassVar[bool] = False

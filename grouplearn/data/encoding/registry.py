@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoding import wide
+from grouplearn.data.encoding.calls import CALLS, Call
 from grouplearn.data.encoding.categories import CATEGORIES
 from grouplearn.data.encoding.columns import SqlColumn
 from grouplearn.data.encoding.encoder import Encoder, encoder_of, known, register
 from grouplearn.data.encoding.listed import LISTS, Listed
 from grouplearn.data.encoding.numbers import NUMBERS
 
-__all__ = ["ENCODERS", "automatic", "called", "encoder_of", "known", "of_list", "takers", "widened"]
+__all__ = ["CALLS", "ENCODERS", "Call", "automatic", "called", "encoder_of", "known", "of_list", "takers", "widened"]
 
 ENCODERS: tuple[Encoder, ...] = (*NUMBERS, *CATEGORIES, *LISTS)
 register(ENCODERS)
@@ -18,7 +19,7 @@ register(ENCODERS)
 
 def called(name: str) -> tuple[Encoder, ...]:
     """Return the encoders of a call; the column decides between them."""
-    return tuple(encoder for encoder in ENCODERS if encoder.call == name and not encoder.wide)
+    return tuple(each for each in ENCODERS if each.call and each.call.name == name and not each.wide)
 
 
 def widened(encoder: Encoder, columns: int) -> Encoder:
@@ -26,7 +27,8 @@ def widened(encoder: Encoder, columns: int) -> Encoder:
     if columns <= wide.WIDE_COLUMNS:
         return encoder
     return next(
-        (each for each in ENCODERS if each.wide and (each.kind, each.call) == (encoder.kind, encoder.call)), encoder
+        (each for each in ENCODERS if each.wide and (each.kind, each.call) == (encoder.kind, encoder.call)),
+        encoder,
     )
 
 

@@ -11,13 +11,14 @@ import ctypes
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from grouplearn.kernels.library import address, features, function, single_or_double
 from grouplearn.kernels.linear.generalised_linear import Penalties
+from grouplearn.kernels.linear.losses import Loss, number_of
 from grouplearn.layout import spilled
 from grouplearn.layout.pages import forget_pages, read_ahead
 from grouplearn.layout.spilled import NewArray
@@ -25,9 +26,7 @@ from grouplearn.layout.spilled import NewArray
 FloatArray = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
 Matrix = Any
-Loss = Literal["squares", "logistic", "softmax", "poisson", "squared_hinge"]
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
-_LOSSES: tuple[Loss, ...] = ("squares", "logistic", "softmax", "poisson", "squared_hinge")
 #: Rows that the kernels take together, and models side by side.
 _TILE, _LANES = 8, 8
 #: How the entries of a block are kept: all values of one column, a column per row, or some per row; the latter with values or 1.
@@ -308,7 +307,7 @@ class GroupRounds:
         self._kept = [np.ascontiguousarray(cut.first), np.ascontiguousarray(complete, np.int64), unit]
         self._kept += [shape.of_models(each) for each in (penalties.l1, penalties.l2, penalties.tolerance)]
         self._places = np.array([address(each) for each in self._kept], np.int64)
-        numbers = [_LOSSES.index(shape.loss), shape.outputs, shape.groups, shape.lanes, cut.n_blocks, 1]
+        numbers = [number_of(shape.loss), shape.outputs, shape.groups, shape.lanes, cut.n_blocks, 1]
         self._numbers = np.array([*numbers, int(fit_intercept), int(leaps)], np.int64)
 
     def _call(self, symbol: str, kinds: str, *given: Any, returns: Any = None) -> Any:

@@ -8,19 +8,18 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from grouplearn.kernels.library import WATCH, Stopped, address, asking, features, function, single_or_double, watching
+from grouplearn.kernels.linear.losses import Loss, number_of
 
 FloatArray = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]
-Loss = Literal["logistic", "softmax", "poisson", "squared_hinge", "hinge"]
 Sums = Mapping[str, npt.NDArray[Any]]
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
-_LOSSES: tuple[Loss, ...] = ("logistic", "softmax", "poisson", "squared_hinge", "hinge")
 #: Numbers of a model's sums before its gradient.
 _BEFORE_GRADIENT = 4
 #: Most passes of a model: Newton's method needs tens.
@@ -104,7 +103,7 @@ def solve(
             columns,
             *(address(each) for each in (label, weight, start)),
             groups,
-            _LOSSES.index(loss),
+            number_of(loss),
             outputs,
             int(fit_intercept),
             *(address(each) for each in (penalties.l1, penalties.l2, penalties.tolerance)),
@@ -207,7 +206,7 @@ class Form:
         real = ctypes.c_double
         kinds = (*[_COUNT] * 6, *[real] * 3, *[_POINTER] * 3, _COUNT, *[_POINTER] * 3, real, *[_POINTER] * 5)
         function("begin_generalised_linear", *kinds)(
-            *(_LOSSES.index(kind), *self._numbers),
+            *(number_of(kind), *self._numbers),
             *(*rows, float(moments["total"]), *map(address, (mean, square, cross)), cross.shape[1]),
             *(address(gram[0]) if gram else None, *map(address, given[:2]), loss),
             *map(address, (given[2], model, sums, curvature, sampled)),
@@ -251,7 +250,7 @@ class Form:
         kinds = (*[_POINTER] * 5, _COUNT, *[_POINTER] * 2, *[_COUNT] * 7, *[_POINTER] * 4)
         outcome = function("sum_generalised_linear", *kinds, returns=ctypes.c_int)(
             *parts,
-            *(len(label), *map(address, given), _LOSSES.index(loss), *self._numbers, len(active)),
+            *(len(label), *map(address, given), number_of(loss), *self._numbers, len(active)),
             *map(address, (places, found, curvature, sampled)),
         )
         if outcome:
@@ -281,7 +280,7 @@ class Form:
         columns = [penalties.l1, penalties.l2, penalties.tolerance, first_length, sums["sums"], sums["curvature"]]
         kinds = (*[_COUNT] * 7, *[_POINTER] * 6, ctypes.c_double, *[_POINTER] * 5)
         outcome = function("step_generalised_linear", *kinds, returns=ctypes.c_int)(
-            *(_LOSSES.index(loss), *self._numbers, count, *map(address, columns)),
+            *(number_of(loss), *self._numbers, count, *map(address, columns)),
             float(sums["sampled"]),
             *map(address, (places, *stepped[1:])),
         )

@@ -10,19 +10,17 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from grouplearn.kernels.library import address, features, function, single_or_double
+from grouplearn.kernels.linear.losses import Loss, number_of
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
-Loss = Literal["squared", "logistic", "softmax", "poisson", "hinge", "squared_hinge"]
 
-#: In the order of ``source/linear/stochastic_gradient.hpp``.
-LOSSES: tuple[Loss, ...] = ("squared", "logistic", "softmax", "poisson", "hinge", "squared_hinge")
 SCHEDULES = ("constant", "inverse_sqrt", "bottou")
 
 _POINTER, _COUNT, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
@@ -202,7 +200,7 @@ class _Laid:
         for place, (source, name) in enumerate(sources):
             own = getattr(source, name)
             numbers[place, :lanes].reshape(outputs, n)[:] = own.T if own.ndim > 1 else own
-        loss = 0 if descent is None else LOSSES.index(descent.loss)
+        loss = 0 if descent is None else number_of(descent.loss)
         pointers = [address(values[name]) if name in values else None for name in wide]
         stride = values["unscaled"].shape[1]
         given = _Models(lanes, stride, outputs, loss, *pointers, *map(address, numbers))

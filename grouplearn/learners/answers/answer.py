@@ -5,12 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from grouplearn.data.encoding.encoder import NoForm, OnnxGraph
+from grouplearn.learners.answers.onnx import OnnxModel
+from grouplearn.learners.answers.vectors import VectorSql, VectorView
 from grouplearn.learners.contract.problem import Link
 from grouplearn.learners.contract.state import FloatArray
 
@@ -44,8 +48,16 @@ class Answer(ABC):
     n_scores: int = 1
     #: Columns that tables of predictions always have, before all others.
     shown: tuple[str, ...] = ("prediction",)
-    #: Suffixes of the views of models with such answers.
-    views: tuple[str, ...] = ()
+    #: How SQL scores rows by models that are vectors; None if there is no such SQL.
+    vectors: VectorSql | None = None
+    #: Further metrics of EVALUATE by name, weighted means over rows: SQL of a row's value over the columns of ``select`` and the
+    #: label ``metric.TARGET``.
+    measured: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def views(self) -> tuple[VectorView, ...]:
+        """The views of models with such answers, besides those of every model."""
+        return self.vectors.views if self.vectors else ()
 
     @property
     @abstractmethod
@@ -72,6 +84,10 @@ class Answer(ABC):
     @abstractmethod
     def fields(self, outputs: FloatArray, missing: BoolArray) -> Mapping[str, pa.Array]:
         """Return the non-NULL fields of the result of ``predict`` for outputs (n, width)."""
+
+    def onnx(self, graph: OnnxGraph, model: OnnxModel) -> None:  # noqa: ARG002 - some look at it
+        """Add the outputs to a graph, where nothing is predicted NaN, an empty text or 0; raises NoForm if it has none."""
+        raise NoForm(f"ONNX has no form of {' and '.join(self.shown)} of this learner; FORMAT sql or native may have")
 
     def missing(self, outputs: FloatArray) -> BoolArray:
         """Return which rows (n,) have no prediction."""

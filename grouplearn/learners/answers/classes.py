@@ -7,11 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from grouplearn.data.encoding.encoder import OnnxGraph
 from grouplearn.learners.answers.answer import Answer, BoolArray, Scored
 from grouplearn.learners.answers.number import LINKS
+from grouplearn.learners.answers.onnx import OnnxModel
+from grouplearn.learners.contract.problem import Link
 from grouplearn.learners.contract.state import FloatArray
 from grouplearn.sqltext import literal
 
@@ -112,6 +116,13 @@ class TwoClasses(Classes):
         """Return the place of the second class."""
         return 1
 
+    def onnx(self, graph: OnnxGraph, model: OnnxModel) -> None:
+        """Add the class and the probability of the second one."""
+        p = model.known(graph, graph.add("Sigmoid", model.scores()))
+        positive = graph.add("Cast", graph.add("Greater", p, graph.number(0.5)), to=7)
+        graph.output(_named(graph, self.classes[:2], positive, graph.add("IsNaN", p)), "prediction", "STRING", 1)
+        graph.output(p, "probability", "DOUBLE", 1)
+
 
 class SeveralClasses(Classes):
     """The class with the highest score; probabilities are the softmax of scores, or shares of their logistic functions.
@@ -165,6 +176,40 @@ class SeveralClasses(Classes):
     def chosen(self, outputs: FloatArray) -> Any:
         """Return the most probable class, the first of equal ones."""
         return np.argmax(outputs, axis=1)
+
+    def onnx(self, graph: OnnxGraph, model: OnnxModel) -> None:
+        """Add the class and the probabilities of all classes of the label."""
+        p = model.known(graph, _shares(graph, model.link(), model.scores()))
+        chosen = graph.add("ArgMax", p, axis=1, keepdims=1)
+        nothing = graph.add("IsNaN", graph.add("ReduceSum", p, graph.constant(np.array([1]))))
+        names = [self.classes[number] for number in model.classes]
+        graph.output(_named(graph, names, chosen, nothing), "prediction", "STRING", 1)
+        every = self._of_every_class(graph, p, model.classes)
+        graph.output(every, "probabilities", "DOUBLE", len(self.classes))
+
+    def _of_every_class(self, graph: OnnxGraph, p: str, own: Sequence[int]) -> str:
+        """Return the probabilities of all classes of the label, 0 for those that the group does not have."""
+        if len(own) == len(self.classes):
+            return p
+        spread = np.zeros((len(own), len(self.classes)))
+        spread[np.arange(len(own)), list(own)] = 1.0
+        return graph.add("MatMul", p, graph.constant(spread))
+
+
+def _shares(graph: OnnxGraph, link: Link, scores: str) -> str:
+    """Return the probabilities of classes; a group with two has trees of one class against the other."""
+    if link != "one_vs_all":
+        return graph.add("Softmax", scores, axis=1)
+    shares = graph.add("Sigmoid", scores)
+    total = graph.add("ReduceSum", shares, graph.constant(np.array([1])), keepdims=1)
+    return graph.add("Div", shares, total)
+
+
+def _named(graph: OnnxGraph, names: Sequence[str], chosen: str, nothing: str) -> str:
+    """Return the names of chosen classes, the empty text where there is nothing."""
+    number = graph.add("Where", nothing, graph.constant(np.array(len(names), dtype=np.int64)), chosen)
+    texts: npt.NDArray[Any] = np.array([*names, ""], dtype=object)
+    return graph.add("Gather", graph.constant(texts), number, axis=0)
 
 
 def _maps(keys: Any, outputs: FloatArray, missing: BoolArray) -> Any:

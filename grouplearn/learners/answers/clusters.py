@@ -7,12 +7,34 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from grouplearn.data.encoding.encoder import OnnxGraph
 from grouplearn.learners.answers.answer import Answer, BoolArray, Scored, list_array
+from grouplearn.learners.answers.onnx import OnnxModel
+from grouplearn.learners.answers.vectors import FEATURES, VectorSql, VectorView
 from grouplearn.learners.contract.state import FloatArray
 
 #: In SQL: a group's distances to its centroids in order, NaN for those without rows.
 DISTANCES = "__grouplearn_distances"
 _NEAREST = "__grouplearn_nearest"
+_CENTROIDS = "__grouplearn_centroids"
+
+
+def _with_distances(rows: str) -> str:
+    each = f"list_transform({_CENTROIDS}, lambda c: list_distance({FEATURES}, c))"
+    return f"SELECT *, {each} AS {DISTANCES} FROM ({rows})"
+
+
+_VIEW = VectorView(
+    "_centroids",
+    "Centroids of the clusters of each group's best trial, on the encoded features.",
+    "centroid",
+    (
+        ("cluster", "f.place"),
+        ("n_rows", "CAST(f.value AS BIGINT)"),
+        ("feature", "unnest(g.features)"),
+        ("value", "unnest(f.vector)"),
+    ),
+)
 
 
 class Clusters(Answer):
@@ -24,7 +46,7 @@ class Clusters(Answer):
 
     width = 3
     shown = ("cluster", "distance")
-    views = ("_centroids",)
+    vectors = VectorSql(("centroid",), {_CENTROIDS: "v.centroid"}, _with_distances, views=(_VIEW,))
 
     def select(self, scored: Scored) -> str:
         """Return cluster and distance; with ``judged`` also the distance to the second nearest centroid, NULL without one."""
@@ -60,6 +82,23 @@ class Clusters(Answer):
             "value": pa.array(np.ascontiguousarray(outputs[:, 1]), mask=missing),
             "predicted": list_array(outputs[:, 1:], np.full(len(outputs), 2), missing),
         }
+
+    def onnx(self, graph: OnnxGraph, model: OnnxModel) -> None:
+        """Add the number of the nearest centroid, 0 if there is none, and its distance."""
+        centroids, axis = model.tensors["centroids"], np.array([1])
+        rows = graph.add("Unsqueeze", model.features, graph.constant(axis))
+        apart = graph.add("Sub", rows, graph.constant(centroids[None]))
+        squares = graph.add("ReduceSum", graph.add("Mul", apart, apart), graph.constant(np.array([2])), keepdims=0)
+        nearest = graph.add("ArgMin", squares, axis=1, keepdims=1)
+        square = graph.add("GatherElements", squares, nearest, axis=1)
+        nowhere = graph.add("IsInf", square)
+        if model.missing is not None:
+            nowhere = graph.add("Or", model.missing, nowhere)
+        number = graph.add("Add", nearest, graph.constant(np.array(1, dtype=np.int64)))
+        none = graph.constant(np.array(0, dtype=np.int64))
+        graph.output(graph.add("Where", nowhere, none, number), "cluster", "INT64", 1)
+        distance = graph.add("Where", nowhere, graph.number(np.nan), graph.add("Sqrt", square))
+        graph.output(distance, "distance", "DOUBLE", 1)
 
     def value(self) -> int | None:
         """Return the place of the distance."""

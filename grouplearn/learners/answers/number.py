@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from grouplearn.data.encoding.encoder import OnnxGraph
 from grouplearn.learners.answers.answer import Answer, BoolArray, Scored
+from grouplearn.learners.answers.onnx import OnnxModel
 from grouplearn.learners.contract.problem import Link
 from grouplearn.learners.contract.state import FloatArray
 
@@ -44,6 +46,15 @@ class Number(Answer):
         """Return the number, and as text."""
         value = pa.array(np.ascontiguousarray(outputs[:, 0]), mask=missing)
         return {"value": value, "prediction": value.cast(pa.string())}
+
+    def onnx(self, graph: OnnxGraph, model: OnnxModel) -> None:
+        """Add the number."""
+        link, scores = model.link(), model.scores()
+        if link == "signed_square":
+            scores = graph.add("Mul", scores, graph.add("Abs", scores))
+        elif link != "identity":
+            scores = graph.add({"exp": "Exp", "logistic": "Sigmoid"}[link], scores)
+        graph.output(model.known(graph, scores), "prediction", "DOUBLE", 1)
 
     def value(self) -> int | None:
         """Return the place of the number."""

@@ -7,11 +7,55 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from grouplearn.data.encoding.encoder import OnnxGraph
 from grouplearn.learners.answers.answer import Answer, BoolArray, Scored, list_array
+from grouplearn.learners.answers.onnx import OnnxModel
+from grouplearn.learners.answers.vectors import FEATURES, VectorSql, VectorView
 from grouplearn.learners.contract.state import FloatArray
 
 #: In SQL: a row's coordinates, and its distance from its projection.
 COORDINATES, RESIDUAL = "__grouplearn_coordinates", "__grouplearn_residual"
+_MEAN, _COMPONENTS, _LOADINGS, _CENTRED = (
+    f"__grouplearn_{name}" for name in ("mean", "components", "loadings", "centred")
+)
+
+
+def _with_coordinates(rows: str) -> str:
+    """Return rows with coordinates; the residual is computed directly, as a difference of squares would lose digits."""
+    away = f"v - coalesce({_MEAN}[i], 'nan'::DOUBLE)"  # without a group: products of lists do not accept NULL
+    centred = f"SELECT *, list_transform({FEATURES}, lambda v, i: {away}) AS {_CENTRED} FROM ({rows})"
+    along = f"list_transform({_COMPONENTS}, lambda c: list_dot_product({_CENTRED}, c))"
+    placed = f"SELECT *, {along} AS {COORDINATES} FROM ({centred})"
+    point = f"list_transform({_LOADINGS}, lambda l: list_dot_product({COORDINATES}, l))"
+    return f"SELECT *, list_distance({_CENTRED}, {point}) AS {RESIDUAL} FROM ({placed})"
+
+
+_SHARE = "f.value / nullif(o.value, 0)"
+_VIEWS = (
+    VectorView(
+        "_components",
+        "Principal components of each group's best trial: the weight of each encoded feature in each component.",
+        "component",
+        (("component", "f.place"), ("feature", "unnest(g.features)"), ("weight", "unnest(f.vector)")),
+    ),
+    VectorView(
+        "_variance",
+        "The variance along each principal component of each group's best trial, and its share of all.",
+        "component",
+        (
+            ("component", "f.place"),
+            ("variance", "f.value"),
+            ("share", _SHARE),
+            ("cumulative_share", f"sum({_SHARE}) OVER (PARTITION BY f.group_id ORDER BY f.place ASC)"),
+        ),
+    ),
+)
+#: Loadings are, per feature, its contributions to all components.
+_GIVEN = {
+    _COMPONENTS: "v.component",
+    _MEAN: "v.mean[1]",
+    _LOADINGS: "list_transform(v.mean[1], lambda m, i: list_transform(v.component, lambda c: c[i]))",
+}
 
 
 class Projection(Answer):
@@ -19,7 +63,7 @@ class Projection(Answer):
 
     width = 1
     shown = ("projection", "residual")
-    views = ("_components", "_variance")
+    vectors = VectorSql(("component",), _GIVEN, _with_coordinates, single=("mean",), views=_VIEWS)
 
     def select(self, scored: Scored) -> str:
         """Return the coordinates as a list, and the residual."""
@@ -50,6 +94,16 @@ class Projection(Answer):
             "value": pa.array(np.ascontiguousarray(outputs[:, 0]), mask=missing),
             "predicted": list_array(outputs[:, 1:], lengths, missing),
         }
+
+    def onnx(self, graph: OnnxGraph, model: OnnxModel) -> None:
+        """Add the coordinates, and the distance of a row from its projection."""
+        components = model.tensors["components"]
+        centred = graph.add("Sub", model.features, graph.constant(model.tensors["mean"][None]))
+        coordinates = graph.add("MatMul", centred, graph.constant(np.ascontiguousarray(components.T)))
+        left = graph.add("Sub", centred, graph.add("MatMul", coordinates, graph.constant(components)))
+        square = graph.add("ReduceSum", graph.add("Mul", left, left), graph.constant(np.array([1])))
+        graph.output(model.known(graph, coordinates), "projection", "DOUBLE", len(components))
+        graph.output(model.known(graph, graph.add("Sqrt", square)), "residual", "DOUBLE", 1)
 
     def value(self) -> int | None:
         """Return the place of the residual."""

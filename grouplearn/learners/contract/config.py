@@ -18,6 +18,8 @@ class Hyperparameter:
     ``kind`` is the Python type of a value; ``ints`` is a list of integers, such as layer widths. ``ints_by_feature`` and
     ``floats_by_feature`` map names of FEATURES items to numbers, ``feature_sets`` are lists of such names: their values are
     JSON text. Bounds are inclusive unless ``open_low``. ``refused`` are values not among ``choices``, with the reason.
+    ``remedy`` is what to do with it where a model is worse than a constant: ``lower`` or ``raise`` it, or leave it at its
+    ``default``.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Hyperparameter:
     choices: tuple[str, ...] = ()
     nullable: bool = False
     refused: tuple[tuple[str, str], ...] = ()
+    remedy: Literal["lower", "raise", "default"] | None = None
 
 
 #: The hyperparameter that selects a way other than the learner's first.

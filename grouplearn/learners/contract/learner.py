@@ -9,6 +9,7 @@ import numpy as np
 
 from grouplearn.data.shard import Matrix
 from grouplearn.kernels.library import Runs
+from grouplearn.learners.answers.answer import Answer
 from grouplearn.learners.contract.access import AccessPattern
 from grouplearn.learners.contract.config import SOLVER, Config, Conflict, Hyperparameter, Value
 from grouplearn.learners.contract.cost import Cost
@@ -196,6 +197,14 @@ class Learner(Protocol):
     def only_undivided(self, config: Config) -> str | None:
         """Return which hyperparameter of a config needs all rows of a group in one place, None if none does."""
         del config
+        return None
+
+    def answer(self, task: Task, classes: Sequence[str], label_type: str) -> Answer | None:
+        """Return the form of its predictions for a label with ``classes``, of a type; None for that of every such task.
+
+        It knows their columns, SQL, metrics of EVALUATE and ONNX. An array label has its usual one.
+        """
+        del task, classes, label_type
         return None
 
     def link(self, config: Config, task: Task) -> Link:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from grouplearn.data.shard import FloatArray, Shard, Stack
 from grouplearn.kernels.library import Stopped
 from grouplearn.kernels.linear import generalised_linear as kernel
+from grouplearn.kernels.linear.losses import Loss
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.problem import Problem
@@ -33,7 +34,7 @@ DENSE_PARAMETERS = 256
 class Family(Protocol):
     """What differs between generalised linear models; arrays may have leading axes."""
 
-    def loss(self, problem: Problem) -> kernel.Loss:
+    def loss(self, problem: Problem) -> Loss:
         """Return the loss of each row, by its name in the kernels."""
         ...
 

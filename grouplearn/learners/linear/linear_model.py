@@ -21,7 +21,9 @@ L1 = Hyperparameter(
     "Tibshirani 1996",
     low=0.0,
 )
-FIT_INTERCEPT = Hyperparameter("fit_intercept", "bool", True, "whether the model has an intercept", "scikit-learn")
+FIT_INTERCEPT = Hyperparameter(
+    "fit_intercept", "bool", True, "whether the model has an intercept", "scikit-learn", remedy="default"
+)
 
 LEARNING_RATE = Hyperparameter(
     "learning_rate",
@@ -32,6 +34,7 @@ LEARNING_RATE = Hyperparameter(
     "Nocedal & Wright 2006, section 7.2",
     low=0.0,
     open_low=True,
+    remedy="lower",
 )
 GLM_L2 = Hyperparameter(
     "l2",

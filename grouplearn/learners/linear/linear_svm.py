@@ -11,7 +11,7 @@ import numpy as np
 
 from grouplearn.data.shard import FloatArray, Shard, Stack
 from grouplearn.kernels.algebra import logarithm
-from grouplearn.kernels.linear.generalised_linear import Loss
+from grouplearn.kernels.linear.losses import Loss
 from grouplearn.learners.contract.config import Config, Hyperparameter, Value
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.problem import Problem, Task

@@ -9,7 +9,7 @@ import numpy as np
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.kernels.algebra import logarithm
-from grouplearn.kernels.linear.generalised_linear import Loss
+from grouplearn.kernels.linear.losses import Loss
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.linear import glm
 from grouplearn.learners.linear.glm_learner import GlmLearner

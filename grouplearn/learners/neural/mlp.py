@@ -72,7 +72,7 @@ class Mlp(BatchesLearner, DataParallelLearner):
             low=0.0, high=0.95,
         ),
         Hyperparameter("optimizer", "str", "adam", "how a batch moves the weights", _TORCH, choices=networks.OPTIMIZERS),
-        Hyperparameter("learning_rate", "float", 1e-3, _STEP_SIZE, _TORCH, low=0.0, open_low=True),
+        Hyperparameter("learning_rate", "float", 1e-3, _STEP_SIZE, _TORCH, low=0.0, open_low=True, remedy="lower"),
         Hyperparameter("momentum", "float", 0.0, "momentum of sgd; adam has its own", _TORCH, low=0.0, high=1.0),
         Hyperparameter("l1", "float", 0.0, "weight of the penalty l1·‖w‖₁", "Tibshirani 1996", low=0.0),
         Hyperparameter("l2", "float", 0.0, "weight of the penalty ½·l2·‖w‖²", "Hoerl & Kennard 1970", low=0.0),

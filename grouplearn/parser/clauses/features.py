@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from grouplearn.data.encoding.calls import CALLS, Call
+from grouplearn.data.encoding.registry import CALLS, Call
 from grouplearn.parser.lexer.cursor import Cursor
 from grouplearn.parser.lexer.tokens import Kind
 from grouplearn.parser.statements import Feature, Name, Option, Sql
@@ -58,8 +58,14 @@ def _reject_nested(cursor: Cursor, low: int, high: int) -> None:
                 cursor.tokens[position],
                 "DuckDB's own function is main.hash(...)."
                 if name == "hash"
-                else "Of encoders in encoders, only zscore(impute(...)) and minmax(impute(...)) are allowed.",
+                else f"Of encoders in encoders, only {_nested()} are allowed.",
             )
+
+
+def _nested() -> str:
+    """Return the calls that may have another in them, in words."""
+    calls = [f"{call.name}({call.within}(...))" for call in CALLS.values() if call.within]
+    return " and ".join([", ".join(calls[:-1]), calls[-1]] if calls[1:] else calls)
 
 
 def _parse_item(cursor: Cursor, low: int, high: int) -> Feature:
@@ -96,27 +102,32 @@ def _arguments(
     for item in ranges:
         _reject_nested(cursor, *item)
     arguments = [cursor.sql(*item) for item in ranges]
-    if call.last and not any(each.name.value == call.last for each in options):
-        options = _last_option(cursor, encoder, arguments, options)
+    options = _with_unnamed(cursor, encoder, arguments, options)
     if len(arguments) % call.together:
         cursor.fail(f"{call.name} takes {call.together} columns, here are {len(arguments)}", encoder.span, call.hint)
     return tuple(arguments), options
 
 
-def _last_option(cursor: Cursor, encoder: Name, arguments: list[Sql], options: list[Option]) -> list[Option]:
-    """Return the options with the one that the last argument gives, which is removed from ``arguments``."""
+def _with_unnamed(cursor: Cursor, encoder: Name, arguments: list[Sql], options: list[Option]) -> list[Option]:
+    """Return the options with those that the last arguments give, which are removed from ``arguments``."""
     call = CALLS[encoder.value]
-    if len(arguments) <= call.together:
-        if call.needed:
-            cursor.fail(f"{call.name} needs {call.needed}", encoder.span, call.hint)
-        return options
-    last = arguments.pop()
-    if call.needed and len(arguments) > call.together:
+    given = {each.name.value for each in options}
+    unnamed = [option for option in call.last if option.name not in given]
+    required = sum(option.required for option in unnamed)
+    further = len(arguments) - call.together
+    if further < required or any(each.required and each.name not in (*given, *call.unnamed) for each in call.options):
+        cursor.fail(f"{call.name} needs {call.needed}", encoder.span, call.hint or f"For example {call.example}.")
+    taken = min(max(0, further), len(unnamed))
+    values = [arguments.pop() for _ in range(taken)][::-1]
+    if required and len(arguments) > call.together:
         columns = "one column" if call.together == 1 else f"{call.together} columns"
-        several = ", ".join("abcdefgh"[: 2 * call.together])
-        hint = f"For several {'columns' if call.together == 1 else 'pairs'} write {call.name}({several}, {call.last} := 64)."
+        several = ", ".join(
+            [*"abcdefgh"[: 2 * call.together], *(f"{each.name} := {each.example}" for each in unnamed if each.required)]
+        )
+        hint = f"For several {'columns' if call.together == 1 else 'pairs'} write {call.name}({several})."
         cursor.fail(f"{call.name} takes {columns} and {call.needed}", encoder.span, hint)
-    return [Option(Name(str(call.last), last.span), last), *options]
+    named = [Option(Name(each.name, sql.span), sql) for each, sql in zip(unnamed, values, strict=False)]
+    return [*named, *options]
 
 
 def _is_within(cursor: Cursor, call: Call, low: int, high: int) -> bool:

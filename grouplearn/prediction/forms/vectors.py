@@ -1,14 +1,12 @@
-"""Prediction by vectors as one SELECT: distances to centroids, coordinates along components."""
+"""Prediction by vectors as one SELECT: a row's features, scored as its answer says, by its group's vectors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from grouplearn.catalog.records import ItemColumn, ModelDefinition
-from grouplearn.learners.answers.answer import Answer
-from grouplearn.learners.answers.clusters import DISTANCES, Clusters
-from grouplearn.learners.answers.projection import COORDINATES, RESIDUAL, Projection
+from grouplearn.learners.answers.vectors import FEATURES, VectorSql
 from grouplearn.prediction.forms.items import (
     encoded_cte,
     encoders_sql,
@@ -33,12 +31,9 @@ from grouplearn.prediction.forms.routed import (
     rows_cte,
     sortable_row,
 )
-from grouplearn.sqltext import literal
+from grouplearn.sqltext import identifier, literal
 
 _VECTORS = "__grouplearn_vectors"
-_ROW, _CENTROIDS, _MEAN, _COMPONENTS, _LOADINGS, _CENTRED = (
-    f"__grouplearn_{name}" for name in ("x", "centroids", "mean", "components", "loadings", "centred")
-)
 
 
 def vectors_select(
@@ -48,23 +43,26 @@ def vectors_select(
 
     A row is the list of its encoded features, which is compared with each vector of its group.
     """
+    read = definition.answer.vectors
+    if read is None:
+        raise NotImplementedError(definition.learner)
     ctes = [
         rows_cte(definition, relation, sortable_row(extras), extras, listed(definition)),
         groups_cte(model, catalog_tables),
         routed_cte(definition, BEST, reachable(definition, model, catalog_tables)),
         f"{_VECTORS} AS (SELECT * FROM {catalog_tables('factors')} WHERE model = '{model}'::UUID)",
-        _parameters(definition),
+        _parameters(definition, read),
         encoded_cte(definition, finite=True),
-        f"{SCORED} AS ({_SCORES[type(definition.answer)](_rows(definition))})",
+        f"{SCORED} AS ({read.scored(_rows(definition))})",
     ]
     return f"WITH {', '.join(ctes)} {linked(definition, extras)}"
 
 
-def _parameters(definition: ModelDefinition) -> str:
+def _parameters(definition: ModelDefinition, read: VectorSql) -> str:
     columns = [
         "g.group_id AS __grouplearn_id",
         f"g.level AS {LEVEL}",
-        *(f"{sql} AS {name}" for name, sql in _GIVEN[type(definition.answer)].items()),
+        *(f"{sql} AS {name}" for name, sql in read.given.items()),
         *(
             f"len(g.categories[{number + 1}]) AS {_count(number)}"
             for number, entry in enumerate(definition.items)
@@ -72,7 +70,11 @@ def _parameters(definition: ModelDefinition) -> str:
         ),
         *encoders_sql(definition, finite=True, groups="g."),
     ]
-    parts = [f"list(vector ORDER BY place ASC) FILTER (part = {literal(part)}) AS {part}" for part in _PARTS]
+    parts = [
+        f"list({column} ORDER BY place ASC) FILTER (part = {literal(part)}) AS {identifier(part + suffix)}"
+        for column, suffix in (("vector", ""), *((("value", "_values"),) if read.values else ()))
+        for part in (*read.parts, *read.single)
+    ]
     vectors = f"SELECT group_id, {', '.join(parts)} FROM {_VECTORS} GROUP BY group_id"
     source = f"{BEST} AS g LEFT JOIN ({vectors}) AS v ON v.group_id = g.group_id"
     return f"{PARAMETERS} AS (SELECT {', '.join(columns)} FROM {source})"
@@ -88,25 +90,12 @@ def _count(number: int) -> str:
     return f"__grouplearn_count{number}"
 
 
-#: The kinds of vectors.
-_PARTS = ("centroid", "component", "mean")
-#: What an answer's SQL reads of a group's vectors; loadings are, per feature, its contributions to all components.
-_GIVEN: Mapping[type[Answer], Mapping[str, str]] = {
-    Clusters: {_CENTROIDS: "v.centroid"},
-    Projection: {
-        _COMPONENTS: "v.component",
-        _MEAN: "v.mean[1]",
-        _LOADINGS: "list_transform(v.mean[1], lambda m, i: list_transform(v.component, lambda c: c[i]))",
-    },
-}
-
-
 def _rows(definition: ModelDefinition) -> str:
     """Return rows with their group's columns, and the list of their features."""
     joins = [position_join(number) for number, entry in enumerate(definition.items) if entry.item.kind == "category"]
     pieces = list(_pieces(definition))
     vector = pieces[0] if len(pieces) == 1 else f"flatten([{', '.join(pieces)}])"
-    return f"SELECT r.*, {vector} AS {_ROW} FROM {ENCODED} AS r {' '.join(joins)}"
+    return f"SELECT r.*, {vector} AS {FEATURES} FROM {ENCODED} AS r {' '.join(joins)}"
 
 
 def _pieces(definition: ModelDefinition) -> Iterator[str]:
@@ -126,20 +115,3 @@ def _indicators(entry: ItemColumn, number: int) -> str:
     else:
         count, place = str(entry.item.buckets), f"r.{item_alias(number)}"
     return f"list_transform(range({count}), lambda i: CAST(coalesce(i = {place}, false) AS DOUBLE))"
-
-
-def _distances(rows: str) -> str:
-    return f"SELECT *, list_transform({_CENTROIDS}, lambda c: list_distance({_ROW}, c)) AS {DISTANCES} FROM ({rows})"
-
-
-def _coordinates(rows: str) -> str:
-    """Return rows with coordinates; the residual is computed directly, as a difference of squares would lose digits."""
-    away = f"v - coalesce({_MEAN}[i], 'nan'::DOUBLE)"  # without a group: products of lists do not accept NULL
-    centred = f"SELECT *, list_transform({_ROW}, lambda v, i: {away}) AS {_CENTRED} FROM ({rows})"
-    along = f"list_transform({_COMPONENTS}, lambda c: list_dot_product({_CENTRED}, c))"
-    placed = f"SELECT *, {along} AS {COORDINATES} FROM ({centred})"
-    point = f"list_transform({_LOADINGS}, lambda l: list_dot_product({COORDINATES}, l))"
-    return f"SELECT *, list_distance({_CENTRED}, {point}) AS {RESIDUAL} FROM ({placed})"
-
-
-_SCORES = {Clusters: _distances, Projection: _coordinates}

@@ -104,14 +104,17 @@ struct Training {
         slope_of(row, slope);
     }
     void slope_of(int64_t row, double *slope) {
+        losses::with((Loss)models.loss, [&](auto kind) { slope_by<decltype(kind)>(row, slope); });
+    }
+    template <class Kind> void slope_by(int64_t row, double *slope) {
         D weight = all(rows.weight[row] * rows.weighed);
-        double square = models.loss == POISSON ? square_of(row) : 0.0;
-        if (models.loss == SOFTMAX) softmax_loss(models, (int64_t)rows.y[row], slope, losses, room);
+        double square = Kind::unbounded ? square_of(row) : 0.0;
+        if constexpr (Kind::of_all_scores) Kind::of_row(models.outputs, models.lanes / models.outputs, (int64_t)rows.y[row], slope, losses, room);
         else label(row);
         for (int64_t lane = 0; lane < wide; lane += 8) {
             LossAndSlope found{load(losses + lane), load(slope + lane)};
-            if (models.loss != SOFTMAX) found = loss_and_slope(models.loss, load(slope + lane), load(labels + lane));
-            D by = models.loss == POISSON ? smaller(weight, most_weight(lane, found.slope, square)) : weight;
+            if constexpr (!Kind::of_all_scores) found = Kind::of_row(load(slope + lane), load(labels + lane));
+            D by = Kind::unbounded ? smaller(weight, most_weight(Kind::most_bend(found.slope, load(labels + lane)), lane, square)) : weight;
             store(slope + lane, by * found.slope);
             store(models.objective + lane, fma(weight, found.loss, load(models.objective + lane)));
         }
@@ -123,8 +126,7 @@ struct Training {
     }
     /// The weight by which a step moves the score of its row as far as Newton's would, had the loss everywhere the curvature that
     /// it has at the score or at its minimum, whichever is more: no farther than to the minimum, however steep exp(score) is.
-    D most_weight(int64_t lane, D slope, double square) const {
-        D y = load(labels + lane), curvature = larger(slope + y, y);
+    D most_weight(D curvature, int64_t lane, double square) const {
         return all(1.0) / (curvature * (load(rate + lane) * (load(models.with_intercept + lane) + all(square))));
     }
     /// The label of each lane: the row's, or of several outputs whether it is of the class of this one.

@@ -4,11 +4,12 @@
 #pragma once
 #include "lanes/few.hpp"
 #include "lanes/links.hpp"
+#include "losses/losses.hpp"
 #include <type_traits>
 
 namespace grouplearn::stochastic_gradient {
 
-enum Loss { SQUARED, LOGISTIC, SOFTMAX, POISSON, HINGE, SQUARED_HINGE };
+using losses::Loss, losses::LossAndSlope;
 
 /// The rows of a block: dense x (n, columns), or values with their columns, those of row i from start[i] to start[i + 1].
 struct Rows {
@@ -132,59 +133,6 @@ template <class Use> inline void by_lanes_of(const Models &models, Use use) {
     int64_t lane = 0;
     for (; lane + 16 <= models.stride; lane += 16) use(D{}, std::integral_constant<int, 2>{}, lane);
     if (lane < models.stride) use(D{}, std::integral_constant<int, 1>{}, lane);
-}
-
-struct LossAndSlope {
-    D loss, slope;
-};
-
-/// The loss of scores with labels y, of the margin's losses 0 and 1, and its slope by the score.
-inline LossAndSlope loss_and_slope(int64_t loss, D score, D y) {
-    D none = zero<D>(), one = all(1.0);
-    if (loss == SQUARED) {
-        D rest = score - y;
-        return {all(0.5) * rest * rest, rest};
-    }
-    if (loss == LOGISTIC) {
-        D e = exponential(minus(size(score))), share = one / (one + e);
-        D p = select(score < none, e * share, share);
-        return {larger(none, score) - y * score + log_of_one_plus(e), p - y};
-    }
-    if (loss == POISSON) {
-        D mean = exponential(score);
-        D itself = select(none < y, fma(y, logarithm(select(none < y, y, one)), minus(y)), none);
-        return {mean - y * score + itself, mean - y};
-    }
-    D side = y + y - one, less = larger(none, one - side * score);
-    D inside = select(less <= none, none, side);
-    if (loss == HINGE) return {less, minus(inside)};
-    return {less * less, minus(all(2.0) * less * inside)};
-}
-
-/// The same for a softmax over the outputs of each config; the loss is in the lane of its first output.
-inline void softmax_loss(const Models &models, int64_t label, double *scores, double *losses, double *room) {
-    int64_t outputs = models.outputs, configs = models.lanes / outputs, wide = (configs + 7) / 8 * 8;
-    for (int64_t k = 0; k < outputs; k++)
-        for (int64_t c = 0; c < wide; c++) room[k * wide + c] = c < configs ? scores[k * configs + c] : 0.0;
-    for (int64_t c = 0; c < wide; c += 8) {
-        D most = load(room + c), own = load(room + label * wide + c), total = zero<D>();
-        for (int64_t k = 1; k < outputs; k++) most = larger(load(room + k * wide + c), most);
-        for (int64_t k = 0; k < outputs; k++) {
-            D e = exponential(load(room + k * wide + c) - most);
-            total += e;
-            store(room + k * wide + c, e);
-        }
-        for (int64_t k = 0; k < outputs; k++) {
-            D share = load(room + k * wide + c) / total;
-            store(room + k * wide + c, k == label ? share - all(1.0) : share);
-        }
-        store(room + outputs * wide + c, most + logarithm(total) - own);
-    }
-    for (int64_t k = 0; k < outputs; k++)
-        for (int64_t c = 0; c < configs; c++) {
-            scores[k * configs + c] = room[k * wide + c];
-            losses[k * configs + c] = k ? 0.0 : room[outputs * wide + c];
-        }
 }
 
 } // namespace grouplearn::stochastic_gradient

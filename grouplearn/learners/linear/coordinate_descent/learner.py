@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from grouplearn.data.shard import FloatArray, Matrix, Shard, StoredShard
-from grouplearn.kernels.linear.coordinate_descent import Loss
+from grouplearn.kernels.linear.losses import Loss
 from grouplearn.learners.contract.config import Config, Hyperparameter, Value, solver_named
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.problem import Problem

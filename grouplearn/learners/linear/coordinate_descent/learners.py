@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from grouplearn.data.shard import FloatArray
-from grouplearn.kernels.linear.coordinate_descent import Loss
+from grouplearn.kernels.linear.losses import LOSSES, Loss
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.linear import glm, linear_model, linear_regression, linear_svm
@@ -63,8 +63,10 @@ class _GlmByCoordinates(CoordinateDescentLearner):
     def loss_of(self, problem: Problem) -> Loss:
         """Return the family's loss."""
         loss = self.family.loss(problem)
-        if loss == "hinge":
-            raise ValueError("the hinge has kinks, at which coordinate descent stops; train it with another solver")
+        if not LOSSES[loss].by_coordinates:
+            raise ValueError(
+                f"the loss {loss} has kinks, at which coordinate descent stops; train it with another solver"
+            )
         return loss
 
     def targets(self, problem: Problem, y: FloatArray) -> FloatArray:

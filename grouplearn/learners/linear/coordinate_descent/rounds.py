@@ -18,6 +18,7 @@ import numpy as np
 from grouplearn.data.shard import FloatArray, Shard, StoredShard
 from grouplearn.kernels.linear import coordinate_descent as kernel
 from grouplearn.kernels.linear.generalised_linear import Penalties
+from grouplearn.kernels.linear.losses import Loss
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.state import State, Tensors
@@ -43,7 +44,7 @@ class Memory:
         self.ready: tuple[int, int] | None = None
 
 
-def init(problem: Problem, configs: Sequence[Config], loss: kernel.Loss) -> State:
+def init(problem: Problem, configs: Sequence[Config], loss: Loss) -> State:
     """Return zero weights, an unknown loss, and the survey as the first round."""
     n = len(configs)
     shape = (n, problem.n_outputs, problem.n_features + 1)
@@ -112,7 +113,7 @@ def models(state: State) -> tuple[FloatArray, FloatArray]:
 
 
 def group_of(
-    problem: Problem, configs: Sequence[Config], state: State, loss: kernel.Loss, l2: Hyperparameter
+    problem: Problem, configs: Sequence[Config], state: State, loss: Loss, l2: Hyperparameter
 ) -> kernel.GroupRounds:
     """Return the settings that all rounds of a group share, as the kernels take them."""
     tensors = state.tensors

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Shard, StoredShard
 from grouplearn.kernels.linear import coordinate_descent as kernel
+from grouplearn.kernels.linear.losses import LOSSES, Loss
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.problem import Problem
@@ -67,7 +68,7 @@ def merge(left: Tensors, right: Tensors) -> Tensors:
 
 
 def begin(
-    problem: Problem, configs: Sequence[Config], state: State, sums: Tensors, level: FloatArray, loss: kernel.Loss
+    problem: Problem, configs: Sequence[Config], state: State, sums: Tensors, level: FloatArray, loss: Loss
 ) -> State:
     """Return the state after the survey, with its blocks and the score ``level`` (K,) for every row; raises Diverged."""
     widths, centred_items = items_of(problem, configs)
@@ -94,7 +95,7 @@ def begin(
         }
     weights = np.zeros_like(tensors["weights"])
     weights[:, :, -1] = level
-    if loss == "poisson":  # its second derivative has no bound
+    if LOSSES[loss].curvature is None:
         tensors["radius"] = np.broadcast_to(unit, weights.shape).copy()
     return State({**tensors, "weights": weights, "before": weights.copy()}, state.done)
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Totals
-from grouplearn.kernels.algebra import logarithm
 from grouplearn.kernels.linear import stochastic_gradient as kernel
+from grouplearn.kernels.linear.losses import LOSSES, Loss
 from grouplearn.learners.contract.access import PASSES, AccessPattern
 from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value, solver_named
 from grouplearn.learners.contract.control import Diverged
@@ -35,6 +35,7 @@ LEARNING_RATE = Hyperparameter(
     "Bottou 2012, section 5.1",
     low=0.0,
     open_low=True,
+    remedy="lower",
 )
 SCHEDULE = Hyperparameter(
     "schedule",
@@ -75,8 +76,6 @@ TOLERANCE = Hyperparameter(
 SOLVER = solver_named("sgd", "Bottou 2012")
 #: Epochs without progress after which a config is done.
 _PATIENCE = 5
-#: Largest second derivative of a loss by its score; Poisson's has no bound and is estimated from the labels.
-_CURVATURE = {"squared": 1.0, "logistic": 0.25, "softmax": 0.5, "hinge": 1.0, "squared_hinge": 2.0}
 
 
 class SgdLearner(LinearLearner, BatchesLearner):
@@ -112,7 +111,7 @@ class SgdLearner(LinearLearner, BatchesLearner):
     cost: ClassVar[Cost] = SGD
     handles_sparse: ClassVar[bool] = True
 
-    def loss(self, problem: Problem, config: Config) -> kernel.Loss:
+    def loss(self, problem: Problem, config: Config) -> Loss:
         """Return the loss of a config, by its name in the kernels."""
         raise NotImplementedError
 
@@ -306,7 +305,9 @@ class SgdLearner(LinearLearner, BatchesLearner):
         """
         fresh, loss = tensors["rate"] == 0, self.loss(problem, configs[0])
         started = self.started(problem, configs, tensors, whole)
-        curvature = _CURVATURE.get(loss, max(1.0, whole.label_mean + 2.0 * whole.label_scale))
+        curvature = LOSSES[loss].curvature
+        if curvature is None:  # estimated from the labels
+            curvature = max(1.0, whole.label_mean + 2.0 * whole.label_scale)
         rate = 1.0 / (curvature * steepness)
         if not rate > 0:
             raise Diverged("the squares of the features overflow; hint: bring them to one scale, as zscore(...) does")
@@ -319,7 +320,8 @@ class SgdLearner(LinearLearner, BatchesLearner):
         rate = linear_model.column(configs, LEARNING_RATE) * tensors["rate"]
         schedule = [config.get(SCHEDULE.name, SCHEDULE.default) for config in configs]
         batch_size, loss = int(_number(configs[0], BATCH_SIZE)), self.loss(problem, configs[0])
-        ends = np.array([loss == "poisson" or not _averages(each) for each in configs]) | (tensors["l2"] == 0)
+        unbounded = LOSSES[loss].curvature is None
+        ends = np.array([unbounded or not _averages(each) for each in configs]) | (tensors["l2"] == 0)
         bottou = np.maximum(rate * tensors["l2"], np.where(ends, batch_size / whole.n_rows, 0.0))
         decays = {"constant": np.zeros_like(rate), "inverse_sqrt": np.ones_like(rate), "bottou": bottou}
         return kernel.Descent(
@@ -364,14 +366,9 @@ def _averages(config: Config) -> bool:
     return _number(config, linear_model.L1) == 0 if asked is None else bool(asked)
 
 
-def _first_intercept(loss: kernel.Loss, problem: Problem, whole: Totals) -> float:
+def _first_intercept(loss: Loss, problem: Problem, whole: Totals) -> float:
     """Return the score that predicts the mean label; 0 for more than two classes and for hinge losses."""
-    mean = whole.label_mean
-    if problem.task is Task.MULTICLASS:
-        return 0.0
-    share = min(max(mean, 1e-6), 1 - 1e-6)
-    of_means = {"squared": mean, "logistic": float(logarithm(np.array(share / (1 - share))))}
-    return of_means.get(loss, float(logarithm(np.array(max(mean, 1e-6)))) if loss == "poisson" else 0.0)
+    return 0.0 if problem.task is Task.MULTICLASS else LOSSES[loss].start(whole.label_mean)
 
 
 def _added(by_output: FloatArray) -> FloatArray:

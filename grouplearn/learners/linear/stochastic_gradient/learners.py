@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grouplearn.data.shard import FloatArray
-from grouplearn.kernels.linear.stochastic_gradient import Loss
+from grouplearn.kernels.linear.losses import Loss
 from grouplearn.learners.contract.config import Config, Hyperparameter, Value
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import Problem, Task
@@ -64,7 +64,7 @@ class LinearRegressionSgd(SgdLearner):
     def loss(self, problem: Problem, config: Config) -> Loss:
         """Return half the square."""
         del problem, config
-        return "squared"
+        return "squares"
 
 
 class PoissonRegressionSgd(SgdLearner):

@@ -34,9 +34,14 @@ _BOOSTING = (
         choices=tuple(OBJECTIVES),
         refused=REFUSED,
     ),
-    _parameter("num_iterations", 100, "boosting rounds (trees), at most", 1),
+    _parameter("num_iterations", 100, "boosting rounds (trees), at most", 1, remedy="raise"),
     _parameter(
-        "learning_rate", 0.1, "share of each tree that counts; less learns slower, with more trees", 0, open_low=True
+        "learning_rate",
+        0.1,
+        "share of each tree that counts; less learns slower, with more trees",
+        0,
+        open_low=True,
+        remedy="lower",
     ),
     _parameter("num_leaves", 31, "most leaves of a tree", 2, high=131072),
     _parameter("max_depth", -1, "most levels of a tree; <= 0 for no limit", -1),

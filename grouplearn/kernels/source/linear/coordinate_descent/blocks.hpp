@@ -295,7 +295,7 @@ void shift(const Group &group, double *weights, const double *done) {
         if (done[model] != 0) continue;
         double l1 = group.penalties.l1[model], l2 = group.penalties.l2[model];
         int64_t g = model / shape.lanes, lane = model % shape.lanes;
-        for (int64_t j = 0; j < columns && shape.loss == Loss::softmax; j++) {
+        for (int64_t j = 0; j < columns && losses::of_all_scores(shape.loss); j++) {
             if (stop(shape.outputs)) return;
             moving.clear();
             for (int64_t k = 0; k < shape.outputs; k++) moving.push_back(weights + j * apart + shape.at(g, k) + lane);

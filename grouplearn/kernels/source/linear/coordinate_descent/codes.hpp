@@ -57,7 +57,7 @@ void pass_of_codes(const Rows &rows, const Moved &moved, const int32_t *column, 
                 store(rows.predictions + row, score);
             }
             D reach = radius ? gathered(radius, column + row) : zero<D>(), weight = load(rows.weight + row);
-            Kind::at(score, load(rows.label + row), reach, of_row, bends);
+            Kind::within(score, load(rows.label + row), reach, of_row, bends);
             store(slope + (row - first), weight * of_row), store(bend + (row - first), weight * bends);
         }
         for (int64_t row = first; row < last; row++)
@@ -81,14 +81,11 @@ bool pass_one(const Rows &rows, const Block *before, const double *step, const B
 inline bool pass_codes(const Shape &shape, const Rows &rows, const Block *before, const double *step, const Block *now,
                        const double *radius, double *sums) {
     if (shape.lanes != 1 || shape.column() != 1 || !now || now->start || !now->column || now->value) return false;
-    switch (shape.loss) {
-    case Loss::squares: return pass_one<Squares>(rows, before, step, *now, radius, sums);
-    case Loss::logistic: return pass_one<Logistic>(rows, before, step, *now, radius, sums);
-    case Loss::poisson: return pass_one<Poisson>(rows, before, step, *now, radius, sums);
-    case Loss::squared_hinge: return pass_one<SquaredHinge>(rows, before, step, *now, radius, sums);
-    case Loss::softmax: return false;
-    }
-    return false;
+    return losses::with(shape.loss, [&](auto kind) {
+        using Kind = decltype(kind);
+        if constexpr (Kind::by_coordinates && !Kind::of_all_scores) return pass_one<Kind>(rows, before, step, *now, radius, sums);
+        else return false;
+    });
 }
 
 } // namespace grouplearn::coordinate_descent

@@ -7,12 +7,13 @@
 #include "lanes/elementary.hpp"
 #include "lanes/looks.hpp"
 #include "algebra/matrices.hpp"
+#include "losses/losses.hpp"
 
 namespace grouplearn::coordinate_descent {
 
 constexpr int TILE = 8;
 
-enum class Loss { squares = 0, logistic = 1, softmax = 2, poisson = 3, squared_hinge = 4 };
+using losses::Loss;
 
 /// So many rows, and those that fill the last tile.
 inline int64_t in_tiles(int64_t rows) { return (rows + TILE - 1) / TILE * TILE; }
@@ -67,60 +68,6 @@ struct Rows {
     int64_t padded() const { return in_tiles(count); }
 };
 
-// The losses: the slope by the score, and `bend`, no less than the second derivative anywhere up to `reach` from the score
-// (Genkin, Lewis & Madigan 2007, equation 10): a step within reach that minimises the quadratic with it raises no objective.
-
-struct Squares {
-    static void at(D score, D label, D, D &slope, D &bend) { slope = score - label, bend = all(1.0); }
-    static D loss(D score, D label) {
-        D error = score - label;
-        return all(0.5) * error * error;
-    }
-};
-
-/// e/(1 + e)² for e = e^-|score| brought nearer to 1 by the factor `nearer`: what a logistic function bends at most within reach.
-inline D bend_of_odds(D odds, D nearer) {
-    D one = all(1.0), e = smaller(odds * nearer, one), share = one / (one + e);
-    return e * share * share;
-}
-
-struct Logistic {
-    static void at(D score, D label, D reach, D &slope, D &bend) {
-        D one = all(1.0), sign = select(all(0.5) < label, minus(one), one);
-        D m = sign * score, e = exponential(minus(size(m))), inverse = one / (one + e);
-        slope = sign * select(m < zero<D>(), e * inverse, inverse);
-        bend = bend_of_odds(e, exponential(reach));
-    }
-    static D loss(D score, D label) {
-        D m = select(all(0.5) < label, minus(score), score);
-        return log_of_one_plus(exponential(minus(size(m)))) + larger(m, zero<D>());
-    }
-};
-
-/// Half the deviance, e^score − y·score + (y·log y − y).
-struct Poisson {
-    static void at(D score, D label, D reach, D &slope, D &bend) {
-        slope = exponential(score) - label, bend = exponential(score + reach);
-    }
-    static D loss(D score, D label) {
-        D positive = select(zero<D>() < label, label, all(1.0));
-        return fnma(label, score, exponential(score)) + (label * logarithm(positive) - label);
-    }
-};
-
-struct SquaredHinge {
-    static void at(D score, D label, D reach, D &slope, D &bend) {
-        D one = all(1.0), sign = select(all(0.5) < label, minus(one), one);
-        D short_of = fma(sign, score, one), less = larger(zero<D>(), short_of);
-        slope = sign * (less + less);
-        bend = select(zero<D>() < short_of + reach, all(2.0), zero<D>());
-    }
-    static D loss(D score, D label) {
-        D sign = select(all(0.5) < label, all(-1.0), all(1.0)), less = larger(zero<D>(), fma(sign, score, all(1.0)));
-        return less * less;
-    }
-};
-
 /// A tile of one lane group: for each output so many vectors of 8 numbers, of 8 rows or of one.
 struct Tile {
     Numbers score, reach, slope, bend, loss;
@@ -138,51 +85,28 @@ inline void evaluate_each(const Shape &shape, const double *label, const double 
             // Of several outputs each is of one class, against the rest.
             if (shape.outputs > 1) y = select(size(y - all((double)k)) < all(0.5), all(1.0), zero<D>());
             D score = load(tile.score + at);
-            Kind::at(score, y, load(tile.reach + at), slope, bend);
+            Kind::within(score, y, load(tile.reach + at), slope, bend);
             store(tile.slope + at, w * slope), store(tile.bend + at, w * bend);
-            if (with_loss) store(tile.loss + at, w * Kind::loss(score, y));
+            if (with_loss) store(tile.loss + at, w * Kind::value(score, y));
         }
 }
 
-/// The log-loss of classes. Its second derivatives are at most twice their diagonal, p·(1 − p), which bends as a logistic
-/// function of the class against the others does; they may all move, so that it comes twice as near.
-template <int vectors>
-inline void evaluate_softmax(const Shape &shape, const double *label, const double *weight, bool with_loss, Tile &tile) {
+template <class Kind, int vectors>
+inline void evaluate_together(const Shape &shape, const double *label, const double *weight, bool with_loss, Tile &tile) {
     for (int v = 0; v < vectors; v++) {
-        D y = vectors == 8 ? all(label[v]) : load(label), w = vectors == 8 ? all(weight[v]) : load(weight), one = all(1.0);
-        auto hit = [y](int64_t k) { return size(y - all((double)k)) < all(0.5); };
-        D most = load(tile.score + v * 8), reach = load(tile.reach + v * 8), total = zero<D>(), own = zero<D>();
-        for (int64_t k = 1; k < shape.outputs; k++) {
-            most = larger(load(tile.score + k * 64 + v * 8), most);
-            reach = larger(load(tile.reach + k * 64 + v * 8), reach);
-        }
-        for (int64_t k = 0; k < shape.outputs; k++) {
-            D below = load(tile.score + k * 64 + v * 8) - most, e = exponential(below);
-            own = select(hit(k), below, own), total += e;
-            store(tile.slope + k * 64 + v * 8, e);
-        }
-        D nearer = exponential(reach + reach);
-        for (int64_t k = 0; k < shape.outputs; k++) {
-            int64_t at = k * 64 + v * 8;
-            D e = load(tile.slope + at), others = total - e, share = e / total;
-            D odds = larger(smaller(e, others) / larger(e, others), all(0x1p-53)); // what is lost in the total, too
-            D bend = bend_of_odds(odds, nearer);
-            store(tile.slope + at, w * (share - select(hit(k), one, zero<D>())));
-            store(tile.bend + at, w * (bend + bend));
-            if (with_loss) store(tile.loss + at, k ? zero<D>() : w * (logarithm(total) - own));
-        }
+        D y = vectors == 8 ? all(label[v]) : load(label), w = vectors == 8 ? all(weight[v]) : load(weight);
+        double *loss = with_loss ? tile.loss + v * 8 : nullptr;
+        Kind::within(shape.outputs, 64, y, w, tile.score + v * 8, tile.reach + v * 8, tile.slope + v * 8, tile.bend + v * 8, loss);
     }
 }
 
 template <int vectors>
 inline void evaluate(const Shape &shape, const double *label, const double *weight, bool with_loss, Tile &tile) {
-    switch (shape.loss) {
-    case Loss::squares: return evaluate_each<Squares, vectors>(shape, label, weight, with_loss, tile);
-    case Loss::logistic: return evaluate_each<Logistic, vectors>(shape, label, weight, with_loss, tile);
-    case Loss::poisson: return evaluate_each<Poisson, vectors>(shape, label, weight, with_loss, tile);
-    case Loss::squared_hinge: return evaluate_each<SquaredHinge, vectors>(shape, label, weight, with_loss, tile);
-    case Loss::softmax: return evaluate_softmax<vectors>(shape, label, weight, with_loss, tile);
-    }
+    losses::with(shape.loss, [&](auto kind) {
+        using Kind = decltype(kind);
+        if constexpr (Kind::by_coordinates && Kind::of_all_scores) evaluate_together<Kind, vectors>(shape, label, weight, with_loss, tile);
+        else if constexpr (Kind::by_coordinates) evaluate_each<Kind, vectors>(shape, label, weight, with_loss, tile);
+    });
 }
 
 /// The scores of a tile's rows, moved by what each entry adds: value · step. `step` is that of column 0 for these lanes.

@@ -139,7 +139,7 @@ struct Work {
             for (int64_t k = 0; k < size; k++)
                 point[(m / width * size + k) * width + m % width] = models.model(m)[models.form.trial() + k];
         for (int64_t i = 0; i < block.rows; i++) weight[i] = block.weight[i] / models.model()[SCALE];
-        if (models.loss == Loss::poisson) count_constants(block.label, block.rows, constant);
+        if (has_constant(models.loss)) losses::constants(models.loss, block.label, block.rows, constant);
         return true;
     }
 
@@ -225,7 +225,7 @@ struct Work {
             store(score + c * width, value);
         }
         D sum = load(total + batch * width), trace = load(bend + batch * width), label = all(block.label[i]), factor = all(weight[i]);
-        if (models.loss == Loss::softmax) sum += softmax<D>(outputs, label, factor, score, bends, trace);
+        if (losses::of_all_scores(models.loss)) sum += loss_of_all_scores<D>(models.loss, outputs, label, factor, score, bends, trace);
         else {
             D loss, slope, curve;
             with_loss_of_a_score(objective(batch), [&](const auto &kind) {
@@ -293,7 +293,7 @@ struct Apart {
             label[i] = i < block.rows ? block.label[i] : 0;
             weight[i] = i < block.rows ? block.weight[i] / models.model()[SCALE] : 0;
         }
-        if (models.loss == Loss::poisson) count_constants(block.label, block.rows, constant);
+        if (has_constant(models.loss)) losses::constants(models.loss, block.label, block.rows, constant);
         return true;
     }
 
@@ -338,7 +338,7 @@ struct Apart {
     /// Scores become weighted slopes; losses and the like are added row after row.
     void judge(const Objective<D> &objective, int64_t first, int count, double *sums) const {
         D y = load(label + first), w = load(weight + first), loss, curve = zero<D>(), exact = zero<D>();
-        if (models.loss == Loss::softmax) loss = softmax<D>(outputs, y, w, score, nullptr, curve);
+        if (losses::of_all_scores(models.loss)) loss = loss_of_all_scores<D>(models.loss, outputs, y, w, score, nullptr, curve);
         else {
             D slope, at = load(score);
             with_loss_of_a_score(objective, [&](const auto &kind) {

@@ -18,8 +18,6 @@ namespace {
 constexpr int64_t tile_rows = 256;
 /// Numbers of a group that may stand beside other groups, at most.
 constexpr int64_t most_beside = 1 << 16;
-/// Class shares are kept this far from 0 and 1, and mean counts from 0, where they set the start.
-constexpr double smallest_share = 1e-6, smallest_mean = 1e-6;
 /// The share of a column's sum of squares from which on a row outweighs all others.
 constexpr double outweighs = 0.25;
 
@@ -95,24 +93,12 @@ void starting_scores(const Call &call, Group &group) {
     if (!call.fit_intercept) return;
     for (int64_t i = 0; i < group.rows; i++) {
         double label = call.label[group.first + i], weight = call.weight[group.first + i];
-        if (call.loss == Loss::softmax) start[(int64_t)label] += weight;
+        if (losses::of_all_scores(call.loss)) start[(int64_t)label] += weight;
         else start[0] += weight * label;
     }
-    double lane[8] = {1, 1, 1, 1, 1, 1, 1, 1};
     for (int64_t c = 0; c < call.outputs; c++) {
-        double share = start[c] / group.total;
-        if (call.loss == Loss::squared_hinge || call.loss == Loss::hinge) {
-            start[c] = call.loss == Loss::hinge ? 0 : 2 * share - 1;
-            continue;
-        }
-        if (call.loss == Loss::poisson) lane[0] = share < smallest_mean ? smallest_mean : share;
-        else {
-            share = share < smallest_share ? smallest_share : share > 1 - smallest_share ? 1 - smallest_share : share;
-            lane[0] = call.loss == Loss::logistic ? share / (1 - share) : share;
-        }
-        double logarithms[8];
-        store(logarithms, logarithm(load(lane)));
-        start[c] = logarithms[0];
+        double mean = start[c] / group.total;
+        start[c] = losses::with(call.loss, [mean](auto kind) { return decltype(kind)::start(mean); });
     }
 }
 
@@ -136,7 +122,7 @@ bool look_at(const Call &call, Group &group) {
         if (!call.fit_intercept) group.mean[j] = 0;
     }
     starting_scores(call, group);
-    if (call.loss == Loss::poisson) count_constants(call.label + group.first, group.rows, group.constant);
+    if (has_constant(call.loss)) losses::constants(call.loss, call.label + group.first, group.rows, group.constant);
     return true;
 }
 
@@ -220,7 +206,7 @@ template <class V> struct Batch : Newton<V> {
             for (int64_t i = 0; i < mine.rows; i++) {
                 label[i * width + lane] = (N)call.label[mine.first + i];
                 weight[i * width + lane] = (N)mine.weight[i];
-                if (call.loss == Loss::poisson) constant[i * width + lane] = (N)mine.constant[i];
+                if (has_constant(call.loss)) constant[i * width + lane] = (N)mine.constant[i];
             }
         }
         return true;
@@ -394,8 +380,7 @@ void write_nothing(const Call &call, const Group &group) {
 
 /// Train the models of some seats, at most those of a lane's count.
 int solve_seats(const Call &call, const Seat *seats, int count, Batch<F> &coarse, Batch<D> &fine, Watch watch) {
-    // Large counts need double precision from the first step on; of a loss with a kink single precision sees the smoothest only.
-    bool single = call.loss != Loss::poisson && !has_kink(call.loss);
+    bool single = losses::begins_single(call.loss);
     if (single) {
         if (!coarse.begin(seats, count)) return 2;
         if (int stopped = coarse.train(true, watch)) return stopped;

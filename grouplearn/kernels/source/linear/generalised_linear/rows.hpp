@@ -7,17 +7,12 @@
 #include "lanes/elementary.hpp"
 #include "lanes/lane_algebra.hpp"
 #include "lanes/memory.hpp"
+#include "losses/losses.hpp"
 #include <type_traits>
 
 namespace grouplearn::generalised_linear {
 
-enum class Loss { logistic = 0, softmax = 1, poisson = 2, squared_hinge = 3, hinge = 4 };
-
-/// Whether second derivatives of a loss jump, where a row comes to its margin: those of one point say little of the next.
-inline bool jumps(Loss loss) { return loss == Loss::squared_hinge; }
-
-/// Whether a loss has a kink, and is trained by smooth ones that come ever nearer to it.
-inline bool has_kink(Loss loss) { return loss == Loss::hinge; }
+using losses::Loss, losses::has_constant, losses::has_kink, losses::jumps, losses::Number;
 
 /// The loss of rows and, of one with a kink, how far from it each lane's smooth one is.
 template <class V> struct Objective {
@@ -25,23 +20,12 @@ template <class V> struct Objective {
     V smoothing;
 };
 
-/// y·log y − y, what half the deviance of a count adds whatever the score; ``constant`` has room up to a multiple of 8.
-inline void count_constants(const double *label, int64_t rows, double *constant) {
-    for (int64_t i = 0; i < (rows + 7) / 8 * 8; i++) constant[i] = i < rows ? label[i] : 1;
-    for (int64_t i = 0; i < rows; i += 8) {
-        D y = load(constant + i), positive = select(zero<D>() < y, y, all(1.0));
-        store(constant + i, y * logarithm(positive) - y);
-    }
-}
-
 /// Rows taken together: their scores are independent chains of operations. It decides speed, not bits.
 #if defined(GROUPLEARN_AVX512) || defined(GROUPLEARN_NEON)
 constexpr int rows_abreast = 8;
 #else
 constexpr int rows_abreast = 4;
 #endif
-
-template <class V> using Number = typename Lanes<V>::Number;
 
 /// Standardised rows that are those of all lanes, with what the loss asks of each; ``constant`` is what it adds whatever the score.
 template <class V> struct Shared {
@@ -75,69 +59,30 @@ template <class V> struct Sums {
     int64_t stride;
 };
 
-/// The sign by which a score becomes minus the margin keeps all digits of a small derivative, which p − y would not.
-struct Logistic {
-    static constexpr bool with_constant = false, with_kink = false;
-    template <class V> static void at(V score, V label, V &loss, V &slope, V &bend) {
-        V one = all<V>(1), sign = select(all<V>(0.5) < label, minus(one), one);
-        V m = sign * score, e = exponential(minus(size(m))), inverse = one / (one + e);
-        loss = log_of_one_plus(e) + larger(m, zero<V>());
-        slope = sign * select(m < zero<V>(), e * inverse, inverse);
-        bend = e * inverse * inverse;
-    }
-};
-
-/// Half the deviance, e^score − y·score + (y·log y − y).
-struct Poisson {
-    static constexpr bool with_constant = true, with_kink = false;
-    template <class V> static void at(V score, V label, V &loss, V &slope, V &bend) {
-        V mean = exponential(score);
-        loss = fnma(label, score, mean);
-        slope = mean - label;
-        bend = mean;
-    }
-};
-
-/// max(0, 1 − margin)², whose second derivative is 2 on the near side of the margin and 0 beyond it.
-struct SquaredHinge {
-    static constexpr bool with_constant = false, with_kink = false;
-    template <class V> static void at(V score, V label, V &loss, V &slope, V &bend) {
-        V one = all<V>(1), sign = select(all<V>(0.5) < label, minus(one), one);
-        V short_of = larger(zero<V>(), fma(sign, score, one)), twice = short_of + short_of; // what is no number stays none
-        loss = short_of * short_of;
-        slope = sign * twice;
-        bend = select(zero<V>() < short_of, all<V>(2), zero<V>());
-    }
-};
-
-/// max(0, u) of u = 1 − margin by a barrier (Boyd & Vandenberghe 2004, section 11.2): least over s of s − μ·log(s/μ) − μ·log((s − u)/μ),
-/// where μ is the ``smoothing``. With r = √(u² + 4·μ²), c = (|u| + r)/2 the greater of s and s − u is c + μ, the other μ·(c + μ)/c.
-/// A row that is u from its margin weighs in second derivatives by about μ/u²: steps are aware of all rows, however small μ is.
-template <class V> struct Hinge {
-    static constexpr bool with_constant = false, with_kink = true;
+/// A loss of one score, of which ``newton`` is called with the ``smoothing``.
+template <class Kind, class V> struct OfAScore : Kind {
     V smoothing;
 
-    void at(V score, V label, V &loss, V &slope, V &bend) const {
-        V one = all<V>(1), sign = select(all<V>(0.5) < label, minus(one), one), u = fma(sign, score, one);
-        V twice = smoothing + smoothing, far = all<V>(0.5) * (size(u) + root(fma(u, u, twice * twice)));
-        V more = far + smoothing, share = smoothing / far, less = more * share;
-        auto inside = zero<V>() < u;
-        loss = fnma(smoothing, logarithm(more / smoothing * (more / far)), select(inside, more, less));
-        slope = sign * select(inside, far / more, smoothing / more);
-        bend = smoothing / fma(more, more, less * less);
-    }
-    V exact(V score, V label) const {
-        V one = all<V>(1), sign = select(all<V>(0.5) < label, minus(one), one);
-        return larger(zero<V>(), fma(sign, score, one));
-    }
+    explicit OfAScore(V smoothing) : smoothing(smoothing) {}
+    void at(V score, V label, V &loss, V &slope, V &bend) const { Kind::newton(score, label, smoothing, loss, slope, bend); }
 };
 
 /// ``work`` with the loss of models that have one score.
 template <class V, class Work> inline void with_loss_of_a_score(const Objective<V> &objective, Work work) {
-    if (objective.loss == Loss::logistic) work(Logistic());
-    if (objective.loss == Loss::poisson) work(Poisson());
-    if (objective.loss == Loss::squared_hinge) work(SquaredHinge());
-    if (objective.loss == Loss::hinge) work(Hinge<V>{objective.smoothing});
+    losses::with(objective.loss, [&](auto kind) {
+        using Kind = decltype(kind);
+        if constexpr (Kind::by_newton && !Kind::of_all_scores) work(OfAScore<Kind, V>(objective.smoothing));
+    });
+}
+
+/// As ``newton`` of a loss of all scores.
+template <class V>
+inline V loss_of_all_scores(Loss loss, int64_t outputs, V label, V weight, Number<V> *score, Number<V> *bend, V &trace) {
+    return losses::with(loss, [&](auto kind) {
+        using Kind = decltype(kind);
+        if constexpr (Kind::of_all_scores) return Kind::template newton<V>(outputs, label, weight, score, bend, trace);
+        else return zero<V>();
+    });
 }
 
 template <int abreast, class Kind, class V, template <class> class Rows>
@@ -166,37 +111,9 @@ inline void pass_rows(const Kind &kind, Rows<V> rows, int64_t row, const Number<
     }
 }
 
-/// The weighted log-loss of one row; ``score`` (outputs) becomes its weighted derivatives, ``bend``, if any, the second ones,
-/// and to ``trace`` those of each score by itself are added.
-template <class V> inline V softmax(int64_t outputs, V label, V weight, Number<V> *score, Number<V> *bend, V &trace) {
-    constexpr int width = Lanes<V>::count;
-    auto hit = [label](int64_t c) { return select(size(label - all<V>((double)c)) < all<V>(0.5), all<V>(1), zero<V>()); };
-    V most = load(score), total = zero<V>(), own = zero<V>();
-    for (int64_t c = 1; c < outputs; c++) most = larger(load(score + c * width), most);
-    for (int64_t c = 0; c < outputs; c++) {
-        V below = load(score + c * width) - most, e = exponential(below);
-        own = fma(hit(c), below, own);
-        total += e;
-        store(score + c * width, e);
-    }
-    V inverse = all<V>(1) / total;
-    for (int64_t c = 0; c < outputs; c++) {
-        V share = load(score + c * width) * inverse;
-        store(score + c * width, share);
-        V weighted = weight * share;
-        trace = fma(weighted, all<V>(1) - share, trace);
-        if (!bend) continue;
-        for (int64_t other = 0; other < c; other++, bend += width) store(bend, minus(weighted * load(score + other * width)));
-        store(bend, weighted * (all<V>(1) - share));
-        bend += width;
-    }
-    for (int64_t c = 0; c < outputs; c++) store(score + c * width, weight * (load(score + c * width) - hit(c)));
-    return weight * (logarithm(total) - own);
-}
-
-/// The softmax of ``outputs`` scores; ``score`` has room for them, per row.
+/// The loss of all of ``outputs`` scores; ``score`` has room for them, per row.
 template <int abreast, class V, template <class> class Rows>
-inline void pass_softmax(Rows<V> rows, int64_t row, int64_t outputs, const Number<V> *weights, Number<V> *score, Sums<V> &sums) {
+inline void pass_all_scores(Loss loss, Rows<V> rows, int64_t row, int64_t outputs, const Number<V> *weights, Number<V> *score, Sums<V> &sums) {
     constexpr int width = Lanes<V>::count;
     int64_t p = rows.p, pairs = outputs * (outputs + 1) / 2;
     for (int64_t c = 0; c < outputs; c++) {
@@ -211,7 +128,8 @@ inline void pass_softmax(Rows<V> rows, int64_t row, int64_t outputs, const Numbe
     for (int i = 0; i < abreast; i++) {
         bool kept = sums.curvature && (row + i) % sums.stride == 0;
         Number<V> *bend = kept ? sums.curvature + (row + i) / sums.stride * pairs * width : nullptr;
-        sums.loss += softmax<V>(outputs, rows.label_of(row + i), rows.weight_of(row + i), score + i * outputs * width, bend, sums.bend);
+        V label = rows.label_of(row + i), weight = rows.weight_of(row + i);
+        sums.loss += loss_of_all_scores<V>(loss, outputs, label, weight, score + i * outputs * width, bend, sums.bend);
     }
     for (int64_t c = 0; c < outputs; c++)
         for (int64_t k = 0; k < p; k++) {
@@ -227,15 +145,16 @@ template <class V, template <class> class Rows>
 void pass_tile(const Objective<V> &objective, Rows<V> rows, int64_t first, int64_t last, int64_t outputs, const Number<V> *weights, Number<V> *score,
                Sums<V> &sums) {
     int64_t row = first;
+    bool all_scores = losses::of_all_scores(objective.loss);
     Looks looks;
     for (; row + rows_abreast <= last; row += rows_abreast) {
         if (looks.stop(outputs * rows_abreast * (2 * rows.p + 16))) return;
         with_loss_of_a_score(objective, [&](const auto &kind) { pass_rows<rows_abreast>(kind, rows, row, weights, sums); });
-        if (objective.loss == Loss::softmax) pass_softmax<rows_abreast>(rows, row, outputs, weights, score, sums);
+        if (all_scores) pass_all_scores<rows_abreast>(objective.loss, rows, row, outputs, weights, score, sums);
     }
     for (; row < last; row++) {
         with_loss_of_a_score(objective, [&](const auto &kind) { pass_rows<1>(kind, rows, row, weights, sums); });
-        if (objective.loss == Loss::softmax) pass_softmax<1>(rows, row, outputs, weights, score, sums);
+        if (all_scores) pass_all_scores<1>(objective.loss, rows, row, outputs, weights, score, sums);
     }
 }
 

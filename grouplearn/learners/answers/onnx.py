@@ -1,0 +1,34 @@
+"""A group's model in an ONNX graph, from which its answer makes the outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from grouplearn.data.encoding.encoder import OnnxGraph
+from grouplearn.learners.contract.problem import Link
+from grouplearn.learners.contract.state import Tensors
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxModel:
+    """A group's model in a graph under construction.
+
+    - ``features``: the encoded features (rows, d), NaN where missing. ``missing``: whether one is (rows, 1); None for learners
+      that handle it.
+    - ``tensors``: those of the model. ``classes``: the numbers of the group's classes. ``link``: that of its scores.
+    - ``scores``: adds the nodes of the scores (rows, k), for models that are linear, trees or layers, and returns their name.
+    """
+
+    features: str
+    missing: str | None
+    tensors: Tensors
+    classes: Sequence[int]
+    link: Callable[[], Link]
+    scores: Callable[[], str]
+
+    def known(self, graph: OnnxGraph, value: str) -> str:
+        """Return doubles with NaN where a feature is missing."""
+        return value if self.missing is None else graph.add("Where", self.missing, graph.number(np.nan), value)
