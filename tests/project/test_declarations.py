@@ -52,6 +52,7 @@ RULES = (
         frozenset(registry.LEARNERS),
     ),
     Rule("a metric", frozenset(), frozenset(METRICS)),
+    Rule("an answer", frozenset({"Clusters", "Projection", "TwoClasses", "SeveralClasses"})),
     Rule("an operator", frozenset(), frozenset(OPERATORS) - {"gap"}),  # which is a class of CSS, too
 )
 
@@ -99,6 +100,7 @@ def test_what_is_allowed_is_there() -> None:
         "several = definition.task is Task.MULTICLASS",
         "from grouplearn.learners.neural.mlp import Mlp",
         "run['operator'] = 'mop'",
+        "from grouplearn.learners.answers.classes import SeveralClasses",
         "return {'rmse': 'sqrt(square / total)'}",
         "isinstance(learner, (int, MomentsLearner))",
     ],
