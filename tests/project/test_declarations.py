@@ -52,6 +52,7 @@ RULES = (
         frozenset(registry.LEARNERS),
     ),
     Rule("a metric", frozenset(), frozenset(METRICS)),
+    Rule("an answer", frozenset({"Clusters", "Projection", "TwoClasses", "SeveralClasses"})),
     Rule("an operator", frozenset(), frozenset(OPERATORS) - {"gap"}),  # which is a class of CSS, too
     Rule("an operator's option", frozenset(), frozenset(OPTIONS) - {"reduce"}),  # which is a kind of step, too
 )
@@ -101,6 +102,7 @@ def test_what_is_allowed_is_there() -> None:
         "from grouplearn.learners.neural.mlp import Mlp",
         "run['operator'] = 'mop'",
         "if options['staleness']: pass",
+        "from grouplearn.learners.answers.classes import SeveralClasses",
         "return {'rmse': 'sqrt(square / total)'}",
         "isinstance(learner, (int, MomentsLearner))",
     ],

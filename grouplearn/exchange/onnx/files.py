@@ -27,8 +27,8 @@ _HOW = (
     "An input (rows, 1) per entry of inputs, the value of its sql: numeric DOUBLE, NaN for NULL; category STRING, a text"
     " that is no category for NULL; hash INT64, the bucket, -1 for NULL; array DOUBLE (rows, length). Where nothing can be"
     " predicted, numbers are NaN, a class is the empty text and a cluster 0. Outputs are prediction and, of classes,"
-    " probability or probabilities; cluster and distance; or projection and residual; one whose"
-    " name an input has is written with _ after it."
+    " probability or probabilities; cluster and distance; projection and residual; or what the learner's own answer"
+    " has; one whose name an input has is written with _ after it."
 )
 
 
