@@ -20,6 +20,8 @@ from grouplearn.sqltext import folded, identifier, literal
 COMMON = ("", "_weights", "_curves", "_importance", "_schedule")
 
 _OPEN_ENDED = "status = 'done' AND NOT converged"
+#: A trial whose time by WITHIN was up before it began.
+_NO_TURN = "status = 'stopped' AND epochs = 0"
 _COMMENTS = {
     "": "One row per group and configuration of the model.",
     "_weights": "Weights of the linear model, on the encoded features; the intercept is feature (intercept).",
@@ -181,7 +183,7 @@ def _suspect(definition: ModelDefinition, validated: bool) -> str:
     place = definition.metrics.index(definition.metric) + 1
     unjudged = [f"valid[{place}] IS NULL"] if validated else []
     poor = [condition for condition, _ in poor_fits(definition)]
-    return f"({' OR '.join([f'({_OPEN_ENDED})', *unjudged, *poor])})"
+    return f"({' OR '.join([f'({_OPEN_ENDED})', f'({_NO_TURN})', *unjudged, *poor])})"
 
 
 def _notes(definition: ModelDefinition, model: str, catalog: str, validated: bool) -> str:
@@ -197,12 +199,20 @@ def _notes(definition: ModelDefinition, model: str, catalog: str, validated: boo
     limited = f"CASE WHEN {counts} > 0 THEN printf('{text}', {counts}, count(*){values}) END"
     unjudged = [_unjudged(definition.metric, place)] if validated else []
     poor = [f"CASE WHEN count(*) FILTER ({condition}) > 0 THEN {told} END" for condition, told in poor_fits(definition)]
-    notes = ", ".join([limited, *unjudged, *poor])
+    notes = ", ".join([limited, _without_turn(model, catalog), *unjudged, *poor])
     return (
         f"SELECT t.group_id, nullif(concat_ws('; ', {notes}), '') AS note FROM {table(catalog, 'trials')} AS t"
         f" JOIN {table(catalog, 'groups')} AS g ON g.model = t.model AND g.group_id = t.group_id"
         f" WHERE t.model = '{model}'::UUID AND g.model = '{model}'::UUID GROUP BY t.group_id"
     )
+
+
+def _without_turn(model: str, catalog: str) -> str:
+    """Return SQL for the note on a group for which WITHIN left no time; NULL for others."""
+    groups = f"SELECT group_id FROM {table(catalog, 'trials')} WHERE model = '{model}'::UUID GROUP BY ALL"
+    those = f"(SELECT count(*) FROM ({groups} HAVING bool_and({_NO_TURN})))"
+    text = literal("one of %d groups that had no turn: RETRY FAILED MODEL trains them, for as long again")
+    return f"CASE WHEN bool_and({_NO_TURN}) THEN printf({text}, {those}) END"
 
 
 def _unjudged(metric: str, place: int) -> str:

@@ -42,6 +42,9 @@ from grouplearn.statements.workflow.trial_control import IN_TRAINING
 from grouplearn.store import writer as store
 from grouplearn.store.left_over import drop_left_over, left_over
 
+#: Rows in place of those that only DuckDB's own statements can read.
+_NO_ROWS = "(SELECT NULL)"
+
 
 def show_models(statement: ShowModels, checker: SqlChecker, at: StatementContext) -> str:  # noqa: ARG001
     """Return a query of the models of all databases."""
@@ -168,10 +171,6 @@ def evaluate(statement: EvaluateModel, checker: SqlChecker, at: StatementContext
     # The query does not see an enclosing WITH.
     source, predicate = (statement.seen, None) if statement.seen else (statement.source, statement.where)
     columns = checker.describe("SELECT * FROM", source, *(("WHERE", predicate) if predicate else ()))
-    if checker.tree(f"SELECT 1 FROM {source.text}\n") is None:
-        message = "DuckDB makes several statements of these rows, as of a PIVOT without IN, and EVALUATE is one query"
-        hint = "List the values, PIVOT ... ON column IN ('a', 'b') ..., or keep the rows in a table first."
-        raise checker.error(message, statement.source.span, hint)
     if (name := _read_twice(model, columns)) is not None:
         message = f'FROM has more than one column "{name}", and model "{model.definition.name}" reads one of that name'
         raise checker.error(
@@ -183,7 +182,9 @@ def evaluate(statement: EvaluateModel, checker: SqlChecker, at: StatementContext
     seen = condition if predicate else None
     rows = source_rows(source.text, seen)
     try:
-        one_query(at.connection, query)
+        # DuckDB makes several statements of a PIVOT without IN, and a query that is passed on must be one.
+        at_once = checker.tree(f"SELECT 1 FROM {source.text}\n") is None
+        one_query(at.connection, evaluate_sql(model, _NO_ROWS, weighted=weighted) if at_once else query)
         checker.describe(reading_sql(model, source.text, seen, weighted=weighted))
         numbers = doubtful(at.connection, model.definition, rows, columns)
         reason = unreadable(at.connection, rows, numbers)
@@ -192,7 +193,14 @@ def evaluate(statement: EvaluateModel, checker: SqlChecker, at: StatementContext
     if reason is not None:
         message = f'model "{model.definition.name}" cannot read these rows: {reason}'
         raise checker.error(message, statement.source.span)
-    return query
+    return _asked(evaluate_sql(model, source.text, seen, weighted=weighted), checker) if at_once else query
+
+
+def _asked(query: str, checker: SqlChecker) -> str:
+    """Return a SELECT of the rows that a query has now, in order."""
+    columns = {column.name: column.type for column in checker.describe(query)}
+    texts = ", ".join(f"CAST({identifier(name)} AS VARCHAR)" for name in columns)
+    return answers.typed(columns, checker.rows(f"SELECT {texts} FROM ({query})"))
 
 
 def _read_twice(model: StoredModel, columns: Sequence[Column]) -> str | None:

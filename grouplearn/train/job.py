@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
@@ -80,12 +80,24 @@ class RowRules:
 
 
 @dataclass(frozen=True, slots=True)
+class Turn:
+    """A turn of every unit, so that each has had a share of the time that WITHIN gives before any has all it wants.
+
+    By unit: if one worker trains it, it has so many ``seconds``, and at least one epoch; others have as long as they want. It
+    continues from what it had ``reached`` in an earlier turn.
+    """
+
+    seconds: Mapping[int, float] = field(default_factory=dict)
+    reached: Mapping[int, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class TrainingLimits:
     """How long trials train at most, the seed, and where checkpoints are stored.
 
     After ``patience`` epochs without a better validation metric a trial stops. After ``deadline`` (seconds of
     ``time.time``) no epoch begins: trials stop with what they have. ``states`` is the directory of units' checkpoints, None
-    for no checkpoints.
+    for no checkpoints. In a ``turn`` units may end earlier.
     """
 
     seed: int = 0
@@ -93,10 +105,20 @@ class TrainingLimits:
     patience: int | None = None
     deadline: float | None = None
     states: str | None = None
+    turn: Turn | None = field(default=None, metadata=IF_OTHER)
 
     def expired(self) -> bool:
         """Whether the time is up."""
         return self.deadline is not None and time.time() >= self.deadline
+
+    def left(self) -> float:
+        """Return the seconds until the deadline."""
+        return math.inf if self.deadline is None else self.deadline - time.time()
+
+    def share_of(self, unit: Unit) -> TrainingLimits:
+        """Return the limits with the end of the unit's share, which begins now, as their deadline."""
+        seconds = None if self.turn is None else self.turn.seconds.get(unit.id)
+        return self if seconds is None else replace(self, deadline=time.time() + min(self.left(), seconds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +254,7 @@ class UnitResult:
     the order in which they ended; ``worker`` is the last one's. ``loaded`` are the bytes of rows that workers loaded for
     the unit (rows that stay loaded count for the first unit). ``lost`` is work that had to be run again. ``pushes`` made
     its models, in this order, with a parameter server. ``processor`` are the processor seconds of a whole unit's thread.
+    From what it ``reached`` a unit continues whose turn was over.
     """
 
     unit: Unit
@@ -246,6 +269,7 @@ class UnitResult:
     lost: tuple[LostWork, ...] = ()
     pushes: tuple[Push, ...] = ()
     processor: float = field(default=0.0, compare=False)
+    reached: bytes | None = None
 
     @property
     def fetched(self) -> int:

@@ -21,6 +21,7 @@ from grouplearn.train.results.evaluation import conclude, evaluate
 from grouplearn.train.results.packed import failed_pack
 from grouplearn.train.rows.prepare import FINAL, GroupFailed, Prepared, prepare
 from grouplearn.train.trial_states import combine_trials
+from grouplearn.train.turns import in_turn
 
 Made = TypeVar("Made")
 
@@ -48,7 +49,7 @@ def train_unit(
         # Divergence shows in the numbers; warnings are not needed.
         with np.errstate(all="ignore"), kernels_hear(cancelled):
             prepared = prepare(job, group_of(job, unit.group), unit.fold) if prepared is None else prepared
-            trials = _train(job, unit, unit.configs, prepared, report, cancelled)
+            trials, reached = _train(job, unit, unit.configs, prepared, report, cancelled)
     except Interrupted:
         raise
     except GroupFailed as error:
@@ -56,7 +57,7 @@ def train_unit(
     except Exception as error:
         facts = None if prepared is None else prepared.facts
         return failed_unit(unit, reason_of(error), time.perf_counter() - started, facts)
-    return UnitResult(unit, trials, prepared.facts)
+    return UnitResult(unit, trials, prepared.facts, reached=reached)
 
 
 def failed_unit(unit: Unit, reason: str, seconds: float = 0.0, facts: GroupFacts | None = None) -> UnitResult:
@@ -118,23 +119,27 @@ def _train(
     prepared: Prepared,
     report: Callable[[int], None],
     cancelled: Callable[[], bool],
-) -> tuple[TrialResult, ...]:
-    """Train the configs ``numbers`` as one pack; if it fails, one by one, so that one config fails alone."""
+) -> tuple[tuple[TrialResult, ...], bytes | None]:
+    """Train the configs ``numbers`` as one pack; if it fails, one by one, so that one config fails alone.
+
+    Return their trials, and what the pack continues from if its turn was over.
+    """
     pack = kept(
         pack_of(job, unit, numbers, prepared, report, cancelled), Checkpointer.of(job.training.states, unit, numbers)
     )
+    pack, turn = in_turn(pack, unit, job.training)
     started = time.perf_counter()
     try:
-        return _finish(pack, numbers, fit_pack(pack), unit.fold == FINAL, started)
+        return _finish(pack, numbers, fit_pack(pack), unit.fold == FINAL, started), turn.reached
     except Interrupted:
         raise
     except Exception as error:
         if len(numbers) == 1:
             seconds = time.perf_counter() - started
             reason = reason_of(error, prepared.facts.features)
-            return (TrialResult(numbers[0], "failed", reason, seconds=seconds),)
+            return (TrialResult(numbers[0], "failed", reason, seconds=seconds),), None
         alone = (_train(job, unit, (number,), prepared, report, cancelled) for number in numbers)
-        return tuple(trial for trials in alone for trial in trials)
+        return tuple(trial for trials, _ in alone for trial in trials), None
 
 
 def kept(pack: Pack, checkpointer: Checkpointer) -> Pack:

@@ -207,7 +207,7 @@ def boost_family(data: Binned, family: Sequence[Config], control: BoostingContro
 def _boost_longest(data: Binned, family: Sequence[Config], control: BoostingControl) -> list[FinishedModel]:
     limits, stop = [int(config["num_iterations"]) for config in family], control.stop  # type: ignore[arg-type]
     booster, run = _begun(data, family[0], control)
-    keep = control.keep if _continues(family[0]) else None
+    keep = control.keep if _continues(family[0]) else lambda _: control.keep(None)
     run = _boosted(booster, run, max(limits), family[0], stop, data if data.valid else None, keep, control.config)
     results = []
     for config, limit in zip(family, limits, strict=True):
@@ -276,10 +276,10 @@ def _boosted(
     for count in range(begun + 1, rounds + 1):
         if stop.cancelled():
             raise Interrupted
-        if run.trees and stop.expired():
-            return replace(run, expired=True)
         if count > begun + 1 and keep is not None:
             keep(under_way)
+        if run.trees and stop.expired():
+            return replace(run, expired=True)
         stalled = booster.update()
         if stalled and run.trees and not may_recover:
             break

@@ -157,7 +157,8 @@ class Gbdt(BoostedStackLearner):
             _check(problem, config, shard.n_rows, gang)
         for config in {config["objective"]: config for config in filled}.values():
             gbdt_objectives.check_labels(config, shard.label_runs())
-        kept, under_way = from_state(state, lambda text: self.flaw(problem, Artifact("lightgbm", text=text)) is None)
+        found, under_way = from_state(state, lambda text: self.flaw(problem, Artifact("lightgbm", text=text)) is None)
+        kept = {index: each for index, each in found.items() if each.whole}
         with _network(gang):
             for binned_alike in _grouped(
                 filled, self.pack_key, (each for each in range(len(configs)) if each not in kept)

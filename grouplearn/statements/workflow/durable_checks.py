@@ -64,7 +64,8 @@ def _has_possible_job(job: Job, label_type: str | None) -> bool:
     untouched = not (job.round.starts or job.round.goals or job.round.carries or job.training.states) and (
         job.round.share,
         job.training.deadline,
-    ) == (1.0, None)
+        job.training.turn,
+    ) == (1.0, None, None)
     return (
         untouched
         and _takes(seed=job.training.seed, epochs=job.training.epochs, min_rows=job.rules.min_rows)

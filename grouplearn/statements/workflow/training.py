@@ -38,6 +38,7 @@ from grouplearn.statements.workflow.durable import Manifest
 from grouplearn.statements.workflow.scheduled import Attendance, Scheduled
 from grouplearn.statements.workflow.search_progress import later
 from grouplearn.statements.workflow.searching import SearchWork, search
+from grouplearn.statements.workflow.turns import WhenEnded, in_turns
 from grouplearn.train.job import Job, Observer, RowRules, RunSummary, TrainingLimits, TrainingTarget, UnitResult
 from grouplearn.train.results.ledger import Ledger, units_left
 from grouplearn.train.results.outcome import GroupOutcome, PackedOutcome, merge
@@ -197,6 +198,8 @@ def _carry_out(
     """Return the results of all units in order; units in the ledger are not run again."""
     ledger, wanted = attendance.ledger, {unit.id for unit in watched(units)}
     before = tuple(result for result in ledger.results if result.unit.id in wanted) if ledger else ()
+    if job.training.deadline is not None:
+        return _in_turns(scheduled, units, before, job, watching, attendance)
     left = units_left(units, before)
     results: tuple[UnitResult, ...] = ()
     if left and ledger is None:
@@ -208,6 +211,32 @@ def _carry_out(
             ledger.flush()
         results = tuple(later(result, ledger.seconds) for result in ran)
     return tuple(sorted(watched((*before, *results)), key=lambda result: result.unit.id))
+
+
+def _in_turns(
+    scheduled: Scheduled,
+    units: tuple[Unit, ...],
+    before: tuple[UnitResult, ...],
+    job: Job,
+    watching: Observer,
+    attendance: Attendance,
+) -> tuple[UnitResult, ...]:
+    """Return what all units, in order, have reached when they are done or the time is up."""
+    ledger, ending = attendance.ledger, WhenEnded(watching)
+    recording = ending if ledger is None else _Recording(ending, ledger)
+
+    def run(job: Job, units: tuple[Unit, ...], observer: Observer) -> None:
+        scheduled.run(job, units, observer, attendance.cancelled)
+
+    try:
+        ran = in_turns(run, job, units, before, scheduled.workload.workers, recording)
+    finally:
+        if ledger is not None:
+            ledger.flush()
+    ending.end()
+    offset = 0.0 if ledger is None else ledger.seconds
+    every = {result.unit.id: result for result in before} | {result.unit.id: later(result, offset) for result in ran}
+    return tuple(every[number] for number in sorted(every))
 
 
 class _Recording:

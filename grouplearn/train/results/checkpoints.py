@@ -93,18 +93,7 @@ class Checkpointer:
     def read(self) -> Training | None:
         """Return the checkpoint, None if there is none or it is damaged."""
         content = ledger.checked(self._path) if self.directory else None
-        try:
-            found = None if content is None else from_bytes(content, KINDS)
-            training = _training(found) if isinstance(found, _Reached) else None
-        except (NotPlain, NotTensors):
-            return None
-        return training if training is not None and self._is_sound(training) else None
-
-    def _is_sound(self, training: Training) -> bool:
-        """Whether a training can belong to these configs, as far as the learner is not needed to tell."""
-        configs, state = len(self.configs), training.state
-        same = len(state.done) == len(training.fits) == configs
-        return same and training.epochs >= 0 and all(0 <= each < configs for each in training.waiting)
+        return None if content is None else training_of(content, len(self.configs))
 
     def keep(self, reached: Callable[[], Training]) -> None:
         """Write what ``reached`` returns if a checkpoint is due; if writing fails, training continues without."""
@@ -114,11 +103,32 @@ class Checkpointer:
         training = reached()
         if training.visited == 0 and training.ended is None:
             try:
-                ledger.write(self._path, to_bytes(_plain(training)))
+                ledger.write(self._path, bytes_of(training))
             except TrainingFailed:
                 self.clock.next = math.inf  # if the disk is full the ledger reports it
                 return
             self.clock.kept(began)
+
+
+def bytes_of(training: Training) -> bytes:
+    """Return a training between two epochs as bytes."""
+    return to_bytes(_plain(training))
+
+
+def training_of(content: bytes, configs: int) -> Training | None:
+    """Return the training of so many configs from its bytes, None if they are damaged."""
+    try:
+        found = from_bytes(content, KINDS)
+        training = _training(found) if isinstance(found, _Reached) else None
+    except (NotPlain, NotTensors):
+        return None
+    return training if training is not None and _is_sound(training, configs) else None
+
+
+def _is_sound(training: Training, configs: int) -> bool:
+    """Whether a training can belong to so many configs, as far as the learner is not needed to tell."""
+    same = len(training.state.done) == len(training.fits) == configs
+    return same and training.epochs >= 0 and all(0 <= each < configs for each in training.waiting)
 
 
 def _plain(training: Training) -> _Reached:

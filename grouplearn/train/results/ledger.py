@@ -72,15 +72,19 @@ class Ledger:
         latest = {result.unit.id: result for segment in before for result in segment.results}
         self.results = tuple(result for result in latest.values() if not (again and result.failed) and sound(result))
         self._compacted = 0
-        #: Number of units in the ledger, including those not flushed.
-        self.done = len(self.results)
+        self._done = {result.unit.id for result in self.results}
         #: Training seconds of earlier processes.
         self.seconds = max((segment.seconds for segment in before), default=0.0)
+
+    @property
+    def done(self) -> int:
+        """The number of units in the ledger, including those not flushed."""
+        return len(self._done)
 
     def add(self, result: UnitResult) -> None:
         """Add a result; raises TrainingFailed if the disk is full, after which the run can be resumed."""
         self._waiting.append(result)
-        self.done += 1
+        self._done.add(result.unit.id)
         self.flush_when_due()
 
     def flush_when_due(self) -> None:
