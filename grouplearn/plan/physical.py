@@ -40,7 +40,7 @@ from grouplearn.plan.packing import (
 from grouplearn.plan.units import Alike, Units, alike
 from grouplearn.schedule.averages import Averages
 from grouplearn.schedule.messages import Blocks, Push, Unit
-from grouplearn.schedule.operators import PARTITIONING
+from grouplearn.schedule.operators import PARTITIONING, own_options
 from grouplearn.schedule.rounds.cells import cell_length
 from grouplearn.schedule.sharded.partition import blocks_of, cut_evenly
 from grouplearn.schedule.workload import Hops, Visits, Workload
@@ -107,7 +107,7 @@ class PhysicalPlan:
             takeover_rounds=TAKEOVER_EPOCHS * self.epoch_rounds,
             rows_shared=self.bound.options.placement.executor != "ray",
             batch_rows=batch_rows(self.bound.learner, self.bound.configs),
-            options=of_operators,
+            options=own_options(options.placement.operator, of_operators),
         )
 
     @property

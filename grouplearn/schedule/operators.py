@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -68,6 +68,25 @@ class Declaration:
     def how(self, access: AccessPattern) -> RunRules:
         """Return how it runs learners of an access pattern."""
         return self.runs.get(access.name, RunRules())
+
+    def own(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return its own options: as in ``options`` by name, else at their defaults."""
+        return {each.name: options.get(each.name, each.default) for each in self.options}
+
+    def unusual(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return its own options that are not at their defaults."""
+        return {
+            each.name: value for each in self.options if (value := options.get(each.name, each.default)) != each.default
+        }
+
+    def could_have(self, options: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+        """Return whether a statement that gives the ``others`` could have left these own options, exactly as checked."""
+        declared = {each.name: each for each in self.options}
+        if not options.keys() <= declared.keys() or not all(
+            declared[name].made(value) for name, value in options.items()
+        ):
+            return False
+        return not options or self.contradiction({**others, **self.unusual(options)}) is None
 
 
 def _in_gangs(reason: str) -> RunRules:
@@ -206,4 +225,10 @@ def most_workers(name: str, units: Sequence[Unit], workers: int) -> int:
 
 def operator(name: str, units: Iterable[Unit], workload: Workload) -> Operator:
     """Return a new state machine of the operator ``name`` (a key of ``OPERATORS``) over ``units``."""
-    return OPERATORS[name].make(units, workload)
+    declared = OPERATORS[name]
+    return declared.make(units, replace(workload, options=declared.own(workload.options)))
+
+
+def own_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return of all ``options`` those of the operator ``name`` (``auto``: none), at their defaults where they are missing."""
+    return OPERATORS[name].own(options) if name in OPERATORS else {}

@@ -36,6 +36,16 @@ class OperatorOption:
     chooses_operator: bool = False
     hint: str | None = None
 
+    def made(self, value: Any) -> bool:
+        """Return whether ``value`` is the default, or exactly what ``check`` makes of something."""
+        if type(value) is type(self.default) and value == self.default:
+            return True
+        try:
+            checked = self.check(value)
+        except ValueError:
+            return False
+        return type(checked) is type(value) and bool(checked == value)
+
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:

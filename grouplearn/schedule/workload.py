@@ -52,8 +52,8 @@ class Workload:
     ``group_isolation`` (sequential): no two workers are busy with one group at the same time (kingpin 4.2, invariant 4);
     without it, the packs of a group may be on different shards at the same time. ``evaluate_epochs`` (sequential): metrics
     after every epoch, for early stopping. ``hops`` is for operator mop; ``averages`` for averaging and parameter_server;
-    ``pushes``, by unit and in order, are those that parameter_server repeats. ``options`` are all that operators declare, by
-    name, as given or at their defaults.
+    ``pushes``, by unit and in order, are those that parameter_server repeats. ``options`` are those that the running operator
+    declares, by name, as given or at their defaults.
 
     ``split_seconds`` (algebraic) is what a unit in steps costs each worker that has rows of it, besides its share of the
     work; ``split_row_seconds`` is the further cost per row and config. ``training_rows``, if known, are the rows by group

@@ -103,6 +103,7 @@ def test_the_option_of_a_new_operator(package: Path, tmp_path: Path) -> None:
         TRAIN.format("operator = 'patient', patience = 10"),
         TRAIN.format("patience = 2"),
         f"EXPLAIN {trained}",
+        f"EXPLAIN (FORMAT json) {trained}",
         trained,
         "SELECT DISTINCT operator FROM grouplearn.models",
         DIGEST,
@@ -115,6 +116,8 @@ def test_the_option_of_a_new_operator(package: Path, tmp_path: Path) -> None:
     )
     assert "Add operator = 'patient'." in words
     assert "patience 2\n" in words
+    assert "Run: patient (patience = 2), local" in words
+    assert '"operator_options": {\\n    "patience": 2\\n  }' in words
     assert "('patient',)\n" in words
     usual, _ = said(package, tmp_path / "usual.db", TABLE, TRAIN.format("operator = 'group_task_parallel'"), DIGEST)
     assert words.split("('patient',)\n")[1] == usual[usual.index("(0, '(intercept)'") :]

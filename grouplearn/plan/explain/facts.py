@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from grouplearn.amounts import amount_of_bytes, counted, on_one_line, plural, rounded_seconds, share
 from grouplearn.bind.bound import BoundTrain
@@ -16,6 +17,8 @@ from grouplearn.plan.choose import Candidate, Choice
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.plan.results_memory import results_bytes
 from grouplearn.schedule.messages import Unit
+from grouplearn.schedule.operators import OPERATORS
+from grouplearn.sqltext import literal
 
 _TEXT = 72
 _BARS = "▁▂▃▄▅▆▇█"
@@ -73,12 +76,24 @@ def physical_plan(physical: PhysicalPlan, choice: Choice) -> Node:
     node = Node(f"Load: {counted(choice.chosen.loads, 'time')}, {loaded}", node)
     node = Node(f"Units: {_units(physical)}", node)
     where = f"{choice.executor}, {counted(choice.workers, 'worker')}"
-    node = Node(f"Run: {choice.operator}, {where}", node)
+    node = Node(f"Run: {choice.operator}{_said(own_options(physical, choice, unusual=True))}, {where}", node)
     if bound.holdout.folds:
         node = Node(f"Merge: means over {bound.holdout.folds} folds", node)
     kept = amount_of_bytes(results_bytes(physical))
     trials, groups = counted(len(sizes) * len(bound.configs), "trial"), counted(len(sizes), "group")
     return Node(f"Store: {trials} of {groups}, {kept} of memory", node)
+
+
+def _said(options: Mapping[str, Any]) -> str:
+    """Return options as a statement gives them, in brackets; empty if there are none."""
+    written = ", ".join(f"{name} = {literal(value)}" for name, value in options.items())
+    return f" ({on_one_line(written, _TEXT)})" if written else ""
+
+
+def own_options(physical: PhysicalPlan, choice: Choice, *, unusual: bool = False) -> dict[str, Any]:
+    """Return the chosen operator's own options, or only those that are not at their defaults."""
+    declared, options = OPERATORS[choice.operator], physical.bound.options.of_operators
+    return declared.unusual(options) if unusual else declared.own(options)
 
 
 def skew(physical: PhysicalPlan) -> list[str]:

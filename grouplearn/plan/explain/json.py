@@ -26,6 +26,7 @@ def explain_json(physical: PhysicalPlan, choice: Choice, measured: Measured | No
         "physical_plan": [line.strip() for line in explain.physical_plan(physical, choice).lines()],
         "operators": [_operator(candidate, physical, choice) for candidate in choice.candidates],
         "operator": choice.operator,
+        "operator_options": explain.own_options(physical, choice),
         "executor": choice.executor,
         "workers": choice.workers,
         "simulated_workers": choice.simulated,

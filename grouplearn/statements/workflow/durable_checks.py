@@ -21,7 +21,7 @@ from grouplearn.learners.contract.hyperparameter_values import are_declared
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.plan.replaying import could_be
 from grouplearn.schedule.messages import Unit
-from grouplearn.schedule.operators import OPTIONS
+from grouplearn.schedule.operators import OPERATORS
 from grouplearn.search.procedures import PROCEDURES, SearchPlan
 from grouplearn.search.space import Choices, Dimension
 from grouplearn.train.job import Job
@@ -150,7 +150,7 @@ def _has_possible_workload(manifest: Manifest) -> bool:
     return (
         fits
         and _takes(workers=work.workers, epochs=work.epochs, replicas=work.hops.replicas, seed=work.hops.seed)
-        and all(_is_possible(name, value) for name, value in work.options.items())
+        and _has_possible_options(manifest)
         and _has_possible_averages(manifest, known)
         and work.rows == rows
         and work.training_rows in ((), rows)
@@ -162,9 +162,11 @@ def _has_possible_workload(manifest: Manifest) -> bool:
     )
 
 
-def _is_possible(name: str, value: Any) -> bool:
-    """Return whether an operator's option can have this value."""
-    return name in OPTIONS and (value == OPTIONS[name].default or _takes(**{name: value}))
+def _has_possible_options(manifest: Manifest) -> bool:
+    """Return whether a statement could have given the operator's own options together; earlier runs name none of them."""
+    patience = manifest.job.training.patience
+    others = {} if patience is None else {"early_stopping": patience}
+    return OPERATORS[manifest.operator].could_have(manifest.workload.options, others)
 
 
 def _has_possible_averages(manifest: Manifest, known: Learner | None) -> bool:
