@@ -18,9 +18,11 @@ Places = npt.NDArray[np.intp]
 Loss = Literal["logistic", "softmax", "poisson", "squared_hinge", "hinge"]
 Sums = Mapping[str, npt.NDArray[Any]]
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
-_LOSSES: tuple[Loss, ...] = ("logistic", "softmax", "poisson", "squared_hinge", "hinge")
+LOSSES: tuple[Loss, ...] = ("logistic", "softmax", "poisson", "squared_hinge", "hinge")
 #: Numbers of a model's sums before its gradient.
 _BEFORE_GRADIENT = 4
+#: The places of a model's numbers of passes and of rows.
+_PASSES, _ROWS = 2, 17
 #: Most passes of a model: Newton's method needs tens.
 _MOST_PASSES = 4096
 
@@ -102,7 +104,7 @@ def solve(
             columns,
             *(address(each) for each in (label, weight, start)),
             groups,
-            _LOSSES.index(loss),
+            LOSSES.index(loss),
             outputs,
             int(fit_intercept),
             *(address(each) for each in (penalties.l1, penalties.l2, penalties.tolerance)),
@@ -175,6 +177,10 @@ class Form:
         found = function("generalised_linear_are_sound", *kinds, returns=ctypes.c_int)
         return bool(found(*self._numbers, len(given), address(given)))
 
+    def progress(self, models: FloatArray, active: Places) -> tuple[int, int]:
+        """Return after how many passes the ``active`` ones (M,) of ``models`` (C, m) are, and of how many rows."""
+        return int(models[active, _PASSES].max(initial=0)), int(models[active, _ROWS].max(initial=0))
+
     @property
     def _triangle(self) -> int:
         return self.parameters * (self.parameters + 1) // 2
@@ -205,7 +211,7 @@ class Form:
         real = ctypes.c_double
         kinds = (*[_COUNT] * 6, *[real] * 3, *[_POINTER] * 3, _COUNT, *[_POINTER] * 3, real, *[_POINTER] * 5)
         function("begin_generalised_linear", *kinds)(
-            *(_LOSSES.index(kind), *self._numbers),
+            *(LOSSES.index(kind), *self._numbers),
             *(*rows, float(moments["total"]), *map(address, (mean, square, cross)), cross.shape[1]),
             *(address(gram[0]) if gram else None, *map(address, given[:2]), loss),
             *map(address, (given[2], model, sums, curvature, sampled)),
@@ -249,7 +255,7 @@ class Form:
         kinds = (*[_POINTER] * 5, _COUNT, *[_POINTER] * 2, *[_COUNT] * 7, *[_POINTER] * 4)
         outcome = function("sum_generalised_linear", *kinds, returns=ctypes.c_int)(
             *parts,
-            *(len(label), *map(address, given), _LOSSES.index(loss), *self._numbers, len(active)),
+            *(len(label), *map(address, given), LOSSES.index(loss), *self._numbers, len(active)),
             *map(address, (places, found, curvature, sampled)),
         )
         if outcome:
@@ -279,7 +285,7 @@ class Form:
         columns = [penalties.l1, penalties.l2, penalties.tolerance, first_length, sums["sums"], sums["curvature"]]
         kinds = (*[_COUNT] * 7, *[_POINTER] * 6, ctypes.c_double, *[_POINTER] * 5)
         outcome = function("step_generalised_linear", *kinds, returns=ctypes.c_int)(
-            *(_LOSSES.index(loss), *self._numbers, count, *map(address, columns)),
+            *(LOSSES.index(loss), *self._numbers, count, *map(address, columns)),
             float(sums["sampled"]),
             *map(address, (places, *stepped[1:])),
         )

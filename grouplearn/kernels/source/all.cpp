@@ -9,6 +9,7 @@
 #include "lanes/functions.cpp"
 #include "linear/generalised_linear.cpp"
 #include "linear/generalised_linear_epochs.cpp"
+#include "linear/generalised_linear_few_rows.cpp"
 #include "linear/least_squares.cpp"
 #include "linear/lost_digits.cpp"
 #include "linear/parted.cpp"
