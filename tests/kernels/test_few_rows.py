@@ -144,7 +144,7 @@ def test_which_rows_are_few() -> None:
     def until(loss: generalised_linear.Loss, rows: int, columns: int, outputs: int = 1) -> int:
         return kernel.epochs_until(loss, outputs, rows, columns, dense=True)
 
-    assert until("logistic", 200, 100) == until("squared_hinge", 1, 1) > 0
-    assert kernel.epochs_until("logistic", 1, 200, 100, dense=False) > until("logistic", 200, 100)
-    assert until("logistic", 201, 100) == until("logistic", 0, 100) == until("logistic", 1_000, 1_000) == 0
+    assert until("logistic", 400, 100) == until("squared_hinge", 1, 1) > 0
+    assert kernel.epochs_until("logistic", 1, 400, 100, dense=False) > until("logistic", 400, 100)
+    assert until("logistic", 401, 100) == until("logistic", 0, 100) == until("logistic", 1_000, 1_000) == 0
     assert until("softmax", 20, 100, outputs=3) == until("hinge", 20, 100) == 0

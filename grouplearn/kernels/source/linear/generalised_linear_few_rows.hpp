@@ -5,7 +5,7 @@
 namespace grouplearn::generalised_linear {
 
 /// Rows a column, and the operations of a step.
-constexpr int64_t few_a_column = 2, most_of_a_step = (int64_t)1 << 29;
+constexpr int64_t few_a_column = 4, most_of_a_step = (int64_t)1 << 29;
 /// The passes after which Newton's method is left: of whole groups; epoch by epoch, where nobody sees that a step was none, with a matrix of
 /// columns, and without, where passes take less time than steps by a matrix of rows.
 constexpr int64_t passes_of_few = 50, epochs_of_few = 20, epochs_of_few_and_wide = 150;
