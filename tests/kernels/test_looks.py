@@ -17,7 +17,7 @@ from grouplearn.kernels.build import compiling
 from grouplearn.kernels.clusters import clustering, distances, projections
 from grouplearn.kernels.columns import NumberReader
 from grouplearn.kernels.library import asking
-from grouplearn.kernels.linear import coordinate_descent, least_squares, moments, sparse, stochastic_gradient
+from grouplearn.kernels.linear import coordinate_descent, few_rows, least_squares, moments, sparse, stochastic_gradient
 from grouplearn.kernels.linear import generalised_linear as glm
 from grouplearn.kernels.row_order import Draw, Places
 from grouplearn.kernels.texts import Texts
@@ -30,6 +30,7 @@ STRETCH = 1 << 18
 SHORT = {
     *("ask_of_thread", "fingerprint", "processor_level", "dropout_key", "free_grown"),
     *("generalised_linear_numbers", "generalised_linear_are_sound", "begin_generalised_linear"),
+    "generalised_linear_epochs_of_few",
     *("networks_predict_room", "networks_room_single", "networks_room_double"),
 }
 
@@ -148,6 +149,12 @@ def step(dense: bool, l1: float) -> Callable[[], object]:
     rows, sums = begun(form, x, y, 12)
     penalties = glm.Penalties(np.full(12, l1), np.full(12, 1.0), np.full(12, 1e-6))
     return lambda: form.step("logistic", rows, penalties, np.ones(12), sums)
+
+
+def of_few_rows(l1: float, n: int, d: int) -> Callable[[], object]:
+    x, y = stack("squared_hinge", n, d)
+    penalties = glm.Penalties(np.full(2, l1), np.full(2, 1.0), np.full(2, 1e-6))
+    return lambda: few_rows.solve(x, y, np.ones(n), "squared_hinge", True, penalties)
 
 
 def measured(task: int, outputs: int, parts: int, n: int = 20_000) -> Callable[[], object]:
@@ -420,6 +427,8 @@ CALLS = {
     "poisson": Call("solve_generalised_linear", lambda: fit("poisson"), 20),
     "squared hinge": Call("solve_generalised_linear", lambda: fit("squared_hinge"), 15),
     "hinge": Call("solve_generalised_linear", lambda: fit("hinge"), 20),
+    "few rows": Call("solve_generalised_linear_of_few_rows", lambda: of_few_rows(0.5, 400, 600), 100),
+    "fewer rows": Call("solve_generalised_linear_of_few_rows", lambda: of_few_rows(0.0, 20, 60_000), 20),
     "block": Call("sum_generalised_linear", lambda: block(True, False), 20),
     "sparse block": Call("sum_generalised_linear", lambda: block(True, True), 20),
     "wide block": Call("sum_generalised_linear", lambda: block(False, True), 6),

@@ -83,3 +83,53 @@ def test_linear_regression_with_l1_of_few_rows_ends_at_the_least_objective(
     error = y - x @ weights
     assert converged == [(True,)] * groups
     assert shown == pytest.approx([0.5 * error @ error + 0.3 * np.abs(weights).sum()] * groups, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("learner", "rows", "columns", "l1", "least"),
+    [
+        ("linear_svm", 78, 129, 0.03, 0.2572325),
+        ("linear_svm", 15, 25, 1, 5.0470486),
+        ("logistic_regression", 78, 129, 1, 23.5826451),
+        ("linear_svm", 260, 400, 0.03, None),
+    ],
+)
+def test_classes_of_few_rows_with_l1_end_at_the_least_objective(
+    learner: str, rows: int, columns: int, l1: float, least: float | None
+) -> None:
+    """The least ones are of SciPy's L-BFGS-B on split weights, but the first, to which it does not come nearer than 0.25737 (by
+    duality it is the least: tests/kernels/test_few_rows.py). More than 256 columns train epoch by epoch."""
+    random = np.random.default_rng(1)
+    x = random.normal(size=(rows, columns))
+    y = random.random(rows) < 0.5
+    x[0] *= 1e4
+    names = [f"x{column}" for column in range(columns)]
+    with grouplearn.connect(progress=False) as con:
+        con.register("rows", pa.table({**dict(zip(names, x.T, strict=True)), "y": y}))
+        con.execute(
+            f"TRAIN MODEL m USING {learner} PREDICT y FEATURES ({', '.join(names)}) FROM rows VALIDATE NONE"
+            f" WITH (l1 = {l1}, l2 = 0, fit_intercept = false)"
+        )
+        ((converged, epochs),) = con.execute("SELECT converged, epochs FROM m").fetchall()
+        ((shown,),) = con.execute("SELECT arg_max(train_loss, epoch) FROM m_curves").fetchall()
+    assert converged
+    assert epochs < 160
+    if least:
+        assert shown == pytest.approx(least, rel=1e-6)
+
+
+def test_counts_of_few_rows_with_weights_of_eight_powers_of_ten_end_at_the_least_objective() -> None:
+    random = np.random.default_rng(3)
+    x, y = random.normal(size=(260, 500)), random.poisson(2, 260)
+    weight = 10 ** random.uniform(-4, 4, 260)
+    names = [f"x{column}" for column in range(500)]
+    with grouplearn.connect(progress=False) as con:
+        con.register("rows", pa.table({**dict(zip(names, x.T, strict=True)), "y": y, "w": weight}))
+        con.execute(
+            f"TRAIN MODEL m USING poisson_regression PREDICT y FEATURES ({', '.join(names)}) FROM rows"
+            " VALIDATE NONE WITH (weight = w, l2 = 1, fit_intercept = false)"
+        )
+        ((converged,),) = con.execute("SELECT converged FROM m").fetchall()
+        ((shown,),) = con.execute("SELECT arg_max(train_loss, epoch) FROM m_curves").fetchall()
+    assert converged
+    assert shown == pytest.approx(2.5791067, rel=1e-6)  # SciPy's trust-exact in the space of the rows

@@ -22,6 +22,8 @@ Sums = Mapping[str, npt.NDArray[Any]]
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 #: Numbers of a model's sums before its gradient.
 _BEFORE_GRADIENT = 4
+#: The places of a model's numbers of passes and of rows.
+_PASSES, _ROWS = 2, 17
 #: Most passes of a model: Newton's method needs tens.
 _MOST_PASSES = 4096
 
@@ -175,6 +177,10 @@ class Form:
         kinds = (*[_COUNT] * 6, _POINTER)
         found = function("generalised_linear_are_sound", *kinds, returns=ctypes.c_int)
         return bool(found(*self._numbers, len(given), address(given)))
+
+    def progress(self, models: FloatArray, active: Places) -> tuple[int, int]:
+        """Return after how many passes the ``active`` ones (M,) of ``models`` (C, m) are, and of how many rows."""
+        return int(models[active, _PASSES].max(initial=0)), int(models[active, _ROWS].max(initial=0))
 
     @property
     def _triangle(self) -> int:

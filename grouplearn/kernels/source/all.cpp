@@ -9,6 +9,7 @@
 #include "lanes/functions.cpp"
 #include "linear/generalised_linear/generalised_linear.cpp"
 #include "linear/generalised_linear/epochs.cpp"
+#include "linear/generalised_linear/few_rows.cpp"
 #include "linear/least_squares/least_squares.cpp"
 #include "linear/least_squares/lost_digits.cpp"
 #include "linear/least_squares/parted.cpp"

@@ -10,20 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Shard, Stack
-from grouplearn.kernels.library import Stopped
+from grouplearn.kernels.library import Stopped, asking
+from grouplearn.kernels.linear import few_rows as few_rows_kernel
 from grouplearn.kernels.linear import generalised_linear as kernel
 from grouplearn.kernels.linear.losses import Loss
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.state import State, Tensors
-from grouplearn.learners.linear import linear_model
+from grouplearn.learners.linear import few_rows, linear_model
 from grouplearn.learners.linear.least_squares import moments
 from grouplearn.learners.linear.solved import SolvedLinear
 
@@ -85,7 +86,16 @@ def accumulate(family: Family, problem: Problem, configs: Sequence[Config], stat
     if "solver" not in state.tensors:
         return block_moments(problem, configs, family.targets(problem, block.y), block)
     given = (block.x, block.y, block.weight, family.loss(problem), state.tensors["solver"])
-    return _form(problem, configs).sums(*given, np.flatnonzero(~state.done))
+    sums = dict(_form(problem, configs).sums(*given, np.flatnonzero(~state.done)))
+    return {**sums, **few_rows.of_block(block)} if _goes_by_rows(family, problem, configs, state) else sums
+
+
+def _goes_by_rows(family: Family, problem: Problem, configs: Sequence[Config], state: State) -> bool:
+    """Return whether the configs that are not done are after the pass from which on few rows are seen as they are."""
+    form, penalties = _form(problem, configs), _penalties(configs)
+    passes, rows = form.progress(state.tensors["solver"], np.flatnonzero(~state.done))
+    until = few_rows_kernel.epochs_until(family.loss(problem), form.outputs, rows, form.columns, dense=form.dense)
+    return passes == until > 0 and bool((penalties.l1 + penalties.l2 > 0).any())
 
 
 def block_moments(problem: Problem, configs: Sequence[Config], targets: FloatArray, block: Shard) -> Tensors:
@@ -99,7 +109,12 @@ def merge(left: Tensors, right: Tensors) -> Tensors:
     """Return the sums of both."""
     if "mean" in left:
         return {**moments.merge_moments(left, right), "rows": left["rows"] + right["rows"]}
-    return {name: np.asarray(value + right[name]) for name, value in left.items()}
+    return {
+        name: np.concatenate([value, right[name]])
+        if name.startswith(few_rows.PREFIX)
+        else np.asarray(value + right[name])
+        for name, value in left.items()
+    }
 
 
 def step(family: Family, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:
@@ -120,7 +135,23 @@ def step(family: Family, problem: Problem, configs: Sequence[Config], state: Sta
         tensors[name] = tensors[name].copy()
         tensors[name][active] = value
     done[active] = stepped.finished
+    if few_rows.NAMES[0] in sums:
+        _solve_on_rows(family.loss(problem), configs, sums, tensors, done)
     return State(tensors, done)
+
+
+def _solve_on_rows(
+    loss: Loss, configs: Sequence[Config], sums: Tensors, tensors: dict[str, Any], done: npt.NDArray[np.bool_]
+) -> None:
+    """Solve what has penalties and is not ``done`` on its rows; where that does not end, training goes on as it did."""
+    penalties = _penalties(configs)
+    left = np.flatnonzero(~done & (penalties.l1 + penalties.l2 > 0))
+    if not left.size:
+        return
+    *found, converged = few_rows.solve(sums, loss, has_intercept(configs), few_rows.some_of(penalties, left))
+    for name, value in zip(("weights", "intercept", "loss"), found, strict=True):
+        tensors[name][left[converged]] = value[converged]
+    done[left[converged]] = True
 
 
 def _begun(
@@ -179,6 +210,10 @@ def solve(
                 report=report,
                 cancelled=cancelled,
             )
+            with asking(_raising(cancelled)):
+                models = few_rows.finish(
+                    models, stack, family.loss(problem), bool(fit_intercept), _penalties(chosen), problem.epochs
+                )
         except Stopped:
             raise Interrupted from None
         solved.weights[:, places], solved.intercept[:, places] = models.weights[:, of], models.intercept[:, of]
@@ -188,6 +223,16 @@ def solve(
         curve = np.concatenate([curve, np.full((longer, *shape), np.nan)])
         curve[: len(models.curve), :, places] = models.curve[:, :, of]
     return replace(solved, curve=curve)
+
+
+def _raising(cancelled: Callable[[], bool]) -> Callable[[], None]:
+    """Return what kernels ask: it raises Stopped once ``cancelled()``."""
+
+    def look() -> None:
+        if cancelled():
+            raise Stopped
+
+    return look
 
 
 def _penalties(configs: Sequence[Config]) -> kernel.Penalties:

@@ -19,8 +19,8 @@ from grouplearn.learners.linear.solved import SolvedLinear
 class GlmLearner(LinearStackLearner):
     """Minimises Σ wᵢ·loss(yᵢ, xᵢ'w + b) + l1·‖w‖₁ + ½·l2·‖w‖² over (w, b), for the loss of its ``family``.
 
-    One epoch is one pass over the data, see ``glm``; the groups of a stack are solved in one call of a kernel. Penalties and
-    the reported weights are on the features as written.
+    One epoch is one pass over the data, see ``glm``; the groups of a stack are solved in one call of a kernel, and what it does
+    not end of few rows by another one, see ``few_rows``. Penalties and the reported weights are on the features as written.
     """
 
     solver: ClassVar[str] = "lbfgs"

@@ -27,6 +27,8 @@ struct Usual {
     static constexpr bool with_kink = false;
     /// Its second derivatives jump, where a row comes to its margin: those of one point say little of the next.
     static constexpr bool jumps = false;
+    /// It is max(0, 1 − margin)², which interior points see as ξ² of a slack ξ that is no less than 1 − margin.
+    static constexpr bool of_slack = false;
     /// Newton's first steps may be in single precision.
     static constexpr bool begins_single = true;
     /// Its second derivatives have no bound: ``most_bend`` is what a row of ``of_row`` counts for at most.

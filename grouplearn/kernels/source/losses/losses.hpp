@@ -44,6 +44,9 @@ inline bool has_kink(Loss loss) {
 inline bool has_constant(Loss loss) {
     return with(loss, [](auto kind) { return decltype(kind)::with_constant; });
 }
+inline bool of_slack(Loss loss) {
+    return with(loss, [](auto kind) { return decltype(kind)::of_slack; });
+}
 inline bool begins_single(Loss loss) {
     return with(loss, [](auto kind) { return decltype(kind)::begins_single; });
 }

@@ -6,7 +6,7 @@ namespace grouplearn::losses {
 
 /// Its second derivative is 2 on the near side of the margin and 0 beyond it.
 struct SquaredHinge : Usual {
-    static constexpr bool jumps = true;
+    static constexpr bool jumps = true, of_slack = true;
 
     /// The least mean of squared hinges.
     static double start(double share) { return 2 * share - 1; }

@@ -226,6 +226,7 @@ template <class V> struct Batch : Newton<V> {
             model[lane] = Model();
             model[lane].active = lane < lanes;
             model[lane].sparse = l1 > 0;
+            model[lane].few = (l1 > 0 || l2 > 0) && are_few(call.loss, call.outputs, mine.rows, call.columns) && call.limit > passes_of_few;
             smoothing[lane] = first_smoothing;
             mass[lane] = mine.total / mine.scale;
             model[lane].tolerance = call.tolerance[seat[lane].config];
@@ -355,7 +356,7 @@ void write(const Batch<D> &batch, const Call &call) {
         call.value[trial] = m.failed ? (double)NAN : m.objective * group.scale;
         call.passes[trial] = m.passes > 0 ? m.passes : 1;
         if (m.passes == 0) call.curve[trial] = call.value[trial];
-        call.converged[trial] = !m.failed && (m.converged || m.passes < call.limit);
+        call.converged[trial] = !m.failed && (m.converged || (m.passes < call.limit && !m.left));
         double *weights = call.weights + trial * call.outputs * call.columns, *intercept = call.intercept + trial * call.outputs;
         write_model(batch.point + lane, Lanes<D>::count, group.mean, group.inverse, call.columns, call.outputs, call.fit_intercept, weights,
                     intercept);

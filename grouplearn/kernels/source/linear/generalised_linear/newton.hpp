@@ -7,6 +7,7 @@
 #pragma once
 #include "lanes/elementary.hpp"
 #include "lanes/few.hpp"
+#include "linear/generalised_linear/few_rows.hpp"
 #include "linear/generalised_linear/rows.hpp"
 #include "lanes/lane_algebra.hpp"
 #include "lanes/memory.hpp"
@@ -105,6 +106,8 @@ struct Model {
     double damping = 0;  // what is added to second derivatives, that steps stay where these hold
     bool damped = false; // whether ``chol`` has some of it
     bool sampled = false; // whether it is of some rows only
+    bool few = false;     // whether it is of so few rows that another method may have it
+    bool open = false, left = false; // whether its quadratic model was not minimised, and whether it was left for that
     double tolerance = 0, dropped = 0, begins = 1; // what ends it, by how much its last step fell, the length of the next
     int64_t passes = 0;
     int retries = 0, age = 0, steps = 0; // steps since ``chol`` of this stage, and those that are remembered
@@ -527,6 +530,9 @@ template <class V> struct Newton {
             auto short_of = open & (flips <= zero<V>());
             for (int cut = 0; round && cut < most_cut && any(short_of); cut++) short_of = solve_face(short_of);
         }
+        N still[width];
+        store(still, select(open, all<V>(1), zero<V>()));
+        for (int lane = 0; lane < width; lane++) model[lane].open = still[lane] > 0;
     }
 
     /// The same of one model of many parameters, of which few may move.
@@ -689,7 +695,9 @@ template <class V> struct Newton {
                     m.active = false;
                 }
             }
-            if (m.passes >= limit) m.active = false;
+            bool leaves = m.few && m.active && m.value > no_loss && (m.passes >= passes_of_few || (m.open && width == Lanes<D>::count));
+            if (leaves) m.left = true;
+            if (leaves || m.passes >= limit) m.active = false;
             some = some || m.active;
             whole[lane] = m.length == 1;
             length[lane] = (N)m.length;

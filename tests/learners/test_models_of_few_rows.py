@@ -1,0 +1,105 @@
+"""Generalised linear models of few rows beside one that outweighs all others: whole groups and epoch by epoch end at the same
+least objective, as the kernel for few rows, which is tested by itself, finds it."""
+
+import functools
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from grouplearn.data.shard import Shard, Stack
+from grouplearn.kernels.linear import few_rows, generalised_linear
+from grouplearn.learners.contract.control import Interrupted
+from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.state import State
+from grouplearn.learners.linear.glm_learner import GlmLearner
+from grouplearn.learners.linear.linear_svm import LinearSvm
+from grouplearn.learners.linear.logistic_regression import LogisticRegression
+from grouplearn.learners.linear.poisson_regression import PoissonRegression
+
+LEARNERS: dict[generalised_linear.Loss, GlmLearner] = {
+    "logistic": LogisticRegression(),
+    "poisson": PoissonRegression(),
+    "squared_hinge": LinearSvm(),
+}
+CONFIGS = [{"l1": 0.03, "l2": 0.0}, {"l1": 1.0, "l2": 0.0}, {"l1": 0.0, "l2": 0.1}]
+
+
+def made(loss: str, rows: int, columns: int, classes: int = 2) -> tuple[Problem, Shard]:
+    random = np.random.default_rng(1)
+    x = random.normal(size=(rows, columns))
+    x[0] *= 1e4 if loss != "poisson" else 1e2
+    weight = random.uniform(0.5, 2, rows)
+    if loss == "poisson":
+        return Problem(Task.REGRESSION, columns, epochs=300), Shard(x, random.poisson(2, rows).astype(float), weight)
+    task = Task.BINARY if classes == 2 else Task.MULTICLASS
+    return Problem(task, columns, classes, epochs=300), Shard(
+        x, random.integers(0, classes, rows).astype(float), weight
+    )
+
+
+def trained(learner: GlmLearner, problem: Problem, shard: Shard, rows: int = 16, epochs: int = 300) -> State:
+    state = learner.init(problem, CONFIGS)
+    for _ in range(epochs):
+        blocks = [learner.accumulate(problem, CONFIGS, state, block) for block in shard.blocks(rows)]
+        state = learner.step(problem, CONFIGS, state, functools.reduce(learner.merge, blocks))
+        if state.done.all():
+            break
+    return state
+
+
+def least(loss: generalised_linear.Loss, shard: Shard, y: np.ndarray) -> np.ndarray:
+    columns = [np.array([config[name] for config in CONFIGS]) for name in ("l1", "l2")]
+    penalties = generalised_linear.Penalties(*columns, np.full(3, 1e-9))
+    found = few_rows.solve(shard.x, y, shard.weight, loss, True, penalties)
+    assert found.converged.all()
+    return found.value
+
+
+@pytest.mark.parametrize("loss", LEARNERS)
+@pytest.mark.parametrize(("rows", "columns"), [(30, 50), (60, 300)])
+def test_epochs_and_stacks_end_at_the_least_objective(loss: generalised_linear.Loss, rows: int, columns: int) -> None:
+    learner, (problem, shard) = LEARNERS[loss], made(loss, rows, columns)
+    expected = least(loss, shard, shard.y)
+    dense = trained(learner, problem, shard)
+    sparse = trained(learner, problem, Shard(scipy.sparse.csr_matrix(shard.x), shard.y, shard.weight))
+    for state in (dense, sparse):
+        assert state.done.all()
+        assert state.tensors["loss"] == pytest.approx(expected, rel=1e-6)
+    if columns <= 256:
+        found = learner.solve(problem, CONFIGS, Stack.of([shard, shard]), lambda _: None, lambda: False)
+        assert found.converged.all()
+        assert found.loss == pytest.approx(np.array([expected, expected]), rel=1e-6)
+        ends = np.array([[found.curve[found.epochs[g, c] - 1, g, c] for c in range(3)] for g in range(2)])
+        np.testing.assert_array_equal(ends, found.loss)
+
+
+def test_each_class_against_the_rest_ends_too() -> None:
+    learner, (problem, shard) = LEARNERS["squared_hinge"], made("squared_hinge", 30, 50, 3)
+    expected = np.sum([least("squared_hinge", shard, (shard.y == place).astype(float)) for place in range(3)], axis=0)
+    state = trained(learner, problem, shard)
+    found = learner.solve(problem, CONFIGS, Stack.of([shard]), lambda _: None, lambda: False)
+    assert state.done.all()
+    assert found.converged.all()
+    assert state.tensors["loss"] == pytest.approx(expected, rel=1e-6)
+    assert found.loss[0] == pytest.approx(expected, rel=1e-6)
+
+
+def test_few_epochs_are_no_more_than_asked_for() -> None:
+    learner, (problem, shard) = LEARNERS["squared_hinge"], made("squared_hinge", 30, 50)
+    problem = Problem(Task.BINARY, 50, 2, epochs=5)
+    found = learner.solve(problem, CONFIGS, Stack.of([shard]), lambda _: None, lambda: False)
+    assert found.epochs.max() == 5
+    assert not found.converged[0, 0]
+
+
+def test_it_stops_on_rows_where_it_is_told_to() -> None:
+    learner, (problem, shard) = LEARNERS["squared_hinge"], made("squared_hinge", 78, 129)
+    asked = []
+
+    def cancelled() -> bool:
+        asked.append(None)
+        return len(asked) > 1
+
+    with pytest.raises(Interrupted):
+        learner.solve(problem, CONFIGS, Stack.of([shard] * 40), lambda _: None, cancelled)
