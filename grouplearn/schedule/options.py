@@ -36,6 +36,10 @@ class OperatorOption:
     chooses_operator: bool = False
     hint: str | None = None
 
+    def suits(self, value: Any, in_batches: bool) -> bool:
+        """Return whether a learner takes this value: one that says what its batches do (``in_batches``) takes any."""
+        return in_batches or not self.needs_batches or bool(value == self.default)
+
     def made(self, value: Any) -> bool:
         """Return whether ``value`` is the default, or exactly what ``check`` makes of something."""
         if type(value) is type(self.default) and value == self.default:
@@ -49,7 +53,7 @@ class OperatorOption:
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """Why options cannot be given together: shown at the name of ``option``, which is one of those given."""
+    """Why options cannot be given together, or not for these units: shown at ``option``, which is one of those given."""
 
     option: str
     message: str

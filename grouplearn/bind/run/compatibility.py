@@ -86,7 +86,7 @@ def _refuse_unsupported(
     checker: SqlChecker, learner: Learner, given: Mapping[str, Option], run: Mapping[str, Any]
 ) -> None:
     for name, option in OPTIONS.items():
-        if name in given and option.needs_batches and run[name] != option.default and not learner.in_batches:
+        if name in given and not option.suits(run[name], learner.in_batches):
             message = f"{name} must be {shown(option.default)}: {learner.name} does not say what its batches do"
             raise checker.error(message, given[name].value.span)
 
