@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grouplearn.learners.contract.access import BOOSTING, PASSES, ROUNDS, SUMS, AccessName, AccessPattern
 from grouplearn.schedule import closed_forms
@@ -24,6 +24,9 @@ from grouplearn.schedule.sharded.gap import Gap
 from grouplearn.schedule.sharded.switching import Switching
 from grouplearn.schedule.task_parallel import GroupTaskParallel, ModelTaskParallel
 from grouplearn.schedule.workload import Workload
+
+if TYPE_CHECKING:
+    from grouplearn.learners.contract.learner import Learner
 
 RUNTIMES = ("local", "ray")
 
@@ -50,11 +53,13 @@ class Declaration:
 
     ``models_depend_on`` names what its models depend on besides data and options. ``whole``: it runs a unit as a whole, so
     that the order of a group's blocks is independent of other units. ``steady``: it splits units, but the order is equally
-    independent, on any number of workers. ``divides``: it splits the rows of every group among workers. ``options`` are
-    options of WITH that only some operators have; ``contradiction`` is asked with all options that the statement gives, by
-    name. ``searches``: with these options making it takes seconds, in which a schedule is searched for. ``prepare`` puts
-    options, given by name and complete, into fields of the workload that the operator has of its own, for a number of
-    workers, and ``prepared`` returns them from there. Without a ``closed_form`` its cost is only simulated.
+    independent, on any number of workers. ``divides``: it splits the rows of every group among workers. Without a
+    ``closed_form`` its cost is only simulated. ``plan`` is what plans ask of it.
+
+    ``options`` are options of WITH that only some operators have. ``contradiction`` is asked with all options that a
+    statement or SET gives, by name, and with the learner, if it is known. ``searches``: with these options making it takes
+    seconds, in which a schedule is searched for. ``prepare`` puts options, given by name and complete, into fields of the
+    workload that the operator has of its own, for a number of workers; ``prepared`` returns them from there.
     """
 
     make: Callable[[Iterable[Unit], Workload], Operator]
@@ -65,7 +70,7 @@ class Declaration:
     steady: bool = False
     closed_form: ClosedForm | None = None
     options: tuple[OperatorOption, ...] = ()
-    contradiction: Callable[[Mapping[str, Any]], Contradiction | None] = no_contradiction
+    contradiction: Callable[[Mapping[str, Any], Learner | None], Contradiction | None] = no_contradiction
     searches: Callable[[Mapping[str, Any]], bool] = lambda _: False
     prepare: Callable[[Workload, Mapping[str, Any], int], Workload] = lambda workload, _, __: workload
     prepared: Callable[[Workload], Mapping[str, Any]] = lambda _: {}
@@ -91,14 +96,14 @@ class Declaration:
         own = [(each, options[each.name]) for each in self.options if each.name in options]
         return all(each.made(value) and each.suits(value, in_batches) for each, value in own)
 
-    def could_have(self, options: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    def could_have(self, options: Mapping[str, Any], others: Mapping[str, Any], learner: Learner | None) -> bool:
         """Return whether a statement that gives the ``others`` could have left these own options, exactly as checked."""
         declared = {each.name: each for each in self.options}
         if not options.keys() <= declared.keys() or not all(
             declared[name].made(value) for name, value in options.items()
         ):
             return False
-        return not options or self.contradiction({**others, **self.unusual(options)}) is None
+        return not options or self.contradiction({**others, **self.unusual(options)}, learner) is None
 
 
 def _in_gangs(reason: str) -> RunRules:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grouplearn import sqltext
 from grouplearn.failures import WrongValue
 from grouplearn.messages import did_you_mean
+
+if TYPE_CHECKING:
+    from grouplearn.learners.contract.learner import Learner
 
 #: Most that an INTEGER column of the catalog holds.
 MOST = 2**31 - 1
@@ -53,7 +56,8 @@ class OperatorOption:
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """Why options cannot be given together, or not for these units: shown at ``option``, which is one of those given."""
+    """Why options cannot be given together, or not for this learner or these units: shown at ``option``, or at the operator if
+    the statement does not give it."""
 
     option: str
     message: str
@@ -103,7 +107,7 @@ REPLAY = OperatorOption(
 )
 
 
-def no_contradiction(given: Mapping[str, Any]) -> Contradiction | None:
+def no_contradiction(given: Mapping[str, Any], learner: Learner | None) -> Contradiction | None:
     """Return None: the operator's options go with each other."""
-    del given
+    del given, learner
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.mop.hopper import hopping_shards
@@ -12,13 +12,16 @@ from grouplearn.schedule.options import REPLAY, Contradiction
 from grouplearn.schedule.plan_rules import PlanRules, Repeats
 from grouplearn.schedule.workload import REPLICAS, SCHEDULER, Workload
 
+if TYPE_CHECKING:
+    from grouplearn.learners.contract.learner import Learner
+
 OPTIONS = (SCHEDULER, REPLICAS, REPLAY)
 #: Most sub-epochs per epoch that are scheduled exactly. HiGHS proves the optimum for 30 within 10 s.
 MAX_EXACT = 64
 _EXACT = "exact"
 
 
-def contradiction(given: Mapping[str, Any]) -> Contradiction | None:
+def contradiction(given: Mapping[str, Any], _: Learner | None) -> Contradiction | None:
     """Return why options cannot be given together."""
     if not {SCHEDULER.name, REPLAY.name} <= given.keys():
         return None

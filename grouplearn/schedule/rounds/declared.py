@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grouplearn.schedule.averages import OUTER_MOMENTUM, PARTITIONS, REDUCE, SEND, STALENESS, SYNC, Averages
 from grouplearn.schedule.messages import Push, Unit, could_be
@@ -15,11 +15,14 @@ from grouplearn.schedule.rounds import averaging, facts
 from grouplearn.schedule.rounds.averaging import Averaging, partitions_of
 from grouplearn.schedule.workload import Workload
 
+if TYPE_CHECKING:
+    from grouplearn.learners.contract.learner import Learner
+
 OF_AVERAGING = (PARTITIONS, SEND, SYNC, OUTER_MOMENTUM, REDUCE)
 OF_SERVER = (PARTITIONS, SYNC, STALENESS, REPLAY)
 
 
-def contradiction(given: Mapping[str, Any]) -> Contradiction | None:
+def contradiction(given: Mapping[str, Any], _: Learner | None) -> Contradiction | None:
     """Return why options of a parameter server cannot be given together."""
     if "early_stopping" not in given or not given.get(STALENESS.name, STALENESS.default):
         return None

@@ -148,7 +148,7 @@ def _has_possible_workload(manifest: Manifest) -> bool:
     return (
         fits
         and _takes(workers=work.workers, epochs=work.epochs, seed=work.hops.seed)
-        and _has_possible_options(manifest)
+        and _has_possible_options(manifest, known)
         and all(each.could_be_prepared(work, known is None or known.in_batches) for each in OPERATORS.values())
         and all(1 <= rows <= _MOST for rows in work.batch_rows)
         and all(could_be(pushes) for pushes in work.pushes.values())
@@ -162,11 +162,11 @@ def _has_possible_workload(manifest: Manifest) -> bool:
     )
 
 
-def _has_possible_options(manifest: Manifest) -> bool:
+def _has_possible_options(manifest: Manifest, known: Learner | None) -> bool:
     """Return whether a statement could have given the operator's own options together; earlier runs name none of them."""
     patience = manifest.job.training.patience
     others = {} if patience is None else {"early_stopping": patience}
-    return OPERATORS[manifest.operator].could_have(manifest.workload.options, others)
+    return OPERATORS[manifest.operator].could_have(manifest.workload.options, others, known)
 
 
 def _has_possible_visits(manifest: Manifest) -> bool:
