@@ -26,7 +26,7 @@ class LabelBinder:
     statement: TrainModel
     learner: Learner
     source: tuple[str | Sql, ...]
-    replay: Replay
+    replayer: Replay
     task: str | None
     implied: bool | None
 
@@ -45,7 +45,7 @@ class LabelBinder:
                 f"PREDICT takes one expression, this gives {len(described)} columns", expression.span
             )
         column = described[0]
-        name, stored = alias.value if alias else column.name, self.replay.stored(expression)
+        name, stored = alias.value if alias else column.name, self.replayer.stored(expression)
         array = arrays.array_type(column.type)
         if array and self.learner.predicts_arrays:
             classes = arrays.names_classes(self.checker, array, expression, self.learner.tasks, self._classified())

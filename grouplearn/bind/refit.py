@@ -37,7 +37,7 @@ def _reasons(
         found.append(
             ("REFIT begins when a search is over, and WITHIN ends it at any time", "Leave out one of the two.")
         )
-    if options.replay is not None:
+    if options.repeated is not None:
         found.append(("a run that is replayed has no REFIT", "Leave out REFIT, or replay."))
     if statement.keep is not None and (statement.keep.best is None or statement.keep.best.text.strip() != "1"):
         found.append(("REFIT keeps one model of each group: the one of all rows", "Leave out KEEP."))

@@ -12,7 +12,7 @@ from grouplearn.data.memory import memory_limit
 from grouplearn.interrupting import watched
 from grouplearn.plan.physical import RAY_REPAYS_SECONDS, RAY_REPAYS_WITHIN, PhysicalPlan
 from grouplearn.plan.rounds import told_of_rounds
-from grouplearn.schedule.operators import BASELINE, HOPPING, OPERATORS
+from grouplearn.schedule.operators import BASELINE, OPERATORS
 
 _AS_ASKED = "as asked"
 
@@ -145,7 +145,8 @@ def _asked(physical: PhysicalPlan, candidates: Sequence[Candidate], executor: st
     """Return the operator that is asked for; if there are too few packs to hop (cerebro 5.7), say so and name a faster
     one."""
     asked = next(each for each in candidates if each.operator == physical.bound.options.placement.operator)
-    if asked.operator not in HOPPING or asked.units >= physical.workers or physical.recorded is not None:
+    hops = OPERATORS[asked.operator].plan.shards is not None
+    if not hops or asked.units >= physical.workers or physical.recorded is not None:
         return asked, _AS_ASKED + told_of_rounds(physical, asked.operator)
     why = f"{_AS_ASKED}; {counted(asked.units, 'pack')} cannot keep {physical.workers} workers busy"
     learner = physical.bound.learner

@@ -1,4 +1,4 @@
-"""The packs that hop: enough to keep all workers busy, and how many sub-epochs an exact schedule may have."""
+"""The packs that hop: enough to keep all workers busy; and whether an operator can schedule the units that there are."""
 
 from __future__ import annotations
 
@@ -9,12 +9,7 @@ from dataclasses import replace
 
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.plan.physical import PhysicalPlan, repacked
-from grouplearn.schedule.mop.hopper import hopping_shards
-from grouplearn.schedule.operators import HOPPING, searches
-from grouplearn.schedule.workload import SCHEDULER
-
-#: Most sub-epochs per epoch that are scheduled exactly. HiGHS proves the optimum for 30 within 10 s.
-MAX_EXACT = 64
+from grouplearn.schedule.operators import OPERATORS, searches
 
 
 def planned_for(physical: PhysicalPlan, operator: str, workers: int) -> PhysicalPlan:
@@ -23,9 +18,10 @@ def planned_for(physical: PhysicalPlan, operator: str, workers: int) -> Physical
     As many packs of a group can train at a time as it has shards; groups that stay whole keep their packs, as does a
     repeated run. Before: one pack of 12 configs, 4 workers. After: 4 packs of 3.
     """
-    if operator not in HOPPING or physical.recorded is not None or not _has_shards(physical):
+    cut_into = OPERATORS[operator].plan.shards
+    if cut_into is None or physical.recorded is not None or not _has_shards(physical):
         return physical
-    shards = hopping_shards(physical.units, physical.workload(workers))
+    shards = cut_into(physical.units, physical.workload(workers))
     if not shards:
         return physical
     wanted = max(map(len, shards.values()))
@@ -54,17 +50,15 @@ def _evenly(pack: tuple[int, ...], pieces: int) -> list[tuple[int, ...]]:
     return [pack[start:end] for start, end in itertools.pairwise(cuts)]
 
 
-def check_exact(checker: SqlChecker, physical: PhysicalPlan) -> PhysicalPlan:
-    """Return the plan; raise where an exact schedule is asked for that would take too long to find."""
+def check_units(checker: SqlChecker, physical: PhysicalPlan) -> PhysicalPlan:
+    """Return the plan; raise where the operator that is asked for cannot schedule its units with its options."""
     workers, operator = physical.workers, physical.bound.options.placement.operator
-    if not searches(operator, physical.bound.options.of_operators):
+    if operator not in OPERATORS or not searches(operator, physical.bound.options.of_operators):
         return physical
     planned = planned_for(physical, operator, workers)
-    shards = hopping_shards(planned.units, planned.workload(workers))
-    count = sum(len(shards.get(unit.group, ())) for unit in planned.units)
-    if count > MAX_EXACT:
+    found = OPERATORS[operator].plan.refuses(planned.units, planned.workload(workers))
+    if found is not None:
         options = physical.bound.statement.options
-        span = next(option.value.span for option in options if option.name.value.casefold() == SCHEDULER.name)
-        message = f"scheduler exact takes at most {MAX_EXACT} sub-epochs an epoch, and this statement has {count:,}"
-        raise checker.error(message, span, "scheduler = 'randomized' takes any number, and is close to the best.")
+        span = next((each.value.span for each in options if each.name.value.casefold() == found.option), None)
+        raise checker.error(found.message, span, found.hint)
     return physical

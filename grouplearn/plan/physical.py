@@ -38,9 +38,8 @@ from grouplearn.plan.packing import (
     solves,
 )
 from grouplearn.plan.units import Alike, Units, alike
-from grouplearn.schedule.averages import Averages
 from grouplearn.schedule.messages import Blocks, Push, Unit
-from grouplearn.schedule.operators import PARTITIONING, own_options
+from grouplearn.schedule.operators import prepared
 from grouplearn.schedule.rounds.cells import cell_length
 from grouplearn.schedule.sharded.partition import blocks_of, cut_evenly
 from grouplearn.schedule.workload import Hops, Visits, Workload
@@ -87,17 +86,15 @@ class PhysicalPlan:
 
     def workload(self, workers: int, chosen: int | None = None) -> Workload:
         """Return what operators need to know of the work on this many workers, of which ``chosen`` are said to exist."""
-        options, of_operators = self.bound.options, self.bound.options.of_operators
-        others = options.placement.operator not in PARTITIONING
-        return Workload(
+        options = self.bound.options
+        work = Workload(
             access=self.bound.learner.access.name,
             rows=self.stats.rows,
             workers=workers,
             epochs=self.epochs if self.bound.learner.default_epochs is not None else 1,
             block_rows=self.block_rows,
             evaluate_epochs=self._judges_epochs,
-            hops=Hops.of(of_operators, options.training.seed, workers, self.recorded),
-            averages=Averages.of(of_operators, workers if others or chosen is None else chosen),
+            hops=Hops(seed=options.training.seed, recorded=self.recorded),
             pushes={} if chosen is None else self.pushes,  # a simulated plan may be only part of the work
             split_seconds=self._split_seconds,
             split_row_seconds=self.kept_row_seconds,
@@ -107,8 +104,8 @@ class PhysicalPlan:
             takeover_rounds=TAKEOVER_EPOCHS * self.epoch_rounds,
             rows_shared=self.bound.options.placement.executor != "ray",
             batch_rows=batch_rows(self.bound.learner, self.bound.configs),
-            options=own_options(options.placement.operator, of_operators),
         )
+        return prepared(work, options.placement.operator, options.of_operators, chosen or workers)
 
     @property
     def _judges_epochs(self) -> bool:

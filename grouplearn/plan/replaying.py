@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,11 +12,9 @@ from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.learners.contract.config import Config
 from grouplearn.messages import Span
 from grouplearn.plan.physical import PhysicalPlan
-from grouplearn.schedule.averages import PARTITIONS, STALENESS
 from grouplearn.schedule.messages import Push, Unit
-from grouplearn.schedule.operators import HOPPING, REPEATABLE
+from grouplearn.schedule.operators import OPERATORS
 from grouplearn.schedule.options import REPLAY
-from grouplearn.schedule.rounds.averaging import partitions_of, rounds_of_epoch
 from grouplearn.schedule.workload import Visits
 
 #: Unit, group, configs and fold.
@@ -43,7 +41,7 @@ def check_same(checker: SqlChecker, bound: BoundTrain, earlier: Earlier) -> None
     """Raise unless the statement trains what the earlier run trained, as far as can be known before rows are read."""
     name, operator = f'model "{earlier.name}"', bound.options.placement.operator
     problem = None
-    if earlier.operator not in REPEATABLE:
+    if earlier.operator not in OPERATORS or OPERATORS[earlier.operator].plan.repeats is None:
         problem = f"{name} was trained by operator {earlier.operator}, which has no schedule to repeat"
     elif earlier.operator != operator:
         problem = f"{name} was trained by operator {earlier.operator}, and this statement is run by operator {operator}"
@@ -63,53 +61,17 @@ def repeated(checker: SqlChecker, physical: PhysicalPlan, earlier: Earlier) -> P
     if units is None or physical.stats.rows != earlier.rows:
         message = f'model "{earlier.name}" was trained on other rows: its groups are not those of this statement'
         raise checker.error(message, replay_span(physical.bound), "A run is repeated on the rows that it had.")
-    if earlier.operator in HOPPING:
-        return replace(physical, units=units, recorded=earlier.visits)
-    return _with_pushes(checker, replace(physical, units=units), earlier)
-
-
-def could_be(pushes: Sequence[Push]) -> bool:
-    """Return whether pushes can have been applied in this order: each began after its partition's previous one."""
-    last: dict[int, int] = {}
-    for number, push in enumerate(pushes):
-        if push.partition < 0 or not last.get(push.partition, -1) < push.seen <= number:
-            return False
-        last[push.partition] = number
-    return True
-
-
-def _with_pushes(checker: SqlChecker, physical: PhysicalPlan, earlier: Earlier) -> PhysicalPlan:
-    """Return the plan that repeats pushes with the same partitions; raise where they do not fit this statement."""
-    name, options = f'model "{earlier.name}"', physical.bound.options
-    partitions, staleness = options.of_operators[PARTITIONS.name], options.of_operators[STALENESS.name]
-    count = max((push.partition + 1 for pushes in earlier.pushes.values() for push in pushes), default=1)
-    plan = replace(
-        physical,
-        pushes=earlier.pushes,
-        bound=replace(physical.bound, options=options.changed({PARTITIONS.name: partitions or count})),
-    )
-    problem = None
-    if not any(earlier.pushes.values()) and staleness:
-        problem = (
-            f"{name} has no order of pushes: staleness = 0, no group of two partitions, or a run that went on from disk"
-        )
-    elif earlier.pushes and not staleness:
-        problem = f"{name} was trained with a staleness, and this statement has staleness = 0"
-    elif not all(could_be(pushes) for pushes in earlier.pushes.values()):
-        problem = f"the pushes of {name} cannot have been in that order"
-    elif not all(_fits(plan, unit, earlier.pushes.get(unit.id, ())) for unit in plan.units):
-        problem = f"{name} was trained in other partitions, or in more epochs or rounds of them"
+    how, bound = OPERATORS[earlier.operator].plan.repeats, physical.bound
+    if how is None:
+        raise ValueError(f"operator {earlier.operator} repeats nothing")
+    visits, pushes = (earlier.visits, {}) if how.visits else (None, earlier.pushes)
+    options = bound.options.changed(how.options(bound.options.of_operators, pushes))
+    plan = replace(physical, units=units, recorded=visits, pushes=pushes, bound=replace(bound, options=options))
+    name, work = f'model "{earlier.name}"', plan.workload(plan.workers)
+    problem = how.flaw(name, pushes, plan.units, work, bound.options.of_operators)
     if problem:
-        raise checker.error(problem, replay_span(physical.bound), "A run is repeated by the statement that it was.")
+        raise checker.error(problem, replay_span(bound), "A run is repeated by the statement that it was.")
     return plan
-
-
-def _fits(physical: PhysicalPlan, unit: Unit, pushes: Sequence[Push]) -> bool:
-    """Return whether a unit has these partitions, each in so many rounds."""
-    work, counts = physical.workload(physical.workers), Counter(push.partition for push in pushes)
-    cuts = partitions_of(unit, work)
-    most = work.epochs * rounds_of_epoch(cuts, unit, work) if counts else 0
-    return all(partition < len(cuts) and count <= most for partition, count in counts.items())
 
 
 def _units_of(physical: PhysicalPlan, earlier: Earlier) -> tuple[Unit, ...] | None:

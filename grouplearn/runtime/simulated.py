@@ -97,7 +97,7 @@ class Costs:
             return 0.0  # only progress: the parts of the state are other products
         if step.round is not None and step.kind == "work":
             return self.sums_bytes(step.unit) / step.round.of
-        if step.kind in ("work", "combine") and step.averages.send == "gradient":
+        if step.kind in ("work", "combine") and step.averages.of_gradients:
             return self.gradient_bytes(step.unit)
         if step.kind in STATES:
             parts = step.piece.of if step.kind in ("reduce", "push") and step.piece else 1

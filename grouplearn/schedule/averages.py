@@ -57,7 +57,17 @@ class Averages:
     @property
     def from_before(self) -> bool:
         """Whether the next model depends on the previous one, not only on what partitions send."""
-        return self.send == "gradient" or self.momentum > 0
+        return self.of_gradients or self.momentum > 0
+
+    @property
+    def of_gradients(self) -> bool:
+        """Whether partitions send gradients, and not models."""
+        return self.send == "gradient"
+
+    @property
+    def in_turns(self) -> bool:
+        """Whether partitions push when they are ready, and wait for no mean."""
+        return self.staleness > 0
 
 
 def _synchronised(value: Any) -> str | int:

@@ -8,11 +8,12 @@ memory has weight 0, as the measured f_grad includes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 from grouplearn.learners.contract.cost import Coefficients
+from grouplearn.schedule.averages import SEND, STALENESS
 
 
 class Speeds(Protocol):
@@ -49,8 +50,8 @@ class WorkSizes:
     """The amount of work by group: ``rows`` n_i, ``updates`` η_i of a config and ``steps`` of a pack per pass.
 
     ``width`` is values per row; ``row_bytes`` and ``model_bytes`` (m) are bytes. ``rounds`` are the rounds per pass, for
-    learners in rounds and for averaging, which sends ``sent_bytes`` of each model (0: the model); ``staleness`` is how many
-    rounds a worker may be ahead of others.
+    learners in rounds and for averaging, which may send ``gradient_bytes`` in place of each model. ``options`` are those that
+    operators declare, by name.
     """
 
     rows: tuple[int, ...]
@@ -64,8 +65,8 @@ class WorkSizes:
     row_bytes: int
     model_bytes: int
     rounds: int = 1
-    sent_bytes: int = 0
-    staleness: int = 0
+    gradient_bytes: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def n(self) -> int:
@@ -168,7 +169,7 @@ def averaging(work: WorkSizes, learner: Coefficients, machine: Speeds) -> Parts:
     A pass has r rounds, and there are as many partitions as workers; m' is m where models are sent.
     """
     rounds = work.passes * work.rounds * len(work.rows) if work.workers > 1 else 0
-    both = work.model_bytes + (work.sent_bytes or work.model_bytes)
+    both = work.model_bytes + (work.gradient_bytes if work.options.get(SEND.name) == "gradient" else work.model_bytes)
     models = work.configs * rounds * both * (work.workers - 1)
     network = _fetch(work, machine, work.n) + models / machine.network
     return Parts(_compute(work, learner), _memory(work, machine), 0.0, network, 2 * rounds * machine.latency)
@@ -178,8 +179,8 @@ def parameter_server(work: WorkSizes, learner: Coefficients, machine: Speeds) ->
     """As averaging, with its two barriers once in s + 1 rounds for a staleness s. A worker pulls a model in every round and
     pushes as much: ``network = f_net(n) + s' h g r 2 m (p - 1)``, ``idle = h g r 2 latency / (s + 1)`` for s' configs.
     """
-    whole = averaging(replace(work, sent_bytes=0), learner, machine)
-    return replace(whole, idle=whole.idle / (work.staleness + 1))
+    whole = averaging(replace(work, options={}), learner, machine)
+    return replace(whole, idle=whole.idle / (work.options.get(STALENESS.name, STALENESS.default) + 1))
 
 
 def coordinate_descent(work: WorkSizes, learner: Coefficients, machine: Speeds) -> Parts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
@@ -114,6 +115,16 @@ class Push:
 
     partition: int
     seen: int
+
+
+def could_be(pushes: Sequence[Push]) -> bool:
+    """Return whether pushes can have been applied in this order: each began after its partition's previous one."""
+    last: dict[int, int] = {}
+    for number, push in enumerate(pushes):
+        if push.partition < 0 or not last.get(push.partition, -1) < push.seen <= number:
+            return False
+        last[push.partition] = number
+    return True
 
 
 @dataclass(frozen=True, slots=True)

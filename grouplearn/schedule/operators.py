@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grouplearn.learners.contract.access import BOOSTING, PASSES, ROUNDS, SUMS, AccessName, AccessPattern
 from grouplearn.schedule import closed_forms
-from grouplearn.schedule.averages import OUTER_MOMENTUM, PARTITIONS, REDUCE, SEND, STALENESS, SYNC
 from grouplearn.schedule.closed_forms import ClosedForm
 from grouplearn.schedule.messages import Operator, Unit
+from grouplearn.schedule.mop import declared as mop
 from grouplearn.schedule.mop.hopper import Mop
-from grouplearn.schedule.options import REPLAY, Contradiction, OperatorOption, no_contradiction
+from grouplearn.schedule.options import Contradiction, OperatorOption, no_contradiction
+from grouplearn.schedule.plan_rules import PlanRules
+from grouplearn.schedule.rounds import declared as rounds
 from grouplearn.schedule.rounds.averaging import Averaging
 from grouplearn.schedule.rounds.coordinate_descent import CoordinateDescent
 from grouplearn.schedule.rounds.parameter_server import ParameterServer
@@ -21,7 +23,10 @@ from grouplearn.schedule.sharded.data_parallel import DataParallel
 from grouplearn.schedule.sharded.gap import Gap
 from grouplearn.schedule.sharded.switching import Switching
 from grouplearn.schedule.task_parallel import GroupTaskParallel, ModelTaskParallel
-from grouplearn.schedule.workload import REPLICAS, SCHEDULER, Workload
+from grouplearn.schedule.workload import Workload
+
+if TYPE_CHECKING:
+    from grouplearn.learners.contract.learner import Learner
 
 RUNTIMES = ("local", "ray")
 
@@ -48,10 +53,13 @@ class Declaration:
 
     ``models_depend_on`` names what its models depend on besides data and options. ``whole``: it runs a unit as a whole, so
     that the order of a group's blocks is independent of other units. ``steady``: it splits units, but the order is equally
-    independent, on any number of workers. ``divides``: it splits the rows of every group among workers. ``options`` are
-    options of WITH that only some operators have; ``contradiction`` is asked with all options that the statement gives, by
-    name. ``searches``: with these options making it takes seconds, in which a schedule is searched for. Without a
-    ``closed_form`` its cost is only simulated.
+    independent, on any number of workers. ``divides``: it splits the rows of every group among workers. Without a
+    ``closed_form`` its cost is only simulated. ``plan`` is what plans ask of it.
+
+    ``options`` are options of WITH that only some operators have. ``contradiction`` is asked with all options that a
+    statement or SET gives, by name, and with the learner, if it is known. ``searches``: with these options making it takes
+    seconds, in which a schedule is searched for. ``prepare`` puts options, given by name and complete, into fields of the
+    workload that the operator has of its own, for a number of workers; ``prepared`` returns them from there.
     """
 
     make: Callable[[Iterable[Unit], Workload], Operator]
@@ -62,8 +70,11 @@ class Declaration:
     steady: bool = False
     closed_form: ClosedForm | None = None
     options: tuple[OperatorOption, ...] = ()
-    contradiction: Callable[[Mapping[str, Any]], Contradiction | None] = no_contradiction
+    contradiction: Callable[[Mapping[str, Any], Learner | None], Contradiction | None] = no_contradiction
     searches: Callable[[Mapping[str, Any]], bool] = lambda _: False
+    prepare: Callable[[Workload, Mapping[str, Any], int], Workload] = lambda workload, _, __: workload
+    prepared: Callable[[Workload], Mapping[str, Any]] = lambda _: {}
+    plan: PlanRules = field(default_factory=PlanRules)
 
     def how(self, access: AccessPattern) -> RunRules:
         """Return how it runs learners of an access pattern."""
@@ -79,14 +90,20 @@ class Declaration:
             each.name: value for each in self.options if (value := options.get(each.name, each.default)) != each.default
         }
 
-    def could_have(self, options: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    def could_be_prepared(self, workload: Workload, in_batches: bool) -> bool:
+        """Return whether options could have prepared the workload, for a learner that says what its batches do or does not."""
+        options = self.prepared(workload)
+        own = [(each, options[each.name]) for each in self.options if each.name in options]
+        return all(each.made(value) and each.suits(value, in_batches) for each, value in own)
+
+    def could_have(self, options: Mapping[str, Any], others: Mapping[str, Any], learner: Learner | None) -> bool:
         """Return whether a statement that gives the ``others`` could have left these own options, exactly as checked."""
         declared = {each.name: each for each in self.options}
         if not options.keys() <= declared.keys() or not all(
             declared[name].made(value) for name, value in options.items()
         ):
             return False
-        return not options or self.contradiction({**others, **self.unusual(options)}) is None
+        return not options or self.contradiction({**others, **self.unusual(options)}, learner) is None
 
 
 def _in_gangs(reason: str) -> RunRules:
@@ -107,25 +124,6 @@ _AVERAGED: Mapping[AccessName, RunRules] = {access.name: _NEVER_AVERAGED for acc
 _NEVER_HOPS = RunRules((), "only what trains batch by batch can go from worker to worker between batches")
 _NO_ROUNDS = RunRules((), "only what trains one block of columns after the other goes by such rounds")
 _STAYS_WHOLE = RunRules((), "each of its rounds takes what the one before made of all rows of a group, on one worker")
-
-
-def _replay_or_scheduler(given: Mapping[str, Any]) -> Contradiction | None:
-    if not {SCHEDULER.name, REPLAY.name} <= given.keys():
-        return None
-    message = "scheduler and replay contradict each other: replay repeats a schedule that there is"
-    return Contradiction(SCHEDULER.name, message, "Leave out one of them.")
-
-
-def _stopping_or_staleness(given: Mapping[str, Any]) -> Contradiction | None:
-    if "early_stopping" not in given or not given.get(STALENESS.name, STALENESS.default):
-        return None
-    message = (
-        "early_stopping looks at one model after every epoch, and with a staleness none is that of all partitions then"
-    )
-    hint = f"Add staleness = 0, or use operator = '{Averaging.name}'."
-    return Contradiction("early_stopping", message, hint)
-
-
 OPERATORS: Mapping[str, Declaration] = MappingProxyType(
     {
         GroupTaskParallel.name: Declaration(
@@ -153,9 +151,12 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
                 PASSES.name: RunRules(own_models=True),
             },
             models_depend_on="the order in which they see the rows",
-            options=(SCHEDULER, REPLICAS, REPLAY),
-            contradiction=_replay_or_scheduler,
-            searches=lambda options: bool(options[SCHEDULER.name] == "exact"),
+            options=mop.OPTIONS,
+            contradiction=mop.contradiction,
+            searches=mop.searches,
+            prepare=mop.prepare,
+            prepared=mop.prepared,
+            plan=mop.PLAN,
         ),
         Averaging.name: Declaration(
             Averaging,
@@ -164,7 +165,10 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
             divides=True,
             steady=True,
             closed_form=closed_forms.averaging,
-            options=(PARTITIONS, SEND, SYNC, OUTER_MOMENTUM, REDUCE),
+            options=rounds.OF_AVERAGING,
+            prepare=rounds.prepare,
+            prepared=rounds.prepared,
+            plan=rounds.AVERAGING,
         ),
         ParameterServer.name: Declaration(
             ParameterServer,
@@ -172,13 +176,17 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
             models_depend_on="the number of partitions and the order of their pushes",
             divides=True,
             closed_form=closed_forms.parameter_server,
-            options=(PARTITIONS, SYNC, STALENESS, REPLAY),
-            contradiction=_stopping_or_staleness,
+            options=rounds.OF_SERVER,
+            contradiction=rounds.contradiction,
+            prepare=rounds.prepare,
+            prepared=rounds.prepared,
+            plan=rounds.SERVER,
         ),
         CoordinateDescent.name: Declaration(
             CoordinateDescent,
             {access.name: _NO_ROUNDS for access in (SUMS, PASSES, BOOSTING)},
             closed_form=closed_forms.coordinate_descent,
+            plan=rounds.DESCENT,
         ),
         DataParallel.name: Declaration(
             DataParallel,
@@ -203,14 +211,20 @@ OWNERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 OPTIONS: Mapping[str, OperatorOption] = MappingProxyType(
     {option.name: option for declared in OPERATORS.values() for option in declared.options}
 )
-#: Operators whose units hop, that partition the rows of a group, and whose runs can be repeated.
-HOPPING, PARTITIONING, REPEATABLE = OWNERS[SCHEDULER.name], OWNERS[PARTITIONS.name], OWNERS[REPLAY.name]
 #: The operator that others are compared with: it loads every group once, and splits none.
 BASELINE = GroupTaskParallel.name
 #: Operators that run a unit as a whole.
 WHOLE = tuple(name for name, declared in OPERATORS.items() if declared.whole)
 #: Operators whose models are the same on any number of workers, and in the rounds of a search as in one long run.
 STEADY = tuple(name for name, declared in OPERATORS.items() if declared.whole or declared.steady)
+
+
+def prepared(workload: Workload, name: str, options: Mapping[str, Any], workers: int) -> Workload:
+    """Return the workload with all ``options``; the operator ``name`` (``auto``: none) is prepared for this many workers, and
+    others, which are simulated beside it, for those of the workload."""
+    for other, declared in sorted(OPERATORS.items(), key=lambda each: each[0] == name):
+        workload = declared.prepare(workload, options, workers if other == name else workload.workers)
+    return replace(workload, options=own_options(name, options))
 
 
 def searches(name: str, options: Mapping[str, Any]) -> bool:

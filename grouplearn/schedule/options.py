@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grouplearn import sqltext
 from grouplearn.failures import WrongValue
 from grouplearn.messages import did_you_mean
+
+if TYPE_CHECKING:
+    from grouplearn.learners.contract.learner import Learner
 
 #: Most that an INTEGER column of the catalog holds.
 MOST = 2**31 - 1
@@ -36,6 +39,10 @@ class OperatorOption:
     chooses_operator: bool = False
     hint: str | None = None
 
+    def suits(self, value: Any, in_batches: bool) -> bool:
+        """Return whether a learner takes this value: one that says what its batches do (``in_batches``) takes any."""
+        return in_batches or not self.needs_batches or bool(value == self.default)
+
     def made(self, value: Any) -> bool:
         """Return whether ``value`` is the default, or exactly what ``check`` makes of something."""
         if type(value) is type(self.default) and value == self.default:
@@ -49,7 +56,8 @@ class OperatorOption:
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """Why options cannot be given together: shown at the name of ``option``, which is one of those given."""
+    """Why options cannot be given together, or not for this learner or these units: shown at ``option``, or at the operator if
+    the statement does not give it."""
 
     option: str
     message: str
@@ -99,7 +107,7 @@ REPLAY = OperatorOption(
 )
 
 
-def no_contradiction(given: Mapping[str, Any]) -> Contradiction | None:
+def no_contradiction(given: Mapping[str, Any], learner: Learner | None) -> Contradiction | None:
     """Return None: the operator's options go with each other."""
-    del given
+    del given, learner
     return None

@@ -33,11 +33,6 @@ class Hops:
     replicas: int = 1
     recorded: Visits | None = None
 
-    @classmethod
-    def of(cls, options: Mapping[str, Any], seed: int, workers: int, recorded: Visits | None) -> Hops:
-        """Return what the options say of units on this many workers, with the visits to repeat."""
-        return cls(options["scheduler"], seed, min(workers, options["replicas"]), recorded)
-
 
 SCHEDULER = OperatorOption(
     "scheduler", "who decides which networks go to which worker next", one_of(*SCHEDULERS), "randomized"
@@ -98,6 +93,11 @@ class Workload:
         for what, number in (*sizes, *rounds):
             if number < 1:
                 raise ValueError(f"a schedule needs at least one {what}, not {number}")
+
+    @property
+    def most_places(self) -> int:
+        """In how many places rows of one group may train."""
+        return max(self.workers, self.averages.partitions)
 
     @property
     def in_gangs(self) -> bool:

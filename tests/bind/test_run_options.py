@@ -20,5 +20,5 @@ def test_every_option_is_in_one_part() -> None:
 def test_what_is_given_is_changed_and_the_rest_stays() -> None:
     options = RunOptions.of({"epochs": 3, "sync": 2, "trust": True}).changed({"sync": "epoch", "replicas": 4})
     assert options.training.epochs == 3
-    assert (options.of_operators["sync"], options.of_operators["replicas"], options.replay) == ("epoch", 4, None)
+    assert (options.of_operators["sync"], options.of_operators["replicas"], options.repeated) == ("epoch", 4, None)
     assert options.changed({"replicas": 1, "epochs": None}) == RunOptions()

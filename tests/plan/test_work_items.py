@@ -11,8 +11,9 @@ from helpers.plans import planned
 
 from grouplearn.extract.group_counts import GroupCount
 from grouplearn.plan.physical import MOST_ITEMS, TAKEOVER_EPOCHS, PhysicalPlan
-from grouplearn.plan.rounds import descent_facts, told_of_rounds
+from grouplearn.plan.rounds import sizes_of, told_of_rounds
 from grouplearn.schedule.messages import Unit
+from grouplearn.schedule.rounds.facts import descent_facts
 
 TRAIN = (
     "TRAIN MODEL m USING logistic_regression PREDICT y FEATURES (x, onehot(k)) FROM points "
@@ -72,8 +73,8 @@ def test_threads_share_rows_and_processes_pay_for_what_they_take_over(con: duckd
 
 
 def test_explain_says_how_many_and_that_others_take_them_over(con: duckdb.DuckDBPyConnection) -> None:
-    assert "work items" not in descent_facts(of_seconds(con, "ray", 1e-3), 4).words
-    words = descent_facts(of_seconds(con, "ray", 1e6), 4).words
+    assert "work items" not in descent_facts(sizes_of(of_seconds(con, "ray", 1e-3), 4)).words
+    words = descent_facts(sizes_of(of_seconds(con, "ray", 1e6), 4)).words
     assert words.endswith("; a worker's rows are 8 work items, which workers that wait take over")
 
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -14,7 +15,10 @@ from grouplearn.learners import registry
 from grouplearn.learners.contract import access
 from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.metrics.sums import METRICS
+from grouplearn.schedule import averages, workload
+from grouplearn.schedule.messages import StepKind
 from grouplearn.schedule.operators import OPERATORS, OPTIONS
+from grouplearn.schedule.options import OperatorOption
 
 PACKAGE = Path(grouplearn.__file__).parent
 #: Where they are at home.
@@ -28,11 +32,13 @@ ALLOWED = {
 
 @dataclass(frozen=True)
 class Rule:
-    """What code may not contain: ``names`` of Python, texts that are nothing but one of ``words``."""
+    """What code may not contain: ``names`` of Python, texts that are nothing but one of ``words``, and ``fields`` of objects,
+    which are read and not called."""
 
     what: str
     names: frozenset[str]
     words: frozenset[str] = frozenset()
+    fields: frozenset[str] = frozenset()
 
 
 RULES = (
@@ -53,18 +59,33 @@ RULES = (
     ),
     Rule("a metric", frozenset(), frozenset(METRICS)),
     Rule("an answer", frozenset({"Clusters", "Projection", "TwoClasses", "SeveralClasses"})),
-    Rule("an operator", frozenset(), frozenset(OPERATORS) - {"gap"}),  # which is a class of CSS, too
-    Rule("an operator's option", frozenset(), frozenset(OPTIONS) - {"reduce"}),  # which is a kind of step, too
+    Rule(
+        "an operator",
+        frozenset(declared.make.__name__ for declared in OPERATORS.values()) - {"<lambda>"},
+        frozenset(OPERATORS) - {"gap"},  # which is a class of CSS, too
+    ),
+    Rule(
+        "an operator's option",
+        frozenset(
+            name for room in (averages, workload) for name, value in vars(room).items() if type(value) is OperatorOption
+        ),
+        frozenset(OPTIONS) - frozenset(get_args(StepKind)),
+        frozenset(OPTIONS),
+    ),
 )
 
 
 def findings(source: str) -> Iterator[str]:
     """Yield what of the rules a module breaks, and where; docstrings and messages may say anything."""
-    for node in ast.walk(ast.parse(source)):
+    tree = ast.parse(source)
+    called = {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    for node in ast.walk(tree):
         named = {ast.Attribute: "attr", ast.alias: "name"}.get(type(node))  # nothing has a name that is not imported
         for rule in RULES:
             if named and getattr(node, named) in rule.names:
                 yield f"line {getattr(node, 'lineno', '?')} names {rule.what}: {getattr(node, named)}"
+            if isinstance(node, ast.Attribute) and node.attr in rule.fields and node not in called:
+                yield f"line {node.lineno} reads {rule.what}: {ast.unparse(node)}"
             if isinstance(node, ast.Constant) and node.value in rule.words:
                 yield f"line {node.lineno} names {rule.what}: {node.value!r}"
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
@@ -103,12 +124,21 @@ def test_what_is_allowed_is_there() -> None:
         "run['operator'] = 'mop'",
         "if options['staleness']: pass",
         "from grouplearn.learners.answers.classes import SeveralClasses",
+        "most = max(workers, workload.averages.partitions)",
+        "given = options.of_operators[averages.PARTITIONS.name]",
+        "from grouplearn.schedule.workload import SCHEDULER as first",
+        "from grouplearn.schedule.mop.hopper import Mop",
         "return {'rmse': 'sqrt(square / total)'}",
         "isinstance(learner, (int, MomentsLearner))",
     ],
 )
 def test_a_planted_use_is_found(planted: str) -> None:
     assert len([*findings(planted)]) == 1
+
+
+def test_what_is_called_is_no_option() -> None:
+    """A channel sends, and a learner reduces."""
+    assert [*findings("channel.send(learner.reduce(parts))")] == []
 
 
 def test_texts_for_people_may_name_learners() -> None:

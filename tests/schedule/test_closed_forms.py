@@ -63,7 +63,7 @@ def test_averaging_by_hand() -> None:
         compute=72.0, memory=60.0, disk=0.0, network=10.0 + 120.0, idle=8.0
     )
     # seven rounds to a pass, in which 3 bytes of gradients are sent and 5 of a model come back
-    often = averaging(replace(WORK, rounds=7, sent_bytes=3), LEARNER, MACHINE)
+    often = averaging(replace(WORK, rounds=7, gradient_bytes=3, options={"send": "gradient"}), LEARNER, MACHINE)
     assert often == Parts(compute=72.0, memory=60.0, disk=0.0, network=10.0 + 7 * 12 * (5 + 3), idle=56.0)
     assert averaging(replace(WORK, rounds=7, workers=1), LEARNER, MACHINE).idle == 0.0
 
@@ -71,7 +71,9 @@ def test_averaging_by_hand() -> None:
 def test_a_parameter_server_waits_less_the_more_stale_it_may_be() -> None:
     mean = averaging(replace(WORK, rounds=7), LEARNER, MACHINE)
     for staleness, idle in ((0, 56.0), (1, 28.0), (3, 14.0)):
-        found = parameter_server(replace(WORK, rounds=7, sent_bytes=3, staleness=staleness), LEARNER, MACHINE)
+        found = parameter_server(
+            replace(WORK, rounds=7, gradient_bytes=3, options={"staleness": staleness}), LEARNER, MACHINE
+        )
         assert found == replace(mean, idle=idle), "models are pushed, whatever averaging is to send"
 
 

@@ -30,7 +30,7 @@ from grouplearn.schedule.messages import (
     WorkerLost,
     WorkerReady,
 )
-from grouplearn.schedule.operators import OPERATORS, operator
+from grouplearn.schedule.operators import OPERATORS, OPTIONS, operator
 from grouplearn.schedule.sharded.assignment import Assignment
 from grouplearn.schedule.sharded.gap import Gap
 from grouplearn.schedule.sharded.products import Products
@@ -513,3 +513,19 @@ def test_the_operators_in_the_order_in_which_they_are_shown() -> None:
         "data_parallel",
         "switching",
     ]
+
+
+def test_operators_that_name_an_option_alike_mean_the_same_one() -> None:
+    declared = {(each.name, each) for operator in OPERATORS.values() for each in operator.options}
+    assert len(declared) == len({name for name, _ in declared})
+
+
+def test_what_an_operator_prepares_is_what_it_was_told() -> None:
+    """Each option, at its default and otherwise, is found again in the workload, so that a manifest can be checked."""
+    workload = Workload("sequential", (20,), 4, 1, BLOCK)
+    told = {each: OPTIONS[each].default for each in OPTIONS} | {"partitions": 3}
+    others = {"scheduler": "vector", "replicas": 2, "send": "gradient", "sync": 5, "reduce": "star", "staleness": 4}
+    for options in (told, told | others | {"outer_momentum": 0.5}):
+        for declared in OPERATORS.values():
+            found = declared.prepared(declared.prepare(workload, options, 4))
+            assert found == {name: options[name] for name in found}

@@ -101,3 +101,25 @@ def test_options_that_contradict_each_other_are_damage(path: Path) -> None:
     assert manifest_of(path).job.training.patience == 1
     rewritten(path, with_options(SERVER, patience=1))
     assert [each.flaw for each in durable.unreadable(str(path))] == ["damaged"]
+
+
+@pytest.mark.parametrize(
+    ("field", "others"),
+    [
+        ("averages", {"partitions": 0}),
+        ("averages", {"partitions": 10**9}),
+        ("averages", {"batches": -1}),
+        ("averages", {"momentum": 1.0}),
+        ("averages", {"momentum": float("nan")}),
+        ("averages", {"staleness": -1}),
+        ("hops", {"replicas": 0}),
+    ],
+)
+def test_a_workload_that_no_options_prepare_is_damage(path: Path, field: str, others: Mapping[str, Any]) -> None:
+    def change(content: bytes) -> bytes:
+        manifest = from_bytes(content, durable.KINDS)
+        own = {field: replace(getattr(manifest.workload, field), **others)}
+        return to_bytes(replace(manifest, workload=replace(manifest.workload, **own)))
+
+    rewritten(path, change)
+    assert [each.flaw for each in durable.unreadable(str(path))] == ["damaged"]

@@ -6,6 +6,7 @@ The package is seen through links, with these two instead of its own, by child p
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,10 +24,18 @@ import glob
 import os
 import sys
 
-from grouplearn.schedule.options import OperatorOption, whole
+from grouplearn.schedule.options import Contradiction, OperatorOption, whole
 from grouplearn.schedule.task_parallel import GroupTaskParallel
 
 PATIENCE = OperatorOption("patience", "nothing but a number", whole(1, 9), 3)
+
+
+def contradiction(given, learner):
+    if given.get("patience", 3) == 8 and learner.access.visits:
+        return Contradiction("patience", f"nobody waits 8 for {learner.name}", "Wait less.")
+    if given.get("patience", 3) == 9 and given.get("workers") == 1:
+        return Contradiction("workers", "one worker has not the patience", "Add workers = 2.")
+    return None
 
 
 class Patient(GroupTaskParallel):
@@ -69,9 +78,11 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "grouplearn/schedule/patient.py").write_text(PATIENT)
     registry = (PACKAGE / "schedule/operators.py").read_text()
     own = "        Gap.name: Declaration("
-    entry = "        Patient.name: Declaration(Patient, whole=True, options=(PATIENCE,)),\n"
+    entry = (
+        "        Patient.name: Declaration(Patient, whole=True, options=(PATIENCE,), contradiction=contradiction),\n"
+    )
     after = "from grouplearn.schedule.options import"
-    named = "from grouplearn.schedule.patient import PATIENCE, Patient\n"
+    named = "from grouplearn.schedule.patient import PATIENCE, Patient, contradiction\n"
     assert (registry.count(own), registry.count(after)) == (1, 1)
     changed = registry.replace(own, entry + own).replace(after, named + after)
     (folder / "grouplearn/schedule/operators.py").write_text(changed)
@@ -102,6 +113,7 @@ def test_the_option_of_a_new_operator(package: Path, tmp_path: Path) -> None:
         TABLE,
         TRAIN.format("operator = 'patient', patience = 10"),
         TRAIN.format("patience = 2"),
+        f"EXPLAIN {TRAIN.format('workers = 2')}",
         f"EXPLAIN {trained}",
         f"EXPLAIN (FORMAT json) {trained}",
         trained,
@@ -115,12 +127,43 @@ def test_the_option_of_a_new_operator(package: Path, tmp_path: Path) -> None:
         "patience is an option of operator patient, and this statement is run by the operator that is fastest" in words
     )
     assert "Add operator = 'patient'." in words
+    assert "patience 3\n" in words, "simulated beside others, at its default"
     assert "patience 2\n" in words
     assert "Run: patient (patience = 2), local" in words
     assert '"operator_options": {\\n    "patience": 2\\n  }' in words
     assert "('patient',)\n" in words
     usual, _ = said(package, tmp_path / "usual.db", TABLE, TRAIN.format("operator = 'group_task_parallel'"), DIGEST)
     assert words.split("('patient',)\n")[1] == usual[usual.index("(0, '(intercept)'") :]
+
+
+def test_what_a_new_operator_refuses(package: Path, tmp_path: Path) -> None:
+    """Its options with those of others, from WITH and from SET, and with a learner."""
+    alone = TRAIN.format("operator = 'patient', patience = 9, workers = 1")
+    words, _ = said(
+        package,
+        tmp_path / "refused.db",
+        TABLE,
+        alone,
+        "SET grouplearn_workers = 1",
+        alone.replace(", workers = 1", ""),
+        TRAIN.format("operator = 'patient', patience = 8").replace("logistic_regression", "mlp"),
+        TRAIN.format("operator = 'patient', patience = 2, patience = 3"),
+        "SET grouplearn_patience = 2",
+    )
+    lone, by_setting, visiting, twice, setting = re.split("(?:Bind|Parse)Error ", words)[1:]
+    assert marked(lone) == ("one worker has not the patience", "workers")
+    assert marked(by_setting) == ("one worker has not the patience", "operator")
+    assert marked(visiting) == ("nobody waits 8 for mlp", "patience")
+    assert marked(twice) == ('the option "patience" is given twice', "patience")
+    assert setting.startswith('unknown setting "grouplearn_patience"')
+
+
+def marked(error: str) -> tuple[str, str]:
+    """Return an error's first line, and what of the statement the carets are under."""
+    lines = error.split("\n")
+    number = next(number for number, line in enumerate(lines) if line.startswith("LINE "))
+    start, end = lines[number + 1].index("^"), len(lines[number + 1])
+    return lines[0], lines[number][start:end]
 
 
 def test_a_resumed_run_has_the_option_of_a_new_operator(package: Path, tmp_path: Path) -> None:

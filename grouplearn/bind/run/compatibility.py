@@ -58,13 +58,16 @@ def chosen(options: tuple[Option, ...], run: Mapping[str, Any]) -> str:
     return next(meant, operator) if operator == "auto" else operator
 
 
-def refuse_contradictions(checker: SqlChecker, options: tuple[Option, ...], run: Mapping[str, Any]) -> None:
-    """Raise for options that the operator does not take together."""
-    given = {option.name.value.casefold(): option for option in options}
+def refuse_contradictions(
+    checker: SqlChecker, learner: Learner, options: tuple[Option, ...], run: Mapping[str, Any]
+) -> None:
+    """Raise for options, from WITH or SET, that the operator does not take together or of this learner."""
     declared = OPERATORS.get(run["operator"])
-    found = declared.contradiction({name: run.get(name) for name in given}) if declared else None
-    if found is not None:
-        raise checker.error(found.message, given[found.option].name.span, found.hint)
+    found = declared.contradiction(run, learner) if declared else None
+    if found is None:
+        return
+    spans = {option.name.value.casefold(): option.name.span for option in options}
+    raise checker.error(found.message, spans.get(found.option) or spans.get("operator"), found.hint)
 
 
 def refuse_options(checker: SqlChecker, learner: Learner, options: tuple[Option, ...], run: Mapping[str, Any]) -> None:
@@ -86,7 +89,7 @@ def _refuse_unsupported(
     checker: SqlChecker, learner: Learner, given: Mapping[str, Option], run: Mapping[str, Any]
 ) -> None:
     for name, option in OPTIONS.items():
-        if name in given and option.needs_batches and run[name] != option.default and not learner.in_batches:
+        if name in given and not option.suits(run[name], learner.in_batches):
             message = f"{name} must be {shown(option.default)}: {learner.name} does not say what its batches do"
             raise checker.error(message, given[name].value.span)
 

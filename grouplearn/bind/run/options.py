@@ -194,7 +194,7 @@ def bind_options(
             fixed[name] = bind_hyperparameter(checker, learner, option.name, option.value, also=WITH_OPTIONS)
     _refuse_epochs(checker, learner, options, run)
     run["operator"] = legality.chosen(options, run)
-    legality.refuse_contradictions(checker, options, run)
+    legality.refuse_contradictions(checker, learner, options, run)
     legality.refuse_options(checker, learner, options, run)
     run |= _enclosed(checker, options, run)
     _refuse_illegal(checker, learner, options, run)

@@ -85,7 +85,7 @@ class RunOptions:
         return replace(self, **changed, of_operators=of_operators)
 
     @property
-    def replay(self) -> str | None:
+    def repeated(self) -> str | None:
         """The model whose run is repeated."""
         name: str | None = self.of_operators[REPLAY.name]
         return name

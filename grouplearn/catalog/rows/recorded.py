@@ -23,7 +23,7 @@ from grouplearn.schedule.workload import Visits
 
 def repeated_by(con: duckdb.DuckDBPyConnection, checker: SqlChecker, bound: BoundTrain) -> Earlier | None:
     """Return the run that a statement replays, None if it replays none; raise unless both train the same."""
-    name = bound.options.replay
+    name = bound.options.repeated
     if name is None:
         return None
     model = load_definition(con, bound.catalog, bound.schema, name)

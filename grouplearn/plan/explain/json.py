@@ -105,7 +105,7 @@ def workload(physical: PhysicalPlan, workers: int) -> WorkSizes:
     passes = [bound.learner.cost.passes(config, physical.epochs) for config in configs]
     most = max(passes, default=1) if typical is None else typical
     rows = physical.stats.rows
-    first, averages = configs[0], physical.workload(workers).averages
+    first = configs[0]
     sent = cost.gradient_bytes(bound.learner, configs, physical.width, physical.outputs)
     return WorkSizes(
         rows=rows,
@@ -119,8 +119,8 @@ def workload(physical: PhysicalPlan, workers: int) -> WorkSizes:
         row_bytes=physical.row_bytes,
         model_bytes=cost.state_bytes(bound.learner, configs, physical.width, physical.outputs) // max(1, len(configs)),
         rounds=physical.epoch_rounds if bound.learner.access.in_rounds else rounds_of_epoch(physical, workers),
-        sent_bytes=sent // max(1, len(configs)) if averages.send == "gradient" else 0,
-        staleness=averages.staleness,
+        gradient_bytes=sent // max(1, len(configs)),
+        options=bound.options.of_operators,
     )
 
 

@@ -19,8 +19,7 @@ from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.hyperparameter_values import are_declared
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.plan.replaying import could_be
-from grouplearn.schedule.messages import Unit
+from grouplearn.schedule.messages import Unit, could_be
 from grouplearn.schedule.operators import OPERATORS
 from grouplearn.search.procedures import PROCEDURES, SearchPlan
 from grouplearn.search.space import Choices, Dimension
@@ -149,9 +148,11 @@ def _has_possible_workload(manifest: Manifest) -> bool:
     )
     return (
         fits
-        and _takes(workers=work.workers, epochs=work.epochs, replicas=work.hops.replicas, seed=work.hops.seed)
-        and _has_possible_options(manifest)
-        and _has_possible_averages(manifest, known)
+        and _takes(workers=work.workers, epochs=work.epochs, seed=work.hops.seed)
+        and _has_possible_options(manifest, known)
+        and all(each.could_be_prepared(work, known is None or known.in_batches) for each in OPERATORS.values())
+        and all(1 <= rows <= _MOST for rows in work.batch_rows)
+        and all(could_be(pushes) for pushes in work.pushes.values())
         and work.rows == rows
         and work.training_rows in ((), rows)
         and max(work.block_rows, work.epoch_rounds, work.round_parts, work.work_items) <= _MOST
@@ -162,27 +163,11 @@ def _has_possible_workload(manifest: Manifest) -> bool:
     )
 
 
-def _has_possible_options(manifest: Manifest) -> bool:
+def _has_possible_options(manifest: Manifest, known: Learner | None) -> bool:
     """Return whether a statement could have given the operator's own options together; earlier runs name none of them."""
     patience = manifest.job.training.patience
     others = {} if patience is None else {"early_stopping": patience}
-    return OPERATORS[manifest.operator].could_have(manifest.workload.options, others)
-
-
-def _has_possible_averages(manifest: Manifest, known: Learner | None) -> bool:
-    """Return whether models may be averaged in this way, and batches have rows."""
-    averages = manifest.workload.averages
-    taken = _takes(
-        partitions=averages.partitions, reduce=averages.reduce, send=averages.send, sync=averages.batches or "epoch",
-        outer_momentum=averages.momentum, staleness=averages.staleness,
-    )  # fmt: skip
-    usual = averages.batches == 0 and not averages.from_before
-    return (
-        taken
-        and (usual or known is None or known.in_batches)
-        and all(1 <= rows <= _MOST for rows in manifest.workload.batch_rows)
-        and all(could_be(pushes) for pushes in manifest.workload.pushes.values())
-    )
+    return OPERATORS[manifest.operator].could_have(manifest.workload.options, others, known)
 
 
 def _has_possible_visits(manifest: Manifest) -> bool:

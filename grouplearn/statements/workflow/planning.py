@@ -27,7 +27,7 @@ from grouplearn.plan.choose import Candidate, Choice
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.explain.facts import unit_groups, unit_label
 from grouplearn.plan.explain.gantt import Bar
-from grouplearn.plan.hopping_packs import check_exact, planned_for
+from grouplearn.plan.hopping_packs import check_units, planned_for
 from grouplearn.plan.miniature import Miniature, miniature
 from grouplearn.plan.physical import PhysicalPlan, plan
 from grouplearn.plan.replaying import repeated
@@ -45,7 +45,7 @@ def planned(connection: duckdb.DuckDBPyConnection, checker: SqlChecker, bound: B
     """Return the physical plan of a bound statement: a new one, or that of the run that it replays."""
     repeats = repeated_by(connection, checker, bound)
     physical = plan(bound, statistics(checker, bound), calibration.load(checker.outside))
-    return check_exact(checker, physical) if repeats is None else repeated(checker, physical, repeats)
+    return check_units(checker, physical) if repeats is None else repeated(checker, physical, repeats)
 
 
 def choose(physical: PhysicalPlan, cancelled: Callable[[], bool], *, every: bool = False) -> Choice:

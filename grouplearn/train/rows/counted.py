@@ -18,7 +18,7 @@ from grouplearn.train.rows.sampled import share_of
 def with_training_rows(workload: Workload, job: Job) -> Workload:
     """Return the workload with the numbers of training rows for groups of several blocks and for learners with batches;
     sums need only the numbers of all rows."""
-    if not workload.in_gangs or max(workload.workers, workload.averages.partitions) < 2:
+    if not workload.in_gangs or workload.most_places < 2:
         return workload
     rows = list(workload.rows)
     for group in watched(job.groups):

@@ -81,7 +81,7 @@ def work(pack: Pack, takes: Sequence[Any], step: Step) -> Pieces:
     pack.check()
     judged = judge_blocks(pack, training)
     bare = replace(training, state=State(_without_velocity(training.state)[0], training.state.done))
-    made = partition_work.gradients if step.averages.send == "gradient" else partition_work.trained
+    made = partition_work.gradients if step.averages.of_gradients else partition_work.trained
     found: Work = made(pack, bare, step)
     pieces = (found.piece(Piece(number, step.pieces)) for number in range(step.pieces))
     parts = [ModelPart(piece, found.weight, found.done) for piece in pieces]
@@ -204,7 +204,7 @@ def _combined(pack: Pack, parts: Sequence[ModelPart], step: Step) -> ModelPart:
     weights, tensors = [part.weight for part in seen], [part.tensors for part in seen]
     done = [part.done for part in seen if part.done is not None]
     return ModelPart(
-        partition_work.added(tensors) if step.averages.send == "gradient" else _learner(pack).average(tensors, weights),
+        partition_work.added(tensors) if step.averages.of_gradients else _learner(pack).average(tensors, weights),
         sum(weights),
         np.any(done, axis=0) if done else None,
         judged=judged,
@@ -220,7 +220,7 @@ def _moved(pack: Pack, before: ModelPart, found: ModelPart, step: Step) -> Model
     """
     learner, done = cast(BatchesLearner, pack.learner), cast(npt.NDArray[np.bool_], found.done)
     tensors = found.tensors
-    if step.averages.send == "gradient":
+    if step.averages.of_gradients:
         state, whole = State(dict(before.tensors), done), pack.prepared.train.totals
         if found.weight > 0:
             state = learner.stepped(pack.prepared.problem, pack.configs, state, tensors, whole, _piece(step))

@@ -48,7 +48,7 @@ def make(pack: Pack, step: Step, takes: Sequence[Product]) -> Product:
     match step.kind:
         case "init":
             return begin(pack)
-        case "work" if step.averages.staleness:
+        case "work" if step.averages.in_turns:
             return pushing.work(pack, takes, step)
         case "push":
             return pushing.push(pack, takes, step)
