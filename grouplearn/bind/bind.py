@@ -20,6 +20,7 @@ from grouplearn.bind.sql import bounds as sql_bounds
 from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.bind.sql.expressions import Replay, columns_used, deep_stack, read_ahead, samples
+from grouplearn.bind.sql.leaks import LabelLeaks
 from grouplearn.bind.sql.rowwise import refuse_aggregates, refuse_places, refuse_unnested, refuse_windows
 from grouplearn.bind.sql.volatile import Volatility
 from grouplearn.learners import registry
@@ -265,9 +266,8 @@ class _Binder:
         if isinstance(self._statement.validation, ValidateWhere):
             taken = [*taken, self._statement.validation.predicate]
         used = frozenset().union(*(columns_used(self._checker, fragment, self._folded) for fragment in taken))
-        binder = FeatureBinder(
-            self._checker, self._source, self._replay, self._learner, target.extract if target else None, used
-        )
+        leaks = LabelLeaks(self._checker, self._replay, columns, target.extract if target else None)
+        binder = FeatureBinder(self._checker, self._source, self._replay, self._learner, leaks, used)
         if self._statement.features is not None:
             return binder.bind(self._statement.features)
         kept = tuple(column for column in columns if sqltext.folded(column.name) not in used)

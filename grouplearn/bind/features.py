@@ -13,6 +13,7 @@ from grouplearn.bind.definition import ItemColumn
 from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.bind.sql.expressions import Replay, first_column, star
+from grouplearn.bind.sql.leaks import LabelLeaks
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoding.calls import EncoderOption
 from grouplearn.data.encoding.categories import MAX_WIDE
@@ -81,7 +82,7 @@ class _Scalar:
 class FeatureBinder:
     """Binds FEATURES items against the columns of the source.
 
-    ``used`` are (folded) names of columns used elsewhere, which a star does not include; ``label``, if any, is not a feature.
+    ``used`` are (folded) names of columns used elsewhere, which a star does not include; ``leaks`` are refused.
     """
 
     def __init__(
@@ -90,10 +91,10 @@ class FeatureBinder:
         source: Sequence[str | Sql],
         replay: Replay,
         learner: Learner,
-        label: Sql | None,
+        leaks: LabelLeaks,
         used: frozenset[str],
     ) -> None:
-        self._label, self._used = replay.meaning(label) if label else None, used
+        self._leaks, self._used = leaks, used
         self._learner = learner
         self._checker = checker
         self._source = tuple(source)
@@ -159,9 +160,7 @@ class FeatureBinder:
             if several:
                 message = "this item changes the columns that it stands for"
             raise self._checker.error(message, argument.span, hint)
-        if self._label is not None and self._replay.meaning(argument) == self._label:
-            hint = "A model would learn to copy it. Leave it out; FEATURES (*) does so by itself."
-            raise self._checker.error("this feature is the label", argument.span, hint)
+        self._leaks.refuse(argument)
         alone = len(feature.arguments) == _together(feature)
         name = feature.alias.value if feature.alias and alone else _name(argument.text.strip())
         return [_Scalar(name, columns[0].type, argument)]

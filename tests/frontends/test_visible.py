@@ -44,7 +44,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         con.execute(f'CREATE TABLE "{NAME} t" AS SELECT 1 AS {QUOTED}')
         con.execute(
-            f"TRAIN MODEL {QUOTED} USING mlp PREDICT y FEATURES (y * 2 AS x, onehot(c)) FROM t GROUP BY {QUOTED}"
+            f"TRAIN MODEL {QUOTED} USING mlp PREDICT y + 0 AS y FEATURES (y * 2 AS x, onehot(c)) FROM t GROUP BY {QUOTED}"
             " WITH (epochs = 2)"
         )
     return path

@@ -174,7 +174,7 @@ def test_names_that_a_terminal_would_obey_are_escaped_in_our_errors_and_plans(ru
     name = "k\x1b]0;x\x07\x1b[2J\r\x9b\u202e$"
     quoted = f'"{name}"'
     made = f"CREATE TABLE t AS SELECT 'v\x1b[2J' AS {quoted}, 1.0 AS y FROM range(30);"
-    train = f"TRAIN MODEL n USING linear_regression PREDICT y FEATURES (y + 1 AS x) FROM t GROUP BY {quoted}"
+    train = f"TRAIN MODEL n USING linear_regression PREDICT y + 0 AS y FEATURES (y + 1 AS x) FROM t GROUP BY {quoted}"
     statements = (
         train.replace("linear_regression", quoted),
         f"DROP MODEL {quoted}",

@@ -124,7 +124,7 @@ def test_bytes_and_lists_of_the_same_values_predict_the_same(pictures: grouplear
 @pytest.mark.parametrize(
     ("clauses", "kind"),
     [
-        ("PREDICT brightness FEATURES (image, zscore(brightness * brightness))", "DOUBLE"),
+        ("PREDICT brightness + 0 AS light FEATURES (image, zscore(brightness * brightness))", "DOUBLE"),
         ("PREDICT busy FEATURES (fixed)", "BOOLEAN"),
         ("PREDICT list[1:5]::FLOAT[5] AS corner FEATURES (image)", "DOUBLE[5]"),
         ("PREDICT list_transform(classes, lambda c: c > 1) AS upper FEATURES (list)", "BOOLEAN[64]"),

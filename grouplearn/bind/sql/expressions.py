@@ -192,13 +192,24 @@ def _any_tree(checker: SqlChecker, fragment: Sql | str) -> dict[str, Any] | None
 
 
 def _outside_subqueries(node: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(node, dict) and node.get("class") != "SUBQUERY":
+    return _outside(node, ("SUBQUERY",))
+
+
+def _outside(node: Any, classes: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """Yield the nodes of a tree outside of those of these classes."""
+    if isinstance(node, dict) and node.get("class") not in classes:
         yield node
         for child in node.values():
-            yield from _outside_subqueries(child)
+            yield from _outside(child, classes)
     elif isinstance(node, list):
         for child in node:
-            yield from _outside_subqueries(child)
+            yield from _outside(child, classes)
+
+
+def _item(tree: Any) -> dict[str, Any]:
+    """Return the only item of a SELECT."""
+    item: dict[str, Any] = tree["statements"][0]["node"]["select_list"][0]
+    return item
 
 
 def _told(node: Any) -> Any:
@@ -249,6 +260,15 @@ class Replay:
     def meaning(self, fragment: Sql) -> Any:
         """Return a tree that is equal for expressions that differ only in brackets, quotes, case and table names."""
         return _told(self._checker.tree(f"SELECT {self.stored(fragment)}"))
+
+    def computes(self, fragment: Sql, part: Sql) -> bool:
+        """Whether an expression computes another one on its way, of the same row.
+
+        What it reads in subqueries and windows is of other rows, and a lambda's names may be its own.
+        """
+        wanted = _item(self.meaning(part))
+        nodes = _outside(self.meaning(fragment), ("SUBQUERY", "WINDOW", "LAMBDA"))
+        return any(node == wanted for node in nodes)
 
     def refuse_ambiguous_among(self, names: Iterable[str], span: Span) -> None:
         """As ``refuse_ambiguous`` for many names, with one query if none is ambiguous."""
