@@ -114,6 +114,19 @@ def test_rounds_on_ray_are_those_in_process(con: grouplearn.Connection) -> None:
     assert bits["local"] == bits["ray"]
 
 
+def test_turns_of_within_on_ray_are_those_in_process(con: grouplearn.Connection) -> None:
+    pytest.importorskip("ray")
+    bits = {}
+    for executor in ("local", "ray"):
+        con.execute(
+            f"TRAIN OR REPLACE MODEL m {MLP} OVER GRID (learning_rate IN (0.1, 0.01)) WITHIN 10 MINUTES "
+            f"WITH (epochs = 5, executor = '{executor}', workers = 2)"
+        )
+        assert rows(con, "SELECT DISTINCT status, epochs FROM m") == [("done", 5)]
+        bits[executor] = rows(con, "SELECT group_id, config, sha256 FROM grouplearn.artifacts ORDER BY ALL")
+    assert bits["local"] == bits["ray"]
+
+
 def test_one_decision_for_all_groups_trains_the_same_configurations_everywhere(con: grouplearn.Connection) -> None:
     con.execute(f"TRAIN MODEL m {MLP} OVER HYPERBAND ({SPACE}) WITH (epochs = 9, search_scope = 'all')")
     assert rows(con, "SELECT DISTINCT count(DISTINCT epochs) FROM m GROUP BY learning_rate") == [(1,)]

@@ -46,7 +46,7 @@ from grouplearn.search.procedures import PROCEDURES, SearchPlan
 from grouplearn.search.space import Choices, Range
 from grouplearn.sqltext import folded
 from grouplearn.statements.workflow.durable_checks import has_possible_numbers
-from grouplearn.train.job import Job
+from grouplearn.train.job import Job, Turn
 from grouplearn.train.results import ledger
 
 #: The format of manifests; runs of other versions are refused.
@@ -98,7 +98,7 @@ class Manifest:
 
 KINDS = (
     *ledger.RESULT_KINDS, Averages, Choices, Dataset, DatasetFiles, FileSums, Group, Hops, HyperparameterColumn, ItemColumn, Job,
-    KeyColumn, Lists, Manifest, ModelDefinition, Range, SearchPlan, Task, Workload,
+    KeyColumn, Lists, Manifest, ModelDefinition, Range, SearchPlan, Task, Turn, Workload,
 )  # fmt: skip
 
 

@@ -33,7 +33,7 @@ from grouplearn.schedule.messages import (
     Step,
 )
 from grouplearn.train.group_table import GroupTable
-from grouplearn.train.job import Carried, Job
+from grouplearn.train.job import Carried, Job, Turn
 from grouplearn.train.results.ledger import RESULT_KINDS
 from grouplearn.train.sharded.steps import StepAnswer
 
@@ -169,7 +169,7 @@ WRITTEN_KINDS = (*RESULT_KINDS, Carried)
 KINDS = (
     *WRITTEN_KINDS, Absent, Averages, Begin, Broken, Cluster, Connected, Dataset, DatasetFiles, Discard, Dismiss, EpochRound,
     Finish, GroupTable, Idle, Job, Joined, LearnerCode, Leaving, Lists, Load, Lost, News, Orders, Part, Release, Run, RunStep,
-    Step, StepAnswer, StepEnded, Stop, Task, UnitEnded,
+    Step, StepAnswer, StepEnded, Stop, Task, Turn, UnitEnded,
 )  # fmt: skip
 
 
