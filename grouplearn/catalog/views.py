@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
@@ -379,8 +380,17 @@ def comments() -> dict[str, str]:
 def _own_views(learners: Iterable[str]) -> Iterator[VectorView]:
     """Yield the views that models of these learners may have, besides those of every model."""
     for name in learners:
-        for task in sorted(registry.learner(name).tasks, key=lambda task: task.value):
-            yield from registry.answer(name, task, (), "", 0).views
+        yield from _views_of_ours(name) if name in registry.LEARNERS else _views_of(name)
+
+
+@functools.cache
+def _views_of_ours(name: str) -> tuple[VectorView, ...]:
+    return tuple(_views_of(name))
+
+
+def _views_of(name: str) -> Iterator[VectorView]:
+    for task in sorted(registry.learner(name).tasks, key=lambda task: task.value):
+        yield from registry.answer(name, task, (), "", 0).views
 
 
 def _vectors(view: VectorView, definition: ModelDefinition, model: str, catalog: str | None) -> View:
