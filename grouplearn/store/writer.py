@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import uuid
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from dataclasses import replace as changed
@@ -99,9 +100,9 @@ def seems_untouched(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, n
 
     Reading definitions, as ``exists`` does, would make DuckDB write out those of all views.
     """
-    wanted = {folded(f"{name}{suffix}"): suffix for suffix in views.comments()}
-    found = [(wanted[folded(each)], comment) for _, each, comment in _tables_and_views(con, catalog, schema, wanted)]
     told = views.comments()
+    wanted = {folded(f"{name}{suffix}"): suffix for suffix in told}
+    found = [(wanted[folded(each)], comment) for _, each, comment in _tables_and_views(con, catalog, schema, wanted)]
     return all(comment.startswith(told[suffix]) for suffix, comment in found)
 
 
@@ -241,8 +242,9 @@ def insert(con: duckdb.DuckDBPyConnection, catalog: str, model: str, tables: Ite
         for statement, values in inserts:
             _in_frame("con.execute(statement)", con, statement, name, values)
         return
-    for statement, values in inserts:
-        with _registered_as(con, name, values):
+    with _registering(con, name) as register:
+        for statement, values in inserts:
+            register(values)
             con.execute(statement)
 
 
@@ -250,7 +252,8 @@ def insert(con: duckdb.DuckDBPyConnection, catalog: str, model: str, tables: Ite
 def registered(con: duckdb.DuckDBPyConnection, values: Any) -> Iterator[str]:
     """Make an Arrow table visible to the connection in the block, under a unique name."""
     name = _unique_name()
-    with _registered_as(con, name, values):
+    with _registering(con, name) as register:
+        register(values)
         yield identifier(name)
 
 
@@ -260,10 +263,10 @@ def _unique_name() -> str:
 
 
 @contextmanager
-def _registered_as(con: duckdb.DuckDBPyConnection, name: str, values: Any) -> Iterator[None]:
-    con.register(name, values)
+def _registering(con: duckdb.DuckDBPyConnection, name: str) -> Iterator[Callable[[Any], object]]:
+    """Yield a function that makes an Arrow table visible in place of the previous one; the last is forgotten at the end."""
     try:
-        yield
+        yield functools.partial(con.register, name)
     finally:
         with suppress(duckdb.Error):  # in an aborted transaction, so that the error that aborted it is reported
             con.unregister(name)
