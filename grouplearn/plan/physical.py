@@ -40,6 +40,7 @@ from grouplearn.plan.packing import (
 from grouplearn.plan.units import Alike, Units, alike
 from grouplearn.schedule.messages import Blocks, Push, Unit
 from grouplearn.schedule.operators import prepared
+from grouplearn.schedule.plan_rules import PackBytes
 from grouplearn.schedule.rounds.cells import cell_length
 from grouplearn.schedule.sharded.partition import blocks_of, cut_evenly
 from grouplearn.schedule.workload import Hops, Visits, Workload
@@ -146,8 +147,7 @@ class PhysicalPlan:
 
     def _item_sums_seconds(self, workers: int) -> float:
         """Return the estimated time in which who reduces a part of a round takes what one more item of each worker made."""
-        packs = {unit.configs: self.configs_of(unit) for tasks in self.alike for unit in tasks.first}
-        sizes = (cost.sums_bytes(self.bound.learner, each, self.width, self.outputs) for each in packs.values())
+        sizes = (self.pack_bytes(numbers).sums for numbers in self.distinct_packs())
         machine = self.rates.machine
         speed = machine.network if self.bound.options.placement.executor == "ray" else machine.memory
         return max(sizes, default=0) / self.epoch_rounds * workers / self._round_parts(workers) / speed
@@ -217,6 +217,16 @@ class PhysicalPlan:
     def configs_of(self, unit: Unit) -> tuple[Config, ...]:
         """Return the configurations of a unit's pack."""
         return tuple(self.bound.configs[number] for number in unit.configs)
+
+    def distinct_packs(self) -> list[tuple[int, ...]]:
+        """Return the numbers of the configs of each pack that some unit has, once each."""
+        return list(dict.fromkeys(unit.configs for tasks in self.alike for unit in tasks.first))
+
+    def pack_bytes(self, numbers: Sequence[int]) -> PackBytes:
+        """Return the estimated bytes of what a pack of these configs moves."""
+        configs = tuple(self.bound.configs[number] for number in numbers)
+        kinds = (cost.state_bytes, cost.gradient_bytes, cost.sums_bytes)
+        return PackBytes(*(n_bytes(self.bound.learner, configs, self.width, self.outputs) for n_bytes in kinds))
 
     @property
     def stored(self) -> int:

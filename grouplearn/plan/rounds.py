@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.operators import OPERATORS
-from grouplearn.schedule.plan_rules import PackBytes, PlanSizes
+from grouplearn.schedule.plan_rules import PlanSizes
 
 
 def told_of_rounds(physical: PhysicalPlan, operator: str) -> str:
@@ -19,16 +18,11 @@ def told_of_rounds(physical: PhysicalPlan, operator: str) -> str:
 
 def sizes_of(physical: PhysicalPlan, workers: int) -> PlanSizes:
     """Return the sizes of the plan on this many workers."""
-    learner, width, outputs = physical.bound.learner, physical.width, physical.outputs
-    packs = {unit.configs: physical.configs_of(unit) for tasks in physical.alike for unit in tasks.first}
-    kinds = (cost.state_bytes, cost.gradient_bytes, cost.sums_bytes)
     return PlanSizes(
         work=physical.workload(workers),
         epochs=physical.epochs,
         rounds=rounds_of_epoch(physical, workers),
-        packs=tuple(
-            PackBytes(*(n_bytes(learner, each, width, outputs) for n_bytes in kinds)) for each in packs.values()
-        ),
+        packs=tuple(physical.pack_bytes(numbers) for numbers in physical.distinct_packs()),
         leaving=physical.bound.options.placement.address is not None,
     )
 

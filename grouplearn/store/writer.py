@@ -39,6 +39,7 @@ from grouplearn.catalog.schema import (
 )
 from grouplearn.catalog.sql_forms import SqlForm, prediction_of
 from grouplearn.errors import ModelExists, data_error
+from grouplearn.frames import call_among
 from grouplearn.interrupting import ahead
 from grouplearn.prediction import prediction
 from grouplearn.prediction.forms.macro import macro_comment, macro_sql
@@ -240,7 +241,7 @@ def insert(con: duckdb.DuckDBPyConnection, catalog: str, model: str, tables: Ite
     )
     if _finds_variables(con):  # registering each table takes as long as inserting a few rows
         for statement, values in inserts:
-            _in_frame("con.execute(statement)", con, statement, name, values)
+            call_among({name: values}, {}, con.execute, statement)
         return
     with _registering(con, name) as register:
         for statement, values in inserts:
@@ -281,15 +282,10 @@ def _finds_variables(con: duckdb.DuckDBPyConnection) -> bool:
         return False
     name = _unique_name()
     try:  # ``sql`` only plans the query: an error does not abort the transaction, as one of ``execute`` would
-        _in_frame("con.sql(statement)", con, f"FROM {name}", name, _NOTHING)
+        call_among({name: _NOTHING}, {}, con.sql, f"FROM {name}")
     except duckdb.CatalogException:
         return False
     return True
-
-
-def _in_frame(call: str, con: duckdb.DuckDBPyConnection, statement: str, name: str, values: Any) -> None:
-    """Evaluate a call in a frame in which a variable of that name has the values."""
-    eval(call, {"con": con, "statement": statement, name: values})  # noqa: S307, the calls are two constants
 
 
 def view_query(con: duckdb.DuckDBPyConnection, model: StoredModel, suffix: str) -> str:

@@ -327,6 +327,25 @@ class Observer(Protocol):
         ...
 
 
+class Forwarding:
+    """An observer that tells another one everything; subclasses add what else they do."""
+
+    def __init__(self, observer: Observer) -> None:
+        self.observer = observer
+
+    def unit_done(self, result: UnitResult) -> None:
+        """Forward a unit that ended."""
+        self.observer.unit_done(result)
+
+    def epochs_done(self, unit: Unit, epochs: int) -> None:
+        """Forward them."""
+        self.observer.epochs_done(unit, epochs)
+
+    def units_lost(self, units: tuple[Unit, ...]) -> None:
+        """Forward them."""
+        self.observer.units_lost(units)
+
+
 @dataclass(frozen=True, slots=True)
 class RunSummary:
     """What a progress display shows before the first unit: ``epochs`` is the most epochs, summed over trials.

@@ -1,7 +1,6 @@
 """The caller's Python variables, so that ``FROM df`` finds a data frame through our wrapper as through DuckDB.
 
-DuckDB looks for variables in the calling frame, which would be ours. Calling through ``eval`` with the caller's globals and
-a copy of its locals makes it look there.
+DuckDB looks for variables in the calling frame, which would be ours.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from typing import Any
 import duckdb
 
 from grouplearn.bind.sql.outside import Outside, setting
+from grouplearn.frames import call_among
 from grouplearn.sqltext import folded
 
-_CALL = compile("__grouplearn_call__(*__grouplearn_args__, **__grouplearn_options__)", "<grouplearn>", "eval")
 #: Modules that run a notebook's SQL cells, whose data frames are the cell's variables.
 _SQL_CELLS = "marimo._sql."
 _WORD = re.compile(r'"((?:[^"]|"")+)"|(\w+)')
@@ -53,13 +52,7 @@ class Scope:
 
     def call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """Call a DuckDB method so that it sees these variables."""
-        names = {
-            **self.locals,
-            "__grouplearn_call__": function,
-            "__grouplearn_args__": arguments,
-            "__grouplearn_options__": options,
-        }
-        return eval(_CALL, self.globals, names)  # noqa: S307  (a constant expression, see the module docstring)
+        return call_among(self.locals, self.globals, function, *arguments, **options)
 
     def find(self, name: str) -> Any:
         """Return the variable, or None."""

@@ -153,12 +153,7 @@ def costs_of(small: Miniature) -> Costs:
     physical = small.physical
     learner, machine, sizes = physical.bound.learner, physical.rates.machine, physical.stats.rows
     width, outputs = physical.width, physical.outputs
-
-    @functools.cache
-    def of_pack(numbers: tuple[int, ...]) -> tuple[int, ...]:
-        configs = tuple(physical.bound.configs[number] for number in numbers)
-        kinds = (cost.state_bytes, cost.sums_bytes, cost.gradient_bytes)
-        return tuple(n_bytes(learner, configs, width, outputs) for n_bytes in kinds)
+    of_pack = functools.cache(physical.pack_bytes)
 
     def share(group: int, blocks: Blocks) -> float:
         rows = sizes[group]
@@ -197,9 +192,9 @@ def costs_of(small: Miniature) -> Costs:
         row_bytes=lambda group: float(row_bytes * sizes[group]),
         most_rows_held=rows_held,
         groups=small.tasks_of,
-        state_bytes=lambda unit: float(of_pack(unit.configs)[0]),
-        sums_bytes=lambda unit: float(of_pack(unit.configs)[1]),
-        gradient_bytes=lambda unit: float(of_pack(unit.configs)[2]),
+        state_bytes=lambda unit: float(of_pack(unit.configs).state),
+        sums_bytes=lambda unit: float(of_pack(unit.configs).sums),
+        gradient_bytes=lambda unit: float(of_pack(unit.configs).gradients),
         exchange=exchange,
         overhead=overhead,
         bandwidth=machine.network,

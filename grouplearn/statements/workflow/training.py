@@ -39,7 +39,16 @@ from grouplearn.statements.workflow.scheduled import Attendance, Scheduled
 from grouplearn.statements.workflow.search_progress import later
 from grouplearn.statements.workflow.searching import SearchWork, search
 from grouplearn.statements.workflow.turns import WhenEnded, in_turns
-from grouplearn.train.job import Job, Observer, RowRules, RunSummary, TrainingLimits, TrainingTarget, UnitResult
+from grouplearn.train.job import (
+    Forwarding,
+    Job,
+    Observer,
+    RowRules,
+    RunSummary,
+    TrainingLimits,
+    TrainingTarget,
+    UnitResult,
+)
 from grouplearn.train.results.ledger import Ledger, units_left
 from grouplearn.train.results.outcome import GroupOutcome, PackedOutcome, merge
 
@@ -239,22 +248,20 @@ def _in_turns(
     return tuple(every[number] for number in sorted(every))
 
 
-class _Recording:
+class _Recording(Forwarding):
     """An observer that writes the ledger, too."""
 
-    def __init__(self, watching: Observer, ledger: Ledger) -> None:
-        self._watching, self._ledger = watching, ledger
+    def __init__(self, observer: Observer, ledger: Ledger) -> None:
+        super().__init__(observer)
+        self._ledger = ledger
 
     def unit_done(self, result: UnitResult) -> None:
         self._ledger.add(later(result, self._ledger.seconds))
-        self._watching.unit_done(result)
+        super().unit_done(result)
 
     def epochs_done(self, unit: Unit, epochs: int) -> None:
         self._ledger.flush_when_due()
-        self._watching.epochs_done(unit, epochs)
-
-    def units_lost(self, units: tuple[Unit, ...]) -> None:
-        self._watching.units_lost(units)
+        super().epochs_done(unit, epochs)
 
 
 def _summary_of_rest(manifest: Manifest, job: Job, scheduled: Scheduled, ledger: Ledger) -> RunSummary:

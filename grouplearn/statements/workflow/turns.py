@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from grouplearn.schedule.messages import Unit
 from grouplearn.statements.workflow.search_progress import later
-from grouplearn.train.job import Job, Observer, TrialResult, Turn, UnitResult
+from grouplearn.train.job import Forwarding, Job, Observer, TrialResult, Turn, UnitResult
 
 #: The parts of the time left that units share in the first turn and in later ones. What the first leaves is also for what
 #: shares do not count: reading rows, an epoch that was longer than the share, measuring.
@@ -51,11 +51,11 @@ def is_cut(result: UnitResult) -> bool:
     return any(trial.status == "stopped" for trial in result.trials)
 
 
-class WhenEnded:
+class WhenEnded(Forwarding):
     """An observer that tells another the end of a unit once: when it is done, or at ``end`` what it has come to."""
 
     def __init__(self, observer: Observer) -> None:
-        self._observer = observer
+        super().__init__(observer)
         self._cut: dict[int, UnitResult] = {}
 
     def unit_done(self, result: UnitResult) -> None:
@@ -64,27 +64,20 @@ class WhenEnded:
         if is_cut(result):
             self._cut[result.unit.id] = result
         else:
-            self._observer.unit_done(result)
-
-    def epochs_done(self, unit: Unit, epochs: int) -> None:
-        """Forward them."""
-        self._observer.epochs_done(unit, epochs)
-
-    def units_lost(self, units: tuple[Unit, ...]) -> None:
-        """Forward them."""
-        self._observer.units_lost(units)
+            self.observer.unit_done(result)
 
     def end(self) -> None:
         """Forward the units for which there is no more time."""
         for result in self._cut.values():
-            self._observer.unit_done(result)
+            self.observer.unit_done(result)
 
 
-class _Turns:
+class _Turns(Forwarding):
     """An observer that adds what units reach in one turn to what they had: ``ran`` are those that trained, by unit."""
 
     def __init__(self, observer: Observer, before: dict[int, UnitResult]) -> None:
-        self._observer, self._before = observer, before
+        super().__init__(observer)
+        self._before = before
         self._began, self._offset = time.monotonic(), 0.0
         self.ran: dict[int, UnitResult] = {}
 
@@ -107,15 +100,7 @@ class _Turns:
             return
         merged = _further(before, later(result, self._offset))
         self.ran[result.unit.id] = merged
-        self._observer.unit_done(merged)
-
-    def epochs_done(self, unit: Unit, epochs: int) -> None:
-        """Forward them."""
-        self._observer.epochs_done(unit, epochs)
-
-    def units_lost(self, units: tuple[Unit, ...]) -> None:
-        """Forward them."""
-        self._observer.units_lost(units)
+        self.observer.unit_done(merged)
 
     def _latest(self, unit: Unit) -> UnitResult | None:
         return self.ran.get(unit.id) or self._before.get(unit.id)
