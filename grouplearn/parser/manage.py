@@ -78,9 +78,16 @@ def _parse_format(cursor: Cursor, low: int, high: int, given: PlanFormat | None)
 def parse_calibrate(cursor: Cursor) -> Calibrate:
     """``CALIBRATE [LEARNER name]``."""
     cursor.advance()
-    learner = cursor.own_name("a learner") if cursor.accept("LEARNER") else None
-    cursor.expect_end("LEARNER or the end of the statement" if learner is None else "the end of the statement")
-    return Calibrate(learner)
+    if cursor.accept("LEARNER"):
+        learner = cursor.own_name("a learner")
+        cursor.expect_end()
+        return Calibrate(learner)
+    found = cursor.peek()
+    if found.kind is not Kind.END:
+        misspelt = cursor.suggest(found, ("LEARNER",))
+        named = f"CALIBRATE LEARNER {found.text} measures one learner." if found.is_identifier else None
+        cursor.unexpected("LEARNER or the end of the statement", misspelt or named)
+    return Calibrate(None)
 
 
 def parse_reset_calibration(cursor: Cursor) -> ResetCalibration:
