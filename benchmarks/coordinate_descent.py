@@ -240,7 +240,7 @@ def iterates(part: float) -> Iterator[dict[str, Any]]:
 
 def hashes(part: float) -> Iterator[dict[str, Any]]:
     """SHA-256 of the models of one statement on 1, 2, 4 and 8 workers, and how many of these had rows of the group."""
-    rows = max(9 * BLOCK_ROWS, round(150_000 * part))
+    rows = max(9 * BLOCK_ROWS, round(1_500_000 * part))  # fewer are not worth splitting
     chance = np.random.default_rng(5)
     drawn = codes(chance, rows, 200, 4)
     first: list[str] = []
@@ -269,7 +269,8 @@ def hashes(part: float) -> Iterator[dict[str, Any]]:
             found = [digest for (digest,) in digests]
             first = found if workers == 1 else first
             yield {"learner": learner, "workers": workers, "busy": busy, "sha256": found, "equal": found == first}
-            shown = " ".join(digest[:16] for digest in found) + marked(found == first)
+            shared = workers == 1 or busy > 1
+            shown = " ".join(digest[:16] for digest in found) + marked(found == first and shared)
             print(f"{learner:20} {workers} workers, {busy} share the group  {shown}", flush=True)
 
 
