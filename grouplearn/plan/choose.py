@@ -15,6 +15,8 @@ from grouplearn.plan.rounds import told_of_rounds
 from grouplearn.schedule.operators import BASELINE, OPERATORS
 
 _AS_ASKED = "as asked"
+#: By how much estimated makespans may differ and count as equal.
+_ALIKE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +108,8 @@ def choose(
 ) -> Choice:
     """Pick the legal operator that fits into memory and has the smallest simulated makespan on this many workers.
 
-    Makespans that agree in two digits count as equal, as estimates are no better than that: the operator with fewer loads
-    wins, then the first in the registry. Ray is picked only where the work repays starting it.
+    Makespans within a twentieth of the smallest count as equal, as estimates are no better than that: the operator with fewer
+    loads wins, then the first in the registry. Ray is picked only where the work repays starting it.
     """
     options, learner = physical.bound.options, physical.bound.learner
     place, reason = executor(physical, ray_installed)
@@ -122,7 +124,7 @@ def choose(
             )
     else:
         fitting = [each for each in candidates if each.operator not in refused]
-        best = min(fitting, key=_rank) if fitting else _smallest(candidates, physical, place)
+        best = _quickest(fitting) if fitting else _smallest(candidates, physical, place)
         why = _why(physical, best, fitting) if fitting else _nothing_fits(best, _limit(physical))
     for name in (best.operator, options.placement.operator):
         refused.pop(name, None)
@@ -151,8 +153,8 @@ def _asked(physical: PhysicalPlan, candidates: Sequence[Candidate], executor: st
     why = f"{_AS_ASKED}; {counted(asked.units, 'pack')} cannot keep {physical.workers} workers busy"
     learner = physical.bound.learner
     # An epoch of averaged models is worth less than one of these operators, so they are not compared.
-    alike = (each for each in candidates if not OPERATORS[each.operator].how(learner.access).means)
-    quickest = min((each for each in alike if executor in legality.runtimes(each.operator, learner)), key=_rank)
+    alike = [each for each in candidates if not OPERATORS[each.operator].how(learner.access).means]
+    quickest = _quickest([each for each in alike if executor in legality.runtimes(each.operator, learner)])
     if quickest is asked:
         return asked, why
     takes, its = rounded_seconds(quickest.makespan), rounded_seconds(asked.makespan)
@@ -211,8 +213,10 @@ def _refusal(candidate: Candidate, physical: PhysicalPlan, executor: str) -> str
     return f"needs {needed}, and the memory limit is {amount_of_bytes(limit)}"
 
 
-def _rank(candidate: Candidate) -> tuple[float, int]:
-    return two_digits(candidate.makespan), candidate.loads
+def _quickest(candidates: Sequence[Candidate]) -> Candidate:
+    """Return the candidate of the smallest makespan, or of those about as quick the one that loads least."""
+    least = min(each.makespan for each in candidates)
+    return min((each for each in candidates if each.makespan <= least * (1 + _ALIKE)), key=lambda each: each.loads)
 
 
 def _smallest(candidates: Sequence[Candidate], physical: PhysicalPlan, executor: str) -> Candidate:
@@ -225,7 +229,7 @@ def _smallest(candidates: Sequence[Candidate], physical: PhysicalPlan, executor:
         and not legality.changes_models(each.operator, learner)
         and searching.may_run(physical.bound.search, learner, each.operator)
     ]
-    return min(legal, key=lambda each: (each.peak_bytes, _rank(each)))
+    return min(legal, key=lambda each: (each.peak_bytes, each.makespan, each.loads))
 
 
 def _nothing_fits(best: Candidate, limit: int) -> str:
@@ -252,10 +256,11 @@ def _why(physical: PhysicalPlan, best: Candidate, fitting: Sequence[Candidate]) 
     others = [each for each in fitting if each is not best]
     if not others:
         return "the only operator that may run here"
-    second = min(others, key=_rank)
-    if _rank(second)[0] == _rank(best)[0]:
+    second = _quickest(others)
+    if second.makespan <= best.makespan * (1 + _ALIKE):
         fewest = f"it loads rows {_times(best.loads)}" if best.loads < second.loads else "it comes first"
-        return f"no operator is faster, and {fewest}"
+        hardly = two_digits(min(each.makespan for each in others)) < two_digits(best.makespan)
+        return f"no operator is {'clearly ' * hardly}faster, and {fewest}"
     grouped = next((each for each in others if each.operator == BASELINE), None)
     if grouped is not None and _waits(grouped, best):
         return _skewed(physical, grouped)

@@ -40,13 +40,18 @@ def test_the_smallest_makespan_wins_whatever_the_order(con: duckdb.DuckDBPyConne
         assert choose(plan_of(con), order, ray_installed=False).operator == "gap"
 
 
-def test_makespans_equal_in_two_digits_go_to_the_fewer_loads_then_to_the_first(con: duckdb.DuckDBPyConnection) -> None:
+def test_makespans_about_equal_go_to_the_fewer_loads_then_to_the_first(con: duckdb.DuckDBPyConnection) -> None:
     first, second = candidate("group_task_parallel", 1.004, loads=4), candidate("model_task_parallel", 1.0, loads=9)
     choice = choose(plan_of(con), [first, second], ray_installed=False)
     assert (choice.operator, choice.why) == ("group_task_parallel", "no operator is faster, and it loads rows 4 times")
     same = candidate("model_task_parallel", 1.0, loads=4)
     assert choose(plan_of(con), [first, same], ray_installed=False).operator == "group_task_parallel"
     assert choose(plan_of(con), [same, first], ray_installed=False).operator == "model_task_parallel"
+    quicker = candidate("model_task_parallel", 0.96, loads=9)  # by less than estimates are good for
+    choice = choose(plan_of(con), [first, quicker], ray_installed=False)
+    assert choice.why == "no operator is clearly faster, and it loads rows 4 times"
+    quicker = candidate("model_task_parallel", 0.95, loads=9)
+    assert choose(plan_of(con), [first, quicker], ray_installed=False).operator == "model_task_parallel"
 
 
 def test_skew_is_the_reason_when_one_group_keeps_a_worker_busy(con: duckdb.DuckDBPyConnection) -> None:
