@@ -79,7 +79,7 @@ def database_within(connection: duckdb.DuckDBPyConnection, limit: int | None, ow
 
 
 def _instance(connection: duckdb.DuckDBPyConnection) -> str | None:
-    query = "SELECT path FROM duckdb_databases() WHERE NOT internal ORDER BY database_oid ASC LIMIT 1"
+    query = "SELECT path FROM system.main.duckdb_databases() WHERE NOT internal ORDER BY database_oid ASC LIMIT 1"
     path: str | None = connection.execute(query).fetchall()[0][0]
     return path
 
@@ -87,7 +87,7 @@ def _instance(connection: duckdb.DuckDBPyConnection) -> str | None:
 def _share(connection: duckdb.DuckDBPyConnection, limit: int) -> int:
     """Return the bytes for DuckDB, besides those of current in-memory tables."""
     query = (
-        "SELECT current_setting('threads'), coalesce(sum(memory_usage_bytes), 0)::BIGINT FROM duckdb_memory()"
+        "SELECT current_setting('threads'), coalesce(sum(memory_usage_bytes), 0)::BIGINT FROM system.main.duckdb_memory()"
         " WHERE tag = 'IN_MEMORY_TABLE'"
     )
     ((threads, tables),) = connection.execute(query).fetchall()

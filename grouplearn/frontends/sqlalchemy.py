@@ -54,18 +54,18 @@ class Dialect(duckdb_engine.Dialect):  # type: ignore[misc]  # duckdb-engine has
 
     def get_table_names(self, connection: Any, schema: str | None = None, **_: Any) -> list[str]:
         """Return the schema's tables; by default the current schema's, so not those of schema grouplearn."""
-        return self._names(connection, "SELECT table_name FROM duckdb_tables()", schema)
+        return self._names(connection, "SELECT table_name FROM system.main.duckdb_tables()", schema)
 
     def get_view_names(self, connection: Any, schema: str | None = None, **_: Any) -> list[str]:
         """Return the schema's views, which include models."""
-        return self._names(connection, "SELECT view_name FROM duckdb_views()", schema)
+        return self._names(connection, "SELECT view_name FROM system.main.duckdb_views()", schema)
 
     def get_columns(
         self, connection: Any, table_name: str, schema: str | None = None, **_: Any
     ) -> list[dict[str, Any]]:
         """Return the columns of a table or view."""
         query = (
-            "SELECT column_name, data_type, is_nullable, column_default, comment FROM duckdb_columns()"
+            "SELECT column_name, data_type, is_nullable, column_default, comment FROM system.main.duckdb_columns()"
             f" WHERE {_NAMED} ORDER BY column_index ASC"
         )
         rows = self._rows(connection, query, schema, table_name)
@@ -120,8 +120,8 @@ class Dialect(duckdb_engine.Dialect):  # type: ignore[misc]  # duckdb-engine has
         """Return the comment of a table or view."""
         # The function for views calls the name differently.
         described = (
-            "(SELECT database_name, schema_name, table_name, comment FROM duckdb_tables() UNION ALL"
-            " SELECT database_name, schema_name, view_name, comment FROM duckdb_views())"
+            "(SELECT database_name, schema_name, table_name, comment FROM system.main.duckdb_tables() UNION ALL"
+            " SELECT database_name, schema_name, view_name, comment FROM system.main.duckdb_views())"
         )
         rows = self._rows(connection, f"SELECT comment FROM {described} WHERE {_NAMED}", schema, table_name)
         return {"text": rows[0][0] if rows else None}
@@ -173,7 +173,7 @@ class Dialect(duckdb_engine.Dialect):  # type: ignore[misc]  # duckdb-engine has
     def _constraints(self, connection: Any, kind: str, name: str, schema: str | None) -> Sequence[Any]:
         query = (
             "SELECT constraint_name, constraint_column_names, expression, referenced_table, referenced_column_names"
-            f" FROM duckdb_constraints() WHERE constraint_type = '{kind}' AND {_NAMED} ORDER BY constraint_index ASC"
+            f" FROM system.main.duckdb_constraints() WHERE constraint_type = '{kind}' AND {_NAMED} ORDER BY constraint_index ASC"
         )
         return self._rows(connection, query, schema, name)
 

@@ -128,7 +128,9 @@ class Databases:
         return database.name, places[sqltext.folded(schema)]
 
     def _schemas(self, catalog: str) -> list[str]:
-        query = "SELECT database_name, schema_name FROM duckdb_schemas() WHERE lower(database_name) = lower(?)"
+        query = (
+            "SELECT database_name, schema_name FROM system.main.duckdb_schemas() WHERE lower(database_name) = lower(?)"
+        )
         own = sqltext.folded(catalog)
         return [schema for name, schema in self.rows(query, [catalog]) if sqltext.folded(name) == own]
 

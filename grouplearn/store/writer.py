@@ -126,11 +126,15 @@ def _objects(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: st
     found: _Objects = [(kind, each, "") for kind, each, _ in _tables_and_views(con, catalog, schema, wanted)]
     where = f"lower(database_name) = lower({literal(catalog)}) AND lower(schema_name) = lower({literal(schema)})"
     asked = []
-    if any(kind == "view" for kind, *_ in found):  # otherwise DuckDB would write out the definitions of all views
-        asked.append(f"SELECT 'view', view_name, coalesce(sql, '') FROM duckdb_views() WHERE {where}")
+    if shown := [literal(each) for kind, each, _ in found if kind == "view"]:
+        # DuckDB writes out the definitions of all views but those that a condition on plain names leaves out.
+        those = f"view_name IN ({', '.join(shown)})"
+        asked.append(
+            f"SELECT 'view', view_name, coalesce(sql, '') FROM system.main.duckdb_views() WHERE {those} AND {where}"
+        )
     if not _lacks_macro(con, Location(catalog, schema, f"{name}_predict")):
         asked.append(
-            "SELECT 'macro', function_name, coalesce(macro_definition, '') FROM duckdb_functions()"
+            "SELECT 'macro', function_name, coalesce(macro_definition, '') FROM system.main.duckdb_functions()"
             f" WHERE {where} AND function_type LIKE '%macro'"
         )
     defined = con.execute(" UNION ALL ".join(asked)).fetchall() if asked else []

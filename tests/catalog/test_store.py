@@ -240,6 +240,14 @@ def test_drop(con):
     assert store.names(con) == ["other"]
 
 
+def test_macros_with_the_names_of_duckdbs_own_tables_are_not_asked(con):
+    for name in ("duckdb_views", "duckdb_functions", "duckdb_tables", "duckdb_databases", "duckdb_schemas"):
+        con.execute(f"CREATE TEMP MACRO {name}() AS TABLE SELECT 1 AS nothing")
+    for replace in (False, True):
+        write(con, definition(), rollup_outcome(definition()), replace)
+    assert store.drop(con, *MEMORY, "m")
+
+
 def test_drop_spares_what_the_user_put_in_place_of_a_view(con):
     write(con, definition(), rollup_outcome(definition()))
     con.execute("DROP VIEW m_curves; CREATE TABLE m_curves AS SELECT 42 AS mine")

@@ -83,7 +83,10 @@ class Volatility:
     def _names_of_views(self) -> Sequence[str]:
         if self._known_views is not None:
             return self._known_views
-        return [view for (view,) in self._checker.rows("SELECT view_name FROM duckdb_views() WHERE NOT internal")]
+        return [
+            view
+            for (view,) in self._checker.rows("SELECT view_name FROM system.main.duckdb_views() WHERE NOT internal")
+        ]
 
     def _views(self, names: Collection[str]) -> list[tuple[str, str]]:
         # Getting the text of a view is slow, and DuckDB would do it for every view.
@@ -92,7 +95,7 @@ class Volatility:
             return []
         listed = ", ".join(map(sqltext.literal, found))
         rows = self._checker.rows(
-            f"SELECT view_name, sql FROM duckdb_views() WHERE NOT internal AND view_name IN ({listed})"
+            f"SELECT view_name, sql FROM system.main.duckdb_views() WHERE NOT internal AND view_name IN ({listed})"
         )
         return [(row[0], row[1]) for row in rows]
 
@@ -105,7 +108,7 @@ class Volatility:
             return known
         self._asked[name] = False  # ends the recursion of a macro that calls itself
         query = (
-            "SELECT coalesce(stability = 'VOLATILE', false), coalesce(macro_definition, '') FROM duckdb_functions()"
+            "SELECT coalesce(stability = 'VOLATILE', false), coalesce(macro_definition, '') FROM system.main.duckdb_functions()"
             f" WHERE lower(function_name) = {sqltext.literal(name)}"
         )
         found = self._checker.rows(query)
