@@ -182,6 +182,18 @@ def test_a_text_that_is_not_utf8_is_named(broken: Path, tmp_path: Path, kind: st
                 con.execute(statement).fetchall()
 
 
+@pytest.mark.parametrize("name", ["len", "list_aggr"])
+def test_a_model_is_not_called_damaged_where_a_macro_hides_what_looks_at_it(name: str) -> None:
+    with grouplearn.connect(progress=False) as con:
+        con.execute("CREATE TABLE t AS SELECT i % 3 AS g, i AS x, i % 7 AS y FROM range(30) AS r(i)")
+        con.execute("TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t GROUP BY g")
+        con.execute(f"CREATE TEMP MACRO {name}(a) AS NULL, (a, b) AS NULL")
+        with pytest.raises(DataError, match=f'cannot be read while macro "temp"."main"."{name}" hides'):
+            con.execute("EVALUATE MODEL m ON t")
+        con.execute(f"DROP MACRO temp.main.{name}")
+        assert len(con.execute("EVALUATE MODEL m ON t").fetchall()) == 3
+
+
 @pytest.mark.examples(2)
 @pytest.mark.parametrize("known", KNOWN, ids=lambda known: f"{known[0]}.{known[1]}")
 def test_a_damaged_model_is_dropped_and_replaced(broken: Path, known: tuple[str, str, str]) -> None:

@@ -13,10 +13,11 @@ import duckdb
 
 from grouplearn.catalog.checks.damage import damaged
 from grouplearn.catalog.checks.fragments import is_simple_type
-from grouplearn.catalog.checks.trust import check
+from grouplearn.catalog.checks.trust import check, hiding
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import table
 from grouplearn.data.encoding.registry import encoder_of
+from grouplearn.errors import DataError, data_error
 from grouplearn.kernels.networks import ACTIVATIONS
 from grouplearn.sqltext import literal
 
@@ -45,10 +46,21 @@ def refuse_flaws(con: duckdb.DuckDBPyConnection, model: StoredModel, parts: Iter
         try:
             (found,) = con.execute(query).fetchall()
         except (duckdb.CatalogException, duckdb.BinderException, duckdb.ParserException) as error:  # unknown type
-            raise damaged(catalog, model.location.name, part, str(error).splitlines()[0]) from None
+            raise _unsound(con, model, part, str(error).splitlines()[0]) from None
         for flaw, sound in zip(flaws, found, strict=True):
             if not sound:
-                raise damaged(catalog, model.location.name, part, flaw)
+                raise _unsound(con, model, part, flaw)
+
+
+def _unsound(con: duckdb.DuckDBPyConnection, model: StoredModel, part: str, flaw: str) -> DataError:
+    """Return the error of a flaw, which a macro may have made up that hides a function by which flaws are found."""
+    macro = hiding(con)
+    if macro is None:
+        return damaged(model.location.catalog, model.location.name, part, flaw)
+    return data_error(
+        f'model "{model.location.name}" cannot be read while macro {macro} hides DuckDB\'s own function of that name\n\n'
+        f"Hint: DROP MACRO {macro}, or give it another name"
+    )
 
 
 def _every(condition: str) -> str:

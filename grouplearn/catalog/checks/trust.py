@@ -247,6 +247,12 @@ def _named(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> str:
     return repr(calls.named(found, surroundings(con))) if found else ""
 
 
+def hiding(con: duckdb.DuckDBPyConnection) -> str | None:
+    """Return a macro of the user's own that hides a function of DuckDB's, None if there is none."""
+    found = con.execute(_HIDING.replace(" AND database_name <> 'temp'", "")).fetchall()
+    return next((qualified(*place) for *place, _ in found), None)
+
+
 def surroundings(con: duckdb.DuckDBPyConnection) -> Surroundings:
     """Return what names mean on a connection."""
     macros: dict[str, list[Defined]] = {}
