@@ -15,8 +15,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from helpers.runtime_jobs import Watcher, changed, models
+from helpers.split_jobs import BLOCK, MLP, n_blocks, split_job
 from helpers.thorough import THOROUGH, covering
-from test_steps import BLOCK, MLP, n_blocks, split_job
 
 from grouplearn.data.shard import Shard
 from grouplearn.failures import StatementInterrupted

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.runtime_jobs import Watcher, changed, models
+from helpers.split_jobs import BLOCK, split_job
 from helpers.thorough import covering
 from test_averaging_runs import Losing
-from test_steps import BLOCK, split_job
 
 from grouplearn.data.dataset import Group
 from grouplearn.failures import StatementInterrupted

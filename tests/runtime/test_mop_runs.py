@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from helpers.runtime_jobs import Watcher, models
-from test_steps import BLOCK, n_blocks, split_job
+from helpers.split_jobs import BLOCK, n_blocks, split_job
 
 from grouplearn.learners import registry
 from grouplearn.learners.contract.problem import Task

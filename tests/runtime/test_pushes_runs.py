@@ -13,8 +13,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from helpers.runtime_jobs import Watcher, models
+from helpers.split_jobs import BLOCK
 from test_averaging_runs import AVERAGED, Losing, a_job, received, run_as, units_of, visits, wide_job, workload
-from test_steps import BLOCK
 
 from grouplearn.failures import StatementInterrupted
 from grouplearn.learners.contract.averaging import Names, changed, with_push

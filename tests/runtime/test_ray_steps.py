@@ -14,8 +14,8 @@ from helpers.promptness import STOPS_WITHIN_SECONDS
 from helpers.ray_watch import workers_below
 from helpers.runtime_jobs import Watcher, changed, job, models
 from helpers.scripted import Scripted, runs
+from helpers.split_jobs import BLOCK, CASES, OWN, assert_same, n_blocks, plan, split_job, whole
 from helpers.thorough import THOROUGH
-from test_steps import BLOCK, CASES, OWN, assert_same, n_blocks, plan, split_job, whole
 
 from grouplearn.data.dataset import ARRAYS
 from grouplearn.learners.contract.problem import Task

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.runtime_jobs import Watcher, dataset
+from helpers.split_jobs import BLOCK
 from test_mop_runs import a_job, units_of, workload
-from test_steps import BLOCK
 
 import grouplearn
 from grouplearn.data.dataset import Group, Item

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_steps import BLOCK, CASES, split_job
+from helpers.split_jobs import BLOCK, CASES, split_job
 
 from grouplearn.data.shard import Shard, StoredShard
 from grouplearn.learners.contract.problem import Task
