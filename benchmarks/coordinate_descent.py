@@ -269,8 +269,8 @@ def hashes(part: float) -> Iterator[dict[str, Any]]:
             found = [digest for (digest,) in digests]
             first = found if workers == 1 else first
             yield {"learner": learner, "workers": workers, "busy": busy, "sha256": found, "equal": found == first}
-            shared = workers == 1 or busy > 1
-            shown = " ".join(digest[:16] for digest in found) + marked(found == first and shared)
+            shown = " ".join(digest[:16] for digest in found) + marked(found == first)
+            shown += "  NOT SHARED" if workers > 1 and busy < 2 else ""
             print(f"{learner:20} {workers} workers, {busy} share the group  {shown}", flush=True)
 
 

@@ -216,7 +216,10 @@ class PhysicalPlan:
 
     def configs_of(self, unit: Unit) -> tuple[Config, ...]:
         """Return the configurations of a unit's pack."""
-        return tuple(self.bound.configs[number] for number in unit.configs)
+        return self._configs(unit.configs)
+
+    def _configs(self, numbers: Sequence[int]) -> tuple[Config, ...]:
+        return tuple(self.bound.configs[number] for number in numbers)
 
     def distinct_packs(self) -> list[tuple[int, ...]]:
         """Return the numbers of the configs of each pack that some unit has, once each."""
@@ -224,9 +227,10 @@ class PhysicalPlan:
 
     def pack_bytes(self, numbers: Sequence[int]) -> PackBytes:
         """Return the estimated bytes of what a pack of these configs moves."""
-        configs = tuple(self.bound.configs[number] for number in numbers)
         kinds = (cost.state_bytes, cost.gradient_bytes, cost.sums_bytes)
-        return PackBytes(*(n_bytes(self.bound.learner, configs, self.width, self.outputs) for n_bytes in kinds))
+        return PackBytes(
+            *(n_bytes(self.bound.learner, self._configs(numbers), self.width, self.outputs) for n_bytes in kinds)
+        )
 
     @property
     def stored(self) -> int:

@@ -10,16 +10,7 @@ import numpy as np
 import pytest
 from helpers.runtime_jobs import Watcher, changed, dataset
 from helpers.scripted import Scripted, runs
-from helpers.split_jobs import (
-    BLOCK,
-    CASES,
-    ROWS,
-    assert_same,
-    n_blocks,
-    plan,
-    split_job,
-    whole,
-)
+from helpers.split_jobs import BLOCK, CASES, ROWS, assert_same, n_blocks, plan, split_job, whole
 from helpers.thorough import THOROUGH
 
 from grouplearn.data.dataset import Group, Item

@@ -58,8 +58,8 @@ def _unsound(con: duckdb.DuckDBPyConnection, model: StoredModel, part: str, flaw
     if macro is None:
         return damaged(model.location.catalog, model.location.name, part, flaw)
     return data_error(
-        f'model "{model.location.name}" cannot be read while macro {macro} hides DuckDB\'s own function of that name\n\n'
-        f"Hint: DROP MACRO {macro}, or give it another name"
+        f'model "{model.location.name}" cannot be read while macro {macro.whole} hides DuckDB\'s own function of that name\n\n'
+        f"Hint: {macro.drop}, or give it another name"
     )
 
 

@@ -7,7 +7,7 @@ our SQL too. And whoever made it wrote the expressions of its models.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,9 +32,29 @@ _MACROS = (
 _HIDING = (
     "WITH f AS MATERIALIZED (SELECT database_name, schema_name, function_name, function_type, internal"
     " FROM system.main.duckdb_functions()) SELECT database_name, schema_name, function_name, function_type FROM f"
-    " WHERE NOT internal AND database_name <> 'temp' AND system.main.suffix(function_type, 'macro')"
+    " WHERE NOT internal AND system.main.suffix(function_type, 'macro')"
     " AND system.main.lower(function_name) IN (SELECT system.main.lower(function_name) FROM f WHERE internal)"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class HidingMacro:
+    """A macro with the name of a function of DuckDB's own; ``is_query``: it hides a table function."""
+
+    database: str
+    schema: str
+    name: str
+    is_query: bool
+
+    @property
+    def whole(self) -> str:
+        """Its name in SQL."""
+        return qualified(self.database, self.schema, self.name)
+
+    @property
+    def drop(self) -> str:
+        """The statement that drops it."""
+        return f"DROP MACRO{' TABLE' if self.is_query else ''} {self.whole}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +121,14 @@ class Guard:
         return asking_for(con).is_new and all(each.path is None for each in now.users)
 
     def _refuse_macros(self, con: duckdb.DuckDBPyConnection, places: set[tuple[str, str]]) -> None:
-        _refuse_hiding(con.execute(_HIDING).fetchall(), places)
+        for macro in _hiding(con, places):
+            if macro.database != "temp":
+                raise NotTrusted(
+                    f"macro {macro.whole} hides DuckDB's own {identifier(macro.name)}, so that any SQL would run what its"
+                    " author wrote",
+                    hint=f"{macro.drop}; if it is your own, make it a TEMP MACRO or give it another name, or SET"
+                    " grouplearn_trust = true.",
+                )
 
     def forget(self, text: str | None = None) -> None:
         """Check names and macros again, unless the SQL ``text`` that has run cannot have made any."""
@@ -247,10 +274,10 @@ def _named(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> str:
     return repr(calls.named(found, surroundings(con))) if found else ""
 
 
-def hiding(con: duckdb.DuckDBPyConnection) -> str | None:
-    """Return a macro of the user's own that hides a function of DuckDB's, None if there is none."""
-    found = con.execute(_HIDING.replace(" AND database_name <> 'temp'", "")).fetchall()
-    return next((qualified(*place) for *place, _ in found), None)
+def hiding(con: duckdb.DuckDBPyConnection) -> HidingMacro | None:
+    """Return a macro that hides one of DuckDB's functions from our SQL, which may be trusted or temporary, if there is one."""
+    found = _hiding(con, set(search_path.here(attachments_of(con))))
+    return next((macro for macro in found if not macro.is_query), None)
 
 
 def surroundings(con: duckdb.DuckDBPyConnection) -> Surroundings:
@@ -267,13 +294,8 @@ def surroundings(con: duckdb.DuckDBPyConnection) -> Surroundings:
     )
 
 
-def _refuse_hiding(hiding: list[tuple[str, str, str, str]], places: set[tuple[str, str]]) -> None:
-    """Raise NotTrusted for a macro in one of these places that has the name of a DuckDB function."""
-    for database, schema, name, kind in hiding:
+def _hiding(con: duckdb.DuckDBPyConnection, places: Set[tuple[str, str]]) -> Iterator[HidingMacro]:
+    """Yield the macros in one of these places that have the name of a DuckDB function."""
+    for database, schema, name, kind in con.execute(_HIDING).fetchall():
         if (folded(database), folded(schema)) in places:
-            whole = qualified(database, schema, name)
-            drop = f"DROP MACRO{' TABLE' if kind == 'table_macro' else ''} {whole}"
-            raise NotTrusted(
-                f"macro {whole} hides DuckDB's own {identifier(name)}, so that any SQL would run what its author wrote",
-                hint=f"{drop}; if it is your own, make it a TEMP MACRO or give it another name, or SET grouplearn_trust = true.",
-            )
+            yield HidingMacro(database, schema, name, kind == "table_macro")

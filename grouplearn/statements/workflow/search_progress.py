@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from grouplearn.schedule.messages import Unit
-from grouplearn.train.job import Progress, TrialResult, UnitResult
+from grouplearn.train.job import Forwarding, Observer, Progress, TrialResult, UnitResult
 from grouplearn.train.results.ledger import Ledger
 
 _Key = tuple[int, int]
@@ -38,28 +38,23 @@ class Ends:
             self._progress.unit_done(replace(result, unit=unit, trials=tuple(trials[key] for key in keys)))
 
 
-@dataclass(frozen=True, slots=True)
-class Epochs:
+class Epochs(Forwarding):
     """Forwards epochs as they run, and writes the ledger; trials end only at barriers. ``offset``: see ``later``."""
 
-    progress: Progress
-    offset: float
-    ledger: Ledger | None
+    def __init__(self, observer: Observer, offset: float, ledger: Ledger | None) -> None:
+        super().__init__(observer)
+        self._offset, self._ledger = offset, ledger
 
     def unit_done(self, result: UnitResult) -> None:
         """Write the ledger."""
-        if self.ledger is not None:
-            self.ledger.add(later(result, self.offset))
+        if self._ledger is not None:
+            self._ledger.add(later(result, self._offset))
 
     def epochs_done(self, unit: Unit, epochs: int) -> None:
         """Forward them."""
-        if self.ledger is not None:
-            self.ledger.flush_when_due()
-        self.progress.epochs_done(unit, epochs)
-
-    def units_lost(self, units: tuple[Unit, ...]) -> None:
-        """Forward them."""
-        self.progress.units_lost(units)
+        if self._ledger is not None:
+            self._ledger.flush_when_due()
+        super().epochs_done(unit, epochs)
 
 
 def later(result: UnitResult, offset: float) -> UnitResult:
