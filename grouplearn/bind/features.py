@@ -53,7 +53,7 @@ class BoundItem:
     """An item: its definition, its SQL over the statement's FROM, and whether its encoder was chosen by us.
 
     ``source`` is the user's expression; ``array`` its array type, None for a single value. ``fits_float``: FLOAT holds its
-    numbers exactly.
+    numbers exactly. ``whole``: it is read as text, which is that of the expression's whole numbers.
     """
 
     stored: ItemColumn
@@ -63,6 +63,7 @@ class BoundItem:
     automatic: bool = False
     array: ArrayType | None = None
     fits_float: bool = False
+    whole: bool = False
 
 
 def all_fit_float(items: Sequence[BoundItem]) -> bool:
@@ -292,6 +293,7 @@ class FeatureBinder:
             source=first.sql,
             array=array,
             fits_float=item.is_numeric and types.fits_float(number) and not computed,
+            whole=item.kind == "category" and read.extract == column.text and types.fits_bigint(column.type),
         )
 
     def _unique(self, name: str) -> str:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from grouplearn.bind import arrays
 from grouplearn.bind.bound import BoundKey, BoundTarget, BoundTrain
-from grouplearn.bind.features import all_fit_float
+from grouplearn.bind.features import BoundItem, all_fit_float
 from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.arrays import LengthError
@@ -106,6 +106,7 @@ def _layout(bound: BoundTrain, stats: Statistics) -> BatchLayout:
     return BatchLayout(
         n_keys=len(bound.keys),
         items=tuple(item.stored.item for item in arrays.sized(bound.items, stats.lengths)),
+        whole=tuple(item.whole for item in bound.items),
         label_length=stats.label_length,
         classes=stats.classes if bound.target and bound.target.classification else None,
         weighted=bound.options.rows.weight is not None,
@@ -120,7 +121,7 @@ def _layout(bound: BoundTrain, stats: Statistics) -> BatchLayout:
 def _extract_query(bound: BoundTrain, in_order: bool) -> list[str | Sql]:
     columns: list[tuple[str, tuple[str | Sql, ...]]] = [
         *((f"k{number}", _key_text(key)) for number, key in enumerate(bound.keys)),
-        *((f"x{number}", (item.extract,)) for number, item in enumerate(bound.items)),
+        *((f"x{number}", _item(item)) for number, item in enumerate(bound.items)),
         ("y", _label(bound.target)),
     ]
     if bound.options.rows.weight:
@@ -128,16 +129,18 @@ def _extract_query(bound: BoundTrain, in_order: bool) -> list[str | Sql]:
     if bound.holdout.predicate:
         columns.append(("v", ("coalesce(CAST((", bound.holdout.predicate, ") AS BOOLEAN), false)")))
     content = ", ".join(name for name, _ in columns)
-    # The hash is of DOUBLEs, so that equal numbers have the same order in every type; FLOAT is half the size to transfer.
+    # The hash is of DOUBLEs, and of texts, so that equal values have the same order in every type; FLOAT is half the size to
+    # transfer, and whole numbers are less than texts.
     narrow = ", ".join(
         f"x{n}::FLOAT{'[]' if item.array else ''} AS x{n}" for n, item in enumerate(bound.items) if item.fits_float
     )
     # FROM's columns by position, as columns of a join may share names.
     given = ", ".join(f"c{number}" for number in range(len(bound.columns) if bound.holdout.drawn else 0))
     every = f"*{f' EXCLUDE ({given})' if given else ''}{f' REPLACE ({narrow})' if narrow else ''}"
+    whole = {f"x{number}" for number, item in enumerate(bound.items) if item.whole}
     told_apart = [
         *map(_hashed_key, range(len(bound.keys)), bound.keys),
-        *(name for name, _ in columns[len(bound.keys) :]),
+        *(f"CAST({name} AS VARCHAR)" if name in whole else name for name, _ in columns[len(bound.keys) :]),
     ]
     hashes = f"{_row_hash(bound, told_apart)} AS h"
     if given:
@@ -166,6 +169,11 @@ def _row_hash(bound: BoundTrain, content: Sequence[str]) -> str:
     alone = [f"{name}[1]" if name in listed else name for name in content]
     single = " AND ".join(f"len({name}) = 1" for name in sorted(listed))
     return f"CASE WHEN {single} THEN {hashed(alone)} ELSE {hashed(content)} END"
+
+
+def _item(item: BoundItem) -> tuple[str | Sql, ...]:
+    """Return an item's values as they are read: whole numbers as such, of which the text is made once each."""
+    return ("(\n", item.source, "\n)") if item.whole else (item.extract,)
 
 
 def _label(target: BoundTarget | None) -> tuple[str | Sql, ...]:

@@ -22,7 +22,7 @@ from grouplearn.extract.list_rows import ListRows
 from grouplearn.extract.row_order import HashArray, IntArray, LeafNumbers, names, places
 from grouplearn.interrupting import side_by_side
 from grouplearn.kernels.columns import NumberReader
-from grouplearn.kernels.texts import Numbers, Texts
+from grouplearn.kernels.texts import Numbers, Texts, WholeNumbers
 
 #: Temporary arrays for drawing the split, by name.
 ROUNDED, EXACT = "split_rounded", "split_exact"
@@ -45,11 +45,12 @@ class BatchLayout:
     ``classes`` are a class label's texts (None: the label is a number). ``weighted``: there is a column ``w``. ``marked``:
     there is a column ``v``, true for held-out rows. ``drawn``: there are columns ``s`` and ``t``, the rounded and exact
     hashes for drawing a split. ``label_length`` is the length of array labels. ``single``: FLOAT holds all items' numbers.
-    Lists have ``n_entries`` entries in ``n_rows`` rows.
+    Lists have ``n_entries`` entries in ``n_rows`` rows. ``whole`` says which items come as whole numbers in place of texts.
     """
 
     n_keys: int
     items: tuple[Item, ...]
+    whole: tuple[bool, ...]
     classes: tuple[str, ...] | None
     weighted: bool
     marked: bool
@@ -109,7 +110,11 @@ class SortedRows:
         self.hashes = (new(ROUNDED, drawn, np.uint64), new(EXACT, drawn, np.uint64))
         listed = layout.lists
         self.lists = ListRows(listed, n_rows, layout.n_entries, new) if listed else None
-        self._texts = {item.column: Texts() for item in layout.items if item.kind == "category"}
+        self._texts: dict[int, Texts | WholeNumbers] = {
+            item.column: WholeNumbers() if whole else Texts()
+            for item, whole in zip(layout.items, layout.whole, strict=True)
+            if item.kind == "category"
+        }
         self._dictionaries: dict[int, tuple[str, ...]] = {}
         self._of_lists: dict[int, tuple[str, ...]] = {}
         self.n_read = 0
@@ -199,6 +204,8 @@ class SortedRows:
 
     def _put_items(self, batch: pa.RecordBatch, rows: slice | IntArray) -> None:
         numeric: dict[str, int] = {}
+        # A row's codes are written at once: rows that go elsewhere are far from each other.
+        codes = self.codes[rows] if isinstance(rows, slice) else np.empty((len(rows), self._layout.n_codes), np.int32)
         for position, item in enumerate(self._layout.items):
             name = f"x{position}"
             if item.kind == "numeric":
@@ -210,9 +217,11 @@ class SortedRows:
                 values = arrays.numbers(column, item.buckets)
                 self.numeric[rows, item.column : item.column + item.buckets] = values
             elif item.kind == "hash":
-                self.codes[rows, item.column] = pc.fill_null(column, -1).to_numpy(zero_copy_only=False)
+                codes[:, item.column] = pc.fill_null(column, -1).to_numpy(zero_copy_only=False)
             else:
-                self.codes[rows, item.column] = self._texts[item.column].numbered(column)
+                codes[:, item.column] = self._texts[item.column].numbered(column)
+        if not isinstance(rows, slice):
+            self.codes[rows] = codes
         fields = [batch.schema.get_field_index(name) for name in numeric]
         reader = NumberReader(pa.struct(list(batch.schema)), fields, [*numeric.values()])
         if isinstance(rows, slice):

@@ -1,4 +1,4 @@
-"""Numbers texts in the order of first occurrence (``source/rows/texts.cpp``)."""
+"""Numbers texts, and whole numbers, in the order of first occurrence (``source/rows/texts.cpp``)."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ _POINTER, _LONG = ctypes.c_void_p, ctypes.c_int64
 #: Bytes per offset of the text types that the kernel reads.
 _OFFSETS = {pa.string(): 4, pa.large_string(): 8}
 _FEWEST_SLOTS = 1 << 10
+#: Digits of whole numbers that are sorted as numbers.
+_MOST_DIGITS = 17
 
 
 class Texts:
@@ -46,6 +48,11 @@ class Texts:
         """Return the numbers (n,) of rows (n, k), whose bytes are taken as text."""
         rows = np.ascontiguousarray(rows)
         return self._numbered(None, rows.itemsize * rows.shape[1], address(rows), None, 0, len(rows))
+
+    def numbered_values(self, column: pa.Array) -> Numbers:
+        """Return the numbers (n,) of a column of int64, whose bytes are taken as text, -1 for NULL."""
+        valid, values = (buffer.address if buffer else None for buffer in column.buffers())
+        return self._numbered(None, 8, values, valid, column.offset, len(column))
 
     def _numbered(self, offsets: int | None, width: int, content: int | None, *rows: Any) -> Numbers:
         valid, first, n_rows = rows
@@ -100,6 +107,45 @@ class Texts:
         """Return each number's rank among the sorted texts, with -1 as last entry for NULL; and the sorted texts."""
         texts = self.texts()
         order = pc.sort_indices(texts).to_numpy()  # sorting UTF-8 sorts characters
-        ranks = np.full(len(texts) + 1, -1, np.int32)
-        ranks[order] = np.arange(len(texts), dtype=np.int32)
-        return ranks, texts.take(pa.array(order))
+        return _ranks(order), texts.take(pa.array(order))
+
+
+class WholeNumbers:
+    """As ``Texts`` with the texts of whole numbers, of which each is made once."""
+
+    def __init__(self) -> None:
+        self._known = Texts()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def numbered(self, column: pa.Array) -> Numbers:
+        """Return the numbers (n,) of a column of a type of whole numbers that int64 holds, -1 for NULL."""
+        return self._known.numbered_values(column.cast(pa.int64()))
+
+    def ranks(self) -> tuple[Numbers, pa.Array]:
+        """Return each number's rank among the sorted texts, with -1 as last entry for NULL; and the sorted texts."""
+        values = np.ascontiguousarray(self._known.rows(2)).view(np.int64).ravel()
+        order = _by_text(values)
+        return _ranks(order), pa.array(values[order]).cast(pa.large_string())
+
+
+def _ranks(order: npt.NDArray[np.int64]) -> Numbers:
+    ranks = np.full(order.size + 1, -1, np.int32)
+    ranks[order] = np.arange(order.size, dtype=np.int32)
+    return ranks
+
+
+def _by_text(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the order of the texts of distinct whole numbers: a minus comes before digits, 10 between 1 and 2."""
+    negative = values < 0
+    size = np.where(negative, -values.view(np.uint64), values.view(np.uint64))
+    tens = 10 ** np.arange(20, dtype=np.uint64)
+    digits = np.maximum(np.searchsorted(tens, size, side="right"), 1)
+    most = int(digits.max(initial=1))
+    if most > _MOST_DIGITS:
+        in_order: npt.NDArray[np.int64] = pc.sort_indices(pa.array(values).cast(pa.string())).to_numpy()
+        return in_order
+    # Digits from the left, then how many they are; below 0 for negative numbers.
+    key = (size * tens[most - digits]).astype(np.int64) << 5 | digits
+    return np.argsort(np.where(negative, key + np.iinfo(np.int64).min, key))

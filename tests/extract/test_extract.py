@@ -122,6 +122,49 @@ def test_numbers_that_fit_float_are_the_same_rows_in_the_same_order(
             assert narrow[1] == wide[1]
 
 
+@pytest.mark.parametrize("in_files", [False, True])
+@pytest.mark.usefixtures("small_batches")
+def test_categories_of_whole_numbers_are_read_as_their_texts(
+    con: duckdb.DuckDBPyConnection, tmp_path: Path, in_files: bool
+) -> None:
+    """The same rows in the same order, with the same dictionaries, for a type of any width and for text."""
+    features = "x, onehot(a), ordinal(b + 1 -- so\n)"
+    text = f"TRAIN MODEL m USING logistic_regression PREDICT late FEATURES ({features}) FROM {{}} GROUP BY g"
+    con.execute(
+        "CREATE TABLE named AS SELECT g, x, late, nullif(w * 57 - 120, -6)::TINYINT AS a, (x * 10)::TINYINT - 50 AS b "
+        "FROM points WHERE NOT isnan(x)"
+    )
+    found = {}
+    for type_ in ("TINYINT", "INTEGER", "BIGINT", "HUGEINT", "VARCHAR"):
+        named = type_ == "VARCHAR"
+        columns = f"a::{type_} AS a, (b + 1)::{type_} AS b" if named else f"a::{type_} AS a, b::{type_} AS b"
+        con.execute(f"CREATE OR REPLACE TABLE t AS SELECT * REPLACE ({columns}) FROM named ORDER BY hash(rowid)")
+        own = (text.replace("b + 1", "b") if named else text).format("t")
+        with RunDirectory(tmp_path / type_) as directory:
+            dataset, groups = read(con, own + " VALIDATE WHERE x > 3", directory if in_files else None)
+            found[type_] = bits(dataset), groups
+    assert dataset.dictionaries[0] == ("-63", "51")
+    assert "-49" in dataset.dictionaries[1]
+    assert all(each == found["VARCHAR"] for each in found.values())
+
+
+def test_what_decides_about_a_models_form_does_not_depend_on_a_columns_type(con: duckdb.DuckDBPyConnection) -> None:
+    """Estimates of distinct numbers and of distinct texts differ; near the limit it is that of the texts."""
+    con.execute("CREATE TABLE many AS SELECT i AS n, i::VARCHAR AS t, i % 2 = 0 AS late FROM range(8000) r(i)")
+    text = "TRAIN MODEL m USING logistic_regression PREDICT late FEATURES (onehot({})) FROM many WHERE n < {} VALIDATE NONE"
+    for rows in (3000, 4000, 4096, 4300, 6000):
+        numbers, texts = (counted(con, text.format(column, rows)) for column in "nt")
+        assert numbers == texts
+    (few,) = con.execute("SELECT approx_count_distinct(n) FROM many WHERE n < 50").fetchall()
+    assert counted(con, text.format("n", 50)) == few
+
+
+def counted(connection: duckdb.DuckDBPyConnection, text: str) -> tuple[int, ...]:
+    (statement,), checker = parse(text), SqlChecker(connection, text)
+    assert isinstance(statement, TrainModel)
+    return statistics(checker, bind(checker, statement, "memory", "main", {})).categories
+
+
 def test_rows_are_sorted_by_key_text_and_hash_of_seed_and_content(con: duckdb.DuckDBPyConnection) -> None:
     text = "TRAIN MODEL m USING linear_regression PREDICT w FEATURES (x, z) FROM points GROUP BY g WITH (seed = 5)"
     dataset, groups = read(con, text)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grouplearn.kernels.texts import Texts
+from grouplearn.kernels.texts import Texts, WholeNumbers
 
 TEXTS = st.lists(
     st.none() | st.text(max_size=3) | st.sampled_from(["", "\0", "a\0", "12345678", "123456789", "ä" * 4, "ä" * 40]),
@@ -61,3 +61,33 @@ def test_rows_of_numbers(build: str, width: int) -> None:
     numbers = np.concatenate([found.numbered_rows(rows[:100]), found.numbered_rows(rows[100:])])
     assert numbers.tolist() == [known.setdefault(tuple(row), len(known)) for row in rows.tolist()]
     assert [tuple(row) for row in found.rows(width).tolist()] == list(known)
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(-300, 300), (0, 90_000), (-(10**17) + 1, 10**17 - 1), (-(2**63), 2**63 - 1), (0, 10**18), (7, 7)]
+)
+@pytest.mark.parametrize("type_", [pa.int64(), pa.int32(), pa.uint32(), pa.int8()])
+def test_whole_numbers_have_the_order_of_their_texts(low: int, high: int, type_: pa.DataType) -> None:
+    """Of all widths that a type has: a minus before digits, 10 between 1 and 2, NULL apart."""
+    room = np.iinfo(type_.to_pandas_dtype())
+    low, high = max(low, room.min), min(high, room.max)
+    random = np.random.default_rng(5)
+    values = [low, high, *random.integers(low, high, 3000, endpoint=True).tolist()]
+    values += [int(str(each)[: random.integers(2, 20)]) for each in values if abs(each) > 9]
+    column = [None if random.random() < 0.1 else each for each in values if low <= each <= high]
+    numbers, texts = WholeNumbers(), Texts()
+    for start in (0, 50):
+        batch = pa.array(column, type_)[start : 50 if start == 0 else len(column)]
+        assert numbers.numbered(batch).tolist() == texts.numbered(batch.cast(pa.string())).tolist()
+    assert len(numbers) == len(texts)
+    (ours, in_order), (theirs, expected) = numbers.ranks(), texts.ranks()
+    assert in_order.to_pylist() == expected.to_pylist()
+    assert ours.tolist() == theirs.tolist()
+
+
+def test_no_whole_numbers_have_no_texts() -> None:
+    numbers = WholeNumbers()
+    assert numbers.numbered(pa.nulls(3, pa.int16())).tolist() == [-1, -1, -1]
+    assert numbers.numbered(pa.array([], pa.int16())).tolist() == []
+    ranks, in_order = numbers.ranks()
+    assert (ranks.tolist(), in_order.to_pylist()) == ([-1], [])

@@ -10,6 +10,7 @@ from grouplearn.data.encoding.columns import SqlColumn
 _NUMERIC = re.compile(r"^(U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|BIGNUM|FLOAT|DOUBLE|DECIMAL\(.*\)|BOOLEAN)$")
 _CATEGORY = re.compile(r"^(VARCHAR|ENUM\(.*\)|UUID|CHAR)$", re.DOTALL)
 _FITS_FLOAT = re.compile(r"^(FLOAT|U?TINYINT|U?SMALLINT|BOOLEAN)$")
+_FITS_BIGINT = re.compile(r"^(U?(TINY|SMALL)INT|U?INTEGER|BIGINT)$")
 _WHOLE = r"(?:U?(?:TINY|SMALL|BIG|HUGE)INT|U?INTEGER|BIGNUM)"
 #: Types to which a category is cast when it is replayed; all others are read as text.
 _CAST = re.compile(
@@ -69,6 +70,11 @@ def is_floating(type_name: str) -> bool:
 def fits_float(type_name: str) -> bool:
     """Whether FLOAT holds every value of this type exactly."""
     return bool(_FITS_FLOAT.match(type_name))
+
+
+def fits_bigint(type_name: str) -> bool:
+    """Whether every value of this type is a whole number that BIGINT holds."""
+    return bool(_FITS_BIGINT.match(type_name))
 
 
 def column_of(type_name: str) -> SqlColumn:

@@ -19,6 +19,11 @@ WIDE_COLUMNS = 4096
 _TABLE = 4
 
 
+def is_nearly_wide(columns: int) -> bool:
+    """Whether an estimate of the columns may be on either side of ``WIDE_COLUMNS``."""
+    return WIDE_COLUMNS // 2 <= columns <= 2 * WIDE_COLUMNS
+
+
 class WideCategories(Encoder):
     """Categories, of which a model stores those with a weight."""
 
