@@ -1,6 +1,6 @@
 """Calls of the compiled kernels: functions with their types, addresses of arrays, and how a call is stopped.
 
-A call releases the interpreter lock and runs on the calling thread alone.
+A call releases the interpreter lock and runs on the calling thread, some with others' help (``on_threads``).
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ class _Ear(ctypes.Structure):
 
 class _Thread(threading.local):
     ear: _Ear | None = None
+    threads: Callable[[], int] = staticmethod(lambda: 1)
 
 
 _thread = _Thread()
@@ -104,6 +105,28 @@ def asking(look: Callable[[], None], every: float = _ASKED_EVERY) -> Iterator[No
     finally:
         ask(None if before is None else ctypes.addressof(before))
         _thread.ear = before
+
+
+@contextmanager
+def on_threads(count: Callable[[], int]) -> Iterator[None]:
+    """Let kernels that this thread calls in the body share work between ``count()`` threads, if that changes no bit."""
+    before = _thread.threads
+    _thread.threads = count
+    try:
+        yield
+    finally:
+        _thread.threads = before
+
+
+def threads() -> int:
+    """Return on how many threads, its own among them, this thread's kernels may run now."""
+    return max(1, _thread.threads())
+
+
+def processor_seconds() -> float:
+    """Return the processor seconds of this thread so far, and of others in its kernels."""
+    helped: float = function("seconds_helped", returns=ctypes.c_double)()
+    return time.thread_time() + helped
 
 
 def address(array: npt.NDArray[Any]) -> int:

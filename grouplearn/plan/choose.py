@@ -23,7 +23,8 @@ _ALIKE = 0.05
 class Candidate:
     """An operator as the simulation ran it: makespan in seconds, idle share of worker time, loads of a group.
 
-    ``network_bytes`` is the total, ``peak_bytes`` that of the worker that needs most, ``used`` the workers that had any work.
+    ``network_bytes`` is the total, ``peak_bytes`` that of the worker that needs most, ``used`` the workers that had any work,
+    ``helping`` the most of the others that helped one of these.
     """
 
     operator: str
@@ -34,6 +35,7 @@ class Candidate:
     network_bytes: int = 0
     peak_bytes: int = 0
     used: int = 1
+    helping: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,12 +245,13 @@ def _workers(physical: PhysicalPlan, best: Candidate, planned: int) -> tuple[int
     """Return how many workers, and why: as asked, or the cores, fewer if memory or work is short."""
     if physical.bound.options.placement.workers is not None:
         return physical.workers, _AS_ASKED
-    workers = max(1, min(planned, best.used))
+    workers = max(1, min(planned, best.used + best.helping))
     if workers < planned:
         return workers, f"there is no work for more of the {physical.workers} cores"
     if planned < physical.workers:
         return workers, f"the memory limit of {amount_of_bytes(_limit(physical))} has no room for more"
-    return workers, "the cores of this machine"
+    helps = "; who has nothing to do helps the others" if best.used < workers else ""
+    return workers, f"the cores of this machine{helps}"
 
 
 def _why(physical: PhysicalPlan, best: Candidate, fitting: Sequence[Candidate]) -> str:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from grouplearn.failures import StatementInterrupted, TrainingFailed
+from grouplearn.kernels.library import on_threads
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.runtime.held_rows import HeldRows
 from grouplearn.runtime.worker import LastTaken, Watch, Worker, outline_or_failed
@@ -44,13 +45,14 @@ NOTICE_SECONDS, STOP_SECONDS = 0.7, 1.0
 class LocalRuntime:
     """Runs units in this process; models do not depend on the number of workers.
 
-    With ``here`` they run in the calling thread: starting another takes longer than a small TRAIN.
+    With ``here`` they run in the calling thread: starting another takes longer than a small TRAIN. Of ``cores`` those that no
+    worker uses are lent to the kernels of the others.
     """
 
     name = "local"
 
-    def __init__(self, *, here: bool = False) -> None:
-        self._here = here
+    def __init__(self, *, here: bool = False, cores: int = 1) -> None:
+        self._here, self._cores = here, cores
 
     def run(
         self, job: Job, operator: Operator, workers: int, observer: Observer, cancelled: Callable[[], bool]
@@ -62,7 +64,7 @@ class LocalRuntime:
         import_learner(job.trainer)
         try:
             with blas_on_one_thread():
-                run = (_Here if self._here else _Workers)(job, operator, max(1, workers), observer)
+                run = (_Here if self._here else _Workers)(job, operator, max(1, workers), observer, self._cores)
                 return run.run(cancelled)
         except (Interrupted, KeyboardInterrupt):
             raise StatementInterrupted("training was interrupted; nothing was stored") from None
@@ -85,8 +87,8 @@ class _Workers:
     A worker's thread starts with its first order: with many workers and little work, most never need one.
     """
 
-    def __init__(self, job: Job, operator: Operator, workers: int, observer: Observer) -> None:
-        self._job, self._operator, self._observer = job, operator, observer
+    def __init__(self, job: Job, operator: Operator, workers: int, observer: Observer, cores: int) -> None:
+        self._job, self._operator, self._observer, self._cores = job, operator, observer, cores
         self._began = time.time()
         self._stop = threading.Event()
         self._news: queue.SimpleQueue[UnitResult | StepAnswer | _Epochs | _Broken] = queue.SimpleQueue()
@@ -163,10 +165,14 @@ class _Workers:
     def _work(self, worker: int) -> None:
         """Carry out orders until told to stop; errors here are raised again in the calling thread."""
         try:
-            with suppress(Interrupted), openmp_on_one_thread():
+            with suppress(Interrupted), openmp_on_one_thread(), on_threads(self._share):
                 self._follow_orders(worker)
         except BaseException as error:
             self._news.put(_Broken(error))
+
+    def _share(self) -> int:
+        """Return how many cores a worker may use now: its share among those that have something to do."""
+        return self._cores // max(1, min(self._running, len(self._orders)))
 
     def _follow_orders(self, worker: int) -> None:
         own, taken = Worker(self._job, shared=self._held), LastTaken()
@@ -219,14 +225,14 @@ class _Workers:
 class _Here(_Workers):
     """Workers that run in the calling thread, one at a time, each until it waits for orders."""
 
-    def __init__(self, job: Job, operator: Operator, workers: int, observer: Observer) -> None:
-        super().__init__(job, operator, workers, observer)
+    def __init__(self, job: Job, operator: Operator, workers: int, observer: Observer, cores: int) -> None:
+        super().__init__(job, operator, workers, observer, cores)
         self._own = [(Worker(job, shared=self._held), LastTaken()) for _ in range(workers)]
         self._cancelled: Callable[[], bool] = self._stop.is_set
 
     def run(self, cancelled: Callable[[], bool]) -> tuple[UnitResult, ...]:
         self._cancelled = cancelled
-        with openmp_on_one_thread():
+        with openmp_on_one_thread(), on_threads(lambda: self._cores):
             return super().run(cancelled)
 
     def _order(self, worker: int, instruction: Instruction) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -66,7 +66,7 @@ class Costs:
     a step besides its share of the unit's work. Moving n bytes takes ``latency`` + n / ``bandwidth`` seconds (bytes per
     second). A worker holds at most ``most_rows_held`` bytes of a group's rows at a time. ``groups`` is how many groups one
     group represents. ``pace`` is how many times longer a worker takes for a step than the schedule assumes: above 1 for a
-    straggler.
+    straggler. ``shared`` is the part of a whole unit's work in which idle workers help.
     """
 
     share: Callable[[int, Blocks], float] = lambda _group, _blocks: 1.0
@@ -79,6 +79,7 @@ class Costs:
     most_rows_held: Callable[[int], float] = lambda _group: math.inf
     groups: Callable[[int], int] = lambda _group: 1
     pace: Callable[[int, Step], float] = lambda _worker, _step: 1.0
+    shared: Callable[[Unit], float] = lambda _unit: 0.0
     bandwidth: float = math.inf
     latency: float = 0.0
     exchange_latency: float = 0.0
@@ -115,7 +116,7 @@ class Timeline:
     ``makespan`` is the end of the last unit; ``idle_share`` is the share of workers x makespan in which a worker neither
     loads, fetches nor trains; ``loads`` counts how often rows were loaded; ``network_bytes`` are the rows loaded, the
     products taken from other workers, and what gangs exchange; ``peak_bytes`` is the most that each worker held at a time:
-    rows, products, and the inputs of the running step.
+    rows, products, and the inputs of the running step. ``helping`` is the most idle workers that helped one.
     """
 
     intervals: tuple[Interval, ...]
@@ -125,6 +126,7 @@ class Timeline:
     loads: int
     network_bytes: float = 0.0
     peak_bytes: tuple[float, ...] = ()
+    helping: int = 0
 
 
 @dataclass
@@ -169,7 +171,7 @@ class _Timer:
         self._summed: tuple[tuple[int, ...], dict[int | None, float]] = ((), {})
         self._gangs: dict[int, list[RunStep]] = defaultdict(list)
         self.now = self.busy = self.network_bytes = 0.0
-        self.loads = 0
+        self.loads = self.helping = 0
         self.finished = False
         self.intervals: list[Interval] = []
         self.ending: list[_End] = []
@@ -178,13 +180,14 @@ class _Timer:
     def peak_bytes(self) -> tuple[float, ...]:
         return tuple(self._memory.peak.get(worker, 0.0) for worker in self._free)
 
-    def execute(self, instructions: Iterable[Instruction]) -> None:
+    def execute(self, instructions: Sequence[Instruction]) -> None:
+        beginning = {each.worker for each in instructions if isinstance(each, Run | RunStep)}
         for instruction in instructions:
             match instruction:
                 case Load():
                     self._load(instruction)
                 case Run(worker, unit):
-                    self._begin(worker, unit, self._start(worker), unit.cost, "unit", 0, self._costs.state_bytes(unit))
+                    self._run(worker, unit, beginning)
                 case RunStep(worker, step):
                     self._run_step(worker, step)
                 case Release(worker, group):
@@ -217,6 +220,16 @@ class _Timer:
         self.busy += seconds
         self.network_bytes += n_bytes
         self.loads += self._costs.groups(load.group)
+
+    def _run(self, worker: int, unit: Unit, beginning: set[int]) -> None:
+        """Begin a unit: of its work the shared part is done by its worker and its part of those that are idle now."""
+        busy = sum(each in beginning or free > self.now for each, free in self._free.items())
+        together = unit.cost * self._costs.shared(unit)
+        cores = max(1, len(self._free) // max(1, busy)) if together else 1
+        self.helping = max(self.helping, cores - 1)
+        self.busy += together * (1 - 1 / cores)
+        seconds = unit.cost - together * (1 - 1 / cores)
+        self._begin(worker, unit, self._start(worker), seconds, "unit", 0, self._costs.state_bytes(unit))
 
     def _run_step(self, worker: int, step: Step) -> None:
         if step.size > 1:
@@ -301,8 +314,7 @@ def simulate(
     if workers < 1:
         raise ValueError(f"a schedule needs at least one worker, not {workers}")
     clock = _Timer(workers, load_seconds, costs or Costs())
-    for worker in range(workers):
-        clock.execute(operator.on(WorkerReady(worker)))
+    clock.execute([each for worker in range(workers) for each in operator.on(WorkerReady(worker))])
     while clock.ending:
         end = heapq.heappop(clock.ending)
         clock.end(end)
@@ -317,4 +329,6 @@ def simulate(
     intervals = tuple(sorted(clock.intervals, key=lambda interval: (interval.start, interval.worker)))
     makespan = max((interval.end for interval in intervals), default=0.0)
     idle = 1 - clock.busy / (workers * makespan) if makespan > 0 else 0.0
-    return Timeline(intervals, workers, makespan, max(0.0, idle), clock.loads, clock.network_bytes, clock.peak_bytes)
+    return Timeline(
+        intervals, workers, makespan, max(0.0, idle), clock.loads, clock.network_bytes, clock.peak_bytes, clock.helping
+    )

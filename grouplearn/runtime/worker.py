@@ -11,6 +11,7 @@ import numpy as np
 
 from grouplearn.data.dataset import Dataset
 from grouplearn.data.shard import RowNumbers
+from grouplearn.kernels.library import processor_seconds
 from grouplearn.learners.contract.control import Gang, Interrupted
 from grouplearn.runtime.held_rows import HeldRows
 from grouplearn.schedule.messages import Blocks, Part, Step, Unit
@@ -149,7 +150,7 @@ class Worker:
 
     def run(self, unit: Unit, watch: Watch) -> UnitResult:
         """Train one unit on a whole group. Raises Interrupted and nothing else."""
-        started, began, throttled = watch.now(), time.thread_time(), Throttle(watch.report)
+        started, began, throttled = watch.now(), processor_seconds(), Throttle(watch.report)
         try:
             with kernels_hear(watch.cancelled):
                 result = self._run(unit, throttled.add, watch.cancelled)
@@ -159,7 +160,7 @@ class Worker:
             result = failed_unit(unit, reason_of(error))
         self._forget_pages(unit.groups)
         throttled.flush()
-        processor, loaded = time.thread_time() - began, self._take_loaded()
+        processor, loaded = processor_seconds() - began, self._take_loaded()
         return replace(
             result, worker=watch.worker, started=started, ended=watch.now(), loaded=loaded, processor=processor
         )
@@ -197,13 +198,13 @@ class Worker:
 
         Raises Interrupted, and NotFetched for inputs that it ``Takes`` while it runs, and nothing else.
         """
-        started, began, throttled = watch.now(), time.thread_time(), Throttle(watch.report)
+        started, began, throttled = watch.now(), processor_seconds(), Throttle(watch.report)
         with kernels_hear(watch.cancelled):
             answer = self._answer(step, decided, takes, throttled.add, watch.cancelled)
         throttled.flush()
         about = step if isinstance(decided, GroupFailed) or not step.blocks else _about(step, decided)
         moved = takes.fetched if isinstance(takes, Takes) else fetched
-        record = replace(self._record(about, watch, started, moved), processor=time.thread_time() - began)
+        record = replace(self._record(about, watch, started, moved), processor=processor_seconds() - began)
         return replace(answer, record=record)
 
     def _answer(

@@ -43,7 +43,7 @@ from grouplearn.train.pack import (
 from grouplearn.train.rounds import Cell, LocalRounds
 
 #: Values, of all models, that rounds process between two checks for commands: some tenths of a second.
-_GONE_THROUGH = 1 << 24
+_GONE_THROUGH = 1 << 26
 
 
 def fit_pack(pack: Pack) -> Training:

@@ -221,7 +221,8 @@ class GroupFacts:
 @dataclass(frozen=True, slots=True)
 class StepRecord:
     """A step as it ran: times in seconds since the run began, ``fetched`` the bytes of products from other workers,
-    ``loaded`` the bytes of rows that its worker loaded for it, ``processor`` the processor seconds of its thread."""
+    ``loaded`` the bytes of rows that its worker loaded for it, ``processor`` the processor seconds of its thread, and of
+    others that helped."""
 
     step: int
     kind: StepKind
@@ -253,8 +254,8 @@ class UnitResult:
     A unit of several groups has its results in ``pack`` and no trials. One of a split group has records of its ``steps`` in
     the order in which they ended; ``worker`` is the last one's. ``loaded`` are the bytes of rows that workers loaded for
     the unit (rows that stay loaded count for the first unit). ``lost`` is work that had to be run again. ``pushes`` made
-    its models, in this order, with a parameter server. ``processor`` are the processor seconds of a whole unit's thread.
-    From what it ``reached`` a unit continues whose turn was over.
+    its models, in this order, with a parameter server. ``processor`` are the processor seconds of a whole unit's thread, and
+    of others that helped. From what it ``reached`` a unit continues whose turn was over.
     """
 
     unit: Unit

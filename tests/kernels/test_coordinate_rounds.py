@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import scipy.sparse
 from builds import in_every_build
 
+from grouplearn.kernels.library import on_threads, processor_seconds
 from grouplearn.kernels.linear import coordinate_descent as kernel
 from grouplearn.kernels.linear.losses import Loss
 from grouplearn.layout.pages import mapped_file
@@ -521,3 +523,46 @@ def test_a_leap_goes_where_moves_lead_as_far_as_the_objective_falls(loss: Loss, 
         assert found["loss"][model] == pytest.approx(objectives[best], rel=1e-9)
         chosen.append(best)
     assert any(chosen)
+
+
+def descended(loss: Loss, configs: int, threads: int, cells: int = 11) -> dict[str, np.ndarray]:
+    """What whole epochs come to where the rows are some times as many, in so many cells."""
+    outputs = LOSSES[loss]
+    given, y, weight = rows(loss, outputs)
+    one = group(loss, configs, outputs)
+    own = [np.roll(np.arange(ROWS), 5 * number)[: ROWS - number] for number in range(cells)]
+    parts = [kernel.Cell(lambda some=some: [given[some]], (y[some], weight[some]), one.cut, one.shape) for some in own]
+    shape, start = one.shape, np.zeros((configs, outputs, 13))
+    weights, before = shape.in_lanes(start), shape.in_lanes(start)
+    radius = None if loss == "squares" else shape.in_lanes(np.tile(np.append(1 / UNIT, 1.0), (configs, outputs, 1)))
+    path = np.zeros((kernel.MOVES, *weights.shape))
+    unknown = kernel.EpochProgress(
+        *(np.full(configs, each) for each in (np.nan, np.nan, np.inf)), np.zeros(configs, bool), np.zeros(configs)
+    )
+    with on_threads(lambda: threads):
+        progress, curve, passes = one.descend(parts, (weights, before, radius, path), (unknown, in_order(one)), (0, 30))
+    scores = np.concatenate([part.predictions.ravel() for part in parts])
+    return {"weights": weights, "curve": curve, "passes": passes, "gain": progress.gain, "scores": scores}
+
+
+@pytest.mark.parametrize("configs", [1, 9])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_models_have_the_same_bits_on_any_number_of_threads(loss: Loss, configs: int) -> None:
+    alone = in_every_build(lambda: descended(loss, configs, 1))
+    assert len(alone["curve"]) > 5
+    for threads in (2, 3, 8, 64):
+        for _ in range(5):
+            found = descended(loss, configs, threads)
+            assert {name: each.tobytes() for name, each in found.items()} == {
+                name: each.tobytes() for name, each in alone.items()
+            }
+
+
+def test_seconds_of_others_count() -> None:
+    began, own = processor_seconds(), time.thread_time()
+    descended("logistic", 9, 2, cells=400)
+    helped = (processor_seconds() - began) - (time.thread_time() - own)
+    assert helped > 0
+    again = processor_seconds(), time.thread_time()
+    descended("logistic", 9, 1)
+    assert (processor_seconds() - again[0]) - (time.thread_time() - again[1]) < helped / 2

@@ -16,7 +16,7 @@ from grouplearn.kernels import algebra, boosting, digests, library, metrics, net
 from grouplearn.kernels.build import compiling
 from grouplearn.kernels.clusters import clustering, distances, projections
 from grouplearn.kernels.columns import NumberReader
-from grouplearn.kernels.library import asking
+from grouplearn.kernels.library import asking, on_threads
 from grouplearn.kernels.linear import coordinate_descent, few_rows, least_squares, moments, sparse, stochastic_gradient
 from grouplearn.kernels.linear import generalised_linear as glm
 from grouplearn.kernels.row_order import Draw, Places
@@ -28,7 +28,7 @@ from grouplearn.learners.trees.lightgbm.library import addresses
 STRETCH = 1 << 18
 #: Of so few operations no call looks: what is made once per epoch or block, of parameters alone.
 SHORT = {
-    *("ask_of_thread", "fingerprint", "processor_level", "dropout_key", "free_grown"),
+    *("ask_of_thread", "fingerprint", "processor_level", "seconds_helped", "dropout_key", "free_grown"),
     *("generalised_linear_numbers", "generalised_linear_are_sound", "begin_generalised_linear"),
     "generalised_linear_epochs_of_few",
     *("networks_predict_room", "networks_room_single", "networks_room_double"),
@@ -383,6 +383,7 @@ def descending(call: str) -> Callable[[], object]:
     group = coordinate_descent.GroupRounds(shape, *about_columns, True, penalties)
     free = coordinate_descent.GroupRounds(shape, *about_columns, False, replace(penalties, l1=np.zeros(configs)))
     cell = coordinate_descent.Cell(lambda: [x], (np.arange(n) % 2.0, ones), cut, shape)
+    more = coordinate_descent.Cell(lambda: [x], (np.arange(n) % 3 // 2.0, ones), cut, shape)
     weights = shape.in_lanes(np.tile(numbers(x.shape[1] + 1), (configs, 1, 1)))
     radius, done = np.full(weights.shape, 1.0), group.lanes_of_done(np.zeros(configs, bool))
     unknown = coordinate_descent.EpochProgress(
@@ -398,9 +399,12 @@ def descending(call: str) -> Callable[[], object]:
         "shift": lambda: free.shift(weights.copy(), done),
         "close": lambda: group.close(np.ones((1, 1, 1, 3, 8)), weights.copy(), radius, about),
         "leap": lambda: group.leap(path, weights, done),
-        "descend": lambda: group.descend(
-            [cell], (weights.copy(), weights.copy(), radius.copy(), path.copy()), about, (0, 2)
-        ),
+        **{
+            name: lambda cells=cells: group.descend(
+                cells, (weights.copy(), weights.copy(), radius.copy(), path.copy()), about, (0, 2)
+            )
+            for name, cells in (("descend", [cell]), ("descend on cells", [cell, more]))
+        },
     }
     return calls[call]
 
@@ -566,6 +570,25 @@ def test_a_kernel_that_is_told_to_stop_ends_there(call: Call) -> None:
             run()
         assert count == last
         last *= 2
+
+
+@pytest.mark.parametrize("threads", [2, 4])
+def test_all_threads_of_a_call_end_where_it_is_told_to_stop(threads: int) -> None:
+    run, last = descending("descend on cells"), 1
+    with on_threads(lambda: threads):
+        while last <= 8:
+            count = 0
+
+            def look(last: int = last) -> None:
+                nonlocal count
+                count += 1
+                if count >= last:
+                    raise Told
+
+            with asking(look, every=0), pytest.raises(Told):
+                run()
+            assert count == last
+            last *= 2
 
 
 def test_another_thread_is_heard() -> None:

@@ -85,6 +85,16 @@ def test_workers_are_fewer_where_memory_or_work_is_short(con: duckdb.DuckDBPyCon
     assert (few.workers < free.workers) == few.why_workers.startswith("there is no work for more of the")
 
 
+def test_workers_that_only_help_are_workers(con: duckdb.DuckDBPyConnection) -> None:
+    con.execute("CREATE TABLE s AS SELECT i % 9 AS c, i % 2 = 0 AS y FROM range(9) AS r(i)")
+    text = "TRAIN MODEL m USING logistic_regression PREDICT y FEATURES (c) FROM s VALIDATE NONE"
+    physical = replace(planned(con, text), workers=4)
+    for helping, workers in ((0, 1), (1, 2), (3, 4), (9, 4)):
+        found = choose(physical, [candidate("group_task_parallel", 1.0, used=1, helping=helping)], False)
+        assert found.workers == workers
+        assert ("helps" in found.why_workers) == (workers == 4)
+
+
 def test_an_operator_that_was_asked_for_takes_its_executor_along(con: duckdb.DuckDBPyConnection) -> None:
     physical = plan_of(con, "gbdt", operator="data_parallel")
     choice = choose(physical, [candidate("group_task_parallel", 1.0), candidate("data_parallel", 9.0)], True)

@@ -16,6 +16,7 @@ from helpers.runtime_jobs import Watcher, changed, job, models, units
 import grouplearn
 from grouplearn.data.dataset import Group
 from grouplearn.failures import NotInstalled, StatementInterrupted
+from grouplearn.kernels.library import threads
 from grouplearn.learners import registry
 from grouplearn.learners.contract.requirement import Requirement
 from grouplearn.learners.linear.logistic_regression import LogisticRegression
@@ -72,6 +73,30 @@ def test_workers_without_work_have_no_thread(monkeypatch: pytest.MonkeyPatch) ->
     results = LocalRuntime().run(a_job, GroupTaskParallel(units(a_job)), 3000, Watcher(), never)
     assert len(results) == 2
     assert len(begun) == 2
+
+
+def test_a_worker_has_the_cores_of_those_that_have_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All four of them train while eight cores are shared; each alone has them all; without cores to lend it has its own."""
+    seen: list[int] = []
+    together = threading.Barrier(4)
+
+    def noted(*given: Any) -> Any:
+        together.wait(10)
+        seen.append(threads())
+        together.wait(10)
+        return train_unit(*given)
+
+    a_job = job(groups=4)
+    monkeypatch.setattr("grouplearn.runtime.worker.train_unit", noted)
+    LocalRuntime(cores=8).run(a_job, GroupTaskParallel(units(a_job)), 4, Watcher(), never)
+    LocalRuntime().run(a_job, GroupTaskParallel(units(a_job)), 4, Watcher(), never)
+    assert seen == [2] * 4 + [1] * 4
+    together = threading.Barrier(1)
+    for here in (False, True):
+        seen.clear()
+        LocalRuntime(here=here, cores=8).run(a_job, GroupTaskParallel(units(a_job)), 1, Watcher(), never)
+        assert seen == [8] * 4
+    assert threads() == 1
 
 
 @pytest.mark.parametrize("search", ["", "OVER HYPERBAND (learning_rate IN (0.1, 0.2, 0.3))"])

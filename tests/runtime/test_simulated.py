@@ -45,6 +45,23 @@ def test_more_workers_than_work_idle() -> None:
     assert timeline.idle_share == pytest.approx(1 - (2 + 1 + 2) / 12)
 
 
+def test_idle_workers_help_with_what_can_be_shared() -> None:
+    costs = Costs(shared=lambda unit: 0.8)
+
+    def of(seconds: list[float], workers: int) -> Timeline:
+        return simulate(GroupTaskParallel(units(seconds)), workers, lambda group: 1.0, costs=costs)
+
+    alone = of([10.0], 4)  # 1 to load, 2 alone, 8 among four
+    assert (alone.makespan, alone.helping) == (pytest.approx(1 + 2 + 8 / 4), 3)
+    assert alone.idle_share == pytest.approx(1 - (1 + 10) / (4 * 5))
+    both = of([10.0, 10.0], 2)
+    assert (both.makespan, both.helping) == (11.0, 0)
+    # Who ends first helps with what begins after that, not with what has begun.
+    assert of([10.0, 2.0], 2).makespan == 11.0
+    assert of([10.0, 6.0, 5.0], 2).helping == 0
+    assert of([10.0], 1).helping == 0
+
+
 def test_group_tasks_load_once_and_model_tasks_balance() -> None:
     grouped = [Unit(number, 0, (number,), cost=1.0) for number in range(4)]
     group = simulate(GroupTaskParallel(grouped), 4, lambda group: 1.0)

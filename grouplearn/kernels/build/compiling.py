@@ -21,7 +21,7 @@ FOLDER = Path(__file__).parents[1]
 SOURCES = FOLDER / "source"
 #: The same arithmetic everywhere: product and sum are fused only where the source says so.
 _FLAGS = (
-    *("-std=c++17", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti"),
+    *("-std=c++17", "-O3", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti"),
     *("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-Wall", "-Wextra"),
 )
 #: Builds per machine, best first, with their flags; every machine has "portable", with the same bits as the others.

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.kernels.library import address, features, function, single_or_double
+from grouplearn.kernels.library import address, features, function, single_or_double, threads
 from grouplearn.kernels.linear.generalised_linear import Penalties
 from grouplearn.kernels.linear.losses import Loss, number_of
 from grouplearn.layout import spilled
@@ -419,7 +419,7 @@ class GroupRounds:
         """Go through whole epochs until all models are done, from the one of a number, 0 before the end of the start, at most so
         many, ``epochs``, changing in place the ``arrays``, which are weights, their values before, radii and the path, and the
         order; return what models have come to, the objective after each epoch (epochs, C), and how many each
-        took (C,)."""
+        took (C,). Cells are shared between ``threads()``, whose number changes no bit."""
         (progress, order), (number, most) = about, epochs
         numbers = self._numbers.copy()
         numbers[5] = len(cells)
@@ -429,13 +429,14 @@ class GroupRounds:
         reached, curve = self._lanes_of(progress), np.empty((most, self.shape.groups * self.shape.lanes))
         passes = np.zeros(curve.shape[1], np.int64)
         given = [None if each is None else address(each) for each in (*arrays, reached, curve, passes)]
-        kinds = (*[_POINTER] * 5, _COUNT, _COUNT, *[_POINTER] * 10)
+        kinds = (*[_POINTER] * 5, _COUNT, _COUNT, *[_POINTER] * 10, _COUNT)
         taken = function("coordinate_descend", *kinds, returns=_COUNT)(
             *(address(each) for each in (numbers, self._places, counts, rows, blocks)),
             number,
             most,
             *given,
             *order.places,
+            threads(),
         )
         configs = self.shape.configs
         return self._progress_of(reached), curve[:taken, :configs], passes[:configs]

@@ -25,6 +25,7 @@ class AccessPattern:
     - ``visits``: every visit of a block changes the state, so that their order matters.
     - ``retunes``: a state can continue with other hyperparameters.
     - ``in_rounds``: an epoch is many rounds of work on every shard, each with a barrier; shards keep data between rounds.
+    - ``shared``: the part of the time of a whole group of several blocks in memory in which idle workers of the process help.
     """
 
     name: AccessName
@@ -38,6 +39,7 @@ class AccessPattern:
     visits: bool = False
     retunes: bool = False
     in_rounds: bool = False
+    shared: float = 0.0
 
 
 #: Sums over blocks release the interpreter lock only in long array operations (1x at 80,000 values, 1.7x at 800,000).
@@ -50,8 +52,15 @@ PASSES = AccessPattern(
 BOOSTING = AccessPattern(
     "sampling", "all rows at once", threaded_from=0.0, held="bins", one_by_one=True, in_one_go=True
 )
-#: All rounds of an epoch over rows in memory are one kernel call.
+#: All rounds of an epoch over rows in memory are one kernel call, which takes 0.56 times as long on two threads; it is nine
+#: tenths of a long training.
 ROUNDS = AccessPattern(
-    "rounds", "rounds of sums over rows", threaded_from=100_000.0, held="some", converges=True, in_rounds=True
+    "rounds",
+    "rounds of sums over rows",
+    threaded_from=100_000.0,
+    held="some",
+    converges=True,
+    in_rounds=True,
+    shared=0.8,
 )
 PATTERNS = (SUMS, PASSES, BOOSTING, ROUNDS)

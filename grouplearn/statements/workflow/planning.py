@@ -33,7 +33,7 @@ from grouplearn.plan.physical import PhysicalPlan, plan
 from grouplearn.plan.replaying import repeated
 from grouplearn.plan.rounds import by_rounds
 from grouplearn.runtime.simulated import Costs, Exchange, Timeline, simulate
-from grouplearn.schedule.messages import Blocks, Step
+from grouplearn.schedule.messages import Blocks, Step, Unit
 from grouplearn.schedule.operators import BASELINE, operator, searches
 from grouplearn.schedule.sharded.partition import rows_in
 
@@ -187,6 +187,12 @@ def costs_of(small: Miniature) -> Costs:
             return float(min(row_bytes * rows, cost.binned_bytes(physical.stored, row_bytes, rows)))
         return float(row_bytes * rows)
 
+    here = not in_blocks and choosing.executor(physical, finds_ray(physical))[0] == "local"
+
+    def shared(unit: Unit) -> float:
+        several = here and sizes[unit.group] > physical.block_rows
+        return learner.access.shared if several else 0.0
+
     return Costs(
         share=share,
         row_bytes=lambda group: float(row_bytes * sizes[group]),
@@ -197,6 +203,7 @@ def costs_of(small: Miniature) -> Costs:
         gradient_bytes=lambda unit: float(of_pack(unit.configs).gradients),
         exchange=exchange,
         overhead=overhead,
+        shared=shared,
         bandwidth=machine.network,
         latency=machine.latency,
         exchange_latency=physical.round_seconds,
@@ -229,6 +236,7 @@ def _candidate(small: Miniature, name: str, workers: int, cancelled: Callable[[]
         network_bytes=int(sent),
         peak_bytes=int(max(timeline.peak_bytes, default=0)),
         used=max(1, len({interval.worker for interval in timeline.intervals})),
+        helping=timeline.helping,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from grouplearn.data.processors import processors
 from grouplearn.interrupting import apart
 from grouplearn.plan import choose as choosing
 from grouplearn.plan.choose import Choice
@@ -53,7 +54,9 @@ class Scheduled:
         schedule = apart(lambda: operator(self.operator, units, workload), len(units))
         workers = most_workers(self.operator, units, self.workload.workers)
         small = job.own is None and sum(unit.cost for unit in units) <= _SMALL_SECONDS
-        return runtime(self.executor, self.cluster, here=small).run(job, schedule, workers, observer, cancelled)
+        cores = min(self.workload.workers, processors())
+        place = runtime(self.executor, self.cluster, here=small, cores=cores)
+        return place.run(job, schedule, workers, observer, cancelled)
 
 
 @dataclass(frozen=True, slots=True)

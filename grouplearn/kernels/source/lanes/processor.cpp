@@ -1,5 +1,5 @@
 // Which builds this processor runs: compiled for any, so that it can be asked anywhere.
-#include "lanes/entry.hpp"
+#include "lanes/together.hpp"
 
 /// 2 for AVX-512 (the levels of x86-64-v4), 1 for AVX2 and FMA (x86-64-v3), 0 for neither.
 GROUPLEARN_ENTRY int processor_level() {
@@ -14,7 +14,11 @@ GROUPLEARN_ENTRY int processor_level() {
 #endif
 }
 
-/// Which sources this was compiled from.
 /// Let the kernels that this thread calls ask ``ear``, or nobody. Its memory is the caller's.
 GROUPLEARN_ENTRY void ask_of_thread(grouplearn::Ear *ear) { grouplearn::ear_of_thread() = ear; }
+
+/// Seconds of processors that other threads have worked for this one.
+GROUPLEARN_ENTRY double seconds_helped() { return grouplearn::helped_of_thread(); }
+
+/// Which sources this was compiled from.
 GROUPLEARN_ENTRY const char *fingerprint() { return GROUPLEARN_FINGERPRINT; }

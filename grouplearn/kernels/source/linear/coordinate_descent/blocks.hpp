@@ -2,6 +2,7 @@
 // next.
 #pragma once
 #include "linear/coordinate_descent/rows.hpp"
+#include "lanes/together.hpp"
 #include <algorithm>
 #include <vector>
 
@@ -188,34 +189,48 @@ void find_levels(const Group &group, int64_t block, const double *sums, const do
         }
 }
 
+/// Columns that a thread solves at a time.
+constexpr int64_t SOLVED = 4096;
+
 /// What a block's columns become, in place, from their `sums` (column, group, output, 2, lanes), and how far they move rows,
 /// `step`. Where every row has one entry, 1, the intercept `level` (group, output, lanes) goes to the best with them: a row's
 /// score is that of its column, whose weight is what the level is not. `gained` (models) is what the quadratics fall by.
 void solve(const Group &group, int64_t block, const double *sums, double *weights, double *level, double *radius,
-           const Progress &progress, double *step, double *gained) {
+           const Progress &progress, double *step, double *gained, Together &together) {
     const Shape &shape = group.shape;
     int64_t apart = shape.column(), width = group.width(block);
     const double *unit = group.unit + group.first[block];
-    std::vector<double> levels((size_t)apart);
+    std::vector<double> levels((size_t)apart), pulls((size_t)(width * apart)), falls((size_t)(width * apart));
     if (group.fit_intercept && group.complete[block])
         find_levels(group, block, sums, weights, radius, progress.done, levels.data());
     for (int64_t i = 0; i < apart; i++) level[i] += levels[i];
     for (int64_t i = 0; i < group.models(); i++) gained[i] = 0;
     memset(step, 0, (size_t)(width * apart) * sizeof(double));
-    Looks looks;
-    for (int64_t j = 0; j < width && !looks.stop(8 * apart); j++)
-        for (int64_t at = 0; at < apart && unit[j] != 0; at += shape.lanes)
-            for (int64_t lane = 0, first = at / (shape.outputs * shape.lanes) * shape.lanes; lane < shape.lanes; lane++) {
-                int64_t model = first + lane, own = j * apart + at + lane;
-                if (progress.done[model] != 0) continue;
-                const double *slope = sums + 2 * (j * apart + at) + lane;
-                Column column{slope[0], slope[shape.lanes], group.penalties.l1[model], group.penalties.l2[model]};
-                double v = levels[at + lane], before = weights[own], most = radius ? radius[own] : INFINITY, pull, falls;
-                double u = column.move(v, most, weights[own], pull, falls);
-                if (radius) radius[own] = next_radius(most, u, unit[j]);
-                step[own] = (weights[own] - before) + v;
-                progress.pull[model] = with_pull(progress.pull[model], pull, column.l2), gained[model] += falls;
-            }
+    auto of_columns = [&](auto work) {
+        return [&, work](int64_t begin, int64_t end) {
+            Looks looks;
+            for (int64_t j = begin; j < end && !looks.stop(8 * apart); j++)
+                for (int64_t at = 0; at < apart && unit[j] != 0; at += shape.lanes)
+                    for (int64_t lane = 0, first = at / (shape.outputs * shape.lanes) * shape.lanes; lane < shape.lanes; lane++)
+                        if (progress.done[first + lane] == 0) work(j, at, lane, first + lane);
+        };
+    };
+    auto move = of_columns([&](int64_t j, int64_t at, int64_t lane, int64_t model) {
+        int64_t own = j * apart + at + lane;
+        const double *slope = sums + 2 * (j * apart + at) + lane;
+        Column column{slope[0], slope[shape.lanes], group.penalties.l1[model], group.penalties.l2[model]};
+        double v = levels[at + lane], before = weights[own], most = radius ? radius[own] : INFINITY;
+        double u = column.move(v, most, weights[own], pulls[own], falls[own]);
+        if (radius) radius[own] = next_radius(most, u, unit[j]);
+        step[own] = (weights[own] - before) + v;
+    });
+    together.each((width + SOLVED - 1) / SOLVED, [&](int64_t, int64_t some) {
+        move(some * SOLVED, width - some * SOLVED < SOLVED ? width : (some + 1) * SOLVED);
+    });
+    of_columns([&](int64_t j, int64_t at, int64_t lane, int64_t model) {
+        int64_t own = j * apart + at + lane;
+        progress.pull[model] = with_pull(progress.pull[model], pulls[own], group.penalties.l2[model]), gained[model] += falls[own];
+    })(0, width);
 }
 
 /// The intercept's own step, in place, from its sums (group, output, 3, lanes) of losses and derivatives.

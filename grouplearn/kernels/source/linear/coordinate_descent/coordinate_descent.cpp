@@ -14,61 +14,82 @@
 namespace grouplearn::coordinate_descent {
 namespace {
 
-/// Sums of cells in order, merged as ``train/block_sums.py`` does: complete subtrees of pairs, then these from the left. Their
-/// memory, `most` numbers each, is kept from round to round.
+/// Sums of cells, merged as ``train/block_sums.py`` does, whoever adds them and when: complete subtrees of pairs, then these from the
+/// left. Their memory, `most` numbers each, is kept from round to round.
 class Cells {
   public:
     explicit Cells(int64_t most) : most(most) {}
 
-    /// Forget what was added; sums have so many numbers from now on.
-    void begin(int64_t numbers) {
+    /// Forget what was added; so many cells of so many numbers are to come.
+    void begin(int64_t cells, int64_t numbers) {
         length = numbers;
-        for (const Subtree &each : tree) spare.push_back(each.sums);
-        tree.clear();
+        for (auto &level : waiting) {
+            for (double *each : level)
+                if (each) spare.push_back(each);
+            level.clear();
+        }
+        size_t levels = 1;
+        while (cells >> levels) levels++;
+        waiting.resize(levels);
+        for (size_t level = 0; level < levels; level++) waiting[level].resize((size_t)(cells >> level) + 1);
     }
     double *next() {
-        if (spare.empty()) spare.push_back(new double[(size_t)most]);
-        double *numbers = spare.back();
-        spare.pop_back();
+        double *numbers = nullptr;
+        pthread_mutex_lock(&mutex);
+        if (!spare.empty()) numbers = spare.back(), spare.pop_back();
+        pthread_mutex_unlock(&mutex);
+        if (!numbers) numbers = new double[(size_t)most];
         memset(numbers, 0, (size_t)length * sizeof(double));
         return numbers;
     }
-    void add(double *sums) {
-        int level = 0;
-        while (!tree.empty() && tree.back().level == level) merge(sums), level++;
-        tree.push_back({sums, level});
-    }
-    /// All of them; valid until the next is added.
-    double *total() {
-        while (tree.size() > 1) {
-            double *left = tree[0].sums, *right = tree[1].sums;
-            for (int64_t i = 0; i < length; i++) left[i] += right[i];
-            spare.push_back(right), tree.erase(tree.begin() + 1);
+    void add(int64_t cell, double *sums) {
+        for (size_t level = 0; double *twin = twin_of(level, cell, sums); level++, cell /= 2) {
+            bool right = cell % 2;
+            for (int64_t i = 0; i < length; i++) sums[i] = right ? twin[i] + sums[i] : sums[i] + twin[i];
+            free_later(twin);
         }
-        double *all = tree[0].sums;
-        spare.push_back(all), tree.clear();
+    }
+    /// All of them; valid until the next is begun.
+    double *total() {
+        double *all = nullptr;
+        for (size_t level = waiting.size(); level-- > 0;)
+            for (double *&each : waiting[level]) {
+                if (!each) continue;
+                if (all) {
+                    for (int64_t i = 0; i < length; i++) all[i] += each[i];
+                    spare.push_back(each);
+                } else all = each;
+                each = nullptr;
+            }
+        spare.push_back(all);
         return all;
     }
     ~Cells() {
+        begin(0, 0);
         for (double *each : spare) delete[] each;
-        for (const Subtree &each : tree) delete[] each.sums;
     }
+    Cells(const Cells &) = delete;
+    Cells &operator=(const Cells &) = delete;
 
   private:
-    struct Subtree {
-        double *sums;
-        int level;
-    };
     int64_t most, length = 0;
-    std::vector<Subtree> tree;
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    std::vector<std::vector<double *>> waiting; // by level and number, for their twins
     std::vector<double *> spare;
 
-    /// The left neighbour plus these, in place of these.
-    void merge(double *sums) {
-        double *left = tree.back().sums;
-        tree.pop_back();
-        for (int64_t i = 0; i < length; i++) sums[i] = left[i] + sums[i];
-        spare.push_back(left);
+    /// The sums to be merged with these; NULL where these wait for them.
+    double *twin_of(size_t level, int64_t number, double *sums) {
+        pthread_mutex_lock(&mutex);
+        double *&place = waiting[level][(size_t)(number ^ 1)], *twin = place;
+        place = nullptr;
+        if (!twin) waiting[level][(size_t)number] = sums;
+        pthread_mutex_unlock(&mutex);
+        return twin;
+    }
+    void free_later(double *sums) {
+        pthread_mutex_lock(&mutex);
+        spare.push_back(sums);
+        pthread_mutex_unlock(&mutex);
     }
 };
 
@@ -102,9 +123,12 @@ class Descent {
     /// `path` (MOVES, columns + 1, groups, outputs, lanes) has the weights after each epoch since the last leap; `number` is that
     /// of the epoch to come, 0 for the end of the start.
     Descent(const Group &group, const Rows *cells, const Block *blocks, double *weights, double *before, double *radius,
-            double *path, int64_t number, Progress progress, Order order)
+            double *path, int64_t number, Progress progress, Order order, int64_t threads)
         : group(group), shape(group.shape), cells(cells), blocks(blocks), weights(weights), before(before), radius(radius),
-          path(path), number(number), progress(progress), order(order), tile(group.shape.outputs), sums(most_sums()) {}
+          path(path), number(number), progress(progress), order(order), together(std::min(threads, group.n_cells)),
+          sums(most_sums()) {
+        for (int64_t thread = 0; thread < together.threads(); thread++) tiles.emplace_back(new Tile(shape.outputs));
+    }
 
     void epoch() {
         int64_t apart = shape.column(), level = group.first[group.n_blocks] * apart;
@@ -113,18 +137,15 @@ class Descent {
         int64_t moved = -1; // the block that has moved last, by `step`; -1 for the intercept
         for (int64_t round = 0; round < group.n_blocks; round++) {
             int64_t b = order.block[round], first = group.first[b] * apart;
-            sums.begin(2 * group.width(b) * apart);
-            for (int64_t c = 0; c < group.n_cells && !stopped(); c++) {
-                double *of_cell = sums.next();
-                const Block *own = blocks + c * group.n_blocks, *last = moved < 0 ? &INTERCEPT : own + moved;
-                pass_groups(shape, cells[c], progress.done, last, step.data(), own + b, radius ? radius + first : nullptr,
+            double *total = summed(2 * group.width(b) * apart, [&](int64_t cell, double *of_cell, Tile &tile) {
+                const Block *own = blocks + cell * group.n_blocks, *last = moved < 0 ? &INTERCEPT : own + moved;
+                pass_groups(shape, cells[cell], progress.done, last, step.data(), own + b, radius ? radius + first : nullptr,
                             group.unit + group.first[b], of_cell, tile);
-                sums.add(of_cell);
-            }
-            if (stopped()) return;
+            });
+            if (!total) return;
             step.resize((size_t)(group.width(b) * apart));
-            solve(group, b, sums.total(), weights + first, weights + level, radius ? radius + first : nullptr, progress,
-                  step.data(), gained.data());
+            solve(group, b, total, weights + first, weights + level, radius ? radius + first : nullptr, progress, step.data(),
+                  gained.data(), together);
             if (order.chooses()) order.after(round, *std::max_element(gained.begin(), gained.end()));
             moved = b;
         }
@@ -153,7 +174,8 @@ class Descent {
     int64_t number;
     Progress progress;
     Order order;
-    Tile tile;
+    Together together;
+    std::vector<std::unique_ptr<Tile>> tiles; // one for each thread
     std::vector<double> ahead;
     Cells sums;
 
@@ -164,17 +186,29 @@ class Descent {
         return widest * shape.column();
     }
 
-    /// Predictions made anew, and the sums of ``measure`` over all cells, NULL where that was stopped; they are there until the next.
-    double *measured(const double *at, const double *leap) {
-        Anew(group, cells, group.n_cells, blocks, at).make(progress.done);
-        sums.begin(3 * shape.column() * (leap ? N_POINTS : 1));
-        const double *own = radius ? radius + group.first[group.n_blocks] * shape.column() : nullptr;
-        for (int64_t c = 0; c < group.n_cells && !stopped(); c++) {
+    /// The sums over all cells of so many numbers, to which ``work(cell, sums, tile)`` adds those of one; they are there until the
+    /// next. NULL where that was stopped.
+    template <class Work> double *summed(int64_t numbers, const Work &work) {
+        sums.begin(group.n_cells, numbers);
+        together.each(group.n_cells, [&](int64_t thread, int64_t cell) {
             double *of_cell = sums.next();
-            measure_groups(group, cells[c], blocks + c * group.n_blocks, leap, own, progress.done, of_cell, tile);
-            sums.add(of_cell);
-        }
+            work(cell, of_cell, *tiles[(size_t)thread]);
+            sums.add(cell, of_cell);
+        });
         return stopped() ? nullptr : sums.total();
+    }
+
+    /// Predictions made anew, and the sums of ``measure``, NULL where that was stopped.
+    double *measured(const double *at, const double *leap) {
+        int64_t shares = together.threads();
+        together.each(shares, [&](int64_t, int64_t share) {
+            int64_t begin = share * group.n_cells / shares, end = (share + 1) * group.n_cells / shares;
+            Anew(group, cells + begin, end - begin, blocks + begin * group.n_blocks, at).make(progress.done);
+        });
+        const double *own = radius ? radius + group.first[group.n_blocks] * shape.column() : nullptr;
+        return summed(3 * shape.column() * (leap ? N_POINTS : 1), [&](int64_t cell, double *of_cell, Tile &tile) {
+            measure_groups(group, cells[cell], blocks + cell * group.n_blocks, leap, own, progress.done, of_cell, tile);
+        });
     }
 };
 
@@ -350,7 +384,8 @@ GROUPLEARN_ENTRY void coordinate_solve(const int64_t *numbers, const void *const
     Arithmetic arithmetic;
     Group group = group_of(numbers, places);
     std::vector<double> gained((size_t)group.models());
-    solve(group, order[round], sums, weights, level, radius, progress_of(progress, group.shape), step, gained.data());
+    Together alone(1);
+    solve(group, order[round], sums, weights, level, radius, progress_of(progress, group.shape), step, gained.data(), alone);
     Order rounds{order, gain, waits, group.n_blocks};
     if (rounds.chooses()) rounds.after(round, *std::max_element(gained.begin(), gained.end()));
 }
@@ -378,19 +413,20 @@ GROUPLEARN_ENTRY void coordinate_close(const int64_t *numbers, const void *const
 
 /// Epochs until all models are done, `most` at most; returns how many. `count` (cells), `rows` (cells, 3), `blocks` (cells,
 /// blocks, 3); `curve` (most, models) has the objective after each, `passes` (models) how many of them a model took. `number` is
-/// that of the next epoch, 0 where not even the start has ended; `path` has room for MOVES times the weights.
+/// that of the next epoch, 0 where not even the start has ended; `path` has room for MOVES times the weights. On at most so many
+/// `threads`, whose number changes no bit.
 GROUPLEARN_ENTRY int64_t coordinate_descend(const int64_t *numbers, const void *const *places, const int64_t *count,
                                             const void *const *rows, const void *const *blocks, int64_t number, int64_t most,
                                             double *weights, double *before, double *radius, double *path, double *progress,
-                                            double *curve, int64_t *passes, int64_t *order, double *gain, int64_t *waits) {
+                                            double *curve, int64_t *passes, int64_t *order, double *gain, int64_t *waits,
+                                            int64_t threads) {
     Arithmetic arithmetic;
     Group group = group_of(numbers, places);
     std::vector<Rows> cells;
     for (int64_t c = 0; c < group.n_cells; c++) cells.push_back(rows_of(count[c], rows + 3 * c));
     Progress reached = progress_of(progress, group.shape);
     Order rounds{order, gain, waits, group.n_blocks};
-    Descent descent(group, cells.data(), (const Block *)blocks, weights, before, radius, path, number, reached,
-                    rounds);
+    Descent descent(group, cells.data(), (const Block *)blocks, weights, before, radius, path, number, reached, rounds, threads);
     if (!number) descent.finish();
     int64_t models = group.shape.groups * group.shape.lanes, epochs = 0;
     for (; epochs < most && !stopped(); epochs++) {
