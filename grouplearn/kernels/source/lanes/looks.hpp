@@ -25,7 +25,10 @@ inline Ear *&ear_of_thread() {
 /// Operations on eight numbers of double precision between two readings of the clock: some tenths of a millisecond.
 constexpr int64_t STRETCH = 1 << 18;
 
-inline bool stopped() { return ear_of_thread() && ear_of_thread()->stopped; }
+/// Another thread may tell.
+inline bool is_told(const Ear &ear) { return __atomic_load_n(&ear.stopped, __ATOMIC_RELAXED) != 0; }
+
+inline bool stopped() { return ear_of_thread() && is_told(*ear_of_thread()); }
 
 __attribute__((noinline)) inline bool ask(Ear &ear) {
     auto now = [] {
@@ -44,7 +47,7 @@ __attribute__((noinline)) inline bool ask(Ear &ear) {
 inline bool stop(int64_t work) {
     Ear *ear = ear_of_thread();
     if (!ear) return false;
-    if (ear->stopped) return true;
+    if (is_told(*ear)) return true;
     ear->left -= work;
     return ear->left < 0 && ask(*ear);
 }
