@@ -18,6 +18,8 @@ _POINTER, _LONG = ctypes.c_void_p, ctypes.c_int64
 #: Bytes per offset of the text types that the kernel reads.
 _OFFSETS = {pa.string(): 4, pa.large_string(): 8}
 _FEWEST_SLOTS = 1 << 10
+#: Entries of a table of whole numbers.
+_LONGEST_TABLE = 1 << 20
 #: Digits of whole numbers that are sorted as numbers.
 _MOST_DIGITS = 17
 
@@ -111,21 +113,67 @@ class Texts:
 
 
 class WholeNumbers:
-    """As ``Texts`` with the texts of whole numbers, of which each is made once."""
+    """As ``Texts`` with the texts of whole numbers, of which each is made once; thread-safe.
+
+    Numbers that are close to each other are looked up in a table, others as texts of eight bytes are.
+    """
 
     def __init__(self) -> None:
-        self._known = Texts()
+        self._one_at_a_time = Lock()
+        self._apart: Texts | None = None
+        self._values = np.empty(0, np.int64)  # by number
+        self._base = 0
+        self._table = np.empty(0, np.int32)  # the number of ``_base`` and of those after it, -1 for none
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._values if self._apart is None else self._apart)
 
     def numbered(self, column: pa.Array) -> Numbers:
         """Return the numbers (n,) of a column of a type of whole numbers that int64 holds, -1 for NULL."""
-        return self._known.numbered_values(column.cast(pa.int64()))
+        with self._one_at_a_time:
+            if self._apart is None:
+                found = pc.min_max(column).as_py()
+                if found["min"] is None:
+                    return np.full(len(column), -1, np.int32)
+                if self._has_room(found["min"], found["max"]):
+                    return self._looked_up(column)
+                self._apart = Texts()
+                self._apart.numbered_values(pa.array(self._values))
+            apart = self._apart
+        return apart.numbered_values(column.cast(pa.int64()))
+
+    def _has_room(self, low: int, high: int) -> bool:
+        """Make the table reach from ``low`` to ``high``, unless it were too long."""
+        if self._table.size:
+            low, high = min(low, self._base), max(high, self._base + self._table.size - 1)
+        if high - low >= _LONGEST_TABLE:
+            return False
+        if high - low >= self._table.size:
+            table = np.full(high - low + 1, -1, np.int32)
+            table[self._base - low :][: self._table.size] = self._table
+            self._base, self._table = low, table
+        return True
+
+    def _looked_up(self, column: pa.Array) -> Numbers:
+        given: npt.NDArray[Any] = column.fill_null(self._base).to_numpy(zero_copy_only=False)
+        place = given.astype(np.int64) - self._base
+        numbers: Numbers = self._table[place]
+        null = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else np.zeros(len(column), np.bool_)
+        met = np.zeros(self._table.size, np.bool_)
+        met[place[(numbers < 0) & ~null]] = True
+        unknown = np.flatnonzero(met)
+        if unknown.size:
+            self._table[unknown] = np.arange(len(self), len(self) + unknown.size, dtype=np.int32)
+            self._values = np.append(self._values, unknown + self._base)
+            numbers = self._table[place]
+        numbers[null] = -1
+        return numbers
 
     def ranks(self) -> tuple[Numbers, pa.Array]:
         """Return each number's rank among the sorted texts, with -1 as last entry for NULL; and the sorted texts."""
-        values = np.ascontiguousarray(self._known.rows(2)).view(np.int64).ravel()
+        values = self._values
+        if self._apart is not None:
+            values = np.ascontiguousarray(self._apart.rows(2)).view(np.int64).ravel()
         order = _by_text(values)
         return _ranks(order), pa.array(values[order]).cast(pa.large_string())
 

@@ -64,7 +64,16 @@ def test_rows_of_numbers(build: str, width: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "high"), [(-300, 300), (0, 90_000), (-(10**17) + 1, 10**17 - 1), (-(2**63), 2**63 - 1), (0, 10**18), (7, 7)]
+    ("low", "high"),
+    [
+        (-300, 300),
+        (0, 90_000),
+        (-600_000, 600_000),
+        (-(10**17) + 1, 10**17 - 1),
+        (-(2**63), 2**63 - 1),
+        (0, 10**18),
+        (7, 7),
+    ],
 )
 @pytest.mark.parametrize("type_", [pa.int64(), pa.int32(), pa.uint32(), pa.int8()])
 def test_whole_numbers_have_the_order_of_their_texts(low: int, high: int, type_: pa.DataType) -> None:
@@ -74,15 +83,21 @@ def test_whole_numbers_have_the_order_of_their_texts(low: int, high: int, type_:
     random = np.random.default_rng(5)
     values = [low, high, *random.integers(low, high, 3000, endpoint=True).tolist()]
     values += [int(str(each)[: random.integers(2, 20)]) for each in values if abs(each) > 9]
+    seen: list[tuple[np.ndarray, np.ndarray]] = []
     column = [None if random.random() < 0.1 else each for each in values if low <= each <= high]
     numbers, texts = WholeNumbers(), Texts()
-    for start in (0, 50):
-        batch = pa.array(column, type_)[start : 50 if start == 0 else len(column)]
-        assert numbers.numbered(batch).tolist() == texts.numbered(batch.cast(pa.string())).tolist()
+    begun = 0
+    for end in (2, 50, 1000, len(column)):
+        batch = pa.array(column, type_)[begun:end]
+        ours, theirs = numbers.numbered(batch), texts.numbered(batch.cast(pa.string()))
+        assert [each < 0 for each in ours] == [each < 0 for each in theirs]
+        seen.append((ours, theirs))
+        begun = end
     assert len(numbers) == len(texts)
-    (ours, in_order), (theirs, expected) = numbers.ranks(), texts.ranks()
-    assert in_order.to_pylist() == expected.to_pylist()
-    assert ours.tolist() == theirs.tolist()
+    (ranks, in_order), (expected, texts_in_order) = numbers.ranks(), texts.ranks()
+    assert in_order.to_pylist() == texts_in_order.to_pylist()
+    for ours, theirs in seen:
+        assert ranks[ours].tolist() == expected[theirs].tolist()
 
 
 def test_no_whole_numbers_have_no_texts() -> None:
