@@ -205,8 +205,9 @@ def _sparse(pieces: Sequence[ColumnPiece], starts: Sequence[int]) -> Matrix:
         indptr[1:] += counts
     np.cumsum(indptr, out=indptr)
     entries = int(indptr[-1])
-    column, value = np.empty(entries, np.int32 if max(entries, starts[-1]) < 1 << 31 else np.int64), np.empty(entries)
-    columns = [start + own for (_, own, _), start in zip(parts, starts, strict=False)]
+    kind = np.int32 if max(entries, starts[-1]) < 1 << 31 else np.int64
+    column, value = np.empty(entries, kind), np.empty(entries)
+    columns = [start + own.astype(kind, copy=False) for (_, own, _), start in zip(parts, starts, strict=False)]
     values = [each for _, _, each in parts]
     if all(counts.size == own.size and counts.all() for counts, own, _ in parts):
         for rows, joined in ((columns, column), (values, value)):

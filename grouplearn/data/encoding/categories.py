@@ -19,6 +19,7 @@ from grouplearn.data.encoding.columns import (
     Columns,
     IntArray,
     Numbers,
+    PlaceArray,
     Places,
     Reading,
     SqlColumn,
@@ -32,15 +33,15 @@ _TABLE = 16
 MAX_BUCKETS, MAX_WIDE = 1 << 22, 1 << 30
 
 
-def places(fitted: FittedItem, dictionary: Sequence[str]) -> IntArray:
+def places(fitted: FittedItem, dictionary: Sequence[str]) -> npt.NDArray[np.int32]:
     """Return for each code of a dictionary its place among the categories, -1 for none; the extra last entry is for code
     -1."""
-    known, found = fitted.categories, np.full(len(dictionary) + 1, -1, np.int64)
+    known, found = fitted.categories, np.full(len(dictionary) + 1, -1, np.int32)
     if len(known) == len(dictionary) and known == tuple(dictionary):  # a group that has them all
         found[:-1] = np.arange(len(known))
     elif known:
         place = dict(zip(known, range(len(known)), strict=True))
-        found[:-1] = np.fromiter(map(place.get, dictionary, itertools.repeat(-1)), np.int64, len(dictionary))
+        found[:-1] = np.fromiter(map(place.get, dictionary, itertools.repeat(-1)), np.int32, len(dictionary))
     return found
 
 
@@ -132,7 +133,7 @@ class _Category(Encoder):
         return FittedGroups(fitted, lambda columns, of: self._piece(places.of(columns.codes[:, item.column], of)))
 
     @abstractmethod
-    def _piece(self, places: IntArray) -> ColumnPiece:
+    def _piece(self, places: PlaceArray) -> ColumnPiece:
         """Return the feature columns of rows with categories at these places (n,), -1 for none."""
 
     def replay(self, fitted: FittedItem, columns: Columns) -> Replay:
@@ -140,7 +141,7 @@ class _Category(Encoder):
         positions = self._positions(fitted, columns)
         return lambda rows: self._piece(positions(rows))
 
-    def _positions(self, fitted: FittedItem, columns: Columns) -> Callable[[Columns], IntArray]:
+    def _positions(self, fitted: FittedItem, columns: Columns) -> Callable[[Columns], PlaceArray]:
         found, column = places(fitted, columns.dictionary(fitted.item)), fitted.item.column
         return lambda rows: found[rows.codes[:, column]]
 
@@ -169,7 +170,7 @@ class OneHot(_Category):
         """Return item=category."""
         return tuple(f"{fitted.item.name}={category}" for category in fitted.categories)
 
-    def _piece(self, places: IntArray) -> Places:
+    def _piece(self, places: PlaceArray) -> Places:
         return Places(places)
 
     def onnx(self, graph: OnnxGraph, fitted: FittedItem, finite: bool) -> list[str]:  # noqa: ARG002
@@ -201,7 +202,7 @@ class Ordinal(_Category):
         """Return the item's name."""
         return (fitted.item.name,)
 
-    def _piece(self, places: IntArray) -> Numbers:
+    def _piece(self, places: PlaceArray) -> Numbers:
         """Return the ranks, NaN for unknown categories."""
         return Numbers(np.where(places < 0, np.nan, places.astype(np.float64))[:, None])
 

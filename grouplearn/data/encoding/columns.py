@@ -15,6 +15,8 @@ from grouplearn.data.lists import Lists
 #: Text around expressions: one more part than there are expressions.
 Around = tuple[str, ...]
 IntArray = npt.NDArray[np.int64]
+#: Columns or categories by number, as narrow as they are known.
+PlaceArray = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 #: How many entries each row has, in whichever whole numbers.
 Counts = npt.NDArray[np.int8] | npt.NDArray[np.int64]
 
@@ -86,7 +88,7 @@ class ColumnPiece(Protocol):
         """Write them into ``x`` (n, width), which is zero before."""
         ...
 
-    def nonzeros(self) -> tuple[Counts, IntArray, FloatArray]:
+    def nonzeros(self) -> tuple[Counts, PlaceArray, FloatArray]:
         """Return how many there are in each row (n,), and of each, row by row, its column and its value."""
         ...
 
@@ -101,7 +103,7 @@ class Numbers:
         """See ``ColumnPiece``."""
         x[:] = self.values
 
-    def nonzeros(self) -> tuple[Counts, IntArray, FloatArray]:
+    def nonzeros(self) -> tuple[Counts, PlaceArray, FloatArray]:
         """See ``Piece``."""
         present = self.values != 0
         return present.sum(axis=1), np.nonzero(present)[1], self.values[present].astype(np.float64, copy=False)
@@ -111,14 +113,14 @@ class Numbers:
 class Places:
     """A 1 at the ``column`` (n,) of each row; -1 for none."""
 
-    column: IntArray
+    column: PlaceArray
 
     def write(self, x: FeatureArray) -> None:
         """See ``ColumnPiece``."""
         present = np.flatnonzero(self.column >= 0)
         x[present, self.column[present]] = 1.0
 
-    def nonzeros(self) -> tuple[Counts, IntArray, FloatArray]:
+    def nonzeros(self) -> tuple[Counts, PlaceArray, FloatArray]:
         """See ``Piece``."""
         present = self.column >= 0
         column = self.column if present.all() else self.column[present]
@@ -137,6 +139,6 @@ class Entries:
         """See ``ColumnPiece``."""
         x[np.repeat(np.arange(self.counts.size), self.counts), self.column] = self.value
 
-    def nonzeros(self) -> tuple[Counts, IntArray, FloatArray]:
+    def nonzeros(self) -> tuple[Counts, PlaceArray, FloatArray]:
         """See ``Piece``."""
         return self.counts, self.column, self.value

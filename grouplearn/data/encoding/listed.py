@@ -90,7 +90,7 @@ class MultiHot(Listed):
 
     def replay(self, fitted: FittedItem, columns: Columns) -> Replay:
         """Return a function that looks up places."""
-        found = places(fitted, columns.dictionary(fitted.item))
+        found = places(fitted, columns.dictionary(fitted.item)).astype(np.int64)
 
         def encoded(rows: Columns) -> Entries:
             counts, codes, _ = _item(rows, fitted.item)
