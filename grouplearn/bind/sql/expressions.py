@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from grouplearn import sqltext
@@ -206,6 +206,29 @@ def _outside(node: Any, classes: tuple[str, ...]) -> Iterator[dict[str, Any]]:
             yield from _outside(child, classes)
 
 
+def _of_the_row(node: Any, names: frozenset[str]) -> Iterator[dict[str, Any]]:
+    """Yield the nodes of an expression in which these (folded) column names are surely the row's: those of subqueries without
+    FROM, too, and of lambdas without such parameters."""
+    if isinstance(node, list):
+        for child in node:
+            yield from _of_the_row(child, names)
+    elif isinstance(node, dict):
+        of_others = node.get("class") == "WINDOW"
+        if node.get("class") == "LAMBDA":
+            of_others = not names.isdisjoint(_names_in(node["lhs"]))
+        elif node.get("class") == "SUBQUERY":
+            query = node["subquery"]["node"]
+            of_others = (query.get("from_table") or {}).get("type") != "EMPTY"
+        if not of_others:
+            yield node
+            yield from _of_the_row([*node.values()], names)
+
+
+def _names_in(node: Any) -> frozenset[str]:
+    """Return the (folded) first parts of the columns that an expression mentions."""
+    return frozenset(sqltext.folded(each["column_names"][0]) for each in _column_references(node))
+
+
 def _item(tree: Any) -> dict[str, Any]:
     """Return the only item of a SELECT."""
     item: dict[str, Any] = tree["statements"][0]["node"]["select_list"][0]
@@ -240,7 +263,8 @@ class Replay:
     def __init__(self, checker: SqlChecker, source: Sequence[str | Sql], columns: Sequence[Column]) -> None:
         self._checker = checker
         self._source = tuple(source)
-        self._columns = frozenset(sqltext.folded(column.name) for column in columns)
+        self._names = tuple(column.name for column in columns)
+        self._columns = frozenset(map(sqltext.folded, self._names))
         # DuckDB has already numbered columns that share a name: x, x_1.
         tree = checker.tree(_from(self._source))
         self._tables = _tables(tree["statements"][0]["node"]["from_table"]) if tree else frozenset()
@@ -251,7 +275,7 @@ class Replay:
         if _QUOTED.fullmatch(fragment.text):
             return fragment.text
         tree = self._checker.tree(_selected(fragment))
-        if tree is None or not self._unqualify(tree["statements"][0]["node"]["select_list"], None, fragment.span):
+        if tree is None or not self._unqualify(tree["statements"][0]["node"]["select_list"], _Scope(), fragment.span):
             return fragment.text
         query = "SELECT json_deserialize_sql(?)"
         text: str = self._checker.connection.execute(query, [json.dumps(tree)]).fetchall()[0][0]
@@ -264,11 +288,15 @@ class Replay:
     def computes(self, fragment: Sql, part: Sql) -> bool:
         """Whether an expression computes another one on its way, of the same row.
 
-        What it reads in subqueries and windows is of other rows, and a lambda's names may be its own.
+        What it reads in subqueries with rows of their own and in windows is of other rows, and a lambda's parameters are its own.
         """
-        wanted = _item(self.meaning(part))
-        nodes = _outside(self.meaning(fragment), ("SUBQUERY", "WINDOW", "LAMBDA"))
-        return any(node == wanted for node in nodes)
+        wanted, tree = _item(self.meaning(part)), self.meaning(fragment)
+        if any(node == wanted for node in _of_the_row(tree, _names_in(wanted))):
+            return True
+        if wanted.get("class") != "COLUMN_REF":
+            return False
+        by_row = {**wanted, "column_names": [ROW, *wanted["column_names"]]}
+        return any(node == by_row for node in _nodes(tree))
 
     def refuse_ambiguous_among(self, names: Iterable[str], span: Span) -> None:
         """As ``refuse_ambiguous`` for many names, with one query if none is ambiguous."""
@@ -291,39 +319,92 @@ class Replay:
             raise self._checker.error(message, span, hint)
         self._apart.add(sqltext.folded(name))
 
-    def _unqualify(self, node: Any, inner: frozenset[str] | None, span: Span) -> bool:
-        """Change the tree in place and return whether it changed; ``inner`` are the tables of enclosing subqueries."""
+    def _unqualify(self, node: Any, scope: _Scope, span: Span) -> bool:
+        """Change the tree in place and return whether it changed."""
         if isinstance(node, list):
-            return self._unqualify_all(node, inner, span)
+            return self._unqualify_all(node, scope, span)
         if not isinstance(node, dict):
             return False
         if node.get("class") == "COLUMN_REF":
-            return self._unqualify_column(node["column_names"], inner, span)
-        if "from_table" in node:
-            inner = (inner or frozenset()) | _tables(node["from_table"])
-        return self._unqualify_all(node.values(), inner, span)
+            return self._unqualify_column(node["column_names"], scope, span)
+        if node.get("class") == "POSITIONAL_REFERENCE" and not scope.in_subquery:
+            raise self._by_position(node["index"], span)
+        if node.get("class") == "LAMBDA":
+            return self._unqualify(node["expr"], scope.with_parameters(node["lhs"]), span)
+        return self._unqualify_all(node.values(), scope.within(node), span)
 
-    def _unqualify_all(self, nodes: Iterable[Any], inner: frozenset[str] | None, span: Span) -> bool:
+    def _unqualify_all(self, nodes: Iterable[Any], scope: _Scope, span: Span) -> bool:
         changed = False
         for node in nodes:
-            changed |= self._unqualify(node, inner, span)
+            changed |= self._unqualify(node, scope, span)
         return changed
 
-    def _unqualify_column(self, names: list[str], inner: frozenset[str] | None, span: Span) -> bool:
-        if inner is not None and any(sqltext.folded(name) in inner for name in names[:-1]):
+    def _unqualify_column(self, names: list[str], scope: _Scope, span: Span) -> bool:
+        folded = [sqltext.folded(name) for name in names]
+        if len(names) == 1:
+            self._refuse_row(names[0], scope, span)
             return False
-        qualifiers = 0
-        while len(names) - qualifiers > 1 and self._is_qualifier(*names[qualifiers : qualifiers + 2]):
-            qualifiers += 1
+        if any(name in scope.tables for name in folded[:-1]) or folded[0] in scope.parameters - self._tables:
+            return False
+        qualifiers = self._qualifiers(folded)
         if not qualifiers:
             return False
         del names[:qualifiers]
         self.refuse_ambiguous(names[0], span)
-        if inner is not None:
+        if scope.in_subquery or folded[qualifiers] in scope.parameters:
             names.insert(0, ROW)
         return True
 
-    def _is_qualifier(self, name: str, following: str) -> bool:
-        """A first part that is not a column is a table or schema; if a table and a struct share a name, the table wins."""
-        is_table = sqltext.folded(name) in self._tables and sqltext.folded(following) in self._columns
-        return is_table or sqltext.folded(name) not in self._columns
+    def _qualifiers(self, names: Sequence[str]) -> int:
+        """Return how many of (folded) names come before a column's: its table, and what that is in, or none.
+
+        What follows the column are fields. If a table and a struct share a name, the table wins.
+        """
+        for count in range(1, len(names)):
+            if names[count - 1] in self._tables and names[count] in self._columns:
+                return count
+        unknown = (number for number, name in enumerate(names[:-1]) if name in self._columns)
+        return next(unknown, len(names) - 1)
+
+    def _by_position(self, number: int, span: Span) -> Exception:
+        """Return the error for a column that is named by its position."""
+        name = self._names[number - 1] if 0 < number <= len(self._names) else None
+        message = f"#{number} is a place among the columns of FROM, where the rows to predict may have another column"
+        return self._checker.error(
+            message, span, f"Name it: {sqltext.identifier(name)}." if name else "Name the column."
+        )
+
+    def _refuse_row(self, name: str, scope: _Scope, span: Span) -> None:
+        """Raise BindError for a table that stands for its whole row, as a struct."""
+        folded = sqltext.folded(name)
+        if folded not in self._tables - self._columns - scope.tables - scope.parameters:
+            return
+        message = f'"{name}" is the whole row of a table of FROM, and the rows to predict have other columns'
+        raise self._checker.error(message, span, f"Name the columns: {name}.x is column x of {name}.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What names mean inside an expression: the (folded) ``tables`` of the subqueries around, and the ``parameters`` of lambdas.
+
+    ``siblings`` are those tables that are in one FROM clause with a subquery: it does not see its own name.
+    """
+
+    tables: frozenset[str] = frozenset()
+    siblings: frozenset[str] = frozenset()
+    parameters: frozenset[str] = frozenset()
+    in_subquery: bool = False
+
+    def with_parameters(self, named: Any) -> _Scope:
+        """Return the scope inside a lambda with these parameters."""
+        return replace(self, parameters=self.parameters | _names_in(named))
+
+    def within(self, node: dict[str, Any]) -> _Scope:
+        """Return the scope of what is below a node of the tree."""
+        if "from_table" in node:
+            own = _tables(node["from_table"])
+            return replace(self, tables=self.tables | own, siblings=own - self.tables, in_subquery=True)
+        if node.get("type") == "SUBQUERY" and "class" not in node:
+            itself = self.siblings & {sqltext.folded(node.get("alias") or "")}
+            return replace(self, tables=self.tables - itself)
+        return self
