@@ -208,7 +208,28 @@ class SearchBinder:
             if contradiction:
                 span = place_of(statement, *contradiction.parameters)
                 raise self._checker.error(contradiction.message, span)
+        self._refuse_without_effect(configs, statement)
         return configs
+
+    def _refuse_without_effect(self, configs: tuple[Config, ...], statement: TrainModel) -> None:
+        """Raise for a hyperparameter that counts only with values of another one which no configuration has, or will have."""
+        drawn = statement.search is not None and statement.search.method != "grid"
+        found = {name.value.casefold() for name in searched(statement.search)} if statement.search else set[str]()
+        given = found | {option.name.value.casefold() for option in statement.options}
+        others = {each.name: each for each in self._learner.hyperparameters}
+        for parameter in self._learner.hyperparameters:
+            if parameter.only_with is None or parameter.name not in given:
+                continue
+            name, values = parameter.only_with
+            other = others.get(name)
+            if other is None or (drawn and name in found):
+                continue
+            has = {config.get(name, other.default) for config in configs}
+            if has & set(values) if values else has - {other.default}:
+                continue
+            listed = " or ".join(f"{name} = {sqltext.shown(each)}" for each in values if each is not None)
+            message = f"{parameter.name} does nothing without {listed or name}"
+            raise self._checker.error(message, place_of(statement, parameter.name))
 
     def _refuse_fixed_twice(self, search: Search, fixed: Mapping[str, Any]) -> None:
         for name in searched(search):

@@ -274,7 +274,8 @@ def _why(physical: PhysicalPlan, best: Candidate, fitting: Sequence[Candidate]) 
 
 
 def _waits(grouped: Candidate, best: Candidate) -> bool:
-    return (grouped.idle >= best.idle + 0.05 and grouped.used > 1) or grouped.used < best.used
+    waits = grouped.idle >= best.idle + 0.05 and grouped.used > 1
+    return not grouped.helping and (waits or grouped.used < best.used)
 
 
 def _skewed(physical: PhysicalPlan, grouped: Candidate) -> str:

@@ -39,6 +39,8 @@ from grouplearn.prediction.rows.vocabulary import Vocabulary
 Cursor = Callable[[], duckdb.DuckDBPyConnection]
 #: Row types for which a model keeps a reader.
 _READERS = 4
+#: Values of rows that are made dense at a time, for learners that take no others.
+_DENSE_VALUES = 1 << 22
 _ELSEWHERE = (
     "\n\nHint: predict() reads on a connection of its own, which knows no temporary tables and nothing that is not committed;"
     " FROM <model>_predict(...) does"
@@ -193,7 +195,15 @@ class Scorer:
 
     def _outputs(self, group: GroupModel, columns: Columns) -> FloatArray:
         """Return the outputs (n, width) of the model's answer; NaN: no prediction."""
-        x = encode(group.fitted, columns) if group.fitted else np.zeros((columns.n_rows, 0))
+        if self._learner.handles_sparse:
+            return self._outputs_of(group, columns, None)
+        width = sum(each.width for each in group.fitted)
+        step = max(1, _DENSE_VALUES // max(1, width))
+        parts = [slice(start, start + step) for start in range(0, max(1, columns.n_rows), step)]
+        return np.concatenate([self._outputs_of(group, columns.rows(part), width) for part in parts])
+
+    def _outputs_of(self, group: GroupModel, columns: Columns, dense_columns: int | None) -> FloatArray:
+        x = encode(group.fitted, columns, dense_columns) if group.fitted else np.zeros((columns.n_rows, 0))
         usable = np.arange(x.shape[0]) if self._learner.handles_missing else _finite_rows(x)
         if not usable.size:
             return np.full((x.shape[0], self._predictions.answer.width), np.nan)

@@ -19,7 +19,8 @@ class Hyperparameter:
     ``floats_by_feature`` map names of FEATURES items to numbers, ``feature_sets`` are lists of such names: their values are
     JSON text. Bounds are inclusive unless ``open_low``. ``refused`` are values not among ``choices``, with the reason.
     ``remedy`` is what to do with it where a model is worse than a constant: ``lower`` or ``raise`` it, or leave it at its
-    ``default``.
+    ``default``. ``only_with`` names another hyperparameter and the values of it with which this one counts; none: any that
+    is not its default.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Hyperparameter:
     nullable: bool = False
     refused: tuple[tuple[str, str], ...] = ()
     remedy: Literal["lower", "raise", "default"] | None = None
+    only_with: tuple[str, tuple[Value, ...]] | None = None
 
 
 #: The hyperparameter that selects a way other than the learner's first.

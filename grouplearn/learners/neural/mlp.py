@@ -73,7 +73,10 @@ class Mlp(BatchesLearner, DataParallelLearner):
         ),
         Hyperparameter("optimizer", "str", "adam", "how a batch moves the weights", _TORCH, choices=networks.OPTIMIZERS),
         Hyperparameter("learning_rate", "float", 1e-3, _STEP_SIZE, _TORCH, low=0.0, open_low=True, remedy="lower"),
-        Hyperparameter("momentum", "float", 0.0, "momentum of sgd; adam has its own", _TORCH, low=0.0, high=1.0),
+        Hyperparameter(
+            "momentum", "float", 0.0, "momentum of sgd; adam has its own", _TORCH, low=0.0, high=1.0,
+            only_with=("optimizer", ("sgd",)),
+        ),
         Hyperparameter("l1", "float", 0.0, "weight of the penalty l1·‖w‖₁", "Tibshirani 1996", low=0.0),
         Hyperparameter("l2", "float", 0.0, "weight of the penalty ½·l2·‖w‖²", "Hoerl & Kennard 1970", low=0.0),
         Hyperparameter("batch_size", "int", 32, _BATCH, _TORCH, low=1, high=1 << 31),

@@ -17,13 +17,18 @@ def _parameter(name: str, default: Value, doc: str, low: float | None = None, **
     return Hyperparameter(name, kind, default, doc, _DOCS, low=low, nullable=default is None, **limits)
 
 
-def _share(name: str, doc: str, default: float = 1.0) -> Hyperparameter:
-    return _parameter(name, default, doc, 0, open_low=True, high=1)
+def _share(name: str, doc: str, default: float = 1.0, **limits: Any) -> Hyperparameter:
+    return _parameter(name, default, doc, 0, open_low=True, high=1, **limits)
 
 
-def _seed(name: str, what: str) -> Hyperparameter:
-    return _parameter(name, None, f"seed of {what}; none: by seed and group", 0, high=SEEDS - 1, kind="int")
+def _seed(name: str, what: str, **limits: Any) -> Hyperparameter:
+    told = f"seed of {what}; none: by seed and group"
+    return _parameter(name, None, told, 0, high=SEEDS - 1, kind="int", **limits)
 
+
+#: With which values of others some count.
+_WITH_GOSS, _WITH_DART = ("data_sample_strategy", ("goss",)), ("boosting", ("dart",))
+_WITH_QUANTIZED, _WITH_MONOTONE = ("use_quantized_grad", (True,)), ("monotone_constraints", ())
 
 _BOOSTING = (
     _parameter(
@@ -74,27 +79,60 @@ _BOOSTING = (
         "rows are drawn at random, or by how wrong they are predicted (goss)",
         choices=("bagging", "goss"),
     ),
-    _share("top_rate", "goss: share of rows kept, those predicted worst", 0.2),
-    _share("other_rate", "goss: share of the other rows drawn", 0.1),
-    _parameter("drop_rate", 0.1, "dart: share of earlier trees dropped in a round", 0, high=1),
-    _parameter("max_drop", 50, "dart: most trees dropped in a round; <= 0 for no limit"),
-    _parameter("skip_drop", 0.5, "dart: probability of dropping no tree in a round", 0, high=1),
-    _parameter("uniform_drop", False, "dart: drop trees uniformly"),
-    _parameter("xgboost_dart_mode", False, "dart: normalise as XGBoost does"),
+    _share("top_rate", "goss: share of rows kept, those predicted worst", 0.2, only_with=_WITH_GOSS),
+    _share("other_rate", "goss: share of the other rows drawn", 0.1, only_with=_WITH_GOSS),
+    _parameter("drop_rate", 0.1, "dart: share of earlier trees dropped in a round", 0, high=1, only_with=_WITH_DART),
+    _parameter("max_drop", 50, "dart: most trees dropped in a round; <= 0 for no limit", only_with=_WITH_DART),
+    _parameter("skip_drop", 0.5, "dart: probability of dropping no tree in a round", 0, high=1, only_with=_WITH_DART),
+    _parameter("uniform_drop", False, "dart: drop trees uniformly", only_with=_WITH_DART),
+    _parameter("xgboost_dart_mode", False, "dart: normalise as XGBoost does", only_with=_WITH_DART),
 )
 
 _OF_OBJECTIVES = (
     _parameter("boost_from_average", True, "start from the mean of the labels"),
-    _parameter("alpha", 0.9, "quantile: which one, below 1; huber: error from which it is linear", 0, open_low=True),
-    _parameter("fair_c", 1.0, "fair: size of the errors that begin to count less", 0, open_low=True),
-    _parameter("poisson_max_delta_step", 0.7, "poisson: what is added to hessians on the log scale", 0, open_low=True),
     _parameter(
-        "tweedie_variance_power", 1.5, "tweedie: variance is the mean to this power; from 1 to below 2", 1, high=2
+        "alpha",
+        0.9,
+        "quantile: which one, below 1; huber: error from which it is linear",
+        0,
+        open_low=True,
+        only_with=("objective", ("quantile", "huber")),
+    ),
+    _parameter(
+        "fair_c",
+        1.0,
+        "fair: size of the errors that begin to count less",
+        0,
+        open_low=True,
+        only_with=("objective", ("fair",)),
+    ),
+    _parameter(
+        "poisson_max_delta_step",
+        0.7,
+        "poisson: what is added to hessians on the log scale",
+        0,
+        open_low=True,
+        only_with=("objective", ("poisson",)),
+    ),
+    _parameter(
+        "tweedie_variance_power",
+        1.5,
+        "tweedie: variance is the mean to this power; from 1 to below 2",
+        1,
+        high=2,
+        only_with=("objective", ("tweedie",)),
     ),
     _parameter("reg_sqrt", False, "fit the square root of the label, and square what is predicted"),
     _parameter("is_unbalance", False, "binary, multiclassova: weigh classes to equal sums"),
     _parameter("scale_pos_weight", 1.0, "binary, multiclassova: weight of the positive class", 0, open_low=True),
-    _parameter("sigmoid", 1.0, "binary, multiclassova: factor of scores in the logistic function", 0, open_low=True),
+    _parameter(
+        "sigmoid",
+        1.0,
+        "binary, multiclassova: factor of scores in the logistic function",
+        0,
+        open_low=True,
+        only_with=("objective", (None, "binary", "multiclassova")),
+    ),
 )
 
 _CONSTRAINTS = (
@@ -111,8 +149,15 @@ _CONSTRAINTS = (
         "basic",
         "how constraints are kept: the later ones are slower and constrain less",
         choices=("basic", "intermediate", "advanced"),
+        only_with=_WITH_MONOTONE,
     ),
-    _parameter("monotone_penalty", 0.0, "levels of a tree near the root without splits on monotone features", 0),
+    _parameter(
+        "monotone_penalty",
+        0.0,
+        "levels of a tree near the root without splits on monotone features",
+        0,
+        only_with=_WITH_MONOTONE,
+    ),
     _parameter(
         "interaction_constraints",
         None,
@@ -157,18 +202,27 @@ _BINS = (
 
 _WAYS = (
     _parameter("linear_tree", False, "a linear model in each leaf, of the features on its path"),
-    _parameter("linear_lambda", 0.0, "linear_tree: L2 penalty of the linear models", 0),
+    _parameter(
+        "linear_lambda", 0.0, "linear_tree: L2 penalty of the linear models", 0, only_with=("linear_tree", (True,))
+    ),
     _parameter("use_quantized_grad", False, "round gradients to few levels: faster on many rows"),
-    _parameter("num_grad_quant_bins", 4, "use_quantized_grad: levels", 2, high=127),
-    _parameter("quant_train_renew_leaf", False, "use_quantized_grad: leaf values from gradients that are not rounded"),
-    _parameter("stochastic_rounding", True, "use_quantized_grad: round up or down at random"),
+    _parameter("num_grad_quant_bins", 4, "use_quantized_grad: levels", 2, high=127, only_with=_WITH_QUANTIZED),
+    _parameter(
+        "quant_train_renew_leaf",
+        False,
+        "use_quantized_grad: leaf values from gradients that are not rounded",
+        only_with=_WITH_QUANTIZED,
+    ),
+    _parameter(
+        "stochastic_rounding", True, "use_quantized_grad: round up or down at random", only_with=_WITH_QUANTIZED
+    ),
 )
 
 _SEEDS_OF = (
     _seed("bagging_seed", "the draws of rows"),
     _seed("feature_fraction_seed", "the draws of features"),
-    _seed("extra_seed", "the thresholds of extra_trees"),
-    _seed("drop_seed", "dart's draws of trees"),
+    _seed("extra_seed", "the thresholds of extra_trees", only_with=("extra_trees", (True,))),
+    _seed("drop_seed", "dart's draws of trees", only_with=_WITH_DART),
     _seed("data_random_seed", "the draw of rows for the bins"),
     _seed("objective_seed", "what an objective draws"),
 )
