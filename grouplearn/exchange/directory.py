@@ -45,6 +45,10 @@ class CannotExchange(ValueError):
         self.hint = hint
 
 
+class NoSuchForm(CannotExchange):
+    """The model has something in it that a format has no form of; another may."""
+
+
 def located(text: str) -> Path:
     """Return the absolute path of a directory; raises CannotExchange."""
     try:

@@ -13,7 +13,7 @@ from grouplearn.catalog.schema import Location
 from grouplearn.data.files.run_directory import size
 from grouplearn.errors import DataError, Error, MissingDependency, ModelExists, NotTrusted
 from grouplearn.exchange import native
-from grouplearn.exchange.directory import CannotExchange, located
+from grouplearn.exchange.directory import CannotExchange, NoSuchForm, located
 from grouplearn.exchange.exporting import FORMATS, export
 from grouplearn.exchange.onnx.graph import OnnxMissing
 from grouplearn.messages import did_you_mean
@@ -39,20 +39,27 @@ def export_model(statement: ExportModel, checker: SqlChecker, at: StatementConte
     model = databases.model(statement.name, checker)
     if (reason := FORMATS[kind].lacking(model)) is not None:
         message = f'model "{model.definition.name}" ({model.definition.learner}) has no {kind} form: {reason}'
-        possible = ", ".join(name for name, each in FORMATS.items() if each.lacking(model) is None)
-        raise checker.error(message, where, f"It can be exported as {possible}.")
+        raise checker.error(message, where, _other_formats(model, kind))
     if FORMATS[kind].evaluated:
         prediction.predictor_for(con).guard.admit(con, model.definition)
     path = _path(checker, statement.directory)
     checker.outside.refuse(path.parent, checker.text, statement.directory.span)  # it is first written there
     try:
         written = export(con, model, kind, path, overwrite=statement.overwrite)
+    except NoSuchForm as error:
+        raise checker.error(str(error), where, _other_formats(model, kind)) from None
     except CannotExchange as error:
         raise checker.error(str(error), statement.directory.span, error.hint) from None
     except OnnxMissing as error:
         raise MissingDependency(str(error), text=checker.text, span=where, hint=error.hint) from None
     told = f"model {statement.name.name} is exported: {written.files} files, {size(written.size)}"
     return answers.notice(f"{told}, in {path}")
+
+
+def _other_formats(model: StoredModel, kind: str) -> str:
+    """Return a hint with the formats, but this one, that a model has a form in."""
+    others = (name for name, each in FORMATS.items() if name != kind and each.lacking(model) is None)
+    return f"It can be exported as {', '.join(others)}."
 
 
 def import_model(statement: ImportModel, checker: SqlChecker, at: StatementContext) -> str:

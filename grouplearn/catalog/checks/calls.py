@@ -62,7 +62,8 @@ Meaning = tuple[str, str, Hashable]
 
 
 _TRUST = (
-    "The model was not trained in this session. If you know who made it, and trust it, SET grouplearn_trust = true."
+    "The model was not trained in this session, or what it calls has changed since. If you know who made it, and trust it, SET"
+    " grouplearn_trust = true."
 )
 _GONE = "and there is no function or macro of that name now"
 _TO_BE_MADE = (

@@ -52,8 +52,7 @@ class Listed(Encoder):
     def onnx(self, graph: OnnxGraph, fitted: FittedItem, finite: bool) -> list[str]:  # noqa: ARG002
         """Raise NoForm: tensors have the same number of values in every row."""
         raise NoForm(
-            f'the feature "{fitted.item.name}" is a list ({self.shown}), and rows of an ONNX tensor are all of one length;'
-            " FORMAT sql and native take it"
+            f'the feature "{fitted.item.name}" is a list ({self.shown}), and rows of an ONNX tensor are all of one length'
         )
 
 

@@ -12,7 +12,7 @@ from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.data.encoding.encoder import NoForm
 from grouplearn.exchange.best import BestOfGroup, best_of, index
-from grouplearn.exchange.directory import CannotExchange
+from grouplearn.exchange.directory import CannotExchange, NoSuchForm
 from grouplearn.exchange.onnx.graph import ML_OPSET, OPSET, Graph, encoded, onnx
 from grouplearn.exchange.onnx.trees import tree_scores
 from grouplearn.learners import registry
@@ -59,7 +59,7 @@ def _content(definition: ModelDefinition, best: BestOfGroup) -> bytes:
     try:
         x = encoded(graph, best.group.fitted, finite=not handles_missing)
     except NoForm as error:
-        raise CannotExchange(str(error)) from None
+        raise NoSuchForm(str(error)) from None
     # A row with a missing feature has no prediction, whatever operators make of NaN.
     bad = None if handles_missing else graph.add("IsNaN", graph.add("ReduceSum", x, graph.constant(np.array([1]))))
     group = best.group
@@ -67,7 +67,7 @@ def _content(definition: ModelDefinition, best: BestOfGroup) -> bytes:
     try:
         definition.answer.onnx(graph, OnnxModel(x, bad, group.artifact.tensors, group.classes, link, scores))
     except NoForm as error:
-        raise CannotExchange(f'model "{definition.name}" cannot be exported: {error}') from None
+        raise NoSuchForm(f'model "{definition.name}" cannot be exported: {error}') from None
     return graph.content(definition.name, f"{definition.learner}, group {list(best.group.keys)}")
 
 

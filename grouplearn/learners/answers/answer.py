@@ -87,7 +87,7 @@ class Answer(ABC):
 
     def onnx(self, graph: OnnxGraph, model: OnnxModel) -> None:  # noqa: ARG002 - some look at it
         """Add the outputs to a graph, where nothing is predicted NaN, an empty text or 0; raises NoForm if it has none."""
-        raise NoForm(f"ONNX has no form of {' and '.join(self.shown)} of this learner; FORMAT sql or native may have")
+        raise NoForm(f"ONNX has no form of {' and '.join(self.shown)} of this learner")
 
     def missing(self, outputs: FloatArray) -> BoolArray:
         """Return which rows (n,) have no prediction."""
