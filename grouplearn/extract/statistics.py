@@ -19,6 +19,7 @@ from grouplearn.extract.list_counts import list_counts
 from grouplearn.interrupting import watched
 from grouplearn.messages import did_you_mean
 from grouplearn.parser.statements import Sql
+from grouplearn.sqltext import literal
 
 
 @dataclass(frozen=True)  # without slots, as ``rows`` is cached
@@ -78,6 +79,7 @@ def _positive_last(checker: SqlChecker, bound: BoundTrain, classes: tuple[str, .
     chosen = bound.options.rows.positive_class
     if chosen is None:
         return classes
+    chosen = class_named(checker, bound, classes, chosen)
     span = next(
         option.value.span for option in bound.statement.options if option.name.value.casefold() == "positive_class"
     )
@@ -88,6 +90,15 @@ def _positive_last(checker: SqlChecker, bound: BoundTrain, classes: tuple[str, .
         message = f"positive_class is for labels with two classes, and this one has {len(classes)}"
         raise checker.error(message, span, "Compare the label with the class: PREDICT label = 'class' AS name.")
     return (*(each for each in classes if each != chosen), chosen)
+
+
+def class_named(checker: SqlChecker, bound: BoundTrain, classes: Sequence[str], name: str) -> str:
+    """Return the class that a statement names by its text, or by another text of an equal value: 0 where labels are DOUBLEs."""
+    if name in classes or bound.target is None or bound.target.array:
+        return name
+    before, after = types.as_text_of(bound.target.type)
+    (found,) = checker.rows(f"SELECT {before}{literal(name)}{after}")[0]
+    return found if found in classes else name
 
 
 def _classes(checker: SqlChecker, bound: BoundTrain, target: BoundTarget) -> tuple[str, ...]:

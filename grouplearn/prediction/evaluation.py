@@ -22,7 +22,7 @@ from grouplearn.learners.metrics.metric import TARGET, Asked, Judged
 from grouplearn.learners.metrics.sums import METRICS, every_metric, family_of
 from grouplearn.prediction.forms.macro import predict_select
 from grouplearn.prediction.forms.routed import GROUP, ROUTED, Extra, routed_cte, rows_cte
-from grouplearn.sqltext import identifier
+from grouplearn.sqltext import identifier, literal
 
 _WEIGHT = "__grouplearn_weight"
 _FUNCTION = SqlForm("function")
@@ -73,6 +73,15 @@ def reading_sql(model: StoredModel, source: str, where: str | None = None, *, we
     groups = "(SELECT 0 AS group_id, 0 AS level, []::VARCHAR[] AS keys)"
     ctes = rows_cte(definition, rows, f"{ROW}.*", extras), routed_cte(definition, groups)
     return f"WITH {', '.join(ctes)} SELECT {GROUP} FROM {ROUTED}"
+
+
+def labels_sql(definition: ModelDefinition, source: str, where: str | None = None) -> str:
+    """Return a SELECT of how many rows of ``source`` have a label, how many one that is a class of the model, and one label."""
+    known = ", ".join(map(literal, definition.classes))
+    return (
+        f"SELECT count({TARGET}), count(*) FILTER ({TARGET} IN ({known})), min({TARGET})"
+        f" FROM (SELECT {_label(definition)} AS {TARGET} FROM {source_rows(source, where)} AS {ROW})"
+    )
 
 
 def _extras(definition: ModelDefinition, *, weighted: bool) -> tuple[Extra, Extra]:

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from grouplearn.amounts import counted
 from grouplearn.bind.bind import bind_learner
 from grouplearn.bind.definition import ROW
 from grouplearn.bind.sql.checker import Column, SqlChecker
@@ -31,7 +32,7 @@ from grouplearn.parser.statements import (
     Sql,
     StopTrial,
 )
-from grouplearn.prediction.evaluation import evaluate_sql, reading_sql, source_rows
+from grouplearn.prediction.evaluation import evaluate_sql, labels_sql, reading_sql, source_rows
 from grouplearn.prediction.group_models import refuse_damaged_weights
 from grouplearn.prediction.prediction import predictor_for
 from grouplearn.sqltext import folded, identifier
@@ -44,6 +45,8 @@ from grouplearn.store.left_over import drop_left_over, left_over
 
 #: Rows in place of those that only DuckDB's own statements can read.
 _NO_ROWS = "(SELECT NULL)"
+#: Classes that an error names.
+_SHOWN_CLASSES = 5
 
 
 def show_models(statement: ShowModels, checker: SqlChecker, at: StatementContext) -> str:  # noqa: ARG001
@@ -188,12 +191,27 @@ def evaluate(statement: EvaluateModel, checker: SqlChecker, at: StatementContext
         checker.describe(reading_sql(model, source.text, seen, weighted=weighted))
         numbers = doubtful(at.connection, model.definition, rows, columns)
         reason = unreadable(at.connection, rows, numbers)
+        if reason is None and not at_once:
+            reason = _knows_no_label(model, source.text, seen, checker)
     except BindError as error:
         reason = error.message
     if reason is not None:
         message = f'model "{model.definition.name}" cannot read these rows: {reason}'
         raise checker.error(message, statement.source.span)
     return _asked(evaluate_sql(model, source.text, seen, weighted=weighted), checker) if at_once else query
+
+
+def _knows_no_label(model: StoredModel, source: str, where: str | None, checker: SqlChecker) -> str | None:
+    """Return that none of the labels is a class of the model, as where they are written otherwise; None if one is, or there is
+    none."""
+    classes = model.definition.classes
+    if not model.definition.task.has_classes or not classes:
+        return None
+    labels, known, one = checker.rows(labels_sql(model.definition, source, where))[0]
+    if known or not labels:
+        return None
+    listed = ", ".join(classes[:_SHOWN_CLASSES]) + (", ..." if len(classes) > _SHOWN_CLASSES else "")
+    return f'no label of {counted(labels, "row")} is a class of the model ({listed}), such as "{one}"'
 
 
 def _asked(query: str, checker: SqlChecker) -> str:

@@ -9,6 +9,7 @@ import pytest
 from torch import nn
 
 import grouplearn
+from grouplearn.errors import BindError
 
 ROWS = """
 CREATE TABLE t AS
@@ -130,3 +131,42 @@ def test_evaluate_says_what_the_model_table_says(con: grouplearn.Connection, lea
         assert [row["weight"] for row in result] == [
             row[1] for row in rows_of(con, f"SELECT g, sum(w) FROM u WHERE {where} GROUP BY g ORDER BY g")
         ]
+
+
+@pytest.mark.parametrize(
+    ("type_", "given", "classes"),
+    [
+        ("DOUBLE", "0", ("1.0", "0.0")),
+        ("INTEGER", "0.0", ("1", "0")),
+        ("BOOLEAN", "'FALSE'", ("true", "false")),
+        ("DECIMAL(4, 2)", "0", ("1.00", "0.00")),
+    ],
+)
+def test_a_class_is_named_by_any_text_of_its_value(type_: str, given: str, classes: tuple[str, str]) -> None:
+    with grouplearn.connect(progress=None) as con:
+        con.execute(f"CREATE TABLE d AS SELECT i AS x, (i % 7 > 3)::INTEGER::{type_} AS y FROM range(70) r(i)")
+        train = "TRAIN OR REPLACE MODEL {} USING logistic_regression PREDICT y FEATURES (x) FROM d WITH ({})"
+        train = train.replace("WITH (", "WITH (task = 'classification', ")
+        con.execute(train.format("m", f"positive_class = {given}"))
+        assert con.execute("SELECT classes FROM grouplearn.models").fetchall() == [(list(classes),)]
+        name = given.strip("'")
+        con.execute(train.format("a", f"class_weight = {{'{name}': 3}}"))
+        con.execute(train.format("b", f"class_weight = {{'{classes[1]}': 3}}"))
+        both = "SELECT (SELECT list(weight) FROM a_weights) = (SELECT list(weight) FROM b_weights)"
+        assert con.execute(both).fetchall() == [(True,)]
+        with pytest.raises(BindError, match="twice"):
+            con.execute(train.format("c", f"class_weight = {{'{name}': 3, '{classes[1]}': 2}}"))
+        with pytest.raises(BindError, match="no class of the label"):
+            con.execute(train.format("c", "positive_class = 0.5"))
+
+
+def test_labels_of_which_none_is_a_class_are_not_scored() -> None:
+    with grouplearn.connect(progress=None) as con:
+        con.execute("CREATE TABLE d AS SELECT i AS x, i % 3 AS y FROM range(70) r(i)")
+        con.execute("TRAIN MODEL m USING logistic_regression PREDICT y FEATURES (x) FROM d")
+        with pytest.raises(
+            BindError, match=r'no label of 70 rows is a class of the model \(0, 1, 2\), such as "class 0"'
+        ):
+            con.execute("EVALUATE MODEL m ON (SELECT x, 'class ' || y AS y FROM d)")
+        for label in ("y::VARCHAR", "CASE WHEN x = 5 THEN '2' ELSE 'other' END", "NULL"):
+            assert len(con.execute(f"EVALUATE MODEL m ON (SELECT x, {label} AS y FROM d)").fetchall()) == 1

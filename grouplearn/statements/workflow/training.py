@@ -16,7 +16,7 @@ from grouplearn.catalog.records import RunOutcome
 from grouplearn.data import encoders
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoders import FittedItem
-from grouplearn.extract.statistics import Statistics
+from grouplearn.extract.statistics import Statistics, class_named
 from grouplearn.failures import NotMeasured
 from grouplearn.interrupting import watched
 from grouplearn.learners import registry
@@ -394,13 +394,18 @@ def _class_weights(bound: BoundTrain, stats: Statistics, checker: SqlChecker) ->
     span = next(
         option.value.span for option in bound.statement.options if option.name.value.casefold() == "class_weight"
     )
-    unknown = [name for name in given if name not in stats.classes]
+    named = {name: class_named(checker, bound, stats.classes, name) for name in given}
+    unknown = [name for name in given if named[name] not in stats.classes]
+    if len(set(named.values())) < len(named):
+        twice = next(name for name, of in named.items() if [*named.values()].count(of) > 1)
+        raise checker.error(f'class_weight names the class of "{twice}" twice', span)
     if unknown:
         message = (
             f'class_weight names "{unknown[0]}", which is no class of the label\nClasses: {", ".join(stats.classes)}'
         )
         raise checker.error(message, span, did_you_mean(unknown[0], stats.classes))
-    return {number: given.get(name, 1.0) for number, name in enumerate(stats.classes)}
+    weights = {named[name]: weight for name, weight in given.items()}
+    return {number: weights.get(name, 1.0) for number, name in enumerate(stats.classes)}
 
 
 class _Silent:
