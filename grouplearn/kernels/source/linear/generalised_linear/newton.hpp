@@ -70,6 +70,9 @@ constexpr double jumped_bend = 1.1;
 
 /// Share of its first diagonal that the second derivatives of a model of many parameters have left at least.
 constexpr double least_diagonal = 1e-9;
+/// Where all that the gradient says is that so much of the objective may be left, a model of few rows is not called finished: a matrix that
+/// is guessed promises nothing beside rows that outweigh all others.
+constexpr double unproven = 1e-2;
 /// Where steps promise nothing by a matrix that is guessed, the last must have fallen by less than that many times what ends training.
 constexpr double slow = 10;
 
@@ -107,6 +110,7 @@ struct Model {
     bool damped = false; // whether ``chol`` has some of it
     bool sampled = false; // whether it is of some rows only
     bool few = false;     // whether it is of so few rows that another method may have it
+    bool proves = false;  // whether it goes on to that method where its gradient does not say that it is near the end
     bool open = false, left = false; // whether its quadratic model was not minimised, and whether it was left for that
     double tolerance = 0, dropped = 0, begins = 1; // what ends it, by how much its last step fell, the length of the next
     int64_t passes = 0;
@@ -676,6 +680,21 @@ template <class V> struct Newton {
         }
     }
 
+    /// By how much the objective may be above the least, which is as convex as its ridge: Σ slope²/(2·ridge), slopes being those that
+    /// penalties without one do not hold (Boyd & Vandenberghe 2004, 9.1.2); the intercept has gone to its best.
+    double most_left(int lane) const {
+        double sum = 0;
+        for (int64_t k = 0; k < size; k++) {
+            int64_t at = k * width + lane;
+            double held = penalty[at], pull = slope[at], u = point[at];
+            if (!(ridge[at] > 0)) continue;
+            if (u != 0) pull += u > 0 ? held : -held;
+            else pull = __builtin_fabs(pull) > held ? __builtin_fabs(pull) - held : 0;
+            sum += pull * pull / (2 * ridge[at]);
+        }
+        return sum;
+    }
+
     /// End what is finished; where nothing says more, models go to the end of their steps or to a part of it.
     bool go_on() {
         bool some = false;
@@ -690,7 +709,8 @@ template <class V> struct Newton {
                 // What damped steps promise says nothing of others, but where even a shorter one went nowhere.
                 bool unsaid = promised <= bound && m.damped && !(m.shortened && m.dropped <= bound);
                 if (unsaid) m.damping = 0;
-                if ((promised <= bound && !unsaid && (dense || m.dropped <= slow * bound)) || !(m.descent < 0) || m.value <= nothing) {
+                bool rests = (promised <= bound && !unsaid && (dense || m.dropped <= slow * bound)) || !(m.descent < 0);
+                if ((rests && !(m.proves && unproven * __builtin_fabs(m.value) < most_left(lane))) || m.value <= nothing) {
                     m.converged = true;
                     m.active = false;
                 }
