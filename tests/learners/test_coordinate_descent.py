@@ -736,3 +736,20 @@ def test_with_l1_it_says_that_it_has_converged() -> None:
             " WITH (solver = 'coordinate_descent', l1 = 0.1, l2 = 0, epochs = 2)"
         )
         assert con.execute("SELECT converged FROM n").fetchall() == [(False,)]
+
+
+@pytest.mark.parametrize("n", [57, 60, 64])
+@pytest.mark.parametrize("count", [1, 3])
+def test_rows_that_fill_a_tile_do_no_harm(n: int, count: int) -> None:
+    """Of columns far from 0 the intercept alone is so large that e to it is infinite: rows of weight 0 have it to themselves."""
+    random = np.random.default_rng(1)
+    x = random.normal(size=(n, 4))
+    y = random.poisson(np.exp(x @ random.normal(size=4) + 3)).astype(float)
+    config = {"l2": 1.0, "l1": 0.0, "blocks": "one", "tolerance": 1e-9}
+    rounds = LocalRounds(POISSON, Problem(Task.REGRESSION, 4, epochs=600), (config,) * count, lambda: None)
+    cells = cells_of(rounds, Shard(x + 1e5, y, np.ones(n)))
+    state = rounds.prepared(POISSON.init(rounds.problem, rounds.configs), cells)
+    found = POISSON.descend(rounds.problem, rounds.configs, state, cells, 600)
+    assert np.isfinite(found.curve).all()
+    assert (np.diff(found.curve, axis=0) <= 1e-9 * found.curve[:-1]).all()
+    assert found.state.tensors["weights"][0, 0, -1] > 710  # e to it is infinite

@@ -8,6 +8,7 @@
 #include "lanes/looks.hpp"
 #include "algebra/matrices.hpp"
 #include "losses/losses.hpp"
+#include <algorithm>
 
 namespace grouplearn::coordinate_descent {
 
@@ -287,9 +288,11 @@ inline void score_block(const Block &block, const double *weights, int64_t apart
     });
 }
 
-/// Scores (rows, lanes) of so many rows that are all the intercept of a lane group.
+/// Scores (rows, lanes) of so many rows that are all the intercept of a lane group; 0 of those that fill the last tile, which nothing else
+/// adds to: e to an intercept that columns far from 0 take back is infinite, and no weight of 0 makes it 0.
 template <int vectors> inline void score_level(const double *level, int64_t rows, double *scores) {
     for (double *to = scores; to < scores + in_tiles(rows) * vectors; to += 8) store(to, vectors == 8 ? load(level) : all(*level));
+    std::fill(scores + rows * vectors, scores + in_tiles(rows) * vectors, 0.0);
 }
 
 /// The sums at each point of a line, of which the first is where predictions are (points, group, output, 3, lanes): of losses, and of
