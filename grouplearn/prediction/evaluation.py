@@ -22,7 +22,7 @@ from grouplearn.learners.metrics.metric import TARGET, Asked, Judged
 from grouplearn.learners.metrics.sums import METRICS, every_metric, family_of
 from grouplearn.prediction.forms.macro import predict_select
 from grouplearn.prediction.forms.routed import GROUP, ROUTED, Extra, routed_cte, rows_cte
-from grouplearn.sqltext import identifier, literal
+from grouplearn.sqltext import identifier
 
 _WEIGHT = "__grouplearn_weight"
 _FUNCTION = SqlForm("function")
@@ -76,11 +76,12 @@ def reading_sql(model: StoredModel, source: str, where: str | None = None, *, we
 
 
 def labels_sql(definition: ModelDefinition, source: str, where: str | None = None) -> str:
-    """Return a SELECT of how many rows of ``source`` have a label, how many one that is a class of the model, and one label."""
-    known = ", ".join(map(literal, definition.classes))
+    """Return a SELECT of how many rows of ``source`` have a label, how many a value of the type of the model's classes, and one
+    label."""
+    known = (definition.target_sql or "").join(as_text_of(definition.label_type or ""))
     return (
-        f"SELECT count({TARGET}), count(*) FILTER ({TARGET} IN ({known})), min({TARGET})"
-        f" FROM (SELECT {_label(definition)} AS {TARGET} FROM {source_rows(source, where)} AS {ROW})"
+        f"SELECT count({TARGET}), count(known), min({TARGET})"
+        f" FROM (SELECT {_label(definition)} AS {TARGET}, {known} AS known FROM {source_rows(source, where)} AS {ROW})"
     )
 
 

@@ -202,16 +202,18 @@ def evaluate(statement: EvaluateModel, checker: SqlChecker, at: StatementContext
 
 
 def _knows_no_label(model: StoredModel, source: str, where: str | None, checker: SqlChecker) -> str | None:
-    """Return that none of the labels is a class of the model, as where they are written otherwise; None if one is, or there is
-    none."""
-    classes = model.definition.classes
-    if not model.definition.task.has_classes or not classes:
+    """Return that none of the labels could be a class of the model, as where they are written otherwise; None if one could, or
+    there is none."""
+    definition = model.definition
+    if not definition.task.has_classes or not definition.classes or definition.label_type is None:
         return None
-    labels, known, one = checker.rows(labels_sql(model.definition, source, where))[0]
+    labels, known, one = checker.rows(labels_sql(definition, source, where))[0]
     if known or not labels:
         return None
-    listed = ", ".join(classes[:_SHOWN_CLASSES]) + (", ..." if len(classes) > _SHOWN_CLASSES else "")
-    return f'no label of {counted(labels, "row")} is a class of the model ({listed}), such as "{one}"'
+    listed = ", ".join(definition.classes[:_SHOWN_CLASSES]) + (
+        ", ..." if len(definition.classes) > _SHOWN_CLASSES else ""
+    )
+    return f'no label of {counted(labels, "row")} is of type {definition.label_type}, as classes are ({listed}): there is "{one}"'
 
 
 def _asked(query: str, checker: SqlChecker) -> str:
