@@ -239,7 +239,7 @@ class _Binder:
     def _having(self) -> None:
         having = self._statement.having
         if having:
-            self._checker.describe("SELECT 1", *self._source, *grouping(self._statement))
+            self._checker.describe("SELECT 1", *named_keys(self._statement), *self._source, *grouping(self._statement))
 
     def _refuse_idle_options(self, target: BoundTarget | None) -> None:
         """Raise for an option that would have no effect in this statement."""
@@ -326,6 +326,16 @@ class _Binder:
                 f"KEEP BEST takes a whole number from 1 to {_MOST_KEPT}, got {sqltext.shown(value)}", keep.best.span
             )
         return value
+
+
+def named_keys(statement: TrainModel) -> tuple[str | Sql, ...]:
+    """Return the keys that the statement gives a name, as further columns of a query, where its HAVING may mean them by it."""
+    pieces: list[str | Sql] = []
+    if statement.group_by and statement.having:
+        for key, alias in zip(statement.group_by.keys, statement.group_by.aliases, strict=False):
+            if alias:
+                pieces += [", (", key, f"\n) AS {sqltext.identifier(alias.value)}"]
+    return tuple(pieces)
 
 
 def grouping(statement: TrainModel) -> tuple[str | Sql, ...]:

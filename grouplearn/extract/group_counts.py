@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 from grouplearn.amounts import amount_of_bytes
-from grouplearn.bind.bind import grouping
+from grouplearn.bind.bind import grouping, named_keys
 from grouplearn.bind.bound import BoundTrain
 from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import SqlChecker
@@ -48,6 +48,7 @@ def group_counts(checker: SqlChecker, bound: BoundTrain) -> tuple[GroupCount, ..
     pieces += [", GROUPING(", *_separated(keys), f") AS {mask}"] if keys else [f", 0 AS {mask}"]
     for key, name in zip(keys, names, strict=True):
         pieces += [", (", key, f") AS {name}"]
+    pieces += named_keys(bound.statement)
     order = ", ".join(f"{name} ASC NULLS LAST" for name in (mask, *names))
     pieces += [*bound.source, *grouping(bound.statement), f") ORDER BY {order}"]
     level_of = {_grouping_mask(members, len(keys)): level for level, members in enumerate(bound.sets)}

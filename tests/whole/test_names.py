@@ -419,3 +419,19 @@ def test_of_many_models_some_are_named(tmp_path: Path) -> None:
         assert str(told.value).count("many") < 60
         assert "and 9,950 more" in str(told.value)
         assert con.execute("SELECT count(predict_value('many', t)) FROM t").fetchall() == [(20,)]
+
+
+@pytest.mark.parametrize(
+    ("clauses", "groups"),
+    [
+        ("GROUP BY x % 4 AS k HAVING k > 1", [(2,), (3,)]),
+        ("GROUP BY x % 4 AS x HAVING x > 1 AND count(*) > 1", [(2,), (3,)]),
+        ('GROUP BY ROLLUP (x % 2 AS "my k", x % 4 AS b) HAVING "my k" = 1 AND b IS NOT NULL', [(1, 1), (1, 3)]),
+    ],
+)
+def test_having_knows_keys_by_their_names(clauses: str, groups: list[tuple[int, ...]]) -> None:
+    with grouplearn.connect(progress=None) as con:
+        con.execute("CREATE TABLE t AS SELECT i AS x, i * 2.0 AS y FROM range(40) r(i)")
+        con.execute(f"TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x AS f) FROM t {clauses} VALIDATE NONE")
+        names = ", ".join(f"#{number + 1}" for number in range(len(groups[0])))
+        assert con.execute(f"SELECT {names} FROM m ORDER BY ALL").fetchall() == groups
