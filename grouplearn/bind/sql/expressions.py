@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -192,36 +192,34 @@ def _any_tree(checker: SqlChecker, fragment: Sql | str) -> dict[str, Any] | None
 
 
 def _outside_subqueries(node: Any) -> Iterator[dict[str, Any]]:
-    return _outside(node, ("SUBQUERY",))
+    return _outside(node, lambda each: each.get("class") == "SUBQUERY")
 
 
-def _outside(node: Any, classes: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    """Yield the nodes of a tree outside of those of these classes."""
-    if isinstance(node, dict) and node.get("class") not in classes:
+def _outside(node: Any, left_out: Callable[[dict[str, Any]], bool]) -> Iterator[dict[str, Any]]:
+    """Yield the nodes of a tree outside of those that are left out."""
+    if isinstance(node, dict) and not left_out(node):
         yield node
         for child in node.values():
-            yield from _outside(child, classes)
+            yield from _outside(child, left_out)
     elif isinstance(node, list):
         for child in node:
-            yield from _outside(child, classes)
+            yield from _outside(child, left_out)
 
 
 def _of_the_row(node: Any, names: frozenset[str]) -> Iterator[dict[str, Any]]:
     """Yield the nodes of an expression in which these (folded) column names are surely the row's: those of subqueries without
     FROM, too, and of lambdas without such parameters."""
-    if isinstance(node, list):
-        for child in node:
-            yield from _of_the_row(child, names)
-    elif isinstance(node, dict):
-        of_others = node.get("class") == "WINDOW"
-        if node.get("class") == "LAMBDA":
-            of_others = not names.isdisjoint(_names_in(node["lhs"]))
-        elif node.get("class") == "SUBQUERY":
-            query = node["subquery"]["node"]
-            of_others = (query.get("from_table") or {}).get("type") != "EMPTY"
-        if not of_others:
-            yield node
-            yield from _of_the_row([*node.values()], names)
+
+    def is_of_others(each: dict[str, Any]) -> bool:
+        match each.get("class"):
+            case "LAMBDA":
+                return not names.isdisjoint(_names_in(each["lhs"]))
+            case "SUBQUERY":
+                return (each["subquery"]["node"].get("from_table") or {}).get("type") != "EMPTY"
+            case kind:
+                return kind == "WINDOW"
+
+    return _outside(node, is_of_others)
 
 
 def _names_in(node: Any) -> frozenset[str]:
