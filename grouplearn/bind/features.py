@@ -65,6 +65,11 @@ class BoundItem:
     fits_float: bool = False
     whole: bool = False
 
+    @property
+    def read(self) -> Sql:
+        """Its values as rows are read: whole numbers as such, of which the text is made once each."""
+        return self.source if self.whole else self.extract
+
 
 def all_fit_float(items: Sequence[BoundItem]) -> bool:
     """Whether FLOAT holds all numbers of the items exactly; categories do not count."""

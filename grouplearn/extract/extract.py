@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from grouplearn.bind import arrays
 from grouplearn.bind.bound import BoundKey, BoundTarget, BoundTrain
-from grouplearn.bind.features import BoundItem, all_fit_float
+from grouplearn.bind.features import all_fit_float
 from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.arrays import LengthError
@@ -121,7 +121,7 @@ def _layout(bound: BoundTrain, stats: Statistics) -> BatchLayout:
 def _extract_query(bound: BoundTrain, in_order: bool) -> list[str | Sql]:
     columns: list[tuple[str, tuple[str | Sql, ...]]] = [
         *((f"k{number}", _key_text(key)) for number, key in enumerate(bound.keys)),
-        *((f"x{number}", _item(item)) for number, item in enumerate(bound.items)),
+        *((f"x{number}", (item.read,)) for number, item in enumerate(bound.items)),
         ("y", _label(bound.target)),
     ]
     if bound.options.rows.weight:
@@ -169,11 +169,6 @@ def _row_hash(bound: BoundTrain, content: Sequence[str]) -> str:
     alone = [f"{name}[1]" if name in listed else name for name in content]
     single = " AND ".join(f"len({name}) = 1" for name in sorted(listed))
     return f"CASE WHEN {single} THEN {hashed(alone)} ELSE {hashed(content)} END"
-
-
-def _item(item: BoundItem) -> tuple[str | Sql, ...]:
-    """Return an item's values as they are read: whole numbers as such, of which the text is made once each."""
-    return ("(\n", item.source, "\n)") if item.whole else (item.extract,)
 
 
 def _label(target: BoundTarget | None) -> tuple[str | Sql, ...]:

@@ -140,7 +140,7 @@ def _category_counts(
         return sum(group.n_rows for group in watched(groups) if group.level == 0), (0,) * len(bound.items)
     # Numbers take a tenth of the time of their texts. Where the count decides about the form of a model, it is that of the texts,
     # which does not depend on a column's type.
-    as_read = [(item, ("(\n", item.source, "\n)") if item.whole else _distinct(item)) for item in wanted]
+    as_read = [(item, (item.read,) if item.whole else _distinct(item)) for item in wanted]
     n_rows, counts = _counted(checker, bound, as_read)
     near = [(item, _distinct(item)) for item in wanted if item.whole and is_nearly_wide(counts[id(item)])]
     counts |= _counted(checker, bound, near)[1] if near else {}
