@@ -207,6 +207,9 @@ def _knows_no_label(model: StoredModel, source: str, where: str | None, checker:
     definition = model.definition
     if not definition.task.has_classes or not definition.classes or definition.label_type is None:
         return None
+    (label,) = checker.describe(f"SELECT ({definition.target_sql}\n) FROM {source_rows(source, where)} AS {ROW}")
+    if label.type == definition.label_type:
+        return None
     labels, known, one = checker.rows(labels_sql(definition, source, where))[0]
     if known or not labels:
         return None
