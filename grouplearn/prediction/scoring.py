@@ -195,11 +195,11 @@ class Scorer:
 
     def _outputs(self, group: GroupModel, columns: Columns) -> FloatArray:
         """Return the outputs (n, width) of the model's answer; NaN: no prediction."""
-        if self._learner.handles_sparse:
-            return self._outputs_of(group, columns, None)
-        width = sum(each.width for each in group.fitted)
-        step = max(1, _DENSE_VALUES // max(1, width))
-        parts = [slice(start, start + step) for start in range(0, max(1, columns.n_rows), step)]
+        width = None if self._learner.handles_sparse else sum(each.width for each in group.fitted)
+        step = max(1, _DENSE_VALUES // width) if width else columns.n_rows
+        if columns.n_rows <= step:
+            return self._outputs_of(group, columns, width)
+        parts = [slice(start, start + step) for start in range(0, columns.n_rows, step)]
         return np.concatenate([self._outputs_of(group, columns.rows(part), width) for part in parts])
 
     def _outputs_of(self, group: GroupModel, columns: Columns, dense_columns: int | None) -> FloatArray:
