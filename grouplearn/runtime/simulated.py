@@ -223,12 +223,14 @@ class _Timer:
 
     def _run(self, worker: int, unit: Unit, beginning: set[int]) -> None:
         """Begin a unit: of its work the shared part is done by its worker and its part of those that are idle now."""
-        busy = sum(each in beginning or free > self.now for each, free in self._free.items())
-        together = unit.cost * self._costs.shared(unit)
-        cores = max(1, len(self._free) // max(1, busy)) if together else 1
-        self.helping = max(self.helping, cores - 1)
-        self.busy += together * (1 - 1 / cores)
-        seconds = unit.cost - together * (1 - 1 / cores)
+        together, seconds = unit.cost * self._costs.shared(unit), unit.cost
+        if together:
+            busy = sum(each in beginning or free > self.now for each, free in self._free.items())
+            helping = len(self._free) // busy - 1
+            done_by_others = together * helping / (1 + helping)
+            self.helping = max(self.helping, helping)
+            self.busy += done_by_others
+            seconds -= done_by_others
         self._begin(worker, unit, self._start(worker), seconds, "unit", 0, self._costs.state_bytes(unit))
 
     def _run_step(self, worker: int, step: Step) -> None:

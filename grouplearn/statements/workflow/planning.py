@@ -187,7 +187,8 @@ def costs_of(small: Miniature) -> Costs:
             return float(min(row_bytes * rows, cost.binned_bytes(physical.stored, row_bytes, rows)))
         return float(row_bytes * rows)
 
-    here = not in_blocks and choosing.executor(physical, finds_ray(physical))[0] == "local"
+    helps = learner.access.shared > 0 and not in_blocks
+    here = helps and choosing.executor(physical, finds_ray(physical))[0] == "local"
 
     def shared(unit: Unit) -> float:
         several = here and sizes[unit.group] > physical.block_rows
