@@ -555,7 +555,16 @@ def test_a_kernel_looks_as_often_as_its_work_is_long(call: Call) -> None:
 
 def test_a_kernel_that_is_told_to_stop_ends_there(call: Call) -> None:
     """At its first look, at its second, and, so that every place has been the one, at each later power of two."""
-    run, looks = call.make(), call.looks
+    ends_at_each_look(call.make(), call.looks)
+
+
+@pytest.mark.parametrize("threads", [2, 4])
+def test_all_threads_of_a_call_end_where_it_is_told_to_stop(threads: int) -> None:
+    with on_threads(lambda: threads):
+        ends_at_each_look(descending("descend on cells"), 8)
+
+
+def ends_at_each_look(run: Callable[[], object], looks: int) -> None:
     last = 1
     while last <= looks:
         count = 0
@@ -570,25 +579,6 @@ def test_a_kernel_that_is_told_to_stop_ends_there(call: Call) -> None:
             run()
         assert count == last
         last *= 2
-
-
-@pytest.mark.parametrize("threads", [2, 4])
-def test_all_threads_of_a_call_end_where_it_is_told_to_stop(threads: int) -> None:
-    run, last = descending("descend on cells"), 1
-    with on_threads(lambda: threads):
-        while last <= 8:
-            count = 0
-
-            def look(last: int = last) -> None:
-                nonlocal count
-                count += 1
-                if count >= last:
-                    raise Told
-
-            with asking(look, every=0), pytest.raises(Told):
-                run()
-            assert count == last
-            last *= 2
 
 
 def test_another_thread_is_heard() -> None:
