@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from helpers import runtime_jobs
 
-from grouplearn.data import dataset, shard
+from grouplearn.data import dataset, encoders, shard
 from grouplearn.data.dataset import ARRAYS, Dataset, DatasetFiles, Group, Item
 from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.data.shard import StoredShard
@@ -35,6 +35,7 @@ from grouplearn.train import fit
 from grouplearn.train.job import Job, UnitResult
 from grouplearn.train.pack import Training
 from grouplearn.train.results.checkpoints import Checkpointer, Timer
+from grouplearn.train.rows import chosen
 from grouplearn.train.rows.prepare import FINAL, prepare
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -123,21 +124,27 @@ def test_a_block_at_a_time_is_in_memory_and_models_are_the_same(
     directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, task: Task, name: str, workers: int
 ) -> None:
     monkeypatch.setattr(shard, "SUMMED_ROWS", 2 * BLOCK)
-    # One worker prepares a group, reading whole columns of rows, while the other is looked at.
+    # One worker prepares a group, reading whole columns and then rows, while the other is looked at.
     monkeypatch.setattr(dataset, "_COLUMN_ROWS", BLOCK)
+    monkeypatch.setattr(chosen, "BLOCK_ROWS", BLOCK)
     job = in_memory(task)
     expected = models(run(job, name, workers))
     assert len(expected) == 2 * len(job.groups)
     files = stored(job, directory)
     assert isinstance(prepare(files, job.groups[0]).train, StoredShard)
-    most, pass_over = [0], fit._learner_sums
+    most, pass_over, encode = [0], fit._learner_sums, encoders.encode
 
     def spied(*given: Any) -> Any:
         sums = pass_over(*given)
         most.append(resident_bytes())
         return sums
 
+    def encoded(*given: Any) -> Any:
+        most.append(resident_bytes())  # preparing encodes, too: its pages are still there
+        return encode(*given)
+
     monkeypatch.setattr(fit, "_learner_sums", spied)
+    monkeypatch.setattr(encoders, "encode", encoded)
     assert models(run(files, name, workers)) == expected
     # Of 20 blocks: what the workers look at, and pages that the kernel mapped around them.
     assert max(most) < 6 * BLOCK_BYTES
