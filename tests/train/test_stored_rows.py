@@ -11,6 +11,7 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -389,11 +390,12 @@ def test_what_is_read_ahead_is_there_and_nobody_waits_for_the_disk(tmp_path: Pat
         if not faults(lambda: None):
             pytest.skip("this system keeps files in memory")
 
-        def ahead() -> None:
+        def ahead(seconds: float) -> None:
             read_ahead(column)
-            time.sleep(0.5)
+            time.sleep(seconds)
 
-        assert faults(ahead) == 0
+        # A disk that others use needs longer. Without reading ahead no time is enough.
+        assert any(faults(partial(ahead, seconds)) == 0 for seconds in (0.2, 1.0, 5.0, 20.0))
 
 
 def test_a_column_is_read_and_forgotten(directory: RunDirectory) -> None:
