@@ -106,13 +106,20 @@ def least(loss: str, shard: Shard, config: dict[str, float], near: np.ndarray, i
 
 
 def fit(learner: GlmLearner, problem: Problem, shard: Shard, configs: list[dict[str, float]], rows: int = 256):
+    state = epochs_of(400, learner, problem, shard, configs, rows)
+    assert state.done.all()
+    return state
+
+
+def epochs_of(
+    most: int, learner: GlmLearner, problem: Problem, shard: Shard, configs: list[dict[str, float]], rows: int
+):
     state = learner.init(problem, configs)
-    for _ in range(400):
+    for _ in range(most):
         blocks = [learner.accumulate(problem, configs, state, block) for block in shard.blocks(rows)]
         state = learner.step(problem, configs, state, functools.reduce(learner.merge, blocks))
         if state.done.all():
             break
-    assert state.done.all()
     return state
 
 
@@ -146,6 +153,28 @@ def test_l2_reaches_the_objective_of_newton_cg() -> None:
     state = fit(LEARNERS["logistic"], problem_of("logistic", shard), shard, CONFIGS[:1])
     expected = objective("logistic", shard, model.coef_, model.intercept_, CONFIGS[0])
     assert state.tensors["loss"][0] <= expected * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "poisson", "squared_hinge"])
+@pytest.mark.parametrize("l2", [1.0, 1e-2, 1e-5])
+def test_what_has_converged_is_near_the_least_where_columns_say_nearly_the_same(
+    monkeypatch: pytest.MonkeyPatch, loss: str, l2: float
+) -> None:
+    """Pairs of columns a ten thousandth apart, of whose difference the labels are: the way there is long and flat."""
+    random = np.random.default_rng(3)
+    x = random.normal(size=(1500, 270))
+    x[:, 1::2] = x[:, ::2] + 1e-4 * random.normal(size=(1500, 135))
+    score = x[:, 1::2] @ random.normal(size=135) / 4 + (x[:, 1] - x[:, 0]) * 3e4
+    y = random.poisson(np.exp(np.clip(score, -3, 3))) if loss == "poisson" else score + random.logistic(size=1500) > 0
+    shard, configs = Shard(x, y.astype(float), np.ones(1500)), [{"l2": l2}]
+    problem = problem_of(loss, shard)
+    assert glm.n_parameters(problem, configs) > glm.DENSE_PARAMETERS
+    found = epochs_of(400, LEARNERS[loss], problem, shard, configs, 256)
+    monkeypatch.setattr(glm, "DENSE_PARAMETERS", 512)
+    expected = fit(LEARNERS[loss], problem, shard, configs)
+    assert found.done[0] or l2 == 1e-5
+    if found.done[0]:
+        assert found.tensors["loss"][0] == pytest.approx(expected.tensors["loss"][0], rel=1e-3)
 
 
 def test_a_class_that_no_row_has_is_predicted_nowhere() -> None:

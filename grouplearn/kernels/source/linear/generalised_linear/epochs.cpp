@@ -529,8 +529,7 @@ struct Steps {
             int64_t m = first + lane < models ? first + lane : models - 1;
             Lane<V> mine{form, newton, row[m], lane};
             mine.take(first + lane < models, l1[m], l2[m], tolerance[m], first_length[m]);
-            bool others = are_few(loss, form.outputs, (int64_t)row[m][ROWS], form.columns) && row[m][PASSES] < epochs_of_few_and_wide;
-            newton.model[lane].proves = others && l2[m] > 0 && !form.dense;
+            newton.model[lane].proves = l2[m] > 0 && !form.dense;
             reached[lane] = mine.hear(sums + m * form.sums());
             if (first + lane >= models || !(row[m][ASKS] > 0)) continue;
             double share = sampled > 0 ? row[m][TOTAL] / sampled : 1;

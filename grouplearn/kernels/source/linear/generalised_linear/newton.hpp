@@ -70,9 +70,9 @@ constexpr double jumped_bend = 1.1;
 
 /// Share of its first diagonal that the second derivatives of a model of many parameters have left at least.
 constexpr double least_diagonal = 1e-9;
-/// Where all that the gradient says is that so much of the objective may be left, a model of few rows is not called finished: a matrix that
-/// is guessed promises nothing beside rows that outweigh all others.
-constexpr double unproven = 1e-2;
+/// Where all that the gradient says is that so much of the objective may be left, a model of a matrix that is guessed is not called finished:
+/// it promises nothing beside rows that outweigh all others, or where columns say nearly the same.
+constexpr double unproven = 1e-3;
 /// Where steps promise nothing by a matrix that is guessed, the last must have fallen by less than that many times what ends training.
 constexpr double slow = 10;
 
@@ -110,7 +110,7 @@ struct Model {
     bool damped = false; // whether ``chol`` has some of it
     bool sampled = false; // whether it is of some rows only
     bool few = false;     // whether it is of so few rows that another method may have it
-    bool proves = false;  // whether it goes on to that method where its gradient does not say that it is near the end
+    bool proves = false;  // whether it goes on where its gradient does not say that it is near the end
     bool open = false, left = false; // whether its quadratic model was not minimised, and whether it was left for that
     double tolerance = 0, dropped = 0, begins = 1; // what ends it, by how much its last step fell, the length of the next
     int64_t passes = 0;
@@ -666,10 +666,10 @@ template <class V> struct Newton {
         double little = level * smoothing[lane] > hidden ? level * smoothing[lane] : hidden;
         bool best = m.objective <= no_loss, rests = m.stuck || m.fall <= little || !(m.descent < 0);
         bool near = gap + m.fall <= wanted || smoothing[lane] <= least_smoothing;
-        if (best || (rests && near)) {
+        if (best || (rests && near && (m.stuck || !may_be_far(lane)))) {
             m.converged = best || !m.stuck;
             m.active = false;
-        } else if (rests) {
+        } else if (rests && !near) {
             double next = smoother * smoothing[lane], last = 0.5 * wanted / mass[lane];
             if (next < last) next = last < smoothing[lane] ? last : next;
             smoothing[lane] = next < least_smoothing ? least_smoothing : next;
@@ -695,6 +695,12 @@ template <class V> struct Newton {
         return sum;
     }
 
+    /// Whether a matrix that is guessed says that a model is near the end, and its gradient does not.
+    bool may_be_far(int lane) const {
+        const Model &m = model[lane];
+        return m.proves && unproven * __builtin_fabs(m.value) < most_left(lane);
+    }
+
     /// End what is finished; where nothing says more, models go to the end of their steps or to a part of it.
     bool go_on() {
         bool some = false;
@@ -710,7 +716,7 @@ template <class V> struct Newton {
                 bool unsaid = promised <= bound && m.damped && !(m.shortened && m.dropped <= bound);
                 if (unsaid) m.damping = 0;
                 bool rests = (promised <= bound && !unsaid && (dense || m.dropped <= slow * bound)) || !(m.descent < 0);
-                if ((rests && !(m.proves && unproven * __builtin_fabs(m.value) < most_left(lane))) || m.value <= nothing) {
+                if ((rests && !may_be_far(lane)) || m.value <= nothing) {
                     m.converged = true;
                     m.active = false;
                 }
