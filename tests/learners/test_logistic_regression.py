@@ -1,6 +1,7 @@
 """Logistic regression against scikit-learn and scipy at tight tolerances, and the promises of its sums and state."""
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import scipy.sparse
 import scipy.special
 import sklearn.linear_model as sk
 
-from grouplearn.data.shard import Shard
+from grouplearn.data.shard import Shard, Stack
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.contract.state import State
@@ -196,6 +197,42 @@ def test_kingpins_grid_reaches_scipys_objective_on_badly_scaled_columns():
         # scipy stops a little above the minimum here.
         assert -1e-3 <= reached / scipy_l1(shard, config) - 1 <= EXCESS
         assert violation(shard, config, weights, intercept) < 1e-2
+
+
+def few_of_a_class(name: str) -> Shard:
+    """Three classes, the first of few rows: the first steps make a model that is wrong on them and sure of it."""
+    random = np.random.default_rng(5)
+    if name == "four points":
+        x, y, times = np.array([[-13.0], [-12], [11], [-7]]), np.array([2.0, 0, 0, 1]), np.array([1000, 1, 3, 500])
+        rows = np.repeat(np.arange(4), times)
+        return Shard(x[rows], y[rows], np.ones(rows.size))
+    if name == "weights":
+        return Shard(np.array([[-13.0], [-12], [11], [-7]]), np.array([2.0, 0, 0, 1]), np.array([1000.0, 1, 3, 500]))
+    y = np.repeat([0.0, 1, 2], [3, 1000, 6000])
+    x = random.normal(size=(y.size, 3)) * 0.3 + 5 * random.normal(size=(3, 3))[y.astype(int)]
+    return Shard(x, y, random.uniform(0.01, 100, size=y.size))
+
+
+@pytest.mark.parametrize("name", ["four points", "weights", "noise"])
+@pytest.mark.parametrize("way", ["epochs", "sparse", "stack"])
+def test_rows_that_a_first_step_is_sure_of_wrongly_do_not_hold_it_there(name: str, way: str) -> None:
+    """Second derivatives are next to nothing there, and a step by them leads nowhere, however much is left to gain."""
+    shard, configs = few_of_a_class(name), [{"l2": 1.0}]
+    if way == "stack":
+        problem = replace(problem_of(shard, 3), epochs=300)
+        solved = LEARNER.solve(problem, configs, Stack.of([shard, shard]), lambda _: None, lambda: False)
+        found, converged = solved.loss[0, 0], solved.converged[0, 0]
+    else:
+        rows = shard if way == "epochs" else replace(shard, x=scipy.sparse.csr_matrix(shard.x))
+        state, _ = fit(rows, configs, 3, epochs=300)
+        found, converged = state.tensors["loss"][0], state.done[0]
+    model = sk.LogisticRegression(C=1.0, tol=1e-10, max_iter=100_000)
+    model.fit(shard.x - shard.x.mean(0), shard.y, sample_weight=shard.weight)
+    score = (shard.x - shard.x.mean(0)) @ model.coef_.T + model.intercept_
+    losses = scipy.special.logsumexp(score, axis=1) - score[np.arange(shard.n_rows), shard.y.astype(int)]
+    expected = shard.weight @ losses + (model.coef_**2).sum() / 2
+    assert converged
+    assert found == pytest.approx(expected, rel=1e-5)
 
 
 def test_strong_l1_gives_exact_zeros():

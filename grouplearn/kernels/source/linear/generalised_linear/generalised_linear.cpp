@@ -357,7 +357,7 @@ void write(const Batch<D> &batch, const Call &call) {
         call.value[trial] = m.failed ? (double)NAN : m.objective * group.scale;
         call.passes[trial] = m.passes > 0 ? m.passes : 1;
         if (m.passes == 0) call.curve[trial] = call.value[trial];
-        call.converged[trial] = !m.failed && (m.converged || (m.passes < call.limit && !m.left));
+        call.converged[trial] = m.converged;
         double *weights = call.weights + trial * call.outputs * call.columns, *intercept = call.intercept + trial * call.outputs;
         write_model(batch.point + lane, Lanes<D>::count, group.mean, group.inverse, call.columns, call.outputs, call.fit_intercept, weights,
                     intercept);

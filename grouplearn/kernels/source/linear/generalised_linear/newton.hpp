@@ -32,6 +32,9 @@ constexpr int64_t few_of_which_bend = 128, most_more = 16;
 constexpr int far_retries = 60;
 /// The same by second derivatives of some rows, which may not have seen a rare category: then they are taken anew, of more rows.
 constexpr int few_retries = 8;
+/// After so many times the next steps are damped, whatever the loss: second derivatives of rows that are wrong and sure of it are next
+/// to nothing (a logistic one is e^-40 there), and a step by them leads far beyond.
+constexpr int shortened_much = 8;
 /// What part of the damping is left after a whole step, and the share of the sum of second derivatives that is none.
 constexpr double eased = 0.25, least_damping = 1e-12;
 /// The sum of its losses, of rows that weigh about 1, where all are beyond their margin but for rounding.
@@ -122,6 +125,7 @@ template <class V> struct Newton {
     static constexpr int width = Lanes<V>::count;
     static constexpr bool alone = width == 1;
     using N = Number<V>;
+    static constexpr bool coarse = std::is_same_v<N, float>;
     using Wide = std::conditional_t<alone, V, D>; // double precision of some lanes
     const Stage &stage;
     int64_t columns, outputs, p, size;
@@ -242,14 +246,17 @@ template <class V> struct Newton {
                 m.bend = bent[lane];
                 m.age += !first;
                 m.shortened = m.retries > 0;
-                if (damps && !first && !m.sparse) damp(lane);
+                bool far = !m.sparse && (damps || (!narrows && m.retries >= shortened_much));
+                if (dense && !begins && (far || m.damping > 0)) damp(lane);
             } else if (first) m.failed = true, m.active = false;
             else {
                 m.length *= narrows ? much_shorter : shorter;
                 bool little_known = m.sampled && few_retries < most_retries;
                 if (++m.retries <= (little_known ? few_retries : most_retries)) continue;
                 if (little_known || (!dense && m.steps > 0)) begin_anew(lane);
-                else m.stuck = narrows, m.active = narrows;
+                else if (narrows) m.stuck = true;
+                else if (!coarse && promises_more(m)) shorten_all(lane);
+                else m.active = false, m.converged = true;
             }
             any_accepted = any_accepted || m.accepted;
         }
@@ -272,11 +279,21 @@ template <class V> struct Newton {
         for (int64_t k = 0; k < size; k++) goal[k * width + lane] = point[k * width + lane];
     }
 
+    /// Whether the step that leads nowhere promised more than what ends training, so that it is not for rounding.
+    static bool promises_more(const Model &m) { return !(-0.5 * m.descent <= m.tolerance * __builtin_fabs(m.value)); }
+
+    /// No part of a step goes down that promises much: it was made as if the loss hardly bent. The next ones are as if it did.
+    void shorten_all(int lane) {
+        if (dense) damp(lane);
+        else sigma[lane] = (N)(sigma[lane] / model[lane].length);
+        begin_anew(lane);
+    }
+
     /// More damping where a step was shortened: what would have made it as long as it is along its direction, and so shorter still
     /// where rows bend less. Less of it where a whole step went down.
     void damp(int lane) {
         Model &m = model[lane];
-        if (!m.shortened) {
+        if (!m.retries) {
             m.damping = m.damping > least_damping * m.bend ? m.damping * eased : 0;
             return;
         }
@@ -489,10 +506,17 @@ template <class V> struct Newton {
             m.begins = 1;
             m.retries = 0;
             if (std::isfinite(m.fall)) continue;
-            // No direction: where curvature has vanished there is nothing left to gain, or nothing that this precision tells.
-            m.fall = m.descent = 0;
-            m.trusted = false;
-            for (int64_t k = 0; k < size; k++) goal[k * width + lane] = point[k * width + lane];
+            // No direction, where curvature has vanished: nothing is left to gain, or nothing that this precision tells. Else a step is
+            // as long as it may be where all bends as much as it falls.
+            double steepness = 0;
+            for (int64_t k = 0; k < size; k++) steepness += (double)slope[k * width + lane] * (double)slope[k * width + lane];
+            steepness = __builtin_sqrt(steepness);
+            bool ends = coarse || !dense || m.value <= no_loss || !(steepness > m.tolerance * __builtin_fabs(m.value));
+            begin_anew(lane);
+            m.anew = !ends;
+            m.fall = ends ? 0 : (double)INFINITY;
+            m.descent = ends ? 0 : -1;
+            if (!ends) m.damping = m.damping > steepness ? 1e3 * m.damping : steepness;
         }
     }
 
