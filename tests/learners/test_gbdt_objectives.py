@@ -339,6 +339,8 @@ CONFLICTS = [
     {"linear_tree": True, "objective": "regression_l1"},
     {"linear_tree": True, "zero_as_missing": True},
     {"monotone_constraints_method": "advanced", "feature_fraction_bynode": 0.5},
+    {"monotone_constraints": '{"x": -1}', "objective": "quantile"},
+    {"monotone_constraints": '{"x": -1}', "objective": "mape"},
     {"tweedie_variance_power": 2.0},
     {"use_missing": False, "zero_as_missing": True},
     {"bagging_fraction": 0.5},

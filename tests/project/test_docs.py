@@ -87,6 +87,8 @@ def test_pages_in_python(
 
     try:
         assert len(check(page, "python", run)) >= 3
+        failed = scope["con"].execute("FROM grouplearn.trials WHERE status = 'failed'").fetchall()  # type: ignore[attr-defined]
+        assert not failed, "a statement of a page trains"
     finally:
         scope["con"].close()  # type: ignore[attr-defined]
         with suppress(grouplearn.ProgrammingError):

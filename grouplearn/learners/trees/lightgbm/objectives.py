@@ -39,7 +39,8 @@ _SHARES = _Labels(lambda y: (y < 0) | (y > 1), "not between 0 and 1", "shares or
 class Objective:
     """An objective: its ``tasks``, ``link``, and the ``metric`` that is optimised by default.
 
-    ``roots``: with reg_sqrt it is fitted to the labels' roots.
+    ``roots``: with reg_sqrt it is fitted to the labels' roots. ``renews``: once a tree has grown, its leaves are made anew from the
+    labels (medians and the like), which no monotone constraint holds.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Objective:
     link: Link = "identity"
     labels: _Labels | None = None
     roots: bool = False
+    renews: bool = False
 
 
 _NUMBERS = frozenset({Task.REGRESSION})
@@ -56,12 +58,12 @@ OBJECTIVES: Mapping[str, Objective] = MappingProxyType(
         objective.name: objective
         for objective in (
             Objective("regression", _NUMBERS, roots=True),
-            Objective("regression_l1", _NUMBERS, "mae", roots=True),
+            Objective("regression_l1", _NUMBERS, "mae", roots=True, renews=True),
             Objective("huber", _NUMBERS, "mae"),
             Objective("fair", _NUMBERS, "mae", roots=True),
             Objective("poisson", _NUMBERS, "poisson_deviance", "exp", _NOT_NEGATIVE),
-            Objective("quantile", _NUMBERS, "pinball", roots=True),
-            Objective("mape", _NUMBERS, "mape", roots=True),
+            Objective("quantile", _NUMBERS, "pinball", roots=True, renews=True),
+            Objective("mape", _NUMBERS, "mape", roots=True, renews=True),
             Objective("gamma", _NUMBERS, "gamma_deviance", "exp", _POSITIVE),
             Objective("tweedie", _NUMBERS, "tweedie_deviance", "exp", _NOT_NEGATIVE),
             Objective("cross_entropy", _NUMBERS, "cross_entropy", "logistic", _SHARES),

@@ -292,6 +292,9 @@ def _objective_conflict(config: Config) -> Conflict | None:
         return None
     if config["reg_sqrt"] and not objective.roots:
         return Conflict(f"reg_sqrt does not go with objective = '{objective.name}'", ("reg_sqrt", "objective"))
+    if config["monotone_constraints"] is not None and objective.renews:
+        message = f"monotone_constraints does not go with objective = '{objective.name}'"
+        return Conflict(message, ("monotone_constraints", "objective"))
     if weighs and objective.name not in _WEIGHED:
         message = f"{weighs[0]} is for objective = 'binary' or 'multiclassova', not '{objective.name}'"
         return Conflict(message, (*weighs, "objective"))
