@@ -39,8 +39,8 @@ _SHARES = _Labels(lambda y: (y < 0) | (y > 1), "not between 0 and 1", "shares or
 class Objective:
     """An objective: its ``tasks``, ``link``, and the ``metric`` that is optimised by default.
 
-    ``roots``: with reg_sqrt it is fitted to the labels' roots. ``renews``: once a tree has grown, its leaves are made anew from the
-    labels (medians and the like), which no monotone constraint holds.
+    ``roots``: with reg_sqrt it is fitted to the labels' roots. ``renews``: once a tree has grown, its leaves are made anew from
+    the labels (medians and the like), which no monotone constraint holds.
     """
 
     name: str
