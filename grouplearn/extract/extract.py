@@ -36,6 +36,10 @@ from grouplearn.parser.statements import Sql
 ROW_HASH = "hash({seed}, {content})"
 #: Rows that DuckDB reads at once: there is nothing to read while they are stored, and to start a thread takes longer.
 _FEW_ROWS = 2048
+_SAME_ROWS = (
+    "FROM needs the same rows each time that it is read. DISTINCT ON, any_value() and row_number() choose others where their "
+    "ORDER BY does not decide: keep the rows in a table first (CREATE TEMP TABLE kept AS SELECT ...; TRAIN ... FROM kept)."
+)
 
 
 def extract(
@@ -77,11 +81,14 @@ def extract(
         rows.arrange(threads)
     except LengthError as error:
         message = f"counted and read, arrays are not of one length: {error}"
-        raise checker.error(message, bound.statement.source.span, "FROM needs the same rows each time.") from None
+        raise checker.error(message, bound.statement.source.span, _SAME_ROWS) from None
     _refuse_other_rows(checker, bound, stats, rows)
     if rows.lists is not None and rows.lists.misfit:
         message = "counted and read, lists have not as many elements"
-        raise checker.error(message, bound.statement.source.span, "FROM needs the same rows each time.")
+        raise checker.error(message, bound.statement.source.span, _SAME_ROWS)
+    if rows.stray is not None:
+        message = f"FROM gave other rows when it was read again: the class '{rows.stray}' was not there before"
+        raise checker.error(message, bound.statement.source.span, _SAME_ROWS)
     rows.finish(files.forget_pages if files else None)
     hold_out(rows.split, bound.holdout, rows.leaves, rows.hashes, rows.y, threads)
     _refuse_one_sided(checker, bound, rows)

@@ -28,6 +28,8 @@ from grouplearn.kernels.texts import Numbers, Texts, WholeNumbers
 ROUNDED, EXACT = "split_rounded", "split_exact"
 #: Values processed at a time, where temporary arrays of all would not fit in memory.
 _CHUNK_VALUES = 1 << 20
+#: The texts of numbers that are no class: their rows have a label that cannot be learned.
+_NO_CLASS = ("nan", "inf", "-inf")
 
 
 class NewArray(Protocol):
@@ -118,6 +120,8 @@ class SortedRows:
         self._dictionaries: dict[int, tuple[str, ...]] = {}
         self._of_lists: dict[int, tuple[str, ...]] = {}
         self.n_read = 0
+        #: A class that was not counted.
+        self.stray: str | None = None
         self._numbers = LeafNumbers(layout.n_keys)
         #: Each batch's leaves: per row, or for sorted batches per run; runs begin at ``_firsts``.
         self._leaves: list[Numbers] = []
@@ -237,7 +241,13 @@ class SortedRows:
         found = _floats(label if classes is None else _class_numbers(label, classes))
         # A label that is NaN, as opposed to NULL.
         odd = np.isnan(found) & label.is_valid().to_numpy(zero_copy_only=False)
-        return np.where(odd, np.inf, found) if odd.any() else found
+        if not odd.any():
+            return found
+        if classes is not None:
+            self.stray = next(
+                (text for text in label.filter(pa.array(odd)).to_pylist() if text not in _NO_CLASS), self.stray
+            )
+        return np.where(odd, np.inf, found)
 
     def finish(self, forget_pages: Callable[[], None] | None = None) -> None:
         """Renumber category texts by their place in the sorted dictionary, and order rows with equal hashes.

@@ -45,13 +45,17 @@ def con() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def read(
-    connection: duckdb.DuckDBPyConnection, text: str, directory: RunDirectory | None = None
+    connection: duckdb.DuckDBPyConnection, text: str, directory: RunDirectory | None = None, between: str | None = None
 ) -> tuple[Dataset, tuple[Group, ...]]:
+    """``between``: what is run between counting the rows and reading them."""
     statement = parse(text)[0]
     assert isinstance(statement, TrainModel)
     checker = SqlChecker(connection, text)
     bound = bind(checker, statement, "memory", "main", {})
-    return extract(connection, checker, bound, statistics(checker, bound), directory, limit=0)
+    stats = statistics(checker, bound)
+    if between:
+        connection.execute(between)
+    return extract(connection, checker, bound, stats, directory, limit=0)
 
 
 def bits(dataset: Dataset) -> tuple[object, ...]:
@@ -261,6 +265,20 @@ def test_an_interrupt_between_batches_stops_the_reading(
     monkeypatch.setattr(SortedRows, "take", lambda *_: con.interrupt())
     with pytest.raises(duckdb.InterruptException):
         read(con, "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM many")
+
+
+@pytest.mark.parametrize(("label", "classes"), [("kind", "kind"), ("x", "x"), ("w::DOUBLE", "w")])
+def test_a_class_that_came_after_classes_were_counted_is_named(
+    con: duckdb.DuckDBPyConnection, label: str, classes: str
+) -> None:
+    """As where FROM chooses other rows each time; labels that are NaN are no classes, and known to be none."""
+    text = f"TRAIN MODEL m USING logistic_regression PREDICT {label} FEATURES (z) FROM points"
+    dataset, _ = read(con, text)
+    assert np.isinf(dataset.y).any() == (label == "x")
+    for value in ("NULL", "'nan'") if label == "x" else ("NULL",):
+        read(con, text, between=f"UPDATE points SET {classes} = {value} WHERE g = 3")
+    with pytest.raises(BindError, match=r"FROM gave other rows when it was read again: the class '1234(\.0)?' was not"):
+        read(con, text, between=f"UPDATE points SET {classes} = 1234 WHERE g = 4")
 
 
 def test_an_expression_that_fails_on_a_row_is_pointed_at(con: duckdb.DuckDBPyConnection) -> None:
