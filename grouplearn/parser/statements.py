@@ -5,6 +5,7 @@ SQL inside a clause (an expression, a FROM clause, a predicate) stays source tex
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal
@@ -41,6 +42,10 @@ class QualifiedName:
         return Span(self.parts[0].span.start, self.parts[-1].span.end)
 
 
+#: What may stand before a table, a comment included (and before much that is none), within the last so many characters.
+_BEFORE_TABLES, _SEEN = re.compile(r"(?:\A|\b(?:from|join)|,|\*/|\n)\s*\Z", re.IGNORECASE), 64
+
+
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """A ``?`` (named by its 1-based number in the statement), ``$1`` or ``$name`` inside a fragment.
@@ -66,11 +71,16 @@ class Sql:
     searched: Span | None = field(default=None, compare=False)
 
     def bound(self, values: Mapping[str, Any]) -> Sql:
-        """Return the fragment with every parameter replaced by its value as a SQL literal."""
+        """Return the fragment with every parameter replaced by its value as a SQL literal.
+
+        Where a table may stand a text is in parentheses: by itself it would name one, or a file.
+        """
         text, shift = self.text, 0
         for parameter in self.parameters:
             value = sqltext.literal(values[parameter.name])
             start, end = parameter.start + shift, parameter.end + shift
+            if start and value[0] == "'" and _BEFORE_TABLES.search(text[max(0, start - _SEEN) : start]):
+                value = f"({value})"
             text = text[:start] + value + text[end:]
             shift += len(value) - (parameter.end - parameter.start)
         return Sql(text, self.span, searched=self.searched)

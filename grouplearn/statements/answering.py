@@ -35,7 +35,7 @@ def carry_out(statement: OurStatement, text: str, parameters: Parameters, at: St
             tidy(at.connection, at.databases.attachments)
             if "getvariable" in text.casefold():
                 functions.expect_variables(at.connection, "")
-            bound, checker = bind_parameters(statement, parameters), SqlChecker(at.connection, text)
+            bound, checker = bind_parameters(statement, parameters, text), SqlChecker(at.connection, text)
             own = bound if isinstance(bound, Nested) else None
             pieces = [_answer(bound, checker, at)] if own is None else _pieces(own, checker, at)
             if at.cancelled():  # DuckDB notices no interrupt between two queries

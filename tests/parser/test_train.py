@@ -1,9 +1,11 @@
 import pytest
 
+from grouplearn.errors import BindError
 from grouplearn.parser.clauses.binding import bind_parameters, parameter_names
 from grouplearn.parser.parse import parse
 from grouplearn.parser.statements import (
     Between,
+    EvaluateModel,
     GroupBy,
     InList,
     Name,
@@ -209,6 +211,21 @@ def test_named_parameters() -> None:
     assert parameter_names(statement) == ("low", "high")
     assert statement.where is not None
     assert bind_parameters(statement.where, {"low": 1, "high": 2}).text == "a = 1 OR a IN (SELECT 1 + 2)"
+
+
+@pytest.mark.parametrize("before", ["FROM", "FROM t,", "FROM t JOIN\n--\n", "FROM t JOIN /* FROM */"])
+def test_a_text_is_no_table_wherever_one_may_stand(before: str) -> None:
+    """DuckDB takes no parameter for a table; a literal would name one, or a file."""
+    statement = one(f"EVALUATE MODEL m ON (SELECT * {before} $t)")
+    assert isinstance(statement, EvaluateModel)
+    assert bind_parameters(statement, {"t": "/etc/passwd"}).source.text.endswith("('/etc/passwd'))")
+    assert bind_parameters(statement, {"t": 5}).source.text.endswith(" 5)") or before.endswith("\n")
+
+
+@pytest.mark.parametrize("text", ["EVALUATE MODEL m ON $t", "FROM (EVALUATE MODEL m ON /* rows */ $t AS x)"])
+def test_rows_are_of_no_parameter(text: str) -> None:
+    with pytest.raises(BindError, match=r"a parameter is a value, and rows come from a table\n\nLINE 1: .*\n +\^\^"):
+        bind_parameters(one(text), {"t": "t"}, text)
 
 
 def test_settings() -> None:

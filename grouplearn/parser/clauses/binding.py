@@ -21,8 +21,11 @@ def parameter_names(node: object) -> tuple[str, ...]:
     return tuple(names)
 
 
-def bind_parameters(node: _Node, parameters: Parameters) -> _Node:
-    """Return ``node`` with every parameter replaced by its value; too few or too many values raise BindError."""
+def bind_parameters(node: _Node, parameters: Parameters, text: str = "") -> _Node:
+    """Return ``node``, parsed from ``text``, with every parameter replaced by its value.
+
+    Too few or too many values raise BindError, and one in place of a table does.
+    """
     names = parameter_names(node)
     values = _by_name(parameters)
     missing = [name for name in names if name not in values]
@@ -33,8 +36,26 @@ def bind_parameters(node: _Node, parameters: Parameters) -> _Node:
         raise BindError(f"the statement has no {_parameters(excess)}, and a value was given")
     if not names:
         return node
+    _refuse_as_table(node, text)
     bound: _Node = _map_fragments(node, lambda fragment: fragment.bound(values))
     return bound
+
+
+def _refuse_as_table(node: object, text: str) -> None:
+    """Raise BindError for ``FROM $name``: a value is no table, and its text would name one, or a file."""
+    if isinstance(node, tuple):
+        for each in node:
+            _refuse_as_table(each, text)
+    elif is_dataclass(node) and not isinstance(node, Sql):
+        for entry in fields(node):
+            value = getattr(node, entry.name)
+            begins = isinstance(value, Sql) and value.parameters and not value.text[: value.parameters[0].start].strip()
+            if entry.name == "source" and begins:
+                message = "a parameter is a value, and rows come from a table"
+                raise BindError(
+                    message, text=text, span=value.span, hint="Put the name of the table into the statement."
+                )
+            _refuse_as_table(value, text)
 
 
 def _parameters(names: Sequence[str]) -> str:
