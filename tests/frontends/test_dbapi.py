@@ -57,6 +57,14 @@ def test_errors_of_functions_are_told_in_their_own_words(rows: int) -> None:
             with pytest.raises(duckdb.ProgrammingError) as told:
                 con.execute(f"SELECT {call}('nosuch', t) FROM t").fetchall()
             assert str(told.value) == 'model "nosuch" does not exist\nThere is no model yet.'
+        con.execute(
+            "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x)"
+            " FROM (SELECT x, x AS y, x % 2 AS g FROM range(20) AS r(x)) GROUP BY g ON MISSING GROUP ERROR"
+        )
+        for call in ("predict", "predict_value"):
+            with pytest.raises(duckdb.InvalidInputException) as told:
+                con.execute(f"SELECT {call}('m', {{'g': 7, 'x': x}}) FROM t").fetchall()
+            assert str(told.value) == 'Invalid Input Error: model "m" has no model for group g = 7'
         con.create_function("broken", lambda x: 1 // (x - x), [duckdb.type("BIGINT")], duckdb.type("BIGINT"))
         with pytest.raises(duckdb.InvalidInputException, match=r"^Invalid Input Error: Python exception occurred"):
             con.execute("SELECT broken(x), predict('nosuch', t) FROM t").fetchall()

@@ -21,10 +21,11 @@ _WRONG_ARGUMENTS = re.compile(
 )
 _NAMED = re.compile(r"(\w+)\s*(?::=|=>)")
 
-# Errors of our functions, as DuckDB hands them on.
+# Errors of our functions, as DuckDB hands them on; that of ON MISSING GROUP ERROR is its own, as it is where a macro predicts.
 _OF_FUNCTION = re.compile(
     r"Invalid Input Error: Python exception occurred while executing the UDF:"
-    r" (DataError|MissingDependency|NotSupportedHere|NotTrusted|OtherVersion): "
+    r" (?:(?:DataError|MissingDependency|NotSupportedHere|NotTrusted|OtherVersion): "
+    r"|InvalidInputException: (?=Invalid Input Error: model \"))"
 )
 
 
