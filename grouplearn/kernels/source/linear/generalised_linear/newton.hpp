@@ -35,8 +35,12 @@ constexpr int few_retries = 8;
 /// After so many times the next steps are damped, whatever the loss: second derivatives of rows that are wrong and sure of it are next
 /// to nothing (a logistic one is e^-40 there), and a step by them leads far beyond.
 constexpr int shortened_much = 8;
+/// After so many times a step that promised much is given up.
+constexpr int hopeless_retries = 12;
 /// What part of the damping is left after a whole step, and the share of the sum of second derivatives that is none.
 constexpr double eased = 0.25, least_damping = 1e-12;
+/// What is left of it where damped steps promise next to nothing.
+constexpr double doubted = 1e-3;
 /// The sum of its losses, of rows that weigh about 1, where all are beyond their margin but for rounding.
 constexpr double no_loss = 1e-20;
 /// How far a smooth loss is from one with a kink at first and at last, and what is left of that from one to the next. A row adds that
@@ -252,8 +256,10 @@ template <class V> struct Newton {
             else {
                 m.length *= narrows ? much_shorter : shorter;
                 bool little_known = m.sampled && few_retries < most_retries;
-                if (++m.retries <= (little_known ? few_retries : most_retries)) continue;
-                if (little_known || (!dense && m.steps > 0)) begin_anew(lane);
+                bool hopeless = ++m.retries == hopeless_retries && dense && !coarse && !narrows && promises_more(m);
+                if (hopeless) shorten_all(lane);
+                else if (m.retries <= (little_known ? few_retries : most_retries)) continue;
+                else if (little_known || (!dense && m.steps > 0)) begin_anew(lane);
                 else if (narrows) m.stuck = true;
                 else if (!coarse && promises_more(m)) shorten_all(lane);
                 else m.active = false, m.converged = true;
@@ -282,11 +288,20 @@ template <class V> struct Newton {
     /// Whether the step that leads nowhere promised more than what ends training, so that it is not for rounding.
     static bool promises_more(const Model &m) { return !(-0.5 * m.descent <= m.tolerance * __builtin_fabs(m.value)); }
 
-    /// No part of a step goes down that promises much: it was made as if the loss hardly bent. The next ones are as if it did.
+    /// No part of a step goes down that promises much, or there is none: it was made as if the loss hardly bent. The next one is as if it
+    /// bent as much as it falls, and so no longer than 1, which is a standard deviation of the columns; or shorter still.
     void shorten_all(int lane) {
-        if (dense) damp(lane);
-        else sigma[lane] = (N)(sigma[lane] / model[lane].length);
+        Model &m = model[lane];
+        double steep = steepness(lane);
+        if (dense) m.damping = m.damping < steep ? steep : m.damping / m.length * 16;
+        else sigma[lane] = (N)(sigma[lane] / m.length);
         begin_anew(lane);
+    }
+
+    double steepness(int lane) const {
+        double sum = 0;
+        for (int64_t k = 0; k < size; k++) sum += (double)slope[k * width + lane] * (double)slope[k * width + lane];
+        return __builtin_sqrt(sum);
     }
 
     /// More damping where a step was shortened: what would have made it as long as it is along its direction, and so shorter still
@@ -506,17 +521,13 @@ template <class V> struct Newton {
             m.begins = 1;
             m.retries = 0;
             if (std::isfinite(m.fall)) continue;
-            // No direction, where curvature has vanished: nothing is left to gain, or nothing that this precision tells. Else a step is
-            // as long as it may be where all bends as much as it falls.
-            double steepness = 0;
-            for (int64_t k = 0; k < size; k++) steepness += (double)slope[k * width + lane] * (double)slope[k * width + lane];
-            steepness = __builtin_sqrt(steepness);
-            bool ends = coarse || !dense || m.value <= no_loss || !(steepness > m.tolerance * __builtin_fabs(m.value));
-            begin_anew(lane);
+            // No direction, where curvature has vanished: nothing is left to gain, or nothing that this precision tells, or it is there.
+            bool ends = coarse || !dense || m.value <= no_loss || !(steepness(lane) > m.tolerance * __builtin_fabs(m.value));
+            if (ends) begin_anew(lane);
+            else shorten_all(lane);
             m.anew = !ends;
             m.fall = ends ? 0 : (double)INFINITY;
             m.descent = ends ? 0 : -1;
-            if (!ends) m.damping = m.damping > steepness ? 1e3 * m.damping : steepness;
         }
     }
 
@@ -738,7 +749,7 @@ template <class V> struct Newton {
                 double promised = m.fall * (m.bend_then > m.bend && m.bend > 0 ? m.bend_then / m.bend : 1);
                 // What damped steps promise says nothing of others, but where even a shorter one went nowhere.
                 bool unsaid = promised <= bound && m.damped && !(m.shortened && m.dropped <= bound);
-                if (unsaid) m.damping = 0;
+                if (unsaid) m.damping = damps || m.damping * doubted < least_damping * m.bend ? 0 : m.damping * doubted;
                 bool rests = (promised <= bound && !unsaid && (dense || m.dropped <= slow * bound)) || !(m.descent < 0);
                 if ((rests && !may_be_far(lane)) || m.value <= nothing) {
                     m.converged = true;
