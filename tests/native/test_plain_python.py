@@ -39,7 +39,7 @@ def some(first: int, step: int) -> list[Path]:
 
 
 def test_scripts_give_what_they_give_on_our_own_connection() -> None:
-    run_scripts(VERSION, dict(os.environ), some(0, 13))
+    run_scripts(VERSION, dict(os.environ), some(0, 19))
 
 
 @pytest.mark.thorough

@@ -15,6 +15,8 @@ from grouplearn.catalog.schema import databases_with_models, table
 from grouplearn.errors import data_error
 from grouplearn.sqltext import folded, literal
 
+#: What only queries of our own name a model by.
+_IDENTITY = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 #: Identifies a model: its database, and its identity there, as a copied database has the same ones.
 Key = tuple[str, str]
 #: Its database, identity, schema and name.
@@ -57,6 +59,8 @@ def find(
     found = found or among(models, meant_by(reference, here))
     if found and (model := load_by_id(con, *found[0][:2])) is not None:
         return model
+    if _IDENTITY.fullmatch((name_parts(reference) or [reference])[-1]):
+        raise data_error("the model was replaced or dropped after this query was made: run it again")
     others = [(database, schema, name) for database, _, schema, name in _some(con) if catalog in (None, database)]
     hint = naming.hint(reference, others, here)
     known = {naming.reference(model, here) for model in others if folded(model[2]) != folded(reference)}
