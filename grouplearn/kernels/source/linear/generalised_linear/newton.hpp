@@ -78,8 +78,9 @@ constexpr double jumped_bend = 1.1;
 /// Share of its first diagonal that the second derivatives of a model of many parameters have left at least.
 constexpr double least_diagonal = 1e-9;
 /// Where all that the gradient says is that so much of the objective may be left, a model of a matrix that is guessed is not called finished:
-/// it promises nothing beside rows that outweigh all others, or where columns say nearly the same.
-constexpr double unproven = 1e-3;
+/// it promises nothing beside rows that outweigh all others, or where columns say nearly the same. With l1 that holds most weights a small
+/// ridge says less of what is left.
+constexpr double unproven = 1e-3, unproven_sparse = 1e-2;
 /// Where steps promise nothing by a matrix that is guessed, the last must have fallen by less than that many times what ends training.
 constexpr double slow = 10;
 
@@ -733,7 +734,7 @@ template <class V> struct Newton {
     /// Whether a matrix that is guessed says that a model is near the end, and its gradient does not.
     bool may_be_far(int lane) const {
         const Model &m = model[lane];
-        return m.proves && unproven * __builtin_fabs(m.value) < most_left(lane);
+        return m.proves && (m.sparse ? unproven_sparse : unproven) * __builtin_fabs(m.value) < most_left(lane);
     }
 
     /// End what is finished; where nothing says more, models go to the end of their steps or to a part of it.
