@@ -230,7 +230,7 @@ def _refuse_other_rows(checker: SqlChecker, bound: BoundTrain, stats: Statistics
         message = "counted and read, the groups are not the same"
         group_by = bound.statement.group_by
         span = group_by.text.span if group_by else bound.statement.source.span
-        hint = "A key needs the same value each time, and equal values one text; keep the rows in a table first."
+        hint = f"A key needs the same value each time, and equal values one text. {_SAME_ROWS}"
     else:
         message = f"FROM has {stats.n_rows:,} rows, but reading the features, the label and the keys gave {n_rows:,}"
         span = bound.statement.source.span
