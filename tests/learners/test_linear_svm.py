@@ -1,12 +1,12 @@
 """Linear support vector machines against scikit-learn's LinearSVC: whole groups, epoch by epoch, and in SQL."""
 
-import functools
 import warnings
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import scipy.sparse
+from helpers.passes import trained
 from scipy.special import expit, softmax
 from sklearn.svm import LinearSVC
 
@@ -47,14 +47,7 @@ def solved(shards, configs=CONFIGS, classes=2, report=lambda _: None, epochs=100
 
 
 def fit(shard, configs=CONFIGS, classes=2, rows=64, epochs=100):
-    problem = problem_of(shard, classes)
-    state = LEARNER.init(problem, configs)
-    for _ in range(epochs):
-        blocks = [LEARNER.accumulate(problem, configs, state, block) for block in shard.blocks(rows)]
-        state = LEARNER.step(problem, configs, state, functools.reduce(LEARNER.merge, blocks))
-        if state.done.all():
-            break
-    return state
+    return trained(LEARNER, problem_of(shard, classes), configs, shard, rows, epochs)
 
 
 def objective(shard, config, weights, intercept):

@@ -1,17 +1,15 @@
 """Generalised linear models of few rows beside one that outweighs all others: whole groups and epoch by epoch end at the same
 least objective, as the kernel for few rows, which is tested by itself, finds it."""
 
-import functools
-
 import numpy as np
 import pytest
 import scipy.sparse
+from helpers.passes import trained
 
 from grouplearn.data.shard import Shard, Stack
 from grouplearn.kernels.linear import few_rows, generalised_linear
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.problem import Problem, Task
-from grouplearn.learners.contract.state import State
 from grouplearn.learners.linear.glm_learner import GlmLearner
 from grouplearn.learners.linear.linear_svm import LinearSvm
 from grouplearn.learners.linear.logistic_regression import LogisticRegression
@@ -38,16 +36,6 @@ def made(loss: str, rows: int, columns: int, classes: int = 2) -> tuple[Problem,
     )
 
 
-def trained(learner: GlmLearner, problem: Problem, shard: Shard, rows: int = 16, epochs: int = 300) -> State:
-    state = learner.init(problem, CONFIGS)
-    for _ in range(epochs):
-        blocks = [learner.accumulate(problem, CONFIGS, state, block) for block in shard.blocks(rows)]
-        state = learner.step(problem, CONFIGS, state, functools.reduce(learner.merge, blocks))
-        if state.done.all():
-            break
-    return state
-
-
 def least(loss: generalised_linear.Loss, shard: Shard, y: np.ndarray) -> np.ndarray:
     columns = [np.array([config[name] for config in CONFIGS]) for name in ("l1", "l2")]
     penalties = generalised_linear.Penalties(*columns, np.full(3, 1e-9))
@@ -61,8 +49,8 @@ def least(loss: generalised_linear.Loss, shard: Shard, y: np.ndarray) -> np.ndar
 def test_epochs_and_stacks_end_at_the_least_objective(loss: generalised_linear.Loss, rows: int, columns: int) -> None:
     learner, (problem, shard) = LEARNERS[loss], made(loss, rows, columns)
     expected = least(loss, shard, shard.y)
-    dense = trained(learner, problem, shard)
-    sparse = trained(learner, problem, Shard(scipy.sparse.csr_matrix(shard.x), shard.y, shard.weight))
+    dense = trained(learner, problem, CONFIGS, shard, 16, 300)
+    sparse = trained(learner, problem, CONFIGS, Shard(scipy.sparse.csr_matrix(shard.x), shard.y, shard.weight), 16, 300)
     for state in (dense, sparse):
         assert state.done.all()
         assert state.tensors["loss"] == pytest.approx(expected, rel=1e-6)
@@ -77,7 +65,7 @@ def test_epochs_and_stacks_end_at_the_least_objective(loss: generalised_linear.L
 def test_each_class_against_the_rest_ends_too() -> None:
     learner, (problem, shard) = LEARNERS["squared_hinge"], made("squared_hinge", 30, 50, 3)
     expected = np.sum([least("squared_hinge", shard, (shard.y == place).astype(float)) for place in range(3)], axis=0)
-    state = trained(learner, problem, shard)
+    state = trained(learner, problem, CONFIGS, shard, 16, 300)
     found = learner.solve(problem, CONFIGS, Stack.of([shard]), lambda _: None, lambda: False)
     assert state.done.all()
     assert found.converged.all()
@@ -115,6 +103,6 @@ def test_what_the_gradient_does_not_prove_is_not_said_to_have_converged(seed: in
     score = 2 * (x - x.mean(0)) / x.std(0) @ random.normal(size=300) / np.sqrt(300)
     shard = Shard(x, random.poisson(np.exp(np.clip(score, -4, 4))).astype(float), np.ones(600))
     problem, learner = Problem(Task.REGRESSION, 300, epochs=300), LEARNERS["poisson"]
-    state = trained(learner, problem, shard, rows=16_384)
+    state = trained(learner, problem, CONFIGS, shard, 16_384, 300)
     assert state.done[2]
     assert state.tensors["loss"][2] == pytest.approx(least("poisson", shard, shard.y)[2], rel=1e-6)

@@ -1,11 +1,10 @@
 """Poisson regression against scikit-learn, epoch by epoch, and the labels it refuses."""
 
-import functools
-
 import numpy as np
 import pytest
 import scipy.sparse
 import sklearn.linear_model as sk
+from helpers.passes import trained
 from scipy.special import xlogy
 
 from grouplearn.data.shard import Shard, Stack
@@ -27,13 +26,7 @@ def make_rows(n=400, seed=0, level=0.5):
 
 
 def fit(shard, configs, rows=64, epochs=100):
-    state = LEARNER.init(PROBLEM, configs)
-    for _ in range(epochs):
-        blocks = [LEARNER.accumulate(PROBLEM, configs, state, block) for block in shard.blocks(rows)]
-        state = LEARNER.step(PROBLEM, configs, state, functools.reduce(LEARNER.merge, blocks))
-        if state.done.all():
-            break
-    return state
+    return trained(LEARNER, PROBLEM, configs, shard, rows, epochs)
 
 
 def objective(shard, config, weights, intercept):

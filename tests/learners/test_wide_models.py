@@ -4,7 +4,6 @@ The reference minimises the same objective over u − v = w, u, v >= 0, by L-BFG
 that is tested: the objective is convex, so that a model that is not the least is left for it, at a third of the time.
 """
 
-import functools
 from itertools import product
 
 import numpy as np
@@ -13,6 +12,7 @@ import scipy.optimize
 import scipy.sparse
 import scipy.special
 import sklearn.linear_model as sk
+from helpers.passes import trained
 
 from grouplearn.data.shard import Shard
 from grouplearn.kernels.library import asking
@@ -106,20 +106,8 @@ def least(loss: str, shard: Shard, config: dict[str, float], near: np.ndarray, i
 
 
 def fit(learner: GlmLearner, problem: Problem, shard: Shard, configs: list[dict[str, float]], rows: int = 256):
-    state = epochs_of(400, learner, problem, shard, configs, rows)
+    state = trained(learner, problem, configs, shard, rows, 400)
     assert state.done.all()
-    return state
-
-
-def epochs_of(
-    most: int, learner: GlmLearner, problem: Problem, shard: Shard, configs: list[dict[str, float]], rows: int
-):
-    state = learner.init(problem, configs)
-    for _ in range(most):
-        blocks = [learner.accumulate(problem, configs, state, block) for block in shard.blocks(rows)]
-        state = learner.step(problem, configs, state, functools.reduce(learner.merge, blocks))
-        if state.done.all():
-            break
     return state
 
 
@@ -169,7 +157,7 @@ def test_what_has_converged_is_near_the_least_where_columns_say_nearly_the_same(
     shard, configs = Shard(x, y.astype(float), np.ones(1500)), [{"l2": l2}]
     problem = problem_of(loss, shard)
     assert glm.n_parameters(problem, configs) > glm.DENSE_PARAMETERS
-    found = epochs_of(400, LEARNERS[loss], problem, shard, configs, 256)
+    found = trained(LEARNERS[loss], problem, configs, shard, 256, 400)
     monkeypatch.setattr(glm, "DENSE_PARAMETERS", 512)
     expected = fit(LEARNERS[loss], problem, shard, configs)
     assert found.done[0] or l2 == 1e-5

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.pages import DOCS, Block, blocks, without_trailing_space
@@ -79,7 +80,7 @@ def test_pages_in_python(
     page: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # a page may write files
-    scope: dict[str, object] = {}
+    scope: dict[str, Any] = {}
 
     def run(code: str) -> str:
         exec(compile(code, page, "exec"), scope)
@@ -87,10 +88,10 @@ def test_pages_in_python(
 
     try:
         assert len(check(page, "python", run)) >= 3
-        failed = scope["con"].execute("FROM grouplearn.trials WHERE status = 'failed'").fetchall()  # type: ignore[attr-defined]
+        failed = scope["con"].execute("FROM grouplearn.trials WHERE status = 'failed'").fetchall()
         assert not failed, "a statement of a page trains"
     finally:
-        scope["con"].close()  # type: ignore[attr-defined]
+        scope["con"].close()
         with suppress(grouplearn.ProgrammingError):
             grouplearn.unregister("pixels")
 
@@ -102,7 +103,7 @@ def test_the_page_of_learners(
     assert len(file.splitlines()) < 80
     (tmp_path / "median_sgd.py").write_text(file, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
-    scope: dict[str, object] = {"__name__": "page"}
+    scope: dict[str, Any] = {"__name__": "page"}
 
     def run(code: str) -> str:
         if code != file:
@@ -112,7 +113,7 @@ def test_the_page_of_learners(
     try:
         assert sum(block.printed is not None for block in check("learners.md", "python", run)) >= 2
     finally:
-        scope["con"].close()  # type: ignore[attr-defined]
+        scope["con"].close()
         sys.modules.pop("median_sgd")
         grouplearn.unregister("median_sgd")
 

@@ -25,19 +25,19 @@ Entry = tuple[str, str, str, str]
 
 def is_identity(reference: str, catalog: str | None, model: str) -> bool:
     """Return whether a reference is the identity of a model, which may be qualified by its database."""
-    *qualifiers, last = name_parts(reference) or [reference]
+    *qualifiers, last = name_parts(reference)
     return last == model and [*map(folded, qualifiers)] in ([], [folded(catalog or "")])
 
 
 def name_parts(reference: str) -> list[str]:
-    """Return the parts of ``[catalog.][schema.]name``, each possibly double-quoted."""
+    """Return the parts of ``[catalog.][schema.]name``, each possibly double-quoted; there is always one."""
     found = re.findall(r'"((?:[^"]|"")*)"|([^.]+)', reference)
-    return [(quoted.replace('""', '"') or plain) for quoted, plain in found]
+    return [(quoted.replace('""', '"') or plain) for quoted, plain in found] or [reference]
 
 
 def meant_by(reference: str, here: Attachments) -> list[tuple[Place, str]]:
     """Return the places and names of the models that a reference may mean, in order; a name itself may have dots."""
-    *qualifiers, name = name_parts(reference) or [reference]
+    *qualifiers, name = name_parts(reference)
     places = [(place, name) for place in naming.places(qualifiers, here)]
     return [*places, *((place, reference) for place in naming.places((), here) if qualifiers)]
 
@@ -59,7 +59,7 @@ def find(
     found = found or among(models, meant_by(reference, here))
     if found and (model := load_by_id(con, *found[0][:2])) is not None:
         return model
-    if _IDENTITY.fullmatch((name_parts(reference) or [reference])[-1]):
+    if _IDENTITY.fullmatch(name_parts(reference)[-1]):
         raise data_error("the model was replaced or dropped after this query was made: run it again")
     others = [(database, schema, name) for database, _, schema, name in _some(con) if catalog in (None, database)]
     hint = naming.hint(reference, others, here)
@@ -77,7 +77,7 @@ def _alike(
     con: duckdb.DuckDBPyConnection, reference: str, without: Collection[Key], catalog: str | None
 ) -> list[Entry]:
     """Return the committed models whose name or identity, or its last part, is the reference, except ``without``."""
-    last = (name_parts(reference) or [reference])[-1]
+    last = name_parts(reference)[-1]
     names = ", ".join(f"lower({literal(each)})" for each in dict.fromkeys((last, reference)))
     own = f"lower(model_name) IN ({names}) OR model::VARCHAR = {literal(last)}"
     return [each for each in _some(con, own) if each[:2] not in without and catalog in (None, each[0])]

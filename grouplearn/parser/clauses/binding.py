@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ _Node = TypeVar("_Node")
 def parameter_names(node: object) -> tuple[str, ...]:
     """Return the names of all parameters under ``node``, in order of appearance, without repeats."""
     names: dict[str, None] = {}
-    for fragment in _fragments(node):
+    for _, fragment in _fragments(node):
         names.update(dict.fromkeys(parameter.name for parameter in fragment.parameters))
     return tuple(names)
 
@@ -43,19 +43,11 @@ def bind_parameters(node: _Node, parameters: Parameters, text: str = "") -> _Nod
 
 def _refuse_as_table(node: object, text: str) -> None:
     """Raise BindError for ``FROM $name``: a value is no table, and its text would name one, or a file."""
-    if isinstance(node, tuple):
-        for each in node:
-            _refuse_as_table(each, text)
-    elif is_dataclass(node) and not isinstance(node, Sql):
-        for entry in fields(node):
-            value = getattr(node, entry.name)
-            begins = isinstance(value, Sql) and value.parameters and not value.text[: value.parameters[0].start].strip()
-            if entry.name == "source" and begins:
-                message = "a parameter is a value, and rows come from a table"
-                raise BindError(
-                    message, text=text, span=value.span, hint="Put the name of the table into the statement."
-                )
-            _refuse_as_table(value, text)
+    for clause, fragment in _fragments(node):
+        if clause == "source" and fragment.parameters and not fragment.text[: fragment.parameters[0].start].strip():
+            message = "a parameter is a value, and rows come from a table"
+            hint = "Put the name of the table into the statement."
+            raise BindError(message, text=text, span=fragment.span, hint=hint)
 
 
 def _parameters(names: Sequence[str]) -> str:
@@ -70,14 +62,16 @@ def _by_name(parameters: Parameters) -> dict[str, Any]:
     return {str(number): value for number, value in enumerate(parameters, start=1)}
 
 
-def _fragments(node: object) -> list[Sql]:
+def _fragments(node: object, clause: str = "") -> Iterator[tuple[str, Sql]]:
+    """Yield the fragments under ``node``, each with the name of the field that it is in."""
     if isinstance(node, Sql):
-        return [node]
-    if isinstance(node, tuple):
-        return [fragment for item in node for fragment in _fragments(item)]
-    if is_dataclass(node):
-        return [fragment for entry in fields(node) for fragment in _fragments(getattr(node, entry.name))]
-    return []
+        yield clause, node
+    elif isinstance(node, tuple):
+        for item in node:
+            yield from _fragments(item, clause)
+    elif is_dataclass(node):
+        for entry in fields(node):
+            yield from _fragments(getattr(node, entry.name), entry.name)
 
 
 def _map_fragments(node: Any, function: Any) -> Any:

@@ -1,7 +1,6 @@
 // Generalised linear models epoch by epoch, for those who hold the rows in blocks: sums over a block, where each model wants them,
 // and a step by the sums of all blocks. What a model in training is lies in one row of numbers between the two (see ``Form``).
 #include "lanes/entry.hpp"
-#include "linear/generalised_linear/few_rows.hpp"
 #include "linear/generalised_linear/newton.hpp"
 
 namespace grouplearn::generalised_linear {
@@ -529,7 +528,6 @@ struct Steps {
             int64_t m = first + lane < models ? first + lane : models - 1;
             Lane<V> mine{form, newton, row[m], lane};
             mine.take(first + lane < models, l1[m], l2[m], tolerance[m], first_length[m]);
-            newton.model[lane].proves = l2[m] > 0 && !form.dense;
             reached[lane] = mine.hear(sums + m * form.sums());
             if (first + lane >= models || !(row[m][ASKS] > 0)) continue;
             double share = sampled > 0 ? row[m][TOTAL] / sampled : 1;

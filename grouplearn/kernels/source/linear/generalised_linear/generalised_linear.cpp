@@ -227,7 +227,6 @@ template <class V> struct Batch : Newton<V> {
             model[lane].active = lane < lanes;
             model[lane].sparse = l1 > 0;
             model[lane].few = (l1 > 0 || l2 > 0) && are_few(call.loss, call.outputs, mine.rows, call.columns) && call.limit > passes_of_few;
-            model[lane].proves = l2 > 0 && !this->dense;
             smoothing[lane] = first_smoothing;
             mass[lane] = mine.total / mine.scale;
             model[lane].tolerance = call.tolerance[seat[lane].config];

@@ -35,8 +35,8 @@ constexpr int few_retries = 8;
 /// After so many times the next steps are damped, whatever the loss: second derivatives of rows that are wrong and sure of it are next
 /// to nothing (a logistic one is e^-40 there), and a step by them leads far beyond.
 constexpr int shortened_much = 8;
-/// After so many times a step that promised much is given up.
-constexpr int hopeless_retries = 12;
+/// The same of a step that promised much, by second derivatives in double precision.
+constexpr int hopeless_retries = 11;
 /// What part of the damping is left after a whole step, and the share of the sum of second derivatives that is none.
 constexpr double eased = 0.25, least_damping = 1e-12;
 /// What is left of it where damped steps promise next to nothing.
@@ -118,7 +118,6 @@ struct Model {
     bool damped = false; // whether ``chol`` has some of it
     bool sampled = false; // whether it is of some rows only
     bool few = false;     // whether it is of so few rows that another method may have it
-    bool proves = false;  // whether it goes on where its gradient does not say that it is near the end
     bool open = false, left = false; // whether its quadratic model was not minimised, and whether it was left for that
     double tolerance = 0, dropped = 0, begins = 1; // what ends it, by how much its last step fell, the length of the next
     int64_t passes = 0;
@@ -257,12 +256,12 @@ template <class V> struct Newton {
             else {
                 m.length *= narrows ? much_shorter : shorter;
                 bool little_known = m.sampled && few_retries < most_retries;
-                bool hopeless = ++m.retries == hopeless_retries && dense && !coarse && !narrows && promises_more(m);
-                if (hopeless) shorten_all(lane);
-                else if (m.retries <= (little_known ? few_retries : most_retries)) continue;
-                else if (little_known || (!dense && m.steps > 0)) begin_anew(lane);
+                bool hopeless = !coarse && !narrows && promises_more(m);
+                int most = hopeless && dense ? hopeless_retries : most_retries;
+                if (++m.retries <= (little_known ? few_retries : most)) continue;
+                if (little_known || (!dense && m.steps > 0)) begin_anew(lane);
                 else if (narrows) m.stuck = true;
-                else if (!coarse && promises_more(m)) shorten_all(lane);
+                else if (hopeless) shorten_all(lane);
                 else m.active = false, m.converged = true;
             }
             any_accepted = any_accepted || m.accepted;
@@ -731,10 +730,10 @@ template <class V> struct Newton {
         return sum;
     }
 
-    /// Whether a matrix that is guessed says that a model is near the end, and its gradient does not.
+    /// Whether a matrix that is guessed says that a model is near the end, and its gradient, where there is a ridge, does not.
     bool may_be_far(int lane) const {
         const Model &m = model[lane];
-        return m.proves && (m.sparse ? unproven_sparse : unproven) * __builtin_fabs(m.value) < most_left(lane);
+        return !dense && (m.sparse ? unproven_sparse : unproven) * __builtin_fabs(m.value) < most_left(lane);
     }
 
     /// End what is finished; where nothing says more, models go to the end of their steps or to a part of it.
