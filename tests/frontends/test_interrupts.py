@@ -48,8 +48,8 @@ def test_a_query_that_keeps_the_main_thread_busy_stops() -> None:
 def test_python_code_is_left_at_once_and_everything_is_put_back() -> None:
     before = signal.getsignal(signal.SIGINT)
     called = threading.Event()
-    with control_c(0.1), pytest.raises(KeyboardInterrupt), interruptible(called.set, at_once=True):
-        time.sleep(5)
+    with pytest.raises(KeyboardInterrupt), interruptible(called.set, at_once=True), control_c(0.1):
+        time.sleep(30)
     assert called.is_set()
     assert signal.getsignal(signal.SIGINT) is before
     assert signal.set_wakeup_fd(-1) == -1
@@ -70,12 +70,12 @@ def test_blocks_of_one_statement_share_a_thread_and_leave_none(monkeypatch: pyte
         assert names == ["grouplearn-interrupt"]
     names.clear()
     with (
-        control_c(0.1),
         pytest.raises(KeyboardInterrupt),
         watching(called.set),
         interruptible(others.set, at_once=True),
+        control_c(0.1),
     ):
-        time.sleep(5)
+        time.sleep(30)
     assert called.is_set()
     assert others.is_set()
     assert not [thread for thread in threading.enumerate() if thread.name == "grouplearn-interrupt"]

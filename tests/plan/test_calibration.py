@@ -1,8 +1,11 @@
 """Coefficients that are measured, kept in a file, corrected by runs, and used by later plans."""
 
+import itertools
 import json
 import statistics
+import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +20,7 @@ from hypothesis import strategies as st
 import grouplearn
 from grouplearn.bind.run import compatibility as legality
 from grouplearn.failures import NotMeasured, StatementInterrupted
+from grouplearn.kernels.library import processor_seconds
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.plan import calibration
@@ -254,7 +258,12 @@ def test_time_that_others_take_corrects_nothing(
     con: grouplearn.Connection, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
     """A machine that is busy with other work is not slow: by wall time corrections were ten, and plans for a cluster."""
-    statement = f"{TRAIN} WITH (workers = {workers})"
+    statement, ticks = f"{TRAIN} WITH (workers = {workers})", defaultdict[int, Iterator[float]](itertools.count)
+
+    def ticking() -> float:
+        return next(ticks[threading.get_ident()]) / 16
+
+    monkeypatch.setattr("grouplearn.runtime.worker.processor_seconds", ticking)
     con.execute(statement)
     alone = calibration.load().of("linear_regression").correction
     run = Worker._run
@@ -266,7 +275,13 @@ def test_time_that_others_take_corrects_nothing(
     monkeypatch.setattr(Worker, "_run", waits)
     calibration.forget()
     con.execute(statement)
-    assert calibration.load().of("linear_regression").correction < 3 * alone
+    assert calibration.load().of("linear_regression").correction == alone
+
+
+def test_processor_seconds_are_none_of_others() -> None:
+    began = processor_seconds()
+    time.sleep(0.5)
+    assert processor_seconds() - began < 0.25
 
 
 def test_runs_ask_for_what_they_took(monkeypatch: pytest.MonkeyPatch) -> None:
