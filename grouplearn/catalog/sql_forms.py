@@ -99,7 +99,7 @@ def prediction_of(definition: ModelDefinition, outcome: RunOutcome) -> Predictio
     best += [
         Best(group.id, facts.fitted, artifact)
         for pack in outcome.packs
-        for group, facts, artifact in pack.best_models()
+        for group, facts, artifact in watched(pack.best_models())
     ]
     return of_best(definition, sorted(best, key=lambda each: each.group))
 

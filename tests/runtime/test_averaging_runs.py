@@ -189,9 +189,7 @@ def serial_round(
         for share in shares
     ]
     if not averages.batches and averages.send == "model":  # whole partitions
-        weights = [
-            float(np.concatenate([block.weight for block, _ in share] or [np.zeros(0)]).sum()) for share in shares
-        ]
+        weights = [sum(float(block.weight.sum()) for block, _ in share) for share in shares]
     before = learner.part(state, 0, 1)
     if averages.send == "gradient":
         sums = [added([learner.gradient(problem, pack.configs, state, *each) for each in share]) for share in shares]

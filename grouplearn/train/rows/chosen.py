@@ -168,14 +168,14 @@ class Rows:
         """Weights without class weights."""
         return self.dataset.weight[self.numbers]
 
-    def runs(self, rows: int = shard.SUMMED_ROWS) -> Iterator[RowNumbers]:
+    def runs(self, rows: int) -> Iterator[RowNumbers]:
         """Yield the row numbers in runs of at most this size."""
         for start in range(0, self.numbers.size, rows):
             yield self.numbers[start : start + rows]
 
     def labelled(self) -> Iterator[tuple[FloatArray, FloatArray]]:
         """Yield labels and weights run by run."""
-        for run in self.runs():
+        for run in self.runs(shard.SUMMED_ROWS):
             yield self.dataset.y[run], self.dataset.weight[run]
             forget(self.dataset, run)
 
