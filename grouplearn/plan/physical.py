@@ -99,6 +99,7 @@ class PhysicalPlan:
             pushes={} if chosen is None else self.pushes,  # a simulated plan may be only part of the work
             split_seconds=self._split_seconds,
             split_row_seconds=self.kept_row_seconds,
+            solving_seconds=self._solving_seconds,
             epoch_rounds=self.epoch_rounds,
             round_parts=self._round_parts(workers),
             work_items=self.work_items(workers),
@@ -121,12 +122,7 @@ class PhysicalPlan:
 
     def feature_blocks(self, groups: int = 1) -> list[FeatureBlock]:
         """Return at least how many columns of each item some group has, if this many groups shared all distinct values."""
-        blocks = []
-        for entry, categories in zip(self.bound.items, self.stats.categories, strict=True):
-            item, encoder = entry.stored.item, encoder_of(entry.stored.item)
-            width = encoder.width(item, math.ceil(categories / groups))
-            blocks.append(FeatureBlock(item.name, width, encoder.pure or width <= 1))
-        return blocks
+        return _feature_blocks(self.bound, self.stats, groups)
 
     def _round_parts(self, workers: int) -> int:
         """Return the most parts into which the sums of a round are worth splitting."""
@@ -181,6 +177,11 @@ class PhysicalPlan:
         if self.bound.learner.access.in_rounds:
             of_cells = self.cell_seconds(rows, cut_evenly(blocks_of(rows, self.block_rows), self.workers)[0])
         return passes * self.epoch_rounds * (2 * self.step_seconds + of_cells)
+
+    @property
+    def _solving_seconds(self) -> float:
+        known = self.rates.of(self.bound.learner.way)
+        return cost.solving_seconds(self.bound.learner, _columns(self.bound, self.stats), known)
 
     def seconds_of(self, unit: Unit, epochs: float | None = None) -> float:
         """Return the estimated seconds of a unit; ``epochs`` per trial where the learner decides their number itself."""
@@ -318,6 +319,20 @@ def _width(bound: BoundTrain, stats: Statistics) -> int:
     return max(1, width)
 
 
+def _feature_blocks(bound: BoundTrain, stats: Statistics, groups: int) -> list[FeatureBlock]:
+    blocks = []
+    for entry, categories in zip(bound.items, stats.categories, strict=True):
+        item, encoder = entry.stored.item, encoder_of(entry.stored.item)
+        width = encoder.width(item, math.ceil(categories / groups))
+        blocks.append(FeatureBlock(item.name, width, encoder.pure or width <= 1))
+    return blocks
+
+
+def _columns(bound: BoundTrain, stats: Statistics) -> int:
+    """Return at least how many columns some group has: groups may share no category."""
+    return sum(block.width for block in _feature_blocks(bound, stats, max(1, len(stats.rows))))
+
+
 def _stored(bound: BoundTrain, stats: Statistics, width: int) -> int:
     """Return the values stored per row: every column of a dense row, one per item of a sparse one, all entries of lists."""
     items = bound.stored_items
@@ -339,12 +354,12 @@ def _units(
     outputs = task.n_scores(len(stats.classes))
     together = bound.holdout.folds if folds_in_one_pass(bound, width) else 0
     folds = (-1,) if together else (*range(bound.holdout.folds), -1)
-    stored, solved = _stored(bound, stats, width), solves(bound, task)
+    stored, solved, columns = _stored(bound, stats, width), solves(bound, task), _columns(bound, stats)
     sizes = np.array(stats.rows, np.int64)
 
     def estimated(pack: tuple[int, ...], n_rows: int, groups: int) -> float:
         configs = tuple(bound.configs[config] for config in pack)
-        return cost.unit_seconds(bound.learner, configs, n_rows, stored, epochs, outputs, groups, rates)
+        return cost.unit_seconds(bound.learner, configs, n_rows, stored, epochs, outputs, groups, rates, columns)
 
     members = np.fromiter(map(len, watched(gathered)), np.int64, len(gathered))
     placed = np.fromiter(itertools.chain.from_iterable(watched(gathered)), np.int64, int(members.sum()))

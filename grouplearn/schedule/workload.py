@@ -51,7 +51,8 @@ class Workload:
     declares, by name, as given or at their defaults.
 
     ``split_seconds`` (algebraic) is what a unit in steps costs each worker that has rows of it, besides its share of the
-    work; ``split_row_seconds`` is the further cost per row and config. ``training_rows``, if known, are the rows by group
+    work; ``split_row_seconds`` is the further cost per row and config. ``solving_seconds`` of a unit are no share of its rows:
+    one worker solves when it has all sums. ``training_rows``, if known, are the rows by group
     number that train in any fold: members of a gang share these, and partitions divide them. ``batch_rows`` is the number
     of rows in a batch of each config, with which averaging counts batches.
 
@@ -74,6 +75,7 @@ class Workload:
     pushes: Mapping[int, tuple[Push, ...]] = field(default_factory=dict)
     split_seconds: float = 0.0
     split_row_seconds: float = 0.0
+    solving_seconds: float = 0.0
     training_rows: tuple[int, ...] = ()
     epoch_rounds: int = 1
     round_parts: int = 1
@@ -117,8 +119,10 @@ class Workload:
         return sum((self.training_rows or self.rows)[group] for group in unit.groups)
 
     def cost(self, unit: Unit, kind: StepKind, blocks: Blocks | None, within: EpochRound | None = None) -> float:
-        """Return the estimated seconds of a step: its share of the unit's passes and rows, so that all steps add up to the
-        unit; ``within`` an epoch of rounds, each round is an equal part of a pass."""
+        """Return the estimated seconds of a step: its share of the unit's passes and rows, or of what solving takes, so that all
+        steps add up to the unit; ``within`` an epoch of rounds, each round is an equal part of a pass."""
+        if kind == "update":
+            return self.solving_of(unit) / self.epochs
         evaluations = EVALUATION_EPOCHS * (self.epochs if self.evaluate_epochs else 1)
         passes = {
             "accumulate": 1.0,
@@ -130,4 +134,9 @@ class Workload:
         whole = {"boost": 1.0, "descend": 1.0}
         rows = self.rows_of(unit)
         share = rows_in(blocks, rows, self.block_rows) / rows if rows else 1.0
-        return unit.cost * share * whole.get(kind, passes.get(kind, 0.0) / (self.epochs + evaluations))
+        shared = unit.cost - self.solving_of(unit)
+        return shared * share * whole.get(kind, passes.get(kind, 0.0) / (self.epochs + evaluations))
+
+    def solving_of(self, unit: Unit) -> float:
+        """Return the part of a unit's estimated seconds that workers cannot share."""
+        return min(self.solving_seconds, unit.cost)

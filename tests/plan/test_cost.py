@@ -49,6 +49,26 @@ def test_typical_epochs_cap_the_passes_and_a_correction_multiplies_everything() 
     assert doubled == 2 * few
 
 
+def test_eigenvectors_take_as_long_on_any_number_of_workers() -> None:
+    """For every group, but once for all its configurations: 2,000 columns were said to take as long as two."""
+    pca = registry.learner("pca")
+    sums, whole = (
+        cost.unit_seconds(pca, [{}, {}], 4096, 8, 1, 1, 2, rates("pca"), columns=columns) for columns in (0, 1000)
+    )
+    alone = cost.solving_seconds(pca, 1000, KNOWN)
+    assert whole == sums + 2 * alone
+    assert alone > 0.5
+    assert cost.solving_seconds(pca, 100, KNOWN) == pytest.approx(alone / 1000)
+    with grouplearn.connect() as con:
+        con.execute("CREATE TABLE t AS SELECT 'k' || i AS c, i % 7 AS x FROM range(200000) AS r(i)")
+        text = "EXPLAIN (FORMAT json) TRAIN MODEL m USING pca FEATURES (hash(c, 2000), x) FROM t WITH (workers = 4)"
+        found = json.loads(con.execute(text).fetchall()[0][0])["operators"]
+    least = cost.solving_seconds(pca, 2001, pca.cost.coefficients)
+    assert least > 3
+    assert {each["operator"] for each in found} > {"gap", "group_task_parallel"}
+    assert all(least < each["makespan_seconds"] < 2 * least for each in found)
+
+
 def test_updates_of_each_access_pattern() -> None:
     mlp, gbdt, linear = (registry.learner(name) for name in ("mlp", "gbdt", "linear_regression"))
     assert mlp.cost.updates({"batch_size": 32}, 1000, 8) == 32  # ceil(1000 / 32)

@@ -31,6 +31,13 @@ def test_a_group_is_cut_as_long_as_that_gains_more_than_it_costs() -> None:
     assert shards(rows, 2, 51.0) == set()
 
 
+def test_a_group_is_not_cut_for_what_one_worker_does_alone() -> None:
+    # Whole: 300 s, of which 280 are no share of its rows.
+    for split_seconds, solving, cut in ((5.0, 0.0, {0}), (5.0, 280.0, {0}), (11.0, 280.0, set()), (5.0, 295.0, set())):
+        workload = Workload("algebraic", (300,), 2, 1, BLOCK, split_seconds=split_seconds, solving_seconds=solving)
+        assert set(place(units_of((300,)), workload).shards()) == cut
+
+
 def test_groups_that_balance_without_a_cut_stay_whole() -> None:
     rows = (260, 140, 240, 160)  # wrap-around cuts at 400 and balances no better than 260 + 140, 240 + 160
     assert shards(rows, 2, 0.01) == set()

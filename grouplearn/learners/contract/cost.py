@@ -66,6 +66,15 @@ class Cost:
         """Return η of kingpin 3.1: updates of a config per pass."""
         return self.steps(config, n_rows)
 
+    def read_values(self, width: int) -> float:
+        """Return the values that ``read`` counts per row: stored ones, and more where sums are of their products."""
+        return width
+
+    def solving(self, columns: int) -> float:  # noqa: ARG002
+        """Return how many values are read in the time in which one worker solves for a pack's models of so many columns, when all
+        sums are there."""
+        return 0.0
+
     def rounds(self, config: Config, n_rows: int) -> int:
         """Return how often per pass the members of a gang wait for each other."""
         return self.steps(config, n_rows)

@@ -34,25 +34,32 @@ def unit_seconds(
     outputs: int,
     groups: int = 1,
     rates: Rates | None = None,
+    columns: int = 0,
 ) -> float:
     """Return the estimated time of one unit: a pack of s configs on n rows of d values, of one group or several small ones.
 
-    ``fixed = group * g + config * s + read * n * d``; each pass adds ``(gradient * d + row) * n * k + update * η`` per
-    config and ``step`` per step of the pack, k outputs, η updates (kingpin 3.1, Cost_Comp).
+    ``fixed = group * g + config * s + read * n * d``, and for each group ``solving_seconds`` of ``columns``; each pass adds
+    ``(gradient * d + row) * n * k + update * η`` per config and ``step`` per step of the pack, k outputs, η updates
+    (kingpin 3.1, Cost_Comp).
     """
     known = (rates or Rates()).of(learner.way)
     if groups > 1 and learner.access.one_by_one:  # one call trains them one after the other, so each costs less
         mean = n_rows // groups
-        own = unit_seconds(learner, configs, mean, width, epochs, outputs, 1, rates)
+        own = unit_seconds(learner, configs, mean, width, epochs, outputs, 1, rates, columns)
         return groups * (own - _SAVED_TOGETHER * known.correction * (known.group + known.config * len(configs)))
-    seconds = known.group * groups + known.config * len(configs) + known.read * n_rows * width
+    seconds = known.group * groups + known.config * len(configs) + known.read * n_rows * learner.cost.read_values(width)
     steps = 0
     for config in configs:
         passes = typical_passes(learner, config, epochs, known)
         updates = passes * learner.cost.updates(config, n_rows, width)
         seconds += known.per_row(width) * n_rows * outputs * passes + known.update * updates
         steps = max(steps, passes * learner.cost.steps(config, n_rows))
-    return known.correction * (seconds + known.step * steps)
+    return known.correction * (seconds + known.step * steps) + groups * solving_seconds(learner, columns, known)
+
+
+def solving_seconds(learner: Learner, columns: int, known: Coefficients) -> float:
+    """Return the estimated time in which one worker solves for a pack's models of a group whose sums it has."""
+    return known.correction * known.read * learner.cost.solving(columns)
 
 
 def most_passes(learner: Learner, configs: Sequence[Config], epochs: int, known: Coefficients) -> int:

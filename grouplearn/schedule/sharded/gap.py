@@ -76,7 +76,8 @@ def _makespan(placement: Partition, tasks: Mapping[int, GroupTask], workload: Wo
     def takes(unit: Unit, blocks: Blocks | None, beside: bool) -> float:
         rows = workload.rows_of(unit)
         here = rows_in(blocks, rows, workload.block_rows)
-        seconds = unit.cost * here / rows if rows else unit.cost
+        alone = workload.solving_of(unit)
+        seconds = (unit.cost - alone) * (here / rows if rows else 1.0) + alone
         if blocks is not None or (beside and not unit.stays_whole and workload.blocks_of(unit) > 1):
             seconds += workload.split_seconds + workload.split_row_seconds * here * len(unit.configs)
         return seconds

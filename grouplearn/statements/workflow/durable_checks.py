@@ -139,7 +139,8 @@ def _has_possible_workload(manifest: Manifest) -> bool:
     """Return whether the input of a schedule matches this work: sizes, workers, how units hop."""
     work, job = manifest.workload, manifest.job
     rows = tuple(group.n_rows for group in sorted(job.groups, key=lambda each: each.id))
-    seconds = (work.split_seconds, work.split_row_seconds, work.takeover_rounds, manifest.within or 0.0)
+    overheads = (work.split_seconds, work.split_row_seconds, work.solving_seconds, work.takeover_rounds)
+    seconds = (*overheads, manifest.within or 0.0)
     known = registry.way(job.learner, job.configs) if registry.is_known(job.learner) else None
     fits = known is None or (
         work.access == known.access.name
