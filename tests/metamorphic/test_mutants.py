@@ -22,7 +22,7 @@ from grouplearn.bind.sql import types
 from grouplearn.catalog import sessions, sql_forms
 from grouplearn.exchange import native
 from grouplearn.extract import extract, sorted_rows
-from grouplearn.learners.answers.number import Number
+from grouplearn.learners.metrics.sums import METRICS
 from grouplearn.prediction import evaluation
 from grouplearn.prediction.forms import items as predict_items
 from grouplearn.prediction.forms import layers as predict_layers
@@ -174,9 +174,8 @@ def predictions_come_as_the_join_gives_them(patch: pytest.MonkeyPatch) -> None:
 
 @found_by("metrics_are_those_of_the_predictions", "linear_regression", "poisson_regression")
 def evaluate_takes_the_mean_of_errors(patch: pytest.MonkeyPatch) -> None:
-    numbers = evaluation._JUDGES[Number]
-    wrong = replace(numbers, metrics=lambda model: numbers.metrics(model) | {"rmse": "absolute / total"})
-    patch.setattr(evaluation, "_JUDGES", {**evaluation._JUDGES, Number: wrong})
+    wrong = replace(METRICS["rmse"], sql=METRICS["mae"].sql)
+    patch.setattr(evaluation, "METRICS", {**METRICS, "rmse": wrong})
 
 
 @found_by("predictions_are_of_the_session")
@@ -208,7 +207,11 @@ def a_ledger_is_read_wrongly(patch: pytest.MonkeyPatch) -> None:
     def init(before: Any, book: Any, directory: Any, **named: Any) -> None:
         before(book, directory, **named)
         book.results = tuple(
-            replace(each, trials=tuple(replace(trial, epochs=trial.epochs + 1) for trial in each.trials))
+            replace(
+                each,
+                trials=tuple(replace(trial, epochs=trial.epochs + 1) for trial in each.trials),
+                pack=each.pack and replace(each.pack, epochs=each.pack.epochs + 1),
+            )
             for each in book.results
         )
 

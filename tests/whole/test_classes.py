@@ -27,7 +27,7 @@ FROM r
 #: Learner: features, what follows FROM and GROUP BY, and how close the models are: what is not our arithmetic has a tolerance.
 STATEMENTS = {
     "logistic_regression": ("x, zscore(z)", "OVER GRID (l2 IN (1, 0.1), l1 IN (0, 1))", 1e-9),
-    "gbdt": ("x, z", "OVER GRID (num_iterations IN (5, 9), num_leaves IN (4, 7))", 0.0),
+    "gbdt": ("x, z", "OVER GRID (num_iterations IN (5, 9), num_leaves IN (4, 7))", 1e-14),
     "mlp": ("x, z", "OVER GRID (hidden_layers IN ([3], [2, 2]), learning_rate IN (0.05, 0.01))", 1e-4),
     "plain": ("x, z", "OVER GRID (learning_rate IN (0.05, 0.01))", 1e-4),
 }
