@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from grouplearn.bind import arrays
 from grouplearn.bind.bound import BoundKey, BoundTarget, BoundTrain
-from grouplearn.bind.features import all_fit_float
+from grouplearn.bind.features import BoundItem, all_fit_float
 from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.arrays import LengthError
@@ -144,10 +144,11 @@ def _extract_query(bound: BoundTrain, in_order: bool) -> list[str | Sql]:
     # FROM's columns by position, as columns of a join may share names.
     given = ", ".join(f"c{number}" for number in range(len(bound.columns) if bound.holdout.drawn else 0))
     every = f"*{f' EXCLUDE ({given})' if given else ''}{f' REPLACE ({narrow})' if narrow else ''}"
-    whole = {f"x{number}" for number, item in enumerate(bound.items) if item.whole}
     told_apart = [
         *map(_hashed_key, range(len(bound.keys)), bound.keys),
-        *(f"CAST({name} AS VARCHAR)" if name in whole else name for name, _ in columns[len(bound.keys) :]),
+        *map(_hashed_item, range(len(bound.items)), bound.items),
+        *_hashed_label(bound.target),
+        *(name for name, _ in columns if name in ("w", "v")),
     ]
     hashes = f"{_row_hash(bound, told_apart)} AS h"
     if given:
@@ -170,11 +171,11 @@ def _row_hash(bound: BoundTrain, content: Sequence[str]) -> str:
     def hashed(of: Sequence[str]) -> str:
         return ROW_HASH.format(seed=bound.options.training.seed, content=", ".join(of))
 
-    listed = {f"x{number}" for number, item in enumerate(bound.items) if item.stored.item.is_list}
+    listed = [len(bound.keys) + number for number, item in enumerate(bound.items) if item.stored.item.is_list]
     if not listed:
         return hashed(content)
-    alone = [f"{name}[1]" if name in listed else name for name in content]
-    single = " AND ".join(f"len({name}) = 1" for name in sorted(listed))
+    alone = [f"({each})[1]" if number in listed else each for number, each in enumerate(content)]
+    single = " AND ".join(f"len({content[number]}) = 1" for number in listed)
     return f"CASE WHEN {single} THEN {hashed(alone)} ELSE {hashed(content)} END"
 
 
@@ -196,9 +197,21 @@ def _key_text(key: BoundKey) -> tuple[str | Sql, ...]:
 def _hashed_key(number: int, key: BoundKey) -> str:
     """Return a key's part in the row hash: numbers without trailing zeros, which depend on the type."""
     name = f"k{number}"
-    if not types.has_fractions(key.stored.type):
-        return name
-    return f"CASE WHEN contains({name}, '.') THEN rtrim(rtrim({name}, '0'), '.') ELSE {name} END"
+    if types.has_fractions(key.stored.type):
+        name = f"CASE WHEN contains({name}, '.') THEN rtrim(rtrim({name}, '0'), '.') ELSE {name} END"
+    return types.bytewise(name, "VARCHAR")
+
+
+def _hashed_item(number: int, item: BoundItem) -> str:
+    """Return an item's part in the row hash: whole numbers are hashed as their texts."""
+    name, kind = f"x{number}", item.stored.item.kind
+    if kind == "category":
+        return types.bytewise(f"CAST({name} AS VARCHAR)" if item.whole else name, "VARCHAR")
+    return types.bytewise(name, "VARCHAR[]") if kind == "categories" else name
+
+
+def _hashed_label(target: BoundTarget | None) -> tuple[str]:
+    return (types.bytewise("y", "VARCHAR") if target and target.classification and not target.array else "y",)
 
 
 def _refuse_one_sided(checker: SqlChecker, bound: BoundTrain, rows: SortedRows) -> None:
@@ -243,9 +256,11 @@ def _refuse_other_rows(checker: SqlChecker, bound: BoundTrain, stats: Statistics
 
 def _refuse_many_texts(checker: SqlChecker, bound: BoundTrain, key: BoundKey) -> None:
     """Raise BindError for a key with several texts for one value: its group's name would be arbitrary."""
-    if key.stored.type != "VARCHAR":
+    if not types.has_text(key.stored.type):
         return
     name = key.extract.text.strip()
+    if key.stored.type != "VARCHAR":
+        name = f"CAST({name} AS VARCHAR)"
     why = "the collation of the key takes texts for equal that are written differently"
     hint = f"For a group per text GROUP BY {name} COLLATE POSIX, for one group of them all GROUP BY lower({name})."
     before, after = types.as_text(key.stored.type)

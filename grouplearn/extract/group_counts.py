@@ -49,7 +49,8 @@ def group_counts(checker: SqlChecker, bound: BoundTrain) -> tuple[GroupCount, ..
     for key, name in zip(keys, names, strict=True):
         pieces += [", (", key, f") AS {name}"]
     pieces += named_keys(bound.statement)
-    order = ", ".join(f"{name} ASC NULLS LAST" for name in (mask, *names))
+    in_bytes = (types.bytewise(name, key.stored.type) for name, key in zip(names, bound.keys, strict=True))
+    order = ", ".join(f"{each} ASC NULLS LAST" for each in (mask, *in_bytes))
     pieces += [*bound.source, *grouping(bound.statement), f") ORDER BY {order}"]
     level_of = {_grouping_mask(members, len(keys)): level for level, members in enumerate(bound.sets)}
     by_level: list[list[GroupCount]] = [[] for _ in bound.sets]

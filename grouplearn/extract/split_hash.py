@@ -39,11 +39,13 @@ def _rounded(name: str, type_name: str) -> str:
     if types.kind(type_name) == "numeric":
         return _ROUNDED.format(name)
     if type_name.startswith("ENUM("):
-        return f"CAST({name} AS VARCHAR)"  # the hash of an ENUM depends on its position in the type
+        return types.bytewise(
+            f"CAST({name} AS VARCHAR)", "VARCHAR"
+        )  # an ENUM's hash depends on its position in the type
     array = array_type(type_name)
     if array and not array.is_bytes:
         return f"TRY_CAST({name} AS FLOAT[])"
-    return name
+    return types.bytewise(name, type_name)
 
 
 def _loses(type_name: str) -> bool:

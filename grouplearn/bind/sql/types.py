@@ -135,6 +135,21 @@ def told_apart(sql: str, type_name: str) -> str:
     return f"(({sql}\n) COLLATE POSIX)" if type_name == "VARCHAR" else f"({sql}\n)"
 
 
+def bytewise(name: str, type_name: str) -> str:
+    """Return SQL of which hashes, order and equality are those of bytes, whatever the collation of a column or session: hash()
+    follows it, too, and inside lists and structs the session's."""
+    if type_name == "VARCHAR":
+        return f"({name} COLLATE POSIX)"
+    if type_name == "VARCHAR[]":
+        return f"list_transform({name}, lambda text: encode(text))"
+    return f"(CAST({name} AS VARCHAR) COLLATE POSIX)" if has_text(type_name) else name
+
+
+def has_text(type_name: str) -> bool:
+    """Whether values of the type are texts, or have texts in them."""
+    return "VARCHAR" in type_name or "JSON" in type_name
+
+
 def is_classless(type_name: str) -> bool:
     """Whether values of this type cannot be class names."""
     return is_nameless(type_name) or type_name in {"INTERVAL", '"NULL"'}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
+from grouplearn.bind.sql.types import bytewise
 from grouplearn.catalog.checks.damage import damaged
 from grouplearn.catalog.checks.fragments import is_simple_type
 from grouplearn.catalog.checks.trust import check, hiding
@@ -93,7 +94,7 @@ def _groups(definition: ModelDefinition) -> Flaws:
         "two rows are the same group": _once("group_id"),
         "a group has no number": _every("group_id >= 0"),
         "a group is of a level that the model has not": _every(f"level >= 0 AND level < {len(definition.sets)}"),
-        "two groups have the same keys": _once("level", "keys"),
+        "two groups have the same keys": _once("level", bytewise("keys", "VARCHAR[]")),
         f"a group has not {len(definition.keys)} keys": _every(f"len(keys) = {len(definition.keys)}"),
         **{
             f'the value of key "{key.name}" is not of its type in a group': _every(_fits(f"keys[{place}]", key.type))
