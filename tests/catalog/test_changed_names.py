@@ -265,3 +265,24 @@ def test_what_predict_sees_of_macros_is_not_what_statements_see(letters: grouple
     assert letters.execute("EVALUATE MODEL m ON t").fetchall()
     with pytest.raises(duckdb.Error, match="hides DuckDB's own"):
         letters.execute("SELECT count(predict_value('m', t)) FROM t").fetchall()
+
+
+@pytest.mark.parametrize("options", ["", ", linear_tree = true"])
+def test_macros_read_the_copy_that_is_asked_for(options: str) -> None:
+    """In SQL, and by the function where SQL has no form (leaves that are linear), which looks a model up by its identity."""
+    with grouplearn.connect(progress=None) as con:
+        con.execute("CREATE TABLE t AS SELECT i AS x, i * 2.0 AS y FROM range(40) AS r(i)")
+        small = f"WITH (num_iterations = 2, min_data_in_leaf = 1{options})"
+        con.execute(f"TRAIN MODEL m USING gbdt PREDICT y FEATURES (x) FROM t {small}")
+        con.execute("ATTACH ':memory:' AS x; COPY FROM DATABASE memory TO x")
+        of_x = "FROM m_predict(t, database := 'x')"
+        expected = con.execute("FROM m_predict(t)").fetchall()
+        for query in (of_x, "FROM x.m_predict(t)", "FROM x.m_predict(t, database := 'x')"):
+            assert con.execute(query).fetchall() == expected
+        con.execute("DROP MODEL x.m")
+        assert con.execute("FROM m_predict(t)").fetchall() == expected
+        if options:
+            with pytest.raises(duckdb.Error, match="was replaced or dropped"):
+                con.execute(of_x).fetchall()
+        else:
+            assert con.execute(f"SELECT DISTINCT prediction {of_x}").fetchall() == [(None,)]

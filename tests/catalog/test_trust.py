@@ -226,8 +226,14 @@ def test_a_changed_copy_of_a_database_predicts_in_nobodys_place(con: grouplearn.
     predict = "SELECT max(predict_value('{}.main.m', t)) FROM a.t AS t WHERE x = 0"
     con.execute(f"ATTACH '{tmp_path}/copy.duckdb' AS copy")
     (identity,) = con.execute("SELECT model::VARCHAR FROM a.grouplearn.models").fetchall()[0]
-    with pytest.raises(duckdb.Error, match="is in several databases"):
-        con.execute(f"SELECT predict_value('{identity}', t) FROM a.t").fetchall()
+    by_identity = f"SELECT max(predict_value('{identity}', t)) FROM a.t AS t WHERE x = 0"
+    for default, expected in (("a", 1.0), ("copy", 666.0)):
+        con.execute(f"USE {default}")
+        assert con.execute(by_identity).fetchall()[0][0] == pytest.approx(expected)
+    con.execute("ATTACH ':memory:' AS another; USE another")
+    with pytest.raises(duckdb.Error, match=r'model "m" is in several databases: a.m, copy.m'):
+        con.execute(by_identity).fetchall()
+    con.execute("USE a")
     for within in ("BEGIN", "SELECT 1"):
         con.execute(within)
         assert con.execute(predict.format("copy")).fetchall() == [(666.0,)]

@@ -53,9 +53,12 @@ def find(
     here = attachments_of(con)
     models = _alike(con, reference, without, catalog)
     found = [entry for entry in models if is_identity(reference, entry[0], entry[1])]
-    if len(found) > 1:  # a copied database has the same identities, maybe for other models
+    # A copied database has the same identities, maybe for other models: as for SQL, the default database comes first.
+    found = [entry for entry in found if entry[0] == here.database] or found
+    if len(found) > 1:
         places = ", ".join(sorted(naming.reference((entry[0], *entry[2:]), here) for entry in found))
-        raise data_error(f'model "{reference}" is in several databases: {places}\n\nHint: DETACH all of them but one.')
+        hint = "USE one of them, or DETACH all but one; a macro takes database := 'other'."
+        raise data_error(f'model "{found[0][3]}" is in several databases: {places}\n\nHint: {hint}')
     found = found or among(models, meant_by(reference, here))
     if found and (model := load_by_id(con, *found[0][:2])) is not None:
         return model

@@ -28,10 +28,10 @@ from grouplearn.sqltext import identifier, literal, qualified
 def function_select(definition: ModelDefinition, model: str, relation: str, extras: Sequence[Extra] = ()) -> str:
     """Return the SELECT that predicts through the function ``predict``, for learners without an SQL form.
 
-    ``model`` is the argument of ``predict``: an identity, possibly qualified by a database.
+    ``model`` is SQL of the argument of ``predict``: an identity, possibly qualified by a database.
     """
     columns = ", ".join([f"{ROW}.*", *(f"({extra.sql}\n) AS {identifier(extra.name)}" for extra in extras)])
-    inner = f"SELECT {columns}, predict({literal(model)}, {ROW}) AS __grouplearn_p FROM {relation} AS {ROW}"
+    inner = f"SELECT {columns}, predict({model}, {ROW}) AS __grouplearn_p FROM {relation} AS {ROW}"
     predicted = "__grouplearn_p"
     answer = definition.answer.columns(predicted, threshold_sql(definition, extras), judged=bool(extras))
     head = [f"{predicted}.group_id AS {GROUP}", *(identifier(extra.name) for extra in extras)] if extras else [SHOWN]
@@ -56,7 +56,7 @@ def predict_select(
             return vectors_select(definition, model, relation, catalog_tables, extras)
         case "layers":
             return layers_select(definition, model, relation, catalog_tables, form.depth, extras)
-    return function_select(definition, model, relation, extras)
+    return function_select(definition, literal(model), relation, extras)
 
 
 def macro_sql(
@@ -69,15 +69,17 @@ def macro_sql(
     database.
     """
     source, place = macro_parameter(definition), database_parameter(definition)
+    parameters = [source, *threshold_default(definition), f"{place} := NULL"]
+    head, relation = f"CREATE MACRO {name}({', '.join(parameters)}) AS TABLE ", f"query_table({source})"
+    given = f"""CASE WHEN {place} IS NOT NULL THEN '"' || replace({place}, '"', '""') || '".'"""
+    if form.kind == "function":  # which finds its tables by itself
+        return head, function_select(definition, f"{given} ELSE '' END || {literal(model)}", relation)
     known = "" if database is None else f" WHEN {_has_models(database)} THEN {literal(identifier(database) + '.')}"
 
     def tables(table_name: str) -> str:
-        told = f"""CASE WHEN {place} IS NOT NULL THEN '"' || replace({place}, '"', '""') || '".'{known} ELSE '' END"""
-        return f"query_table({told} || {literal(qualified(SCHEMA, table_name))})"
+        return f"query_table({given}{known} ELSE '' END || {literal(qualified(SCHEMA, table_name))})"
 
-    select = predict_select(definition, model, f"query_table({source})", tables, form)
-    parameters = [source, *threshold_default(definition), f"{place} := NULL"]
-    return f"CREATE MACRO {name}({', '.join(parameters)}) AS TABLE ", select
+    return head, predict_select(definition, model, relation, tables, form)
 
 
 def _has_models(database: str) -> str:
