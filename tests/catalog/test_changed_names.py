@@ -281,8 +281,5 @@ def test_macros_read_the_copy_that_is_asked_for(options: str) -> None:
             assert con.execute(query).fetchall() == expected
         con.execute("DROP MODEL x.m")
         assert con.execute("FROM m_predict(t)").fetchall() == expected
-        if options:
-            with pytest.raises(duckdb.Error, match="was replaced or dropped"):
-                con.execute(of_x).fetchall()
-        else:
-            assert con.execute(f"SELECT DISTINCT prediction {of_x}").fetchall() == [(None,)]
+        with pytest.raises(duckdb.Error, match=r"was replaced or dropped|are not in the default database"):
+            con.execute(of_x).fetchall()

@@ -57,8 +57,8 @@ def find(
     found = [entry for entry in found if entry[0] == here.database] or found
     if len(found) > 1:
         places = ", ".join(sorted(naming.reference((entry[0], *entry[2:]), here) for entry in found))
-        hint = "USE one of them, or DETACH all but one; a macro takes database := 'other'."
-        raise data_error(f'model "{found[0][3]}" is in several databases: {places}\n\nHint: {hint}')
+        way_out = "USE one of them, or DETACH all but one; a macro takes database := 'other'."
+        raise data_error(f'model "{found[0][3]}" is in several databases: {places}\n\nHint: {way_out}')
     found = found or among(models, meant_by(reference, here))
     if found and (model := load_by_id(con, *found[0][:2])) is not None:
         return model
