@@ -41,7 +41,7 @@ def product(a: npt.ArrayLike, b: npt.ArrayLike) -> FloatArray:
 
 class Eigen(NamedTuple):
     """Per matrix (..., d, d) the eigenvalues ``values`` (..., d), largest first, their ``directions`` as rows (..., d, d),
-    and how many values exceed rounding, ``rank`` (...); the others are 0."""
+    and how many values exceed rounding, ``rank`` (...); the others, and their directions, are 0."""
 
     values: FloatArray
     directions: FloatArray
@@ -51,7 +51,7 @@ class Eigen(NamedTuple):
 def eigen(matrices: npt.ArrayLike) -> Eigen:
     """Return eigenvalues and directions of symmetric matrices (..., d, d) that are positive semidefinite up to rounding.
 
-    Directions are orthonormal, also those of zero eigenvalues. The entry of a direction that is largest in size is
+    Directions are orthonormal. The entry of a direction that is largest in size is
     positive, the first of equal ones (to 1e-9). If a matrix's diagonal is not finite all are NaN, and the rank is 0. Values
     below max(d, 64)·2⁻⁵² of the largest are rounding. Pivoted Cholesky and one-sided Jacobi (Veselić & Hari 1989).
     """

@@ -181,7 +181,8 @@ class PhysicalPlan:
     @property
     def _solving_seconds(self) -> float:
         known = self.rates.of(self.bound.learner.way)
-        return cost.solving_seconds(self.bound.learner, _columns(self.bound, self.stats), known)
+        rows = max(self.stats.rows, default=0)
+        return cost.solving_seconds(self.bound.learner, rows, _columns(self.bound, self.stats), known)
 
     def seconds_of(self, unit: Unit, epochs: float | None = None) -> float:
         """Return the estimated seconds of a unit; ``epochs`` per trial where the learner decides their number itself."""

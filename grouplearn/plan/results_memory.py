@@ -57,7 +57,7 @@ def _refuse_wide(checker: SqlChecker, physical: PhysicalPlan) -> None:
     learner, limit = physical.bound.learner, limit_of(physical.bound)
     of_level = Counter(group.level for group in watched(physical.stats.groups))
     blocks = physical.feature_blocks(min(of_level.values(), default=1))
-    for config in physical.bound.configs if learner.form == "linear" else ():
+    for config in physical.bound.configs if learner.form in ("linear", "vectors") else ():
         needed = cost.VALUE_BYTES * learner.cost.most_values(config, blocks, physical.outputs)
         if needed <= limit:
             continue

@@ -127,7 +127,7 @@ def _sample(learner: Learner, job: Job, result: UnitResult | None, width: int, s
         row=rows * sum(count for _, count in passes),
         update=sum(count * learner.cost.updates(config, rows, width) for config, count in passes),
         step=max(count * learner.cost.steps(config, rows) for config, count in passes),
-        read=rows * learner.cost.read_values(width) + learner.cost.solving(width),
+        read=rows * learner.cost.read_values(width) + learner.cost.solving(rows, width),
         config=len(trials),
         group=1,
         seconds=seconds,

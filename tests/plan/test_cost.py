@@ -55,15 +55,16 @@ def test_eigenvectors_take_as_long_on_any_number_of_workers() -> None:
     sums, whole = (
         cost.unit_seconds(pca, [{}, {}], 4096, 8, 1, 1, 2, rates("pca"), columns=columns) for columns in (0, 1000)
     )
-    alone = cost.solving_seconds(pca, 1000, KNOWN)
+    alone = cost.solving_seconds(pca, 2048, 1000, KNOWN)
     assert whole == sums + 2 * alone
     assert alone > 0.5
-    assert cost.solving_seconds(pca, 100, KNOWN) == pytest.approx(alone / 1000)
+    assert cost.solving_seconds(pca, 2048, 100, KNOWN) == pytest.approx(alone / 1000)
+    assert cost.solving_seconds(pca, 10, 1000, KNOWN) == pytest.approx(alone / 10000)
     with grouplearn.connect() as con:
         con.execute("CREATE TABLE t AS SELECT 'k' || i AS c, i % 7 AS x FROM range(200000) AS r(i)")
         text = "EXPLAIN (FORMAT json) TRAIN MODEL m USING pca FEATURES (hash(c, 2000), x) FROM t WITH (workers = 4)"
         found = json.loads(con.execute(text).fetchall()[0][0])["operators"]
-    least = cost.solving_seconds(pca, 2001, pca.cost.coefficients)
+    least = cost.solving_seconds(pca, 200_000, 2001, pca.cost.coefficients)
     assert least > 3
     assert {each["operator"] for each in found} > {"gap", "group_task_parallel"}
     assert all(least < each["makespan_seconds"] < 2 * least for each in found)

@@ -41,6 +41,9 @@ REFUSED = {
     LINEAR.format("x") + " OVER GRID (l2 IN (SELECT i FROM range(100000) AS r(i))) WITH (memory_limit = '4GB')": (
         "the results of 200,000,000 trials of 2,000 groups take about 120 GB of memory; the limit is 4 GB"
     ),
+    "TRAIN MODEL m USING pca FEATURES (hash(x::VARCHAR, 30000)) FROM t WITH (memory_limit = '4GB')": (
+        "pca takes about 43 GB of memory for 30,000 columns; the limit is 4 GB"
+    ),
     NETWORK + " WITH (hidden_layers = [1000000000], memory_limit = '4GB')": (
         "the results of 3 trials of 3 groups take about 110 GB of memory; the limit is 4 GB"
     ),
@@ -78,6 +81,9 @@ WORKS = {
     f"{LINEAR.format('k')} WITH (seed = {' ' * 5_000_000}1)": "done",
     "EXPLAIN " + LINEAR.format("x") + " OVER GRID (l2 IN (SELECT i FROM range(20000) AS r(i)))": "done",
     "EXPLAIN " + NETWORK + " WITH (epochs = 2147483647)": "done",
+    # One component of 1,000 columns for each of 200 groups, not 1,000.
+    "TRAIN MODEL m USING pca FEATURES (hash(k::VARCHAR, 999), x) FROM t GROUP BY x // 10 AS g"
+    " WITH (n_components = 1, memory_limit = '200MB')": "done",
 }
 
 
@@ -131,6 +137,18 @@ def test_the_memory_of_boosted_trials_is_that_of_text_and_trees() -> None:
         trees = "USING gbdt PREDICT y FEATURES (x) FROM t GROUP BY k WITH (num_iterations = 100)"
         lines = [line for (line,) in con.execute(f"EXPLAIN TRAIN MODEL m {trees}").fetchall()]
     assert "  Store: 3 trials of 3 groups, 4.2 MB of memory" in lines
+
+
+def test_components_take_the_memory_of_those_that_are_kept() -> None:
+    with grouplearn.connect(progress=None) as con:
+        con.execute("CREATE TABLE t AS SELECT i % 50 AS g, 'k' || i % 3 AS k, i * 1.0 AS x FROM range(2000) AS r(i)")
+        trains = (
+            "TRAIN OR REPLACE MODEL m USING pca FEATURES (hash(k, 999), x) FROM t GROUP BY g WITH (n_components = {})"
+        )
+        for kept, size in ((1, "930 kB"), (2, "1.3 MB"), ("NULL", "17 MB")):
+            lines = [line for (line,) in con.execute(f"EXPLAIN {trains.format(kept)}").fetchall()]
+            assert f"  Store: 50 trials of 50 groups, {size} of memory" in lines
+        con.execute(trains.format(1))
 
 
 def test_runs_of_rows_are_a_sequence_of_pairs() -> None:

@@ -70,9 +70,9 @@ class Cost:
         """Return the values that ``read`` counts per row: stored ones, and more where sums are of their products."""
         return width
 
-    def solving(self, columns: int) -> float:  # noqa: ARG002
-        """Return how many values are read in the time in which one worker solves for a pack's models of so many columns, when all
-        sums are there."""
+    def solving(self, n_rows: int, columns: int) -> float:  # noqa: ARG002
+        """Return how many values are read in the time in which one worker solves for a pack's models of so many rows and columns,
+        when all sums are there."""
         return 0.0
 
     def rounds(self, config: Config, n_rows: int) -> int:

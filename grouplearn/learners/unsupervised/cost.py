@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.cost import Coefficients, Cost, whole
+from grouplearn.learners.contract.problem import FeatureBlock
 
 
 class ClusterCost(Cost):
@@ -28,9 +29,20 @@ class ComponentCost(Cost):
         """Return the values of a row with their products, and those of its coordinates."""
         return width + _OF_PRODUCTS * width * width
 
-    def solving(self, columns: int) -> float:
-        """Return what the eigenvectors of the moments take."""
-        return _OF_EIGENVECTORS * float(columns) ** 3
+    def solving(self, n_rows: int, columns: int) -> float:
+        """Return what the eigenvectors take: at most as many as rows have a variance."""
+        return _OF_EIGENVECTORS * columns * float(min(n_rows, columns)) ** 2
+
+    def most_values(self, config: Config, blocks: Sequence[FeatureBlock], outputs: int) -> int:
+        """Return six matrices: moments, without columns that are constant, what the solver makes of them, and all components."""
+        del config, outputs
+        return 6 * sum(block.width for block in blocks) ** 2
+
+    def model_values(self, config: Config, width: int, outputs: int, n_rows: int) -> int:
+        """Return the components that are kept, with their variances, and the mean."""
+        del outputs
+        kept = min(whole(config, "n_components", width), width, max(1, n_rows))
+        return kept * (width + 1) + width + 1
 
     def state_values(self, config: Config, width: int, outputs: int) -> int:
         """Return all components with their variances, and the mean."""
@@ -43,7 +55,7 @@ class ComponentCost(Cost):
         return width * width + 2 * width + 4
 
 
-#: What eigenvectors of d columns take per d³, and a row of d values per d², in values read: measured with 256 to 1,000 columns.
+#: What r eigenvectors of d columns take per r²d, and a row of d values per d², in values read: from 256 to 1,000 columns.
 _OF_EIGENVECTORS, _OF_PRODUCTS = 0.18, 0.02
 
 #: Measured with 16 features, k from 2 to 10 and three starts.

@@ -113,17 +113,17 @@ class Pca(StackLearner, VectorLearner):
         cancelled: Callable[[], bool],
     ) -> SolvedVectors:
         """Return the components of every group of a stack, bit for bit as by a step; none where ``step`` raises Diverged."""
-        parts = []
+        parts, losses = [], []
         for part in moments.runs_of(stack, problem.n_features, cancelled):
-            parts.append(principal_components.fit(moments.group_moments(part, np.zeros((len(part.weight), 0)))))
+            found = principal_components.fit(moments.group_moments(part, np.zeros((len(part.weight), 0))))
+            kept = np.stack([[_count(config, rank) for config in configs] for rank in found.rank.tolist()])
+            parts.append(_tensors(found, kept))  # a group's own components may be few of its columns
+            losses.append(_losses(found, kept))
             report(part.n_groups * len(configs))
-        found = principal_components.Components(*map(np.concatenate, zip(*parts, strict=True)))
-        kept = np.stack([[_count(config, rank) for config in configs] for rank in found.rank.tolist()])
-        loss = np.where(np.isfinite(found.variance).all(axis=1) & (found.rank > 0), 0.0, np.nan)[:, None] + np.array(
-            [[own[count:].sum() for count in counts] for own, counts in zip(found.variance, kept.tolist(), strict=True)]
-        )
+        tensors = {name: Ragged.joined([each[name] for each in parts]) for name in parts[0]}
+        loss = np.concatenate(losses)
         ones = np.ones(loss.shape, np.int64)
-        return SolvedVectors(_tensors(found, kept), loss, ones, loss[None].copy(), ones > 0)
+        return SolvedVectors(tensors, loss, ones, loss[None].copy(), ones > 0)
 
     def measure(
         self, problem: Problem, configs: Sequence[Config], stack: Stack, solved: Solved, wanted: Collection[str]
@@ -198,6 +198,13 @@ def _count(config: Config, rank: int) -> int:
     """Return how many components a config keeps, of those with a variance above 0."""
     wanted = config[N_COMPONENTS.name]
     return rank if wanted is None else min(int(str(wanted)), rank)
+
+
+def _losses(found: principal_components.Components, kept: npt.NDArray[np.int64]) -> FloatArray:
+    """Return the variance (G, C) that so many components leave, NaN where there is none or it is not finite."""
+    sound = np.isfinite(found.variance).all(axis=1) & (found.rank > 0)
+    left = [[own[count:].sum() for count in counts] for own, counts in zip(found.variance, kept.tolist(), strict=True)]
+    return np.where(sound, 0.0, np.nan)[:, None] + np.array(left)
 
 
 def _tensors(found: principal_components.Components, kept: npt.NDArray[np.int64]) -> dict[str, Ragged]:

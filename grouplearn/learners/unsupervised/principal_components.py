@@ -23,8 +23,7 @@ class Components(NamedTuple):
 
     ``mean`` (d,) is subtracted from rows. ``components`` (d, d) are orthonormal rows, the greatest ``variance`` (d,) first;
     the entry of a component that is largest in size is positive, the first of equal ones (to 1e-9). ``rank`` () counts the
-    components with a variance above 0: along the others rows are constant up to rounding, and any directions that complete
-    the basis will do.
+    components with a variance above 0: along all other directions rows are constant up to rounding, and these are 0 here.
     """
 
     mean: FloatArray

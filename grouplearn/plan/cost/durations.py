@@ -54,12 +54,13 @@ def unit_seconds(
         updates = passes * learner.cost.updates(config, n_rows, width)
         seconds += known.per_row(width) * n_rows * outputs * passes + known.update * updates
         steps = max(steps, passes * learner.cost.steps(config, n_rows))
-    return known.correction * (seconds + known.step * steps) + groups * solving_seconds(learner, columns, known)
+    solving = groups * solving_seconds(learner, n_rows // groups, columns, known)
+    return known.correction * (seconds + known.step * steps) + solving
 
 
-def solving_seconds(learner: Learner, columns: int, known: Coefficients) -> float:
+def solving_seconds(learner: Learner, n_rows: int, columns: int, known: Coefficients) -> float:
     """Return the estimated time in which one worker solves for a pack's models of a group whose sums it has."""
-    return known.correction * known.read * learner.cost.solving(columns)
+    return known.correction * known.read * learner.cost.solving(n_rows, columns)
 
 
 def most_passes(learner: Learner, configs: Sequence[Config], epochs: int, known: Coefficients) -> int:

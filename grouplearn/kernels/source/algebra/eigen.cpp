@@ -13,32 +13,6 @@ constexpr int64_t SMALL = 64;
 /// Entries whose sizes differ by less of them are taken for equal where a sign is chosen.
 constexpr double ALIKE = 1e-9;
 
-/// Fills up `count` orthogonal directions (of `width` in lanes, length 1) to `size`: each next is what the direction of one axis
-/// has that the others do not, of the axis, the first one, that has most of it.
-void complete(double *directions, int64_t count, int64_t size, int64_t width) {
-    Numbers left(width);
-    for (int64_t j = 0; j < size; j++) {
-        left[j] = 1;
-        for (int64_t i = 0; i < count; i++) left[j] -= directions[i * width + j] * directions[i * width + j];
-    }
-    for (; count < size; count++) {
-        int64_t axis = 0;
-        for (int64_t j = 1; j < size; j++)
-            if (left[j] > left[axis]) axis = j;
-        double *next = directions + count * width;
-        memset(next, 0, (size_t)width * sizeof(double));
-        next[axis] = 1;
-        if (stop(count * width / 2)) return;
-        for (int again = 0; again < 2; again++) {
-            for (int64_t i = 0; i < count; i++)
-                add_multiple(next, -dot(next, directions + i * width, width), directions + i * width, width);
-            double length = __builtin_sqrt(dot(next, next, width));
-            for (int64_t j = 0; j < size; j++) next[j] /= length;
-        }
-        for (int64_t j = 0; j < size; j++) left[j] -= next[j] * next[j];
-    }
-}
-
 /// Makes the largest entry of a direction, the first of those alike, positive.
 void turn_up(double *direction, int64_t size) {
     double largest = 0;
@@ -53,7 +27,7 @@ class Solver {
   public:
     explicit Solver(int64_t size) : size(size), width(in_lanes(size)), matrix(size * width), columns(size * width), found(size), order(size) {}
 
-    /// Writes the eigenvalues, the largest first, and the directions as rows; returns how many values are more than rounding.
+    /// Writes the eigenvalues, the largest first, and the directions as rows, 0 where the value is; returns how many are not.
     int64_t solve(const double *given, double *values, double *directions) {
         double largest = 0;
         for (int64_t j = 0; j < size; j++) {
@@ -69,17 +43,18 @@ class Solver {
             for (int64_t j = 0; j < size; j++) matrix[i * width + j] = given[i * size + j] * scale;
         int64_t rank = largest > 0 ? eigenvectors(matrix, size, width, columns, found) : 0;
         if (stopped()) return 0;
-        complete(columns, rank, size, width);
-        for (int64_t i = 0; i < size; i++) order[i] = i;
+        for (int64_t i = 0; i < rank; i++) order[i] = i;
         std::stable_sort(order.begin(), order.begin() + rank, [&](int64_t one, int64_t other) { return found[one] > found[other]; });
         double least = rank ? found[order[0]] * (double)std::max(size, SMALL) * 2.220446049250313e-16 : 0;
         while (rank && !(found[order[rank - 1]] > least)) rank--;
-        for (int64_t i = 0; i < size; i++) {
+        for (int64_t i = 0; i < rank; i++) {
             double *column = columns + order[i] * width;
             turn_up(column, size);
-            values[i] = i < rank ? found[order[i]] / scale : 0;
+            values[i] = found[order[i]] / scale;
             memcpy(directions + i * size, column, (size_t)size * sizeof(double));
         }
+        memset(values + rank, 0, (size_t)(size - rank) * sizeof(double));
+        memset(directions + rank * size, 0, (size_t)(size - rank) * (size_t)size * sizeof(double));
         return rank;
     }
 
@@ -98,7 +73,7 @@ class Solver {
 } // namespace
 
 /// Of each of `count` symmetric matrices (size, size) the eigenvalues (size), the largest first, what is rounding as 0; the directions
-/// as rows (size, size); and how many values are not 0. NaN of a matrix whose diagonal is not finite.
+/// as rows (size, size), 0 where the value is; and how many values are not 0. NaN of a matrix whose diagonal is not finite.
 GROUPLEARN_ENTRY void eigen_directions(const double *matrices, int64_t count, int64_t size, double *values, double *directions,
                                        int64_t *rank) {
     Arithmetic arithmetic;
