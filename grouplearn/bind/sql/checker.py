@@ -143,6 +143,8 @@ class SqlChecker:
         head = _KIND.sub("", message[: location.start()] if location else message).strip()
         lines = [line for line in head.split("\n") if line.strip()]
         span = (self._span(location, pieces) if location else None) or self._named_span(head, pieces)
+        if location and head.startswith("syntax error") and (cut := _cut_at_line(int(location.group(1)), pieces)):
+            raise BindError("this is not a whole expression", text=self.text, span=cut.span) from None
         if "must appear in the GROUP BY clause" in head and not _groups(pieces):
             # DuckDB points at the column that is none.
             whole = _fragment_at_line(int(location.group(1)), pieces) if location else None
@@ -208,6 +210,22 @@ def _fragment_at_line(line: int, pieces: Pieces) -> Sql | None:
     return None
 
 
+def _cut_at_line(line: int, pieces: Pieces) -> Sql | None:
+    """Return the fragment after which our part of a query begins, if DuckDB stumbles over the beginning of that part."""
+    first, before = 1, None
+    for piece in pieces:
+        if line == first:
+            return before if isinstance(piece, str) else None
+        first += (piece if isinstance(piece, str) else piece.text).count("\n") + 1
+        before = piece if isinstance(piece, Sql) else None
+    return None
+
+
 def _only_span(pieces: Pieces) -> Span | None:
-    spans = [piece.span for piece in pieces if isinstance(piece, Sql)]
-    return spans[0] if len(spans) == 1 else None
+    """Return where the only fragment is, or the only one before FROM, which was looked at before."""
+    selected = itertools.takewhile(lambda piece: isinstance(piece, Sql) or not piece.startswith("FROM"), pieces)
+    for some in (pieces, selected):
+        spans = [piece.span for piece in some if isinstance(piece, Sql)]
+        if len(spans) == 1:
+            return spans[0]
+    return None

@@ -7,6 +7,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 from grouplearn.errors import BindError
+from grouplearn.messages import Span
 from grouplearn.parser.statements import Sql
 
 Parameters = Sequence[Any] | Mapping[str, Any] | None
@@ -31,7 +32,7 @@ def bind_parameters(node: _Node, parameters: Parameters, text: str = "") -> _Nod
     missing = [name for name in names if name not in values]
     excess = [name for name in values if name not in names]
     if missing:
-        raise BindError(f"no value was given for {_parameters(missing)}")
+        raise BindError(f"no value was given for {_parameters(missing)}", text=text, span=_place(node, missing[0]))
     if excess:
         raise BindError(f"the statement has no {_parameters(excess)}, and a value was given")
     if not names:
@@ -48,6 +49,16 @@ def _refuse_as_table(node: object, text: str) -> None:
             message = "a parameter is a value, and rows come from a table"
             hint = "Put the name of the table into the statement."
             raise BindError(message, text=text, span=fragment.span, hint=hint)
+
+
+def _place(node: object, name: str) -> Span | None:
+    """Return where a parameter is first written."""
+    for _, fragment in _fragments(node):
+        for parameter in fragment.parameters:
+            if parameter.name == name:
+                start = fragment.span.start
+                return Span(start + parameter.start, start + parameter.end)
+    return None
 
 
 def _parameters(names: Sequence[str]) -> str:
