@@ -21,9 +21,8 @@ def choose(checker: SqlChecker, learner: Learner, options: tuple[Option, ...], s
     given = {option.name.value.casefold(): option for option in options}
     if SOLVER in given and len(ways) > 1:
         return _named(checker, ways, given[SOLVER])
-    if "operator" in given:
-        return _run_by(checker.constant(given["operator"].value), ways)
-    return _run_by(settings.get("operator"), ways)
+    operator = checker.constant(given["operator"].value) if "operator" in given else settings.get("operator")
+    return _run_by(compatibility.chosen(options, {"operator": operator or "auto"}), ways)
 
 
 def chooses(learner: Learner, name: str) -> bool:
@@ -59,8 +58,6 @@ def _named(checker: SqlChecker, ways: tuple[Learner, ...], option: Option) -> Le
     raise checker.error(message, option.value.span, did_you_mean(str(value), solvers))
 
 
-def _run_by(operator: Any, ways: tuple[Learner, ...]) -> Learner:
+def _run_by(operator: str, ways: tuple[Learner, ...]) -> Learner:
     """Return the first way that an operator runs; an unknown operator is reported elsewhere."""
-    if not isinstance(operator, str):
-        return ways[0]
     return next((each for each in ways if compatibility.refusal(operator.lower(), each, "auto") is None), ways[0])

@@ -167,6 +167,8 @@ def test_reasons_name_what_is_wrong_with_the_group() -> None:
     few = one_group(dataset(x, [0, NAN, NAN, 1]), min_rows=3)
     assert reason(few) == "the group has 2 rows with a label, fewer than min_rows = 3"
     assert reason(one_group(dataset(x, [0, 1, -INF, NAN]))) == f"the label is NaN or infinite in 1 of 4 rows; {where}"
+    arrays = one_group(dataset(x, [[0, 1], [0, NAN], [NAN, NAN], [1, 0]]))
+    assert reason(arrays) == f"an element of the label is NULL, NaN or infinite in 1 of 4 rows; {where}"
     nan_weight = one_group(dataset(x, label, weight=[1, NAN, 1, 1]))
     assert reason(nan_weight) == f"the weight is NULL, NaN or infinite in 1 of 4 rows; {number}"
     assert (

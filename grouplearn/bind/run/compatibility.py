@@ -53,9 +53,14 @@ def refusal(operator: str, learner: Learner, executor: str) -> str | None:
 def chosen(options: tuple[Option, ...], run: Mapping[str, Any]) -> str:
     """Return the operator that a statement names, or means by an option that chooses one; ``auto`` if neither."""
     operator = str(run.get("operator", "auto"))
-    names = (option.name.value.casefold() for option in options)
-    meant = (OWNERS[name][0] for name in names if name in OPTIONS and OPTIONS[name].chooses_operator)
-    return next(meant, operator) if operator == "auto" else operator
+    option = choosing(options) if operator == "auto" else None
+    return operator if option is None else OWNERS[option.name.value.casefold()][0]
+
+
+def choosing(options: tuple[Option, ...]) -> Option | None:
+    """Return the option that chooses an operator where a statement names none, None if it has none."""
+    given = ((option.name.value.casefold(), option) for option in options)
+    return next((option for name, option in given if name in OPTIONS and OPTIONS[name].chooses_operator), None)
 
 
 def refuse_contradictions(

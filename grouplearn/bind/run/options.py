@@ -279,8 +279,11 @@ def _refuse_illegal(checker: SqlChecker, learner: Learner, options: tuple[Option
     if message is None:
         return
     spans = {option.name.value.casefold(): option.value.span for option in options}
-    hint = None if "operator" in spans else "The operator comes from SET grouplearn_operator."
-    raise checker.error(message, spans.get("operator") or spans.get("executor"), hint)
+    option = legality.choosing(options)
+    if "operator" in spans or option is None:
+        hint = None if "operator" in spans else "The operator comes from SET grouplearn_operator."
+        raise checker.error(message, spans.get("operator") or spans.get("executor"), hint)
+    raise checker.error(message, option.name.span, operators.OPTIONS[option.name.value.casefold()].hint)
 
 
 def has_rounds(learner: Learner) -> bool:

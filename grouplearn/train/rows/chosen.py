@@ -286,7 +286,9 @@ def _refuse_faults(job: Job, faults: npt.NDArray[np.int64], n_rows: int) -> None
     unlabelled, odd, broken, negative = faults.tolist()
     if job.rules.null_label == "error" and unlabelled < n_rows:
         _refuse("the label is NULL", unlabelled, n_rows, "ON NULL LABEL SKIP leaves such rows out")
-    _refuse("the label is NaN or infinite", odd, n_rows, "filter such rows in WHERE")
+    of_arrays = job.dataset.y.ndim > 1
+    what = "an element of the label is NULL, NaN or infinite" if of_arrays else "the label is NaN or infinite"
+    _refuse(what, odd, n_rows, "filter such rows in WHERE")
     _refuse("the weight is NULL, NaN or infinite", broken, n_rows, "a weight is a number >= 0")
     _refuse("the weight is negative", negative, n_rows, "a weight is a number >= 0")
 
