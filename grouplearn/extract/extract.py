@@ -147,7 +147,7 @@ def _extract_query(bound: BoundTrain, in_order: bool) -> list[str | Sql]:
     told_apart = [
         *map(_hashed_key, range(len(bound.keys)), bound.keys),
         *map(_hashed_item, range(len(bound.items)), bound.items),
-        *_hashed_label(bound.target),
+        _hashed_label(bound.target),
         *(name for name, _ in columns if name in ("w", "v")),
     ]
     hashes = f"{_row_hash(bound, told_apart)} AS h"
@@ -210,8 +210,8 @@ def _hashed_item(number: int, item: BoundItem) -> str:
     return types.bytewise(name, "VARCHAR[]") if kind == "categories" else name
 
 
-def _hashed_label(target: BoundTarget | None) -> tuple[str]:
-    return (types.bytewise("y", "VARCHAR") if target and target.classification and not target.array else "y",)
+def _hashed_label(target: BoundTarget | None) -> str:
+    return types.bytewise("y", "VARCHAR") if target and target.classification and not target.array else "y"
 
 
 def _refuse_one_sided(checker: SqlChecker, bound: BoundTrain, rows: SortedRows) -> None:

@@ -136,13 +136,13 @@ def told_apart(sql: str, type_name: str) -> str:
 
 
 def bytewise(name: str, type_name: str) -> str:
-    """Return SQL of which hashes, order and equality are those of bytes, whatever the collation of a column or session: hash()
-    follows it, too, and inside lists and structs the session's."""
-    if type_name == "VARCHAR":
-        return f"({name} COLLATE POSIX)"
+    """As ``told_apart``, for columns of any type, also to hash and to order them: hash() follows a collation, too, and inside lists
+    and structs that of the session."""
     if type_name == "VARCHAR[]":
         return f"list_transform({name}, lambda text: encode(text))"
-    return f"(CAST({name} AS VARCHAR) COLLATE POSIX)" if has_text(type_name) else name
+    if has_text(type_name) and type_name != "VARCHAR":
+        return told_apart(f"CAST({name} AS VARCHAR)", "VARCHAR")
+    return told_apart(name, type_name)
 
 
 def has_text(type_name: str) -> bool:
