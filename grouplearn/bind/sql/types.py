@@ -136,8 +136,8 @@ def told_apart(sql: str, type_name: str) -> str:
 
 
 def bytewise(name: str, type_name: str) -> str:
-    """As ``told_apart``, for columns of any type, also to hash and to order them: hash() follows a collation, too, and inside lists
-    and structs that of the session."""
+    """As ``told_apart``, for columns of any type, also to hash and to order them: hash() follows a collation, and that of the
+    session inside lists and structs, too."""
     if type_name == "VARCHAR[]":
         return f"list_transform({name}, lambda text: encode(text))"
     if has_text(type_name) and type_name != "VARCHAR":
