@@ -181,6 +181,7 @@ class StackRows:
         """Return which groups (G,) have too many columns, or train without the zeros of their categories."""
         shapes = np.stack([widths, self.sizes + self.n_skipped])
         distinct, place = np.unique(shapes, axis=1, return_inverse=True)
+        place = place.reshape(-1)  # of two dimensions in NumPy 2.0
         first = np.zeros(distinct.shape[1], np.intp)
         first[place] = np.arange(len(self.groups))
         items = [[each.fitted[group] for each in fitted] for group in first.tolist()]
@@ -267,6 +268,7 @@ def _alike(places: IntArray, shapes: npt.NDArray[np.int64]) -> list[IntArray]:
     if not places.size:
         return []
     _, first, which = np.unique(shapes[:, places], axis=1, return_index=True, return_inverse=True)
+    which = which.reshape(-1)  # of two dimensions in NumPy 2.0
     return [places[which == shape] for shape in np.argsort(-first).tolist()]
 
 
