@@ -229,7 +229,7 @@ def test_many_classes_and_long_ones_are_cut_where_they_are_listed(con: grouplear
 def test_as_many_values_as_parameters(con: grouplearn.Connection, values: Any, message: str) -> None:
     with pytest.raises(grouplearn.BindError) as caught:
         con.execute("TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM points WITH (l2 = ?)", values)
-    assert str(caught.value) == message
+    assert caught.value.message == message
 
 
 def test_a_transaction_that_cannot_write_is_refused_before_a_row_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
