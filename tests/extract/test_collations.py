@@ -40,6 +40,7 @@ def trained(con: grouplearn.Connection, statement: str) -> list[Any]:
     return [con.execute(query).fetchall() for query in asked]
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("statement", STATEMENTS)
 def test_models_are_those_of_texts_as_they_are_written(con: grouplearn.Connection, statement: str) -> None:
     con.execute("CREATE TABLE t AS FROM plain")
