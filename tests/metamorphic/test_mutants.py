@@ -178,6 +178,11 @@ def evaluate_takes_the_mean_of_errors(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(evaluation, "METRICS", {**METRICS, "rmse": wrong})
 
 
+@found_by("collations_do_not_matter")
+def rows_are_hashed_as_a_collation_reads_them(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(types, "bytewise", lambda name, _: name)
+
+
 @found_by("predictions_are_of_the_session")
 def the_function_predicts_in_a_session_of_its_own(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sessions.Sessions, "apply", lambda *_: None)
