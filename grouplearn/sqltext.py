@@ -61,8 +61,8 @@ def literal(value: Any) -> str:
     Raises DataError for a type that has no SQL form.
     """
     numpy = sys.modules.get("numpy")  # if it is not loaded no value is its
-    if numpy is not None and isinstance(value, numpy.generic):
-        value = value.item()
+    if numpy is not None and isinstance(value, numpy.generic | numpy.ndarray):
+        value = value.tolist()
     if value is None:
         return "NULL"
     if isinstance(value, bool):
@@ -79,6 +79,8 @@ def literal(value: Any) -> str:
     if isinstance(value, list | tuple):
         items = list.__iter__(value) if isinstance(value, list) else tuple.__iter__(value)
         return "[" + ", ".join(literal(item) for item in items) + "]"
+    if isinstance(value, Mapping) and _is_map(value):
+        return f"MAP({', '.join(map(literal, value.values()))})"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{identifier(str(key))}: {literal(item)}" for key, item in value.items()) + "}"
     if _is_missing(value):
@@ -87,7 +89,16 @@ def literal(value: Any) -> str:
         if isinstance(value, kind):
             text, name = written(value)
             return f"CAST({_quoted(text)} AS {name})"
+    constants = sys.modules.get("duckdb.value.constant")
+    if constants is not None and isinstance(value, constants.Value):
+        return f"CAST({literal(value.object)} AS {value.type})"
     raise WrongData(f"a parameter of type {type(value).__name__} has no SQL form")
+
+
+def _is_map(value: Mapping[Any, Any]) -> bool:
+    """Whether DuckDB takes it for a MAP, whose keys may be of any type: {'key': [1, 2], 'value': ['a', 'b']}."""
+    lists = [each for each in value.values() if isinstance(each, list | tuple)]
+    return not value or (value.keys() == {"key", "value"} and len(lists) == 2 and len(lists[0]) == len(lists[1]))
 
 
 def _is_missing(value: Any) -> bool:
@@ -101,6 +112,8 @@ def _integer(value: int) -> str:
         digits = int.__repr__(value)
     except ValueError:  # Python converts at most some thousand digits
         raise WrongData(f"an integer of {int.bit_length(value):,} bits is too large; DuckDB's have 128") from None
+    if 2**63 <= value < 2**64:
+        return f"{digits}::UBIGINT"
     return f"({digits})" if digits.startswith("-") else digits
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from grouplearn.bind import arrays
 from grouplearn.bind.bound import BoundTarget, BoundTrain
 from grouplearn.bind.features import AUTO_ONEHOT_LIMIT, MAX_CLASSES, BoundItem
+from grouplearn.bind.run.class_options import texts_of
 from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.dataset import Item
@@ -19,7 +20,6 @@ from grouplearn.extract.list_counts import list_counts
 from grouplearn.interrupting import watched
 from grouplearn.messages import did_you_mean
 from grouplearn.parser.statements import Sql
-from grouplearn.sqltext import literal
 
 
 @dataclass(frozen=True)  # without slots, as ``rows`` is cached
@@ -52,7 +52,7 @@ def statistics(checker: SqlChecker, bound: BoundTrain) -> Statistics:
     target = bound.target
     classified = target is not None and target.classification
     ascending = _classes(checker, bound, target) if target and classified else ()
-    classes = _positive_last(checker, bound, ascending)
+    classes = _positive_last(checker, bound, target, ascending) if target and classified else ()
     n_rows, categories = _category_counts(checker, bound, groups)
     n_entries, elements = list_counts(checker, bound)
     categories = tuple(elements.get(number, count) for number, count in enumerate(categories))
@@ -74,31 +74,24 @@ def refuse_nothing(checker: SqlChecker, bound: BoundTrain, groups: Sequence[Grou
     raise checker.error(f"{message}, so that nothing could be trained", span)
 
 
-def _positive_last(checker: SqlChecker, bound: BoundTrain, classes: tuple[str, ...]) -> tuple[str, ...]:
+def _positive_last(
+    checker: SqlChecker, bound: BoundTrain, target: BoundTarget, classes: tuple[str, ...]
+) -> tuple[str, ...]:
     """Return the two classes with the statement's positive one last."""
-    chosen = bound.options.rows.positive_class
-    if chosen is None:
+    named = bound.options.rows.positive_class
+    if named is None:
         return classes
-    chosen = class_named(checker, bound, classes, chosen)
+    ((given, chosen),) = texts_of(checker, named, target.type)
     span = next(
         option.value.span for option in bound.statement.options if option.name.value.casefold() == "positive_class"
     )
     if chosen not in classes:
-        message = f'positive_class is "{chosen}", which is no class of the label\nClasses: {", ".join(classes)}'
-        raise checker.error(message, span, did_you_mean(chosen, classes))
+        message = f'positive_class is "{given}", which is no class of the label\nClasses: {", ".join(classes)}'
+        raise checker.error(message, span, did_you_mean(given, classes))
     if len(classes) > 2:
         message = f"positive_class is for labels with two classes, and this one has {len(classes)}"
         raise checker.error(message, span, "Compare the label with the class: PREDICT label = 'class' AS name.")
     return (*(each for each in classes if each != chosen), chosen)
-
-
-def class_named(checker: SqlChecker, bound: BoundTrain, classes: Sequence[str], name: str) -> str:
-    """Return the class that a statement names by its text, or by another text of an equal value: 0 where labels are DOUBLEs."""
-    if name in classes or bound.target is None or bound.target.array:
-        return name
-    before, after = types.as_text_of(bound.target.type)
-    (found,) = checker.rows(f"SELECT {before}{literal(name)}{after}")[0]
-    return found if found in classes else name
 
 
 def _classes(checker: SqlChecker, bound: BoundTrain, target: BoundTarget) -> tuple[str, ...]:

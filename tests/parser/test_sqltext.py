@@ -13,6 +13,7 @@ import duckdb
 import numpy as np
 import pandas as pd
 import pytest
+from duckdb.value.constant import BlobValue, TimestampNanosecondValue
 from markupsafe import Markup
 
 import grouplearn
@@ -82,6 +83,22 @@ VALUES = [
     uuid.UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8"),
     np.str_("it's"),
     np.datetime64("2020-01-02"),
+    2**63,
+    np.array([1, 2]),
+    np.array(5),
+    np.array([[1.5, np.nan], [2, 3]], dtype=np.float32),
+    np.array([2**63], dtype=np.uint64),
+    np.array(["it's", "b"]),
+    np.array([True, None], dtype=object),
+    np.array([b"a'"]),
+    np.array(["2020-01-01T00:00:00.5"], dtype="datetime64[us]"),
+    np.array([]),
+    np.ma.masked_array([1, 2], mask=[True, False]),
+    {"key": [b"x", b"y"], "value": [2, 1]},
+    {"key": [1], "value": []},
+    {},
+    TimestampNanosecondValue("2020-01-01 00:00:00.000000001"),
+    BlobValue(b"\x00x"),
 ]
 
 
@@ -91,6 +108,13 @@ def test_a_literal_is_what_binding_gives(value: Any) -> None:
     con.execute("SET TimeZone = 'Europe/Berlin'")
     bound = con.execute("SELECT CAST($v AS VARCHAR), typeof($v)", {"v": value}).fetchall()
     assert con.execute(f"SELECT CAST(v AS VARCHAR), typeof(v) FROM (SELECT {literal(value)} AS v)").fetchall() == bound
+
+
+def test_a_numpy_array_is_a_parameter_of_our_statements() -> None:
+    con = grouplearn.connect(progress=None)
+    con.execute("CREATE TABLE t AS SELECT i % 7 AS x, i AS y FROM range(60) AS r(i)")
+    train = "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t WHERE x IN (SELECT unnest(?)) VALIDATE NONE"
+    assert con.execute(train, [np.array([1, 2])]).fetchall()[0][0] == 18
 
 
 @pytest.mark.parametrize("value", [pd.NaT, pd.NA, None])

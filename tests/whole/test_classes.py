@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -158,6 +160,84 @@ def test_a_class_is_named_by_any_text_of_its_value(type_: str, given: str, class
             con.execute(train.format("c", f"class_weight = {{'{name}': 3, '{classes[1]}': 2}}"))
         with pytest.raises(BindError, match="no class of the label"):
             con.execute(train.format("c", "positive_class = 0.5"))
+
+
+NANOSECONDS = "make_timestamp_ns(1577836800000000000 + i % 2)"
+
+
+@pytest.mark.parametrize(
+    ("label", "lesser", "greater", "parameter"),
+    [
+        (NANOSECONDS, "TIMESTAMP_NS '2020-01-01'", "TIMESTAMP_NS '2020-01-01 00:00:00.000000001'", None),
+        ("CASE i % 2 WHEN 0 THEN DATE '9999-12-31' ELSE 'infinity' END", "DATE '9999-12-31'", "DATE 'infinity'", None),
+        (
+            "CASE i % 2 WHEN 0 THEN TIMESTAMP '-infinity' ELSE '0001-01-01' END",
+            "'-infinity'",
+            "DATE '0001-01-01'",
+            None,
+        ),
+        ("(['x', 'y'])[i % 2 + 1]::BLOB", "'x'::BLOB", "'y'::BLOB", b"x"),
+        ("CASE i % 2 WHEN 0 THEN encode('é') ELSE '\\x00'::BLOB END", "'\\x00'::BLOB", "encode('é')", b"\0"),
+        ("(['0.5', '1e30'])[i % 2 + 1]::DOUBLE", "0.5", "1e30::HUGEINT", 0.5),
+        ("(DATE '2020-01-01' + i::INTEGER % 2)", "TIMESTAMP '2020-01-01'", "DATE '2020-01-02'", dt.date(2020, 1, 1)),
+        ("(['b', 'a'])[i % 2 + 1]::ENUM('b', 'a')", "'b'::ENUM('a', 'b')", "'a'", "b"),
+        (
+            "TIMESTAMPTZ '2020-01-01 00:00:00+00' + INTERVAL (i % 2) HOUR",
+            "TIMESTAMPTZ '2020-01-01 05:00:00+05'",
+            "'2020-01-01 01:00:00+00'",
+            None,
+        ),
+    ],
+)
+def test_a_class_named_by_a_constant_is_that_class(label: str, lesser: str, greater: str, parameter: Any) -> None:
+    """A constant stays DuckDB's value: no Python object has nanoseconds, or an infinite date."""
+    with grouplearn.connect(progress=None) as con:
+        con.execute(f"CREATE TABLE d AS SELECT sin(i) AS x, {label} AS y FROM range(300) r(i)")
+        train = (
+            "TRAIN OR REPLACE MODEL {} USING logistic_regression PREDICT y FEATURES (x) FROM d VALIDATE NONE WITH ({})"
+        )
+        train = train.replace("WITH (", "WITH (task = 'classification', ")
+        told = "SELECT value = (SELECT {}(y)::VARCHAR FROM d) FROM (DESCRIBE MODEL m) WHERE property = 'positive class'"
+        for constant, which in ((lesser, "min"), (greater, "max")):
+            con.execute(train.format("m", f"positive_class = {constant}"))
+            assert con.execute(told.format(which)).fetchall() == [(True,)]
+            for key in (constant, "$given") if parameter is not None and which == "min" else (constant,):
+                con.execute(
+                    train.format("m", f"class_weight = MAP {{{key}: 50}}"),
+                    {"given": parameter} if key == "$given" else None,
+                )
+                same = f"SELECT count(DISTINCT prediction), any_value(prediction) = (SELECT {which}(y) FROM d) FROM m_predict(d)"
+                assert con.execute(same).fetchall() == [(1, True)]
+        if parameter is not None:
+            con.execute(train.format("m", "positive_class = ?"), [parameter])
+            assert con.execute(told.format("min")).fetchall() == [(True,)]
+
+
+@pytest.mark.parametrize(
+    ("label", "constant", "named"),
+    [
+        (
+            "DATE '2020-01-01' + i::INTEGER % 2",
+            "TIMESTAMP_NS '2020-01-01 00:00:00.000000001'",
+            "2020-01-01 00:00:00.000000001",
+        ),
+        (
+            "TIMESTAMP '2020-01-01' + INTERVAL (i % 2) DAY",
+            "TIMESTAMP_NS '2020-01-01 00:00:00.000000001'",
+            "2020-01-01 00:00:00.000000001",
+        ),
+        ("TIME '01:00:00' + INTERVAL (i % 2) HOUR", "TIMETZ '01:00:00+02'", "01:00:00+02"),
+        ("i % 2 = 0", "2", "2"),
+        ("i % 2", "DATE '2020-01-01'", "2020-01-01"),
+    ],
+)
+def test_a_constant_that_is_no_value_of_the_label_names_no_class(label: str, constant: str, named: str) -> None:
+    with grouplearn.connect(progress=None) as con:
+        con.execute(f"CREATE TABLE d AS SELECT sin(i) AS x, {label} AS y FROM range(30) r(i)")
+        train = "TRAIN MODEL m USING logistic_regression PREDICT y FEATURES (x) FROM d WITH ({})"
+        for option, given in (("positive_class", constant), ("class_weight", f"MAP {{{constant}: 2}}")):
+            with pytest.raises(BindError, match=rf'"{re.escape(named)}", which is no class of the label'):
+                con.execute(train.format(f"{option} = {given}"))
 
 
 def test_labels_of_which_none_can_be_a_class_are_not_scored() -> None:

@@ -7,17 +7,17 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 from grouplearn import sqltext
 from grouplearn.bind import ways
 from grouplearn.bind.run import compatibility as legality
+from grouplearn.bind.run.class_options import ClassWeights, bind_class_weight, bind_positive_class
 from grouplearn.bind.run.resources import check_address, check_timeout
 from grouplearn.bind.run.run_options import RunOptions
 from grouplearn.bind.run.sizes import check_size
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.errors import BindError
-from grouplearn.failures import WrongValue
 from grouplearn.learners.contract.config import Config, Value
 from grouplearn.learners.contract.hyperparameter_values import resolve
 from grouplearn.learners.contract.learner import Learner
@@ -62,24 +62,9 @@ def _yes_or_no(value: Any) -> bool:
     return value
 
 
-def _class(value: Any) -> str:
-    if value is None:
-        raise ValueError("must be a class of the label, got NULL")
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _class_weight(value: Any) -> Any:
-    if isinstance(value, str) and value.lower() == "balanced":
-        return "balanced"
-    if isinstance(value, Mapping) and value:
-        weights = {str(key).lower() if isinstance(key, bool) else str(key): entry for key, entry in value.items()}
-        if all(isinstance(entry, int | float) or hasattr(entry, "__float__") for entry in weights.values()):
-            numbers = {key: float(entry) for key, entry in weights.items()}
-            if all(number > 0 for number in numbers.values()):
-                return numbers
-    message = "must be 'balanced' or positive weights by class such as {'true': 2, 'false': 1}"
-    hint = did_you_mean(value, ["balanced"]) if isinstance(value, str) else None
-    raise WrongValue(f"{message}, got {sqltext.shown(value)}", hint)
+def _as_written(value: Any) -> Any:
+    """Return what is bound elsewhere, with the label or over rows."""
+    return value
 
 
 def _of_operators(option: OperatorOption) -> RunOption:
@@ -112,13 +97,13 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
     ),
     "task": RunOption("classification or regression, where the learner does both", one_of(*TASKS)),
     "class_weight": RunOption(
-        "weights by class, or 'balanced': Σw / (classes · Σw of the class), w the weights of rows", _class_weight
+        "weights by class, or 'balanced': Σw / (classes · Σw of the class), w the weights of rows", _as_written
     ),
     "positive_class": RunOption(
         "of two classes the one that probability is of, and f1, precision and recall; the greater one unless said",
-        _class,
+        _as_written,
     ),
-    "weight": RunOption("row weight, an expression over the columns of FROM", lambda value: value),
+    "weight": RunOption("row weight, an expression over the columns of FROM", _as_written),
     "memory_limit": RunOption(
         "memory that all workers together may take, such as '8GB'; results of 256 MiB are taken in any case",
         check_size,
@@ -188,6 +173,10 @@ def bind_options(
         seen.add(name)
         if name == "weight":
             run[name] = option.value
+        elif name == "positive_class":
+            run[name] = bind_positive_class(checker, option.value)
+        elif name == "class_weight":
+            run[name] = _class_weight(checker, option.value)
         elif name in WITH_OPTIONS:
             run[name] = _checked(checker, name, option.value)
         elif not ways.chooses(learner, name):
@@ -291,15 +280,19 @@ def has_rounds(learner: Learner) -> bool:
     return any(parameter.name == "num_iterations" for parameter in learner.hyperparameters)
 
 
-def _checked(checker: SqlChecker, name: str, fragment: Sql) -> Any:
+def _class_weight(checker: SqlChecker, fragment: Sql) -> Literal["balanced"] | ClassWeights:
     try:
-        value = checker.constant(fragment)
+        return bind_class_weight(checker, fragment)
     except BindError as error:
         twice = _TWICE.match(error.message)
-        if name != "class_weight" or twice is None:
+        if twice is None:
             raise
         message = f'class_weight names "{twice[1]}" twice: to the names of a struct case does not matter'
         raise checker.error(message, fragment.span, "Write a map, such as map {'e': 5, 'E': 1}.") from None
+
+
+def _checked(checker: SqlChecker, name: str, fragment: Sql) -> Any:
+    value = checker.constant(fragment)
     try:
         return RUN_OPTIONS[name].check(value)
     except ValueError as error:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
+from grouplearn.bind.run.class_options import ClassWeights, Named
 from grouplearn.bind.run.resources import DEFAULT_TIMEOUT
 from grouplearn.parser.statements import Sql
 from grouplearn.schedule.operators import OPTIONS
@@ -28,8 +29,8 @@ class RowOptions:
 
     min_rows: int = 2
     task: Literal["classification", "regression"] | None = None
-    class_weight: Any = None
-    positive_class: str | None = None
+    class_weight: Literal["balanced"] | ClassWeights | None = None
+    positive_class: Named | None = None
     weight: Sql | None = None
 
 

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from grouplearn.bind.bound import BoundTrain
+from grouplearn.bind.run.class_options import texts_of
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog.records import RunOutcome
 from grouplearn.data import encoders
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoders import FittedItem
-from grouplearn.extract.statistics import Statistics, class_named
+from grouplearn.extract.statistics import Statistics
 from grouplearn.failures import NotMeasured
 from grouplearn.interrupting import watched
 from grouplearn.learners import registry
@@ -394,17 +395,16 @@ def _class_weights(bound: BoundTrain, stats: Statistics, checker: SqlChecker) ->
     span = next(
         option.value.span for option in bound.statement.options if option.name.value.casefold() == "class_weight"
     )
-    named = {name: class_named(checker, bound, stats.classes, name) for name in given}
-    unknown = [name for name in given if named[name] not in stats.classes]
-    if len(set(named.values())) < len(named):
-        twice = next(name for name, of in named.items() if [*named.values()].count(of) > 1)
+    assert bound.target is not None  # noqa: S101  (refused without a label)
+    named = texts_of(checker, given.classes, bound.target.type)
+    unknown = next((name for name, text in named if text not in stats.classes), None)
+    if unknown is not None:
+        message = f'class_weight names "{unknown}", which is no class of the label\nClasses: {", ".join(stats.classes)}'
+        raise checker.error(message, span, did_you_mean(unknown, stats.classes))
+    weights = {text: weight for (_, text), weight in zip(named, given.weights, strict=True)}
+    if len(weights) < len(named):
+        twice = next(name for name, text in named if sum(text == other for _, other in named) > 1)
         raise checker.error(f'class_weight names the class of "{twice}" twice', span)
-    if unknown:
-        message = (
-            f'class_weight names "{unknown[0]}", which is no class of the label\nClasses: {", ".join(stats.classes)}'
-        )
-        raise checker.error(message, span, did_you_mean(unknown[0], stats.classes))
-    weights = {named[name]: weight for name, weight in given.items()}
     return {number: weights.get(name, 1.0) for number, name in enumerate(stats.classes)}
 
 
