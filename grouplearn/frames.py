@@ -5,6 +5,7 @@ DuckDB looks for tables that it does not have among the variables of the calling
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,11 +19,14 @@ def call_among(
     *arguments: Any,
     **options: Any,
 ) -> Any:
-    """Call a DuckDB method in a frame with these local and global variables, and return what it returns."""
-    names = {
-        **variables,
+    """Call a DuckDB method in a frame with these local and global variables, and return what it returns.
+
+    The variables are read only where DuckDB looks for a table among them.
+    """
+    own = {
         "__grouplearn_call__": function,
         "__grouplearn_args__": arguments,
         "__grouplearn_options__": options,
     }
-    return eval(_CALL, outer, names)  # noqa: S307, the expression is a constant
+    layers: list[Any] = [own, variables]
+    return eval(_CALL, outer, ChainMap(*layers))  # noqa: S307, the expression is a constant

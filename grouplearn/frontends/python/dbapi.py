@@ -152,7 +152,9 @@ class Connection:
         self._duckdb = connection
         self._session_factory = session_factory
         self._session = session_factory(connection)
-        self._interruption = Interruption(lambda: self._duckdb.interrupt())
+        self._interruption = Interruption(
+            connection.interrupt
+        )  # no reference to self: the file is free as soon as nobody holds us
         self._unread_answer = False
         self._has_executed = False
         self._rolled_back = False

@@ -6,6 +6,7 @@ DuckDB looks for variables in the calling frame, which would be ours.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import re
 import sys
 from collections import ChainMap
@@ -25,6 +26,29 @@ _SQL_CELLS = "marimo._sql."
 _WORD = re.compile(r'"((?:[^"]|"")+)"|(\w+)')
 
 
+class Variables(Mapping[str, Any]):
+    """The local variables of a frame, read only when one of them is asked for.
+
+    Until Python 3.13 a function that has once been read keeps what it then held, whatever it deletes, to its end.
+    """
+
+    def __init__(self, frame: FrameType) -> None:
+        self._frame = frame
+
+    def __getitem__(self, name: str) -> Any:
+        code = self._frame.f_code
+        is_function = code.co_flags & inspect.CO_OPTIMIZED
+        if is_function and name not in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
+            raise KeyError(name)
+        return self._frame.f_locals[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._frame.f_locals)
+
+    def __len__(self) -> int:
+        return len(self._frame.f_locals)
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """Variables in scope at one place in the user's program."""
@@ -39,7 +63,7 @@ class Scope:
         frame: FrameType = sys._getframe(2)
         while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_SQL_CELLS):
             frame = frame.f_back
-        return cls(frame.f_globals, frame.f_locals, frame)
+        return cls(frame.f_globals, Variables(frame), frame)
 
     def with_outer_frames(self) -> Scope:
         """Return a scope that also has the variables of all calling functions (``SET python_scan_all_frames``)."""
