@@ -194,11 +194,11 @@ class SortedRows:
         self._put_items(batch, rows)
         if self.lists is not None:
             self.lists.put(batch, rows)
-        self.y[rows] = self._labels(batch.column("y"))
         if self._layout.weighted:
             self.weight[rows] = _floats(batch.column("w"))
         else:
             self.weight[came] = 1.0
+        self.y[rows] = self._labels(batch.column("y"), self.weight[rows])
         if self._layout.marked:
             self.split[rows] = batch.column("v").to_numpy(zero_copy_only=False)
         else:
@@ -233,7 +233,7 @@ class SortedRows:
         else:
             reader.read(batch, self.numeric, rows)
 
-    def _labels(self, label: Any) -> FloatArray:
+    def _labels(self, label: Any, weight: FloatArray) -> FloatArray:
         classes, length = self._layout.classes, self._layout.label_length
         if length:
             values = arrays.numbers(label, length, byte_scale=1.0)
@@ -244,9 +244,8 @@ class SortedRows:
         if not odd.any():
             return found
         if classes is not None:
-            self.stray = next(
-                (text for text in label.filter(pa.array(odd)).to_pylist() if text not in _NO_CLASS), self.stray
-            )
+            strays = label.filter(pa.array(odd & (weight != 0)))  # a class whose rows all have weight 0 is none
+            self.stray = next((text for text in strays.to_pylist() if text not in _NO_CLASS), self.stray)
         return np.where(odd, np.inf, found)
 
     def finish(self, forget_pages: Callable[[], None] | None = None) -> None:

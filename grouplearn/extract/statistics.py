@@ -97,12 +97,16 @@ def _positive_last(
 def _classes(checker: SqlChecker, bound: BoundTrain, target: BoundTarget) -> tuple[str, ...]:
     finite = "AND isfinite(t)" if types.is_floating(target.type) else ""
     before, after = arrays.each_class(target.array) if target.array else _told_apart(target.type)
+    weight = bound.options.rows.weight
+    # A class whose rows all have weight 0 is none: no row of it trains, or is judged.
+    weighs = (", CAST((", weight, ") AS DOUBLE) IS DISTINCT FROM 0 AS weighs") if weight else (", true AS weighs",)
     rows = checker.rows(
         f"SELECT {'t'.join(types.as_text(target.type))} FROM (SELECT DISTINCT {before}",
         target.extract,
         f"{after} AS t",
+        *weighs,
         *bound.source,
-        f") WHERE t IS NOT NULL {finite} ORDER BY t ASC LIMIT {MAX_CLASSES + 1}",
+        f") WHERE weighs AND t IS NOT NULL {finite} ORDER BY t ASC LIMIT {MAX_CLASSES + 1}",
     )
     if len(rows) > MAX_CLASSES:
         message = f"the label has more than {MAX_CLASSES:,} distinct values, which is too many classes"

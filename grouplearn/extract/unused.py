@@ -29,10 +29,11 @@ def unused(checker: SqlChecker, bound: BoundTrain) -> Unused:
         bound.target is not None and types.is_floating(bound.target.type),
         bound.options.rows.weight is not None,
     )
+    weighs = " AND w IS DISTINCT FROM 0" if weighted else ""
     missing = [f"x{n} IS NULL{_infinite(n, item)}" for n, item in enumerate(bound.items) if _must_be_there(bound, item)]
     reasons = (
         ("without a label", skips, "y IS NULL"),
-        ("with a label that is NaN or infinite", False, "NOT isfinite(y)" if floating else _NEVER),
+        ("with a label that is NaN or infinite", False, f"NOT isfinite(y){weighs}" if floating else _NEVER),
         ("with a weight that is NULL, infinite or negative", False, _odd("w") if weighted else _NEVER),
         ("of weight 0", True, "w = 0" if weighted else _NEVER),
         ("with a missing or infinite feature", True, " OR ".join(missing) or _NEVER),

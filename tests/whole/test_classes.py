@@ -162,6 +162,53 @@ def test_a_class_is_named_by_any_text_of_its_value(type_: str, given: str, class
             con.execute(train.format("c", "positive_class = 0.5"))
 
 
+IDLE = """
+CREATE TABLE idle AS
+SELECT i, i % 5 AS g, sin(i) AS x, cos(2 * i) AS z, CASE WHEN i % 3 = 1 OR i < 4 THEN 0 ELSE 1 + i % 4 END AS w,
+  CASE WHEN i = 0 THEN 'nan'::DOUBLE WHEN i = 1 THEN 'inf' ELSE [1.5, -2.0, 7.25][i % 3 + 1] END AS y
+FROM range(400) r(i)
+"""
+
+
+@pytest.mark.examples(16)
+@pytest.mark.parametrize("groups", ["", "GROUP BY g"])
+@pytest.mark.parametrize(
+    "learner",
+    [
+        "logistic_regression",
+        "logistic_regression WITH (solver = 'sgd', epochs = 3)",
+        "logistic_regression WITH (solver = 'coordinate_descent')",
+        "linear_svm",
+        "gbdt WITH (num_iterations = 3)",
+        "random_forest WITH (num_iterations = 3)",
+        "mlp WITH (epochs = 2)",
+        "plain WITH (epochs = 2)",
+    ],
+)
+@pytest.mark.parametrize("also", ["", "class_weight = 'balanced'", "positive_class = 1.5"])
+def test_a_class_without_weight_is_no_class(con: grouplearn.Connection, learner: str, groups: str, also: str) -> None:
+    """The model is that of the rows that have a weight: the same classes, columns and bits."""
+    con.execute(IDLE.replace("CREATE", "CREATE OR REPLACE"))
+    name, _, options = learner.partition(" WITH (")
+    given = ", ".join(filter(None, ["weight = w", "task = 'classification'", options.rstrip(")"), also]))
+    for model, source in (("all_rows", "idle"), ("weighing", "(FROM idle WHERE w > 0)")):
+        con.execute(
+            f"TRAIN OR REPLACE MODEL {model} USING {name} PREDICT y FEATURES (x, z) FROM {source} {groups} VALIDATE NONE"
+            f" WITH ({given})"
+        )
+    results = [
+        rows_of(con, f"SELECT * EXCLUDE (seconds, n_rows, n_skipped) FROM {model} ORDER BY ALL")
+        for model in ("all_rows", "weighing")
+    ]
+    assert results[0] == results[1]
+    predicted = [
+        rows_of(con, f"SELECT i, prediction, probability FROM {model}_predict(idle) ORDER BY i")
+        for model in ("all_rows", "weighing")
+    ]
+    assert predicted[0] == predicted[1]
+    assert {row[1] for row in predicted[0]} <= {1.5, 7.25}
+
+
 NANOSECONDS = "make_timestamp_ns(1577836800000000000 + i % 2)"
 
 

@@ -198,7 +198,7 @@ def _usable_rows(job: Job, group: Group, fold: int) -> tuple[RowNumbers, RowNumb
     for rows in _runs(group.ranges):
         label, weight = data.y[rows], data.weight[rows]
         known = has_label(label)
-        odd = known & ~_by_row(np.isfinite(label))
+        odd = known & (weight != 0) & ~_by_row(np.isfinite(label))
         faults += [(~known).sum(), odd.sum(), (known & ~np.isfinite(weight)).sum(), (known & (weight < 0)).sum()]
         counts = known & (weight > 0)
         found.add(rows, counts, _held_out(job, data.split[rows], fold))

@@ -286,7 +286,7 @@ def _class_weighted(job: Job, train: Stack, classes: IntArray) -> Stack:
 def _usable(job: Job, data: Dataset) -> tuple[BoolArray, BoolArray]:
     """Return which rows (n,) can train or be held out, and which make their group one to be refused, or looked at closely."""
     labelled, weight = has_label(data.y), data.weight
-    refused = labelled & ~(np.isfinite(data.y) & (weight >= 0) & (weight < np.inf))
+    refused = labelled & (weight != 0) & ~(np.isfinite(data.y) & (weight >= 0) & (weight < np.inf))
     if job.rules.null_label == "error":
         refused |= ~labelled
     usable = labelled & (weight > 0)
