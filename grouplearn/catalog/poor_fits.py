@@ -25,11 +25,24 @@ def poor_fits(definition: ModelDefinition) -> list[tuple[str, str]]:
     told = literal(f"the best trial is worse on its own rows than a constant: {_advice(definition, learner)}")
     alike = len(found) == 1 and len(definition.configs) == len(next(iter(found.values())))
     chosen = {worse: "" if alike else f" AND config IN {(*numbers, -1)}" for worse, numbers in found.items()}
-    said = [(f"(is_best AND {worse}{own})", told) for worse, own in chosen.items()]
-    if learner is not None and learner.told_of_constants:
-        constant = "(is_best AND coalesce(len(list_filter(importance, lambda gain: gain <> 0)) = 0, false))"
-        said.append((constant, literal(learner.told_of_constants)))
-    return said
+    return [(f"(is_best AND {worse}{own})", told) for worse, own in chosen.items()]
+
+
+def constant_models(definition: ModelDefinition) -> tuple[str, str] | None:
+    """Return the condition on a group's best trial that it predicts a constant, and SQL for the note; None if none is made."""
+    if not registry.is_known(definition.learner):
+        return None
+    learner = registry.way(definition.learner, definition.configs)
+    found: dict[tuple[tuple[str, str], ...], list[int]] = {}
+    for number, config in enumerate(definition.configs):
+        found.setdefault(tuple(learner.constant_model_notes(config)), []).append(number)
+    cases = [
+        f"WHEN {'true' if len(found) == 1 else f'config IN {(*numbers, -1)}'} AND {condition} THEN {literal(note)}"
+        for notes, numbers in found.items()
+        for condition, note in notes
+    ]
+    constant = "(is_best AND coalesce(len(list_filter(importance, lambda gain: gain <> 0)) = 0, false))"
+    return (constant, f"CASE {' '.join(cases)} END") if cases else None
 
 
 def _worse(definition: ModelDefinition, learner: Learner | None, config: Config) -> str | None:

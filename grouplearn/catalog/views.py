@@ -9,7 +9,7 @@ from functools import partial
 import duckdb
 
 from grouplearn.catalog.checks.trust import check
-from grouplearn.catalog.poor_fits import poor_fits
+from grouplearn.catalog.notes import NOTHING_SEEN, DataNotes, notes_sql, suspected_sql
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import first_row, table
 from grouplearn.data.encoding.encoder import INTERCEPT, encoder_of
@@ -20,9 +20,6 @@ from grouplearn.sqltext import folded, identifier, literal
 #: Suffixes of a model's views; the model table itself has none.
 COMMON = ("", "_weights", "_curves", "_importance", "_schedule")
 
-_OPEN_ENDED = "status = 'done' AND NOT converged"
-#: A trial whose time by WITHIN was up before it began.
-_NO_TURN = "status = 'stopped' AND epochs = 0"
 _COMMENTS = {
     "": "One row per group and configuration of the model.",
     "_weights": "Weights of the linear model, on the encoded features; the intercept is feature (intercept).",
@@ -138,26 +135,27 @@ def best_sql(
     *,
     validated: bool,
     groups: Sequence[int] | None = None,
+    seen: DataNotes = NOTHING_SEEN,
 ) -> str:
     """Return the query of each group's best trial; failed groups come last, with the reason of their first trial.
 
     It fits into a terminal: metrics of one part of the rows, the optimised one first; skipped rows if there are any. The
     model table has the rest. ``groups`` are the numbers of those to show, None for all. A column ``note`` is added if there
-    is something to note. Raises NotTrusted if the definition, which may come from a run's directory, cannot be used as SQL.
+    is something to note, also of what was ``seen`` in the rows. Raises NotTrusted if the definition, which may come from a
+    run's directory, cannot be used as SQL.
     """
     check(con, definition)
     chosen = "" if groups is None else f" AND g.group_id IN ({', '.join(map(str, groups))})"
     part = "valid" if validated else "train"
     places = sorted(enumerate(definition.metrics, start=1), key=lambda each: each[1] != definition.metric)
     metrics = [(f"{part}_{name}", f"t.{part}[{place}]") for place, name in places]
-    own = f"WHERE model = '{model}'::UUID"
-    notes = _notes(definition, model, catalog, validated)
     # Most models have nothing to note, which a query of the trials alone tells in a tenth of the time.
-    suspected = f"{table(catalog, 'trials')} {own} AND {_suspect(definition, validated)}"
-    skipped = f"{table(catalog, 'groups')} {own} AND n_skipped > 0"
-    asked = f"(SELECT 1 FROM {skipped} LIMIT 1) UNION ALL (SELECT 2 FROM {suspected} LIMIT 1)"
+    asked = suspected_sql(definition, model, catalog, validated)
     found = {number for (number,) in con.execute(asked).fetchall()}
-    noted = 2 in found and first_row(con, f"SELECT 1 FROM ({notes}) WHERE note IS NOT NULL LIMIT 1") is not None
+    notes = notes_sql(definition, model, catalog, validated, seen)
+    noted = bool(seen) or (
+        2 in found and first_row(con, f"SELECT 1 FROM ({notes}) WHERE note IS NOT NULL LIMIT 1") is not None
+    )
     columns = [
         *(column for column in trial_columns(definition) if column[0] != "model_level" or len(definition.sets) > 1),
         *((name, f"g.{name}") for name in (("n_rows", "n_skipped") if 1 in found else ("n_rows",))),
@@ -176,60 +174,6 @@ def best_sql(
         f"{f' LEFT JOIN ({notes}) AS m ON m.group_id = g.group_id' if noted else ''}"
         f" WHERE g.model = '{model}'::UUID AND t.model = '{model}'::UUID{chosen}"
         " ORDER BY t.status = 'failed' ASC, g.level ASC, g.group_id ASC"
-    )
-
-
-def _suspect(definition: ModelDefinition, validated: bool) -> str:
-    """Return a condition that some trial meets in every group on which ``_notes`` may have a note."""
-    place = definition.metrics.index(definition.metric) + 1
-    unjudged = [f"valid[{place}] IS NULL"] if validated else []
-    poor = [condition for condition, _ in poor_fits(definition)]
-    return f"({' OR '.join([f'({_OPEN_ENDED})', f'({_NO_TURN})', *unjudged, *poor])})"
-
-
-def _notes(definition: ModelDefinition, model: str, catalog: str, validated: bool) -> str:
-    """Return the query of notes on groups: trials that did not converge, a best one that was not scored or is poor."""
-    place = definition.metrics.index(definition.metric) + 1
-    known = registry.is_known(definition.learner)
-    if known and registry.way(definition.learner, definition.configs).default_epochs is None:
-        text, values = "%d of %d trials have not converged: raise l1 or tolerance", ""
-    else:
-        text = "%d of %d trials stopped at the limit of %d epochs, not converged: raise epochs"
-        values = f", max(epochs) FILTER ({_OPEN_ENDED})"
-    counts = f"count(*) FILTER ({_OPEN_ENDED})"
-    limited = f"CASE WHEN {counts} > 0 THEN printf('{text}', {counts}, count(*){values}) END"
-    unjudged = [_unjudged(definition.metric, place)] if validated else []
-    poor = [f"CASE WHEN count(*) FILTER ({condition}) > 0 THEN {told} END" for condition, told in poor_fits(definition)]
-    notes = ", ".join([limited, _without_turn(model, catalog), *unjudged, *poor])
-    return (
-        f"SELECT t.group_id, nullif(concat_ws('; ', {notes}), '') AS note FROM {table(catalog, 'trials')} AS t"
-        f" JOIN {table(catalog, 'groups')} AS g ON g.model = t.model AND g.group_id = t.group_id"
-        f" WHERE t.model = '{model}'::UUID AND g.model = '{model}'::UUID GROUP BY t.group_id"
-    )
-
-
-def _without_turn(model: str, catalog: str) -> str:
-    """Return SQL for the note on a group for which WITHIN left no time; NULL for others."""
-    groups = f"SELECT group_id FROM {table(catalog, 'trials')} WHERE model = '{model}'::UUID GROUP BY ALL"
-    those = f"(SELECT count(*) FROM ({groups} HAVING bool_and({_NO_TURN})))"
-    text = literal("one of %d groups that had no turn: RETRY FAILED MODEL trains them, for as long again")
-    return f"CASE WHEN bool_and({_NO_TURN}) THEN printf({text}, {those}) END"
-
-
-def _unjudged(metric: str, place: int) -> str:
-    """Return SQL for the note on a group whose trials have no held-out metric; NULL if there is nothing to say."""
-    alone = literal(
-        f"no row is held out: there is no valid_{metric}, and train_{metric} is of the rows that were learned from"
-    )
-    several = literal(f"no row is held out: the best is chosen by train_{metric}, of the rows that were learned from")
-    chosen = literal(f"no trial has a valid_{metric}: the best is chosen by train_{metric}")
-    # With FOLDS no row is held out for good: if folds could not be scored, metrics are NULL or there is an error.
-    nothing_held = (
-        "max(g.n_valid) = 0 AND max(len(valid)) = 0 AND count(*) FILTER (status <> 'failed' AND error IS NULL) > 0"
-    )
-    return (
-        f"CASE WHEN count(valid[{place}]) > 0 OR count(train[{place}]) = 0 THEN NULL"
-        f" WHEN {nothing_held} THEN if(count(*) > 1, {several}, {alone}) WHEN count(*) > 1 THEN {chosen} END"
     )
 
 

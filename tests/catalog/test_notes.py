@@ -107,10 +107,10 @@ def test_a_fit_is_judged_by_the_metric_of_its_loss_and_told_what_the_learner_has
             assert "zscore" not in str(row["note"]) or learner != "gbdt"
 
 
-def test_trees_without_a_split_are_told_of() -> None:
-    """Groups of 20 rows are too small for LightGBM's leaves of 20, and small weights for its least sum of them."""
+def test_trees_without_a_split() -> None:
+    """Groups of 30 rows are too small for LightGBM's leaves of 20, and small weights for its least sum of them."""
     with grouplearn.connect(progress=False) as con:
-        con.execute("CREATE TABLE s AS SELECT i % 3 AS g, i * 1.0 AS x, sin(i) AS y, 1e-6 AS w FROM range(60) AS r(i)")
+        con.execute("CREATE TABLE s AS SELECT i % 3 AS g, i * 1.0 AS x, sin(i) AS y, 1e-6 AS w FROM range(90) AS r(i)")
         train = "TRAIN OR REPLACE MODEL m USING {} PREDICT y FEATURES (x) FROM s GROUP BY g WITH (num_iterations = 3{})"
         told = (
             "no tree has a split, so every row is predicted alike: lower min_data_in_leaf (or min_sum_hessian_in_leaf)"
@@ -144,7 +144,7 @@ def notes_of(con: grouplearn.Connection, train: str) -> list[object]:
 def test_groups_without_held_out_rows() -> None:
     with grouplearn.connect(progress=False) as con:
         con.execute(
-            "CREATE TABLE t AS SELECT i % 3 AS g, hash(i) % 1000 / 1000 AS a, hash(i * 3) % 1000 / 1000 AS y,"
+            "CREATE TABLE t AS SELECT i % 3 AS g, hash(i) % 1000 / 1000 AS a, a + hash(i * 3) % 100 / 1000 AS y,"
             " i % 3 = 0 AND i > 200 AS late FROM range(300) AS r(i)"
         )
         train = "TRAIN OR REPLACE MODEL m USING linear_regression PREDICT y FEATURES (a) FROM t GROUP BY ROLLUP (g)"
@@ -165,7 +165,8 @@ def test_groups_without_held_out_rows() -> None:
         assert notes_of(con, f"{train.replace('FROM t', 'FROM t WHERE a < 0.5')} VALIDATE SAMPLE 20%") == [None] * 4
         con.execute("CREATE TABLE tiny AS FROM t WHERE g > 0 UNION ALL FROM (FROM t WHERE g = 0 LIMIT 3)")
         found = notes_of(con, f"{train.replace('FROM t', 'FROM tiny')} VALIDATE SAMPLE 10%")
-        assert found == [alone, None, None, None]
+        few = "only 3 rows: HAVING count(*) >= 30 leaves such groups out"
+        assert found == [f"{few}; {alone}", None, None, None]
         # what has a reason of its own, or no held-out rows by design
         assert notes_of(con, f"{train} VALIDATE NONE") == [None] * 4
         assert notes_of(con, f"{grid} VALIDATE FOLDS 3") == [None] * 4

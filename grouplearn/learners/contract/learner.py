@@ -65,8 +65,6 @@ class Learner(Protocol):
     averages: ClassVar[bool] = False
     #: It can stop after any batch, or return gradients (``BatchesLearner``).
     in_batches: ClassVar[bool] = False
-    #: The note on a model without any important feature; None: no note.
-    told_of_constants: ClassVar[str | None] = None
     #: A package that must be loaded before training; None if it needs none besides grouplearn's.
     requires: ClassVar[Requirement | None] = None
     #: The cost of training.
@@ -188,6 +186,11 @@ class Learner(Protocol):
         """Return the metric of a config's loss, None if there is none."""
         del config
         return None if self.log_link else default_metric(task)
+
+    def constant_model_notes(self, config: Config) -> Sequence[tuple[str, str]]:
+        """Return the notes on a model without any important feature: the first whose condition, SQL over ``n_train``, holds."""
+        del config
+        return ()
 
     def uncalibrated_metric(self) -> str | None:
         """Return the default metric for classes of a learner whose probabilities rank rows but are not calibrated; else

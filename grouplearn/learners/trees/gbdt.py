@@ -43,6 +43,7 @@ from grouplearn.learners.trees.together import SolvedTrees, StackBooster
 
 #: What LightGBM writes for a leaf without rows, or whose linear function it could not compute.
 _NO_NUMBER = re.compile(rb"^leaf_(?:value|const|coeff)=[^\n]*(?:nan|inf)", re.MULTILINE)
+_NO_SPLIT = "no tree has a split, so every row is predicted alike"
 #: Bytes of model texts that stay parsed between predictions: thousands of small forests, or hundreds of default ones.
 _PARSED_BYTES = 1 << 26
 #: The same in training, where a pack is measured once.
@@ -66,9 +67,6 @@ class Gbdt(BoostedStackLearner):
     cost: ClassVar[Cost] = COST
     handles_missing: ClassVar[bool] = True
     handles_sparse: ClassVar[bool] = True
-    told_of_constants: ClassVar[str | None] = (
-        "no tree has a split, so every row is predicted alike: lower min_data_in_leaf (or min_sum_hessian_in_leaf)"
-    )
     requires: ClassVar[Requirement | None] = Requirement("lightgbm", "grouplearn[gbdt]", library)
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:
@@ -113,6 +111,16 @@ class Gbdt(BoostedStackLearner):
         if any(config[name] != DEFAULTS[name] for name in ("reg_sqrt", "is_unbalance", "scale_pos_weight")):
             return None
         return self.default_metric(config) or default_metric(task)
+
+    def constant_model_notes(self, config: Config) -> Sequence[tuple[str, str]]:
+        """Return a note on trees without a split; LightGBM puts values of at least ``min_data_in_bin`` rows into one bin."""
+        config = self.filled(config)
+        leaf, bins = (int(str(config[name])) for name in ("min_data_in_leaf", "min_data_in_bin"))
+        of_leaves = f"{_NO_SPLIT}: lower min_data_in_leaf (or min_sum_hessian_in_leaf)"
+        of_bins = f"{_NO_SPLIT}: lower min_data_in_bin (or min_sum_hessian_in_leaf)"
+        if leaf > 1 or bins <= 1:
+            return ((f"n_train >= {2 * leaf} AND n_train < {leaf + bins}", of_bins), ("true", of_leaves))
+        return (("true", of_bins),)
 
     def linear_leaves(self, config: Config) -> bool:
         """Return whether leaves are linear models."""

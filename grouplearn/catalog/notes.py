@@ -1,0 +1,195 @@
+"""What TRAIN's answer notes on groups: poor or too good models, skipped rows, few rows, trials that did not end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from grouplearn.catalog.poor_fits import constant_models, poor_fits
+from grouplearn.catalog.records import ModelDefinition
+from grouplearn.catalog.schema import table
+from grouplearn.learners import registry
+from grouplearn.sqltext import literal
+
+#: A group with fewer rows is noted.
+FEW_ROWS = 30
+#: A larger share of skipped rows is noted.
+MUCH_SKIPPED = 0.05
+#: Fewer held-out rows do not say that a model is poor.
+_JUDGES = 10
+
+_OPEN_ENDED = "status = 'done' AND NOT converged"
+#: A trial whose time by WITHIN was up before it began.
+_NO_TURN = "status = 'stopped' AND epochs = 0"
+_HAS_MODEL = "count(*) FILTER (is_best) > 0"
+
+
+@dataclass(frozen=True, slots=True)
+class SeenInRows:
+    """Notes on a group that follow from its rows: ``urgent`` ones come first, ``mild`` ones last.
+
+    ``skipped`` says why rows were skipped, in place of their mere number.
+    """
+
+    urgent: tuple[str, ...] = ()
+    skipped: str | None = None
+    mild: tuple[str, ...] = ()
+
+
+#: By the number of the group.
+DataNotes = Mapping[int, SeenInRows]
+NOTHING_SEEN: DataNotes = MappingProxyType({})
+
+
+def suspected_sql(definition: ModelDefinition, model: str, catalog: str, validated: bool) -> str:
+    """Return a query that gives 1 if rows were skipped, and 2 if ``notes_sql`` may have a note on some group."""
+    own = f"WHERE model = '{model}'::UUID"
+    trials = f"{table(catalog, 'trials')} {own} AND {_suspect(definition, validated)}"
+    groups = f"{table(catalog, 'groups')} {own}"
+    few = f"best IS NOT NULL AND ({_MUCH_SKIPPED} OR {_FEW})"
+    return (
+        f"(SELECT 1 FROM {groups} AND n_skipped > 0 LIMIT 1) UNION ALL (SELECT 2 FROM {groups} AND {few} LIMIT 1)"
+        f" UNION ALL (SELECT 2 FROM {trials} LIMIT 1)"
+    )
+
+
+_MUCH_SKIPPED = f"n_skipped > {MUCH_SKIPPED} * n_rows"
+_USED = "n_rows - coalesce(n_skipped, 0)"
+_FEW = f"{_USED} < {FEW_ROWS}"
+
+
+def _suspect(definition: ModelDefinition, validated: bool) -> str:
+    """Return a condition that some trial meets in every group on which ``notes_sql`` may have a note because of its trials."""
+    place = definition.metrics.index(definition.metric) + 1
+    unjudged = [f"valid[{place}] IS NULL"] if validated else []
+    constant = constant_models(definition)
+    poor = [condition for condition, _ in (*poor_fits(definition), *([constant] if constant else []))]
+    held_out = [f"(is_best AND {condition})" for condition, _ in _poor_on_held_out_rows(definition)]
+    return f"({' OR '.join([f'({_OPEN_ENDED})', f'({_NO_TURN})', *unjudged, *poor, *held_out])})"
+
+
+def notes_sql(
+    definition: ModelDefinition, model: str, catalog: str, validated: bool, seen: DataNotes = NOTHING_SEEN
+) -> str:
+    """Return the query of ``group_id`` and ``note``, NULL without a note; of several the worst is first."""
+    place = definition.metrics.index(definition.metric) + 1
+    urgent, skipped, mild = (
+        ("any_value(s.urgent)", "any_value(s.skipped)", "any_value(s.mild)") if seen else ("NULL",) * 3
+    )
+    notes = [
+        _poor(definition),
+        _constant(definition),
+        urgent,
+        f"coalesce({skipped}, {_skipped()})",
+        _few_rows(definition),
+        _limited(definition),
+        _without_turn(model, catalog),
+        *([_unjudged(definition.metric, place)] if validated else []),
+        mild,
+    ]
+    joined = f" LEFT JOIN ({_seen_sql(seen)}) AS s ON s.group_id = t.group_id" if seen else ""
+    return (
+        f"SELECT t.group_id, nullif(concat_ws('; ', {', '.join(notes)}), '') AS note FROM {table(catalog, 'trials')} AS t"
+        f" JOIN {table(catalog, 'groups')} AS g ON g.model = t.model AND g.group_id = t.group_id{joined}"
+        f" WHERE t.model = '{model}'::UUID AND g.model = '{model}'::UUID GROUP BY t.group_id"
+    )
+
+
+def _seen_sql(seen: DataNotes) -> str:
+    rows = ", ".join(
+        f"({group}, {_together(notes.urgent)}, {literal(notes.skipped)}, {_together(notes.mild)})"
+        for group, notes in seen.items()
+    )
+    return f"SELECT * FROM (VALUES {rows}) AS seen(group_id, urgent, skipped, mild)"
+
+
+def _together(notes: Sequence[str]) -> str:
+    return literal("; ".join(notes) or None)
+
+
+def _poor(definition: ModelDefinition) -> str:
+    """Return SQL for the note on a best trial that is poor on the rows that it learned from, else on held-out rows."""
+    own = [f"WHEN count(*) FILTER ({condition}) > 0 THEN {told}" for condition, told in poor_fits(definition)]
+    judges = f"if(g.n_valid > 0, g.n_valid, g.n_train) >= {_JUDGES}"
+    held_out = [
+        f"WHEN count(*) FILTER (is_best AND {judges} AND {condition}) > 0 THEN {told}"
+        for condition, told in _poor_on_held_out_rows(definition)
+    ]
+    cases = " ".join([*own, *held_out])
+    return f"CASE {cases} END" if cases else "NULL"
+
+
+def _constant(definition: ModelDefinition) -> str:
+    """Return SQL for the note on a best trial that predicts a constant."""
+    constant = constant_models(definition)
+    return "NULL" if constant is None else f"any_value({constant[1]}) FILTER ({constant[0]})"
+
+
+def _poor_on_held_out_rows(definition: ModelDefinition) -> Iterator[tuple[str, str]]:
+    """Yield conditions on a trial that is no better on held-out rows than a constant, and SQL for the notes."""
+    value = {name: f"valid[{place}]" for place, name in enumerate(definition.metrics, start=1)}
+    simpler = "try fewer features or more rows"
+    constants = {"r2": (0, "the mean"), "auc": (0.5, "a guess")}
+    for name, (least, constant) in constants.items():
+        if name in value:
+            told = literal(f"no better on held-out rows than {constant}, valid_{name} = %.2g: {simpler}")
+            yield f"{value[name]} < {least}", f"printf({told}, any_value({value[name]}) FILTER (is_best))"
+    if "f1" in value:
+        positive = definition.positive_class
+        rows = "held-out row" if positive is None else f"held-out row of class {positive}"
+        advice = simpler if positive is None else "predict with a lower threshold := 0.2"
+        there = f" AND {value['auc']} IS NOT NULL" if "auc" in value else ""
+        yield f"{value['f1']} = 0{there}", literal(f"no {rows} is predicted right, valid_f1 = 0: {advice}")
+
+
+def _skipped() -> str:
+    """Return SQL for the note on skipped rows of a group, NULL for few."""
+    text = literal("%d of %d rows are skipped: a feature or the label is missing")
+    counts = "any_value(g.n_skipped), any_value(g.n_rows)"
+    return f"CASE WHEN {_HAS_MODEL} AND bool_or({_MUCH_SKIPPED}) THEN printf({text}, {counts}) END"
+
+
+def _few_rows(definition: ModelDefinition) -> str:
+    """Return SQL for the note on a group of few rows, NULL for others."""
+    of_groups = f": HAVING count(*) >= {FEW_ROWS} leaves such groups out" if definition.keys else ", too few to rely on"
+    counted = f"any_value({_USED})"
+    one, many = (literal(f"only {count}{of_groups}") for count in ("1 row", "%d rows"))
+    return f"CASE WHEN {_HAS_MODEL} AND {counted} < {FEW_ROWS} THEN if({counted} = 1, {one}, printf({many}, {counted})) END"
+
+
+def _limited(definition: ModelDefinition) -> str:
+    """Return SQL for the note on a group's trials that have not converged, NULL if all have."""
+    known = registry.is_known(definition.learner)
+    if known and registry.way(definition.learner, definition.configs).default_epochs is None:
+        text, values = "%d of %d trials have not converged: raise l1 or tolerance", ""
+    else:
+        text = "%d of %d trials stopped at the limit of %d epochs, not converged: raise epochs"
+        values = f", max(epochs) FILTER ({_OPEN_ENDED})"
+    counts = f"count(*) FILTER ({_OPEN_ENDED})"
+    return f"CASE WHEN {counts} > 0 THEN printf('{text}', {counts}, count(*){values}) END"
+
+
+def _without_turn(model: str, catalog: str) -> str:
+    """Return SQL for the note on a group for which WITHIN left no time; NULL for others."""
+    groups = f"SELECT group_id FROM {table(catalog, 'trials')} WHERE model = '{model}'::UUID GROUP BY ALL"
+    those = f"(SELECT count(*) FROM ({groups} HAVING bool_and({_NO_TURN})))"
+    text = literal("one of %d groups that had no turn: RETRY FAILED MODEL trains them, for as long again")
+    return f"CASE WHEN bool_and({_NO_TURN}) THEN printf({text}, {those}) END"
+
+
+def _unjudged(metric: str, place: int) -> str:
+    """Return SQL for the note on a group whose trials have no held-out metric; NULL if there is nothing to say."""
+    alone = literal(
+        f"no row is held out: there is no valid_{metric}, and train_{metric} is of the rows that were learned from"
+    )
+    several = literal(f"no row is held out: the best is chosen by train_{metric}, of the rows that were learned from")
+    chosen = literal(f"no trial has a valid_{metric}: the best is chosen by train_{metric}")
+    # With FOLDS no row is held out for good: if folds could not be scored, metrics are NULL or there is an error.
+    nothing_held = (
+        "max(g.n_valid) = 0 AND max(len(valid)) = 0 AND count(*) FILTER (status <> 'failed' AND error IS NULL) > 0"
+    )
+    return (
+        f"CASE WHEN count(valid[{place}]) > 0 OR count(train[{place}]) = 0 THEN NULL"
+        f" WHEN {nothing_held} THEN if(count(*) > 1, {several}, {alone}) WHEN count(*) > 1 THEN {chosen} END"
+    )
