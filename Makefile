@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+DEMO := $(VENV)/.demo
 INSTALLED := $(VENV)/.installed
 STAMP := $(VENV)/.compiled
 KERNELS := $(shell find grouplearn/kernels/source -name "*.[ch]pp") grouplearn/kernels/build/compiling.py
@@ -16,18 +17,28 @@ SEED ?= $(shell date +%s)
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-$(INSTALLED): pyproject.toml constraints.txt
-	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet -c constraints.txt --editable '.[demo]' --group test
-	touch $@
+INSTALL := PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet -c constraints.txt --editable
 
-# The installation has compiled them; this is for those who change them.
+# Each installation compiles the kernels for this processor.
+$(DEMO): pyproject.toml constraints.txt
+	@echo "Setting up $(VENV): packages (some 150 MB) and kernels for this processor, about two minutes on two cores."
+	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@$(INSTALL) '.[demo]'
+	@touch $@
+
+$(INSTALLED): $(DEMO)
+	@echo "Setting up what the tests need (some 700 MB)."
+	@$(INSTALL) '.[all,demo]' --group test
+	@touch $@
+
+# This is for those who change the kernels.
 $(STAMP): $(INSTALLED) $(KERNELS)
 	$(BIN)/python -m grouplearn.kernels.build.compiling >/dev/null
 	touch $@
 
-demo: $(STAMP)  ## set up, then train one model per carrier on 336,776 real flights
+demo: $(DEMO)  ## set up, then train one model per carrier on 336,776 real flights
+	@$(BIN)/python -m grouplearn.kernels.build.compiling >/dev/null
 	mkdir -p build
 	$(BIN)/python -m grouplearn.frontends.shell.flights $(FLIGHTS)
 	$(BIN)/grouplearn $(FLIGHTS) -echo -f sql/examples/flights.sql

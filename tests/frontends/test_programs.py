@@ -98,7 +98,7 @@ def test_what_a_compiler_starts_is_looked_for_in_whole_places(
     monkeypatch.setenv("CXX", "./g++")
     monkeypatch.setattr(subprocess, "run", run)
     with pytest.raises(compiling.CompileError):
-        compiling._compile(tmp_path / "kernels.so", ())
+        compiling.compile_library(tmp_path / "kernels.so", (), [tmp_path / "kernels.cpp"])
     with pytest.raises(build.BuildError):
         build._compile("1.5.6", tmp_path, tmp_path / "extension.so")
     assert started == ["/usr/bin", "/usr/bin"]
@@ -121,5 +121,5 @@ def test_modules_that_are_run_are_installed_ones(tmp_path: Path, monkeypatch: py
     with pytest.raises(build.BuildError):
         build.headers("1.5.6")
     with pytest.raises(compiling.CompileError):
-        compiling._compile(tmp_path / "kernels.so", ())
+        compiling.compile_library(tmp_path / "kernels.so", (), [tmp_path / "kernels.cpp"])
     assert [words[:4] for words in started] == [[sys.executable, "-P", "-m", name] for name in ("pip", "ziglang")]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from helpers.kernel_builds import compiled
 
 from grouplearn.kernels.build import builds
 
@@ -90,6 +91,7 @@ def models(build: str, settings: dict[str, str]) -> str:
 
 @pytest.fixture(scope="module")
 def here() -> str:
+    compiled()
     return models(builds.name(), PLAIN)
 
 

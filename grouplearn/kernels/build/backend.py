@@ -49,7 +49,7 @@ def build_wheel(directory: str, config_settings: Settings = None, metadata_direc
 
 
 def build_editable(directory: str, config_settings: Settings = None, metadata_directory: str | None = None) -> str:
-    """Build an editable wheel, with the kernels compiled beside their sources, and return its name."""
-    compiling.compile_all()
+    """Build an editable wheel, with the kernels for this processor compiled beside their sources, and return its name."""
+    compiling.compile_builds()
     name: str = build_meta.build_editable(directory, config_settings, metadata_directory)
     return name

@@ -1,4 +1,5 @@
-"""Selects the kernel library of this process: the best one for its processor, or ``$GROUPLEARN_KERNELS``.
+"""Selects the kernel library of this process: the best one that its processor runs and that is compiled, or
+``$GROUPLEARN_KERNELS``.
 
 All compute the same bits, see ``source/lanes/lanes.hpp``.
 """
@@ -14,9 +15,7 @@ from grouplearn.kernels.build import compiling
 
 #: Environment variable that forces a build.
 VARIABLE = "GROUPLEARN_KERNELS"
-#: The result of the portable build's ``processor_level`` that each build needs.
-_LEVELS = {"avx512": 2, "avx2": 1}
-_REMEDY = "Install grouplearn again, or run python -m grouplearn.kernels.build.compiling."
+_REMEDY = "Install grouplearn again, or run python -m grouplearn.kernels.build.compiling"
 
 
 class KernelsMissing(Failure):
@@ -33,27 +32,33 @@ def name() -> str:
             message = f"the environment variable {VARIABLE} is {wanted!r}, which this machine does not run"
             raise KernelsMissing(message, hint=f"It runs {', '.join(possible)}; without the variable, {possible[0]}.")
         return wanted
-    return possible[0]
+    return next((build for build in possible if compiling.path_of(build).exists()), possible[0])
 
 
 def available() -> list[str]:
-    """Return the builds that this processor supports, best first."""
-    level = int(_load("portable").processor_level())
-    return [build for build in compiling.builds() if level >= _LEVELS.get(build, level)]
+    """Return the builds that this processor supports, best first; a checkout may have compiled only one of them."""
+    if not compiling.path_of(compiling.PROCESSOR).exists():
+        raise _missing(compiling.PROCESSOR)
+    return compiling.supported()
+
+
+def _missing(build: str) -> KernelsMissing:
+    remedy = _REMEDY if build == compiling.PROCESSOR else f"{_REMEDY} {build}"
+    return KernelsMissing(f"the compiled part of grouplearn is not there: {compiling.path_of(build).name}", hint=f"{remedy}.")
 
 
 @functools.cache
 def _load(build: str) -> ctypes.CDLL:
     path = compiling.path_of(build)
     if not path.exists():
-        raise KernelsMissing(f"the compiled part of grouplearn is not there: {path.name}", hint=_REMEDY)
+        raise _missing(build)
     loaded = ctypes.CDLL(str(path))
     # Calls with outdated argument lists would crash the process.
     tell = getattr(loaded, "fingerprint", None)
     if tell is not None:
         tell.restype = ctypes.c_char_p
     if tell is None or tell() != compiling.fingerprint().encode():
-        raise KernelsMissing(f"{path.name} was compiled from other sources", hint=_REMEDY)
+        raise KernelsMissing(f"{path.name} was compiled from other sources", hint=f"{_REMEDY} {build}.")
     return loaded
 
 

@@ -1,10 +1,13 @@
-"""Compiles the kernels, one library per kind of processor: ``python -m grouplearn.kernels.build.compiling``.
+"""Compiles the kernels for this processor: ``python -m grouplearn.kernels.build.compiling [--all] [--force] [BUILD ...]``.
 
-It needs only Python and a C++ compiler, as it also runs while the package is built (``backend``).
+A checkout has the build for its own processor, a wheel has one per kind of processor. This needs only Python and a C++
+compiler, as it also runs while the package is built (``backend``).
 """
 
 from __future__ import annotations
 
+import argparse
+import ctypes
 import functools
 import hashlib
 import importlib.util
@@ -13,7 +16,8 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,7 +25,7 @@ FOLDER = Path(__file__).parents[1]
 SOURCES = FOLDER / "source"
 #: The same arithmetic everywhere: product and sum are fused only where the source says so.
 _FLAGS = (
-    *("-std=c++17", "-O3", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti"),
+    *("-std=c++17", "-O3", "-fPIC", "-pthread", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti"),
     *("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-Wall", "-Wextra"),
 )
 #: Builds per machine, best first, with their flags; every machine has "portable", with the same bits as the others.
@@ -33,6 +37,11 @@ BUILDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "aarch64": {"neon": ("-march=armv8-a", "-DGROUPLEARN_NEON"), "portable": ()},
 }
+#: The library that knows the level of this processor, compiled for any, and its source.
+PROCESSOR = "processor"
+PROCESSOR_SOURCE = SOURCES / "processor" / "level.cpp"
+#: The level that each build needs of the processor.
+_LEVELS = {"avx512": 2, "avx2": 1}
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
@@ -93,17 +102,39 @@ def compiler() -> list[str] | None:
     return None
 
 
+def supported() -> list[str]:
+    """Return the builds that this processor runs, best first; it must be known to the library ``PROCESSOR``."""
+    level = int(ctypes.CDLL(str(path_of(PROCESSOR))).processor_level())
+    return [build for build in builds() if level >= _LEVELS.get(build, level)]
+
+
 def compile_all(*, force: bool = False) -> list[Path]:
-    """Compile every build of this machine and return the libraries; up-to-date ones are kept."""
+    """Compile every build of this machine and return the libraries."""
+    return compile_builds(builds(), force=force)
+
+
+def compile_builds(names: Iterable[str] = (), *, force: bool = False) -> list[Path]:
+    """Compile the named builds, or else the best one for this processor, and return the libraries; those up to date are kept."""
     newest = max(path.stat().st_mtime for path in (*sources(), Path(__file__)))
-    libraries = {path_of(build): flags for build, flags in builds().items()}
-    old = [each for each in libraries if force or not each.exists() or each.stat().st_mtime < newest]
-    with ThreadPoolExecutor(os.cpu_count() or 1) as together:
-        list(together.map(_compile, old, (libraries[library] for library in old)))
-    return [*libraries]
+    flags = {PROCESSOR: (), **builds()}
+
+    def current(build: str) -> Path:
+        library = path_of(build)
+        if force or not library.exists() or library.stat().st_mtime < newest:
+            compile_library(library, flags[build], [PROCESSOR_SOURCE] if build == PROCESSOR else units())
+        return library
+
+    asks = current(PROCESSOR)
+    return [asks, *map(current, [*names] or supported()[:1])]
 
 
-def _compile(library: Path, flags: tuple[str, ...]) -> None:
+def units() -> list[Path]:
+    """Return the source files of a build."""
+    return [path for path in sources() if path.suffix == ".cpp" and path != PROCESSOR_SOURCE]
+
+
+def compile_library(library: Path, flags: Sequence[str], units: Sequence[Path]) -> None:
+    """Compile source files, as many at a time as there are cores, and link them; a library in use is replaced, never overwritten."""
     command = compiler()
     if command is None:
         raise CompileError("there is no C++ compiler: install g++ or clang++, set CXX, or pip install ziglang")
@@ -113,24 +144,39 @@ def _compile(library: Path, flags: tuple[str, ...]) -> None:
         flags = (*(flag for flag in named if flag != "-march=armv8-a"), "-fno-sanitize=undefined")
     elif "clang" not in os.path.basename(command[0]):
         flags = (*flags, "-Wno-maybe-uninitialized")  # for GCC's own headers
-    # A library in use is replaced, never overwritten.
-    unfinished = library.with_suffix(f".{os.getpid()}.so")
-    try:
+    with tempfile.TemporaryDirectory(dir=library.parent, prefix=".compiling-") as folder:
+        objects = [f"{folder}/{number}.o" for number in range(len(units))]
         known = f'-DGROUPLEARN_FINGERPRINT="{fingerprint()}"'
-        words = [*command, *_FLAGS, *flags, known, f"-I{SOURCES}", str(SOURCES / "all.cpp"), "-o", str(unfinished), "-lm"]
-        path = {"PATH": search_path()}  # the compiler must find its assembler and linker
-        done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, **path})  # noqa: S603
-        if done.returncode:
-            raise CompileError(f"the compiler failed:\n{' '.join(command)}\n{done.stderr}")
+        compiles = [
+            [*command, *_FLAGS, *flags, known, f"-I{SOURCES}", "-c", str(unit), "-o", made]
+            for unit, made in zip(units, objects, strict=True)
+        ]
+        with ThreadPoolExecutor(os.cpu_count() or 1) as together:
+            list(together.map(_run, compiles))
+        unfinished = Path(folder) / library.name
+        _run([*command, *_FLAGS, *flags, "-shared", *objects, "-o", str(unfinished), "-lm"])
         unfinished.replace(library)
-    finally:
-        unfinished.unlink(missing_ok=True)
+
+
+def _run(command: list[str]) -> None:
+    path = {"PATH": search_path()}  # the compiler must find its assembler and linker
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **path})  # noqa: S603
+    if done.returncode:
+        raise CompileError(f"the compiler failed:\n{' '.join(command)}\n{done.stderr}")
 
 
 def main() -> int:
-    """Compile missing or outdated builds; ``--force`` compiles all."""
+    """Compile what is missing or outdated."""
+    parser = argparse.ArgumentParser(prog="grouplearn.kernels.build.compiling", description=__doc__)
+    parser.add_argument("builds", nargs="*", metavar="BUILD", help=f"{', '.join(builds())}; the best for this processor")
+    parser.add_argument("--all", action="store_true", help="every build of this kind of machine, as wheels have them")
+    parser.add_argument("--force", action="store_true", help="also what is up to date")
+    arguments = parser.parse_args()
+    unknown = sorted({*arguments.builds} - {*builds()})
+    if unknown:
+        parser.error(f"unknown build {unknown[0]!r}; this machine has {', '.join(builds())}")
     try:
-        for library in compile_all(force="--force" in sys.argv[1:]):
+        for library in compile_builds(builds() if arguments.all else arguments.builds, force=arguments.force):
             print(library)
     except CompileError as error:
         print(error, file=sys.stderr)

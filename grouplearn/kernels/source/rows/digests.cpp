@@ -99,7 +99,7 @@ GROUPLEARN_ENTRY void number_digests(const double *weights, const int64_t *weigh
             if (message[lane].blocks() > blocks) blocks = message[lane].blocks();
         }
         Word state[8];
-        for (int i = 0; i < 8; i++) state[i] = Word{} + digests::START[i];
+        for (int i = 0; i < 8; i++) state[i] = Word{} + START[i];
         for (int64_t number = 0; number < blocks && !looks.stop(1000); number++) {
             alignas(64) uint32_t words[WORDS][LANES] = {}, more[LANES] = {};
             for (int lane = 0; lane < lanes; lane++) {

@@ -1,4 +1,4 @@
-// Which builds this processor runs: compiled for any, so that it can be asked anywhere.
+// Which builds this processor runs. This file is a library of its own, compiled for any processor, so that any can ask it.
 #include "lanes/together.hpp"
 
 /// 2 for AVX-512 (the levels of x86-64-v4), 1 for AVX2 and FMA (x86-64-v3), 0 for neither.
@@ -13,12 +13,3 @@ GROUPLEARN_ENTRY int processor_level() {
     return 0;
 #endif
 }
-
-/// Let the kernels that this thread calls ask ``ear``, or nobody. Its memory is the caller's.
-GROUPLEARN_ENTRY void ask_of_thread(grouplearn::Ear *ear) { grouplearn::ear_of_thread() = ear; }
-
-/// Seconds of processors that other threads have worked for this one.
-GROUPLEARN_ENTRY double seconds_helped() { return grouplearn::helped_of_thread(); }
-
-/// Which sources this was compiled from.
-GROUPLEARN_ENTRY const char *fingerprint() { return GROUPLEARN_FINGERPRINT; }
