@@ -57,3 +57,23 @@ def test_statements_one_after_another_ask_the_model_that_is_there(run):
     done = run("-csv", "-noheader", stdin=f"{TABLE}{TRAIN} {asked}{AGAIN}\n{asked}DROP MODEL m;\n{asked}")
     assert values(done.stdout) == ["7.0", "7.0", "107.0", "107.0"]
     assert done.stderr.count('Invalid Input Error: model "m" does not exist') == 2
+
+
+def test_rows_begin_with_a_column_of_any_type(run):
+    """A feature that is an expression is computed by the database, from rows that the process sends back to it."""
+    told = run("-csv", "-noheader", "-c", "SELECT column_name FROM (DESCRIBE FROM test_all_types())")
+    columns = told.stdout.split()
+    assert {"bool", "varchar", "hugeint", "struct", "int_array", "map", "union"} < set(columns)
+    table = (
+        "CREATE TABLE p AS SELECT i % 7 AS x, 'abcdefg'[i % 7:] AS s, i % 7 * 3 AS y FROM range(60) r(i);"
+        " TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x * 2 AS z, length(s) AS n) FROM p;"
+    )
+    rows = "SELECT a.{0}, x, s, a.{0} AS again FROM test_all_types() AS a, p WHERE {1}"
+    predicted = "SELECT x, predict_value('m', r) AS v FROM ({1}) AS r"
+    count = f"SELECT '{{0}}', count(v), bool_and(abs(v - 3 * x) < 0.001) FROM ({predicted});"
+    asked = [count.format(column, rows.format(f'"{column}"', "true")) for column in columns]
+    asked += [count.format("none", rows.format("bool", "false")), count.format("part", rows.format("bool", "x > 3"))]
+    done = run("-csv", "-noheader", stdin="\n".join([table, *asked]))
+    assert (done.returncode, done.stderr) == (0, "")
+    expected = [*(f"{column},180,true" for column in columns), "none,0,NULL", "part,72,true"]
+    assert done.stdout.splitlines()[1:] == expected

@@ -57,15 +57,13 @@ void Predict(duckdb_function_info info, duckdb_data_chunk rows, duckdb_vector re
 		auto described = reader.Text();
 		Reader schema(described);
 		auto shape = wanted.part == Part::ALL ? PREDICTION_SHAPE : "+s(g)";
-		auto chunk = UnpackChunk(line->connection, schema, reader.Rest(), shape);
-		bool all = duckdb_data_chunk_get_size(chunk) == duckdb_data_chunk_get_size(rows);
-		if (all) {
-			duckdb_vector_reference_vector(result, duckdb_data_chunk_get_vector(chunk, 0));
-		}
-		duckdb_destroy_data_chunk(&chunk);
-		if (!all) {
+		Chunk chunk;
+		UnpackChunk(line->connection, schema, reader.Rest(), chunk, shape);
+		if (duckdb_data_chunk_get_size(chunk.handle) != duckdb_data_chunk_get_size(rows)) {
 			throw Failure {"IO", "grouplearn: predictions of other rows than were asked for"};
 		}
+		// The only column is the first one, with which the C API keeps the bytes.
+		duckdb_vector_reference_vector(result, duckdb_data_chunk_get_vector(chunk.handle, 0));
 	} catch (const Failure &failure) {
 		line.reset();
 		Raise(failure);

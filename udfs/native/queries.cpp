@@ -61,13 +61,6 @@ struct Result {
 	}
 };
 
-struct Chunk {
-	duckdb_data_chunk handle = nullptr;
-	~Chunk() {
-		duckdb_destroy_data_chunk(&handle);
-	}
-};
-
 struct Options {
 	duckdb_arrow_options handle = nullptr;
 	~Options() {
@@ -152,7 +145,7 @@ std::string PackArguments(const Connection &connection, duckdb_data_chunk argume
 	return PackChunk(options.handle, arguments, types.handles, names, schema);
 }
 
-duckdb_data_chunk UnpackChunk(const Connection &connection, Reader &schema, std::string batch, const char *shape) {
+void UnpackChunk(const Connection &connection, Reader &schema, std::string batch, Chunk &chunk, const char *shape) {
 	Schema described;
 	UnpackSchema(schema, described.arrow);
 	if (std::strncmp(described.arrow.format, "+s", 3) || (shape && Shape(described.arrow) != shape)) {
@@ -161,15 +154,13 @@ duckdb_data_chunk UnpackChunk(const Connection &connection, Reader &schema, std:
 	duckdb_arrow_converted_schema converted = nullptr;
 	Check(duckdb_schema_from_arrow(connection.handle, &described.arrow, &converted));
 	Array array;
-	UnpackArray(std::move(batch), described.arrow, array.arrow);
+	chunk.bytes = UnpackArray(std::move(batch), described.arrow, array.arrow);
 	if (array.arrow.offset || uint64_t(array.arrow.length) > duckdb_vector_size()) {
 		throw Failure {"IO", "grouplearn: more rows than a vector has"};
 	}
-	duckdb_data_chunk chunk = nullptr;
-	auto error = duckdb_data_chunk_from_arrow(connection.handle, &array.arrow, converted, &chunk);
+	auto error = duckdb_data_chunk_from_arrow(connection.handle, &array.arrow, converted, &chunk.handle);
 	duckdb_destroy_arrow_converted_schema(&converted);
 	Check(error);
-	return chunk;
 }
 
 Server::Server(Channel &channel, duckdb::ClientContext &user, Connection &users, bool in_session)
@@ -323,7 +314,7 @@ void Server::Append(Reader &request) {
 	auto described = request.Text();
 	Reader schema(described);
 	Chunk chunk;
-	chunk.handle = UnpackChunk(connection, schema, request.Rest());
+	UnpackChunk(connection, schema, request.Rest(), chunk);
 	duckdb_appender appender = nullptr;
 	std::string error;
 	if (duckdb_appender_create_ext(connection.handle, "temp", "main", table.c_str(), &appender) ||

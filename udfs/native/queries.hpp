@@ -49,7 +49,17 @@ std::string PackChunk(duckdb_arrow_options options, duckdb_data_chunk chunk, std
 std::string PackArguments(const Connection &connection, duckdb_data_chunk arguments, std::vector<const char *> names,
                           std::string &schema);
 
-//! The chunk that a SCHEMA and a BATCH make; destroy it. Throws Failure where ``shape`` is given and not that of the schema.
-duckdb_data_chunk UnpackChunk(const Connection &connection, Reader &schema, std::string batch, const char *shape = nullptr);
+//! A chunk of the C API. One that is made of a BATCH may read the batch's bytes in any of its columns, but the C API ties their
+//! life to the first column alone: so the chunk owns them, too.
+struct Chunk {
+	std::shared_ptr<void> bytes;
+	duckdb_data_chunk handle = nullptr;
+	~Chunk() {
+		duckdb_destroy_data_chunk(&handle);
+	}
+};
+
+//! Makes the chunk of a SCHEMA and a BATCH. Throws Failure if ``shape`` is given and is not that of the schema.
+void UnpackChunk(const Connection &connection, Reader &schema, std::string batch, Chunk &chunk, const char *shape = nullptr);
 
 } // namespace grouplearn

@@ -126,7 +126,7 @@ struct Data {
 	}
 };
 
-//! What an unpacked tree owns: the root's holder frees everything.
+//! What an unpacked tree owns.
 struct Holder {
 	std::string bytes;
 	std::vector<std::unique_ptr<ArrowArray>> arrays;
@@ -139,7 +139,7 @@ void ReleaseChild(ArrowArray *array) {
 }
 
 void ReleaseRoot(ArrowArray *array) {
-	delete static_cast<Holder *>(array->private_data);
+	delete static_cast<std::shared_ptr<Holder> *>(array->private_data);
 	array->release = nullptr;
 }
 
@@ -289,8 +289,8 @@ void UnpackSchema(Reader &from, ArrowSchema &schema) {
 	}
 }
 
-void UnpackArray(std::string bytes, const ArrowSchema &schema, ArrowArray &array) {
-	std::unique_ptr<Holder> holder(new Holder());
+std::shared_ptr<void> UnpackArray(std::string bytes, const ArrowSchema &schema, ArrowArray &array) {
+	auto holder = std::make_shared<Holder>();
 	holder->bytes = std::move(bytes);
 	Reader header(holder->bytes);
 	auto start = header.Number<uint64_t>();
@@ -299,8 +299,9 @@ void UnpackArray(std::string bytes, const ArrowSchema &schema, ArrowArray &array
 		RefuseFrame("no place for its buffers");
 	}
 	UnpackNode(*holder, header, {holder->bytes.data() + start, size - start}, schema, array);
-	array.private_data = holder.release();
+	array.private_data = new std::shared_ptr<Holder>(holder);
 	array.release = ReleaseRoot;
+	return holder;
 }
 
 } // namespace grouplearn
