@@ -84,11 +84,11 @@ def reference(model: tuple[str, str, str], here: Attachments) -> str:
     return ".".join(map(_written, model))
 
 
-def suggestion(con: duckdb.DuckDBPyConnection, name: str) -> tuple[list[str], str | None]:
-    """Return the names of existing models, and a hint with the one that may be meant."""
+def suggestion(con: duckdb.DuckDBPyConnection, name: str, given: str) -> tuple[list[str], str | None]:
+    """Return the names of existing models, and a hint with the one that may be meant by a name, qualified as it was given."""
     here = attachments_of(con)
     models = every_name(con, here)
-    return [reference(model, here) for model in models], hint(name, models, here)
+    return [reference(model, here) for model in models], hint(name, models, here, given)
 
 
 def listed(known: Sequence[str]) -> str:
@@ -97,13 +97,13 @@ def listed(known: Sequence[str]) -> str:
     return f"\nModels: {', '.join(known[:_LISTED])}{more}" if known else "\nThere is no model yet."
 
 
-def hint(name: str, models: Sequence[tuple[str, str, str]], here: Attachments) -> str | None:
+def hint(name: str, models: Sequence[tuple[str, str, str]], here: Attachments, given: str | None = None) -> str | None:
     """Return ``Did you mean "s.m"?`` for the first of these models whose own name is closest, or None.
 
     The very name that was given is never suggested: it exists only if the asking transaction has dropped it.
     """
     first = {own: reference((database, schema, own), here) for database, schema, own in reversed(models)}
-    others = {own: where for own, where in first.items() if folded(where) != folded(name)}
+    others = {own: where for own, where in first.items() if folded(where) != folded(given or name)}
     return did_you_mean(name, others, others)
 
 

@@ -37,6 +37,11 @@ class QualifiedName:
         return self.parts[-1].value
 
     @property
+    def qualified(self) -> str:
+        """All parts with dots between them, as messages show them."""
+        return ".".join(part.value for part in self.parts)
+
+    @property
     def span(self) -> Span:
         """From the first part to the last."""
         return Span(self.parts[0].span.start, self.parts[-1].span.end)

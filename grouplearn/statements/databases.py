@@ -146,7 +146,7 @@ class Databases:
                 if model is not None:
                     return model
         self.of(name, checker)  # raises if there is no such database or schema
-        raise recorded.unknown_model(self._connection, checker, name.name, name.span)
+        raise recorded.unknown_model(self._connection, checker, name.name, name.span, name.qualified)
 
     def identity(self, name: QualifiedName, checker: SqlChecker) -> Identity:
         """As ``model``, for a model that may be damaged: only its place is read. ``of`` explains ``gone``."""
@@ -156,7 +156,7 @@ class Databases:
                 return found
         found = identity_at(self._connection, *self.of(name, checker, gone=True), name.name)
         if found is None:
-            raise recorded.unknown_model(self._connection, checker, name.name, name.span)
+            raise recorded.unknown_model(self._connection, checker, name.name, name.span, name.qualified)
         return found
 
     def places(self, name: QualifiedName, *, gone: bool = False) -> Iterator[tuple[str, str]]:
@@ -266,10 +266,22 @@ class Databases:
         reason: str = "its models cannot be changed",
         hint: str = "Open it without read_only.",
     ) -> None:
-        """Raise ReadOnlyError if a database cannot be written."""
+        """Raise ReadOnlyError if a database cannot be written, or not in the user's transaction."""
         if any(each.read_only for each in self.attachments().attached if each.name == catalog):
             message = f'database "{catalog}" is read-only: {reason}'
             raise ReadOnlyError(message, text=checker.text, span=span, hint=hint)
+        if not self._begun and self.in_transaction():
+            self._refuse_transaction(catalog, span, checker, reason)
+
+    def _refuse_transaction(self, catalog: str, span: Span, checker: SqlChecker, reason: str) -> None:
+        try:  # DuckDB refuses only a statement that writes
+            self.rows(f"EXPLAIN CREATE SCHEMA IF NOT EXISTS {sqltext.qualified(catalog, SCHEMA)}")
+        except duckdb.TransactionException as error:
+            message = f'this transaction cannot write to database "{catalog}": {reason}\n{error}'
+            hint = "ROLLBACK, and run the statement outside of it or in one that is not READ ONLY."
+            if "already modified" in str(error):
+                hint = "DuckDB lets a transaction write to one database: ROLLBACK, and run the statement in one of its own."
+            raise ReadOnlyError(message, text=checker.text, span=span, hint=hint) from None
 
     def refuse_namesake(self, span: Span, checker: SqlChecker) -> None:
         """Raise NotSupportedHere for a database that has the name of our schema: views could not tell the two apart."""
@@ -280,21 +292,6 @@ class Databases:
                 f"Rename the file, or DETACH it and ATTACH it AS another name, such as {sqltext.identifier('models')}."
             )
             raise NotSupportedHere(message, text=checker.text, span=span, hint=hint)
-
-    def refuse_read_only_transaction(self, catalog: str, span: Span, checker: SqlChecker) -> None:
-        """Raise if the user's transaction may not write to the database; DuckDB says so only to a statement that writes."""
-        if self._begun or not self.in_transaction():
-            return
-        try:
-            self._connection.execute(
-                f"EXPLAIN CREATE SCHEMA IF NOT EXISTS {sqltext.qualified(catalog, SCHEMA)}"
-            ).fetchall()
-        except duckdb.TransactionException as error:
-            message = f'this transaction cannot write to database "{catalog}", so nothing was trained: {error}'
-            hint = "ROLLBACK, and TRAIN outside of it or in one that is not READ ONLY."
-            if "already modified" in str(error):
-                hint = "DuckDB lets a transaction write to one database: COMMIT or ROLLBACK, and TRAIN in another one."
-            raise ReadOnlyError(message, text=checker.text, span=span, hint=hint) from None
 
     def refuse_change(self, catalog: str, span: Span, checker: SqlChecker) -> None:
         """Raise if the models of a database, and their views, cannot be changed."""

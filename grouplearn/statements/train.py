@@ -129,7 +129,6 @@ class _Training:
         hint = "Open it without read_only, or name another one."
         databases.refuse_namesake(span, self._checker)
         databases.refuse_read_only(place.catalog, span, self._checker, reason, hint)
-        databases.refuse_read_only_transaction(place.catalog, span, self._checker)
 
     def _read(self, place: _Place, directory: RunDirectory) -> _Read:
         at, checker, statement = self._at, self._checker, self._statement

@@ -735,3 +735,19 @@ def test_trees_are_parsed_some_at_a_time(monkeypatch: pytest.MonkeyPatch, object
             )
             found.append(con.execute("SELECT COLUMNS(*)::VARCHAR FROM m_predict(t) ORDER BY ALL").fetchall())
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("macro", ["shop.m_predict", '"shop".main."m_predict"'])
+def test_a_macro_read_from_a_database_without_models_says_how_to_name_its_own(tmp_path, macro):
+    with grouplearn.connect(tmp_path / "shop.duckdb") as con:
+        con.execute("CREATE TABLE t AS SELECT i AS x, 2 * i AS y FROM range(60) AS r(i)")
+        con.execute("TRAIN MODEL m USING linear_regression PREDICT y FROM t")
+    with grouplearn.connect() as con:
+        con.execute(f"ATTACH '{tmp_path}/shop.duckdb' AS shop (READ_ONLY)")
+        for run in (con.execute, con.sql):
+            with pytest.raises(duckdb.CatalogException) as error:
+                run(f"FROM {macro}('shop.t')")
+            assert str(error.value).endswith(
+                f"\n\nHint: Name the database that has the model's tables: {macro}(..., database := 'shop')."
+            )
+        assert len(con.execute(f"FROM {macro}('shop.t', database := 'shop')").fetchall()) == 60

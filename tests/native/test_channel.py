@@ -18,6 +18,7 @@ from native_builds import built
 from grouplearn.errors import data_error
 from grouplearn.frontends.native import serving, worker
 from grouplearn.frontends.native.frames import PROTOCOL, Body, Channel, FrameKind, Gone, Malformed
+from grouplearn.frontends.native.remote import error_of
 from grouplearn.interrupting import look
 
 #: In the place of the process: answers each frame with one of its own.
@@ -277,3 +278,14 @@ def test_the_kind_of_an_error_is_what_duckdbs_message_begins_with() -> None:
         "Invalid Input",
         "a Error: b",
     )
+
+
+def test_an_error_at_the_other_end_is_the_exception_that_duckdb_raises_here() -> None:
+    with duckdb.connect() as con:
+        con.execute("BEGIN TRANSACTION READ ONLY")
+        with pytest.raises(duckdb.Error) as raised:
+            con.execute("CREATE TABLE t (i INTEGER)")
+    assert type(error_of(str(raised.value))) is type(raised.value) is duckdb.TransactionException
+    assert type(error_of("Out of Memory Error: failed to allocate")) is duckdb.OutOfMemoryException
+    assert type(error_of("INTERRUPT Error: Interrupted!")) is duckdb.InterruptException
+    assert type(error_of("no kind at all")) is duckdb.Error

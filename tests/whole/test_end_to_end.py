@@ -242,7 +242,7 @@ def test_a_transaction_that_cannot_write_is_refused_before_a_row_is_read(monkeyp
             with pytest.raises(grouplearn.ReadOnlyError) as error:
                 con.execute(statement)
         assert error.value.message.startswith(
-            'this transaction cannot write to database "memory", so nothing was trained'
+            'this transaction cannot write to database "memory": a model cannot be stored in it, so nothing was trained'
         )
         con.execute("ROLLBACK")
         con.execute("BEGIN")

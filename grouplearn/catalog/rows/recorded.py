@@ -34,10 +34,13 @@ def repeated_by(con: duckdb.DuckDBPyConnection, checker: SqlChecker, bound: Boun
     return found
 
 
-def unknown_model(con: duckdb.DuckDBPyConnection, checker: SqlChecker, name: str, span: Span) -> Error:
-    """Return the error for an unknown model, with the names of existing ones."""
-    known, hint = naming.suggestion(con, name)
-    return checker.error(f'unknown model "{name}"{naming.listed(known)}', span, hint)
+def unknown_model(
+    con: duckdb.DuckDBPyConnection, checker: SqlChecker, name: str, span: Span, qualified: str | None = None
+) -> Error:
+    """Return the error for an unknown model, with the names of existing ones; ``qualified`` is its name as it was given."""
+    given = qualified or name
+    known, hint = naming.suggestion(con, name, given)
+    return checker.error(f'unknown model "{given}"{naming.listed(known)}', span, hint)
 
 
 def earlier(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Earlier:

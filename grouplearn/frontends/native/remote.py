@@ -230,12 +230,17 @@ def _filled(query: str, values: Sequence[Any]) -> str:
     return "".join([*pieces, query[at:]])
 
 
+#: DuckDB's exceptions by their names without case: its messages begin with "Out of Memory Error", "TransactionContext Error".
+_EXCEPTIONS: dict[str, type[duckdb.Error]] = {
+    name.casefold(): getattr(duckdb, name) for name in dir(duckdb) if name.endswith("Exception")
+}
+
+
 def error_of(message: str) -> duckdb.Error:
     """Return the exception that DuckDB's Python client raises for one of its messages."""
-    kind = message.partition(" Error: ")[0].replace(" ", "") if " Error: " in message else ""
-    names = (f"{kind}Exception", f"{kind.capitalize()}Exception")
-    found = next((getattr(duckdb, name) for name in names if kind and hasattr(duckdb, name)), duckdb.Error)
-    error: duckdb.Error = found(widened(message))
+    kind, found, _ = message.partition(" Error: ")
+    name = f"{kind.replace(' ', '').removesuffix('Context')}Exception".casefold()
+    error: duckdb.Error = (_EXCEPTIONS.get(name, duckdb.Error) if found else duckdb.Error)(widened(message))
     return error
 
 

@@ -16,6 +16,13 @@ from grouplearn.sqltext import literal
 _PREDICTS_QUERY = re.compile(r"(\w+)_predict\s*\(\s*\(", re.IGNORECASE)
 _BESIDE = re.compile(r'"query_table" does not support lateral join .*cannot use column "(.+)" in this context')
 
+# A macro's names are looked up in the default database: this one has no models.
+_NO_MODELS = 'because schema "grouplearn" does not exist'
+_OF_DATABASE = re.compile(
+    r'(\w+|"(?:[^"]|"")+")\s*\.(?:\s*(?:\w+|"(?:[^"]|"")+")\s*\.)?\s*(?:\w+_predict|"(?:[^"]|"")+_predict")(?=\s*\()',
+    re.IGNORECASE,
+)
+
 _WRONG_ARGUMENTS = re.compile(
     r"Macro (\w+_predict)\(\) does not support the supplied arguments.*\n\t\1\((.*)\)", re.DOTALL
 )
@@ -52,6 +59,8 @@ def told_what_was_meant(query: Any, connection: duckdb.DuckDBPyConnection) -> It
                 raise meant from None
         raise
     except duckdb.CatalogException as error:  # SHOW MODELZ is DuckDB's, about a table
+        if isinstance(query, str) and (hint := _hint_of_database(query, str(error))):
+            raise duckdb.CatalogException(f"{error}\n\nHint: {hint}") from None
         for _, meant in _misspelt(query):
             if meant.span is not None and query[meant.span.start : meant.span.end] in str(error):
                 raise duckdb.CatalogException(f"{error}\n\nHint: {meant.hint}") from None
@@ -80,6 +89,15 @@ def _cannot_be_read(statement: str, connection: duckdb.DuckDBPyConnection) -> bo
     except duckdb.ParserException:
         return True
     return False
+
+
+def _hint_of_database(query: str, error: str) -> str | None:
+    """Return how an attached database's macro finds its tables, where it looked in a default database without models."""
+    macro = _OF_DATABASE.search(query) if _NO_MODELS in error else None
+    if macro is None:
+        return None
+    database = macro[1].strip('"').replace('""', '"')
+    return f"Name the database that has the model's tables: {macro[0]}(..., database := {literal(database)})."
 
 
 def _hint_of_macro(query: str, error: str) -> str | None:
