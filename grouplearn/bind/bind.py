@@ -13,7 +13,7 @@ from grouplearn.bind.features import BoundItem, FeatureBinder
 from grouplearn.bind.holdout import HoldoutBinder
 from grouplearn.bind.label import LabelBinder
 from grouplearn.bind.objectives import Bound
-from grouplearn.bind.refit import refits
+from grouplearn.bind.refit import refits, refits_unless_told
 from grouplearn.bind.run.options import bind_options
 from grouplearn.bind.searching import SearchBinder, bind_within, searched
 from grouplearn.bind.sql import bounds as sql_bounds
@@ -133,7 +133,10 @@ class _Binder:
             chosen.check_label(target)
         chosen.check_features(items)
         chosen.check_operator(options.placement.operator)
-        holdout = holdout_given or rows.unless_given(2 if search else len(configs), options.training.early_stopping)
+        several = search is not None or len(configs) > 1
+        holdout = holdout_given or rows.unless_given(
+            several, options, refits_unless_told(statement, options, search) and not several
+        )
         self._check_weight(options.rows.weight)
         refuse_windows(self._checker, [item.extract for item in items])
         per_row = [*self._per_row(label, items, weight), *(key.extract for key in keys)]

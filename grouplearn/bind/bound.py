@@ -42,12 +42,17 @@ class BoundKey:
 
 @dataclass(frozen=True, slots=True)
 class Holdout:
-    """How rows are held out: ``where`` a predicate, a ``sample`` of each finest group, ``folds``, or ``none``."""
+    """How rows are held out: ``where`` a predicate, a ``sample`` of each finest group, ``folds``, or ``none``.
+
+    A sample with one of the ``folds`` is held out of a fit that is only judged: the model that is kept trains on all rows.
+    A group that ``spares`` no row, because it is small or would lose a class, holds out none.
+    """
 
     kind: Literal["none", "where", "sample", "folds"]
     predicate: Sql | None = None
     share: float = 0.0
     folds: int = 0
+    spares: bool = False
 
     @property
     def drawn(self) -> bool:

@@ -8,12 +8,13 @@ from decimal import Decimal
 from grouplearn import sqltext
 from grouplearn.bind.bound import Holdout
 from grouplearn.bind.run.options import has_rounds
+from grouplearn.bind.run.run_options import RunOptions
 from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.parser.statements import Sql, TrainModel, ValidateFolds, ValidateNone, ValidateSample, ValidateWhere
 
-#: Share of each group held out where several configurations compete without VALIDATE (kingpin 5).
+#: Share of each group held out without VALIDATE (kingpin 5).
 DEFAULT_HOLDOUT = 0.1
 
 
@@ -60,10 +61,17 @@ class HoldoutBinder:
         hint = f"Write {predicate.text.strip()} <> 0." if number else "Compare it with a value."
         raise self.checker.error(f"VALIDATE WHERE takes a condition, and {told}", predicate.span, hint)
 
-    def unless_given(self, configs: int, early_stopping: int | None) -> Holdout:
-        """Return the holdout without VALIDATE: random rows if several configurations compete or one stops early."""
-        compares = configs > 1 or early_stopping is not None
-        return Holdout("sample", share=DEFAULT_HOLDOUT) if compares else Holdout("none")
+    def unless_given(self, several: bool, options: RunOptions, refits: bool) -> Holdout:
+        """Return the holdout without VALIDATE: a tenth of each group.
+
+        The model that is kept is of all rows where the default ``refits``. Where it does not, one configuration trains on
+        every row, unless it stops early; and so does one without a label, which nothing can judge.
+        """
+        if several or options.training.early_stopping is not None:
+            return Holdout("sample", share=DEFAULT_HOLDOUT, spares=refits)
+        if not refits or self.statement.target is None:
+            return Holdout("none")
+        return Holdout("sample", share=DEFAULT_HOLDOUT, folds=1, spares=True)
 
     def check_early_stopping(self, holdout: Holdout, learner: Learner) -> None:
         """Raise if early stopping has nothing to stop, or no held-out rows."""

@@ -6,27 +6,37 @@ from grouplearn.bind.bound import Holdout
 from grouplearn.bind.run.run_options import RunOptions
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.parser.statements import TrainModel
+from grouplearn.schedule.operators import OPERATORS
 from grouplearn.search.procedures import SearchPlan
 
 
 def refits(
     checker: SqlChecker, statement: TrainModel, holdout: Holdout, options: RunOptions, search: SearchPlan | None
 ) -> bool:
-    """Return whether REFIT has an effect; raises BindError where it is not supported, or nothing is held out."""
-    if statement.refit is None:
-        return False
-    for reason, hint in _reasons(statement, holdout, options, search):
-        raise checker.error(reason, statement.refit.span, hint)
-    return holdout.kind != "folds"  # the models kept after folds are of all rows anyway
+    """Return whether models train twice; raises BindError where REFIT is not supported, or nothing is held out."""
+    if statement.refit is not None:
+        for reason, hint in _reasons(statement, options, search):
+            raise checker.error(reason, statement.refit.span, hint)
+        if holdout.kind == "none":
+            hint = "Add VALIDATE SAMPLE 10% or VALIDATE WHERE ..., or leave out REFIT."
+            raise checker.error("REFIT trains on the rows that were held out, and none are", statement.refit.span, hint)
+    return (
+        bool(statement.refit or holdout.spares) and not holdout.folds
+    )  # models kept after folds are of all rows anyway
 
 
-def _reasons(
-    statement: TrainModel, holdout: Holdout, options: RunOptions, search: SearchPlan | None
-) -> list[tuple[str, str]]:
+def refits_unless_told(statement: TrainModel, options: RunOptions, search: SearchPlan | None) -> bool:
+    """Return whether the models that are kept are of all rows where the statement has no VALIDATE.
+
+    An operator whose run can be repeated is left to what the statement says: a run that is repeated has no REFIT.
+    """
+    operator = OPERATORS.get(options.placement.operator)
+    repeatable = operator is not None and operator.plan.repeats is not None
+    return not repeatable and not _reasons(statement, options, search)
+
+
+def _reasons(statement: TrainModel, options: RunOptions, search: SearchPlan | None) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
-    if holdout.kind == "none":
-        hint = "Add VALIDATE SAMPLE 10% or VALIDATE WHERE ...; several configurations hold out 10% by themselves."
-        found.append(("REFIT trains on the rows that were held out, and none are", hint))
     if search is not None:
         message = f"REFIT goes with OVER GRID and OVER RANDOM, and not with OVER {search.method.upper()}"
         found.append((message, "Train the configuration that it finds by a statement of its own, on all rows."))

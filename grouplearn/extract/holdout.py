@@ -18,6 +18,10 @@ from grouplearn.kernels.row_order import Draw
 _ROWS = 1 << 22
 
 
+#: Fewest labelled rows of a group of which one is held out without VALIDATE.
+_FEWEST_JUDGED = 10
+
+
 def hold_out(
     split: npt.NDArray[np.int16],
     holdout: Holdout,
@@ -25,12 +29,15 @@ def hold_out(
     hashes: tuple[HashArray, HashArray],
     y: FloatArray,
     threads: int = 1,
+    *,
+    of_classes: bool = False,
 ) -> None:
     """Write held-out marks or fold numbers into ``split`` (n,), for the rows of each finest group.
 
     ``hashes`` are ``SplitHash``'s rounded and exact ones; both are overwritten. A sample is the first rows of each group in
     random order, at least one of five or more; fold numbers rotate in that order. Rows without a label (``y``) are left
-    out. VALIDATE WHERE has set its marks already.
+    out. VALIDATE WHERE has set its marks already. If the holdout spares rows, no row is held out of a group of fewer than
+    ten, nor of one whose other rows would lose a label or all be of one.
     """
     if holdout.kind in ("none", "where"):
         return
@@ -42,13 +49,20 @@ def hold_out(
         start = start - start[0]
         labelled = has_label(y[rows])
         if holdout.kind == "sample":
-            value = _held(np.add.reduceat(labelled, start[:-1]), holdout.share)
+            sizes = np.add.reduceat(labelled, start[:-1], dtype=np.int64)
+            value = _held(sizes, holdout.share)
+            if holdout.spares:
+                value[sizes < _FEWEST_JUDGED] = 0
         else:
             # Groups start at different folds, which keeps folds equal where groups are tiny.
             starts = (zlib.crc32(repr(keys).encode()) % holdout.folds for keys in leaves.keys[first:last])
             value = np.fromiter(starts, dtype=np.int64)
         draw = Draw(hashes[0][rows], hashes[1][rows], labelled)
-        draw.mark(split[rows], start, value, holdout.folds, together=_ROWS)
+        draw.mark(split[rows], start, value, holdout.folds if holdout.kind == "folds" else 0, together=_ROWS)
+        if holdout.spares:
+            split[rows][_missed(split[rows], start, labelled, y[rows], of_classes)] = 0
+        if holdout.kind == "sample" and holdout.folds:  # fold 0 is the sample
+            split[rows] ^= 1
 
     side_by_side(mark, list(together(leaves.offsets)), threads)
 
@@ -57,3 +71,28 @@ def _held(sizes: IntArray, share: float) -> IntArray:
     """Return how many rows are held out: none in groups of fewer than five."""
     held = np.maximum(np.floor(sizes * share + 0.5), np.where(sizes >= 5, 1, 0))
     return np.asarray(np.minimum(held, sizes - 1), dtype=np.int64)
+
+
+def _missed(
+    split: npt.NDArray[np.int16],
+    start: IntArray,
+    labelled: npt.NDArray[np.bool_],
+    y: FloatArray,
+    of_classes: bool,
+) -> npt.NDArray[np.bool_]:
+    """Return which rows (n,) are of a group whose training rows lack a class of the others, or are all of one label."""
+    if y.ndim > 1:
+        return np.zeros(len(y), np.bool_)
+    of, known = np.repeat(np.arange(start.size - 1), np.diff(start)), labelled & np.isfinite(y)
+    held, trains = known & (split == 1), known & (split == 0)
+    lost = np.zeros(start.size - 1, np.bool_)
+    if of_classes:
+        label = np.where(known, y, 0).astype(np.int64)
+        named = of * (1 + label.max(initial=0)) + label
+        lost[of[held][~np.isin(named[held], named[trains])]] = True
+    else:
+        low, high = (np.full(start.size - 1, end) for end in (np.inf, -np.inf))
+        np.minimum.at(low, of[trains], y[trains])
+        np.maximum.at(high, of[trains], y[trains])
+        lost[of[held][(low == high)[of[held]] & (y[held] != low[of[held]])]] = True
+    return lost[of]

@@ -353,7 +353,7 @@ def _units(
     rates: Rates,
 ) -> Units:
     outputs = task.n_scores(len(stats.classes))
-    together = bound.holdout.folds if folds_in_one_pass(bound, width) else 0
+    together = bound.holdout.folds if bound.holdout.kind == "folds" and folds_in_one_pass(bound, width) else 0
     folds = (-1,) if together else (*range(bound.holdout.folds), -1)
     stored, solved, columns = _stored(bound, stats, width), solves(bound, task), _columns(bound, stats)
     sizes = np.array(stats.rows, np.int64)
@@ -410,5 +410,5 @@ def definition(physical: PhysicalPlan, statement: str) -> ModelDefinition:
         keep_best=bound.keep_best,
         null_label=bound.statement.null_label or "skip",
         weight_sql=bound.weight_sql,
-        refit=bound.refit or bound.holdout.kind == "folds",
+        refit=bound.refit or bound.holdout.folds > 0,
     )

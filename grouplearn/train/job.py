@@ -66,7 +66,8 @@ class TrainingTarget:
 
 @dataclass(frozen=True, slots=True)
 class RowRules:
-    """Which rows of a group train. ``folds`` is 0 without VALIDATE FOLDS; unless it ``holds_out`` rows, all train.
+    """Which rows of a group train. ``folds`` is 0 without VALIDATE FOLDS, and 1 if a sample is held out of a fit that is
+    only judged; unless it ``holds_out`` rows, all train.
 
     ``min_rows``: groups with fewer rows fail. ``null_label``: rows without a label are left out (``skip``), or fail their
     group (``error``). ``class_weight``: None, ``'balanced'``, or weights by class number.

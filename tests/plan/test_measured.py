@@ -35,7 +35,9 @@ def con() -> Iterator[grouplearn.Connection]:
 def test_parts_by_hand() -> None:
     with duckdb.connect() as con:
         con.execute("CREATE TABLE t AS SELECT i % 3 AS g, i AS x, i AS y FROM range(9000) AS r(i)")
-        physical = planned(con, "TRAIN MODEL m USING linear_regression PREDICT y FROM t GROUP BY g WITH (workers = 2)")
+        physical = planned(
+            con, "TRAIN MODEL m USING linear_regression PREDICT y FROM t GROUP BY g VALIDATE NONE WITH (workers = 2)"
+        )
         choice = choose(physical, [candidate("group_task_parallel", 3.0, units=3, loads=3, idle=0.25)], False)
         # Unit 1 was of two groups, so it has two rows.
         ran = [Ran(0, 0, 1.0, 3.0), Ran(1, 1, 1.0, 2.0), Ran(1, 1, 1.0, 2.0), Ran(2, 1, 3.0, 5.0)]

@@ -62,6 +62,8 @@ def logical_plan(physical: PhysicalPlan) -> Node:
         node = Node(f"Search: {statement.search.method}, {counted(len(bound.configs), 'configuration')}", node)
     if bound.refit:
         node = Node("Refit: the best configuration of each group, on all rows", node)
+    elif bound.holdout.kind == "sample" and bound.holdout.folds:
+        node = Node("Refit: each group, on all rows", node)
     what = f"{bound.learner.way}, {_label(physical)}, optimize {physical.metric}"
     return Node(f"Train {on_one_line(bound.name, _TEXT)}: {what}", node)
 
@@ -77,7 +79,7 @@ def physical_plan(physical: PhysicalPlan, choice: Choice) -> Node:
     node = Node(f"Units: {_units(physical)}", node)
     where = f"{choice.executor}, {counted(choice.workers, 'worker')}"
     node = Node(f"Run: {choice.operator}{_said(own_options(physical, choice, unusual=True))}, {where}", node)
-    if bound.holdout.folds:
+    if bound.holdout.kind == "folds":
         node = Node(f"Merge: means over {bound.holdout.folds} folds", node)
     kept = amount_of_bytes(results_bytes(physical))
     trials, groups = counted(len(sizes) * len(bound.configs), "trial"), counted(len(sizes), "group")
@@ -149,8 +151,9 @@ def _packed_trials(physical: PhysicalPlan) -> str:
     distinct = packs(physical)
     sizes = sorted({len(pack) for pack in distinct}, reverse=True)
     size = f"of {sizes[0]}" if len(sizes) == 1 else f"of {sizes[-1]} to {sizes[0]}"
-    folds = physical.bound.holdout.folds
-    per = f", each {folds} folds and the final fit" if folds else ""
+    holdout = physical.bound.holdout
+    judged = f"{holdout.folds} folds" if holdout.kind == "folds" else "a fit that is judged"
+    per = f", each {judged} and the final fit" if holdout.folds else ""
     epochs = f", at most {physical.epochs} epochs" if physical.bound.learner.default_epochs else ""
     product = f"{counted(groups, 'group')} x {counted(configs, 'configuration')}"
     rounds = _rounds(physical, configs)
@@ -283,7 +286,7 @@ def _holdout(bound: BoundTrain) -> str:
     if holdout.kind == "where" and holdout.predicate:
         return f"rows WHERE {on_one_line(holdout.predicate.text, _TEXT)}"
     if holdout.kind == "sample":
-        return f"{100 * holdout.share:g}% of each group"
+        return f"{100 * holdout.share:g}% of each group{', by default' if holdout.spares else ''}"
     return f"{holdout.folds} folds" if holdout.kind == "folds" else "none, every row trains"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -76,11 +77,20 @@ def merge(
     )
     group_of = {group.id: group for group in watched(job.groups)}
     packs = []
+    merged = with_judged if job.rules.folds == 1 else with_folds
     for numbers, by_fold in watched(by_groups.items()):
-        pack = with_folds(*(beside(by_fold[fold]) for fold in sorted(by_fold)))
+        pack = merged(*(beside(by_fold[fold]) for fold in sorted(by_fold)))
         groups = tuple(group_of[number] for number in numbers)
         packs.append(PackedOutcome(groups, pack, best_places(pack, job.target.metric, greater_is_better)))
     return alone, tuple(packs)
+
+
+def with_judged(final: Packed, judged: Packed) -> Packed:
+    """Return the models of all rows with the metrics of those that held out a sample, as by ``trial_with_judged``."""
+    done = judged.done()
+    valid = {name: np.where(done, values, np.nan) for name, values in judged.valid.items()}
+    facts = tuple(itertools.starmap(facts_with_judged, zip(final.facts, judged.facts, strict=True)))
+    return replace(final, valid=valid, facts=facts, seconds=final.seconds + judged.seconds)
 
 
 def with_folds(final: Packed, *folds: Packed) -> Packed:
@@ -124,7 +134,7 @@ def best_places(pack: Packed, metric: str, greater_is_better: bool) -> npt.NDArr
 def _outcome(job: Job, group: Group, results: Sequence[UnitResult], greater_is_better: bool) -> GroupOutcome:
     final: dict[int, TrialResult] = {}
     folds: dict[int, list[TrialResult]] = defaultdict(list)
-    facts = None
+    facts, judged = None, None
     for result in sorted(results, key=lambda each: (each.unit.fold, each.unit.id)):
         for trial in result.trials:
             if result.unit.fold < 0:
@@ -133,8 +143,30 @@ def _outcome(job: Job, group: Group, results: Sequence[UnitResult], greater_is_b
                 folds[trial.config].append(trial)
         if result.unit.fold < 0 and facts is None:
             facts = result.facts
-    trials = tuple(trial_with_folds(final[config], folds[config]) for config in sorted(final))
+        elif result.unit.fold >= 0:
+            judged = result.facts
+    if job.rules.folds == 1:
+        facts = facts_with_judged(facts, judged)
+        trials = tuple(trial_with_judged(final[config], folds[config][0]) for config in sorted(final))
+    else:
+        trials = tuple(trial_with_folds(final[config], folds[config]) for config in sorted(final))
     return GroupOutcome(group, trials, facts, best_config(trials, job.target.metric, greater_is_better))
+
+
+def facts_with_judged(final: GroupFacts | None, judged: GroupFacts | None) -> GroupFacts | None:
+    """Return what is known of a group, with the number of rows that were held out of the fit that was judged."""
+    if final is None or judged is None or not judged.n_valid:
+        return final
+    return replace(final, n_train=final.n_train - judged.n_valid, n_valid=judged.n_valid)
+
+
+def trial_with_judged(final: TrialResult, judged: TrialResult) -> TrialResult:
+    """Return the final fit of a trial with the metrics of the fit that held out a sample.
+
+    If that fit failed there are none: it would train where no row is held out.
+    """
+    valid = judged.valid if final.usable and judged.status == "done" else {}
+    return replace(final, valid=valid, seconds=final.seconds + judged.seconds)
 
 
 def trial_with_folds(final: TrialResult, folds: Sequence[TrialResult]) -> TrialResult:

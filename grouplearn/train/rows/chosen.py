@@ -27,6 +27,8 @@ BoolArray = npt.NDArray[np.bool_]
 
 #: The fold number of the final model.
 FINAL = -1
+#: Why a fit that would only be judged does not train.
+NOTHING_HELD_OUT = "no row is held out"
 #: Largest dense design matrix (in bytes as doubles) for a learner that does not support sparse rows.
 DENSE_BYTES = 1 << 30
 
@@ -211,7 +213,14 @@ def _usable_rows(job: Job, group: Group, fold: int) -> tuple[RowNumbers, RowNumb
     if np.isinf(total):
         raise GroupFailed("the sum of the weights overflows; scale the weights down")
     refuse_few(job, n_rows, train.size, valid.size, 0, int(faults[0]))
+    if only_judges(job, fold) and not valid.size:
+        raise GroupFailed(NOTHING_HELD_OUT)
     return train, valid
+
+
+def only_judges(job: Job, fold: int) -> bool:
+    """Return whether the fit of a fold is only there to be judged on the rows that it holds out."""
+    return job.rules.folds == 1 and fold != FINAL
 
 
 def refuse_few(job: Job, n_rows: int, train: int, valid: int, incomplete: int, unlabelled: int = 0) -> None:

@@ -17,6 +17,7 @@ from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import GatheringLearner
 from grouplearn.train.job import Job
+from grouplearn.train.rows.chosen import NOTHING_HELD_OUT, only_judges
 from grouplearn.train.rows.prepare import FINAL, GroupFailed, Prepared, prepare
 from grouplearn.train.rows.stack_rows import PreparedFolds, PreparedStack, StackRows, nothing_is_fitted, seeds_of
 from grouplearn.train.unit import or_failed
@@ -41,9 +42,11 @@ def prepare_stacks(
     fitted = None if rows is None else rows.fit(job)
     if rows is None or fitted is None:
         return _one_by_one(job, groups, range(len(groups)), fold, configs)
-    stacks, others = rows.stacks(job, fitted, configs)
-    slow = _one_by_one(job, groups, np.flatnonzero(others).tolist(), fold, configs)
-    return Preparation((*stacks, *slow.stacks), slow.alone, slow.failed)
+    idle = (rows.n_held_out == 0) & only_judges(job, fold)
+    stacks, others = rows.stacks(job, fitted, configs, ~idle)
+    slow = _one_by_one(job, groups, np.flatnonzero(others & ~idle).tolist(), fold, configs)
+    failed = {place: GroupFailed(NOTHING_HELD_OUT) for place in np.flatnonzero(idle).tolist()}
+    return Preparation((*stacks, *slow.stacks), slow.alone, failed | slow.failed)
 
 
 def prepare_folds(job: Job, groups: Sequence[Group]) -> tuple[PreparedFolds | None, tuple[int, ...]]:

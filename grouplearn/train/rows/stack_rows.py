@@ -145,13 +145,13 @@ class StackRows:
         return found
 
     def stacks(
-        self, job: Job, fitted: Sequence[FittedGroups], configs: Sequence[Config]
+        self, job: Job, fitted: Sequence[FittedGroups], configs: Sequence[Config], wanted: BoolArray
     ) -> tuple[list[PreparedStack], BoolArray]:
-        """Return a stack for each shape of groups, and which groups (G,) are in none: unusual ones, and those that the learner
-        does not stack."""
+        """Return a stack for each shape of the ``wanted`` groups (G,), and which groups (G,) are in none: others, unusual ones,
+        and those that the learner does not stack."""
         learner, n_classes = cast(GatheringLearner, job.trainer), self.present.shape[1]
         widths = np.array([_widths(each) for each in fitted], np.int64).reshape(len(fitted), len(self.groups))
-        others = self.unusual(job) | self._not_stacked(job, fitted, widths.sum(axis=0))
+        others = ~wanted | self.unusual(job) | self._not_stacked(job, fitted, widths.sum(axis=0))
         waiting, found = _alike(np.flatnonzero(~others), np.vstack([widths, self.present.T])), []
         while waiting:
             members = waiting.pop()
