@@ -21,6 +21,7 @@ from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.bind.sql.expressions import Replay, columns_used, deep_stack, read_ahead, samples
 from grouplearn.bind.sql.leaks import LabelLeaks
+from grouplearn.bind.sql.reading import leaves_out_rows, rows_of
 from grouplearn.bind.sql.rowwise import refuse_aggregates, refuse_places, refuse_unnested, refuse_windows
 from grouplearn.bind.sql.volatile import Volatility
 from grouplearn.learners import registry
@@ -84,9 +85,7 @@ class _Binder:
         self._statement = statement
         self._settings = settings
         self._learner = ways.choose(checker, bind_learner(checker, statement.learner), statement.options, settings)
-        self._source: tuple[str | Sql, ...] = ("FROM", statement.source)
-        if statement.where:
-            self._source += ("WHERE", statement.where)
+        self._source = rows_of(statement.source, statement.where, leaves_out_rows(statement.source.text))
 
     def bind(self, catalog: str, schema: str, views: Sequence[str] | None) -> BoundTrain:
         statement = self._statement
@@ -100,6 +99,7 @@ class _Binder:
         columns = self._checker.describe("SELECT *", *self._source)
         volatility = Volatility(self._checker, views)
         volatility.refuse_source(statement.source)
+        self._source = rows_of(statement.source, statement.where, volatility.leaves_out_rows)
         volatility.refuse([each for each in (statement.where, statement.having) if each])
         self._folded = frozenset(sqltext.folded(column.name) for column in columns)
         self._replay = Replay(self._checker, self._source, columns)

@@ -54,13 +54,11 @@ def only(bound: BoundTrain, groups: Sequence[GroupCount]) -> BoundTrain:
         members = bound.sets[group.level]
         keys = ("n" if group.keys[key] is None else f"v{group.keys[key]}" for key in members)
         texts.setdefault(group.level, []).append(f"([{', '.join(map(sqltext.string, keys))}]::VARCHAR[])")
-    source = bound.source[:2]
-    where = bound.statement.where
-    chosen = [*(("(", where, ") AND") if where else ()), "("]
+    chosen: list[str | Sql] = []
     for place, (level, values) in enumerate(texts.items()):
         chosen += [*(["OR"] if place else []), "[", *_key_texts(bound, bound.sets[level])]
         chosen += [f"]::VARCHAR[] IN (SELECT key FROM (VALUES {', '.join(values)}) AS failed(key))"]
-    return replace(bound, source=(*source, "WHERE", *chosen, ")"))
+    return replace(bound, source=(*bound.source, "AND (", *chosen, ")"))
 
 
 def _key_texts(bound: BoundTrain, members: Sequence[int]) -> Iterator[str | Sql]:

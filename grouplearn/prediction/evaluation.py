@@ -10,6 +10,7 @@ import re
 from functools import partial
 
 from grouplearn.bind.definition import ROW
+from grouplearn.bind.sql.reading import condition_of_all, leaves_out_rows
 from grouplearn.bind.sql.types import as_text, as_text_of, told_apart
 from grouplearn.catalog.checks.damage import damaged
 from grouplearn.catalog.models import StoredModel
@@ -104,8 +105,8 @@ def _is_slow(model: StoredModel) -> bool:
 
 def source_rows(source: str, where: str | None) -> str:
     """Return the query of the rows of ``source`` that satisfy ``where``, in parentheses."""
-    condition = f" WHERE ({where}\n)" if where else ""
-    return f"(SELECT * FROM {source}\n{condition})"
+    condition = f" AND ({where}\n)" if where else ""
+    return f"(SELECT * FROM {source}\nWHERE {condition_of_all(leaves_out_rows(source))}{condition})"
 
 
 def _label(definition: ModelDefinition) -> str:

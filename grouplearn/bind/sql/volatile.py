@@ -10,6 +10,7 @@ from grouplearn import sqltext
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.bind.sql.expressions import calls, query_of_view, sampled_anew, tables_named
 from grouplearn.bind.sql.pristine import functions, keywords
+from grouplearn.bind.sql.reading import leaves_out_rows
 from grouplearn.messages import Span
 from grouplearn.parser.statements import Sql
 
@@ -28,6 +29,8 @@ class Volatility:
         self._known_views = views
         #: Functions of users by name; one query for one takes as long as for all.
         self._asked: dict[str, bool] = {}
+        #: Whether rows of what was looked at depend on the columns that are read.
+        self.leaves_out_rows = False
         self._definitions: dict[str, list[str]] = {}
 
     def refuse_source(self, source: Sql) -> None:
@@ -40,6 +43,7 @@ class Volatility:
             self._refuse(fragment, fragment, hint)
 
     def _refuse(self, fragment: Sql, query: Sql | str, hint: str = _IN_A_TABLE) -> None:
+        self.leaves_out_rows |= leaves_out_rows(fragment.text)
         for name in self._volatile(fragment.text):
             if calls(self._checker, fragment, name):
                 message = f"{name}() gives another value each time that it is read, and rows are read more than once"
@@ -60,6 +64,7 @@ class Volatility:
             named = []
             for view, text in self._views(names):
                 query = query_of_view(text)
+                self.leaves_out_rows |= leaves_out_rows(text)
                 named.append((query, tables_named(self._checker, query)))
                 for name in self._volatile(text):
                     message = f'view "{view}" calls {name}(), which gives another value each time that it is read'
@@ -113,6 +118,7 @@ class Volatility:
         )
         found = self._checker.rows(query)
         self._definitions[name] = [definition for _, definition in found]
+        self.leaves_out_rows |= any(map(leaves_out_rows, self._definitions[name]))
         self._asked[name] = any(
             volatile or self._volatile(definition) or self._samples(definition) is not None
             for volatile, definition in found
