@@ -103,8 +103,9 @@ class _Binder:
         volatility.refuse([each for each in (statement.where, statement.having) if each])
         self._folded = frozenset(sqltext.folded(column.name) for column in columns)
         self._replay = Replay(self._checker, self._source, columns)
+        told = options.rows
         target = LabelBinder(
-            self._checker, statement, self._learner, self._source, self._replay, options.rows.task, implied
+            self._checker, statement, self._learner, self._source, self._replay, told.task, implied, told.weight
         ).bind()
         label = [target.extract] if target else []
         keys = self._keys(target)

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from grouplearn.bind import arrays
 from grouplearn.bind.bound import BoundTarget
+from grouplearn.bind.searching import searched
 from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.bind.sql.expressions import Replay
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.problem import TASKS
+from grouplearn.learners.contract.problem import TASKS, Task
+from grouplearn.learners.metrics.sums import every_metric
 from grouplearn.parser.statements import Sql, TrainModel
 
 
@@ -19,7 +21,7 @@ class LabelBinder:
     """Binds the label of a statement over ``source``, its FROM and WHERE.
 
     ``task`` is what WITH says about the label; ``implied``: whether the objective given in WITH is for classes. None: not
-    given.
+    given. ``weight`` is that of a row.
     """
 
     checker: SqlChecker
@@ -29,6 +31,7 @@ class LabelBinder:
     replayer: Replay
     task: str | None
     implied: bool | None
+    weight: Sql | None
 
     def bind(self) -> BoundTarget | None:
         """Return the label, None if the learner has none; raises BindError for a label that it cannot learn."""
@@ -68,7 +71,8 @@ class LabelBinder:
             # There may be as many fractions as rows: only the statement can say that they are classes.
             classification = self.implied and not types.has_fractions(column.type)
         else:
-            classification = classifies and (not regresses or types.is_class_label(column.type))
+            is_open = classifies and regresses and not types.is_class_label(column.type)
+            classification = self._is_zero_or_one(column, expression) if is_open else classifies
         if not classification and types.kind(column.type) != "numeric":
             message = f"{self.learner.name} predicts numbers, and the label has type {column.type}"
             hint = "Use logistic_regression, gbdt or mlp for classes."
@@ -80,6 +84,23 @@ class LabelBinder:
                     hint = f"{hint[:-1]}; epoch(...) of a time is a number."
             raise self.checker.error(message, expression.span, hint)
         return classification
+
+    def _is_zero_or_one(self, column: Column, expression: Sql) -> bool:
+        """Return whether a label of whole numbers is 0 and 1 alone, in the rows that have a weight.
+
+        An objective that is searched, or a metric of numbers, says that the label is a number.
+        """
+        statement, weight = self.statement, self.weight
+        names = {name.value.casefold() for name in searched(statement.search)} if statement.search else set[str]()
+        number = statement.metric is not None and statement.metric.value.casefold() in every_metric(Task.REGRESSION)
+        if not types.is_whole(column.type) or "objective" in names or number:
+            return False
+        weighs = (", CAST((", weight, ") AS DOUBLE) IS DISTINCT FROM 0 AS weighs") if weight else (", true AS weighs",)
+        rows = ("SELECT 1 FROM (SELECT (", expression, ") AS y", *weighs, *self.source, ") WHERE weighs AND y")
+        # Each query ends at the first row that it finds.
+        others, zero, one = (f"{these} LIMIT 1" for these in ("NOT IN (0, 1)", "= 0", "= 1"))
+        found = self.checker.rows
+        return not found(*rows, others) and bool(found(*rows, zero)) and bool(found(*rows, one))
 
     def _classified(self) -> bool | None:
         """Return whether WITH says that the label has classes; None if it does not say."""

@@ -37,18 +37,18 @@ class Bound:
     def check_label(self, target: BoundTarget) -> None:
         """Raise for an objective for classes with a numeric label, or the other way round, and for hyperparameters that do
         not go with the objectives of such a label."""
+        other, what = ("regression", "a number") if target.classification else ("classification", "classes")
+        hint = f"WITH (task = '{other}') takes the label for {what}, where its type allows it."
         for config in self.configs:
             misplaced = self.learner.misplaced(config, target.classification)
             if misplaced:
-                raise self.checker.error(misplaced.message, place_of(self.statement, *misplaced.parameters))
+                raise self.checker.error(misplaced.message, place_of(self.statement, *misplaced.parameters), hint)
             classifies = self.learner.classifies(config)
             if classifies is None or classifies == target.classification:
                 continue
             objective, kinds = config["objective"], ("numbers", "classes")
             has = "has classes" if target.classification else "is a number"
-            other = "classification" if classifies else "regression"
             message = f"objective = '{objective}' is for {kinds[classifies]}, and the label {has}"
-            hint = f"WITH (task = '{other}') takes the label so, where its type allows it."
             raise self._error("objective", message, hint)
 
     def check_features(self, items: Sequence[BoundItem]) -> None:

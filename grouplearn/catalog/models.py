@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 
 from grouplearn.bind.definition import SQL_TYPES
+from grouplearn.bind.sql.types import is_whole
 from grouplearn.catalog.checks.damage import damaged, shown
 from grouplearn.catalog.checks.definition_checks import check_definition, too_long
 from grouplearn.catalog.checks.flaws import refuse_flaws
@@ -260,6 +261,7 @@ def describe_sql(model: StoredModel) -> str:
         ("learner", literal(definition.learner)),
         ("task", literal(definition.task.value)),
         *([("target", literal(_as_written(definition)))] if definition.task.has_label else []),
+        *([("label", literal(_ZERO_OR_ONE))] if _is_zero_or_one(definition) else []),
         *([("classes", literal(_listed(definition.classes)))] if definition.classes else []),
         *([("positive class", literal(definition.positive_class))] if definition.positive_class else []),
         *([("weight", literal(definition.weight_sql))] if definition.weight_sql else []),
@@ -283,6 +285,17 @@ def describe_sql(model: StoredModel) -> str:
     ]
     lines = ", ".join(f"({place}, {literal(name)}, {value})" for place, (name, value) in enumerate(properties))
     return f"SELECT property, value FROM (VALUES {lines}) AS t(place, property, value) ORDER BY place ASC"
+
+
+_ZERO_OR_ONE = "whole numbers that are 0 and 1 alone are two classes; WITH (task = 'regression') takes them for numbers"
+
+
+def _is_zero_or_one(definition: ModelDefinition) -> bool:
+    """Whether the label is of whole numbers, all of them 0 or 1, and was taken for two classes where it could be a number."""
+    if set(definition.classes) != {"0", "1"} or not is_whole(definition.label_type or ""):
+        return False
+    learner = definition.learner
+    return registry.is_known(learner) and any(task.has_values for task in registry.learner(learner).tasks)
 
 
 def _as_written(definition: ModelDefinition) -> str | None:

@@ -17,7 +17,7 @@ from grouplearn.catalog.checks import search_path
 from grouplearn.catalog.checks.damage import damaged
 from grouplearn.catalog.checks.trust import other_name
 from grouplearn.catalog.models import StoredModel
-from grouplearn.catalog.records import RunOutcome
+from grouplearn.catalog.records import ModelDefinition, RunOutcome
 from grouplearn.catalog.views import best_sql
 from grouplearn.data.dataset import Group
 from grouplearn.data.files.run_directory import RunDirectory
@@ -127,7 +127,7 @@ class _Retry:
         guard.admit(self.at.connection, definition)
         guard.admit_statement(self.at.connection, definition, train.source.text, sql_of(train))
         self._refuse_other_names(train)
-        settings = {**self.at.settings, "seed": definition.seed, "durable": False}
+        settings = {**self.at.settings, "seed": definition.seed, "durable": False, "task": _task(definition)}
         bound = bind(self._own_judge(), train, location.catalog, location.schema, settings)
         if bound.search is not None:
             message = f'the trials of model "{location.name}" were chosen in rounds, from how the others did'
@@ -235,6 +235,13 @@ class _Retry:
             return kept.replace_failed(connection, self.model, self.failed, outcome, shown=shown)
 
         return databases.write(location.catalog, store_it, self.statement.name.span, self.checker)
+
+
+def _task(definition: ModelDefinition) -> str | None:
+    """Return how the model's label was taken, as its values may be others now."""
+    if not definition.task.has_label:
+        return None
+    return "classification" if definition.task.has_classes else "regression"
 
 
 def _renumbered(outcome: RunOutcome, numbers: Mapping[int, int]) -> RunOutcome:

@@ -95,12 +95,17 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
         " they train the model that is kept",
         whole(1),
     ),
-    "task": RunOption("classification or regression, where the learner does both", one_of(*TASKS)),
+    "task": RunOption(
+        "classification or regression, where the learner does both; unless said booleans, texts and whole numbers that"
+        " are 0 and 1 alone are classes, other numbers are not",
+        one_of(*TASKS),
+    ),
     "class_weight": RunOption(
         "weights by class, or 'balanced': Σw / (classes · Σw of the class), w the weights of rows", _as_written
     ),
     "positive_class": RunOption(
-        "of two classes the one that probability is of, and f1, precision and recall; the greater one unless said",
+        "of two classes the one that probability is of, and f1, precision and recall; unless said the one that DuckDB"
+        " orders last: true, 1, the later text, the ENUM value that is declared later",
         _as_written,
     ),
     "weight": RunOption("row weight, an expression over the columns of FROM", _as_written),

@@ -12,6 +12,7 @@ _CATEGORY = re.compile(r"^(VARCHAR|ENUM\(.*\)|UUID|CHAR)$", re.DOTALL)
 _FITS_FLOAT = re.compile(r"^(FLOAT|U?TINYINT|U?SMALLINT|BOOLEAN)$")
 _FITS_BIGINT = re.compile(r"^(U?(TINY|SMALL)INT|U?INTEGER|BIGINT)$")
 _WHOLE = r"(?:U?(?:TINY|SMALL|BIG|HUGE)INT|U?INTEGER|BIGNUM)"
+_WHOLE_NUMBERS = re.compile(rf"^{_WHOLE}$")
 #: Types to which a category is cast when it is replayed; all others are read as text.
 _CAST = re.compile(
     rf"^({_WHOLE}|BOOLEAN|DECIMAL\(.*\)|FLOAT|DOUBLE|DATE|TIME.*|INTERVAL|UUID|BLOB|BIT)$",
@@ -55,6 +56,11 @@ def unreadable_part(type_name: str) -> str | None:
 def is_class_label(type_name: str) -> bool:
     """Whether a label of this type has classes unless ``task = 'regression'`` is given."""
     return type_name == "BOOLEAN" or kind(type_name) == "category"
+
+
+def is_whole(type_name: str) -> bool:
+    """Whether the type holds whole numbers."""
+    return bool(_WHOLE_NUMBERS.match(type_name))
 
 
 def has_fractions(type_name: str) -> bool:
