@@ -92,7 +92,8 @@ class LabelBinder:
         """
         statement, weight = self.statement, self.weight
         names = {name.value.casefold() for name in searched(statement.search)} if statement.search else set[str]()
-        number = statement.metric is not None and statement.metric.value.casefold() in every_metric(Task.REGRESSION)
+        of_numbers = {each for task in Task if task.has_values for each in every_metric(task)}
+        number = statement.metric is not None and statement.metric.value.casefold() in of_numbers
         if not types.is_whole(column.type) or "objective" in names or number:
             return False
         weighs = (", CAST((", weight, ") AS DOUBLE) IS DISTINCT FROM 0 AS weighs") if weight else (", true AS weighs",)
