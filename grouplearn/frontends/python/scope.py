@@ -18,12 +18,16 @@ from typing import Any
 import duckdb
 
 from grouplearn.bind.sql.outside import Outside, setting
+from grouplearn.errors import Error
 from grouplearn.frames import call_among
+from grouplearn.frontends.python import frame_errors
 from grouplearn.sqltext import folded
 
 #: Modules that run a notebook's SQL cells, whose data frames are the cell's variables.
 _SQL_CELLS = "marimo._sql."
 _WORD = re.compile(r'"((?:[^"]|"")+)"|(\w+)')
+#: A table after FROM, JOIN or ON.
+_READ = re.compile(rf"\b(?:from|join|on)\b(?=[\s(]*(?:{_WORD.pattern}))", re.IGNORECASE)
 
 
 class Variables(Mapping[str, Any]):
@@ -89,19 +93,29 @@ def frames_registered(connection: duckdb.DuckDBPyConnection, text: str, scope: S
 
     A table or view of the same name takes precedence; as in DuckDB, settings may forbid external data.
     """
-    frames = {name: value for name in _words(text) if _is_frame(value := scope.find(name))}
+    read = {quoted.replace('""', '"') or word for quoted, word in _READ.findall(text)}
+    frames = {name: value for name in _words(text) if _is_frame(value := scope.find(name), name in read)}
     if frames and not _replaced(connection):
         frames = {}
     tables = _tables(connection) if frames else set()
-    registered = []
+    registered: dict[str, Any] = {}
+    sample = 0
     try:
         for name, value in frames.items():
             if folded(name) not in tables:
-                # Unreadable objects are skipped, such as a closed connection's relation with the name of a column.
-                with contextlib.suppress(duckdb.Error, RuntimeError):
+                if name in read and hasattr(type(value), "read_next_batch"):
+                    raise frame_errors.read_once(text, name)
+                # Objects that cannot be read may have the name of a column, such as a closed connection's relation.
+                with contextlib.suppress(Exception):
                     connection.register(name, value)
-                    registered.append(name)
+                    registered[name] = value
+        sample = setting(connection, "pandas_analyze_sample") if registered else 0
         yield
+    except Error as error:
+        better = frame_errors.explained(error, text, registered, scope.find, sample)
+        if better is None:
+            raise
+        raise better from None
     finally:
         for name in registered:
             # After a failed statement in a transaction the view is already gone, or will be after the ROLLBACK.
@@ -113,14 +127,20 @@ def _words(text: str) -> set[str]:
     return {quoted.replace('""', '"') or word for quoted, word in _WORD.findall(text)}
 
 
-def _is_frame(value: object) -> bool:
-    """Whether DuckDB can scan it: data frames, Arrow tables and streams, relations, NumPy arrays; not a frame's column."""
+def _is_frame(value: object, is_read: bool) -> bool:
+    """Whether DuckDB can scan it: data frames, Arrow tables and streams, relations, NumPy arrays.
+
+    A column of a frame, which often has its name, and of which DuckDB makes a copy, only where the statement reads it as a table.
+    """
     kind = type(value)
     package = kind.__module__.partition(".")[0]
     if package in ("pandas", "polars", "pyarrow", "duckdb"):
         # Ask the class: reading a lazy frame's columns would plan its query.
-        return hasattr(kind, "columns") or hasattr(kind, "schema")
-    if isinstance(value, dict | list):  # of columns
+        is_table = any(hasattr(kind, each) for each in ("columns", "schema", "projected_schema"))
+        return is_table or (
+            is_read and any(hasattr(kind, each) for each in ("__arrow_c_stream__", "__arrow_c_array__"))
+        )
+    if isinstance(value, dict | list | tuple):  # of columns
         columns = value.values() if isinstance(value, dict) else value
         return bool(value) and all(_is_array(column) for column in columns)
     return _is_array(value) or (not isinstance(value, type) and hasattr(value, "__arrow_c_stream__"))
