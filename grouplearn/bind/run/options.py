@@ -105,7 +105,7 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
     ),
     "positive_class": RunOption(
         "of two classes the one that probability is of, and f1, precision and recall; unless said the one that DuckDB"
-        " orders last: true, 1, the later text, the ENUM value that is declared later",
+        " orders last: true, 1, the text that sorts later, the ENUM value that is declared later",
         _as_written,
     ),
     "weight": RunOption("row weight, an expression over the columns of FROM", _as_written),
