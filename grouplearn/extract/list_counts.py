@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from grouplearn.bind.bound import BoundTrain
 from grouplearn.bind.features import BoundItem
 from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.data.dataset import Item
+from grouplearn.data.encoding.listed import OUTSIDE
 from grouplearn.data.encoding.registry import encoder_of, of_list
 from grouplearn.parser.statements import Sql
+
+_MEND = "Leave such rows out in WHERE, or mend the lists; an empty list, or NULL for both, is a row of zeros."
 
 
 def list_counts(checker: SqlChecker, bound: BoundTrain) -> tuple[int, dict[int, int]]:
@@ -47,17 +53,43 @@ def _distinct(checker: SqlChecker, bound: BoundTrain, item: BoundItem) -> int:
 
 
 def _refuse_flaws(checker: SqlChecker, bound: BoundTrain, item: BoundItem) -> None:
-    stored = item.stored.item
-    flaws = of_list(stored).flaws_sql(stored)
+    flaw = list_flaw(checker, item.stored.item, "FROM (SELECT (", item.extract, ") AS entries", *bound.source, ")")
+    if flaw:
+        raise checker.error(flaw.told, item.span, flaw.hint)
+
+
+class ListFlaw(NamedTuple):
+    """What is wrong with the lists of an item, in how many rows, and what to do about it."""
+
+    told: str
+    hint: str
+
+
+def list_flaw(checker: SqlChecker, item: Item, *rows: str | Sql) -> ListFlaw | None:
+    """Return the first flaw of an item's lists, which are the column ``entries`` of ``rows``; None for none."""
+    encoder = of_list(item)
+    flaws = encoder.flaws_sql(item)
     if not flaws:
-        return
+        return None
+    index = f"list_transform(entries, lambda entry: {encoder.column_sql('entry')})"
     counts = ", ".join(f"count(*) FILTER ({condition})" for condition in flaws.values())
-    rows = checker.rows(f"SELECT {counts}, count(*) FROM (SELECT (", item.extract, ") AS entries", *bound.source, ")")
-    *found, n_rows = rows[0]
+    bounds = f"min(list_min({index})), max(list_max({index}))"
+    *found, n_rows, least, greatest = checker.rows(f"SELECT {counts}, count(*), {bounds}", *rows)[0]
     for flaw, count in zip(flaws, found, strict=True):
         if count:
-            message = f'the lists of "{stored.name}" have {flaw} in {count:,} of {n_rows:,} rows'
-            hint = (
-                "Leave such rows out in WHERE, or mend the lists; an empty list, or NULL for both, is a row of zeros."
-            )
-            raise checker.error(message, item.span, hint)
+            inside = not flaw.startswith(OUTSIDE) or 1 <= least <= greatest <= item.buckets
+            told, hint = (flaw, _MEND) if inside else _outside(flaw, least, greatest, item.buckets)
+            return ListFlaw(f'the lists of "{item.name}" have {told} in {count:,} of {n_rows:,} rows', hint)
+    return None
+
+
+def _outside(flaw: str, least: int, greatest: int, columns: int) -> tuple[str, str]:
+    """Return a flaw with an index that is outside of the columns, and a hint."""
+    if least == 0:
+        room = f", and {greatest + 1:,} columns" if greatest >= columns else ""
+        hint = f"Indices begin at 1: for those that begin at 0 take [i + 1 for i in indices]{room}."
+    elif least > 0:
+        hint = f"Give sparse {greatest:,} columns when you train, or leave such rows out in WHERE."
+    else:
+        hint = f"Indices begin at 1. {_MEND}"
+    return f"{flaw}, such as {least if least < 1 else greatest},", hint

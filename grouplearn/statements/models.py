@@ -17,6 +17,7 @@ from grouplearn.catalog.checks.unreadable import doubtful, unreadable
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import Location
 from grouplearn.errors import BindError, ModelExists
+from grouplearn.extract.list_counts import list_flaw
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Hyperparameter
 from grouplearn.parser.statements import (
@@ -196,9 +197,19 @@ def evaluate(statement: EvaluateModel, checker: SqlChecker, at: StatementContext
     except BindError as error:
         reason = error.message
     if reason is not None:
-        message = f'model "{model.definition.name}" cannot read these rows: {reason}'
-        raise checker.error(message, statement.source.span)
+        raise _cannot_read(model, statement, checker, reason)
+    for entry in model.definition.items if not at_once else ():
+        lists = f"FROM (SELECT ({entry.sql}\n) AS entries FROM {rows} AS {ROW})"
+        if entry.item.is_list and (flaw := list_flaw(checker, entry.item, lists)):
+            raise _cannot_read(model, statement, checker, *flaw)
     return _asked(evaluate_sql(model, source.text, seen, weighted=weighted), checker) if at_once else query
+
+
+def _cannot_read(
+    model: StoredModel, statement: EvaluateModel, checker: SqlChecker, reason: str, hint: str | None = None
+) -> Exception:
+    message = f'model "{model.definition.name}" cannot read these rows: {reason}'
+    return checker.error(message, statement.source.span, hint)
 
 
 def _knows_no_label(model: StoredModel, source: str, where: str | None, checker: SqlChecker) -> str | None:

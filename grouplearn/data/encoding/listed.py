@@ -21,6 +21,8 @@ from grouplearn.data.encoding.wide import Wide, WideCategories
 _WHOLE = re.compile(r"U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|BIGNUM")
 #: The field names in a list of ``sparse``.
 INDEX, VALUE = "i", "v"
+#: The beginning of the flaw of a list of ``sparse`` whose indices are not columns.
+OUTSIDE = "an index that is not"
 
 
 class Listed(Encoder):
@@ -216,7 +218,7 @@ class Sparse(Listed):
 
         return {
             "NULL in a list, or lists of different length": some(f"entry.{INDEX} IS NULL OR entry.{VALUE} IS NULL"),
-            f"an index that is not from 1 to {item.buckets:,}": some(f"entry.{INDEX} NOT BETWEEN 1 AND {item.buckets}"),
+            f"{OUTSIDE} from 1 to {item.buckets:,}": some(f"entry.{INDEX} NOT BETWEEN 1 AND {item.buckets}"),
             "an index twice": f"len(list_distinct({indices})) < len(list_filter({indices}, lambda i: i IS NOT NULL))",
             "a value that is NaN or infinite": some(f"NOT isfinite(entry.{VALUE})"),
         }

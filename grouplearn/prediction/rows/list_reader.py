@@ -13,6 +13,7 @@ from grouplearn.catalog.checks.damage import damaged, shown
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.data import list_columns
 from grouplearn.data.dataset import Item
+from grouplearn.data.encoding.listed import OUTSIDE
 from grouplearn.data.list_columns import Opened
 from grouplearn.errors import data_error
 
@@ -58,7 +59,7 @@ def _checked(
     if np.isnan(values).any() or (index == -2).any():
         flaw = "NULL or NaN in a list, or lists of different length"
     elif ((index < 0) | (index >= item.buckets)).any():
-        flaw = f"an index that is not from 1 to {item.buckets:,}"
+        flaw = f"{OUTSIDE} from 1 to {item.buckets:,}"
     elif np.unique(rows * item.buckets + index).size < index.size:
         flaw = "an index twice"
     elif np.isinf(values).any():
