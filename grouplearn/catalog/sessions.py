@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import duckdb
 
 from grouplearn.catalog.checks.attached import in_transaction
 from grouplearn.errors import data_error
+from grouplearn.parser.lexer.split import split
 from grouplearn.sqltext import identifier, literal, shown
 
 #: Settings of a session that change what an expression returns, or what its names mean.
@@ -115,11 +116,11 @@ class Sessions:
 
     def notice(self, connection: duckdb.DuckDBPyConnection, text: str) -> None:
         """Remember temporary macros created by SQL that has run: DuckDB does not tell their defaults."""
-        queries = [statement.query for statement in connection.extract_statements(text)]
-        for number, query in enumerate(queries):
+        queries = [text[piece.head[0].start : piece.stop] for piece in split(text) if piece.head]
+        for query, control_after in zip(queries, _controls_after(queries), strict=True):
             created, dropped = _CREATES.match(query), _DROPS.match(query)
             if created or dropped:
-                inside = _was_inside(connection, queries[number + 1 :])
+                inside = _was_inside(connection, control_after)
                 self._before = (dict(self._macros) if self._before is None else self._before) if inside else None
             if created:
                 self._macros[created[1].casefold()] = query
@@ -143,11 +144,20 @@ class Sessions:
         state.apply(cursor)
 
 
-def _was_inside(connection: duckdb.DuckDBPyConnection, after: list[str]) -> bool:
-    """Return whether a statement ran in a lasting transaction, from those ``after`` it in the text, or as it is now."""
-    control = next(filter(None, map(_CONTROLS.match, after)), None)
-    if control is not None:
-        return control["begun"] is None
+def _controls_after(queries: Sequence[str]) -> list[re.Match[str] | None]:
+    """Return for each statement of a text the next one that begins or ends a transaction."""
+    found: list[re.Match[str] | None] = []
+    control: re.Match[str] | None = None
+    for query in reversed(queries):
+        found.append(control)
+        control = _CONTROLS.match(query) or control
+    return found[::-1]
+
+
+def _was_inside(connection: duckdb.DuckDBPyConnection, control_after: re.Match[str] | None) -> bool:
+    """Return whether a statement ran in a lasting transaction, from the next that controls one, or as it is now."""
+    if control_after is not None:
+        return control_after["begun"] is None
     try:
         return in_transaction(connection)
     except duckdb.TransactionException:  # an aborted one

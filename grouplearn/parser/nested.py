@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from grouplearn.interrupting import watched
 from grouplearn.messages import Span
 from grouplearn.parser.lexer.cursor import Cursor
-from grouplearn.parser.lexer.tokens import Token, lex, unquote
+from grouplearn.parser.lexer.tokens import SPACES, Token, lex, unquote
 from grouplearn.parser.manage import parse_describe, parse_evaluate, parse_explain, parse_show
+from grouplearn.parser.outline import Outline
 from grouplearn.parser.statements import (
     EvaluateModel,
     Listing,
@@ -28,49 +30,42 @@ from grouplearn.parser.statements import (
 from grouplearn.parser.train import parse_train
 from grouplearn.sqltext import folded
 
-#: A statement without any of these words goes to DuckDB without further checks.
-_MAY_HAVE_OURS = re.compile(r"\b(?:show|desc|describe|evaluate|train|create)\b", re.IGNORECASE)
+#: Blanks before the next word, or a comment, whose end is not looked for.
+_GAP = rf"[{SPACES}]*+(?:--|/\*|"
+#: A statement without any of these pairs of words goes to DuckDB without further checks.
+_MAY_HAVE_OURS = re.compile(
+    rf"\b(?:show|desc|describe|evaluate|train|create)\b{_GAP}(?:models?|learners?|runs)\b"
+    rf"|or\b{_GAP}replace\b{_GAP}model\b)))",
+    re.IGNORECASE,
+)
 
 
 def parse_nested(text: str, start: int, stop: int) -> OurStatement | None:
     """Return the statement ``text[start:stop]``, which does not begin with one of ours, or None if it contains none."""
     if _MAY_HAVE_OURS.search(text, start, stop) is None:
         return None
-    tokens = [*lex(text, start, stop)]
-    if (begun := _begun_after_with(tokens)) is not None:
+    outline = Outline([*watched(lex(text, start, stop))])
+    if (begun := _begun_after_with(outline)) is not None:
         return begun(Cursor(text, start, stop))
-    places = [*_candidates(tokens)]
-    return _parse_places(Cursor(text, start, stop), places) if places else None
+    places = [*_candidates(outline)]
+    return _parse_places(Cursor(text, start, stop), outline, places) if places else None
 
 
 # --- WITH c AS (...) TRAIN ------------------------------------------------------------------------------------------
 
 
-def _begun_after_with(tokens: Sequence[Token]) -> Callable[[Cursor], OurStatement] | None:
+def _begun_after_with(outline: Outline) -> Callable[[Cursor], OurStatement] | None:
     """Return the parser of ``[EXPLAIN] WITH ... TRAIN`` or ``WITH ... EVALUATE``, None for other statements."""
-    explained = bool(tokens) and tokens[0].word == "EXPLAIN"
-    first = next((n for n, token in enumerate(tokens) if token.word == "WITH"), 0) if explained else 0
-    after = _after_ctes(tokens, first)
-    words = [token.word for token in tokens[after:]] if after else []
-    without_replace = words[:1] + words[3:] if words[1:3] == ["OR", "REPLACE"] else words
-    match without_replace[:2]:
-        case ["TRAIN" | "CREATE", "MODEL"]:
-            return partial(parse_explain, train=_parse_train) if explained else _parse_train
-        case ["EVALUATE", "MODEL"] if not explained:
-            return _parse_evaluate
-    return None
-
-
-def _after_ctes(tokens: Sequence[Token], first: int) -> int | None:
-    """Return the position after ``WITH name AS (...), ...``: of the first word outside brackets that follows one."""
-    if len(tokens) < 2 or tokens[first].word != "WITH":
+    explained = outline.begins(0, "EXPLAIN")
+    first = outline.words.index("WITH") if explained and "WITH" in outline.words else 0
+    after = outline.after_ctes(first)
+    if after is None or not outline.begins(outline.after_replace(after), "MODEL"):
         return None
-    depth = 0
-    for position, token in enumerate(tokens[first + 1 :], start=first + 1):
-        depth += token.is_symbol("(", "[", "{") - token.is_symbol(")", "]", "}")
-        closed = tokens[position - 1].is_symbol(")") and depth == 0
-        if closed and token.word not in ("", "AS", "USING"):
-            return position
+    match outline.words[after]:
+        case "TRAIN" | "CREATE":
+            return partial(parse_explain, train=_parse_train) if explained else _parse_train
+        case "EVALUATE" if not explained:
+            return _parse_evaluate
     return None
 
 
@@ -89,7 +84,7 @@ def _parse_evaluate(cursor: Cursor) -> EvaluateModel:
 
 def _parse_ctes(cursor: Cursor) -> Sql:
     low = cursor.index
-    cursor.index = _after_ctes(cursor.tokens, low) or low
+    cursor.index = Outline(cursor.tokens).after_ctes(low) or low
     return cursor.sql(low, cursor.index)
 
 
@@ -130,29 +125,25 @@ def _alias(source: str) -> str:
 # --- FROM (SHOW MODELS) ---------------------------------------------------------------------------------------------
 
 
-def _is_train(tokens: Sequence[Token]) -> bool:
-    words = [token.word for token in tokens]
-    if words[:1] not in (["TRAIN"], ["CREATE"]):
-        return False
-    rest = words[3:] if words[1:3] == ["OR", "REPLACE"] else words[1:]
-    return rest[:1] == ["MODEL"] and "USING" in rest
+def _is_train(outline: Outline, position: int, stop: int) -> bool:
+    model = outline.after_replace(position)
+    verb = outline.words[position] in ("TRAIN", "CREATE")
+    return verb and outline.begins(model, "MODEL") and outline.has("USING", model, stop)
 
 
-def _is_evaluate(tokens: Sequence[Token]) -> bool:
-    return [token.word for token in tokens[:2]] == ["EVALUATE", "MODEL"] and "ON" in [token.word for token in tokens]
-
-
-def _candidates(tokens: Sequence[Token]) -> Iterator[int]:
+def _candidates(outline: Outline) -> Iterator[int]:
     """Yield where one of our statements may begin: after an opening bracket, CREATE ... AS, INSERT ..."""
-    first = tokens[0].word if tokens else ""
-    depth, after = 0, prepared(tokens)
-    inserts = first == "INSERT" or (after is not None and tokens[after].word == "INSERT")
-    for position, token in enumerate(tokens):
-        before = tokens[position - 1]
-        bare = inserts or (first in ("CREATE", "PREPARE") and before.word == "AS")
-        if position and (before.is_symbol("(") or (bare and depth == 0)) and _is_ours(tokens[position:]):
+    tokens, words = outline.tokens, outline.words
+    first, after = words[0] if words else "", prepared(tokens)
+    inserts = first == "INSERT" or (after is not None and words[after] == "INSERT")
+    stores = first in ("CREATE", "PREPARE")
+    for position in range(1, len(tokens)):
+        if not words[position]:
+            continue
+        bare = outline.depths[position] == 0 and (inserts or (stores and words[position - 1] == "AS"))
+        bracketed = not words[position - 1] and tokens[position - 1].is_symbol("(")
+        if (bare or bracketed) and _is_ours(outline, position, outline.end(position)):
             yield position
-        depth += token.is_symbol("(", "[", "{") - token.is_symbol(")", "]", "}")
 
 
 def prepared(tokens: Sequence[Token]) -> int | None:
@@ -163,25 +154,24 @@ def prepared(tokens: Sequence[Token]) -> int | None:
     return after if after < len(tokens) else None
 
 
-def _is_ours(tokens: Sequence[Token]) -> bool:
-    words = [token.word for token in tokens[:2]]
-    ends = len(tokens) == 2 or (len(tokens) > 2 and tokens[2].is_symbol(")"))
-    match words:
+def _is_ours(outline: Outline, position: int, stop: int) -> bool:
+    match outline.words[position : position + 2]:
         case ["SHOW", "MODELS" | "LEARNERS" | "RUNS"]:
-            return ends
+            return stop == position + 2
         case ["DESCRIBE" | "DESC", "MODEL" | "LEARNER"]:
-            return len(tokens) > 2 and tokens[2].is_identifier
-    after = tokens[_after_ctes(tokens, 0) or 0 :]
-    return _is_evaluate(after) or _is_train(after)
+            return stop > position + 2 and outline.tokens[position + 2].is_identifier
+    verb = outline.after_ctes(position) or position
+    evaluates = outline.begins(verb, "EVALUATE", "MODEL") and outline.has("ON", verb, stop)
+    return evaluates or _is_train(outline, verb, stop)
 
 
-def _parse_places(cursor: Cursor, candidates: Sequence[int]) -> Nested:
+def _parse_places(cursor: Cursor, outline: Outline, candidates: Sequence[int]) -> Nested:
     """Read our statements that begin at ``candidates``; the text between them stays DuckDB's."""
     parts: list[Sql | Listing] = []
     copied, end = 0, len(cursor.tokens) - 1
     places = [*_places(cursor, candidates)]
     for place, stop in places:
-        _refuse(cursor, place, stop)
+        _refuse(cursor, outline, place, stop)
         listing = _parse_listing(cursor.within(place, stop))
         if isinstance(listing, EvaluateModel):
             listing = replace(listing, seen=_seen_rows(cursor, place, listing, places))
@@ -300,14 +290,14 @@ def _read_with(cursor: Cursor, position: int) -> _With | None:
 _KEPT = {"VIEW": "a view", "MACRO": "a macro", "FUNCTION": "a macro"}
 
 
-def _refuse(cursor: Cursor, place: int, stop: int) -> None:
+def _refuse(cursor: Cursor, outline: Outline, place: int, stop: int) -> None:
     """Raise for a nested statement that changes the database, and in a query that is stored to run later."""
     tokens = cursor.tokens
-    verb = place + (_after_ctes(tokens[place:stop], 0) or 0)
-    if _is_train(tokens[verb:stop]):
+    verb = outline.after_ctes(place) or place
+    if _is_train(outline, verb, stop):
         hint = "Run it by itself; then FROM m WHERE is_best, m being the model, has what it answers."
         cursor.fail(f"{tokens[verb].word} MODEL cannot stand inside another statement", tokens[verb], hint)
-    words = [token.word for token in tokens[:place]]
+    words = outline.words[: min(place, 5)]
     kept = next((_KEPT[word] for word in words[1:5] if word in _KEPT), None) if words[0] == "CREATE" else None
     kept = "a prepared statement" if words[0] == "PREPARE" else kept
     if kept is not None:

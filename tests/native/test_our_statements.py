@@ -13,6 +13,7 @@ from grouplearn.parser.lexer.split import TextPiece, split
 from grouplearn.parser.lexer.tokens import Kind, Token, lex
 from grouplearn.parser.misspelt import misspelt
 from grouplearn.parser.nested import _begun_after_with, _candidates, _places
+from grouplearn.parser.outline import Outline
 from grouplearn.parser.parse import _parser_for, prepared_ours
 
 PRINTER = """
@@ -60,6 +61,7 @@ TEXTS = [
     "EVALUATE MODEL m ON t; RESUME MODEL m; RETRY FAILED MODEL m; RETRY FAILED; EXPORT MODEL m TO 'x'; IMPORT MODEL m FROM 'x'",
     "RESUME OR REPLACE MODEL m; EXPORT DATABASE 'x'; IMPORT DATABASE 'x'; REFRESH MODEL m",
     "/* ; /* nested ; */ TRAIN */ TRAIN MODEL m -- ; SELECT\n; SELECT 1 -- TRAIN",
+    "FROM (train model) JOIN b USING (c); FROM (evaluate model) JOIN b ON x; FROM (WITH a AS (FROM b) EVALUATE MODEL m ON a)",
     "SELECT $$ ; TRAIN $$; TRAIN MODEL $tag$ ; $tag$; SELECT $1; SELECT $name; TRAIN $1",
     "SELECT E'\\'; TRAIN'; TRAIN m; SELECT x'ab'; SELECT 'it''s; TRAIN'",
     "SELECT (1; TRAIN m); TRAIN m; SELECT [1; 2]; SELECT {a: 1; b: 2}",
@@ -141,7 +143,7 @@ def tokens_of(text: str, piece: TextPiece) -> list[Token]:
 
 
 def is_ours(text: str, piece: TextPiece) -> bool:
-    return _parser_for(piece.head) is not None or _begun_after_with(tokens_of(text, piece)) is not None
+    return _parser_for(piece.head) is not None or _begun_after_with(Outline(tokens_of(text, piece))) is not None
 
 
 def places(text: str, piece: TextPiece) -> list[str]:
@@ -150,7 +152,7 @@ def places(text: str, piece: TextPiece) -> list[str]:
     if is_ours(text, piece):
         return []
     begins = prepared_ours(piece.head)
-    found = [*_candidates(tokens)] if begins is None else [begins]
+    found = [*_candidates(Outline(tokens))] if begins is None else [begins]
     if not found:
         return []
     cursor = Cursor(text, piece.start, piece.stop)

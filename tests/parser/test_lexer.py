@@ -4,8 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grouplearn.parser.lexer.keywords import RESERVED
-from grouplearn.parser.lexer.split import split
+from grouplearn.parser.lexer.split import HEAD_LENGTH, Lines, split
 from grouplearn.parser.lexer.tokens import Kind, lex
+from grouplearn.parser.parse import is_complete
 
 PIECES = [
     *[
@@ -58,6 +59,39 @@ def test_tokens_are_slices_in_order_and_pieces_are_the_text(text: str) -> None:
         assert position <= token.start < token.end
         position = token.end
     assert "".join(text[piece.start : piece.end] for piece in split(text)) == text
+
+
+def ends(text: str) -> list[int]:
+    """Where statements end, judged by every token."""
+    found, depth = [], 0
+    for token in lex(text):
+        if token.is_symbol(";") and depth == 0:
+            found.append(token.end)
+        depth = max(0, depth + token.is_symbol("(", "[", "{") - token.is_symbol(")", "]", "}"))
+    return found
+
+
+@given(nasty, nasty)
+@settings(max_examples=375, deadline=None)
+def test_long_statements_end_where_short_ones_do(before: str, text: str) -> None:
+    for whole in (f"{before} {'a, ' * HEAD_LENGTH} {text}", before + "1 " * HEAD_LENGTH + text):
+        found = [piece.end for piece in split(whole) if piece.stop < piece.end]
+        assert found == ends(whole)
+
+
+@given(st.lists(st.one_of(nasty, st.sampled_from([";", "'", "*/", "$$", "/* /*", "(;", ")"]))))
+@settings(max_examples=375, deadline=None)
+def test_a_script_read_by_lines_is_complete_where_its_text_is(lines: list[str]) -> None:
+    read, text = Lines(), ""
+    for line in lines:
+        text += f"{line}\n"
+        if read.end_with(f"{line}\n"):
+            assert read.text() == text
+            assert is_complete(text)
+            read, text = Lines(), ""
+        else:
+            assert not is_complete(text) or ";" not in line
+    assert read.text() == text
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,8 @@ THEIRS = [
     "RESET threads",
     "EXPORT DATABASE 'model'",
     "IMPORT DATABASE 'model'",
+    "FROM (train model) JOIN b USING (c)",
+    "FROM (evaluate model) JOIN b ON true",
     "train(1)",
     "train.f(1)",
     "calibrate(1)",

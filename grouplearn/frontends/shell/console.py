@@ -204,32 +204,23 @@ def is_report(relation: duckdb.DuckDBPyRelation) -> bool:
 
 def statements(text: str) -> Iterator[str]:
     """Cut a text after each semicolon that ends a statement; the last piece may lack one."""
-    from grouplearn.parser.parse import is_complete
+    from grouplearn.parser.lexer.split import split
 
-    start = end = 0
-    while (end := text.find(";", end) + 1) > 0:
-        piece = text[start:end]
-        # Inside a line comment the text is complete as well, but it stays so with anything after it.
-        if is_complete(piece) and not is_complete(piece + "x"):
-            yield piece.strip()
-            start = end
-    if text[start:].strip():
-        yield text[start:].strip()
+    for piece in split(text):
+        if found := text[piece.start : piece.end].strip():
+            yield found
 
 
 def _chunks(lines: Iterable[str]) -> Iterator[str]:
     """Cut a script into dot commands and complete statements; an incomplete end is run as it is."""
-    from grouplearn.parser.parse import is_complete
+    from grouplearn.parser.lexer.split import Lines
 
-    pending = ""
+    pending = Lines()
     for line in lines:
-        if not pending.strip() and line.startswith("."):
+        if line.startswith(".") and pending.is_empty():
             yield line
-            continue
-        pending += line
-        # Only a line with a semicolon can end a statement; the check parses the whole statement.
-        if ";" in line and is_complete(pending):
-            yield pending
-            pending = ""
-    if pending.strip():
-        yield pending
+        elif pending.end_with(line):
+            yield pending.text()
+            pending = Lines()
+    if not pending.is_empty():
+        yield pending.text()

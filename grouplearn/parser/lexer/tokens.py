@@ -18,18 +18,40 @@ _NOT_IN_WORDS = SPACES + r"""!%&*+/:<=>@\\^|~()\[\]{},?\-#'";.`"""
 _WORD = rf"[^{_NOT_IN_WORDS}$0-9][^{_NOT_IN_WORDS}]*+"
 _TAG = r"[A-Za-z_\u0080-\U0010ffff][A-Za-z0-9_\u0080-\U0010ffff]*+"
 
+_SPACE = rf"[{SPACES}]++ | --[^\r\n]*+"
+_STRING = r"""[eE]'(?:[^'\\]++|\\.|'')*+' | [nNxXbB]?'[^']*+(?:''[^']*+)*+'"""
+_QUOTED = r"""\"[^"]*+(?:""[^"]*+)*+" | `[^`]*+(?:``[^`]*+)*+`"""
+_UNCLOSED = r"""[eEnNxXbB]?' | " | `"""
+_DOLLAR = rf"\$(?:{_TAG})?\$"
+_NUMBER = r"(?:[0-9]|\.[0-9])(?:[0-9.]|_(?=[0-9.])|[eE][+-]?(?=[0-9.]))*+"
 _TOKEN = re.compile(
     rf"""
-      (?P<space> [{SPACES}]++ | --[^\r\n]*+ )
+      (?P<space> {_SPACE} )
     | (?P<comment> /\* )
-    | (?P<string> [eE]'(?:[^'\\]++|\\.|'')*+' | [nNxXbB]?'[^']*+(?:''[^']*+)*+' )
-    | (?P<quoted> "[^"]*+(?:""[^"]*+)*+" | `[^`]*+(?:``[^`]*+)*+` )
-    | (?P<unclosed> [eEnNxXbB]?' | " | ` )
-    | (?P<dollar> \$(?:{_TAG})?\$ )
+    | (?P<string> {_STRING} )
+    | (?P<quoted> {_QUOTED} )
+    | (?P<unclosed> {_UNCLOSED} )
+    | (?P<dollar> {_DOLLAR} )
     | (?P<parameter> \$(?![eEnNxXbB]'){_WORD} | [$?][0-9](?:[0-9]|_(?=[0-9]))*+ (?![eE][+-]?[0-9]|\.[0-9]) | \? )
-    | (?P<number> (?:[0-9]|\.[0-9])(?:[0-9.]|_(?=[0-9.])|[eE][+-]?(?=[0-9.]))*+ )
+    | (?P<number> {_NUMBER} )
     | (?P<word> {_WORD} )
     | (?P<symbol> -\>\>? | :: | (?:(?!/\*)[*/<>=~!@%^&|:\\])++ | . )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+#: What says nothing about where a statement ends; in brackets, a semicolon says nothing, either.
+_LITERAL = rf"{_SPACE} | {_STRING} | {_QUOTED} | {_NUMBER}"
+_OTHER = rf"(?!{_UNCLOSED}|{_DOLLAR}|/\*)(?: {_WORD} | [^()\[\]{{}};] )"
+_BRACKETED = rf"[(\[{{] (?: {_LITERAL} | ; | {_OTHER} )*+ [)\]}}]"
+_TWICE_BRACKETED = rf"[(\[{{] (?: {_LITERAL} | {_BRACKETED} | ; | {_OTHER} )*+ [)\]}}]"
+#: What does say it, and all that stands before the next of it in one match.
+_EDGE = re.compile(
+    rf"""
+      (?P<space> (?: {_LITERAL} | {_TWICE_BRACKETED} | {_OTHER} )++ )
+    | (?P<comment> /\* )
+    | (?P<unclosed> {_UNCLOSED} )
+    | (?P<dollar> {_DOLLAR} )
+    | (?P<symbol> . )
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -89,10 +111,21 @@ _KINDS = {
 
 def lex(text: str, start: int = 0, end: int | None = None) -> Iterator[Token]:
     """Yield the tokens of ``text[start:end]`` without white space and comments; offsets are into ``text``."""
-    stop = len(text) if end is None else end
-    position = start
+    return _matched(_TOKEN, text, start, len(text) if end is None else end)
+
+
+def edges(text: str, start: int) -> Iterator[Token]:
+    """Yield the brackets and semicolons of ``text[start:]`` that decide where a statement ends, and what does not end.
+
+    ``start`` is not inside a token. Brackets that close again are left out, and what they have in them: making a token takes
+    many times as long as passing over it. Some strings are among the tokens.
+    """
+    return _matched(_EDGE, text, start, len(text))
+
+
+def _matched(pattern: re.Pattern[str], text: str, position: int, stop: int) -> Iterator[Token]:
     while position < stop:
-        for match in _TOKEN.finditer(text, position, stop):
+        for match in pattern.finditer(text, position, stop):
             group = match.lastgroup
             kind = _KINDS.get(group) if group else None
             begin, position = match.span()
@@ -120,6 +153,16 @@ def _closing(text: str, opening: re.Match[str], stop: int) -> int | None:
         if depth == 0:
             return edge.end()
     return None
+
+
+def opening(token: Token) -> str:
+    """Return what begins a string, quoted name or comment that does not end, as often as comments are open in each other."""
+    if token.text.startswith("/*"):
+        edges = [edge.group() for edge in _COMMENT_EDGE.finditer(token.text)]
+        return "/*" * (edges.count("/*") - edges.count("*/"))
+    if token.text.startswith("$"):
+        return token.text[: token.text.index("$", 1) + 1]
+    return token.text[: 1 if token.text[0] in "'\"`" else 2]
 
 
 def unquote(token: Token) -> str:

@@ -152,7 +152,7 @@ void ParseOne(Connection &connection, const std::string &text, const Piece &piec
 template <class Answers>
 std::string Around(const std::string &text, const Piece &piece, Answers answers) {
 	auto around = InPlace(text, piece.begin, piece.start);
-	std::vector<std::string> parameters;
+	Parameters parameters;
 	Lexer lexer(text);
 	Token token;
 	size_t place = 0, copied = piece.start;
@@ -168,7 +168,7 @@ std::string Around(const std::string &text, const Piece &piece, Answers answers)
 		if (token.kind != TokenKind::PARAMETER) {
 			continue;
 		}
-		auto name = NoteParameter(token.text, parameters);
+		auto name = parameters.Note(token.text);
 		if (!ours) {
 			around += text.substr(copied, lexer.began - copied) + "$" + name;
 			copied = lexer.at;

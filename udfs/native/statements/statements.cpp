@@ -186,7 +186,7 @@ bool BeginsOurs(const std::vector<Token> &tokens, size_t first) {
 std::vector<Piece> Split(const std::string &text) {
 	std::vector<Piece> pieces;
 	std::vector<Token> head;
-	std::vector<std::string> parameters;
+	Parameters parameters;
 	Lexer lexer(text);
 	Token token;
 	int depth = 0;
@@ -194,7 +194,7 @@ std::vector<Piece> Split(const std::string &text) {
 	bool may_nest = false;
 	Token before {TokenKind::OTHER, ""};
 	auto close = [&](size_t stop, size_t end) {
-		Piece piece {begin, head.empty() ? stop : start, stop, end, Head(head).IsOurs(), head.empty(), parameters, {}};
+		Piece piece {begin, head.empty() ? stop : start, stop, end, Head(head).IsOurs(), head.empty(), parameters.names, {}};
 		piece.misspelt = !piece.ours && Head(head).IsMisspelt();
 		bool prepares = !head.empty() && IsWord(head[0], {"PREPARE"});
 		if ((may_nest || prepares) && !piece.ours) {
@@ -204,7 +204,7 @@ std::vector<Piece> Split(const std::string &text) {
 		begin = end;
 		may_nest = false;
 		head.clear();
-		parameters.clear();
+		parameters = Parameters();
 	};
 	while (lexer.Next(token)) {
 		if (IsSymbol(token, ';') && depth == 0) {
@@ -221,7 +221,7 @@ std::vector<Piece> Split(const std::string &text) {
 			head.push_back(token);
 		}
 		if (token.kind == TokenKind::PARAMETER) {
-			NoteParameter(token.text, parameters);
+			parameters.Note(token.text);
 		}
 		before = token;
 	}

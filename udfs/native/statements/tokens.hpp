@@ -4,6 +4,7 @@
 #include <cstring>
 #include <initializer_list>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 namespace grouplearn {
@@ -178,13 +179,22 @@ inline int Deeper(const Token &token) {
 	return (strchr("([{", token.text[0]) != nullptr) - (strchr(")]}", token.text[0]) != nullptr);
 }
 
-//! Adds a parameter that is not there yet and returns its name; one without a name is called by its number.
-inline std::string NoteParameter(const std::string &written, std::vector<std::string> &parameters) {
-	auto name = written.empty() ? std::to_string(parameters.size() + 1) : written;
-	if (std::find(parameters.begin(), parameters.end(), name) == parameters.end()) {
-		parameters.push_back(name);
+//! The names of a statement's parameters, without repeats.
+class Parameters {
+public:
+	//! Adds a parameter and returns its name; one without a name is called by its number.
+	std::string Note(const std::string &written) {
+		auto name = written.empty() ? std::to_string(names.size() + 1) : written;
+		if (known.insert(name).second) {
+			names.push_back(name);
+		}
+		return name;
 	}
-	return name;
-}
+
+	std::vector<std::string> names;
+
+private:
+	std::unordered_set<std::string> known;
+};
 
 } // namespace grouplearn
