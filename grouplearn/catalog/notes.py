@@ -17,7 +17,7 @@ FEW_ROWS = 30
 #: A larger share of skipped rows is noted.
 MUCH_SKIPPED = 0.05
 #: Fewer held-out rows do not say that a model is poor.
-_JUDGES = 10
+JUDGES = 10
 
 _OPEN_ENDED = "status = 'done' AND NOT converged"
 #: A trial whose time by WITHIN was up before it began.
@@ -27,11 +27,13 @@ _HAS_MODEL = "count(*) FILTER (is_best) > 0"
 
 @dataclass(frozen=True, slots=True)
 class SeenInRows:
-    """Notes on a group that follow from its rows: ``urgent`` ones come first, ``mild`` ones last.
+    """Notes on a group that follow from its rows: ``urgent`` ones come early, ``mild`` ones last.
 
-    ``skipped`` says why rows were skipped, in place of their mere number.
+    ``poor`` says that its model is worse than a constant, by what metrics alone do not say. ``skipped`` says why rows were
+    skipped, in place of their mere number; empty if nothing is to be said of it.
     """
 
+    poor: str | None = None
     urgent: tuple[str, ...] = ()
     skipped: str | None = None
     mild: tuple[str, ...] = ()
@@ -74,19 +76,16 @@ def notes_sql(
 ) -> str:
     """Return the query of ``group_id`` and ``note``, NULL without a note; of several the worst is first."""
     place = definition.metrics.index(definition.metric) + 1
-    urgent, skipped, mild = (
-        ("any_value(s.urgent)", "any_value(s.skipped)", "any_value(s.mild)") if seen else ("NULL",) * 3
-    )
+    of_rows = {name: f"any_value(s.{name})" if seen else "NULL" for name in ("poor", "urgent", "skipped", "mild")}
     notes = [
-        _poor(definition),
-        _constant(definition),
-        urgent,
-        f"coalesce({skipped}, {_skipped()})",
+        _poor(definition, of_rows["poor"]),
+        of_rows["urgent"],
+        f"nullif(coalesce({of_rows['skipped']}, {_skipped()}), '')",
         _few_rows(definition),
         _limited(definition),
         _without_turn(model, catalog),
         *([_unjudged(definition.metric, place)] if validated else []),
-        mild,
+        of_rows["mild"],
     ]
     joined = f" LEFT JOIN ({_seen_sql(seen)}) AS s ON s.group_id = t.group_id" if seen else ""
     return (
@@ -98,32 +97,28 @@ def notes_sql(
 
 def _seen_sql(seen: DataNotes) -> str:
     rows = ", ".join(
-        f"({group}, {_together(notes.urgent)}, {literal(notes.skipped)}, {_together(notes.mild)})"
+        f"({group}, {literal(notes.poor)}, {_together(notes.urgent)}, {literal(notes.skipped)}, {_together(notes.mild)})"
         for group, notes in seen.items()
     )
-    return f"SELECT * FROM (VALUES {rows}) AS seen(group_id, urgent, skipped, mild)"
+    return f"SELECT * FROM (VALUES {rows}) AS seen(group_id, poor, urgent, skipped, mild)"
 
 
 def _together(notes: Sequence[str]) -> str:
     return literal("; ".join(notes) or None)
 
 
-def _poor(definition: ModelDefinition) -> str:
-    """Return SQL for the note on a best trial that is poor on the rows that it learned from, else on held-out rows."""
-    own = [f"WHEN count(*) FILTER ({condition}) > 0 THEN {told}" for condition, told in poor_fits(definition)]
-    judges = f"if(g.n_valid > 0, g.n_valid, g.n_train) >= {_JUDGES}"
+def _poor(definition: ModelDefinition, seen: str) -> str:
+    """Return SQL for the note on a best trial that is worse than a constant on the rows that it learned from, or is one, or
+    is no better on held-out rows; ``seen`` is SQL for what the rows say of it."""
+    constant = constant_models(definition)
+    own = [f"CASE WHEN count(*) FILTER ({condition}) > 0 THEN {told} END" for condition, told in poor_fits(definition)]
+    own += [] if constant is None else [f"any_value({constant[1]}) FILTER ({constant[0]})"]
+    judges = f"if(g.n_valid > 0, g.n_valid, g.n_train) >= {JUDGES}"
     held_out = [
-        f"WHEN count(*) FILTER (is_best AND {judges} AND {condition}) > 0 THEN {told}"
+        f"CASE WHEN count(*) FILTER (is_best AND {judges} AND {condition}) > 0 THEN {told} END"
         for condition, told in _poor_on_held_out_rows(definition)
     ]
-    cases = " ".join([*own, *held_out])
-    return f"CASE {cases} END" if cases else "NULL"
-
-
-def _constant(definition: ModelDefinition) -> str:
-    """Return SQL for the note on a best trial that predicts a constant."""
-    constant = constant_models(definition)
-    return "NULL" if constant is None else f"any_value({constant[1]}) FILTER ({constant[0]})"
+    return f"coalesce({', '.join([*own, seen, *held_out])})"
 
 
 def _poor_on_held_out_rows(definition: ModelDefinition) -> Iterator[tuple[str, str]]:

@@ -22,7 +22,7 @@ def poor_fits(definition: ModelDefinition) -> list[tuple[str, str]]:
         worse = _worse(definition, learner, config)
         if worse is not None:
             found.setdefault(worse, []).append(number)
-    told = literal(f"the best trial is worse on its own rows than a constant: {_advice(definition, learner)}")
+    told = literal(f"the best trial is worse on its own rows than a constant: {advice(definition)}")
     alike = len(found) == 1 and len(definition.configs) == len(next(iter(found.values())))
     chosen = {worse: "" if alike else f" AND config IN {(*numbers, -1)}" for worse, numbers in found.items()}
     return [(f"(is_best AND {worse}{own})", told) for worse, own in chosen.items()]
@@ -57,7 +57,10 @@ def _worse(definition: ModelDefinition, learner: Learner | None, config: Config)
     return None
 
 
-def _advice(definition: ModelDefinition, learner: Learner | None) -> str:
+def advice(definition: ModelDefinition) -> str:
+    """Return what may help a model that is worse than a constant."""
+    known = registry.is_known(definition.learner)
+    learner = registry.way(definition.learner, definition.configs) if known else None
     *others, last = _hyperparameters_to_change(definition, learner)
     return f"{', '.join(others)}{',' if len(others) > 1 else ''} or {last}" if others else last
 

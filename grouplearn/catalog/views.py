@@ -153,9 +153,8 @@ def best_sql(
     asked = suspected_sql(definition, model, catalog, validated)
     found = {number for (number,) in con.execute(asked).fetchall()}
     notes = notes_sql(definition, model, catalog, validated, seen)
-    noted = bool(seen) or (
-        2 in found and first_row(con, f"SELECT 1 FROM ({notes}) WHERE note IS NOT NULL LIMIT 1") is not None
-    )
+    suspected = 2 in found or bool(seen)
+    noted = suspected and first_row(con, f"SELECT 1 FROM ({notes}) WHERE note IS NOT NULL LIMIT 1") is not None
     columns = [
         *(column for column in trial_columns(definition) if column[0] != "model_level" or len(definition.sets) > 1),
         *((name, f"g.{name}") for name in (("n_rows", "n_skipped") if 1 in found else ("n_rows",))),

@@ -35,6 +35,7 @@ from grouplearn.runtime.ray.settings import Cluster
 from grouplearn.search.procedures import SearchPlan
 from grouplearn.statements import answers
 from grouplearn.statements.context import StatementContext
+from grouplearn.statements.notes.notes import seen_in_rows
 from grouplearn.statements.workflow import durable, training
 from grouplearn.statements.workflow.durable import Manifest, UnfinishedRun, UnreadableRun
 from grouplearn.statements.workflow.finishing import finish, is_stored
@@ -230,6 +231,7 @@ def resume(statement: ResumeModel, checker: SqlChecker, at: StatementContext, *,
             work = training.resumed(began, job, scheduled, ledger)
             outcome = training.run(work, Attendance(at.progress, at.cancelled, acting, ledger))
         stored = stored if outcome.configs is None else replace(stored, configs=outcome.configs)
+        seen = seen_in_rows(job, stored, outcome)
 
         def store_it() -> None:
             _refuse_newer(statement, run, stored, checker, at)
@@ -239,7 +241,7 @@ def resume(statement: ResumeModel, checker: SqlChecker, at: StatementContext, *,
 
         at.databases.write(catalog, store_it, statement.name.span, checker)
         finish(directory, at.databases)
-    return best_sql(at.connection, stored, run.identity, catalog, validated=began.validated)
+    return best_sql(at.connection, stored, run.identity, catalog, validated=began.validated, seen=seen)
 
 
 def _refuse_unknown(learner: str, statement: ResumeModel, checker: SqlChecker) -> None:

@@ -37,6 +37,7 @@ from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.options import REPLAY
 from grouplearn.statements import answers
 from grouplearn.statements.context import StatementContext
+from grouplearn.statements.notes.notes import seen_in_rows
 from grouplearn.statements.workflow import planning, training
 from grouplearn.statements.workflow.scheduled import Attendance
 from grouplearn.store import retrying as kept
@@ -111,9 +112,9 @@ class _Retry:
         identity = self._stored(_renumbered(outcome, ids))
         validated = bound.holdout.kind != "none"
         stored = self.model.definition
-        return best_sql(
-            at.connection, stored, identity, location.catalog, validated=validated, groups=list(ids.values())
-        )
+        seen = {ids[number]: notes for number, notes in seen_in_rows(job, stored, outcome).items()}
+        place = stored, identity, location.catalog
+        return best_sql(at.connection, *place, validated=validated, groups=list(ids.values()), seen=seen)
 
     def _own_judge(self) -> SqlChecker:
         """Return the checker of the model's own statement."""

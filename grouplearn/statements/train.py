@@ -15,6 +15,7 @@ from grouplearn.catalog import views
 from grouplearn.catalog.checks import search_path
 from grouplearn.catalog.checks.trust import trained_here
 from grouplearn.catalog.identities import Identity, identity_at
+from grouplearn.catalog.notes import DataNotes
 from grouplearn.catalog.records import RunOutcome
 from grouplearn.catalog.schema import Location, names_of_views, table
 from grouplearn.data.dataset import Dataset, Group
@@ -41,6 +42,7 @@ from grouplearn.statements import answers
 from grouplearn.statements import resume as resuming
 from grouplearn.statements import retry as retrying
 from grouplearn.statements.context import StatementContext
+from grouplearn.statements.notes.notes import seen_in_rows
 from grouplearn.statements.resume import Beginning
 from grouplearn.statements.workflow import durable, planning, training
 from grouplearn.statements.workflow.finishing import finish
@@ -72,13 +74,14 @@ class _Read:
 
 @dataclass(frozen=True, slots=True)
 class _Trained:
-    """A newly trained and stored model: its plan, its identity, and how each unit ran."""
+    """A newly trained and stored model: its plan, its identity, how each unit ran, and what was seen in its rows."""
 
     physical: PhysicalPlan
     choice: Choice
     definition: ModelDefinition
     model: str
     units: Mapping[int, UnitRan]
+    seen: DataNotes
 
 
 def train(statement: TrainModel, checker: SqlChecker, at: StatementContext) -> str:
@@ -90,7 +93,8 @@ def train(statement: TrainModel, checker: SqlChecker, at: StatementContext) -> s
         calibration.note_run(trained.physical, trained.choice, trained.units, checker.outside)
     bound = trained.physical.bound
     validated = bound.holdout.kind != "none"
-    return views.best_sql(at.connection, trained.definition, trained.model, bound.catalog, validated=validated)
+    place = trained.definition, trained.model, bound.catalog
+    return views.best_sql(at.connection, *place, validated=validated, seen=trained.seen)
 
 
 class _Training:
@@ -162,11 +166,12 @@ class _Training:
             work = training.begun(physical, choice, job, at.cancelled, self._began)
             outcome = training.run(work, Attendance(at.progress, at.cancelled, control, ledger))
         stored = stored if outcome.configs is None else replace(stored, configs=outcome.configs)
+        seen = seen_in_rows(job, stored, outcome)
         model = self._store(stored, outcome, place, directory)
         if model is None:
             return None
         ran = {result.unit.id: UnitRan(result.worked, result.epochs) for result in outcome.units}
-        return _Trained(physical, choice, stored, model, ran)
+        return _Trained(physical, choice, stored, model, ran, seen)
 
     def _store(
         self, stored: ModelDefinition, outcome: RunOutcome, place: _Place, directory: RunDirectory

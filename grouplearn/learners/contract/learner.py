@@ -185,7 +185,7 @@ class Learner(Protocol):
     def judged_by(self, config: Config, task: Task) -> str | None:
         """Return the metric of a config's loss, None if there is none."""
         del config
-        return None if self.log_link else default_metric(task)
+        return default_metric(task)
 
     def constant_model_notes(self, config: Config) -> Sequence[tuple[str, str]]:
         """Return the notes on a model without any important feature: the first whose condition, SQL over ``n_train``, holds."""

@@ -1,0 +1,1 @@
+"""What the rows of a trained model say that its answer notes."""

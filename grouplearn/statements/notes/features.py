@@ -1,0 +1,58 @@
+"""Notes on features that are nearly unique per row, as ids are: a model learns the rows by heart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from grouplearn.bind.definition import ItemColumn
+from grouplearn.bind.sql import types
+from grouplearn.catalog.records import ModelDefinition
+from grouplearn.data.shard import FloatArray
+from grouplearn.train.job import Job
+
+#: Fewer rows say little about how often values repeat.
+_FEWEST = 100
+#: The share of different values that counts as nearly unique.
+_NEARLY = 0.95
+#: Rows looked at: first some, and then at most these.
+_SOME, _MOST = 1000, 1 << 20
+_NAMED_ID = re.compile(r"(?:^|.*[_\W])(?:id|uuid|guid|key|nr|no)\W*|.*[a-z](?:Id|ID)\W*", re.IGNORECASE)
+
+
+def ids(job: Job, definition: ModelDefinition) -> Iterator[str]:
+    """Yield a note on the features that are nearly unique per row: texts, and whole numbers that are called an id or are
+    without gaps."""
+    if job.dataset.n_rows <= _FEWEST:
+        return
+    found = [entry.item.name for entry in definition.items if _is_id(job, entry)]
+    if found:
+        what, it = ("features", "them") if len(found) > 1 else ("feature", "it")
+        have = "have" if len(found) > 1 else "has"
+        yield f"{what} {', '.join(found[:3])} {have} another value in nearly every row, as an id: leave {it} out"
+
+
+def _is_id(job: Job, entry: ItemColumn) -> bool:
+    item, data = entry.item, job.dataset
+    if item.kind == "category":
+        return len(data.dictionary(item)) >= _NEARLY * data.n_rows
+    if item.kind != "numeric" or types.kind(entry.type or "") != "numeric":
+        return False
+    some = _known(data.numeric[:_SOME, item.column])
+    named = _NAMED_ID.fullmatch(item.name) is not None
+    if not (named or types.fits_bigint(entry.type or "")) or not _are_unique(some):
+        return False
+    values = _known(data.numeric[:_MOST, item.column])
+    without_gaps = float(np.ptp(values)) < 2 * values.size
+    return (named or without_gaps) and bool((values == np.floor(values)).all()) and _are_unique(values)
+
+
+def _known(values: np.typing.NDArray[np.floating]) -> FloatArray:
+    known: FloatArray = values[np.isfinite(values)].astype(np.float64)
+    return known
+
+
+def _are_unique(values: FloatArray) -> bool:
+    return values.size > _FEWEST and np.unique(values).size >= _NEARLY * values.size

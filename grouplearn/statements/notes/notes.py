@@ -1,0 +1,50 @@
+"""Notes for the answer of TRAIN that follow from rows, as the models in the catalog do not have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from grouplearn.catalog.notes import DataNotes, SeenInRows
+from grouplearn.catalog.records import ModelDefinition, RunOutcome
+from grouplearn.statements.notes.best_trials import BestTrials
+from grouplearn.statements.notes.deviances import poor_deviances
+from grouplearn.statements.notes.features import ids
+from grouplearn.statements.notes.labels import classes_as_numbers, inexact_keys, nearly_unique_keys
+from grouplearn.statements.notes.leaks import leaks
+from grouplearn.statements.notes.skipped import skipped_rows
+from grouplearn.statements.notes.texts import alike_values, numbers_as_classes
+from grouplearn.train.job import Job
+
+
+def seen_in_rows(job: Job, definition: ModelDefinition, outcome: RunOutcome) -> DataNotes:
+    """Return the notes on the groups of a run; what concerns the whole statement is noted on the first group.
+
+    The rows of a group are looked at only if its metrics or its number of skipped rows are suspicious.
+    """
+    best = BestTrials.of(outcome)
+    with np.errstate(all="ignore"):  # rows have numbers of any size, and what overflows is not noted
+        return _seen(job, definition, best) if best.groups else {}
+
+
+def _seen(job: Job, definition: ModelDefinition, best: BestTrials) -> DataNotes:
+    poor, skipped = poor_deviances(job, definition, best), skipped_rows(job, definition, best)
+    urgent = {group: (note,) for group, note in leaks(job, definition, best).items()}
+    of_statement = tuple(_of_statement(job, definition))
+    if of_statement:
+        urgent[best.first.id] = (*urgent.get(best.first.id, ()), *of_statement)
+    return {
+        group: SeenInRows(poor.get(group), urgent.get(group, ()), skipped.get(group))
+        for group in sorted({*poor, *urgent, *skipped})
+    }
+
+
+def _of_statement(job: Job, definition: ModelDefinition) -> Iterator[str]:
+    """Yield the notes on the label, the keys and the features, the worst first."""
+    yield from inexact_keys(job, definition)
+    yield from numbers_as_classes(definition)
+    yield from classes_as_numbers(job, definition)
+    yield from nearly_unique_keys(job, definition)
+    yield from ids(job, definition)
+    yield from alike_values(job, definition)

@@ -1,0 +1,78 @@
+"""Why rows of groups were skipped, and how many of them will have no prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from grouplearn.catalog.notes import MUCH_SKIPPED
+from grouplearn.catalog.records import ModelDefinition
+from grouplearn.data.dataset import Dataset, Group, Item
+from grouplearn.data.encoding.registry import encoder_of
+from grouplearn.sqltext import identifier
+from grouplearn.statements.notes.best_trials import BestTrials
+from grouplearn.train.job import Job
+
+#: The reasons are counted for at most so many groups, those with the largest share of skipped rows.
+_MOST_GROUPS = 1000
+#: Rows looked at together.
+_ROWS = 1 << 17
+
+
+def skipped_rows(job: Job, definition: ModelDefinition, best: BestTrials) -> Mapping[int, str]:
+    """Return by group number the note on groups of which many rows were skipped."""
+    shares = [(count / group.n_rows, group, count) for group, count in best.skipping()]
+    much = sorted((each for each in shares if each[0] > MUCH_SKIPPED), key=lambda each: (-each[0], each[1].id))
+    required = [item for item in job.items if _is_required(job, item)]
+    return {group.id: _note(job, definition, required, group, count) for _, group, count in much[:_MOST_GROUPS]}
+
+
+def _is_required(job: Job, item: Item) -> bool:
+    """Return whether a row without this feature is skipped, and has no prediction."""
+    filled = item.impute is not None or encoder_of(item).fills
+    return not filled and not job.trainer.handles_missing and (item.is_numeric or item.kind == "category")
+
+
+def _note(job: Job, definition: ModelDefinition, required: list[Item], group: Group, skipped: int) -> str:
+    unlabelled, unweighted, unpredicted = 0, 0, 0
+    missing = np.zeros(len(required), np.int64)
+    for rows in _parts(group):
+        part = job.dataset.rows(rows.start, rows.stop)
+        unlabelled += int((~part.has_label()).sum())
+        unweighted += int((part.weight == 0).sum())
+        masks = np.array([_is_missing(part, item) for item in required], bool).reshape(len(required), part.n_rows)
+        missing += masks.sum(axis=1)
+        unpredicted += int(masks.any(axis=0).sum())
+        part.forget_pages()
+    reasons = [
+        (int(missing[place]), f"{item.name} is missing in", _filled(item)) for place, item in enumerate(required)
+    ]
+    reasons.append((unlabelled, f"{definition.target_name} is NULL in", ""))
+    count, why, _ = max(reasons, key=lambda each: each[0])
+    if not count or skipped - unweighted <= MUCH_SKIPPED * group.n_rows:
+        return ""  # who gives a row no weight wants it skipped
+    text = f"{skipped:,} of {group.n_rows:,} rows are skipped, as {why} {count:,}"
+    if not unpredicted:
+        return text
+    advice = max(reasons[: len(required)], key=lambda each: each[0])[2]
+    return f"{text}, and {unpredicted:,} will predict NULL: {advice} fills them"
+
+
+def _parts(group: Group) -> Iterator[slice]:
+    for start, stop in group.ranges:
+        for first in range(start, stop, _ROWS):
+            yield slice(first, min(first + _ROWS, stop))
+
+
+def _is_missing(part: Dataset, item: Item) -> np.typing.NDArray[np.bool_]:
+    if item.kind == "category":
+        return part.codes[:, item.column] < 0
+    columns = part.numeric[:, item.column : item.column + item.numbers]
+    return ~np.asarray(np.isfinite(columns).all(axis=1))
+
+
+def _filled(item: Item) -> str:
+    """Return the feature that has a value in every row."""
+    name = item.name if item.name.isidentifier() else identifier(item.name)
+    return f"coalesce({name}, '')" if item.kind == "category" else f"impute({name})"
