@@ -11,6 +11,7 @@ import re
 import sys
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from grouplearn.failures import WrongData
@@ -150,12 +151,25 @@ _CAST_FROM_TEXT: tuple[tuple[type, Any], ...] = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A value of DuckDB that Python does not have, such as an infinite date: its text and its type."""
+
+    text: str
+    type: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
 def shown(value: object) -> str:
     """Return a value in a message as SQL writes it: NULL, true, 1.0, 'text'."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, Typed):
+        return f"{value.type} {_quoted(value.text)}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(shown, value))}]"
     return repr(value) if isinstance(value, str | dict) else str(value)

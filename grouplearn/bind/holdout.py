@@ -38,7 +38,7 @@ class HoldoutBinder:
                 return Holdout("where", predicate=predicate)
             case ValidateSample(percent):
                 value = self.checker.constant(percent)
-                if not isinstance(value, int | float | Decimal) or not 0 < value < 100:
+                if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not 0 < value < 100:
                     raise self.checker.error(
                         f"VALIDATE SAMPLE takes more than 0% and less than 100%, got {sqltext.shown(value)}%",
                         percent.span,

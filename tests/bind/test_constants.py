@@ -1,9 +1,13 @@
 """Constants that are read without asking DuckDB have the value that DuckDB gives them."""
 
+import re
+
 import duckdb
 import pytest
 
+import grouplearn
 from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.errors import BindError
 from grouplearn.parser.statements import Sql
 
 PLAIN = "1 -1 0 -0 007 2147483648 -999999999999999999 0.1 -0.10 100.50 00.50 1.0 -0.0 1e-3 1E5 -1.5e2 0e0 -0e0"
@@ -26,6 +30,36 @@ def test_a_constant_has_the_value_that_duckdb_gives_it(text: str) -> None:
         ((expected,),) = con.execute(f"SELECT ({text})").fetchall()
         found = SqlChecker(con, text).constant(Sql(text))
     assert (type(found), repr(found)) == (type(expected), repr(expected))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("DATE 'infinity'", "DATE 'infinity'"),
+        ("DATE '5000000-01-01'", "DATE '5000000-01-01'"),
+        ("make_timestamp_ns(1577836800000000001)", "TIMESTAMP_NS '2020-01-01 00:00:00.000000001'"),
+        ("TIMESTAMPTZ '-infinity'", "TIMESTAMP WITH TIME ZONE '-infinity'"),
+        ("'it''s\\x00'::BLOB", "BLOB 'it\\x27s\\x00'"),
+        ("INTERVAL 8 MONTHS", "INTERVAL '8 months'"),
+    ],
+)
+def test_what_python_does_not_have_stays_duckdbs(text: str, shown: str) -> None:
+    """No option takes such a value, so that an error shows it."""
+    with grouplearn.connect(progress=None) as con:
+        con.execute("CREATE TABLE t AS SELECT i AS x, i AS y FROM range(50) AS r(i)")
+        train = (
+            f"TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t VALIDATE NONE WITH (solver = {text})"
+        )
+        with pytest.raises(BindError, match=re.escape(f"unknown solver {shown}\n")):
+            con.execute(train)
+        with pytest.raises(BindError, match=re.escape(f"seed must be a whole number of at least 0, got {shown}\n")):
+            con.execute(train.replace("solver", "seed"))
+
+
+def test_a_number_of_any_type_is_a_number() -> None:
+    with duckdb.connect() as con:
+        for kind in ("BIGNUM", "HUGEINT", "UHUGEINT", "UBIGINT"):
+            assert SqlChecker(con, "").constant(Sql(f"(2::{kind} + 3)")) == 5
 
 
 def test_plain_constants_ask_nothing() -> None:

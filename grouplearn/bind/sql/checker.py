@@ -18,6 +18,7 @@ from grouplearn.errors import BindError, Error, TrainingError
 from grouplearn.interrupting import watched
 from grouplearn.messages import Span, cells
 from grouplearn.parser.statements import Sql
+from grouplearn.sqltext import Typed
 
 #: A query as literal text and user fragments; each fragment has its own lines, so that DuckDB's line number identifies it.
 Pieces = tuple[str | Sql, ...]
@@ -35,6 +36,8 @@ _IN_PYTHON: dict[str, Callable[[str], Any]] = {
     "double": float,
     "text": str,
 }
+#: Types some of whose values Python does not have: infinite dates, nanoseconds; or has under another text.
+_OTHER = re.compile(r"DATE|TIME.*|INTERVAL|BLOB|BIT|UUID|GEOMETRY.*|BIGNUM")
 _GROUPS = re.compile(r"\bgroup\s+by\b|\bhaving\b", re.IGNORECASE)
 _KIND = re.compile(r"^(\w+(?: \w+)?) Error: ")
 
@@ -108,7 +111,8 @@ class SqlChecker:
         """Return the value of a constant expression; a plain number or string needs no query."""
         plain = _PLAIN.fullmatch(fragment.text.strip())
         if plain is None or plain.lastgroup is None:
-            return self.rows("SELECT v FROM (SELECT (", fragment, ") AS v)")[0][0]
+            select = "SELECT v, typeof(v), CAST(v AS VARCHAR) FROM (SELECT ("
+            return _in_python(*self.rows(select, fragment, ") AS v)")[0])
         return _IN_PYTHON[plain.lastgroup](plain[plain.lastgroup])
 
     def tree(self, query: str) -> dict[str, Any] | None:
@@ -179,6 +183,13 @@ class SqlChecker:
     def error(self, message: str, span: Span | None, hint: str | None = None) -> Error:
         """Return a BindError about the statement."""
         return BindError(message, text=self.text, span=span, hint=hint)
+
+
+def _in_python(value: Any, kind: str, text: str | None) -> Any:
+    """Return a constant as a Python object that is the same value."""
+    if text is None or _OTHER.fullmatch(kind) is None:
+        return value
+    return int(text) if kind == "BIGNUM" else Typed(text, kind)
 
 
 def _groups(pieces: Pieces) -> bool:
