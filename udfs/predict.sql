@@ -4,3 +4,6 @@ CREATE OR REPLACE TEMP MACRO predict_value(model, features) AS grouplearn_number
 
 -- The probability of the positive class that a binary classifier predicts: predict_probability('model', row).
 CREATE OR REPLACE TEMP MACRO predict_probability(model, features) AS grouplearn_number(2, model, features);
+
+-- What the macros of trees call where it is there: the row has the model's keys and items, evaluated by the query that asks.
+CREATE OR REPLACE TEMP MACRO grouplearn_predictions(model, items) AS predict(model, items);

@@ -144,10 +144,10 @@ class Predictor:
     ) -> Any:
         """Return a model's predictions, or a part of each, for a struct array of rows without NULLs."""
         with _Cursor(self, caller.session) as cursor:
-            scorer = self._admitted(caller, reference)
+            scorer = self._admitted(caller, reference, rows.type)
             if scorer is None:
                 with self._lock:
-                    scorer = self._scorer(cursor(), caller, reference)
+                    scorer = self._scorer(cursor(), caller, reference).for_rows(rows.type)
                     self.guard.admit_user(cursor(), scorer.definition, scorer, caller)
             return scorer.score(cursor, rows, exact, part)
 
@@ -195,12 +195,13 @@ class Predictor:
         position[np.concatenate(places)] = np.arange(sum(map(len, places)))
         return pa.concat_arrays(parts).take(pa.array(position, mask=position < 0))
 
-    def _admitted(self, caller: Caller, reference: str) -> Scorer | None:
-        """Return the model found and admitted for the same call before; None if it must be found."""
+    def _admitted(self, caller: Caller, reference: str, kind: pa.DataType) -> Scorer | None:
+        """Return the model found and admitted for such rows in the same call before; None if it must be found."""
         with self._lock:
             if self._found.recent[0] != caller or not caller.is_known or self._of(caller.transaction):
                 return None
-            scorer = self._kept(self._found.recent[1].get(reference))
+            found = self._kept(self._found.recent[1].get(reference))
+            scorer = None if found is None else found.for_rows(kind)
             return scorer if scorer is not None and self.guard.has_admitted(scorer, caller) else None
 
     def _scorer(self, cursor: duckdb.DuckDBPyConnection, caller: Caller, reference: str) -> Scorer:

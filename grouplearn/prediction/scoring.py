@@ -26,13 +26,13 @@ from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.registry import how_to_register, is_known
 from grouplearn.learners.registry import learner as learner_named
 from grouplearn.prediction.compiled import CompiledModel, ModelsInRuns
-from grouplearn.prediction.forms.routed import GROUP, NUMERIC, item_alias, routed_cte, rows_cte
+from grouplearn.prediction.forms.routed import GROUP, NUMERIC, evaluated, item_alias, routed_cte, rows_cte
 from grouplearn.prediction.group_models import GroupModel, load_groups
 from grouplearn.prediction.predictions import Part, Predictions
 from grouplearn.prediction.rows.exact_rows import ExactRows
 from grouplearn.prediction.rows.known_values import Codes
 from grouplearn.prediction.rows.own_columns import OwnColumns
-from grouplearn.prediction.rows.row_reader import INDEX, RowReader
+from grouplearn.prediction.rows.row_reader import INDEX, RowReader, is_evaluated
 from grouplearn.prediction.rows.vocabulary import Vocabulary
 
 #: Opens the connection that evaluates what kernels cannot read.
@@ -67,7 +67,16 @@ class Scorer:
         self._compiled: CompiledModel | ModelsInRuns | None = None
         self._is_compiled = False
         self._readers: tuple[RowReader, ...] = ()
+        self._of_evaluated: Scorer | None = None
         self._lock = threading.Lock()
+
+    def for_rows(self, kind: pa.DataType) -> Scorer:
+        """Return the scorer for rows of a struct type: another one if their keys and items are evaluated already."""
+        if not is_evaluated(kind):
+            return self
+        with self._lock:
+            self._of_evaluated = self._of_evaluated or Scorer(evaluated(self.definition), self._groups)
+        return self._of_evaluated
 
     @property
     def _learner(self) -> Learner:

@@ -3,6 +3,8 @@
 import math
 from typing import Any
 
+from helpers.plain_sql import in_plain_sql
+
 SHOWN = {"value": "prediction", "binary": "probability", "multiclass": "probabilities"}
 FUNCTION = {"value": "p.value", "binary": "p.probability", "multiclass": "p.probabilities"}
 
@@ -14,6 +16,12 @@ def by_function(con: Any, name: str, source: str = "fresh") -> Predictions:
     predicted = f"SELECT id, predict('{name}', s) AS p FROM {source} AS s"
     sql = f"SELECT id, {FUNCTION[task]}, p.prediction, p.model_level FROM ({predicted})"
     return {row[0]: numbers(row) for row in con.execute(sql).fetchall()}
+
+
+def by_plain_macro(con: Any, name: str, source: str = "fresh") -> Predictions:
+    """What the macro predicts where nothing of ours is installed."""
+    with in_plain_sql(con):
+        return by_macro(con, name, source)
 
 
 def by_macro(con: Any, name: str, source: str = "fresh") -> Predictions:

@@ -476,7 +476,9 @@ def test_arrays_in_sql_and_in_onnx(con: grouplearn.Connection, tmp_path: Path, l
     predicted = np.array([np.nan if value is None else value for *_, value in rows])
     np.testing.assert_allclose(found.ravel(), predicted, rtol=1e-5, atol=1e-5)
     con.execute(f"CREATE TABLE longer AS SELECT 1 AS id, {too_long} AS a, 2 AS z")
-    with pytest.raises(duckdb.Error, match=r'takes \d values of "a", and a row has another number'):
+    with pytest.raises(
+        duckdb.Error, match=r'takes \d values of "a", and (a row has|1 of these rows have) another number'
+    ):
         con.execute("FROM a_value_predict(longer)").fetchall()
     con.execute("ROLLBACK")
 

@@ -10,11 +10,13 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
 import pytest
 from helpers.dying_runs import dies
+from helpers.plain_sql import in_plain_sql
 from hypothesis import assume
 from outcomes import (
     Trial,
@@ -32,6 +34,7 @@ from sklearn import metrics
 
 import grouplearn
 from grouplearn.data.shard import BLOCK_ROWS
+from grouplearn.prediction.prediction import Caller, Predictor
 
 Connection = duckdb.DuckDBPyConnection
 Rule = Callable[[Connection, Table, Statement], None]
@@ -267,9 +270,48 @@ def equal_values_of_other_types_train_the_same(con: Connection, table: Table, st
 
 @rule(examples=6)
 def macro_and_function_agree(con: Connection, table: Table, statement: Statement) -> None:
-    """``m_predict`` and ``predict`` give the same for every row."""
+    """``m_predict`` and ``predict`` give the same for every row, and so does ``m_predict`` where nothing is installed."""
     con.execute(statement.train())
-    assert_same_predictions(predictions_by_function(con), predictions(con), 1e-6)
+    expected = predictions_by_function(con)
+    assert_same_predictions(expected, predictions(con), 1e-6)
+    if not is_by_function(con):
+        with in_plain_sql(con):
+            assert_same_predictions(expected, predictions(con), 1e-6)
+
+
+def is_by_function(con: Connection) -> bool:
+    """Return whether SQL has no form of the model."""
+    return dict(con.sql("DESCRIBE MODEL m").fetchall())["prediction"] != "SQL"
+
+
+@rule(examples=3, learners=("gbdt",))
+def a_macro_costs_what_its_rows_cost(con: Connection, table: Table, statement: Statement) -> None:
+    """``m_predict`` has as many rows predicted as ``predict`` has, through views and into tables, and no row that is not read."""
+    con.execute(statement.train())
+    con.execute("CREATE VIEW seen AS FROM m_predict(t)")
+    function = rows_predicted(con, "SELECT predict('m', t) FROM t")
+    assert function == con.sql("SELECT count(*) FROM t").fetchall()[0][0]
+    for query in ("FROM m_predict(t)", "FROM seen", "CREATE TABLE kept AS FROM m_predict(t)"):
+        assert rows_predicted(con, query) == function
+    some = con.sql("SELECT count(*) FROM t WHERE id < 5").fetchall()[0][0]
+    assert rows_predicted(con, "SELECT prediction FROM seen WHERE id < 5") == some
+    assert rows_predicted(con, "FROM m_predict(t) LIMIT 3") == 3
+    assert rows_predicted(con, "SELECT id FROM m_predict(t)") == 0
+
+
+def rows_predicted(con: Connection, query: str) -> int:
+    """Return how many rows the predictor is asked for while a query runs."""
+    asked: list[int] = []
+    real = Predictor.predict
+
+    def counted(self: Predictor, caller: Caller, reference: str, rows: Any, *others: Any) -> Any:
+        asked.append(len(rows))
+        return real(self, caller, reference, rows, *others)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Predictor, "predict", counted)
+        con.execute(query).fetchall()
+    return sum(asked)
 
 
 @rule(examples=3)

@@ -39,6 +39,25 @@ def test_a_row_is_predicted_once_for_all_that_is_asked_of_it() -> None:
             assert len(connection.execute(query).fetchall()) == (298 if "WHERE" in query else 300)
 
 
+def test_the_macro_of_trees_calls_the_function_where_it_is_loaded(tmp_path) -> None:
+    """And plain DuckDB, which lacks it, gives the same rows."""
+    path = str(tmp_path / "shop.duckdb")
+    train = TRAIN.replace("linear_regression", "gbdt").replace(
+        "VALIDATE NONE", "VALIDATE NONE WITH (num_iterations = 3)"
+    )
+    with duckdb.connect(path, config={"allow_unsigned_extensions": "true"}) as connection:
+        connection.execute(f"LOAD '{built(importlib.metadata.version('duckdb'))}'; {TABLE}")
+        connection.execute(train)
+        assert "Join" not in connection.execute("EXPLAIN FROM m_predict(t)").fetchall()[0][1]
+        expected = connection.execute("FROM m_predict(t)").fetchall()
+    with duckdb.connect(path) as plain:
+        assert "Join" in plain.execute("EXPLAIN FROM m_predict(t)").fetchall()[0][1]
+        found = plain.execute("FROM m_predict(t)").fetchall()
+    assert len(found) == 300
+    for (*row, prediction, level), (*same, value, of) in zip(found, expected, strict=True):
+        assert (row, level, prediction) == (same, of, pytest.approx(value, rel=1e-6))
+
+
 @pytest.mark.thorough
 def test_a_prepared_prediction_of_constants_is_the_new_models(run):
     asked = "EXECUTE q;"

@@ -135,6 +135,7 @@ bool Register(duckdb_connection connection, const char *name, Instance &instance
 
 bool RegisterPredictions(duckdb_connection connection, Instance &instance) {
 	return Register(connection, "predict", instance, Part::ALL) &&
+	       Register(connection, "grouplearn_predictions", instance, Part::ALL) && // of rows that are evaluated
 	       Register(connection, "predict_value", instance, Part::VALUE) &&
 	       Register(connection, "predict_probability", instance, Part::PROBABILITY);
 }

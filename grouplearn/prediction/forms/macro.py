@@ -1,4 +1,8 @@
-"""The body of a model's macro: plain SQL if the model has an SQL form, else the function ``predict``."""
+"""The body of a model's macro: plain SQL if the model has an SQL form, else the function ``predict``.
+
+Trees take ten times as long in plain SQL as in the function, so that their macro has both, and calls the function on a
+connection that has it.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ from grouplearn.prediction.forms.routed import (
     CatalogTables,
     Extra,
     database_parameter,
+    evaluated_row,
     free_parameter,
     threshold_parameter,
     threshold_sql,
@@ -24,14 +29,15 @@ from grouplearn.prediction.forms.trees import trees_select
 from grouplearn.prediction.forms.vectors import vectors_select
 from grouplearn.sqltext import identifier, literal, qualified
 
+#: The function that predicts evaluated rows; a connection without our functions lacks it.
+_FUNCTION = "grouplearn_predictions"
+_CALLED, _PLAIN = "__grouplearn_called", "__grouplearn_plain"
 
-def function_select(definition: ModelDefinition, model: str, relation: str, extras: Sequence[Extra] = ()) -> str:
-    """Return the SELECT that predicts through the function ``predict``, for learners without an SQL form.
 
-    ``model`` is SQL of the argument of ``predict``: an identity, possibly qualified by a database.
-    """
+def function_select(definition: ModelDefinition, call: str, relation: str, extras: Sequence[Extra] = ()) -> str:
+    """Return the SELECT that predicts the rows of ``relation`` through a function; ``call`` is its call for one row."""
     columns = ", ".join([f"{ROW}.*", *(f"({extra.sql}\n) AS {identifier(extra.name)}" for extra in extras)])
-    inner = f"SELECT {columns}, predict({model}, {ROW}) AS __grouplearn_p FROM {relation} AS {ROW}"
+    inner = f"SELECT {columns}, {call} AS __grouplearn_p FROM {relation} AS {ROW}"
     predicted = "__grouplearn_p"
     answer = definition.answer.columns(predicted, threshold_sql(definition, extras), judged=bool(extras))
     head = [f"{predicted}.group_id AS {GROUP}", *(identifier(extra.name) for extra in extras)] if extras else [SHOWN]
@@ -56,7 +62,7 @@ def predict_select(
             return vectors_select(definition, model, relation, catalog_tables, extras)
         case "layers":
             return layers_select(definition, model, relation, catalog_tables, form.depth, extras)
-    return function_select(definition, literal(model), relation, extras)
+    return function_select(definition, f"predict({literal(model)}, {ROW})", relation, extras)
 
 
 def macro_sql(
@@ -73,22 +79,39 @@ def macro_sql(
     head, relation = f"CREATE MACRO {name}({', '.join(parameters)}) AS TABLE ", f"query_table({source})"
     given = f"""CASE WHEN {place} IS NOT NULL THEN '"' || replace({place}, '"', '""') || '".'"""
     if form.kind == "function":  # which finds its tables by itself
-        return head, function_select(definition, f"{given} ELSE '' END || {literal(model)}", relation)
+        return head, function_select(definition, f"predict({given} ELSE '' END || {literal(model)}, {ROW})", relation)
     known = "" if database is None else f" WHEN {_has_models(database)} THEN {literal(identifier(database) + '.')}"
+    place = f"{given}{known} ELSE '' END"
 
     def tables(table_name: str) -> str:
-        return f"query_table({given}{known} ELSE '' END || {literal(qualified(SCHEMA, table_name))})"
+        return f"query_table({place} || {literal(qualified(SCHEMA, table_name))})"
 
-    return head, predict_select(definition, model, relation, tables, form)
+    plain = predict_select(definition, model, relation, tables, form)
+    if form.kind != "trees":
+        return head, plain
+    call = f"{_FUNCTION}({place} || {literal(model)}, {evaluated_row(definition)})"
+    return head, _called_or_plain(function_select(definition, call, relation), plain)
+
+
+def _called_or_plain(called: str, plain: str) -> str:
+    """Return the query ``called`` where our function is there, else ``plain``; DuckDB plans only the one that is read."""
+    chosen = (
+        f"CASE WHEN {_is_planned(f'SELECT {_FUNCTION}(NULL, NULL)')} THEN {literal(_CALLED)} ELSE {literal(_PLAIN)} END"
+    )
+    return f"WITH {_CALLED} AS ({called}), {_PLAIN} AS ({plain}) FROM query_table({chosen})"
 
 
 def _has_models(database: str) -> str:
-    """Return SQL that is true if a database of that name is attached and has models.
+    """Return SQL that is true if a database of that name is attached and has models."""
+    return _is_planned("FROM " + qualified(database, SCHEMA, "models"))
+
+
+def _is_planned(query: str) -> str:
+    """Return SQL that is true if everything that a query names is there.
 
     An argument of ``query_table`` cannot be a query, and an unknown name is an error; planning a query given as text is not.
     """
-    planned = f"json_serialize_plan({literal('FROM ' + qualified(database, SCHEMA, 'models'))})"
-    return f"json_extract_string({planned}, '$.error') = 'false'"
+    return f"json_extract_string(json_serialize_plan({literal(query)}), '$.error') = 'false'"
 
 
 def threshold_default(definition: ModelDefinition) -> list[str]:

@@ -6,7 +6,7 @@ Names introduced by the SELECT begin with ``__grouplearn``, so that they are no 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from grouplearn.bind.definition import ROW, KeyColumn
 from grouplearn.bind.sql.types import exactly, is_nested, told_apart
@@ -85,6 +85,24 @@ def rows_cte(
     ]
     kind = "" if len(_levels(definition)) <= _JOINED_LEVELS else "MATERIALIZED "  # read twice
     return f"{_ROWS} AS {kind}(SELECT {', '.join(columns)} FROM {relation} AS {ROW})"
+
+
+def evaluated_row(definition: ModelDefinition) -> str:
+    """Return the SQL of a row's keys and items as a struct, for predictions that evaluate no expression: ``evaluated``."""
+    values = [(key_alias(number), key.sql) for number, key in enumerate(definition.keys)]
+    values += [(item_alias(number), entry.sql) for number, entry in enumerate(definition.items)]
+    return "{" + ", ".join(f"{name}: ({sql}\n)" for name, sql in values) + "}"
+
+
+def evaluated(definition: ModelDefinition) -> ModelDefinition:
+    """Return the definition of the same model for rows whose keys and items are columns of their aliases."""
+    return replace(
+        definition,
+        keys=tuple(replace(key, sql=identifier(key_alias(number))) for number, key in enumerate(definition.keys)),
+        items=tuple(
+            replace(entry, sql=identifier(item_alias(number))) for number, entry in enumerate(definition.items)
+        ),
+    )
 
 
 def key_sql(key: KeyColumn) -> str:

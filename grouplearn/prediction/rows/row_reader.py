@@ -45,6 +45,7 @@ class RowReader:
         definition, starts = vocabulary.definition, vocabulary.layout.starts
         names = [folded(field.name) for field in kind]
         self._places = {name: place for place, name in enumerate(names) if names.count(name) == 1}
+        self._evaluated = is_evaluated(kind)
         self._keys = _present(self._key(number) for number in range(len(definition.keys)))
         self._items = _present(self._item(number, entry) for number, entry in enumerate(definition.items))
         numeric = [number for number in self._items if definition.items[number].item.kind == "numeric"]
@@ -79,7 +80,7 @@ class RowReader:
         x = np.zeros((len(rows), vocabulary.layout.width))
         self._numbers.read(rows, x)
         for number in self._others:
-            self._write(x, number, rows.field(self._items[number]), group, by_sql=False)
+            self._write(x, number, rows.field(self._items[number]), group, by_sql=self._evaluated)
         for number in self._odd_items:
             self._write(x, number, next(odd), group, by_sql=True)
         return x, group
@@ -133,6 +134,8 @@ class RowReader:
 
     def _item(self, number: int, entry: ItemColumn) -> tuple[int, int | None]:
         """Return an item's number and the place of its plain column, None for another expression."""
+        if self._evaluated and entry.item.kind != "numeric":
+            return number, self._places.get(item_alias(number))
         if entry.item.kind == "numeric":
             place = self._column(entry.sql)
             good = place is not None and not self._kind.field(place).metadata
@@ -185,6 +188,11 @@ def array_values(definition: ModelDefinition, item: Item, column: Any) -> FloatA
             f'model "{definition.name}" takes {item.buckets:,} values of "{item.name}", and {error.rows:,} of'
             " these rows have another number"
         ) from None
+
+
+def is_evaluated(kind: pa.StructType) -> bool:
+    """Return whether rows of this type have a model's keys and items, rather than columns of their source."""
+    return any(field.name in (key_alias(0), item_alias(0)) for field in kind)
 
 
 def _present(found: Iterable[tuple[int, int | None]]) -> dict[int, int]:
