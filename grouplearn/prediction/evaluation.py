@@ -41,9 +41,8 @@ def evaluate_sql(model: StoredModel, source: str, where: str | None = None, *, w
     judged = family_of(definition.task).judged(_asked(definition))
     extras = _extras(definition, weighted=weighted)
     rows = source_rows(source, where)
-    form = _FUNCTION if _is_slow(model) else model.form
-    # A copied database has models with the same identities.
-    known = f"{identifier(catalog)}.{model.id}" if form.kind == "function" else model.id
+    asked = asks_predict(model)
+    form, known = (model.form, model.id) if asked is None else (_FUNCTION, asked)
     predicted = predict_select(definition, known, rows, partial(table, catalog), form, extras)
     others = (name for name in every_metric(definition.task) if not METRICS[name].row_loss)
     chosen = dict.fromkeys((*definition.metrics, *others))
@@ -64,6 +63,14 @@ def evaluate_sql(model: StoredModel, source: str, where: str | None = None, *, w
         f" SELECT {select_list(columns)} FROM measured AS m LEFT JOIN {groups} AS g ON g.group_id = m.id{_own_means(definition)}"
         " ORDER BY g.level ASC NULLS LAST, m.id ASC NULLS LAST"
     )
+
+
+def asks_predict(model: StoredModel) -> str | None:
+    """Return how ``evaluate_sql`` names the model to the function ``predict``; None if it predicts in SQL."""
+    if model.form.kind != "function" and not _is_slow(model):
+        return None
+    # A copied database has models with the same identities.
+    return f"{identifier(model.location.catalog)}.{model.id}"
 
 
 def reading_sql(model: StoredModel, source: str, where: str | None = None, *, weighted: bool = False) -> str:

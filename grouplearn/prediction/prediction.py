@@ -9,7 +9,8 @@ import functools
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -96,6 +97,7 @@ class Predictor:
         #: By ``Attached.identity`` of the database, or the transaction of an uncommitted model, and the model's identity.
         self._loaded: OrderedDict[Key, Scorer] = OrderedDict()
         self._uncommitted: list[_Uncommitted] = []
+        self._held: dict[str, tuple[Key, Scorer]] = {}  # by reference
         self._found = _Found()
         self._looked: Caller | None = None  # the caller for whom hidden macros were checked
         self._lock = threading.RLock()
@@ -116,6 +118,16 @@ class Predictor:
     def forget(self, transaction: int, catalog: str, model: str) -> None:
         """Hide a model in the transaction that dropped it."""
         self._note(_Uncommitted(transaction, catalog, model, None, None))
+
+    @contextmanager
+    def held(self, reference: str, key: Key, load: Callable[[], Scorer]) -> Iterator[None]:
+        """Use a model for a reference in the block, whatever it means to other connections."""
+        with self._lock:
+            self._held[reference] = key, self._kept(key) or self._keep(key, load())
+        try:
+            yield
+        finally:
+            self._held.pop(reference, None)
 
     def look_again(self, text: str) -> None:
         """Find models and the names in their expressions again: SQL that has run may have changed databases or macros."""
@@ -234,8 +246,8 @@ class Predictor:
     ) -> Scorer:
         # If the session is unknown, its default schema may change before the transaction ends.
         where = caller.session if caller.session is not None else cursor.execute(_DEFAULT).fetchall()[0]
-        found = self._found.models.get((where, reference))
-        scorer = self._kept(found)
+        found, scorer = self._held.get(reference, (self._found.models.get((where, reference)), None))
+        scorer = scorer or self._kept(found)
         if found is None or scorer is None:
             cursor.execute("BEGIN TRANSACTION")  # a snapshot: others may train it again between two queries
             try:
@@ -350,6 +362,14 @@ def _asked_in_transaction(connection: duckdb.DuckDBPyConnection) -> Predictor | 
     In a transaction of our own nobody predicts: it ends with the statement that changes a model.
     """
     return None if known(connection) is None or in_own_transaction(connection) else predictor_for(connection)
+
+
+@contextmanager
+def held(connection: duckdb.DuckDBPyConnection, model: StoredModel, reference: str) -> Iterator[None]:
+    """Let ``predict`` in the block use a model as the connection's transaction sees it: others may train it again meanwhile."""
+    file = attachments_of(connection).identity_of(model.location.catalog)
+    with predictor_for(connection).held(reference, (file, model.id), lambda: load_scorer(connection, model)):
+        yield
 
 
 def remember_stored(connection: duckdb.DuckDBPyConnection, model: StoredModel) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from grouplearn.amounts import counted
 from grouplearn.bind.bind import bind_learner
@@ -33,9 +34,9 @@ from grouplearn.parser.statements import (
     Sql,
     StopTrial,
 )
-from grouplearn.prediction.evaluation import evaluate_sql, labels_sql, reading_sql, source_rows
+from grouplearn.prediction.evaluation import asks_predict, evaluate_sql, labels_sql, reading_sql, source_rows
 from grouplearn.prediction.group_models import refuse_damaged_weights
-from grouplearn.prediction.prediction import predictor_for
+from grouplearn.prediction.prediction import held, predictor_for
 from grouplearn.sqltext import folded, identifier
 from grouplearn.statements import alter as altering
 from grouplearn.statements import answers
@@ -87,7 +88,8 @@ def describe_model(statement: DescribeModel, checker: SqlChecker, at: StatementC
     control = next(filter(None, map(IN_TRAINING.find, at.places_of(statement.name))), None)
     if control is not None and control.plan is not None:
         return altering.trials_sql(control, control.plan)
-    return models.describe_sql(at.databases.model(statement.name, checker))
+    with at.databases.transaction():
+        return answers.fixed(at.connection, models.describe_sql(at.databases.model(statement.name, checker)))
 
 
 def stop_trial(statement: StopTrial, checker: SqlChecker, at: StatementContext) -> str:
@@ -162,8 +164,13 @@ def rename(statement: RenameModel, checker: SqlChecker, at: StatementContext) ->
 
 
 def evaluate(statement: EvaluateModel, checker: SqlChecker, at: StatementContext) -> str:
-    """Return a query of a model's metrics on other rows."""
-    model = at.databases.model(statement.name, checker)
+    """Return a query of a model's metrics on other rows: as they are now, whatever other connections train meanwhile."""
+    with at.databases.transaction():
+        model = at.databases.model(statement.name, checker)
+        return _evaluated(model, statement, checker, at)
+
+
+def _evaluated(model: StoredModel, statement: EvaluateModel, checker: SqlChecker, at: StatementContext) -> str:
     if model.definition.label_length:
         message = f'EVALUATE MODEL compares single values, and model "{model.definition.name}" predicts arrays'
         hint = f"Compare them in SQL: FROM {model.definition.name}_predict(...)."
@@ -180,36 +187,45 @@ def evaluate(statement: EvaluateModel, checker: SqlChecker, at: StatementContext
         raise checker.error(
             message, statement.source.span, f"Choose one: ON (SELECT a.{identifier(name)}, ... FROM ...)."
         )
-    condition = statement.where.text if statement.where else None
     weighted = _has_weight(model, source, checker)
-    query = evaluate_sql(model, statement.source.text, condition, weighted=weighted)
-    seen = condition if predicate else None
-    rows = source_rows(source.text, seen)
+    where = predicate.text if predicate else None
+    if (reason := _unreadable(model, source, where, columns, checker, weighted=weighted)) is not None:
+        message = f'model "{model.definition.name}" cannot read these rows: {reason[0]}'
+        raise checker.error(message, statement.source.span, *reason[1:])
+    asked = asks_predict(model)
+    with nullcontext() if asked is None else held(at.connection, model, asked):
+        return answers.fixed(at.connection, evaluate_sql(model, source.text, where, weighted=weighted))
+
+
+def _unreadable(
+    model: StoredModel,
+    source: Sql,
+    where: str | None,
+    columns: Sequence[Column],
+    checker: SqlChecker,
+    *,
+    weighted: bool,
+) -> tuple[str, ...] | None:
+    """Return why a model cannot read these rows, and maybe a hint; None if it can."""
+    rows = source_rows(source.text, where)
     try:
-        # DuckDB makes several statements of a PIVOT without IN, and a query that is passed on must be one.
-        at_once = checker.tree(f"SELECT 1 FROM {source.text}\n") is None
-        one_query(at.connection, evaluate_sql(model, _NO_ROWS, weighted=weighted) if at_once else query)
-        checker.describe(reading_sql(model, source.text, seen, weighted=weighted))
-        numbers = doubtful(at.connection, model.definition, rows, columns)
-        reason = unreadable(at.connection, rows, numbers)
-        if reason is None and not at_once:
-            reason = _knows_no_label(model, source.text, seen, checker)
+        # What the model's expressions are in is one query, whatever the rows are: DuckDB makes several of a PIVOT without IN.
+        one_query(checker.connection, evaluate_sql(model, _NO_ROWS, weighted=weighted))
+        checker.describe(reading_sql(model, source.text, where, weighted=weighted))
+        numbers = doubtful(checker.connection, model.definition, rows, columns)
+        reason = unreadable(checker.connection, rows, numbers)
+        reason = _knows_no_label(model, source.text, where, checker) if reason is None else reason
     except BindError as error:
         reason = error.message
-    if reason is not None:
-        raise _cannot_read(model, statement, checker, reason)
-    for entry in model.definition.items if not at_once else ():
+    return _list_flaw(model, rows, checker) if reason is None else (reason,)
+
+
+def _list_flaw(model: StoredModel, rows: str, checker: SqlChecker) -> tuple[str, ...] | None:
+    for entry in model.definition.items:
         lists = f"FROM (SELECT ({entry.sql}\n) AS entries FROM {rows} AS {ROW})"
         if entry.item.is_list and (flaw := list_flaw(checker, entry.item, lists)):
-            raise _cannot_read(model, statement, checker, *flaw)
-    return _asked(evaluate_sql(model, source.text, seen, weighted=weighted), checker) if at_once else query
-
-
-def _cannot_read(
-    model: StoredModel, statement: EvaluateModel, checker: SqlChecker, reason: str, hint: str | None = None
-) -> Exception:
-    message = f'model "{model.definition.name}" cannot read these rows: {reason}'
-    return checker.error(message, statement.source.span, hint)
+            return flaw
+    return None
 
 
 def _knows_no_label(model: StoredModel, source: str, where: str | None, checker: SqlChecker) -> str | None:
@@ -228,13 +244,6 @@ def _knows_no_label(model: StoredModel, source: str, where: str | None, checker:
         ", ..." if len(definition.classes) > _SHOWN_CLASSES else ""
     )
     return f'no label of {counted(labels, "row")} is of type {definition.label_type}, as classes are ({listed}): there is "{one}"'
-
-
-def _asked(query: str, checker: SqlChecker) -> str:
-    """Return a SELECT of the rows that a query has now, in order."""
-    columns = {column.name: column.type for column in checker.describe(query)}
-    texts = ", ".join(f"CAST({identifier(name)} AS VARCHAR)" for name in columns)
-    return answers.typed(columns, checker.rows(f"SELECT {texts} FROM ({query})"))
 
 
 def _read_twice(model: StoredModel, columns: Sequence[Column]) -> str | None:
@@ -259,8 +268,5 @@ def _has_weight(model: StoredModel, source: Sql, checker: SqlChecker) -> bool:
     weight = model.definition.weight_sql
     if weight is None:
         return False
-    try:
-        checker.describe(f"SELECT ({weight}\n) FROM (SELECT * FROM", source, f"\n) AS {ROW}")
-    except BindError:
-        return False
-    return True
+    _, refused = checker.tried(f"SELECT ({weight}\n) FROM (SELECT * FROM", source, f"\n) AS {ROW}")
+    return not refused

@@ -30,7 +30,12 @@ _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
 def export_model(statement: ExportModel, checker: SqlChecker, at: StatementContext) -> str:
-    """Write the directory, and return its size."""
+    """Write the directory, and return its size; what is written is one model, whatever other connections train meanwhile."""
+    with at.databases.transaction():
+        return _exported(statement, checker, at)
+
+
+def _exported(statement: ExportModel, checker: SqlChecker, at: StatementContext) -> str:
     con, databases = at.connection, at.databases
     kind, where = (statement.format.value, statement.format.span) if statement.format else ("native", None)
     if kind not in FORMATS:

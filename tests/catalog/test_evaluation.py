@@ -308,13 +308,13 @@ def test_rows_that_tie_in_training_tie_in_sql(scale: float) -> None:
     assert evaluated == pytest.approx(trained, rel=1e-12)
 
 
-def test_a_model_that_was_replaced_since_is_said_to_be_gone() -> None:
-    """By a query that was made before and is read now; its identity says nothing to anybody."""
+def test_a_relation_has_the_metrics_of_the_model_that_was_asked() -> None:
     with grouplearn.connect(progress=False) as con:
         con.execute("CREATE TABLE t AS SELECT i % 7 AS x, i % 5 AS y FROM range(100) AS r(i)")
-        train = "TRAIN OR REPLACE MODEL m USING gbdt PREDICT y FEATURES (x) FROM t WITH (num_iterations = 2, task = 'regression')"
-        con.execute(train)
+        options = "num_iterations = 2, task = 'regression'"
+        train = f"TRAIN OR REPLACE MODEL m USING gbdt PREDICT {{}} FEATURES (x) FROM t WITH ({options})"
+        con.execute(train.format("y"))
         relation = con.sql("EVALUATE MODEL m ON t")
-        con.cursor().execute(train)
-        with pytest.raises(grouplearn.Error, match="the model was replaced or dropped after this query was made"):
-            relation.fetchall()
+        before = relation.fetchall()
+        con.cursor().execute(train.format("100 * y AS y"))
+        assert relation.fetchall() == before != con.execute("EVALUATE MODEL m ON t").fetchall()

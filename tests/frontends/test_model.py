@@ -96,7 +96,8 @@ class WellFormed(HTMLParser):
 
 
 def overview_of(con: grouplearn.Connection, name: str) -> Overview:
-    return con.model(name).overview()
+    with con.model(name).overview() as found:
+        return found
 
 
 def test_a_model_is_found_by_its_name_in_sql(con: grouplearn.Connection, path: Path) -> None:

@@ -45,7 +45,7 @@ def refuse_flaws(con: duckdb.DuckDBPyConnection, model: StoredModel, parts: Iter
         checks = ", ".join(f"coalesce({sound}, true)" for sound in flaws.values())
         query = f"SELECT {checks} FROM {table(catalog, part)} AS t WHERE t.model = '{model.id}'::UUID"
         try:
-            (found,) = con.execute(query).fetchall()
+            (found,) = con.sql(query).fetchall()  # by sql(), after whose errors a transaction of DuckDB 2 goes on
         except (duckdb.CatalogException, duckdb.BinderException, duckdb.ParserException) as error:  # unknown type
             raise _unsound(con, model, part, str(error).splitlines()[0]) from None
         for flaw, sound in zip(flaws, found, strict=True):
@@ -55,7 +55,10 @@ def refuse_flaws(con: duckdb.DuckDBPyConnection, model: StoredModel, parts: Iter
 
 def _unsound(con: duckdb.DuckDBPyConnection, model: StoredModel, part: str, flaw: str) -> DataError:
     """Return the error of a flaw, which a macro may have made up that hides a function by which flaws are found."""
-    macro = hiding(con)
+    try:
+        macro = hiding(con)
+    except duckdb.TransactionException:  # the error has ended the transaction
+        macro = None
     if macro is None:
         return damaged(model.location.catalog, model.location.name, part, flaw)
     return data_error(

@@ -47,6 +47,11 @@ class RemoteConnection:
         self._result = Result(*self._rows(query, parameters, _EXACT))
         return self
 
+    @property
+    def description(self) -> list[tuple[str]] | None:
+        """The columns of the last result by name; None if there is none."""
+        return [(name,) for name in self._result.names] if self._result else None
+
     def fetchall(self) -> list[tuple[Any, ...]]:
         """Return the rows of the last result as tuples of Python values."""
         result, self._result = self._result, None
@@ -187,6 +192,11 @@ class Result:
 
     def __init__(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
         self._table = pa.Table.from_batches(list(batches), schema)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its columns."""
+        return list(self._table.column_names)
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         """Return the rows as Python values, converted by DuckDB's client."""

@@ -441,7 +441,7 @@ class Connection:
         if asked.fetchall()[0][0]:
             scope = scope.with_outer_frames()
         stored = told_what_is_stored(self._session.has_stored)
-        with frames_registered(self._duckdb, text, scope), stored, interruptible(self.interrupt, at_once=False):
+        with frames_registered(self._duckdb, text, scope), stored, self._calling():
             return self._session.answer(statement, text, parameters)
 
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +26,7 @@ from grouplearn.catalog.overview import Overview
 from grouplearn.errors import BindError
 from grouplearn.frontends.python.dbapi import Connection
 from grouplearn.prediction.prediction import predictor_for
-from grouplearn.sqltext import identifier, plain
+from grouplearn.sqltext import identifier, plain, qualified
 from grouplearn.statements.databases import Databases
 from grouplearn.store import writer as store
 from grouplearn.visible import visible
@@ -44,7 +46,7 @@ def model(connection: Connection | duckdb.DuckDBPyConnection, name: str) -> Mode
 
 
 class Model:
-    """A model as it was when looked up; training it again makes another."""
+    """The model of a name: each property and method reads it as it is then, all at once, also if it has been trained again."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, stored: StoredModel) -> None:
         self._connection = connection
@@ -53,21 +55,8 @@ class Model:
     @classmethod
     def named(cls, connection: duckdb.DuckDBPyConnection, name: str) -> Model:
         """Look a model up; see :func:`model`."""
-        from grouplearn.parser.parse import parse
-        from grouplearn.parser.statements import DescribeModel
-
-        text = f"DESCRIBE MODEL {plain(name) if _NAME.fullmatch(name) else identifier(name)}"
-        statements = [each for each in parse(text) if isinstance(each, DescribeModel)]
-        predictor_for(connection).guard.refuse_hidden(connection)
-        try:
-            return cls(
-                connection,
-                Databases(connection, predictor_for(connection).guard).model(
-                    statements[0].name, SqlChecker(connection, text)
-                ),
-            )
-        except BindError as error:  # without the caret in our statement
-            raise BindError(error.message, hint=error.hint) from None
+        with _looked_up(connection, plain(name) if _NAME.fullmatch(name) else identifier(name)) as stored:
+            return cls(connection, stored)
 
     @property
     def name(self) -> str:
@@ -77,7 +66,8 @@ class Model:
     @property
     def statement(self) -> str:
         """The TRAIN statement."""
-        return self._stored.definition.statement
+        with self._now() as stored:
+            return stored.definition.statement
 
     @property
     def trials(self) -> duckdb.DuckDBPyRelation:
@@ -109,7 +99,7 @@ class Model:
         """Its plots, with matplotlib: ``m.plot.curves()``, ``m.plot.importance()``, ``m.plot.schedule()``."""
         from grouplearn.frontends.python.plots import Plots
 
-        return Plots(self.overview())
+        return Plots(self.overview)
 
     def report(self, path: str | os.PathLike[str] | None = None) -> str:
         """Return one self-contained HTML page about the model, and write it to ``path`` if given.
@@ -122,29 +112,59 @@ class Model:
         if path is not None:
             Outside(self._connection).refuse(Path(path).parent, "", None)
 
-        page = report(self.overview())
+        with self.overview() as overview:
+            page = report(overview)
         if path is not None:
             Path(path).write_text(page, encoding="utf-8")
         return page
 
-    def overview(self) -> Overview:
-        """Return the data of plots and report."""
-        return Overview(self._connection, self._stored)
+    @contextmanager
+    def overview(self) -> Iterator[Overview]:
+        """Give the data of plots and report for the time of a block."""
+        with self._now() as stored:
+            yield Overview(self._connection, stored)
 
     def __repr__(self) -> str:
-        definition = self._stored.definition
-        facts = self.overview().facts
+        with self.overview() as overview:
+            definition, facts = overview.stored.definition, overview.facts
         trials = f"{facts.groups:,} groups, {facts.trials:,} trials, {facts.failed:,} failed"
         return visible(f"<grouplearn.Model {self.name}: {definition.described}, {trials}>")
 
     def _repr_html_(self) -> str:
         from grouplearn.frontends.notebook.model_table import rendered
 
-        return rendered(self.trials.filter("is_best"), self._connection, self._stored) or ""
+        with self._now() as stored:
+            query = store.view_query(self._connection, stored, "")
+            best = self._connection.sql(query, alias=self.name).filter("is_best")
+            return rendered(best, self._connection, stored) or ""
 
     def _relation(self, suffix: str) -> duckdb.DuckDBPyRelation:
         """Return the view's query as we make it; the view in a file could be anything."""
-        predictor_for(self._connection).guard.refuse_hidden(self._connection)
-        query = store.view_query(self._connection, self._stored, suffix)
+        with self._now() as stored:
+            query = store.view_query(self._connection, stored, suffix)
         relation: duckdb.DuckDBPyRelation = self._connection.sql(query, alias=self.name + suffix)
         return relation
+
+    def _now(self) -> AbstractContextManager[StoredModel]:
+        """Give the model as it is now for the time of a block, in which what others commit is not seen."""
+        place = self._stored.location
+        return _looked_up(self._connection, qualified(place.catalog, place.schema, place.name))
+
+
+@contextmanager
+def _looked_up(connection: duckdb.DuckDBPyConnection, name: str) -> Iterator[StoredModel]:
+    """Give the model that SQL names so for the time of a block, which is one transaction."""
+    from grouplearn.parser.parse import parse
+    from grouplearn.parser.statements import DescribeModel
+
+    text = f"DESCRIBE MODEL {name}"
+    (statement,) = (each for each in parse(text) if isinstance(each, DescribeModel))
+    guard = predictor_for(connection).guard
+    guard.refuse_hidden(connection)
+    databases = Databases(connection, guard)
+    with databases.transaction():
+        try:
+            stored = databases.model(statement.name, SqlChecker(connection, text))
+        except BindError as error:  # without the caret in our statement
+            raise BindError(error.message, hint=error.hint) from None
+        yield stored

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from grouplearn.catalog.overview import Overview, Trial
@@ -29,8 +31,8 @@ _LABELLED_SHARE = 1 / 6
 class Plots:
     """``m.plot``: each method draws on ``ax``, or on new axes, and returns the axes."""
 
-    def __init__(self, overview: Overview) -> None:
-        self._overview = overview
+    def __init__(self, read: Callable[[], AbstractContextManager[Overview]]) -> None:
+        self._read = read
 
     def __repr__(self) -> str:
         return "<curves(), importance(), schedule()>"
@@ -40,26 +42,16 @@ class Plots:
 
         Up to 12 groups have a curve each; of more, the median and the range of the middle 80% are drawn.
         """
-        axes, overview = _axes(ax), self._overview
-        facts = overview.facts
-        axes.set(xlabel="epoch", ylabel=overview.curve_name(facts.curve))
-        axes.set_title(f"{_plain(overview.stored.definition.name)}: learning curves")
-        _whole_numbers(axes)
-        if facts.modelled <= MOST_CURVES:
-            self._draw_each(axes, overview.best(MOST_CURVES), 2 if facts.curve == "valid" else 1)
-        else:
-            self._draw_range(axes)
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(fontsize="small", frameon=False)
-        else:
-            _say(axes, "no learning curves: the learner is solved in one step")
-        return axes
+        axes = _axes(ax)
+        with self._read() as overview:
+            return _draw_curves(axes, overview)
 
     def importance(self, ax: Axes | None = None, top: int = 20) -> Axes:
         """Draw the ``top`` features by their mean share of a group's importance, with the range of the middle 80%."""
-        found = self._overview.importance(top)[::-1]
+        with self._read() as overview:
+            found = overview.importance(top)[::-1]
         axes = _axes(ax, len(found))
-        axes.set_title(f"{_plain(self._overview.stored.definition.name)}: importance")
+        axes.set_title(f"{_plain(overview.stored.definition.name)}: importance")
         axes.set(xlabel="share of importance")
         if not found:
             return _say(axes, "the learner has no importances")
@@ -76,11 +68,12 @@ class Plots:
 
     def schedule(self, ax: Axes | None = None) -> Axes:
         """Draw the schedule as it ran: a row per worker (at most 48), a bar per unit, a colour per group."""
-        bars = self._overview.bars()
+        with self._read() as overview:
+            bars = overview.bars()
         places = {group: place for place, group in enumerate(sorted({bar.group for bar in bars}))}
         named = len(places) if len(places) <= _COLOURS else 0
         axes = _axes(ax, max(len({bar.worker for bar in bars}), round(named * _NAME_ROWS)))
-        axes.set_title(f"{_plain(self._overview.stored.definition.name)}: schedule")
+        axes.set_title(f"{_plain(overview.stored.definition.name)}: schedule")
         axes.set(xlabel="seconds", ylabel="worker")
         end = max((bar.end for bar in bars), default=0.0)
         shown = merged((bar for bar in bars if bar.worker < MOST_WORKERS), end * _LEAST_SHARE)
@@ -104,24 +97,42 @@ class Plots:
             axes.legend(handles=swatches, fontsize="small", frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
         return axes
 
-    def _draw_each(self, axes: Axes, trials: list[Trial], column: int) -> None:
-        curves = self._overview.curves((trial.group, trial.config) for trial in trials)
-        for trial in trials:
-            points = curves.get((trial.group, trial.config), [])
-            if points:
-                label = _plain(self._overview.label(trial.keys, trial.level))
-                values = [float("nan") if (value := point[column]) is None else value for point in points]
-                axes.plot([point[0] for point in points], values, label=label, marker=".")
 
-    def _draw_range(self, axes: Axes) -> None:
-        found = self._overview.curve_range()
-        if not found:
-            return
-        epochs = [row[0] for row in found]
-        if self._overview.facts.curve == "train":
-            axes.set(ylabel=f"{self._overview.curve_name('train')} / its first")
-        axes.fill_between(epochs, [row[1] for row in found], [row[3] for row in found], alpha=0.25, label="middle 80%")
-        axes.plot(epochs, [row[2] for row in found], label=f"median of {max(row[4] for row in found):,} groups")
+def _draw_curves(axes: Axes, overview: Overview) -> Axes:
+    facts = overview.facts
+    axes.set(xlabel="epoch", ylabel=overview.curve_name(facts.curve))
+    axes.set_title(f"{_plain(overview.stored.definition.name)}: learning curves")
+    _whole_numbers(axes)
+    if facts.modelled <= MOST_CURVES:
+        _draw_each(axes, overview, overview.best(MOST_CURVES), 2 if facts.curve == "valid" else 1)
+    else:
+        _draw_range(axes, overview)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize="small", frameon=False)
+    else:
+        _say(axes, "no learning curves: the learner is solved in one step")
+    return axes
+
+
+def _draw_each(axes: Axes, overview: Overview, trials: list[Trial], column: int) -> None:
+    curves = overview.curves((trial.group, trial.config) for trial in trials)
+    for trial in trials:
+        points = curves.get((trial.group, trial.config), [])
+        if points:
+            label = _plain(overview.label(trial.keys, trial.level))
+            values = [float("nan") if (value := point[column]) is None else value for point in points]
+            axes.plot([point[0] for point in points], values, label=label, marker=".")
+
+
+def _draw_range(axes: Axes, overview: Overview) -> None:
+    found = overview.curve_range()
+    if not found:
+        return
+    epochs = [row[0] for row in found]
+    if overview.facts.curve == "train":
+        axes.set(ylabel=f"{overview.curve_name('train')} / its first")
+    axes.fill_between(epochs, [row[1] for row in found], [row[3] for row in found], alpha=0.25, label="middle 80%")
+    axes.plot(epochs, [row[2] for row in found], label=f"median of {max(row[4] for row in found):,} groups")
 
 
 def _plain(text: str, most: int | None = None) -> str:
