@@ -30,7 +30,9 @@ def classes_as_numbers(job: Job, definition: ModelDefinition) -> Iterator[str]:
         return
     if _are_0_or_1(label[:_SOME]) and _are_0_or_1(label) and (label == 0).any() and (label == 1).any():
         known = Task.BINARY in learner.tasks
-        advice = "without task = 'regression' it is two classes" if known else "logistic_regression learns two classes"
+        advice = (
+            "WITH (task = 'classification') learns two classes" if known else "logistic_regression learns two classes"
+        )
         yield f"{definition.target_name} is 0 or 1, and learned as a number: {advice}"
 
 
