@@ -10,6 +10,7 @@ from typing import Any
 from grouplearn import sqltext
 from grouplearn.bind.arrays import ArrayType, array_type
 from grouplearn.bind.definition import ItemColumn
+from grouplearn.bind.feature_advice import Candidate, refusal, unfit
 from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.bind.sql.expressions import Replay, first_column, star
@@ -25,8 +26,6 @@ from grouplearn.learners.contract.learner import Learner
 from grouplearn.messages import Span, did_you_mean
 from grouplearn.parser.statements import Feature, Sql
 
-#: A text column without an encoder is one-hot encoded up to this many distinct values.
-AUTO_ONEHOT_LIMIT = 100
 #: A label with more distinct values than this is not a class label.
 MAX_CLASSES = 1000
 #: Most items: DuckDB's planning time grows with their square.
@@ -46,6 +45,11 @@ def _name(text: str) -> str:
 def _together(feature: Feature) -> int:
     """Return how many arguments of a call form one item."""
     return CALLS[feature.encoder.value].together if feature.encoder else 1
+
+
+def _needs(encoders: Sequence[Encoder]) -> str:
+    """Return what a column without a call lacks, given the encoders that take it."""
+    return "which needs an encoder" if encoders else "which no encoder takes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +112,9 @@ class FeatureBinder:
         self._items: list[BoundItem] = []
         self._names = {INTERCEPT} if learner.form == "linear" else set[str]()
         self._counts: dict[str, int] = {"numeric": 0, "codes": 0, "lists": 0}
-        self._by_default = False
+        #: What stands without an encoder, and the error for the first of it that needs one.
+        self._candidates: list[Candidate] = []
+        self._refused: Exception | None = None
 
     def bind(self, features: Sequence[Feature]) -> tuple[BoundItem, ...]:
         """Return the items of explicit FEATURES."""
@@ -121,7 +127,7 @@ class FeatureBinder:
             together = _together(feature)
             for start in range(0, len(scalars), together):
                 self._add(feature, scalars[start : start + together])
-        return tuple(self._items)
+        return self._usable(features)
 
     def _described(self, arguments: Sequence[Sql]) -> Iterator[Sequence[Column]]:
         """Yield the columns of each argument, with one query for all if there is no error and each is one column."""
@@ -146,9 +152,17 @@ class FeatureBinder:
 
     def bind_columns(self, columns: Sequence[Column], span: Span) -> tuple[BoundItem, ...]:
         """Return the items of the default FEATURES: these columns as they are."""
-        self._by_default = True
         for column, name in zip(columns, self._columns("", columns, span), strict=True):
             self._add(Feature((name,), span=span), [_Scalar(column.name, column.type, name)])
+        return self._usable(None)
+
+    def _usable(self, features: Sequence[Feature] | None) -> tuple[BoundItem, ...]:
+        """Return the items; raises one error for all columns that need an encoder. ``features`` is None by default."""
+        flawed = [each for each in self._candidates if each.why is not None]
+        if flawed:
+            error = refusal(self._checker, self._source, features, self._candidates)
+            alone = features is not None and error.message.count("\n") == 0 and not types.is_untyped(flawed[0].type)
+            raise self._refused if alone and self._refused else error
         return tuple(self._items)
 
     def _scalars(self, feature: Feature, argument: Sql, columns: Sequence[Column]) -> list[_Scalar]:
@@ -194,8 +208,11 @@ class FeatureBinder:
         columns = [types.column_of(scalar.type) for scalar in scalars]
         column = replace(columns[0], others=tuple(columns[1:]))
         encoder = next(filter(lambda each: each.takes(column), called(call)), None) if call else automatic(column)
+        if call is None:
+            self._candidates.append(Candidate(scalars[0].name, scalars[0].sql, scalars[0].type, scalars[0].sql.span))
         if encoder is None:
-            raise self._unsupported(call, scalars, column)
+            self._refuse_or_note(call, scalars, column)
+            return
         declared = CALLS[call].options if call else ()
         given = {each.name: options.get(each.name, each.default) for each in declared}
         values = {name: value for name, value in given.items() if value is not None}
@@ -230,6 +247,14 @@ class FeatureBinder:
         message = f"{self._learner.name} takes at most {encoder.most:,} columns of one item, got {n_columns:,}"
         raise self._checker.error(message, option.value.span, f"Linear learners take up to {MAX_WIDE:,}.")
 
+    def _refuse_or_note(self, call: str | None, scalars: Sequence[_Scalar], column: SqlColumn) -> None:
+        """Raise the error for a call; a column that needs one is told of with all others."""
+        error = self._unsupported(call, scalars, column)
+        if call is not None:
+            raise error
+        self._refused = self._refused or error
+        self._candidates[-1] = unfit(self._candidates[-1], f"has type {column.type}, {_needs(takers(column))}")
+
     def _unsupported(self, call: str | None, scalars: Sequence[_Scalar], column: SqlColumn) -> Exception:
         """Return the error for a column that the call, or a plain expression, does not take; its hint names an encoder that
         does."""
@@ -242,11 +267,9 @@ class FeatureBinder:
             return self._checker.error(
                 f"{call} of {what}", scalar.sql.span, f"{takes}; {hint}." if others else f"{takes}."
             )
-        needs = "which needs an encoder" if others else "which no encoder takes"
         hint = f"{hint[0].upper()}{hint[1:]}." if others else types.advice(scalar.type)
-        if self._by_default:
-            hint = "Without FEATURES every column is one: list those to learn from, as in FEATURES (a, zscore(b))."
-        return self._checker.error(f'feature "{scalar.name}" has type {scalar.type}, {needs}', scalar.sql.span, hint)
+        message = f'feature "{scalar.name}" has type {scalar.type}, {_needs(others)}'
+        return self._checker.error(message, scalar.sql.span, hint)
 
     @staticmethod
     def _written(encoders: Sequence[Encoder], type_name: str) -> str:

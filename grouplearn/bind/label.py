@@ -61,7 +61,8 @@ class LabelBinder:
         regresses = any(task.has_values for task in self.learner.tasks)
         if types.is_classless(column.type):
             message = f"a label of type {column.type} cannot be predicted"
-            raise self.checker.error(message, expression.span, types.advice(column.type))
+            untyped = "It is NULL in every row: predict something else." if types.is_untyped(column.type) else None
+            raise self.checker.error(message, expression.span, untyped or types.advice(column.type))
         classified = self._classified()
         if classified is not None:
             if not (classifies if classified else regresses):

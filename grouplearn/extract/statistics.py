@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from grouplearn.bind import arrays
 from grouplearn.bind.bound import BoundTarget, BoundTrain
-from grouplearn.bind.features import AUTO_ONEHOT_LIMIT, MAX_CLASSES, BoundItem
+from grouplearn.bind.feature_advice import AUTO_ONEHOT_LIMIT, Candidate, many_texts, refusal
+from grouplearn.bind.features import MAX_CLASSES, BoundItem
 from grouplearn.bind.run.class_options import texts_of
 from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import SqlChecker
@@ -141,16 +142,19 @@ def _category_counts(
     n_rows, counts = _counted(checker, bound, as_read)
     near = [(item, _distinct(item)) for item in wanted if item.whole and is_nearly_wide(counts[id(item)])]
     counts |= _counted(checker, bound, near)[1] if near else {}
-    for item in wanted:
-        if item.automatic and counts[id(item)] > AUTO_ONEHOT_LIMIT:
-            name = item.stored.item.name
-            message = (
-                f'feature "{name}" has {counts[id(item)]:,} distinct texts; '
-                f"without an encoder at most {AUTO_ONEHOT_LIMIT} are one-hot encoded"
-            )
-            hint = f"Use hash({name}, 64), ordinal({name}) or onehot({name}), or leave it out."
-            raise checker.error(message, item.span, hint)
+    _refuse_many_texts(checker, bound, counts)
     return n_rows, tuple(counts.get(id(item), 0) for item in bound.items)
+
+
+def _refuse_many_texts(checker: SqlChecker, bound: BoundTrain, counts: Mapping[int, int]) -> None:
+    """Raise one error for all columns of many texts that the statement does not encode."""
+    candidates = []
+    for item in bound.items:
+        name, count = item.stored.item.name, counts.get(id(item), 0) if item.automatic else 0
+        candidate = Candidate(name, item.source, item.stored.type or "", item.span)
+        candidates.append(many_texts(candidate, count) if count > AUTO_ONEHOT_LIMIT else candidate)
+    if any(each.why is not None for each in candidates):
+        raise refusal(checker, bound.source, bound.statement.features, candidates)
 
 
 def _distinct(item: BoundItem) -> tuple[str | Sql, ...]:

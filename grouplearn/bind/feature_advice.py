@@ -1,0 +1,201 @@
+"""What to write for columns that are no features as they are: one error for all of them, with a FEATURES clause to paste."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from grouplearn import sqltext
+from grouplearn.bind.sql import types
+from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.bind.sql.pristine import keywords
+from grouplearn.data.encoding.registry import takers
+from grouplearn.errors import BindError
+from grouplearn.messages import Span
+from grouplearn.parser.statements import Feature, Sql
+
+#: A text column without an encoder is one-hot encoded up to this many distinct values.
+AUTO_ONEHOT_LIMIT = 100
+#: Rows from which a column's texts are judged, and the share of values that are numbers where the rest may be NULL.
+_LOOKED_AT, _MOSTLY = 100_000, 0.9
+#: Most columns that are described; the clause has all.
+_DESCRIBED = 20
+_PLAIN = re.compile(r"[a-z_][a-z0-9_]*", re.IGNORECASE)
+_QUOTED = re.compile(r'"((?:[^"]|"")*)"')
+#: Numbers with a comma after each thousand, with or without a percent sign.
+_NUMBER = r"[-+]?([0-9]+|[0-9]{1,3}(,[0-9]{3})+)(\.[0-9]*)?%?"
+_STAR = "*"
+#: The category of words that are names everywhere.
+_FREE = "unreserved"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A column or an expression that stands as a feature without an encoder.
+
+    ``span`` is that of the item it is from. ``why`` it is no feature as it is, None if it is one; ``instead`` are items that
+    could be, and ``others`` some that could be in place of them.
+    """
+
+    name: str
+    sql: Sql
+    type: str
+    span: Span
+    why: str | None = None
+    instead: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+
+
+def unfit(candidate: Candidate, why: str) -> Candidate:
+    """Return a candidate whose type is that of no feature, with what can be made of it."""
+    sql = _written(candidate.sql)
+    if types.is_untyped(candidate.type):
+        cast = f"{_cast(sql)}::DOUBLE"
+        return replace(
+            candidate, why="is NULL in every row, and has no type", others=("leave it out", f"cast it: {cast}")
+        )
+    instead = _of_type(sql, candidate.type)
+    return replace(candidate, why=why, instead=instead, others=() if instead else ("leave it out",))
+
+
+def many_texts(candidate: Candidate, distinct: int) -> Candidate:
+    """Return a candidate of more texts than are one-hot encoded without being asked."""
+    why = f"has {distinct:,} distinct texts; without an encoder at most {AUTO_ONEHOT_LIMIT} are one-hot encoded"
+    sql = _written(candidate.sql)
+    return replace(candidate, why=why, instead=(f"hash({sql}, 64)",), others=(f"ordinal({sql})", f"onehot({sql})"))
+
+
+def refusal(
+    checker: SqlChecker,
+    source: Sequence[str | Sql],
+    features: Sequence[Feature] | None,
+    candidates: Sequence[Candidate],
+) -> BindError:
+    """Return the error for several candidates of which some are no features as they are; ``features`` is None by default."""
+    known = _with_texts(checker, source, candidates)
+    flawed = [each for each in known if each.why is not None]
+    lines = [f'feature "{each.name}" {each.why}: {_remedy(each)}' for each in flawed[:_DESCRIBED]]
+    if len(flawed) > 1:
+        lines = [f"{len(flawed):,} columns cannot be features as they are", *lines]
+    if len(flawed) > _DESCRIBED:
+        lines.append("...")
+    written = _clause(checker, features, known)
+    hint = (
+        f"Write FEATURES ({', '.join(written)})." if written else "Make features of them: FEATURES (epoch(day), ...)."
+    )
+    return BindError("\n".join(lines), text=checker.text, span=flawed[0].span, hint=hint)
+
+
+def _remedy(candidate: Candidate) -> str:
+    ways = [*([_listed(candidate.instead, "and")] if candidate.instead else []), *candidate.others]
+    return _listed(ways, "or")
+
+
+def _listed(words: Sequence[str], conjunction: str) -> str:
+    *first, last = words
+    return f"{', '.join(first)} {conjunction} {last}" if first else last
+
+
+def _of_type(sql: str, type_name: str) -> tuple[str, ...]:
+    """Return the items that can be made of an expression of this type, none where it has to be known better."""
+    if types.is_time(type_name):
+        has_date, has_time = type_name.startswith(("DATE", "TIMESTAMP")), type_name.startswith("TIME")
+        parts = [*(["month", "dayofweek"] if has_date else []), *(["hour"] if has_time else [])]
+        return tuple(f"{part}({sql})" for part in parts)
+    if type_name == "INTERVAL":
+        return (f"epoch({sql})",)
+    calls = {each.call.name: each.call.example for each in takers(types.column_of(type_name)) if each.call}
+    chosen = next((calls[name] for name in ("multihot", "hash") if name in calls), None)
+    return () if chosen is None else (chosen.replace("(x", f"({sql}", 1),)
+
+
+def _clause(checker: SqlChecker, features: Sequence[Feature] | None, candidates: Sequence[Candidate]) -> list[str]:
+    """Return the statement's FEATURES with other items in place of those that are none as they are."""
+    if features is None:
+        return _items(_STAR, candidates)
+    written = []
+    for feature in features:
+        own = [each for each in candidates if each.span == feature.arguments[0].span]
+        if feature.encoder or all(each.why is None for each in own):
+            written.append(checker.text[feature.span.start : feature.span.end].strip())
+        else:
+            written += _items(feature.arguments[0].text.strip(), own)
+    return written
+
+
+def _items(text: str, candidates: Sequence[Candidate]) -> list[str]:
+    """Return what stands for an item some of whose columns cannot be features as they are."""
+    flawed = [each for each in candidates if each.why is not None]
+    if text == _STAR and len(candidates) - len(flawed) > _DESCRIBED:
+        columns = ", ".join(_written(each.sql) for each in flawed)
+        return [f"* EXCLUDE ({columns})", *(item for each in flawed for item in each.instead)]
+    return [item for each in candidates for item in (each.instead if each.why is not None else [_written(each.sql)])]
+
+
+def _written(sql: Sql) -> str:
+    """Return an expression as its user would write it, a column without quotes where it needs none."""
+    text = sql.text.strip()
+    quoted = _QUOTED.fullmatch(text)
+    if quoted and _PLAIN.fullmatch(quoted[1]) and keywords().get(quoted[1].casefold(), _FREE) == _FREE:
+        return quoted[1]
+    return text
+
+
+def _with_texts(checker: SqlChecker, source: Sequence[str | Sql], candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidates, those that are texts judged by their values: numbers, dates, or many texts."""
+    texts = [each for each in candidates if types.kind(each.type) == "category"]
+    if not texts:
+        return list(candidates)
+    columns: list[str | Sql] = []
+    for number, each in enumerate(texts):
+        columns += [", CAST((" if number else "CAST((", each.sql, f"\n) AS VARCHAR) AS t{number}"]
+    counted = ", ".join(map(_counts_sql, range(len(texts))))
+    rows = (f"SELECT {counted} FROM (SELECT", *columns, *source, f"LIMIT {_LOOKED_AT})")
+    try:
+        found = checker.rows(*rows)[0]
+    except BindError:  # an expression that raises: what is known of types is said all the same
+        return list(candidates)
+    judged = {id(each): _judged(each, found[number]) for number, each in enumerate(texts)}
+    return [judged.get(id(each), each) for each in candidates]
+
+
+def _counts_sql(number: int) -> str:
+    name = f"t{number}"
+    counts = {
+        "distinct_texts": f"count(DISTINCT {types.told_apart(name, 'VARCHAR')})",
+        "texts": f"count({name})",
+        "plain": f"count(TRY_CAST({name} AS DOUBLE))",
+        "shown": f"count(*) FILTER (regexp_full_match(trim({name}), {sqltext.string(_NUMBER)}))",
+        "times": f"count(TRY_CAST({name} AS TIMESTAMP))",
+    }
+    return "{" + ", ".join(f"'{key}': {sql}" for key, sql in counts.items()) + "}"
+
+
+def _judged(candidate: Candidate, counts: dict[str, Any]) -> Candidate:
+    distinct, texts = counts["distinct_texts"], counts["texts"]
+    if distinct <= AUTO_ONEHOT_LIMIT and candidate.why is None:
+        return candidate
+    found = candidate if candidate.why is not None else many_texts(candidate, distinct)
+    sql = _written(candidate.sql)
+    if counts["plain"] == texts:
+        return _as(found, "numbers as texts", (f"{_cast(sql)}::DOUBLE",))
+    if counts["shown"] == texts:
+        cleaned = f"replace(replace({sql}, ',', ''), '%', '')::DOUBLE"
+        return _as(found, "numbers as texts", (cleaned,))
+    if counts["times"] == texts:
+        parts = _of_type(f"{_cast(sql)}::TIMESTAMP", "DATE")
+        return _as(found, "dates as texts", parts)
+    if counts["plain"] >= _MOSTLY * texts:
+        return _as(found, "numbers as texts, and others", (f"TRY_CAST({sql} AS DOUBLE)",))
+    return found
+
+
+def _as(candidate: Candidate, what: str, instead: tuple[str, ...]) -> Candidate:
+    return replace(candidate, why=f"has {what}", instead=instead, others=())
+
+
+def _cast(sql: str) -> str:
+    """Return an expression before ``::``."""
+    return sql if _PLAIN.fullmatch(sql) or _QUOTED.fullmatch(sql) else f"({sql})"
