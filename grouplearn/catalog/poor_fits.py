@@ -33,9 +33,10 @@ def constant_models(definition: ModelDefinition) -> tuple[str, str] | None:
     if not registry.is_known(definition.learner):
         return None
     learner = registry.way(definition.learner, definition.configs)
+    rows = "(n_train + n_valid)" if definition.refit else "n_train"
     found: dict[tuple[tuple[str, str], ...], list[int]] = {}
     for number, config in enumerate(definition.configs):
-        found.setdefault(tuple(learner.constant_model_notes(config)), []).append(number)
+        found.setdefault(tuple(learner.constant_model_notes(config, rows)), []).append(number)
     cases = [
         f"WHEN {'true' if len(found) == 1 else f'config IN {(*numbers, -1)}'} AND {condition} THEN {literal(note)}"
         for notes, numbers in found.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
@@ -16,7 +17,10 @@ from grouplearn.data.memory import memory_limit
 from grouplearn.extract.batches import batches
 from grouplearn.interrupting import watched
 from grouplearn.parser.statements import Sql
+from grouplearn.sqltext import folded, identifier
 
+#: Columns of times that are looked at.
+_MOST_TIMES = 4
 #: Approximate bytes per value of a counted group; and most texts of a key that are deduplicated.
 _COUNT_BYTES, _MOST_KNOWN = 64, 1 << 16
 
@@ -35,16 +39,27 @@ class GroupCount(NamedTuple):
     n_rows: int
 
 
-def group_counts(checker: SqlChecker, bound: BoundTrain) -> tuple[GroupCount, ...]:
+class GroupCounts(NamedTuple):
+    """The groups of a statement, and the names of columns with times that vary within one of them."""
+
+    groups: tuple[GroupCount, ...]
+    times: tuple[str, ...]
+
+
+def group_counts(checker: SqlChecker, bound: BoundTrain) -> GroupCounts:
     """Return the groups that pass HAVING, by grouping set and key, NULLs last."""
     keys = [key.extract for key in bound.keys]
     names = [f"__grouplearn_k{number}" for number in range(len(keys))]
     texts = [name.join(types.as_text(key.stored.type)) for name, key in zip(names, bound.keys, strict=True)]
     mask = "__grouplearn_mask"
+    times = _times(bound)
+    varied = [f"__grouplearn_t{number}" for number in range(len(times))]
     # Ordered by columns of a subquery, as ORDER BY 'text' or 1 would mean something else.
     pieces: list[str | Sql] = [
-        f"SELECT {', '.join(['__grouplearn_n', mask, *texts])} FROM (SELECT count(*) AS __grouplearn_n"
+        f"SELECT {', '.join(['__grouplearn_n', mask, *texts, *varied])} FROM (SELECT count(*) AS __grouplearn_n"
     ]
+    for column, name in zip(map(identifier, times), varied, strict=True):
+        pieces.append(f", min({column}) < max({column}) AS {name}")
     pieces += [", GROUPING(", *_separated(keys), f") AS {mask}"] if keys else [f", 0 AS {mask}"]
     for key, name in zip(keys, names, strict=True):
         pieces += [", (", key, f") AS {name}"]
@@ -55,12 +70,14 @@ def group_counts(checker: SqlChecker, bound: BoundTrain) -> tuple[GroupCount, ..
     level_of = {_grouping_mask(members, len(keys)): level for level, members in enumerate(bound.sets)}
     by_level: list[list[GroupCount]] = [[] for _ in bound.sets]
     known: list[dict[str, str]] = [{} for _ in keys]
-    counted = 0
+    counted, varying = 0, set[str]()
     with closing(batches(checker.connection, checker, pieces, _COUNT_BYTES * (2 + len(keys)))) as read:
         for batch in read:
             counted += batch.num_rows
             refuse_many_groups(checker, bound, counted)
-            columns: list[list[Any]] = [column.to_pylist() for column in batch.columns]
+            marks = batch.columns[2 + len(keys) :]
+            varying |= {name for name, mark in zip(times, marks, strict=True) if mark.true_count}
+            columns: list[list[Any]] = [column.to_pylist() for column in batch.columns[: 2 + len(keys)]]
             sizes, masks = columns[:2]
             named: list[list[str | None]] = [
                 list(_once(column, seen)) for column, seen in zip(columns[2:], known, strict=True)
@@ -69,7 +86,17 @@ def group_counts(checker: SqlChecker, bound: BoundTrain) -> tuple[GroupCount, ..
             for size, mask, group in zip(sizes, masks, told, strict=False):
                 level = level_of[mask] if keys else 0
                 by_level[level].append(GroupCount(level, group, size))
-    return tuple(watched(itertools.chain.from_iterable(by_level)))
+    groups = tuple(watched(itertools.chain.from_iterable(by_level)))
+    return GroupCounts(groups, tuple(name for name in times if name in varying))
+
+
+def _times(bound: BoundTrain) -> tuple[str, ...]:
+    """Return the first columns of dates and times of FROM that are no keys, if rows are held out at random."""
+    names = Counter(folded(column.name) for column in bound.columns)
+    names.update(folded(key.extract.text.strip('"')) for key in bound.keys)
+    alone = (column for column in bound.columns if names[folded(column.name)] == 1)
+    times = [column.name for column in alone if column.type == "DATE" or column.type.startswith("TIMESTAMP")]
+    return tuple(times[:_MOST_TIMES]) if bound.holdout.drawn else ()
 
 
 def _once(texts: list[str | None], known: dict[str, str]) -> Iterator[str | None]:

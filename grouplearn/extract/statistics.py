@@ -29,6 +29,7 @@ class Statistics:
 
     ``lengths`` are the items' (1 for all but arrays), ``label_length`` an array label's, else 0. ``n_entries`` counts
     entries of lists. ``mirrored``: of two classes the lesser is the positive one, which comes last.
+    ``times`` are columns of FROM with times that vary within a group, if rows are held out at random.
     """
 
     groups: tuple[GroupCount, ...]
@@ -39,6 +40,7 @@ class Statistics:
     label_length: int = 0
     n_entries: int = 0
     mirrored: bool = False
+    times: tuple[str, ...] = ()
 
     @functools.cached_property
     def rows(self) -> tuple[int, ...]:
@@ -48,7 +50,7 @@ class Statistics:
 
 def statistics(checker: SqlChecker, bound: BoundTrain) -> Statistics:
     """Count the groups, list the classes, and check limits that depend on values."""
-    groups = group_counts(checker, bound)
+    groups, times = group_counts(checker, bound)
     lengths, label_length = arrays.measured_lengths(checker, bound)
     target = bound.target
     classified = target is not None and target.classification
@@ -58,7 +60,7 @@ def statistics(checker: SqlChecker, bound: BoundTrain) -> Statistics:
     n_entries, elements = list_counts(checker, bound)
     categories = tuple(elements.get(number, count) for number, count in enumerate(categories))
     mirrored = classes != ascending
-    return Statistics(groups, classes, categories, n_rows, lengths, label_length, n_entries, mirrored)
+    return Statistics(groups, classes, categories, n_rows, lengths, label_length, n_entries, mirrored, times)
 
 
 def refuse_nothing(checker: SqlChecker, bound: BoundTrain, groups: Sequence[GroupCount]) -> None:

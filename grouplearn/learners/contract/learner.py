@@ -187,9 +187,10 @@ class Learner(Protocol):
         del config
         return default_metric(task)
 
-    def constant_model_notes(self, config: Config) -> Sequence[tuple[str, str]]:
-        """Return the notes on a model without any important feature: the first whose condition, SQL over ``n_train``, holds."""
-        del config
+    def constant_model_notes(self, config: Config, n_rows: str) -> Sequence[tuple[str, str]]:
+        """Return notes on a model without any important feature: that of the first condition that holds, SQL over ``n_rows``,
+        the number of rows that it learned from."""
+        del config, n_rows
         return ()
 
     def uncalibrated_metric(self) -> str | None:

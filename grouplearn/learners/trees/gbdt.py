@@ -112,14 +112,14 @@ class Gbdt(BoostedStackLearner):
             return None
         return self.default_metric(config) or default_metric(task)
 
-    def constant_model_notes(self, config: Config) -> Sequence[tuple[str, str]]:
+    def constant_model_notes(self, config: Config, n_rows: str) -> Sequence[tuple[str, str]]:
         """Return a note on trees without a split; LightGBM puts values of at least ``min_data_in_bin`` rows into one bin."""
         config = self.filled(config)
         leaf, bins = (int(str(config[name])) for name in ("min_data_in_leaf", "min_data_in_bin"))
         of_leaves = f"{_NO_SPLIT}: lower min_data_in_leaf (or min_sum_hessian_in_leaf)"
         of_bins = f"{_NO_SPLIT}: lower min_data_in_bin (or min_sum_hessian_in_leaf)"
         if leaf > 1 or bins <= 1:
-            return ((f"n_train >= {2 * leaf} AND n_train < {leaf + bins}", of_bins), ("true", of_leaves))
+            return ((f"{n_rows} >= {2 * leaf} AND {n_rows} < {leaf + bins}", of_bins), ("true", of_leaves))
         return (("true", of_bins),)
 
     def linear_leaves(self, config: Config) -> bool:

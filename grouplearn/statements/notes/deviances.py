@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from grouplearn.catalog.notes import JUDGES
 from grouplearn.catalog.poor_fits import advice
@@ -28,10 +29,7 @@ def poor_deviances(job: Job, definition: ModelDefinition, best: BestTrials) -> M
     metric = definition.metric
     if metric not in _OF_CONSTANT:
         return {}
-    folds = job.rules.folds > 0
-    learned, held_out = (
-        (np.ones(job.dataset.n_rows, bool),) * 2 if folds else (job.dataset.split == 0, job.dataset.split > 0)
-    )
+    learned, held_out = _parts(job)
     own = best.metric(metric, "train") > FAR * _of_constant(job, definition, best, learned)
     new = best.metric(metric, "valid") > _of_constant(job, definition, best, held_out)
     new &= _sums(held_out.astype(np.float64), best.groups) >= JUDGES
@@ -41,9 +39,16 @@ def poor_deviances(job: Job, definition: ModelDefinition, best: BestTrials) -> M
     return {best.groups[place].id: told_own if own[place] else told_new for place in poor}
 
 
-def _of_constant(
-    job: Job, definition: ModelDefinition, best: BestTrials, rows: np.typing.NDArray[np.bool_]
-) -> FloatArray:
+def _parts(job: Job) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Return which rows metrics of training and of validation are of."""
+    split, folds = job.dataset.split, job.rules.folds
+    if not folds:
+        return split == 0, split == 1
+    every = np.ones(split.shape, np.bool_)
+    return every, split == 0 if folds == 1 else every
+
+
+def _of_constant(job: Job, definition: ModelDefinition, best: BestTrials, rows: npt.NDArray[np.bool_]) -> FloatArray:
     """Return the deviance of the mean of each group's labels among some rows; NaN without such rows."""
     counts = rows & np.isfinite(job.dataset.y)
     weight = np.where(counts, job.dataset.weight, 0.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -14,30 +14,38 @@ from grouplearn.statements.notes.features import ids
 from grouplearn.statements.notes.labels import classes_as_numbers, inexact_keys, nearly_unique_keys
 from grouplearn.statements.notes.leaks import leaks
 from grouplearn.statements.notes.skipped import skipped_rows
-from grouplearn.statements.notes.texts import alike_values, numbers_as_classes
+from grouplearn.statements.notes.texts import alike_values, numbers_as_classes, shown_name
 from grouplearn.train.job import Job
 
 
-def seen_in_rows(job: Job, definition: ModelDefinition, outcome: RunOutcome) -> DataNotes:
+def seen_in_rows(job: Job, definition: ModelDefinition, outcome: RunOutcome, times: Sequence[str] = ()) -> DataNotes:
     """Return the notes on the groups of a run; what concerns the whole statement is noted on the first group.
 
-    The rows of a group are looked at only if its metrics or its number of skipped rows are suspicious.
+    ``times`` are columns with times, if rows were held out at random. The rows of a group are looked at only if its metrics
+    or its number of skipped rows are suspicious.
     """
     best = BestTrials.of(outcome)
     with np.errstate(all="ignore"):  # rows have numbers of any size, and what overflows is not noted
-        return _seen(job, definition, best) if best.groups else {}
+        return _seen(job, definition, best, times) if best.groups else {}
 
 
-def _seen(job: Job, definition: ModelDefinition, best: BestTrials) -> DataNotes:
+def _seen(job: Job, definition: ModelDefinition, best: BestTrials, times: Sequence[str]) -> DataNotes:
     poor, skipped = poor_deviances(job, definition, best), skipped_rows(job, definition, best)
     urgent = {group: (note,) for group, note in leaks(job, definition, best).items()}
     of_statement = tuple(_of_statement(job, definition))
     if of_statement:
         urgent[best.first.id] = (*urgent.get(best.first.id, ()), *of_statement)
+    mild = {best.first.id: tuple(_of_times(times))} if times else {}
     return {
-        group: SeenInRows(poor.get(group), urgent.get(group, ()), skipped.get(group))
-        for group in sorted({*poor, *urgent, *skipped})
+        group: SeenInRows(poor.get(group), urgent.get(group, ()), skipped.get(group), mild.get(group, ()))
+        for group in sorted({*poor, *urgent, *skipped, *mild})
     }
+
+
+def _of_times(times: Sequence[str]) -> Iterator[str]:
+    """Yield the note on rows that are held out at random though they have an order in time."""
+    column = shown_name(times[0])
+    yield f"rows are held out at random though {column} varies: VALIDATE WHERE {column} >= ... judges by later rows"
 
 
 def _of_statement(job: Job, definition: ModelDefinition) -> Iterator[str]:

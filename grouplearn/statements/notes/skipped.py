@@ -10,12 +10,12 @@ from grouplearn.catalog.notes import MUCH_SKIPPED
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoding.registry import encoder_of
-from grouplearn.sqltext import identifier
 from grouplearn.statements.notes.best_trials import BestTrials
+from grouplearn.statements.notes.texts import shown_name
 from grouplearn.train.job import Job
 
 #: The reasons are counted for at most so many groups, those with the largest share of skipped rows.
-_MOST_GROUPS = 1000
+_MOST_GROUPS = 200
 #: Rows looked at together.
 _ROWS = 1 << 17
 
@@ -74,5 +74,5 @@ def _is_missing(part: Dataset, item: Item) -> np.typing.NDArray[np.bool_]:
 
 def _filled(item: Item) -> str:
     """Return the feature that has a value in every row."""
-    name = item.name if item.name.isidentifier() else identifier(item.name)
+    name = shown_name(item.name)
     return f"coalesce({name}, '')" if item.kind == "category" else f"impute({name})"

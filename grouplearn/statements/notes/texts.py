@@ -75,8 +75,13 @@ def _alike(what: str, texts: Iterable[str | None], clause: str, name: str) -> It
     if several:
         first, second = several[0][:2]
         more = f" (and {len(several) - 1:,} more)" if len(several) > 1 else ""
-        together = f"{clause} lower(trim({name}))"
+        together = f"{clause} lower(trim({shown_name(name)}))"
         yield f"{what} {_shown(first)} and {_shown(second)}{more} differ only by case or blanks: {together} takes them together"
+
+
+def shown_name(name: str) -> str:
+    """Return a name as a user writes it in SQL."""
+    return name if name.isidentifier() else identifier(name)
 
 
 def _shown(text: str) -> str:
