@@ -104,6 +104,7 @@ class _Binder:
         self._folded = frozenset(sqltext.folded(column.name) for column in columns)
         self._replay = Replay(self._checker, self._source, columns)
         told = options.rows
+        self._check_weight(told.weight)
         target = LabelBinder(
             self._checker, statement, self._learner, self._source, self._replay, told.task, implied, told.weight
         ).bind()
@@ -138,7 +139,6 @@ class _Binder:
         holdout = holdout_given or rows.unless_given(
             several, options, refits_unless_told(statement, options, search) and not several
         )
-        self._check_weight(options.rows.weight)
         refuse_windows(self._checker, [item.extract for item in items])
         per_row = [*self._per_row(label, items, weight), *(key.extract for key in keys)]
         refuse_unnested(self._checker, per_row)

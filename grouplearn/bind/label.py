@@ -10,6 +10,7 @@ from grouplearn.bind.searching import searched
 from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.bind.sql.expressions import Replay
+from grouplearn.bind.sql.rowwise import refuse_aggregates
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import TASKS, Task
 from grouplearn.learners.metrics.sums import every_metric
@@ -97,6 +98,8 @@ class LabelBinder:
         number = statement.metric is not None and statement.metric.value.casefold() in of_numbers
         if not types.is_whole(column.type) or "objective" in names or number:
             return False
+        if "(" in expression.text:
+            refuse_aggregates(self.checker, self.source, [expression])
         weighs = (", CAST((", weight, ") AS DOUBLE) IS DISTINCT FROM 0 AS weighs") if weight else (", true AS weighs",)
         rows = ("SELECT 1 FROM (SELECT (", expression, ") AS y", *weighs, *self.source, ") WHERE weighs AND y")
         # Each query ends at the first row that it finds.
