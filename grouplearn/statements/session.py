@@ -46,6 +46,8 @@ class Session:
         self.plan_format: PlanFormat = "text"
         functions.register_all(connection)
         asking_for(connection).settings = self._settings
+        #: Whether a statement is being carried out, by any thread.
+        self.is_busy = False
         #: Whether a durable run may have kept its directory until a user's transaction is committed.
         self._left = False
 
@@ -83,7 +85,11 @@ class Session:
         at = StatementContext(
             self._connection, self._databases, self._settings, self._progress, cancelled, self.plan_format, leaves
         )
-        return carry_out(statement, text, parameters, at)
+        before, self.is_busy = self.is_busy, True
+        try:
+            return carry_out(statement, text, parameters, at)
+        finally:
+            self.is_busy = before
 
     def settle(self) -> None:
         """Remove the directories of durable runs whose transactions have been committed since."""

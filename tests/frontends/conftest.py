@@ -16,6 +16,8 @@ from grouplearn.parser.statements import OurStatement, TrainModel
 
 
 class FakeSession:
+    is_busy = False
+
     def expect_variables(self, text: str = "") -> None:
         pass
 

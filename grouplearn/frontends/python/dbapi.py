@@ -6,13 +6,15 @@ import functools
 import os
 import re
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import duckdb
 
 from grouplearn.errors import (
+    Error,
     InterfaceError,
     ProgrammingError,
     as_database_errors,
@@ -47,6 +49,10 @@ if TYPE_CHECKING:
     from grouplearn.parser.statements import OurStatement, PlanFormat
     from grouplearn.train.job import Progress
 
+_BUSY = (
+    "Resource In Use Error: connection is busy with another call: a statement of grouplearn's runs on it, or on a cursor of it"
+    "\n\nHint: interrupt(), called on the one that runs it, stops it; close() when it has ended."
+)
 _NO_PATH = re.compile("[\0\ud800-\udfff]")
 # Methods that read the rows of execute(); before any other call the answer of our statement is dropped.
 _READERS = frozenset(
@@ -59,6 +65,11 @@ class StatementSession(Protocol):
     """What a connection uses of ``grouplearn.statements.session.Session``."""
 
     plan_format: PlanFormat
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a statement is being carried out, by any thread."""
+        ...
 
     def answer(self, statement: OurStatement, text: str, parameters: Parameters = None) -> str:
         """Run one of our statements and return a SELECT of its result."""
@@ -159,6 +170,7 @@ class Connection:
         self._has_executed = False
         self._rolled_back = False
         self._may_predict = False
+        self._cursors: weakref.WeakSet[Connection] = weakref.WeakSet()  # which close() closes with the connection
         #: Default number of rows for ``fetchmany()`` (PEP 249).
         self.arraysize = 1
 
@@ -239,11 +251,16 @@ class Connection:
 
         native = self._duckdb.cursor()
         asking_for(native).is_new = asking_for(self._duckdb).is_new
-        return Connection(native, self._session_factory)
+        return self._with_cursor(native)
 
     def duplicate(self) -> Connection:
         """Like :meth:`cursor`."""
-        return Connection(self._duckdb.duplicate(), self._session_factory)
+        return self._with_cursor(self._duckdb.duplicate())
+
+    def _with_cursor(self, native: duckdb.DuckDBPyConnection) -> Connection:
+        opened = Connection(native, self._session_factory)
+        self._cursors.add(opened)
+        return opened
 
     def begin(self) -> Connection:
         """Start a transaction; a TRAIN inside it is undone by :meth:`rollback`."""
@@ -269,9 +286,16 @@ class Connection:
         self._interruption()
 
     def close(self) -> None:
-        """Close the connection."""
-        self._session.close()
+        """Close the connection and its cursors; raises ResourceInUseException, as DuckDB does, while a statement runs on one."""
+        if self._is_busy():
+            raise duckdb.ResourceInUseException(_BUSY)
+        with suppress(Error):
+            self._session.settle()
         self._duckdb.close()
+        self._session.close()
+
+    def _is_busy(self) -> bool:
+        return self._session.is_busy or any(cursor._is_busy() for cursor in tuple(self._cursors))
 
     @property
     def description(self) -> list[Any] | None:
