@@ -260,7 +260,7 @@ class SearchBinder:
     def _subquery_points(self, dimension: InList) -> tuple[tuple[Any, ...], ...]:
         query = dimension.subquery
         assert query is not None  # noqa: S101  (the caller checked)
-        rows = self._checker.rows("FROM", query, f"LIMIT {space.MAX_CONFIGS + 1}")
+        rows = self._checker.values("FROM", query, f"LIMIT {space.MAX_CONFIGS + 1}")
         width = len(dimension.parameters)
         if len(rows) > space.MAX_CONFIGS:
             message = (

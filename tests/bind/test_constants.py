@@ -54,6 +54,11 @@ def test_what_python_does_not_have_stays_duckdbs(text: str, shown: str) -> None:
             con.execute(train)
         with pytest.raises(BindError, match=re.escape(f"seed must be a whole number of at least 0, got {shown}\n")):
             con.execute(train.replace("solver", "seed"))
+        grid = train.partition("VALIDATE")[0] + f"OVER GRID ((l1, l2) IN (SELECT 0.5, {text})) VALIDATE NONE"
+        with pytest.raises(BindError, match=re.escape(f"l2 must be a number >= 0, got {shown}\n")):
+            con.execute(grid)
+        con.execute(grid.replace(text, "range::BIGNUM FROM range(3)"))
+        assert con.execute("SELECT l1, l2 FROM m ORDER BY l2").fetchall() == [(0.5, 0), (0.5, 1), (0.5, 2)]
 
 
 def test_a_number_of_any_type_is_a_number() -> None:

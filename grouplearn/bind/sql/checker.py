@@ -115,6 +115,14 @@ class SqlChecker:
             return _in_python(*self.rows(select, fragment, ") AS v)")[0])
         return _IN_PYTHON[plain.lastgroup](plain[plain.lastgroup])
 
+    def values(self, *pieces: str | Sql) -> list[tuple[Any, ...]]:
+        """Return the rows of a query, each value as ``constant`` returns it."""
+        rows, kinds = self.rows(*pieces), [column.type for column in self.describe(*pieces)]
+        if not any(map(_OTHER.fullmatch, kinds)):
+            return rows
+        texts = self.rows("SELECT CAST(COLUMNS(*) AS VARCHAR) FROM (", *pieces, ")")
+        return [tuple(map(_in_python, row, kinds, text)) for row, text in zip(rows, texts, strict=True)]
+
     def tree(self, query: str) -> dict[str, Any] | None:
         """Return DuckDB's parse tree of a query, which the caller may change; None if it is not valid SQL."""
         if query not in self._trees:
