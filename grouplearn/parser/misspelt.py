@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from grouplearn.errors import ParseError
+from grouplearn.interrupting import watched
 from grouplearn.parser.lexer.cursor import shown
 from grouplearn.parser.lexer.split import HEAD_LENGTH
 from grouplearn.parser.lexer.tokens import Kind, Token, lex
@@ -50,11 +51,34 @@ def misspelt(text: str, start: int = 0, stop: int | None = None) -> ParseError |
     words = [token.word for token in tokens]
     wrong = next((place for place, word in enumerate(meant) if words[place : place + 1] != [word]), None)
     if wrong is None:
-        return None
+        return _meant_for_others(text, start, stop)
     token = tokens[wrong] if wrong < len(tokens) else Token(Kind.END, "", tokens[-1].end, tokens[-1].end)
     found = "the end of the statement" if token.kind is Kind.END else shown(token)
     message = f"expected {' '.join(meant[wrong:])}, not {found}"
     return ParseError(message, text=text, span=token.span, hint=f"Did you mean {' '.join(meant)}?")
+
+
+def for_without_using(text: str, start: int, stop: int | None) -> Token | None:
+    """Return the FOR of ``TRAIN MODEL m PREDICT t.y FOR t``, a statement of the extension pql; None if it has USING, too."""
+    if [token.word for token in islice(lex(text, start, stop), 2)] != ["TRAIN", "MODEL"]:
+        return None
+    found, depth = None, 0
+    for token in watched(lex(text, start, stop)):
+        depth += token.is_symbol("(", "[", "{") - token.is_symbol(")", "]", "}")
+        if depth == 0 and token.word in ("FOR", "USING"):
+            if token.word != "FOR":
+                return None
+            found = found or token
+    return found
+
+
+def _meant_for_others(text: str, start: int, stop: int | None) -> ParseError | None:
+    token = for_without_using(text, start, stop)
+    if token is None:
+        return None
+    message = "TRAIN ... FOR is a statement of the extension pql, which is not loaded"
+    hint = "Did you mean TRAIN MODEL m USING linear_regression PREDICT y FROM t?"
+    return ParseError(message, text=text, span=token.span, hint=hint)
 
 
 def _first_words(head: Sequence[Token]) -> Sequence[Token]:

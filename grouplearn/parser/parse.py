@@ -21,7 +21,7 @@ from grouplearn.parser.manage import (
     parse_show,
     reject_later,
 )
-from grouplearn.parser.misspelt import explained, misspelt
+from grouplearn.parser.misspelt import explained, for_without_using, misspelt
 from grouplearn.parser.nested import parse_nested, prepared
 from grouplearn.parser.runs import parse_drop_run, parse_resume, parse_retry
 from grouplearn.parser.statements import OurStatement, Passthrough, Statement
@@ -44,7 +44,7 @@ def parse(text: str) -> tuple[Statement, ...]:
     statements: list[Statement] = []
     blank_start = 0
     for piece in split(text):
-        parser = _parser_for(piece.head)
+        parser = _parser_of(text, piece.start, piece.stop, piece.head)
         if parser is not None:
             statements.append(parser(Cursor(text, piece.start, piece.stop)))
         elif piece.head and (nested := _parse_nested(text, piece.start, piece.stop, piece.head)) is not None:
@@ -63,7 +63,7 @@ def parse(text: str) -> tuple[Statement, ...]:
 def parse_piece(text: str, start: int, stop: int) -> OurStatement:
     """Return the statement ``text[start:stop]``, which is ours or contains ours; spans are offsets into ``text``."""
     head = tuple(islice(lex(text, start, stop), HEAD_LENGTH))
-    parser = _parser_for(head)
+    parser = _parser_of(text, start, stop, head)
     if parser is not None:
         return parser(Cursor(text, start, stop))
     nested = _parse_nested(text, start, stop, head)
@@ -104,6 +104,12 @@ def prepared_ours(head: Sequence[Token]) -> int | None:
 
 def _passthrough(text: str, piece: TextPiece) -> Passthrough:
     return Passthrough(text[piece.start : piece.end], Span(piece.start, piece.end))
+
+
+def _parser_of(text: str, start: int, stop: int, head: Sequence[Token]) -> _Parser | None:
+    """Return the parser of the statement ``text[start:stop]`` if it is ours; ``head`` are its first tokens."""
+    parser = _parser_for(head)
+    return None if parser is parse_train and for_without_using(text, start, stop) else parser
 
 
 def _parser_for(head: Sequence[Token]) -> _Parser | None:

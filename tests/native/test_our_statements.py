@@ -14,7 +14,7 @@ from grouplearn.parser.lexer.tokens import Kind, Token, lex
 from grouplearn.parser.misspelt import misspelt
 from grouplearn.parser.nested import _begun_after_with, _candidates, _places
 from grouplearn.parser.outline import Outline
-from grouplearn.parser.parse import _parser_for, prepared_ours
+from grouplearn.parser.parse import _parser_of, prepared_ours
 
 PRINTER = """
 #include <cstdio>
@@ -61,6 +61,8 @@ TEXTS = [
     "EVALUATE MODEL m ON t; RESUME MODEL m; RETRY FAILED MODEL m; RETRY FAILED; EXPORT MODEL m TO 'x'; IMPORT MODEL m FROM 'x'",
     "RESUME OR REPLACE MODEL m; EXPORT DATABASE 'x'; IMPORT DATABASE 'x'; REFRESH MODEL m",
     "/* ; /* nested ; */ TRAIN */ TRAIN MODEL m -- ; SELECT\n; SELECT 1 -- TRAIN",
+    "TRAIN MODEL m PREDICT t.y FOR t; TRAIN MODEL m USING mlp FOR t; TRAIN m FOR t; TRAIN MODEL m PREDICT [y FOR y IN l]; TRAIN",
+    "CREATE MODEL('gpt', 'a'); GET MODELS; DELETE MODEL 'a'; UPDATE MODEL('a'); CREATE GLOBAL MODEL('a'); GET MODEL 'a'",
     "FROM (train model) JOIN b USING (c); FROM (evaluate model) JOIN b ON x; FROM (WITH a AS (FROM b) EVALUATE MODEL m ON a)",
     "SELECT $$ ; TRAIN $$; TRAIN MODEL $tag$ ; $tag$; SELECT $1; SELECT $name; TRAIN $1",
     "SELECT E'\\'; TRAIN'; TRAIN m; SELECT x'ab'; SELECT 'it''s; TRAIN'",
@@ -129,7 +131,12 @@ def test_they_agree(printer: Path) -> None:
                 str(len(text[: piece.stop].encode())),
                 str(len(text[: piece.end].encode())),
                 str(int(is_ours(text, piece))),
-                str(int(_parser_for(piece.head) is None and misspelt(text, piece.start, piece.stop) is not None)),
+                str(
+                    int(
+                        _parser_of(text, piece.start, piece.stop, piece.head) is None
+                        and misspelt(text, piece.start, piece.stop) is not None
+                    )
+                ),
                 *parameters(text[piece.start : piece.stop]),
                 *places(text, piece),
             )
@@ -143,7 +150,8 @@ def tokens_of(text: str, piece: TextPiece) -> list[Token]:
 
 
 def is_ours(text: str, piece: TextPiece) -> bool:
-    return _parser_for(piece.head) is not None or _begun_after_with(Outline(tokens_of(text, piece))) is not None
+    parser = _parser_of(text, piece.start, piece.stop, piece.head)
+    return parser is not None or _begun_after_with(Outline(tokens_of(text, piece))) is not None
 
 
 def places(text: str, piece: TextPiece) -> list[str]:

@@ -76,9 +76,20 @@ def test_ctrl_c_while_the_process_starts_does_not_end_it(terminal):
     assert wait_until(lambda: worker_of(terminal.pid) is not None)
     worker = worker_of(terminal.pid)
     terminal.sendintr()
+    terminal.expect("nterrupted")
     ask(terminal, "SELECT 'still' || 'here';", "stillhere")
     ask(terminal, TRAIN.replace("TRAIN", "TRAIN OR REPLACE"), "0,100,")
     assert worker_of(terminal.pid) == worker
+
+
+def test_ctrl_c_while_rows_are_read_says_so(place):
+    ask(place, f"{TABLE} {TRAIN}", "0,100,")
+    slow = "(SELECT t.* FROM t, range(100000) AS a(i), range(100000) AS b(j) WHERE (i * j) % 1000003 = x)"
+    place.send(f"{TRAIN.replace('MODEL m', 'MODEL n').replace('FROM t', f'FROM {slow}')}\r")
+    time.sleep(1)
+    place.sendintr()
+    place.expect("nterrupted")
+    ask(place, "SELECT 'still' || 'here';", "stillhere")
 
 
 def test_ctrl_c_when_the_process_does_not_listen(place):

@@ -31,11 +31,11 @@ std::vector<std::string> Carry(duckdb::ClientContext &user, const Instance &inst
 	writer.Number(request.lines).Number(request.start).Number(request.stop).Text(request.text);
 	writer.Number<uint64_t>(request.may_write).Text(request.schema);
 	HostSignals signals;
-	Channel channel([&user] { return IsAskedToStop(user); });
-	channel.Send(Kind::STATEMENT, writer.bytes + request.values);
-	Connection ours(*user.db.get());
-	Loan loan(user, ours.Context());
-	try {
+	try { // from the start: the process may only be starting
+		Channel channel([&user] { return IsAskedToStop(user); });
+		channel.Send(Kind::STATEMENT, writer.bytes + request.values);
+		Connection ours(*user.db.get());
+		Loan loan(user, ours.Context());
 		auto answer = Server(channel, user, ours).Serve(Kind::ANSWER);
 		Reader reader(answer.body);
 		auto count = reader.Number<uint64_t>();

@@ -261,6 +261,9 @@ void Server::Run(Connection &connection, duckdb_prepared_statement prepared, boo
 		PassOnInterrupt(connection);
 		pause.Take(state);
 	} while (!duckdb_pending_execution_is_finished(state));
+	if (state == DUCKDB_PENDING_ERROR) { // asked for a result, it would say only that there is none
+		Refuse(duckdb_pending_error(pending.handle));
+	}
 	if (duckdb_execute_pending(pending.handle, result)) {
 		Refuse(duckdb_result_error(result));
 	}

@@ -191,18 +191,22 @@ std::vector<Piece> Split(const std::string &text) {
 	Token token;
 	int depth = 0;
 	size_t begin = 0, start = 0;
-	bool may_nest = false;
+	bool may_nest = false, has_for = false, has_using = false;
 	Token before {TokenKind::OTHER, ""};
 	auto close = [&](size_t stop, size_t end) {
 		Piece piece {begin, head.empty() ? stop : start, stop, end, Head(head).IsOurs(), head.empty(), parameters.names, {}};
-		piece.misspelt = !piece.ours && Head(head).IsMisspelt();
+		// TRAIN MODEL m PREDICT t.y FOR t
+		bool trains = head.size() > 1 && IsWord(head[0], {"TRAIN"}) && IsWord(head[1], {"MODEL"});
+		bool of_others = trains && has_for && !has_using;
+		piece.ours &= !of_others;
+		piece.misspelt = of_others || (!piece.ours && Head(head).IsMisspelt());
 		bool prepares = !head.empty() && IsWord(head[0], {"PREPARE"});
 		if ((may_nest || prepares) && !piece.ours) {
 			FindNested(text, piece);
 		}
 		pieces.push_back(std::move(piece));
 		begin = end;
-		may_nest = false;
+		may_nest = has_for = has_using = false;
 		head.clear();
 		parameters = Parameters();
 	};
@@ -212,6 +216,8 @@ std::vector<Piece> Split(const std::string &text) {
 			continue;
 		}
 		depth = std::max(0, depth + Deeper(token));
+		has_for |= depth == 0 && IsWord(token, {"FOR"});
+		has_using |= depth == 0 && IsWord(token, {"USING"});
 		if (head.empty()) {
 			start = lexer.began;
 		} else {
