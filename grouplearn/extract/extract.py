@@ -31,6 +31,7 @@ from grouplearn.extract.split_hash import SplitHash
 from grouplearn.extract.statistics import Statistics
 from grouplearn.interrupting import watched
 from grouplearn.parser.statements import Sql
+from grouplearn.sqltext import folded
 
 #: Orders a group's rows: the same for equal seed and content, whichever thread reads them.
 ROW_HASH = "hash({seed}, {content})"
@@ -257,21 +258,27 @@ def _refuse_other_rows(checker: SqlChecker, bound: BoundTrain, stats: Statistics
 
 def _refuse_many_texts(checker: SqlChecker, bound: BoundTrain, key: BoundKey) -> None:
     """Raise BindError for a key with several texts for one value: its group's name would be arbitrary."""
-    if not types.has_text(key.stored.type):
+    kind = key.stored.type
+    if not types.has_text(kind) and not types.has_inner_numbers(kind):
         return
     name = key.extract.text.strip()
-    if key.stored.type != "VARCHAR":
+    if kind != "VARCHAR":
         name = f"CAST({name} AS VARCHAR)"
-    why = "the collation of the key takes texts for equal that are written differently"
-    hint = f"For a group per text GROUP BY {name} COLLATE POSIX, for one group of them all GROUP BY lower({name})."
-    before, after = types.as_text(key.stored.type)
+    before, after = types.as_text(kind)
     text = (f"(({before}", key.extract, f"{after}) COLLATE POSIX)")
     # Each value has one or more of the texts: two are shown.
     several = ("FROM (SELECT (", key.extract, ") AS k,", *text, "AS t", *bound.source, ") GROUP BY k")
     found = checker.rows("SELECT min(t), max(t)", *several, "HAVING count(DISTINCT t) > 1 ORDER BY ALL ASC LIMIT 1")
-    if found:
-        first, second = found[0]
-        raise checker.error(f"{why}: '{first}' and '{second}' are one group", key.extract.span, hint)
+    if not found:
+        return
+    first, second = found[0]
+    if types.has_inner_numbers(kind) and folded(first) != folded(second):
+        why = "equal values of the key have several texts"
+        hint = f"Write GROUP BY {name} AS name for a group per text, or make such values one before: -0.0 + 0 is 0.0."
+    else:
+        why = "the collation of the key takes texts for equal that are written differently"
+        hint = f"For a group per text GROUP BY {name} COLLATE POSIX, for one group of them all GROUP BY lower({name})."
+    raise checker.error(f"{why}: '{first}' and '{second}' are one group", key.extract.span, hint)
 
 
 def _dataset(rows: SortedRows, stats: Statistics, files: RunDirectory | None) -> Dataset:

@@ -60,7 +60,8 @@ def group_counts(checker: SqlChecker, bound: BoundTrain) -> GroupCounts:
     ]
     for column, name in zip(map(identifier, times), varied, strict=True):
         pieces.append(f", min({column}) < max({column}) AS {name}")
-    pieces += [", GROUPING(", *_separated(keys), f") AS {mask}"] if keys else [f", 0 AS {mask}"]
+    # One grouping set has no keys that are rolled up; DuckDB knows GROUPING of parts of row(a, b) alone.
+    pieces += [", GROUPING(", *_separated(keys), f") AS {mask}"] if len(bound.sets) > 1 else [f", 0 AS {mask}"]
     for key, name in zip(keys, names, strict=True):
         pieces += [", (", key, f") AS {name}"]
     pieces += named_keys(bound.statement)
