@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -10,6 +11,7 @@ from grouplearn.catalog.poor_fits import constant_models, poor_fits
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import table
 from grouplearn.learners import registry
+from grouplearn.learners.metrics.sums import METRICS
 from grouplearn.sqltext import literal
 
 #: A group with fewer rows is noted.
@@ -124,18 +126,13 @@ def _poor(definition: ModelDefinition, seen: str) -> str:
 def _poor_on_held_out_rows(definition: ModelDefinition) -> Iterator[tuple[str, str]]:
     """Yield conditions on a trial that is no better on held-out rows than a constant, and SQL for the notes."""
     value = {name: f"valid[{place}]" for place, name in enumerate(definition.metrics, start=1)}
-    simpler = "try fewer features or more rows"
-    constants = {"r2": (0, "the mean"), "auc": (0.5, "a guess")}
-    for name, (least, constant) in constants.items():
-        if name in value:
-            told = literal(f"no better on held-out rows than {constant}, valid_{name} = %.2g: {simpler}")
-            yield f"{value[name]} < {least}", f"printf({told}, any_value({value[name]}) FILTER (is_best))"
-    if "f1" in value:
-        positive = definition.positive_class
-        rows = "held-out row" if positive is None else f"held-out row of class {positive}"
-        advice = simpler if positive is None else "predict with a lower threshold := 0.2"
-        there = f" AND {value['auc']} IS NOT NULL" if "auc" in value else ""
-        yield f"{value['f1']} = 0{there}", literal(f"no {rows} is predicted right, valid_f1 = 0: {advice}")
+    known = {**value, "n_classes": str(len(definition.classes))}
+    for name in definition.metrics:
+        useless = METRICS[name].useless
+        if useless is not None:
+            with suppress(KeyError):
+                condition = useless.condition.format_map(known)
+                yield condition, f"printf({literal(useless.note)}, any_value({value[name]}) FILTER (is_best))"
 
 
 def _skipped() -> str:

@@ -191,7 +191,10 @@ class ZScore(Scaled):
 
     name: ClassVar[str] = "zscore"
     call: ClassVar[Call | None] = Call(
-        "zscore", {"zscore(x, ...)": "(x - mean) / standard deviation"}, (SCOPE, _IMPUTE), within="impute"
+        "zscore",
+        {"zscore(x, ...)": "(x - mean) / standard deviation, over n as `stddev_pop`; weights do not count"},
+        (SCOPE, _IMPUTE),
+        within="impute",
     )
 
     def spread(self, item: Item, found: Spreads, known: FloatArray, start: IntArray) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002

@@ -23,6 +23,9 @@ from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.state import Tensors
 from grouplearn.learners.metrics.metric import DEVIATION, EPSILON, FAR, SOME_LEFT, Metric, MetricSums, mean_of
 
+#: The means of values per row, by group.
+Mean = Callable[[FloatArray], FloatArray]
+
 
 @dataclass(frozen=True, slots=True)
 class RowLoss:
@@ -35,6 +38,18 @@ class RowLoss:
         """Return the loss of each row; ``predicted`` and ``y`` broadcast. NaN for labels without a loss."""
         with np.errstate(all="ignore"):
             return _LOSSES[self.name].of(predicted, y, self.parameter or 0.0)
+
+    def of_constant(self, y: FloatArray, mean: Mean) -> FloatArray:
+        """Return the metric of the best constant, the mean label; ``mean`` is that of values per row, by group."""
+        found = _LOSSES[self.name].of_constant
+        if found is None:
+            raise ValueError(f"the mean is not the best constant by {self.name}")
+        return found(y, mean, self.parameter or 0.0)
+
+
+def has_constant(name: str) -> bool:
+    """Return whether a metric is a row loss of which the mean label is the best constant."""
+    return name in _LOSSES and _LOSSES[name].of_constant is not None
 
 
 def row_losses(names: Collection[str], config: Config) -> tuple[RowLoss, ...]:
@@ -90,6 +105,25 @@ def _tweedie(predicted: FloatArray, y: FloatArray, power: float) -> FloatArray:
     return 2.0 * loss
 
 
+def _poisson_of_mean(y: FloatArray, mean: Mean, _: float) -> FloatArray:
+    """Return 2·(mean of y·log y - ȳ·log ȳ)."""
+    constant = mean(y)
+    return 2.0 * (mean(np.where(y > 0, y * np.log(np.where(y > 0, y, 1.0)), 0.0)) - constant * np.log(constant))
+
+
+def _gamma_of_mean(y: FloatArray, mean: Mean, _: float) -> FloatArray:
+    """Return 2·(log ȳ - mean of log y)."""
+    return 2.0 * (np.log(mean(y)) - mean(np.log(y)))
+
+
+def _tweedie_of_mean(y: FloatArray, mean: Mean, power: float) -> FloatArray:
+    """Return 2·(mean of y^(2-p) - ȳ^(2-p)) / ((1-p)(2-p))."""
+    if power == 1.0:
+        return _poisson_of_mean(y, mean, power)
+    one, two = 1.0 - power, 2.0 - power
+    return 2.0 * (mean(y**two) - mean(y) ** two) / (one * two)
+
+
 def _power(base: FloatArray, exponent: float) -> FloatArray:
     """Return base^exponent for base ≥ 0."""
     return exponential(exponent * logarithm(base))
@@ -117,7 +151,7 @@ def _tweedie_sql(power: float) -> str:
 class _Loss:
     """A row loss of prediction, label and parameter, also as SQL; ``parameter`` is the hyperparameter with its value.
 
-    ``astray`` is its metric's; a constant's deviances are not bounded.
+    ``astray`` is its metric's; deviances are not bounded, and compared with ``of_constant``, that of the mean label.
     """
 
     name: str
@@ -126,6 +160,7 @@ class _Loss:
     sql: Callable[[float], str]
     parameter: str | None = None
     astray: tuple[str, ...] = ()
+    of_constant: Callable[[FloatArray, Mean, float], FloatArray] | None = None
 
     def metric(self) -> Metric:
         """Return its metric, the mean."""
@@ -162,12 +197,19 @@ _LOSSES: Mapping[str, _Loss] = MappingProxyType(
                     f"{SOME_LEFT} least({{alpha}}, 1 - {{alpha}}) * {{mae}} > {_OF_QUANTILE}",
                 ),
             ),
-            _Loss("poisson_deviance", "mean of 2·(y·log(y / ŷ) - y + ŷ); of labels >= 0", _poisson, lambda _: _POISSON),
+            _Loss(
+                "poisson_deviance",
+                "mean of 2·(y·log(y / ŷ) - y + ŷ); of labels >= 0",
+                _poisson,
+                lambda _: _POISSON,
+                of_constant=_poisson_of_mean,
+            ),
             _Loss(
                 "gamma_deviance",
                 "mean of 2·(log(ŷ / y) + y / ŷ - 1); of labels > 0",
                 _gamma,
                 lambda _: f"CASE WHEN y > 0 THEN 2 * (y / {_MEAN} - ln(y / {_MEAN}) - 1) END",
+                of_constant=_gamma_of_mean,
             ),
             _Loss(
                 "tweedie_deviance",
@@ -176,6 +218,7 @@ _LOSSES: Mapping[str, _Loss] = MappingProxyType(
                 _tweedie,
                 _tweedie_sql,
                 "tweedie_variance_power",
+                of_constant=_tweedie_of_mean,
             ),
             _Loss(
                 "cross_entropy",

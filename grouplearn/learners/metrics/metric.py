@@ -56,6 +56,14 @@ class MetricSums:
         return MetricSums(self.tensors, binary=self.binary, n_unseen=self.n_unseen)
 
 
+class Useless(NamedTuple):
+    """When held-out rows say that a model is no better than a constant: SQL over metrics by name and ``n_classes``, and the
+    note, with a place for the metric's value."""
+
+    condition: str
+    note: str
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """A metric, its direction, and its computation.
@@ -69,6 +77,8 @@ class Metric:
     squares;
       other metrics of several groups do not follow from those of each.
     - ``of_class``: SQL of its value for a class, see ``classes``.
+    - ``astray``: conditions that a model is far worse than a constant on its own rows, the first that can be asked counts;
+    ``useless``: on held-out rows. A model above ``too_good`` may have learned from what is known only with the label.
     """
 
     name: str
@@ -83,6 +93,8 @@ class Metric:
     parameter: str | None = None
     of_class: str | None = None
     astray: tuple[str, ...] = ()
+    useless: Useless | None = None
+    too_good: float | None = None
 
 
 class Scores(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -13,21 +13,20 @@ from grouplearn.catalog.poor_fits import advice
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.data.dataset import Group
 from grouplearn.data.shard import FloatArray
-from grouplearn.learners.contract.config import Config
+from grouplearn.learners.metrics.deviances import has_constant, row_losses
 from grouplearn.learners.metrics.metric import FAR
 from grouplearn.statements.notes.best_trials import BestTrials
 from grouplearn.train.job import Job
 
 #: Groups that have a note.
 _MOST_GROUPS = 1000
-_Mean = Callable[[FloatArray], FloatArray]
 
 
 def poor_deviances(job: Job, definition: ModelDefinition, best: BestTrials) -> Mapping[int, str]:
     """Return by group number the note on models whose deviance is far worse than a constant's on the rows that they learned
     from, or worse on held-out rows."""
     metric = definition.metric
-    if metric not in _OF_CONSTANT:
+    if not has_constant(metric):
         return {}
     learned, held_out = _parts(job)
     own = best.metric(metric, "train") > FAR * _of_constant(job, definition, best, learned)
@@ -57,9 +56,8 @@ def _of_constant(job: Job, definition: ModelDefinition, best: BestTrials, rows: 
     found = np.full(len(best.groups), np.nan)
     for number in np.unique(best.configs).tolist():
         own = best.configs == number
-        of_config = _OF_CONSTANT[definition.metric](
-            y, lambda values: _sums(weight * values, best.groups) / total, definition.configs[number]
-        )
+        (loss,) = row_losses([definition.metric], definition.configs[number])
+        of_config = loss.of_constant(y, lambda values: _sums(weight * values, best.groups) / total)
         found[own] = of_config[own]
     return found
 
@@ -71,28 +69,3 @@ def _sums(values: FloatArray, groups: Sequence[Group]) -> FloatArray:
     first = np.cumsum([0, *(len(group.ranges) for group in groups)])[:-1]
     sums: FloatArray = np.add.reduceat(of_runs, first)
     return sums
-
-
-def _poisson(y: FloatArray, mean: _Mean, _: Config) -> FloatArray:
-    constant = mean(y)
-    return 2 * (mean(np.where(y > 0, y * np.log(np.where(y > 0, y, 1.0)), 0.0)) - constant * np.log(constant))
-
-
-def _gamma(y: FloatArray, mean: _Mean, _: Config) -> FloatArray:
-    return 2 * (np.log(mean(y)) - mean(np.log(y)))
-
-
-def _tweedie(y: FloatArray, mean: _Mean, config: Config) -> FloatArray:
-    power = float(str(config.get("tweedie_variance_power", _TWEEDIE_POWER)))
-    if power == 1:
-        return _poisson(y, mean, config)
-    return 2 * (mean(y ** (2 - power)) - mean(y) ** (2 - power)) / ((1 - power) * (2 - power))
-
-
-#: LightGBM's default.
-_TWEEDIE_POWER = 1.5
-_OF_CONSTANT: Mapping[str, Callable[[FloatArray, _Mean, Config], FloatArray]] = {
-    "poisson_deviance": _poisson,
-    "gamma_deviance": _gamma,
-    "tweedie_deviance": _tweedie,
-}

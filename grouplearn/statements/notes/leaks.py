@@ -9,12 +9,12 @@ import numpy as np
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.shard import FloatArray
-from grouplearn.learners.contract.problem import Task
+from grouplearn.learners.metrics.sums import METRICS
 from grouplearn.statements.notes.best_trials import BestTrials, Part
 from grouplearn.train.job import Job
 
-#: A metric above is too good to be true.
-_TOO_GOOD = 0.999
+#: A feature whose score is above predicts the label alone.
+_ALONE = 0.999
 #: Groups, rows of each (which lie in the order of a hash) and features that are looked at.
 _MOST_GROUPS, _MOST_ROWS, _MOST_FEATURES = 100, 10_000, 200
 #: Of fewer rows many a feature predicts the label by chance.
@@ -25,14 +25,15 @@ _ROWS_PER_VALUE = 10
 
 def leaks(job: Job, definition: ModelDefinition, best: BestTrials) -> Mapping[int, str]:
     """Return by group number the note on the feature that alone predicts the label of a group whose model is too good."""
-    if job.dataset.y.ndim > 1 or not definition.task.has_label:
+    limits = {name: limit for name in definition.metrics if (limit := METRICS[name].too_good) is not None}
+    if not limits or job.dataset.y.ndim > 1:
         return {}
-    name = "r2" if definition.task is Task.REGRESSION else "auc"
+    name, limit = next(iter(limits.items()))
     held_out = best.metric(name, "valid")
     part: Part = "train" if np.isnan(held_out).all() else "valid"
     values = best.metric(name, part)
     found = {}
-    for place in np.flatnonzero(values > _TOO_GOOD)[:_MOST_GROUPS].tolist():
+    for place in np.flatnonzero(values > limit)[:_MOST_GROUPS].tolist():
         reason = _reason(job, definition, best.groups[place])
         if reason is not None:
             known_later = f"a leak? Leave it out if it is known only after {definition.target_name}"
@@ -46,13 +47,14 @@ def _reason(job: Job, definition: ModelDefinition, group: Group) -> str | None:
     rows = job.dataset.rows(start, min(stop, start + _MOST_ROWS))
     items = [item for item in job.items if item.kind in ("numeric", "category")][:_MOST_FEATURES]
     columns = [_column(rows, item) for item in items]
-    if definition.task is Task.REGRESSION:
+    n_classes = len(definition.classes)
+    if not n_classes:
         same = [item.name for item, column in zip(items, columns, strict=True) if np.array_equal(column, rows.y)]
         if same:
             return f"as {same[0]} equals the label"
-    scores = [_score(column, rows.y, item, definition.task) for item, column in zip(items, columns, strict=True)]
+    scores = [_score(column, rows.y, item, n_classes) for item, column in zip(items, columns, strict=True)]
     alone = int(np.argmax(scores)) if len(job.items) > 1 and scores else None
-    return None if alone is None or scores[alone] <= _TOO_GOOD else f"as {items[alone].name} alone predicts it"
+    return None if alone is None or scores[alone] <= _ALONE else f"as {items[alone].name} alone predicts it"
 
 
 def _column(rows: Dataset, item: Item) -> FloatArray:
@@ -63,32 +65,31 @@ def _column(rows: Dataset, item: Item) -> FloatArray:
     return np.where(codes < 0, np.nan, codes)
 
 
-def _score(values: FloatArray, label: FloatArray, item: Item, task: Task) -> float:
-    """Return how well a feature alone predicts the label, 1 for exactly."""
+def _score(values: FloatArray, label: FloatArray, item: Item, n_classes: int) -> float:
+    """Return how well a feature alone predicts the label, a number or a class: 1 for exactly."""
     known = np.isfinite(values) & np.isfinite(label)
     values, label = values[known], label[known]
     if values.size < max(_FEWEST, known.size / 2) or np.ptp(values) == 0 or np.ptp(label) == 0:
         return 0.0
-    scores = [_score_by_value(values, label, task)]
-    if item.kind == "numeric" and task is Task.REGRESSION:
+    scores = [_score_by_value(values, label, n_classes)]
+    if item.kind == "numeric" and not n_classes:
         scores.append(float(np.corrcoef(values, label)[0, 1] ** 2))
-    if item.kind == "numeric" and task is Task.BINARY:
+    if item.kind == "numeric" and n_classes == 2:
         area = _area_under_curve(values, label)
         scores.append(max(area, 1 - area))
     return float(np.nan_to_num(scores).max())
 
 
-def _score_by_value(values: FloatArray, label: FloatArray, task: Task) -> float:
+def _score_by_value(values: FloatArray, label: FloatArray, n_classes: int) -> float:
     """Return the share of the label's errors that is explained by a prediction per value; 0 for values that seldom repeat."""
     distinct, value = np.unique(values, return_inverse=True)
     if distinct.size > values.size / _ROWS_PER_VALUE:
         return 0.0
-    if task is Task.REGRESSION:
+    if not n_classes:
         mean = np.bincount(value, label) / np.bincount(value)
         return float(1 - np.square(label - mean[value]).sum() / np.square(label - label.mean()).sum())
-    classes = int(label.max()) + 1
-    counts = np.bincount(value * classes + label.astype(np.intp), minlength=distinct.size * classes)
-    wrong = label.size - int(counts.reshape(distinct.size, classes).max(axis=1).sum())
+    counts = np.bincount(value * n_classes + label.astype(np.intp), minlength=distinct.size * n_classes)
+    wrong = label.size - int(counts.reshape(distinct.size, n_classes).max(axis=1).sum())
     return 1 - wrong / (label.size - int(np.bincount(label.astype(np.intp)).max()))
 
 
