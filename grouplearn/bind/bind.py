@@ -1,4 +1,7 @@
-"""From a parsed TRAIN to a bound one: DuckDB checks the SQL, the registry checks the names, no row is read."""
+"""From a parsed TRAIN to a bound one: DuckDB checks the SQL, the registry checks the names.
+
+No row is read, unless a label of whole numbers may be two classes or a number: then its values say so.
+"""
 
 from __future__ import annotations
 

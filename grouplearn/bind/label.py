@@ -1,4 +1,4 @@
-"""PREDICT bound: the label, whether it has classes, and the errors of a learner without one."""
+"""PREDICT bound: the label, whether it has classes (by its type, or as its values are 0 and 1), and errors about it."""
 
 from __future__ import annotations
 

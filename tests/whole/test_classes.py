@@ -287,6 +287,20 @@ def test_a_constant_that_is_no_value_of_the_label_names_no_class(label: str, con
                 con.execute(train.format(f"{option} = {given}"))
 
 
+@pytest.mark.parametrize(("option", "task"), [("", "binary"), (", task = 'regression'", "regression")])
+def test_a_network_of_both_tasks_takes_0_and_1_for_classes(option: str, task: str) -> None:
+    grouplearn.register("versatile", linear)
+    try:
+        with grouplearn.connect(progress=None) as con:
+            con.execute("CREATE TABLE d AS SELECT sin(i) AS x, (sin(i) > 0)::INTEGER AS y FROM range(80) r(i)")
+            con.execute(
+                f"TRAIN MODEL m USING versatile PREDICT y FEATURES (x) FROM d VALIDATE NONE WITH (epochs = 1{option})"
+            )
+            assert con.execute("SELECT task FROM grouplearn.models").fetchall() == [(task,)]
+    finally:
+        grouplearn.unregister("both")
+
+
 def test_labels_of_which_none_can_be_a_class_are_not_scored() -> None:
     """A class that training has not is one that the model gets wrong; a text where classes are numbers is a mistake."""
     with grouplearn.connect(progress=None) as con:
