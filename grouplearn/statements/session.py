@@ -113,6 +113,8 @@ class Session:
     def listen(self) -> None:
         """Begin to accept interrupts: from now on they are for the next statement, even before it begins."""
         self._cancelled.clear()
+        if "_databases" in self.__dict__:
+            self._databases.has_stored = False
 
     def has_stored(self) -> bool:
         """Return whether the statement's changes are committed, although it may still be interrupted."""

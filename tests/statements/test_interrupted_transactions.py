@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 import duckdb
 import pytest
+from helpers.thorough import THOROUGH
 
 import grouplearn
 from grouplearn.errors import ModelExists
+from grouplearn.frontends.python import dbapi, interrupts
 from grouplearn.frontends.python.dbapi import wrap
+from grouplearn.statements import databases, session
 
 TRAIN = "TRAIN OR REPLACE MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t"
+
+
+class CtrlC(RuntimeError):
+    """What DuckDB makes of it; raised with a real one."""
+
+
 CTRL_C: list[Callable[[], BaseException]] = [
     lambda: duckdb.InterruptException("INTERRUPT Error: Interrupted!"),
-    lambda: RuntimeError("Query interrupted"),
+    lambda: CtrlC("Query interrupted"),
     KeyboardInterrupt,
 ]
 
@@ -44,6 +58,8 @@ class Interrupted:
         if self.when == "aborted":
             with pytest.raises(duckdb.CatalogException):
                 self._connection.execute("SELECT * FROM nowhere.nothing")
+        if isinstance(error, CtrlC):
+            os.kill(os.getpid(), signal.SIGINT)
         raise error
 
     def _error(self, word: str) -> BaseException | None:
@@ -160,6 +176,53 @@ def test_of_the_rollback_after_another_error_is_not_forgotten(
     with pytest.raises(told(error)):
         con.execute("TRAIN MODEL n USING linear_regression PREDICT y FEATURES (nothing) FROM t")
     assert is_free(native)
+
+
+class Pressing:
+    """Presses Ctrl-C at one line of what handles statements, and again at another; ``lines`` counts them."""
+
+    def __init__(self, *presses: int) -> None:
+        self._presses, self.lines = presses, 0
+
+    def __call__(self, frame: FrameType, event: str, _argument: object) -> Pressing | None:
+        if event == "call":
+            return self if frame.f_code.co_filename in HANDLING else None
+        if event == "line":
+            self.lines += 1
+            if self.lines in self._presses:
+                os.kill(os.getpid(), signal.SIGINT)
+        return self
+
+
+HANDLING = {module.__file__ for module in (databases, dbapi, interrupts, session)}
+
+
+@pytest.mark.parametrize("statement", [TRAIN, "EVALUATE MODEL m ON t"])
+def test_two_presses_at_any_two_lines_leave_no_transaction_and_no_traceback(
+    con: grouplearn.Connection, native: duckdb.DuckDBPyConnection, statement: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", broken.append)
+    before = signal.getsignal(signal.SIGINT)
+
+    def run(*presses: int) -> int:
+        pressing = Pressing(*presses)
+        sys.settrace(pressing)
+        try:
+            con.execute(statement).fetchall()
+        finally:
+            sys.settrace(None)
+        return pressing.lines
+
+    lines = run()
+    for first in range(1, lines, 1 if THOROUGH else 17):
+        for later in (1, 5, 25):
+            with pytest.raises((KeyboardInterrupt, duckdb.Error)):
+                run(first, first + later)
+            assert is_free(native), (first, later)
+            assert signal.getsignal(signal.SIGINT) is before
+            assert signal.set_wakeup_fd(-1) == -1
+    assert broken == []
 
 
 def test_the_users_transaction_stays(con: grouplearn.Connection, native: duckdb.DuckDBPyConnection) -> None:

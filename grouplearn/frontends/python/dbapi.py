@@ -8,10 +8,11 @@ import re
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import duckdb
+from duckdb import InvalidInputException
 
 from grouplearn.errors import (
     Error,
@@ -26,7 +27,6 @@ from grouplearn.frontends.python.interrupts import (
     as_keyboard_interrupt,
     interruptible,
     told_what_is_stored,
-    watching,
 )
 from grouplearn.frontends.python.pieces import (
     MAY_COMMIT,
@@ -56,9 +56,10 @@ _BUSY = (
 _NO_PATH = re.compile("[\0\ud800-\udfff]")
 # Methods that read the rows of execute(); before any other call the answer of our statement is dropped.
 _READERS = frozenset(
-    """abort complete df fetch_df fetch_df_chunk fetchall fetchdf fetchmany fetchnumpy fetchone interrupt query_progress tf
-    to_arrow_reader to_arrow_table torch""".split()  # noqa: SIM905
+    """complete df fetch_df fetch_df_chunk fetchall fetchdf fetchmany fetchnumpy fetchone tf to_arrow_reader to_arrow_table
+    torch""".split()  # noqa: SIM905
 )
+_BESIDE_READERS = frozenset(["abort", "interrupt", "query_progress"])
 
 
 class StatementSession(Protocol):
@@ -185,7 +186,7 @@ class Connection:
         if not pieces_of(query):
             self._drop_unread_answer()
             self._foresee(query)
-            with told_what_was_meant(query, self._duckdb):
+            with self._calling(), told_what_was_meant(query, self._duckdb):
                 scope.call(self._duckdb.executemany, query, parameters)
             self._has_executed = True
             return self
@@ -220,16 +221,15 @@ class Connection:
         self._drop_unread_answer()
         self._foresee(query)
         pieces = pieces_of(query)
-        if pieces:
-            with self._running():
+        with self._calling(ours=bool(pieces)):
+            if pieces:
                 # As in DuckDB, an unfinished result of execute() is an error here.
-                with as_keyboard_interrupt():
-                    self._duckdb.sql("SELECT 1").fetchall()
+                self._duckdb.sql("SELECT 1").fetchall()
                 query, parameters = self._up_to_last(pieces, query, parameters, scope)
-        with told_what_was_meant(query, self._duckdb):
-            relation: duckdb.DuckDBPyRelation | None = scope.call(
-                self._duckdb.sql, query, alias=alias, params=parameters
-            )
+            with told_what_was_meant(query, self._duckdb):
+                relation: duckdb.DuckDBPyRelation | None = scope.call(
+                    self._duckdb.sql, query, alias=alias, params=parameters
+                )
         self._settle(query)
         return relation
 
@@ -310,19 +310,25 @@ class Connection:
     def fetchmany(self, size: int | None = None) -> list[Any]:
         """Return the next ``size`` rows, by default :attr:`arraysize`; an empty list after the last one."""
         size = self.arraysize if size is None else size
-        with self._interruptible():
+        with self._calling():
             rows: list[Any] = self._duckdb.fetchmany(size)
         return rows
 
     def fetchall(self) -> list[Any]:
         """Return all rows that are left."""
-        with self._interruptible():
+        with self._calling():
             return self._duckdb.fetchall()
 
     def fetchone(self) -> Any:
         """Return the next row, None after the last one."""
-        with self._interruptible():
+        if self._may_predict:
+            with self._calling():
+                return self._duckdb.fetchone()
+        try:  # handling Ctrl-C takes ten times as long as fetching a row
             return self._duckdb.fetchone()
+        except (InvalidInputException, RuntimeError):
+            with as_keyboard_interrupt(), told_by_functions():
+                raise
 
     def setinputsizes(self, sizes: Any) -> None:
         """Do nothing: PEP 249 requires the method, DuckDB needs no sizes."""
@@ -340,7 +346,7 @@ class Connection:
 
     def arrow(self) -> Any:
         """Return the rows of the last result as a pyarrow Table."""
-        with self._interruptible():
+        with self._calling():
             return _without_advice(self._duckdb.to_arrow_table)
 
     #: DuckDB's name before 2.0, which Ibis 12 uses.
@@ -353,10 +359,10 @@ class Connection:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        if name not in _READERS:
+        if name not in _READERS | _BESIDE_READERS:
             self._drop_unread_answer()
         found = getattr(self._duckdb, name)
-        return self._reader(found) if self._may_predict and name in _READERS and name != "interrupt" else found
+        return self._reader(found) if name in _READERS else found
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *(name for name in dir(self._duckdb) if not name.startswith("_"))})
@@ -377,13 +383,11 @@ class Connection:
         query = sendable(query)
         self._foresee(query)
         pieces = pieces_of(query)
-        with self._running() if pieces else nullcontext():
+        with self._calling(ours=bool(pieces)):
             if pieces:
                 query, parameters = self._up_to_last(pieces, query, parameters, scope)
             self._may_predict = bool(pieces) or (isinstance(query, str) and MAY_PREDICT.search(query) is not None)
-            ours = told_what_is_stored(self._session.has_stored) if pieces else nullcontext()
-            meant = told_what_was_meant(query, self._duckdb)
-            with meant, ours, self._interruptible():
+            with told_what_was_meant(query, self._duckdb):
                 scope.call(self._duckdb.execute, query, parameters)
         self._settle(query)
         self._has_executed = True
@@ -394,26 +398,21 @@ class Connection:
 
         @functools.wraps(method)
         def read(*arguments: Any, **options: Any) -> Any:
-            with self._interruptible():
+            with self._calling():
                 return method(*arguments, **options)
 
         return read
 
-    def _interruptible(self) -> AbstractContextManager[None]:
-        """Let Ctrl-C stop what the block asks of DuckDB where Python runs in it: as KeyboardInterrupt."""
-        return self._calling() if self._may_predict else nullcontext()
-
     @contextmanager
-    def _calling(self) -> Iterator[None]:
-        """Run a query that may call our functions: their errors in their own words, and Ctrl-C heard."""
-        with told_by_functions(), interruptible(self.interrupt, at_once=False):
-            yield
+    def _calling(self, *, ours: bool = False) -> Iterator[None]:
+        """Handle interrupts and errors in a block that runs a text, with ``ours`` one that has statements of ours.
 
-    @contextmanager
-    def _running(self) -> Iterator[None]:
-        """Handle interrupts in a block that runs a text with statements of ours."""
-        self._session.listen()
-        with self._interruption.running(), watching(self.interrupt):
+        A statement of ours runs until it notices that it was interrupted; DuckDB's are left at once.
+        """
+        if ours:
+            self._session.listen()
+        stored = told_what_is_stored(self._session.has_stored) if ours else nullcontext()
+        with stored, interruptible(self.interrupt, at_once=not ours), self._interruption.running(), told_by_functions():
             yield
 
     def _foresee(self, query: Any) -> None:
@@ -456,16 +455,11 @@ class Connection:
         return self._answer(last, text, parameters, scope), None
 
     def _answer(self, statement: OurStatement, text: str, parameters: Any, scope: Scope) -> str:
-        with as_keyboard_interrupt():
-            return self._answered(statement, text, parameters, scope)
-
-    def _answered(self, statement: OurStatement, text: str, parameters: Any, scope: Scope) -> str:
         # By execute(), at which DuckDB drops an unfinished result, as it does at its own statements.
         asked = self._duckdb.execute("SELECT system.main.current_setting('python_scan_all_frames')")
         if asked.fetchall()[0][0]:
             scope = scope.with_outer_frames()
-        stored = told_what_is_stored(self._session.has_stored)
-        with frames_registered(self._duckdb, text, scope), stored, self._calling():
+        with frames_registered(self._duckdb, text, scope):
             return self._session.answer(statement, text, parameters)
 
 

@@ -28,7 +28,7 @@ MAY_COMMIT = re.compile(r"\b(?:commit|end)\b", re.IGNORECASE)
 MAY_SET_VARIABLE = re.compile(r"\bvariable\b", re.IGNORECASE)
 MAY_ROLL_BACK = re.compile(r"\b(?:rollback|abort)\b", re.IGNORECASE)
 
-# DuckDB turns a KeyboardInterrupt in a Python function into its own error. Handling Ctrl-C costs as much as a small query.
+# Fetching one row of such a text may take long.
 MAY_PREDICT = re.compile(r"predict|grouplearn", re.IGNORECASE)
 
 
