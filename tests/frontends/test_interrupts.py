@@ -16,9 +16,11 @@ import pytest
 from helpers.promptness import STOPS_WITHIN_SECONDS
 
 import grouplearn
+from grouplearn import statements
 from grouplearn.errors import Cancelled
 from grouplearn.frontends.python import interrupts
 from grouplearn.frontends.python.interrupts import Interruption, interruptible
+from grouplearn.statements import answering
 
 ENDLESS = "SELECT count(*) FROM range(100000000000) a, range(1000) b"
 TRAIN = (
@@ -109,7 +111,8 @@ def test_control_c_while_what_carries_statements_out_is_loaded_is_not_forgotten(
                 os.kill(os.getpid(), signal.SIGINT)
                 time.sleep(0.1)
 
-    monkeypatch.delitem(sys.modules, "grouplearn.statements.answering", raising=False)
+    monkeypatch.setattr(statements, "answering", answering)  # put back afterwards
+    monkeypatch.delitem(sys.modules, "grouplearn.statements.answering")
     monkeypatch.setattr(sys, "meta_path", [Pressed(), *sys.meta_path])
     with grouplearn.connect(progress=None) as con:
         with pytest.raises(KeyboardInterrupt):
