@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from grouplearn.forking import register as _register_forking
+
 if TYPE_CHECKING:
     from grouplearn.errors import (
         AccessRefused,
@@ -55,6 +57,8 @@ if TYPE_CHECKING:
     )
 
     __version__: str
+
+_register_forking()
 
 apilevel = "2.0"
 threadsafety = 1
