@@ -298,7 +298,7 @@ def test_a_network_of_both_tasks_takes_0_and_1_for_classes(option: str, task: st
             )
             assert con.execute("SELECT task FROM grouplearn.models").fetchall() == [(task,)]
     finally:
-        grouplearn.unregister("both")
+        grouplearn.unregister("versatile")
 
 
 def test_labels_of_which_none_can_be_a_class_are_not_scored() -> None:
