@@ -13,6 +13,7 @@ from grouplearn.bind import ways
 from grouplearn.bind.bound import BoundKey, BoundTarget, BoundTrain
 from grouplearn.bind.definition import SQL_TYPES, HyperparameterColumn, KeyColumn
 from grouplearn.bind.features import BoundItem, FeatureBinder
+from grouplearn.bind.guesses import learner_meant
 from grouplearn.bind.holdout import HoldoutBinder
 from grouplearn.bind.label import LabelBinder
 from grouplearn.bind.objectives import Bound
@@ -72,10 +73,11 @@ def bind_learner(checker: SqlChecker, name: Name) -> Learner:
 
 
 def _learner_meant(typed: str) -> str | None:
-    """Return a "did you mean" of the closest learner, or of the shortest name that contains what was typed: ``svm``."""
+    """Return what a name of another library means here, or a "did you mean" of the closest name, or the shortest with it."""
     names = registry.names()
     longer = [name for name in names if typed.casefold() in name]
-    return did_you_mean(typed, names) or (did_you_mean(min(longer, key=len), longer) if longer else None)
+    by_spelling = did_you_mean(typed, names) or (did_you_mean(min(longer, key=len), longer) if longer else None)
+    return learner_meant(typed) or by_spelling
 
 
 #: Levels (a cast and parentheses) and words that are added around a stored expression.

@@ -7,6 +7,7 @@ from itertools import islice
 
 from grouplearn.errors import ParseError
 from grouplearn.interrupting import watched
+from grouplearn.messages import Span
 from grouplearn.parser.lexer.cursor import shown
 from grouplearn.parser.lexer.split import HEAD_LENGTH
 from grouplearn.parser.lexer.tokens import Kind, Token, lex
@@ -45,6 +46,8 @@ def misspelt(text: str, start: int = 0, stop: int | None = None) -> ParseError |
     It must be neither ours nor one that DuckDB can read: ``DROP MODLE m``, ``TRIAN MODEL m ...``, ``RETRY MODEL m``.
     """
     tokens = _first_words(tuple(islice(lex(text, start, stop), HEAD_LENGTH)))
+    if [token.word for token in tokens[:2]] == ["PREDICT", "MODEL"]:
+        return _prediction(text, tokens)
     meant = next((statement for statement in _STATEMENTS if _is_near(tokens, statement)), None)
     if meant is None:
         return None
@@ -79,6 +82,18 @@ def _meant_for_others(text: str, start: int, stop: int | None) -> ParseError | N
     message = "TRAIN ... FOR is a statement of the extension pql, which is not loaded"
     hint = "Did you mean TRAIN MODEL m USING linear_regression PREDICT y FROM t?"
     return ParseError(message, text=text, span=token.span, hint=hint)
+
+
+def _prediction(text: str, tokens: Sequence[Token]) -> ParseError:
+    """Return the error for ``PREDICT MODEL m ON t``."""
+    model, source = (
+        (text[token.start : token.end] for token in (*tokens[2:3], *tokens[4:5])) if len(tokens) > 4 else ("m", "t")
+    )
+    hint = (
+        f"{model}_predict is a table: FROM {model}_predict({source}) has the rows of {source} with their predictions."
+    )
+    message = "predictions are a query, not a statement"
+    return ParseError(message, text=text, span=Span(tokens[0].start, tokens[1].end), hint=hint)
 
 
 def _first_words(head: Sequence[Token]) -> Sequence[Token]:

@@ -155,12 +155,25 @@ def _parse_validate(cursor: Cursor) -> Validation:
     if cursor.accept("FOLDS"):
         return ValidateFolds(parse_amount(cursor, "the number of folds"))
     if not cursor.accept("SAMPLE"):
-        hint = cursor.suggest(cursor.peek(), _VALIDATIONS)
-        cursor.unexpected("WHERE, SAMPLE, FOLDS or NONE after VALIDATE", hint)
+        cursor.unexpected("WHERE, SAMPLE, FOLDS or NONE after VALIDATE", _validation_meant(cursor))
     percent = parse_amount(cursor, "a percentage")
     if not (cursor.accept_symbol("%") or cursor.accept("PERCENT")):
         cursor.unexpected('"%"', "The sample is a share of each group: VALIDATE SAMPLE 10%.")
     return ValidateSample(percent)
+
+
+def _validation_meant(cursor: Cursor) -> str | None:
+    """Return what may be meant by VALIDATE before something else, such as a number or a condition."""
+    token = cursor.peek()
+    if token.kind is not Kind.NUMBER:
+        condition = "VALIDATE WHERE month = 12 holds out the rows that meet a condition."
+        return cursor.suggest(token, _VALIDATIONS) if token.word != "ON" else condition
+    resume, cursor.index = cursor.index, cursor.index + 1
+    is_folds, percent = cursor.accept("FOLDS"), token.text if cursor.accept_symbol("%") else "20"
+    cursor.index = resume
+    if is_folds:
+        return f"Write VALIDATE FOLDS {token.text}."
+    return f"VALIDATE SAMPLE {percent}% holds out that share of each group."
 
 
 def parse_amount(cursor: Cursor, what: str) -> Sql:

@@ -184,7 +184,10 @@ class Predictor:
         if not _is_text(models.type):
             raise data_error("predict takes a model's name, a text: predict('model', t) ... FROM t")
         if not (pa.types.is_struct(rows.type) or pa.types.is_null(rows.type)):
-            raise data_error("predict takes a row, that is a struct of columns: predict('model', t) ... FROM t")
+            raise data_error(
+                "predict takes a row, that is a struct of columns: predict('model', t) ... FROM t. If a column has the name of "
+                "the table, DuckDB takes the column: give the table another name, predict('model', r) ... FROM t AS r"
+            )
         if pa.types.is_dictionary(models.type):  # an ENUM, whose codes are unsigned
             models = models.dictionary_decode()
         name = _same_in_all(models)

@@ -14,11 +14,28 @@ from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.linear import linear_model
 from grouplearn.learners.linear.solved import SolvedLinear, measure
 
+#: Names of hyperparameters in scikit-learn and elsewhere, and what they are here.
+_ELSEWHERE = {
+    "c": "l2 is 1 / C, so that C = 10 is l2 = 0.1",
+    "alpha": "Ridge's alpha is l2 here",
+    "lambda": "it is l2 here, and l1 for lasso",
+    "reg_lambda": "it is l2 here",
+    "reg_alpha": "it is l1 here",
+    "l1_ratio": "l1 and l2 are given apart here: WITH (l1 = 0.1, l2 = 1)",
+    "penalty": "l1 and l2 are given as numbers here: WITH (l1 = 0.1, l2 = 1)",
+    "max_iter": "it is epochs here",
+    "tol": "it is tolerance here",
+}
+
 
 class LinearLearner(Learner):
     """Its models are ``weights`` (k, d) and ``intercept`` (k,)."""
 
     form: ClassVar[Form] = "linear"
+
+    def why_refused(self, name: str) -> str | None:
+        """Return what a hyperparameter of other libraries is called here; None for an unknown name."""
+        return _ELSEWHERE.get(name)
 
     def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
         """Return the predicted values, means or probabilities of a finished model, shape (n, n_outputs)."""

@@ -50,6 +50,9 @@ public:
 
 private:
 	bool IsNear() const {
+		if (Is(0, {"PREDICT"}) && Is(1, {"MODEL"})) {
+			return true;
+		}
 		size_t subject = AfterReplace();
 		for (auto &words : STATEMENTS) {
 			if (!IsNear(words[0], subject, words[1])) {
