@@ -49,7 +49,7 @@ class Session:
         #: Whether a statement is being carried out, by any thread.
         self.is_busy = False
         #: Whether a durable run may have kept its directory until a user's transaction is committed.
-        self._left = False
+        self.leaves_run = False
 
     @cached_property
     def _databases(self) -> Databases:
@@ -79,7 +79,7 @@ class Session:
         from grouplearn.statements.context import StatementContext
 
         def leaves() -> None:
-            self._left = True
+            self.leaves_run = True
 
         cancelled = self._cancelled.is_set
         at = StatementContext(
@@ -93,12 +93,9 @@ class Session:
 
     def settle(self) -> None:
         """Remove the directories of durable runs whose transactions have been committed since."""
-        if self._left:
-            from grouplearn.catalog.checks.attached import attachments_of
-            from grouplearn.statements.workflow.finishing import tidy
-
+        if self.leaves_run:
             with self._connection.cursor() as other:
-                tidy(other, lambda: attachments_of(other))
+                tidy_attached(other)
 
     def notice(self, text: str) -> None:
         """Note that SQL has run on the connection, which may have changed what names mean."""
@@ -129,3 +126,11 @@ class Session:
         with suppress(duckdb.Error):  # the connection may already be closed
             self.settle()
         functions.release(self._connection)
+
+
+def tidy_attached(connection: duckdb.DuckDBPyConnection) -> None:
+    """Remove the directories of durable runs whose models are committed in a database that the connection has attached."""
+    from grouplearn.catalog.checks.attached import attachments_of
+    from grouplearn.statements.workflow.finishing import tidy
+
+    tidy(connection, lambda: attachments_of(connection))

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <unistd.h>
 
+#include "duckdb/main/client_context_state.hpp"
 #include "queries.hpp"
 
 namespace grouplearn {
@@ -16,6 +17,42 @@ void ShowInterrupt(const Failure &failure) {
 		std::fprintf(stderr, "%s\n", failure.message.c_str());
 	}
 #endif
+}
+
+constexpr const char *SETTLING = "grouplearn_settling";
+
+//! After the transaction is committed in which a statement has stored the model of a durable run: lets the process remove the
+//! run's directory. Before, a ROLLBACK would leave nothing of the run.
+class Settling : public duckdb::ClientContextState {
+public:
+	void TransactionCommit(duckdb::MetaTransaction &, duckdb::ClientContext &) override {
+		is_committed = true;
+	}
+	void TransactionRollback(duckdb::MetaTransaction &, duckdb::ClientContext &user) override {
+		user.registered_state.get()->Remove(SETTLING);
+	}
+	void QueryEnd(duckdb::ClientContext &user) override {
+		if (!is_committed) {
+			return;
+		}
+		user.registered_state.get()->Remove(SETTLING);
+		HostSignals signals;
+		try {
+			Channel channel([&user] { return IsAskedToStop(user); });
+			channel.Send(Kind::SETTLE, "");
+			Connection ours(*user.db.get());
+			Server(channel, user, ours).Serve(Kind::ANSWER);
+		} catch (const Failure &) { // the next durable run removes it
+		}
+	}
+
+private:
+	bool is_committed = false;
+};
+
+void SettleAfterCommit(duckdb::ClientContext &user) {
+	using State = duckdb::ClientContextState;
+	user.registered_state.get()->Insert(SETTLING, duckdb::shared_ptr<State>(std::shared_ptr<State>(new Settling())));
 }
 
 } // namespace
@@ -39,6 +76,9 @@ std::vector<std::string> Carry(duckdb::ClientContext &user, const Instance &inst
 		auto answer = Server(channel, user, ours).Serve(Kind::ANSWER);
 		Reader reader(answer.body);
 		auto count = reader.Number<uint64_t>();
+		if (reader.Number<uint64_t>()) {
+			SettleAfterCommit(user);
+		}
 		std::vector<std::string> queries(std::min<uint64_t>(count, reader.Left()));
 		for (auto &query : queries) {
 			query = reader.Text();

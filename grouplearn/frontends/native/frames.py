@@ -7,7 +7,7 @@ import socket
 import struct
 
 #: The version that both sides must share; raised with every change, here and in ``channel.hpp``.
-PROTOCOL = 4
+PROTOCOL = 5
 _HEADER = struct.Struct("=QQ")
 #: Largest frame, and the step in which memory is allocated, so that a wrong header costs little.
 _LARGEST, _PART = 1 << 40, 1 << 26
@@ -24,6 +24,7 @@ class FrameKind(enum.IntEnum):
     END = 5
     ERROR = 6
     VERSION = 7
+    SETTLE = 8
     # to the database
     QUERY = 10
     APPEND = 11

@@ -37,7 +37,7 @@ from grouplearn.parser.statements import Listing, Nested, OurStatement
 from grouplearn.prediction import prediction
 from grouplearn.prediction.prediction import Caller
 from grouplearn.prediction.predictions import Part
-from grouplearn.statements.session import Session
+from grouplearn.statements.session import Session, tidy_attached
 from grouplearn.train.job import Progress
 from grouplearn.visible import visible_lines
 
@@ -128,21 +128,27 @@ class ChannelServer:
         if kind is FrameKind.VERSION:
             self._channel.send(FrameKind.ANSWER, text(versions.described()))
             return
+        if kind is FrameKind.SETTLE:
+            tidy_attached(RemoteConnection(self._channel).as_duckdb())
+            self._channel.send(FrameKind.ANSWER)
+            return
         instance = self._host.instances.setdefault(body.number(), DatabaseInstance())
         transaction, query, changes = body.number(), body.number(), body.number()
         instance.notice(changes)
         if kind is FrameKind.STATEMENT:
-            queries = self._statement(instance, body)
-            self._channel.send(FrameKind.ANSWER, struct.pack("=Q", len(queries)), *map(text, queries))
+            queries, leaves_run = self._statement(instance, body)
+            self._channel.send(FrameKind.ANSWER, struct.pack("=QQ", len(queries), leaves_run), *map(text, queries))
         else:
             predictions = self._predict(
                 instance, Caller(transaction, query=None if query == _NO_QUERY else query), body
             )
             self._channel.send(FrameKind.PREDICTED, blob(packed_schema(predictions.schema)), *packed_batch(predictions))
 
-    def _statement(self, instance: DatabaseInstance, body: Body) -> list[str]:
-        """Return the query of the answer; for a statement of DuckDB's, followed by the queries of our statements inside
-        it."""
+    def _statement(self, instance: DatabaseInstance, body: Body) -> tuple[list[str], bool]:
+        """Return the query of the answer, and whether a durable run's directory may be left until the transaction is committed.
+
+        For a statement of DuckDB's the queries of our statements inside it follow.
+        """
         self._stopped.clear()
         lines, start, stop, line = body.number(), body.number(), body.number(), body.blob()
         before, within = (len(str(line[:place], "utf-8")) + lines for place in (start, stop))
@@ -157,8 +163,8 @@ class ChannelServer:
         session = Session(connection, self._progress, instance.settings, self._stopped)
         try:
             if isinstance(statement, Nested):
-                return session.answers(statement, written, values)
-            return [session.answer(statement, written, values)]
+                return session.answers(statement, written, values), session.leaves_run
+            return [session.answer(statement, written, values)], session.leaves_run
         finally:
             session.close()
             self._progress = None
