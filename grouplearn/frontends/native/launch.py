@@ -15,6 +15,9 @@ from grouplearn.frontends.native import install
 from grouplearn.frontends.native.locate import build_for, built_versions
 from grouplearn.kernels.build.compiling import program
 
+#: The newest version of database files that every shell reads for which there is a build.
+_READ_BY_ALL = 64
+
 
 def main(arguments: Sequence[str]) -> int:
     """Replace this process by the user's ``duckdb`` with our extension loaded; return only if that is impossible.
@@ -35,6 +38,10 @@ def main(arguments: Sequence[str]) -> int:
     extension = build_for(version)
     if not extension.exists():
         print(refusal(shell, version), file=sys.stderr)
+        return 1
+    refused = _newer_file(shell, arguments)
+    if refused is not None:
+        print(refused, file=sys.stderr)
         return 1
     load = ["-cmd", f"LOAD {sqltext.string(str(extension))}"]
     command = [shell, "-unsigned", *_packaged_extensions(shell), *load, *arguments]
@@ -86,6 +93,33 @@ def version_of(shell: str) -> str:
     done = subprocess.run([shell, "--version"], capture_output=True, text=True, check=False)  # noqa: S603
     found = re.match(r"v(\d+\.\d+\.\d+)\b", done.stdout)
     return found[1] if found else ""
+
+
+def _newer_file(shell: str, arguments: Sequence[str]) -> str | None:
+    """Return what the shell says of a database file that it is too old to read, and how to make one that it reads."""
+    for path in filter(_is_newer, arguments):
+        command = [shell, "-batch", "-init", os.devnull, "-readonly", path, "-c", "SELECT 1"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)  # noqa: S603
+        if "read a database file with version number" in done.stderr:
+            version = f"v{'.'.join(version_of(shell).split('.')[:2])}.0"
+            return (
+                f"{done.stderr.strip()}\n\n"
+                f"Hint: grouplearn.connect({path!r}, storage_version={version!r}) makes files that this shell reads. A copy of "
+                f"this one, made in Python: ATTACH {sqltext.literal(path)} AS newer; ATTACH 'copy.duckdb' AS older "
+                f"(STORAGE_VERSION '{version}'); COPY FROM DATABASE newer TO older. grouplearn's own shell reads it as it is: "
+                f"grouplearn {path}"
+            )
+    return None
+
+
+def _is_newer(path: str) -> bool:
+    """Return whether a path is a database that not every shell can read, by the version in its header."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(20)
+    except (OSError, ValueError):
+        return False
+    return head[8:12] == b"DUCK" and int.from_bytes(head[12:20], "little") > _READ_BY_ALL
 
 
 def refusal(shell: str, version: str) -> str:
