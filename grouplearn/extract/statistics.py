@@ -10,6 +10,7 @@ from grouplearn.bind import arrays
 from grouplearn.bind.bound import BoundTarget, BoundTrain
 from grouplearn.bind.feature_advice import AUTO_ONEHOT_LIMIT, Candidate, many_texts, refusal
 from grouplearn.bind.features import MAX_CLASSES, BoundItem
+from grouplearn.bind.number_texts import cast_of_numbers
 from grouplearn.bind.run.class_options import texts_of
 from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import SqlChecker
@@ -21,6 +22,7 @@ from grouplearn.extract.list_counts import list_counts
 from grouplearn.interrupting import watched
 from grouplearn.messages import did_you_mean
 from grouplearn.parser.statements import Sql
+from grouplearn.sqltext import identifier
 
 
 @dataclass(frozen=True)  # without slots, as ``rows`` is cached
@@ -113,12 +115,15 @@ def _classes(checker: SqlChecker, bound: BoundTrain, target: BoundTarget) -> tup
     )
     if len(rows) > MAX_CLASSES:
         message = f"the label has more than {MAX_CLASSES:,} distinct values, which is too many classes"
-        raise checker.error(message, target.extract.span, _of_fewer_classes(bound, target))
+        raise checker.error(message, target.extract.span, _of_fewer_classes(bound, target, [row[0] for row in rows]))
     return tuple(row[0] for row in rows)
 
 
-def _of_fewer_classes(bound: BoundTrain, target: BoundTarget) -> str:
-    """Return a hint for a label with very many values."""
+def _of_fewer_classes(bound: BoundTrain, target: BoundTarget, some: Sequence[str]) -> str:
+    """Return a hint for a label with very many values, of which these are ``some``."""
+    cast = cast_of_numbers(target.extract.text.strip(), some) if target.type == "VARCHAR" else None
+    if cast is not None:
+        return f"They are numbers written as text: PREDICT {cast} AS {identifier(target.name)} learns a number."
     if types.kind(target.type) != "numeric":
         return "Predict an expression that has fewer, such as left(y, 1), or a comparison."
     regresses = any(task.has_values for task in bound.learner.tasks)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
+from grouplearn.bind.number_texts import cast_of_numbers, signed
 from grouplearn.bind.sql import types
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.sqltext import identifier, literal
@@ -16,9 +16,6 @@ from grouplearn.visible import visible
 _MOST_COMPARED = 100_000
 #: So many whole numbers may be names of classes: stars, grades, weekdays.
 _FEW_CLASSES = 10
-_NUMBER = re.compile(r"\s*[-+]?[$€£]?\s*\d[\d.,' ]*\s*[%$€£]?\s*")
-_THOUSANDS = re.compile(r"[^,]*\d(,\d{3})+(\.\d+)?\D*")
-_DOUBT = re.compile(r"[%$€£,]")
 
 
 def numbers_as_classes(definition: ModelDefinition) -> Iterator[str]:
@@ -26,29 +23,10 @@ def numbers_as_classes(definition: ModelDefinition) -> Iterator[str]:
     classes, name = definition.classes, definition.target_name
     if name is None or definition.label_type != "VARCHAR":
         return
-    numbers = [text for text in classes if _NUMBER.fullmatch(text)]
-    if len(numbers) < max(2, 0.9 * len(classes)):
-        return
-    if len(classes) <= _FEW_CLASSES and not any(map(_DOUBT.search, numbers)):
-        return
-    cast = _as_number(
-        identifier(name) if not name.isidentifier() else name, numbers, all_are=len(numbers) == len(classes)
-    )
-    found = next((text for text in numbers if _DOUBT.search(text)), numbers[0])
-    yield f"{len(classes)} classes such as {_shown(found)} are numbers written as text: PREDICT {cast} learns a number"
-
-
-def _as_number(text: str, numbers: Sequence[str], *, all_are: bool) -> str:
-    """Return SQL that makes a number of such texts."""
-    commas = [number for number in numbers if "," in number]
-    if commas and not all(map(_THOUSANDS.fullmatch, commas)):
-        text = f"replace({text}, ',', '.')"
-        removed = "%$€£ "
-    else:
-        removed = "%$€£, '"
-    unwanted = "".join(sign for sign in removed if any(sign in number for number in numbers))
-    text = f"translate({text}, {literal(unwanted)}, '')" if unwanted else text
-    return f"CAST({text} AS DOUBLE)" if all_are else f"TRY_CAST({text} AS DOUBLE)"
+    example, cast = signed(classes), cast_of_numbers(shown_name(name), classes)
+    if cast is not None and (example is not None or len(classes) > _FEW_CLASSES):
+        such = _shown(example or classes[0])
+        yield f"{len(classes)} classes such as {such} are numbers written as text: PREDICT {cast} learns a number"
 
 
 def alike_values(job: Job, definition: ModelDefinition) -> Iterator[str]:
