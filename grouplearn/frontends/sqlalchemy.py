@@ -8,7 +8,8 @@
     pandas.read_sql("FROM demand WHERE is_best", engine)
 
 The dialect is duckdb-engine's, but with our connections, and with DuckDB's catalog functions instead of a PostgreSQL
-catalog, of which DuckDB has only parts.
+catalog, of which DuckDB has only parts. Rows are read as a statement runs, as by other drivers for PostgreSQL: DuckDB
+forgets those that are unread at COMMIT or at the next statement. ``stream_results`` and ``yield_per`` leave them unread.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ from grouplearn.prediction.prediction import predictor_for
 try:
     import duckdb_engine
     from duckdb_engine.datatypes import ISCHEMA_NAMES, Map, Struct
-    from sqlalchemy import exc, text, types
+    from sqlalchemy import event, exc, text, types
     from sqlalchemy.dialects.postgresql import ARRAY
     from sqlalchemy.dialects.postgresql.base import ischema_names
+    from sqlalchemy.engine.cursor import FullyBufferedCursorFetchStrategy
     from sqlalchemy.engine.default import DefaultDialect
 except ImportError as error:
     raise not_installed("a grouplearn:// URL", "duckdb-engine", "sqlalchemy") from error
@@ -40,17 +42,58 @@ _HERE = """(lower(schema_name) = lower(coalesce(:schema, current_schema()))
 _NAMED = f"{_HERE} AND lower(table_name) = lower(:name)"
 
 
+#: DuckDB's only level, under the name that SQLAlchemy has for it.
+_SNAPSHOT = "SNAPSHOT"
+
+
+class _Execution(duckdb_engine.Dialect.execution_ctx_cls):  # type: ignore[misc]
+    """Reads all rows of a statement at once, unless they are wanted as a stream."""
+
+    def post_exec(self) -> None:
+        super().post_exec()
+        description = self.cursor.description
+        if description and not self.execution_options.get("stream_results"):
+            self.cursor_fetch_strategy = FullyBufferedCursorFetchStrategy(self.cursor, description)
+
+
 class Dialect(duckdb_engine.Dialect):  # type: ignore[misc]  # duckdb-engine has no types for SQLAlchemy 2.1
     """duckdb-engine's dialect over a :class:`grouplearn.Connection`; ``name`` stays ``duckdb``, as its SQL does."""
 
     driver = "grouplearn"
     supports_statement_cache = False
+    execution_ctx_cls = _Execution
 
     def connect(self, *arguments: Any, **options: Any) -> Any:
         """Open a DuckDB connection as duckdb-engine does, with its options, and wrap it."""
         opened = super().connect(*arguments, **options)
         # The wrapper hides its connection, which a bound method gives access to.
         return duckdb_engine.ConnectionWrapper(wrap(opened.interrupt.__self__))
+
+    def get_isolation_level_values(self, *_: Any) -> Sequence[str]:
+        """Return what ``isolation_level`` can be."""
+        return "AUTOCOMMIT", _SNAPSHOT
+
+    def get_default_isolation_level(self, *_: Any) -> str:
+        """Return the level of a new connection."""
+        return _SNAPSHOT
+
+    def get_isolation_level(self, dbapi_connection: Any) -> str:
+        """Return the level of a connection."""
+        return "AUTOCOMMIT" if dbapi_connection.autocommit else _SNAPSHOT
+
+    def set_isolation_level(self, dbapi_connection: Any, level: str) -> None:
+        """Let each statement commit itself, or none."""
+        dbapi_connection.autocommit = level == "AUTOCOMMIT"
+
+    def do_begin(self, connection: Any) -> None:
+        """Begin a transaction, unless each statement is its own."""
+        if not connection.autocommit:
+            super().do_begin(connection)
+
+    def do_commit(self, connection: Any) -> None:
+        """Commit the transaction, unless each statement is its own."""
+        if not connection.autocommit:
+            super().do_commit(connection)
 
     def get_table_names(self, connection: Any, schema: str | None = None, **_: Any) -> list[str]:
         """Return the schema's tables; by default the current schema's, so not those of schema grouplearn."""
@@ -182,6 +225,13 @@ class Dialect(duckdb_engine.Dialect):  # type: ignore[misc]  # duckdb-engine has
         database, schema = self.identifier_preparer._separate(schema)
         values = {"database": database, "schema": schema, **({} if name is None else {"name": name})}
         return list(connection.execute(text(query), values))
+
+
+@event.listens_for(Dialect, "handle_error")  # type: ignore[untyped-decorator]
+def _keep_connection(context: Any) -> None:
+    """Keep a connection on which Ctrl-C was pressed: it is as good as before, and a database in memory would be lost with it."""
+    if isinstance(context.original_exception, KeyboardInterrupt):
+        context.is_disconnect = False
 
 
 def _refuse_hidden(connection: Any) -> None:

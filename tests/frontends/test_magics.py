@@ -47,6 +47,9 @@ JUPYSQL = [
     INTERRUPTED_LATER.replace("0.5", "1.5") + f"get_ipython().run_line_magic('sql', '{ENDLESS_TRAIN}')",
     STOPPED_AT,
     "%sql SELECT 40 + 6 AS alive",
+    "shown = %sql SHOW MODELS\nprint('shown', [row[0] for row in shown])",
+    "%sql SELECT CAST('wrong' AS INTEGER)",
+    "%sql SELECT 40 + 8 AS after",
     "type(get_ipython().find_line_magic('sql').__self__).__name__",
 ]
 CELLS = [
@@ -98,6 +101,11 @@ def notebook(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
 
 def cell(notebook: list[Any], start: str) -> Any:
     return notebook[next(index for index, source in enumerate(CELLS) if source.startswith(start))]
+
+
+def test_jupysql_shows_our_answers_through_a_url_and_goes_on_after_an_error(notebook: list[Any]) -> None:
+    assert cell(notebook, "shown = %sql")[-1]["text"] == "shown ['by_url']\n"
+    assert "48" in str(cell(notebook, "%sql SELECT 40 + 8"))
 
 
 def html_of(outputs: Any) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -87,6 +90,75 @@ def test_a_database_in_memory_is_one_for_the_thread() -> None:
         con.exec_driver_sql(TABLE)
     with engine.connect() as con:
         assert len(con.exec_driver_sql(TRAIN).all()) == 3
+    engine.dispose()
+
+
+ANSWERED = [
+    TRAIN,
+    "SHOW MODELS",
+    "DESCRIBE MODEL m",
+    "EVALUATE MODEL m ON t",
+    f"EXPLAIN {TRAIN}",
+    "SHOW LEARNERS",
+    "FROM t",
+]
+
+
+def test_rows_are_there_after_commit_and_after_the_next_statement(engine: sa.Engine) -> None:
+    with engine.connect() as con:
+        results = []
+        for statement in ANSWERED:
+            results.append(con.exec_driver_sql(statement))
+            con.commit()
+        rows = [result.all() for result in results]
+    assert len(rows[0]) == 3
+    assert [row.model for row in rows[1]] == ["m"]
+    assert all(rows)
+    assert len(rows[-1]) == 300
+
+
+def test_a_stream_is_read_as_it_is_computed(engine: sa.Engine) -> None:
+    endless = sa.text("SELECT i FROM range(100000000000) AS r(i)")
+    with engine.connect() as con:
+        stream = con.execution_options(stream_results=True).execute(endless)
+        assert stream.fetchmany(2) == [(0,), (1,)]
+
+
+@pytest.mark.parametrize("at", ["engine", "connection"])
+def test_autocommit_keeps_what_each_statement_did_and_no_error_stays(tmp_path: Path, at: str) -> None:
+    url = f"grouplearn:///{tmp_path}/auto.duckdb"
+    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT") if at == "engine" else sa.create_engine(url)
+    with engine.connect() as con:
+        each = con.execution_options(isolation_level="AUTOCOMMIT") if at == "connection" else con
+        each.exec_driver_sql(TABLE)
+        with pytest.raises(sa.exc.DBAPIError):
+            each.exec_driver_sql("SELECT CAST('wrong' AS INTEGER)")
+        assert len(each.exec_driver_sql(TRAIN).all()) == 3
+    with engine.connect() as con:
+        assert [row.model for row in con.exec_driver_sql("SHOW MODELS")] == ["m"]
+        level = con.get_isolation_level()
+        con.exec_driver_sql("DROP MODEL m")
+    assert level == ("AUTOCOMMIT" if at == "engine" else "SNAPSHOT")
+    with engine.connect() as con:
+        models = con.exec_driver_sql("SHOW MODELS").all()
+    assert bool(models) == (
+        at == "connection"
+    )  # there a connection has its own level again, at which the DROP is undone
+    engine.dispose()
+
+
+def test_control_c_keeps_the_connection_and_with_it_a_database_in_memory() -> None:
+    engine = sa.create_engine("grouplearn:///:memory:")
+    with engine.connect() as con:
+        con.exec_driver_sql(TABLE)
+        con.commit()
+        press = threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT))
+        press.start()
+        slow = TRAIN.replace("linear_regression", "mlp").replace("OVER GRID (l2 IN (0, 1))", "WITH (epochs = 10000000)")
+        with pytest.raises(KeyboardInterrupt):
+            con.exec_driver_sql(slow)
+        con.rollback()
+        assert con.exec_driver_sql("SELECT count(*) FROM t").scalar() == 300
     engine.dispose()
 
 
