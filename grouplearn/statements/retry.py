@@ -38,7 +38,7 @@ from grouplearn.schedule.options import REPLAY
 from grouplearn.statements import answers
 from grouplearn.statements.context import StatementContext
 from grouplearn.statements.notes.notes import seen_in_rows
-from grouplearn.statements.workflow import planning, training
+from grouplearn.statements.workflow import planning, refitting, training
 from grouplearn.statements.workflow.scheduled import Attendance
 from grouplearn.store import retrying as kept
 from grouplearn.store.retrying import FailedGroup, Record
@@ -90,7 +90,8 @@ class _Retry:
                 limit = bound.options.placement.memory_limit
                 with database_within(at.connection, limit, at.settings):
                     everything = self._planned(bound)
-                    numbers = self._numbers(everything.stats)
+                    failed = _whole(self.failed, len(bound.configs)) if bound.refit else self.failed
+                    numbers = _numbers(failed, everything.stats)
                     if not numbers:
                         return answers.notice(
                             "no group with failed trials is in the table any more; nothing was trained"
@@ -106,10 +107,11 @@ class _Retry:
             groups = numbered(everything.stats.groups, read)
             job = training.job_of(settled, dataset, groups, self._own_judge(), fitted or None)
             part = replace(settled, units=cut(settled.units, wanted))
-            work = training.begun(part, choice, job, at.cancelled, began)
+            refit = refitting.without_holdout(job) if bound.refit and fitted else None
+            work = training.begun(part, choice, job, at.cancelled, began, refit)
             outcome = training.run(work, Attendance(at.progress, at.cancelled))
         ids = {number: group.number for number, group in numbers.items()}
-        identity = self._stored(_renumbered(outcome, ids))
+        identity = self._stored(_renumbered(outcome, ids), failed)
         validated = bound.holdout.kind != "none"
         stored = self.model.definition
         seen = {ids[number]: notes for number, notes in seen_in_rows(job, stored, outcome).items()}
@@ -133,11 +135,6 @@ class _Retry:
         if bound.search is not None:
             message = f'the trials of model "{location.name}" were chosen in rounds, from how the others did'
             raise self._refusal(message, "TRAIN OR REPLACE MODEL searches anew.")
-        if bound.refit:
-            message = (
-                f'the models of "{location.name}" are of all rows, and a trial alone has no say in which is the best'
-            )
-            raise self._refusal(message, "TRAIN OR REPLACE MODEL ... REFIT trains all of it.")
         given = {**self.given, **self._as_before(bound)}
         given = {**given, "executor": self._executor(bound, given.get("operator", bound.options.placement.operator))}
         return replace(bound, options=bound.options.changed({**given, "durable": False, REPLAY.name: None}))
@@ -210,12 +207,6 @@ class _Retry:
     def _refusal(self, message: str, hint: str | None) -> Error:
         return self.checker.error(message, self.statement.name.span, hint)
 
-    def _numbers(self, stats: Statistics) -> dict[int, FailedGroup]:
-        """Return the groups with failed trials by their numbers in the current table."""
-        by_key = {(group.level, group.keys): group for group in self.failed}
-        found = ((number, by_key.get((group.level, group.keys))) for number, group in enumerate(stats.groups))
-        return {number: group for number, group in found if group is not None}
-
     def _read(
         self, physical: PhysicalPlan, groups: Sequence[GroupCount], directory: RunDirectory, limit: int | None
     ) -> tuple[Any, tuple[Group, ...]]:
@@ -224,7 +215,7 @@ class _Retry:
         stats = rows_of(checker, bound, physical.stats, groups)
         return extract(self.at.connection, checker, bound, stats, directory, limit)
 
-    def _stored(self, outcome: RunOutcome) -> str:
+    def _stored(self, outcome: RunOutcome, failed: Sequence[FailedGroup]) -> str:
         """Replace the failed results; raise if the model has changed meanwhile."""
         databases, connection, location = self.at.databases, self.at.connection, self.model.location
         shown = databases.in_transaction()
@@ -233,7 +224,7 @@ class _Retry:
             if models.load_by_id(connection, location.catalog, self.model.id) is None:
                 message = f'model "{location.name}" was trained anew or dropped meanwhile, so nothing was stored'
                 raise self._refusal(message, "RETRY FAILED MODEL once more.")
-            return kept.replace_failed(connection, self.model, self.failed, outcome, shown=shown)
+            return kept.replace_failed(connection, self.model, failed, outcome, shown=shown)
 
         return databases.write(location.catalog, store_it, self.statement.name.span, self.checker)
 
@@ -243,6 +234,18 @@ def _task(definition: ModelDefinition) -> str | None:
     if not definition.task.has_label:
         return None
     return "classification" if definition.task.has_classes else "regression"
+
+
+def _whole(failed: Sequence[FailedGroup], configs: int) -> tuple[FailedGroup, ...]:
+    """Return the groups with all their trials to train again: which model is of all rows is decided by comparing all."""
+    return tuple(replace(group, configs=frozenset(range(configs)), others=()) for group in failed)
+
+
+def _numbers(failed: Sequence[FailedGroup], stats: Statistics) -> dict[int, FailedGroup]:
+    """Return the groups with failed trials by their numbers in the current table."""
+    by_key = {(group.level, group.keys): group for group in failed}
+    found = ((number, by_key.get((group.level, group.keys))) for number, group in enumerate(stats.groups))
+    return {number: group for number, group in found if group is not None}
 
 
 def _renumbered(outcome: RunOutcome, numbers: Mapping[int, int]) -> RunOutcome:

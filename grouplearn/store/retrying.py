@@ -185,7 +185,7 @@ class _Entry:
         if before.others and before.encoders is not None and entry.facts is not None and _other(before, entry.facts):
             again = tuple(TrialResult(trial.config, "failed", _CHANGED, seconds=trial.seconds) for trial in again)
         trials = tuple(sorted((*before.others, *again), key=lambda trial: trial.config))
-        best = best_config(trials, metric, greater_is_better)
+        best = best_config(trials, metric, greater_is_better) if before.others else entry.best
         return cls(before, again, GroupOutcome(entry.group, trials, entry.facts, best))
 
     def only(self, trials: Iterable[TrialResult]) -> GroupOutcome:

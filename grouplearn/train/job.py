@@ -67,7 +67,8 @@ class TrainingTarget:
 @dataclass(frozen=True, slots=True)
 class RowRules:
     """Which rows of a group train. ``folds`` is 0 without VALIDATE FOLDS, and 1 if a sample is held out of a fit that is
-    only judged; unless it ``holds_out`` rows, all train.
+    only judged; unless it ``holds_out`` rows, all train. With ``spares``, a group that cannot train without the rows held
+    out trains on all.
 
     ``min_rows``: groups with fewer rows fail. ``null_label``: rows without a label are left out (``skip``), or fail their
     group (``error``). ``class_weight``: None, ``'balanced'``, or weights by class number.
@@ -75,6 +76,7 @@ class RowRules:
 
     folds: int = 0
     holds_out: bool = True
+    spares: bool = False
     min_rows: int = 1
     null_label: Literal["skip", "error"] = "skip"
     class_weight: Literal["balanced"] | Mapping[int, float] | None = None

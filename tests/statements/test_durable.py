@@ -145,7 +145,7 @@ def test_a_run_dies_again_and_again(path: Path, trained: list[int], monkeypatch:
 
 
 def test_a_process_that_was_killed(path: Path) -> None:
-    statement = TRAIN.format(learner="gbdt", search="", options="num_iterations = 500, workers = 1")
+    statement = TRAIN.format(learner="gbdt", search="VALIDATE NONE", options="num_iterations = 500, workers = 1")
     models = undisturbed(path, statement)
     code = (
         "import grouplearn, sys; from grouplearn.train.results import ledger; ledger.FLUSH_SECONDS = 0.0\n"

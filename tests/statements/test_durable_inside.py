@@ -39,7 +39,7 @@ STATEMENTS = {
         "seed = 1",
     ),
     "classes": (f"gbdt PREDICT k {FEATURES} VALIDATE SAMPLE 20%", "num_iterations = 6, early_stopping = 3"),
-    "numbers": (f"gbdt PREDICT a + b {FEATURES} OPTIMIZE r2", "num_iterations = 6, max_bin = 15"),
+    "numbers": (f"gbdt PREDICT a + b {FEATURES} VALIDATE NONE OPTIMIZE r2", "num_iterations = 6, max_bin = 15"),
     "drawn": (
         f"gbdt PREDICT y {FEATURES} OVER GRID (bagging_fraction IN (0.5, 1), boosting IN ('gbdt', 'dart'))",
         "num_iterations = 4, bagging_freq = 1",

@@ -121,7 +121,7 @@ def test_an_encoder_of_all_rows_stays_as_it_is(con: grouplearn.Connection) -> No
 def diverging(con: grouplearn.Connection) -> None:
     con.execute(
         "TRAIN MODEL m USING mlp PREDICT y FEATURES (zscore(x)) FROM t WHERE y IS NOT NULL GROUP BY b "
-        "OVER GRID (learning_rate IN (1e300, 0.01)) KEEP BEST 1 WITH (epochs = 2, optimizer = 'sgd')"
+        "OVER GRID (learning_rate IN (1e300, 0.01)) VALIDATE SAMPLE 10% KEEP BEST 1 WITH (epochs = 2, optimizer = 'sgd')"
     )
     assert rows(con, "SELECT learning_rate, status FROM m GROUP BY ALL ORDER BY ALL") == [
         (0.01, "done"),
@@ -192,7 +192,8 @@ def test_failed_units_of_an_unfinished_run(tmp_path: Path, monkeypatch: pytest.M
     with duckdb.connect(str(file)) as plain:
         plain.execute(TABLE)
         plain.execute(REPAIR)
-    train = f"TRAIN MODEL m USING gbdt PREDICT y {FEATURES} FROM t GROUP BY b {FAILS} WITH (num_iterations = 3, durable = true)"
+    train = f"TRAIN MODEL m USING gbdt PREDICT y {FEATURES} FROM t GROUP BY b VALIDATE NONE {FAILS} "
+    train += "WITH (num_iterations = 3, durable = true)"
     trained: list[int] = []
     add = Ledger.add
     monkeypatch.setattr(packing, "MOST_BOOSTED_VALUES", 0)  # each group is a unit

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from grouplearn.data import encoders
 from grouplearn.data.dataset import Dataset, Item
@@ -14,25 +16,50 @@ from grouplearn.train.job import Job
 from grouplearn.train.results.outcome import GroupOutcome
 
 
-def units_of(units: Sequence[Unit], found: Iterable[GroupOutcome]) -> tuple[Unit, ...]:
-    """Return the units that train the best configuration of each group, numbered after ``units``."""
-    best = {outcome.group.id: (outcome.best,) for outcome in found if outcome.best is not None}
+def units_of(units: Sequence[Unit], found: Iterable[GroupOutcome], spares: bool) -> tuple[Unit, ...]:
+    """Return the units that train the best configuration of each group, numbered after ``units``.
+
+    If the holdout ``spares`` rows, a group without a model trains all its configurations.
+    """
+    wanted: dict[int, tuple[int, ...]] = {}
+    for outcome in found:
+        if outcome.best is not None:
+            wanted[outcome.group.id] = (outcome.best,)
+        elif spares:
+            wanted[outcome.group.id] = tuple(trial.config for trial in outcome.trials)
     first = 1 + max((unit.id for unit in units), default=-1)
-    return tuple(replace(each, id=number) for number, each in enumerate(cut(units, best), first))
+    return tuple(replace(each, id=number) for number, each in enumerate(cut(units, wanted), first))
 
 
 def on_all_rows(job: Job) -> Job:
     """Return the job without held-out rows; encoders of ``scope := 'all'`` are fitted on all rows."""
     dataset: Dataset = job.dataset
-    fitted: Mapping[int, FittedItem] = {
-        number: _fitted(dataset, job.items[number]) for number, _ in sorted(job.fitted.items())
-    }
-    return replace(job, rules=replace(job.rules, holds_out=False), fitted=fitted)
+    fitted = fit_on_all_groups(job.items, dataset, job.trainer.handles_missing, holds_out=False)
+    return without_holdout(replace(job, fitted=fitted))
 
 
-def _fitted(dataset: Dataset, item: Item) -> FittedItem:
-    rows = dataset.has_label()
-    return encoders.fit(item, dataset, rows.nonzero()[0])
+def without_holdout(job: Job) -> Job:
+    """Return the job with the same encoders and without held-out rows."""
+    return replace(job, rules=replace(job.rules, holds_out=False))
+
+
+def fit_on_all_groups(
+    items: Sequence[Item], dataset: Dataset, handles_missing: bool, holds_out: bool
+) -> dict[int, FittedItem]:
+    """Return the items with ``scope := 'all'`` fitted on the training rows of all groups, or on all rows if none is held out."""
+    fitted: dict[int, FittedItem] = {}
+    if all(item.scope != "all" for item in items):
+        return fitted
+    train = dataset.has_label() & (dataset.weight > 0)
+    if holds_out:
+        train &= dataset.split == 0
+    if not handles_missing:
+        train &= encoders.complete(items, dataset, slice(None))
+    rows = slice(None) if train.all() else np.flatnonzero(train)
+    for number, item in enumerate(items):
+        if item.scope == "all":
+            fitted[number] = encoders.fit(item, dataset, rows)
+    return fitted
 
 
 def merged(found: Sequence[GroupOutcome], again: Iterable[GroupOutcome]) -> tuple[GroupOutcome, ...]:
@@ -45,7 +72,11 @@ def merged(found: Sequence[GroupOutcome], again: Iterable[GroupOutcome]) -> tupl
 
 
 def _merged(found: GroupOutcome, again: GroupOutcome | None) -> GroupOutcome:
-    if again is None or found.best is None or found.facts is None:
+    if again is None:
+        return found
+    if found.best is None:
+        return again
+    if found.facts is None:
         return found
     (final,) = again.trials
     trials = []

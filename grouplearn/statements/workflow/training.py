@@ -8,14 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-import numpy as np
-
 from grouplearn.bind.bound import BoundTrain
 from grouplearn.bind.run.class_options import texts_of
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog.records import RunOutcome
-from grouplearn.data import encoders
-from grouplearn.data.dataset import Dataset, Group, Item
+from grouplearn.data.dataset import Dataset, Group
 from grouplearn.data.encoders import FittedItem
 from grouplearn.extract.statistics import Statistics
 from grouplearn.failures import NotMeasured
@@ -75,6 +72,7 @@ def job_of(
         ),
         rules=RowRules(
             folds=bound.holdout.folds,
+            spares=bound.holdout.spares,
             min_rows=bound.options.rows.min_rows,
             null_label=bound.statement.null_label or "skip",
             class_weight=_class_weights(bound, physical.stats, checker),
@@ -82,7 +80,7 @@ def job_of(
         training=TrainingLimits(bound.options.training.seed, physical.epochs, bound.options.training.early_stopping),
         own=None if bound.learner.name in registry.LEARNERS else bound.learner,
         block_rows=physical.longest_block,
-        fitted=fit_on_all_rows(items, dataset, bound.holdout.folds, bound.learner.handles_missing)
+        fitted=refitting.fit_on_all_groups(items, dataset, bound.learner.handles_missing, bound.holdout.folds == 0)
         if fitted is None
         else fitted,
     )
@@ -92,8 +90,8 @@ def job_of(
 class Work:
     """The work of a TRAIN, RETRY or RESUME and how it is run: the units of a grid, or the ``rounds`` of a search.
 
-    ``refit`` trains the best configuration of each group once more, on all rows. ``workers`` is the number chosen; there
-    may be fewer threads. ``spent`` is the number of seconds before it was interrupted.
+    With ``refit``, the job on all rows, the best configuration of each group is trained once more by it. ``workers`` is the
+    number chosen; there may be fewer threads. ``spent`` is the number of seconds before it was interrupted.
     """
 
     scheduled: Scheduled
@@ -102,14 +100,22 @@ class Work:
     summary: RunSummary
     workers: int
     rounds: SearchWork | None = None
-    refit: bool = False
+    refit: Job | None = None
     spent: float = 0.0
 
 
 def begun(
-    physical: PhysicalPlan, choice: Choice, job: Job, cancelled: Callable[[], bool], began: float | None = None
+    physical: PhysicalPlan,
+    choice: Choice,
+    job: Job,
+    cancelled: Callable[[], bool],
+    began: float | None = None,
+    refit: Job | None = None,
 ) -> Work:
-    """Return the work of a plan by the chosen operator and runtime; WITHIN counts from ``began``, a ``time.time()``."""
+    """Return the work of a plan by the chosen operator and runtime; WITHIN counts from ``began``, a ``time.time()``.
+
+    ``refit`` is the job on all rows, which a REFIT makes unless it is given.
+    """
     within, searched = physical.bound.options.training.within, physical.bound.search
     if within is not None:
         job = _until(job, (time.time() if began is None else began) + within)
@@ -118,7 +124,9 @@ def begun(
         rounds = SearchWork(searched, scheduled, physical.stored, physical.outputs)
         return Work(scheduled, job, (), summary, choice.workers, rounds)
     planning.plan_ahead(physical, choice.operator, scheduled.workload.workers, cancelled)
-    return Work(scheduled, job, tuple(physical.units), summary, choice.workers, refit=physical.bound.refit)
+    if refit is None and physical.bound.refit:
+        refit = refitting.on_all_rows(job)
+    return Work(scheduled, job, tuple(physical.units), summary, choice.workers, refit=refit)
 
 
 def _until(job: Job, deadline: float) -> Job:
@@ -139,7 +147,7 @@ def resumed(manifest: Manifest, job: Job, scheduled: Scheduled, ledger: Ledger) 
         _summary_of_rest(manifest, job, scheduled, ledger),
         scheduled.workload.workers,
         rounds,
-        refit=manifest.definition.refit and not job.rules.folds,
+        refit=refitting.on_all_rows(job) if manifest.definition.refit and not job.rules.folds else None,
         spent=ledger.seconds,
     )
 
@@ -187,12 +195,12 @@ def _merged(work: Work, job: Job, watching: Observer, attendance: Attendance) ->
     greater_is_better = METRICS[job.target.metric].greater_is_better
     results = _carry_out(work.scheduled, work.units, job, watching, attendance)
     alone, packs = merge(job, results, greater_is_better)
-    if not work.refit:
+    if work.refit is None:
         return _Merged(alone, packs, results)
     found = _every(alone, packs, job.target.metric)
-    units, everything = refitting.units_of(work.units, found), refitting.on_all_rows(job)
-    again = _carry_out(work.scheduled, units, everything, watching, attendance)
-    models = _every(*merge(everything, again, greater_is_better), job.target.metric)
+    units = refitting.units_of(work.units, found, spares=job.rules.spares)
+    again = _carry_out(work.scheduled, units, work.refit, watching, attendance)
+    models = _every(*merge(work.refit, again, greater_is_better), job.target.metric)
     ended = max((result.ended for result in results), default=0.0)
     return _Merged(refitting.merged(found, models), (), (*results, *(later(result, ended) for result in again)))
 
@@ -363,28 +371,6 @@ def _coefficient_rows(
         for field in fields(measured)
         if field.name not in skipped
     ]
-
-
-def fit_on_all_rows(
-    items: tuple[Item, ...], dataset: Dataset, folds: int, handles_missing: bool
-) -> dict[int, FittedItem]:
-    """Return the items with ``scope := 'all'`` fitted on the training rows of all groups of the learner.
-
-    Under VALIDATE FOLDS the final model trains on all rows, so encoders are fitted on all rows.
-    """
-    fitted: dict[int, FittedItem] = {}
-    if all(item.scope != "all" for item in items):
-        return fitted
-    train = dataset.has_label() & (dataset.weight > 0)
-    if not folds:
-        train &= dataset.split == 0
-    if not handles_missing:
-        train &= encoders.complete(items, dataset, slice(None))
-    rows = slice(None) if train.all() else np.flatnonzero(train)
-    for number, item in enumerate(items):
-        if item.scope == "all":
-            fitted[number] = encoders.fit(item, dataset, rows)
-    return fitted
 
 
 def _class_weights(bound: BoundTrain, stats: Statistics, checker: SqlChecker) -> Any:
