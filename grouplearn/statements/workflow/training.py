@@ -194,20 +194,15 @@ def _merged(work: Work, job: Job, watching: Observer, attendance: Attendance) ->
     """Carry out all units and, with ``refit``, train the best configuration of each group once more on all rows."""
     greater_is_better = METRICS[job.target.metric].greater_is_better
     results = _carry_out(work.scheduled, work.units, job, watching, attendance)
-    alone, packs = merge(job, results, greater_is_better)
+    found = merge(job, results, greater_is_better)
     if work.refit is None:
-        return _Merged(alone, packs, results)
-    found = _every(alone, packs, job.target.metric)
+        return _Merged(*found, results)
     units = refitting.units_of(work.units, found, spares=job.rules.spares)
     again = _carry_out(work.scheduled, units, work.refit, watching, attendance)
-    models = _every(*merge(work.refit, again, greater_is_better), job.target.metric)
+    models = merge(work.refit, again, greater_is_better)
     ended = max((result.ended for result in results), default=0.0)
-    return _Merged(refitting.merged(found, models), (), (*results, *(later(result, ended) for result in again)))
-
-
-def _every(alone: tuple[GroupOutcome, ...], packs: tuple[PackedOutcome, ...], metric: str) -> tuple[GroupOutcome, ...]:
-    side_by_side = (outcome for pack in packs for outcome in pack.outcomes(metric))
-    return tuple(sorted((*alone, *side_by_side), key=lambda outcome: outcome.group.id))
+    every = (*results, *(later(result, ended) for result in again))
+    return _Merged(*refitting.merged(found, models, job.target.metric), every)
 
 
 def _carry_out(

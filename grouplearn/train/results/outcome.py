@@ -38,6 +38,11 @@ class PackedOutcome:
     pack: Packed
     best: npt.NDArray[np.intp]
 
+    def only(self, places: npt.NDArray[np.intp]) -> PackedOutcome:
+        """Return the groups at these places, in this order."""
+        groups = tuple(self.groups[place] for place in places.tolist())
+        return PackedOutcome(groups, self.pack.only(places), self.best[places])
+
     def outcomes(self, metric: str) -> Iterator[GroupOutcome]:
         """Yield the groups' outcomes one by one; ``metric`` is that of the curves."""
         rows = zip(self.groups, self.pack.trials(metric), self.pack.facts, self.best.tolist(), strict=True)

@@ -60,6 +60,25 @@ class Models:
         importance = None if self.importance is None else self.importance.part(*trials)
         return Models(self.members[at : at + 1], own, importance)
 
+    def take(self, chosen: npt.NDArray[np.bool_], configs: int) -> Models:
+        """Return the models of the chosen groups (g,), with this many configs each."""
+        trials = (np.flatnonzero(chosen)[:, None] * configs + np.arange(configs)).ravel()
+        own = {name: each.take(trials) for name, each in self.tensors.items()}
+        importance = None if self.importance is None else self.importance.take(trials)
+        return Models(self.members[chosen], own, importance)
+
+    def beside_none(self, place: npt.NDArray[np.intp], configs: int) -> Models:
+        """Return models of one config per group at ``place`` (g,) among so many, the others without models."""
+        count = len(self.members)
+        trials = np.full((count, configs), count)
+        trials[np.arange(count), place] = np.arange(count)
+
+        def placed(each: Ragged) -> Ragged:
+            return Ragged.joined([each, each.none(1)]).take(trials.ravel())
+
+        own = {name: placed(each) for name, each in self.tensors.items()}
+        return Models(self.members, own, None if self.importance is None else placed(self.importance))
+
     def none(self, configs: int) -> Models:
         """Return the same groups with this many configs without models."""
         count = len(self.members) * configs
@@ -77,6 +96,13 @@ class Curves:
     lengths: IntArray
     losses: FloatArray
     metrics: FloatArray | None = None
+
+    def take(self, groups: npt.NDArray[np.intp], trials: npt.NDArray[np.intp]) -> Curves:
+        """Return the curves of these groups, and so of their trials."""
+        sizes = self.lengths.ravel()
+        losses = Ragged.of_sizes(self.losses, sizes).take(trials).values
+        metrics = None if self.metrics is None else Ragged.of_sizes(self.metrics, sizes).take(trials).values
+        return Curves(self.lengths[groups], losses, metrics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +131,30 @@ class Packed:
     def shape(self) -> tuple[int, int]:
         """Numbers of groups and configs."""
         return len(self.groups), len(self.configs)
+
+    def only(self, places: npt.NDArray[np.intp]) -> Packed:
+        """Return the groups at these places, in this order."""
+        new = np.full(len(self.groups), -1)
+        new[places] = np.arange(len(places))
+        trials = (places[:, None] * len(self.configs) + np.arange(len(self.configs))).ravel()
+
+        def renumbered(texts: Mapping[tuple[int, int], str]) -> dict[tuple[int, int], str]:
+            return {(int(new[group]), config): text for (group, config), text in texts.items() if new[group] >= 0}
+
+        models = [each.take(new[each.members] >= 0, len(self.configs)) for each in self.models]
+        return replace(
+            self,
+            groups=tuple(self.groups[place] for place in places.tolist()),
+            facts=tuple(self.facts[place] for place in places.tolist()),
+            reasons=renumbered(self.reasons),
+            notes=renumbered(self.notes),
+            epochs=self.epochs[places],
+            converged=None if self.converged is None else self.converged[places],
+            train={name: each[places] for name, each in self.train.items()},
+            valid={name: each[places] for name, each in self.valid.items()},
+            curves=self.curves.take(places, trials),
+            models=tuple(replace(each, members=new[each.members]) for each in models if len(each.members)),
+        )
 
     def done(self) -> npt.NDArray[np.bool_]:
         """Return which trials have a model, (G, C)."""
