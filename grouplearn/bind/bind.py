@@ -141,7 +141,7 @@ class _Binder:
         chosen.check_features(items)
         chosen.check_operator(options.placement.operator)
         several = search is not None or len(configs) > 1
-        refits_anyway = refits_unless_told(statement, options, search)
+        refits_anyway = refits_unless_told(statement, self._learner, options, search)
         holdout = holdout_given or rows.unless_given(several, options, refits_anyway)
         refuse_windows(self._checker, [item.extract for item in items])
         per_row = [*self._per_row(label, items, weight), *(key.extract for key in keys)]

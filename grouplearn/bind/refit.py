@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from grouplearn.bind.bound import Holdout
+from grouplearn.bind.run.compatibility import changes_models
 from grouplearn.bind.run.run_options import RunOptions
 from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.learners.contract.learner import Learner
 from grouplearn.parser.statements import TrainModel
 from grouplearn.schedule.operators import OPERATORS
 from grouplearn.search.procedures import SearchPlan
@@ -25,14 +27,15 @@ def refits(
     )  # models kept after folds are of all rows anyway
 
 
-def refits_unless_told(statement: TrainModel, options: RunOptions, search: SearchPlan | None) -> bool:
+def refits_unless_told(statement: TrainModel, learner: Learner, options: RunOptions, search: SearchPlan | None) -> bool:
     """Return whether the models that are kept are of all rows where the statement has no VALIDATE.
 
-    An operator whose run can be repeated is left to what the statement says: a run that is repeated has no REFIT.
+    An operator whose models depend on what else is trained, or whose run can be repeated, does what the statement says.
     """
-    operator = OPERATORS.get(options.placement.operator)
-    repeatable = operator is not None and operator.plan.repeats is not None
-    return not repeatable and not _reasons(statement, options, search)
+    operator = options.placement.operator
+    if operator in OPERATORS and (OPERATORS[operator].plan.repeats or changes_models(operator, learner)):
+        return False
+    return not _reasons(statement, options, search)
 
 
 def _reasons(statement: TrainModel, options: RunOptions, search: SearchPlan | None) -> list[tuple[str, str]]:

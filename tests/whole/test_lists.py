@@ -146,7 +146,8 @@ def test_groups_of_one_row_and_of_empty_lists() -> None:
             "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (multihot(tags)) FROM few GROUP BY g"
             " WITH (l2 = 1, min_rows = 1)"
         )
-        assert {row[0]: row[-2] for row in rows.fetchall()} == {"one": "done", "none": "done"}
+        status = [column[0] for column in rows.description].index("status")
+        assert {row[0]: row[status] for row in rows.fetchall()} == {"one": "done", "none": "done"}
         found = con.execute("SELECT g, prediction FROM m_predict(few) ORDER BY ALL").fetchall()
         assert found == [("none", 2.5), ("none", 2.5), ("one", pytest.approx(1.0))]
 
@@ -192,7 +193,10 @@ def test_sparse_is_plain_columns() -> None:
             f"coalesce(val[list_position(idx, {index})], 0)::DOUBLE AS x{index}" for index in range(1, 13)
         )
         found = [
-            model(con, f"USING linear_regression PREDICT y FEATURES ({items}) FROM t GROUP BY g WITH (l2 = 0.1)")
+            model(
+                con,
+                f"USING linear_regression PREDICT y FEATURES ({items}) FROM t GROUP BY g VALIDATE NONE WITH (l2 = 0.1)",
+            )
             for items in ("sparse(idx, val, 12) AS x", plain)
         ]
     assert found[0]["table"] == [
@@ -208,7 +212,7 @@ def test_many_rows_of_a_list_are_wide_and_never_dense() -> None:
         )
         con.execute(
             "TRAIN MODEL m USING logistic_regression PREDICT y > 3 AS y FEATURES (hash(words, 100000)) FROM many"
-            " WITH (l2 = 1000)"
+            " VALIDATE NONE WITH (l2 = 1000)"
         )
         assert con.execute("SELECT status, n_train FROM m").fetchone() == ("done", 200000)
         con.execute("CREATE TABLE few AS FROM many LIMIT 3000")

@@ -84,7 +84,7 @@ def _importance(packs: Packs, done: Flags) -> Any:
     order = np.argsort(np.concatenate(chosen), kind="stable")
     told, rows = np.concatenate(chosen)[order], Ragged.joined(found).take(order)
     sizes, known = np.zeros(done.size, np.int64), np.zeros(done.size, np.bool_)
-    sizes[told], known[told] = rows.sizes, done[told]
+    sizes[told], known[told] = rows.sizes, done[told] & (rows.sizes > 0)
     ends = pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32), mask=np.append(~known, False))
     return pa.ListArray.from_arrays(ends, pa.array(rows.values))
 
