@@ -53,7 +53,8 @@ def statement(learner: Learner, operator: str, more: str = "", epochs: int = 3) 
     if len(registry.ways(registry.learner(learner.name))) > 1:
         options.append(f"solver = '{learner.solver}'")
     options += [f"operator = '{operator}'", "workers = 2", *([more] if more else [])]
-    return f"TRAIN OR REPLACE MODEL m USING {learner.name} {label} FEATURES (a, b) FROM t GROUP BY g VALIDATE NONE WITH ({', '.join(options)})"
+    train = f"TRAIN OR REPLACE MODEL m USING {learner.name} {label} FEATURES (a, b) FROM t GROUP BY g VALIDATE NONE"
+    return f"{train} WITH ({', '.join(options)})"
 
 
 @pytest.fixture(scope="module")
