@@ -41,6 +41,37 @@ class Node:
         return lines
 
 
+def summary(physical: PhysicalPlan, choice: Choice) -> str:
+    """Return the plan in one line: how long it will take, how many models of how many groups, and which rows are left out."""
+    rows = counted(physical.stats.n_rows, "row")
+    skipped, failing = (
+        sum(number for _, number in counts) for counts in (physical.unused.skipped, physical.unused.failing)
+    )
+    parts = [
+        _duration(choice.chosen.makespan),
+        _models(physical),
+        f"{skipped:,} of {rows} skipped" if skipped else rows,
+    ]
+    if failing:
+        parts.append(f"groups of {counted(failing, 'row')} fail")
+    return ", ".join(parts)
+
+
+def _duration(seconds: float) -> str:
+    return "less than a second" if seconds < 1 else f"about {rounded_seconds(seconds)}"
+
+
+def _models(physical: PhysicalPlan) -> str:
+    """Return the number of models, and of groups, that are trained; a search may go on to more of them."""
+    bound, groups = physical.bound, len(physical.stats.groups)
+    if not groups:
+        return "no model"
+    configs = len(bound.configs) if bound.search is None else bound.search.most_trials(len(bound.configs))
+    most = "up to " if bound.search is not None else ""
+    models = f"{most}{counted(groups * configs, 'model')}"
+    return f"{models} of {counted(groups, 'group')}" if bound.keys else f"{models} of all rows"
+
+
 def logical_plan(physical: PhysicalPlan) -> Node:
     """Return the logical plan, from the training down to the scan."""
     bound, statement = physical.bound, physical.bound.statement

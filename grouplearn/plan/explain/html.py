@@ -40,6 +40,7 @@ def explain_html(physical: PhysicalPlan, choice: Choice, bars: Sequence[Bar], me
     simulated = f"simulated schedule of {choice.operator}"
     parts = [
         f"<h4>{text(f'Train {name}')}</h4>",
+        f"<p>{text(explain.summary(physical, choice))}</p>",
         _list(explain.choices(physical, choice)),
         f"<h4>Operators, simulated on {counted(choice.simulated, 'worker')}</h4>",
         _operators(explain.operator_table(physical, choice)),

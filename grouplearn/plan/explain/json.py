@@ -21,6 +21,7 @@ from grouplearn.schedule.operators import OPERATORS
 def explain_json(physical: PhysicalPlan, choice: Choice, measured: Measured | None = None) -> str:
     """Return the facts of the plan for programs: numbers unrounded, where the text of the plan rounds them."""
     document = {
+        "summary": explain.summary(physical, choice),
         **_facts(physical),
         "logical_plan": [line.strip() for line in explain.logical_plan(physical).lines()],
         "physical_plan": [line.strip() for line in explain.physical_plan(physical, choice).lines()],

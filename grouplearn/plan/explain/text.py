@@ -13,9 +13,10 @@ from grouplearn.visible import visible
 
 
 def explain_text(physical: PhysicalPlan, choice: Choice, measured: Measured | None = None) -> list[str]:
-    """Return the plan, a line per fact; if it ran, with measurements beside estimates."""
+    """Return the plan, a summary and then a line per fact; if it ran, with measurements beside estimates."""
     simulated = f"Operators (simulated, {counted(choice.simulated, 'worker')})"
     return [
+        visible(explain.summary(physical, choice)),
         *_section("Logical plan", explain.logical_plan(physical).lines()),
         *_section("Physical plan", explain.physical_plan(physical, choice).lines()),
         *_section("Groups", explain.skew(physical)),
