@@ -126,7 +126,8 @@ class _Binder:
         if isinstance(statement.validation, ValidateWhere):
             hint = "VALIDATE SAMPLE 20% draws rows at random, the same ones for one seed."
             volatility.refuse([statement.validation.predicate], hint)
-        items = self._items(columns, target, [*label, *(key.extract for key in keys), *weight])
+        taken = [*label, *(key.extract for key in keys), *weight]
+        items = self._items(columns, target, taken)
         volatility.refuse([item.source for item in items])
         self._refuse_unstorable([*label, *weight, *(key.extract for key in keys), *(item.source for item in items)])
         typed = [
@@ -167,6 +168,7 @@ class _Binder:
             keys=keys,
             sets=statement.group_by.sets if statement.group_by else ((),),
             items=items,
+            left_out=self._left_out(columns, taken),
             configs=configs,
             search=search,
             hyperparameters=self._hyperparameter_columns(fixed),
@@ -277,9 +279,7 @@ class _Binder:
     ) -> tuple[BoundItem, ...]:
         """Return the features; the default ones are the columns that neither the expressions ``taken`` nor the holdout
         use."""
-        if isinstance(self._statement.validation, ValidateWhere):
-            taken = [*taken, self._statement.validation.predicate]
-        used = frozenset().union(*(columns_used(self._checker, fragment, self._folded) for fragment in taken))
+        used = self._used(taken) | self._used(self._held_out_by())
         leaks = LabelLeaks(self._checker, self._replay, columns, target.extract if target else None)
         binder = FeatureBinder(self._checker, self._source, self._replay, self._learner, leaks, used)
         if self._statement.features is not None:
@@ -290,11 +290,27 @@ class _Binder:
             raise self._checker.error("no column is left to be a feature", self._statement.source.span, hint)
         return binder.bind_columns(kept, self._statement.source.span)
 
+    def _used(self, expressions: Sequence[Sql]) -> frozenset[str]:
+        """Return the (folded) columns that any of the expressions mentions."""
+        return frozenset().union(*(columns_used(self._checker, fragment, self._folded) for fragment in expressions))
+
+    def _held_out_by(self) -> list[Sql]:
+        validation = self._statement.validation
+        return [validation.predicate] if isinstance(validation, ValidateWhere) else []
+
+    def _left_out(self, columns: tuple[Column, ...], taken: list[Sql]) -> tuple[str, ...]:
+        """Return the columns that are no features for the sole reason that VALIDATE looks at them."""
+        features = self._statement.features
+        if features is not None and not any(each.arguments[0].text.lstrip().startswith("*") for each in features):
+            return ()
+        alone = self._used(self._held_out_by()) - self._used(taken)
+        return tuple(
+            each.name for each in columns if sqltext.folded(each.name) in alone and types.kind(each.type) != "other"
+        )
+
     def _per_row(self, label: list[Sql], items: tuple[BoundItem, ...], weight: list[Sql]) -> list[Sql]:
         """Return every expression that is evaluated per row."""
-        validation = self._statement.validation
-        split = [validation.predicate] if isinstance(validation, ValidateWhere) else []
-        return [*label, *(item.extract for item in items), *split, *weight]
+        return [*label, *(item.extract for item in items), *self._held_out_by(), *weight]
 
     def _check_weight(self, weight: Sql | None) -> None:
         if weight is None:

@@ -65,7 +65,8 @@ class BoundTrain:
     """A statement whose every name and value is checked: the extract, the label, the configurations, how to run.
 
     If a procedure searches, ``configs`` are those it begins with. ``columns`` are those of FROM. ``target`` is None without
-    a label; ``weight_sql`` is the weight of a row over the columns of a source, None for 1. ``refit``: the best
+    a label; ``weight_sql`` is the weight of a row over the columns of a source, None for 1. ``left_out`` are columns
+    that would be features if VALIDATE did not look at them. ``refit``: the best
     configuration of each group trains again, on all rows.
     """
 
@@ -81,6 +82,7 @@ class BoundTrain:
     keys: tuple[BoundKey, ...]
     sets: tuple[tuple[int, ...], ...]
     items: tuple[BoundItem, ...]
+    left_out: tuple[str, ...]
     configs: tuple[Config, ...]
     search: SearchPlan | None
     hyperparameters: tuple[HyperparameterColumn, ...]

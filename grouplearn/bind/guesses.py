@@ -19,7 +19,7 @@ _MEANT = {
     "elasticnet": "Write USING linear_regression WITH (l1 = 1, l2 = 1).",
     "logistic logit": "Write USING logistic_regression.",
     "poisson glm": "Write USING poisson_regression, which predicts counts.",
-    "svm svc linearsvc": "Write USING linear_svm.",
+    "svc linearsvc": "Write USING linear_svm.",
     "nn dnn ann neuralnet neuralnetwork deeplearning perceptron": "Write USING mlp.",
     "cluster clustering": "Write USING kmeans.",
     "svd truncatedsvd principalcomponents": "Write USING pca.",

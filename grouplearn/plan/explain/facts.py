@@ -290,6 +290,8 @@ def _features(physical: PhysicalPlan) -> str:
     if learner.sooner_sparse and encoders.is_mostly_zero(items, physical.width, most):
         kind = "sparse where a group has many rows"
     size = f"{counted(len(items), 'feature')} as {counted(physical.width, 'column')}, {kind}"
+    if left_out := physical.bound.left_out:
+        size += f", without {', '.join(left_out)}, as VALIDATE looks at {'it' if len(left_out) == 1 else 'them'}"
     return f"{on_one_line(named, _TEXT)}: {size}"
 
 

@@ -18,24 +18,28 @@ from grouplearn.statements.notes.texts import alike_values, numbers_as_classes, 
 from grouplearn.train.job import Job
 
 
-def seen_in_rows(job: Job, definition: ModelDefinition, outcome: RunOutcome, times: Sequence[str] = ()) -> DataNotes:
+def seen_in_rows(
+    job: Job, definition: ModelDefinition, outcome: RunOutcome, times: Sequence[str] = (), left_out: Sequence[str] = ()
+) -> DataNotes:
     """Return the notes on the groups of a run; what concerns the whole statement is noted on the first group.
 
-    ``times`` are columns with times, if rows were held out at random. The rows of a group are looked at only if its metrics
-    or its number of skipped rows are suspicious.
+    ``times`` are columns with times, if rows were held out at random; ``left_out`` are columns that are no features, as
+    VALIDATE looks at them. The rows of a group are looked at only if its metrics or its number of skipped rows are
+    suspicious.
     """
     best = BestTrials.of(outcome)
     with np.errstate(all="ignore"):  # rows have numbers of any size, and what overflows is not noted
-        return _seen(job, definition, best, times) if best.groups else {}
+        mild = (*_of_times(times), *_of_validation(left_out))
+        return _seen(job, definition, best, mild) if best.groups else {}
 
 
-def _seen(job: Job, definition: ModelDefinition, best: BestTrials, times: Sequence[str]) -> DataNotes:
+def _seen(job: Job, definition: ModelDefinition, best: BestTrials, of_columns: tuple[str, ...]) -> DataNotes:
     poor, skipped = poor_deviances(job, definition, best), skipped_rows(job, definition, best)
     urgent = {group: (note,) for group, note in leaks(job, definition, best).items()}
     of_statement = tuple(_of_statement(job, definition))
     if of_statement:
         urgent[best.first.id] = (*urgent.get(best.first.id, ()), *of_statement)
-    mild = {best.first.id: tuple(_of_times(times))} if times else {}
+    mild = {best.first.id: of_columns} if of_columns else {}
     return {
         group: SeenInRows(poor.get(group), urgent.get(group, ()), skipped.get(group), mild.get(group, ()))
         for group in sorted({*poor, *urgent, *skipped, *mild})
@@ -44,8 +48,16 @@ def _seen(job: Job, definition: ModelDefinition, best: BestTrials, times: Sequen
 
 def _of_times(times: Sequence[str]) -> Iterator[str]:
     """Yield the note on rows that are held out at random though they have an order in time."""
-    column = shown_name(times[0])
-    yield f"rows are held out at random though {column} varies: VALIDATE WHERE {column} >= ... judges by later rows"
+    for column in map(shown_name, times[:1]):
+        yield f"rows are held out at random though {column} varies: VALIDATE WHERE {column} >= ... judges by later rows"
+
+
+def _of_validation(left_out: Sequence[str]) -> Iterator[str]:
+    """Yield the note on columns that would be features if VALIDATE did not look at them."""
+    if left_out:
+        are, them = ("is no feature", "it") if len(left_out) == 1 else ("are no features", "them")
+        columns = ", ".join(map(shown_name, left_out))
+        yield f"{columns} {are}, as VALIDATE looks at {them}: list FEATURES to learn from {them}, too"
 
 
 def _of_statement(job: Job, definition: ModelDefinition) -> Iterator[str]:
