@@ -151,8 +151,22 @@ def test_directories_of_dead_processes_are_removed_and_of_live_ones_kept(tmp_pat
     assert not parent.exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "prefix", "why", "other"),
+    [
+        ("", "run", "the rows do not fit in memory", "raise the memory limit"),
+        (", durable = true", "durable", "a durable run keeps its rows on disk", "train WITH (durable = false)"),
+    ],
+)
 def test_a_full_disk_is_told_in_full(
-    con: grouplearn.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_memory: None
+    con: grouplearn.Connection,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    no_memory: None,
+    options: str,
+    prefix: str,
+    why: str,
+    other: str,
 ) -> None:
     class Usage(NamedTuple):
         free: int
@@ -160,19 +174,20 @@ def test_a_full_disk_is_told_in_full(
     def full(*_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+    train = TRAIN.format(learner="linear_regression", label="y").replace("'local'", f"'local'{options}")
     monkeypatch.setattr(os, "posix_fallocate", full)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(12_345))
     with pytest.raises(grouplearn.TrainingError) as caught:
-        con.execute(TRAIN.format(learner="linear_regression", label="y"))
-    message = re.sub(r"run-[0-9a-f-]{36}", "run-ID", str(caught.value)).replace(str(tmp_path), "DIRECTORY")
+        con.execute(train)
+    message = re.sub(r"-[0-9a-f-]{36}", "-ID", str(caught.value)).replace(str(tmp_path), "DIRECTORY")
     assert message == (
-        "the rows do not fit in memory, and they could not be kept on disk: No space left on device\n"
-        "File: DIRECTORY/shop.duckdb.grouplearn/run-ID/numeric.npy needs 24.0 kB, and 12.3 kB are free\n\n"
-        "Hint: free disk space, or let more rows stay in memory with a higher memory limit"
+        f"{why}, and they could not be written: No space left on device\n"
+        f"File: DIRECTORY/shop.duckdb.grouplearn/{prefix}-ID/numeric.npy needs 24.0 kB, and 12.3 kB are free\n\n"
+        f"Hint: free disk space, or {other}"
     )
     assert runs(tmp_path) == []
     monkeypatch.undo()
-    con.execute(TRAIN.format(learner="linear_regression", label="y"))
+    con.execute(train)
 
 
 def test_a_directory_that_somebody_took_away_is_told(tmp_path: Path) -> None:

@@ -97,5 +97,18 @@ def test_too_little_memory_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         con.execute(TRAIN.format("m", "2MB").replace("FROM t", "FROM t GROUP BY g"))
     assert str(caught.value) == (
         "DuckDB had not enough memory to read the rows, so nothing was trained\n\n"
-        "Hint: Give it more with a higher memory_limit, or let fewer threads share it: SET threads = 2."
+        "Hint: Give it more with a higher memory_limit, or let fewer threads share it: SET threads = 1."
+    )
+
+
+def test_too_little_room_in_the_temporary_directory_is_told(tmp_path: Path) -> None:
+    con = grouplearn.connect(tmp_path / "d.duckdb", config={"threads": 2}, progress=False)
+    con.execute("CREATE TABLE t AS SELECT i % 3000 AS g, random() AS x, random() AS y FROM range(2000000) r(i)")
+    con.execute("SET max_temp_directory_size = '1MB'")
+    with con, pytest.raises(TrainingError) as caught:
+        con.execute(TRAIN.format("m", "20MB").replace("FROM t", "FROM t GROUP BY g"))
+    assert str(caught.value) == (
+        "DuckDB had not enough room in its temporary directory to sort the rows, so nothing was trained\n\n"
+        "Hint: Give it more with a higher max_temp_directory_size, or a temp_directory on a disk that has room. With a higher"
+        " memory_limit it needs less."
     )

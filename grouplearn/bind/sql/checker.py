@@ -43,7 +43,12 @@ _KIND = re.compile(r"^(\w+(?: \w+)?) Error: ")
 
 _ABORTED = "transaction is aborted"
 _OUT_OF_MEMORY = "DuckDB had not enough memory to read the rows, so nothing was trained"
-_LESS_MEMORY = "Give it more with a higher memory_limit, or let fewer threads share it: SET threads = 2."
+_MORE_MEMORY = "Give it more with a higher memory_limit, or let fewer threads share it: SET threads = 1."
+_OUT_OF_DISK = "DuckDB had not enough room in its temporary directory to sort the rows, so nothing was trained"
+_MORE_DISK = (
+    "Give it more with a higher max_temp_directory_size, or a temp_directory on a disk that has room. With a higher memory_limit"
+    " it needs less."
+)
 _AGGREGATE = "an aggregate has no value of its own for each row"
 _AGGREGATE_HINT = "Aggregate in a subquery: (SELECT max(x) FROM ...), or in FROM (SELECT ..., max(x) OVER (...) ...)."
 
@@ -150,7 +155,9 @@ class SqlChecker:
             error, pieces = self._refused
         message = str(error)
         if "Out of Memory Error: " in message:
-            raise TrainingError(_OUT_OF_MEMORY, hint=_LESS_MEMORY) from None
+            if "'max_temp_directory_size' setting" in message:
+                raise TrainingError(_OUT_OF_DISK, hint=_MORE_DISK) from None
+            raise TrainingError(_OUT_OF_MEMORY, hint=_MORE_MEMORY) from None
         location = _LOCATION.search(message)
         head = _KIND.sub("", message[: location.start()] if location else message).strip()
         lines = [line for line in head.split("\n") if line.strip()]

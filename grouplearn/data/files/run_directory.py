@@ -30,7 +30,6 @@ _PASSING, _DURABLE = "run-", "durable-"
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 #: The file whose presence makes a durable run resumable.
 MANIFEST = "manifest"
-_HINT = "free disk space, or let more rows stay in memory with a higher memory limit"
 
 
 class RunDirectory:
@@ -107,11 +106,16 @@ class RunDirectory:
             return self._make()
         except OSError as error:
             self.remove()
-            why, other = ("the run is to outlive its process", "train WITH (durable = false)")
-            if not self.durable:
-                why, other = ("the rows do not fit in memory", "raise the memory limit")
+            why, other = self._reason
             message = f"{why}, and no directory for them could be made: {error}"
             raise TrainingFailed(message, hint=f"make that place writable, or {other}") from None
+
+    @property
+    def _reason(self) -> tuple[str, str]:
+        """Why the rows are on disk, and how they need not be."""
+        if self.durable:
+            return "a durable run keeps its rows on disk", "train WITH (durable = false)"
+        return "the rows do not fit in memory", "raise the memory limit"
 
     def _make(self) -> Path:
         name = f"{_DURABLE if self.durable else _PASSING}{uuid.uuid4()}"
@@ -149,11 +153,11 @@ class RunDirectory:
             free = f"{size(shutil.disk_usage(path.parent).free)} are free"
         except OSError:  # already removed by somebody
             free = "its directory is not there any more"
+        why, other = self._reason
         message = (
-            f"the rows do not fit in memory, and they could not be kept on disk: {error.strerror}\n"
-            f"File: {path} needs {size(n_bytes)}, and {free}"
+            f"{why}, and they could not be written: {error.strerror}\nFile: {path} needs {size(n_bytes)}, and {free}"
         )
-        return TrainingFailed(message, hint=_HINT)
+        return TrainingFailed(message, hint=f"free disk space, or {other}")
 
     def forget_pages(self) -> None:
         """Let the operating system free the memory of what was written; the files keep it."""
