@@ -1,12 +1,15 @@
 """What TRAIN's answer says beside the numbers."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from helpers.dying_runs import dies
 
 import grouplearn
 from grouplearn.learners.linear import linear_regression
 from grouplearn.learners.trees.gbdt import Gbdt
+from grouplearn.train.results import ledger
 
 
 def answer(con: grouplearn.Connection, train: str) -> list[dict[str, object]]:
@@ -209,3 +212,19 @@ def test_what_helps_is_what_hyperparameters_declare(options: str, told: str, mon
     with grouplearn.connect(progress=False) as con:
         (row,) = answer(con, f"TRAIN MODEL m USING gbdt PREDICT a * 2 AS z FEATURES (a) FROM t WITH ({options})")
     assert f"than a constant: {told}" in str(row["note"])
+
+
+def test_resume_notes_what_the_rows_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "d.duckdb"
+    with grouplearn.connect(file, progress=False) as con:
+        con.execute(
+            "CREATE TABLE t AS SELECT i % 2 AS g, if(i % 10 = 3, NULL, hash(i) % 100) AS a, hash(i) % 90 + i % 8 AS y"
+            " FROM range(400) AS r(i)"
+        )
+    train = "TRAIN MODEL m USING mlp PREDICT y FEATURES (zscore(a)) FROM t GROUP BY g VALIDATE NONE"
+    monkeypatch.setattr(ledger, "FLUSH_SECONDS", 0.0)
+    dies(file, monkeypatch, f"{train} WITH (durable = true, epochs = 2, workers = 1)", 1)
+    told = "40 of 200 rows are skipped, as a is missing in 40, and 40 will predict NULL: impute(a) fills them"
+    with grouplearn.connect(file, progress=False) as con:
+        found = notes_of(con, "RESUME MODEL m")
+    assert [told in str(note) for note in found] == [False, True]

@@ -24,11 +24,11 @@ _NAMED_ID = re.compile(r"(?:^|.*[_\W])(?:id|uuid|guid|key|nr|no)\W*|.*[a-z](?:Id
 
 def ids(job: Job, definition: ModelDefinition) -> Iterator[str]:
     """Yield a note on the features that are nearly unique per row: texts, and whole numbers that are called an id or are
-    without gaps."""
+    without gaps. Where there is no other feature, it is meant to be one."""
     if job.dataset.n_rows <= _FEWEST:
         return
     found = [entry.item.name for entry in definition.items if _is_id(job, entry)]
-    if found:
+    if found and len(found) < len(definition.items):
         what, it = ("features", "them") if len(found) > 1 else ("feature", "it")
         have = "have" if len(found) > 1 else "has"
         yield f"{what} {', '.join(found[:3])} {have} another value in nearly every row, as an id: leave {it} out"
