@@ -8,12 +8,14 @@ from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from grouplearn.kernels.algebra import logarithm
 
+FloatArray = npt.NDArray[np.float64]
 Loss = Literal["squares", "logistic", "softmax", "poisson", "hinge", "squared_hinge"]
-#: Shares of labels whose score training starts from are no nearer to 0 or 1 than this, means no smaller.
-_LEAST = 1e-6
+#: The share or mean to start from where the labels' is 0, of which there is no score, and its distance from 1 where it is 1.
+_ALMOST_NONE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +32,25 @@ class LossFacts:
     by_coordinates: bool = True
 
 
-def _logarithm(number: float) -> float:
-    return float(logarithm(np.array(number)))
+def _logarithm(number: FloatArray) -> float:
+    return float(logarithm(number))
+
+
+def within_shares(share: FloatArray) -> FloatArray:
+    """Return shares to start from: those of labels, however near to 0 or 1, but not 0 or 1."""
+    inside: FloatArray = np.where(share <= 0, _ALMOST_NONE, np.where(share >= 1, 1 - _ALMOST_NONE, share))
+    return inside
+
+
+def above_zero(mean: FloatArray) -> FloatArray:
+    """Return means to start from: those of labels, however small, but not 0."""
+    above: FloatArray = np.where(mean > 0, mean, _ALMOST_NONE)
+    return above
 
 
 def _odds(share: float) -> float:
-    share = min(max(share, _LEAST), 1 - _LEAST)
-    return _logarithm(share / (1 - share))
+    inside = within_shares(np.array(share))
+    return _logarithm(inside / (1 - inside))
 
 
 #: In the order of ``source/losses/losses.hpp``.
@@ -45,7 +59,7 @@ LOSSES: Mapping[Loss, LossFacts] = MappingProxyType(
         "squares": LossFacts(1.0, lambda mean: mean),
         "logistic": LossFacts(0.25, _odds),
         "softmax": LossFacts(0.5),
-        "poisson": LossFacts(None, lambda mean: _logarithm(max(mean, _LEAST))),
+        "poisson": LossFacts(None, lambda mean: _logarithm(above_zero(np.array(mean)))),
         "hinge": LossFacts(1.0, by_coordinates=False),
         "squared_hinge": LossFacts(2.0),
     }

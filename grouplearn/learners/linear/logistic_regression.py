@@ -8,13 +8,10 @@ import numpy as np
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.kernels.algebra import logarithm
-from grouplearn.kernels.linear.losses import Loss
+from grouplearn.kernels.linear.losses import Loss, within_shares
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.linear import glm
 from grouplearn.learners.linear.glm_learner import GlmLearner
-
-#: Least distance of class shares from 0 and 1 for the starting point.
-_SMALLEST_SHARE = 1e-6
 
 
 class _LogLoss:
@@ -34,7 +31,7 @@ class _LogLoss:
         """Return the class shares; equal ones without an intercept."""
         if not with_intercept:
             return np.full(observed.shape, 1.0 / max(2, problem.n_outputs))
-        share: FloatArray = np.clip(observed, _SMALLEST_SHARE, 1.0 - _SMALLEST_SHARE)
+        share = within_shares(observed)
         return share if problem.task is Task.BINARY else share / share.sum(axis=-1, keepdims=True)
 
     def scores(self, mean: FloatArray) -> FloatArray:

@@ -9,13 +9,10 @@ import numpy as np
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.kernels.algebra import logarithm
-from grouplearn.kernels.linear.losses import Loss
+from grouplearn.kernels.linear.losses import Loss, above_zero
 from grouplearn.learners.contract.problem import Problem, Task
 from grouplearn.learners.linear import glm
 from grouplearn.learners.linear.glm_learner import GlmLearner
-
-#: Least mean label for the starting point.
-_SMALLEST_MEAN = 1e-6
 
 
 class _HalfDeviance:
@@ -34,7 +31,7 @@ class _HalfDeviance:
         """Return the mean label, or 1 without an intercept."""
         del problem
         mean = observed[..., :1]
-        return np.maximum(mean, _SMALLEST_MEAN) if with_intercept else np.ones_like(mean)
+        return above_zero(mean) if with_intercept else np.ones_like(mean)
 
     def scores(self, mean: FloatArray) -> FloatArray:
         """Return log μ̄."""

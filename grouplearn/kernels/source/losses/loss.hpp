@@ -39,12 +39,10 @@ struct Usual {
     static D most_bend(D, D) { return zero<D>(); }
 };
 
-/// The labels' shares of scores to start from are no nearer to 0 or 1 than this, means no smaller.
-constexpr double smallest_share = 1e-6, smallest_mean = 1e-6;
+/// The share or mean to start from where the labels' is 0, of which there is no score, and its distance from 1 where it is 1.
+constexpr double almost_none = 1e-6;
 
-inline double within_shares(double share) {
-    return share < smallest_share ? smallest_share : share > 1 - smallest_share ? 1 - smallest_share : share;
-}
+inline double within_shares(double share) { return share <= 0 ? almost_none : share >= 1 ? 1 - almost_none : share; }
 
 inline double logarithm_of(double number) {
     double lane[8] = {1, 1, 1, 1, 1, 1, 1, 1}, logarithms[8];

@@ -8,7 +8,7 @@ struct Poisson : Usual {
     static constexpr bool with_constant = true, unbounded = true;
     static constexpr bool begins_single = false; // large counts need double precision from the first step on
 
-    static double start(double mean) { return logarithm_of(mean < smallest_mean ? smallest_mean : mean); }
+    static double start(double mean) { return logarithm_of(mean > 0 ? mean : almost_none); }
     static D constant(D label) {
         D positive = select(zero<D>() < label, label, all(1.0));
         return label * logarithm(positive) - label;

@@ -307,7 +307,7 @@ class SgdLearner(LinearLearner, BatchesLearner):
         started = self.started(problem, configs, tensors, whole)
         curvature = LOSSES[loss].curvature
         if curvature is None:  # estimated from the labels
-            curvature = max(1.0, whole.label_mean + 2.0 * whole.label_scale)
+            curvature = whole.label_mean + 2.0 * whole.label_scale
         rate = 1.0 / (curvature * steepness)
         if not rate > 0:
             raise Diverged("the squares of the features overflow; hint: bring them to one scale, as zscore(...) does")

@@ -14,6 +14,9 @@ from grouplearn.learners.trees.lightgbm import objectives as gbdt_objectives
 from grouplearn.learners.trees.lightgbm.parameters import BY_FEATURE, DEFAULTS, SEEDS
 from grouplearn.sqltext import folded
 
+#: The least sum of second derivatives in a leaf that LightGBM is given. It counts a side of a split without rows as 1e-15, would
+#: take it for a leaf if 0 were enough, and then end training with "Check failed: (best_split_info.left_count) > (0)".
+_LEAST_HESSIAN = 1e-14
 #: Parameters that are passed in another form, or not at all.
 _APART = ("num_iterations", "objective", "interaction_constraints", *BY_FEATURE)
 
@@ -30,6 +33,8 @@ def lightgbm_parameters(problem: Problem, config: Config) -> dict[str, Any]:
         for name, value in config.items()
         if name not in _APART and value is not None and (name == "num_leaves" or value != DEFAULTS.get(name))
     }
+    if config["min_sum_hessian_in_leaf"] == 0:
+        own["min_sum_hessian_in_leaf"] = _LEAST_HESSIAN
     if config["feature_fraction_bynode"] is None:
         own["feature_fraction_bynode"] = 1 / math.sqrt(max(1, problem.n_features))
     classes = {"num_class": problem.n_classes} if problem.task is Task.MULTICLASS else {}

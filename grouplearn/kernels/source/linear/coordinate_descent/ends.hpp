@@ -15,6 +15,8 @@ constexpr double MOST_GAIN = 0.01;
 constexpr double LEAST_OBJECTIVE = 1e-6;
 /// A gain that is rounding.
 constexpr double NO_GAIN = 1e-15;
+/// The rounding of a sum of losses, as a share of the numbers of which each is the difference.
+constexpr double ROUNDING = 0x1p-50;
 /// A gain that has a sign.
 constexpr double NEARLY_NOTHING = 1e-300;
 
@@ -177,6 +179,16 @@ bool is_known(const Group &group, int64_t model, double pull, double of_level, d
     return l1 > 0 && pull <= __builtin_sqrt(group.penalties.tolerance[model]) * l1 && of_level <= enough;
 }
 
+/// What rounding may add to the objective of a model whose loss is a difference of numbers as large as its second derivatives (of
+/// labels that it predicts exactly nothing else is left); 0 of other losses.
+double rounding_of(const Group &group, int64_t model, const double *sums) {
+    if (!losses::has_constant(group.shape.loss)) return 0;
+    double bends = 0;
+    for (int64_t k = 0; k < group.shape.outputs; k++)
+        bends += sums[3 * group.shape.at(model / group.shape.lanes, k) + model % group.shape.lanes + 2 * group.shape.lanes];
+    return bends < INFINITY ? ROUNDING * bends : 0;
+}
+
 /// What an epoch has come to, from the `sums` of ``measure``; then the leap, if any, `before` as the weights are now, and the
 /// intercept's step, for models that go on. In an epoch that does not have all blocks nobody is done; where blocks are chosen,
 /// all have a round in the next one if the end may be near.
@@ -205,8 +217,8 @@ void close(const Group &group, const double *sums, double *weights, double *befo
         if (first || !(__builtin_fabs(objective) < INFINITY)) continue;
         double scale = LEAST_OBJECTIVE * progress.start[model];
         scale = objective > scale ? objective : scale;
-        double enough = group.penalties.tolerance[model] * scale;
-        bool none = gain <= NO_GAIN * scale, little = leaves_little(gain, last, enough);
+        double rounding = rounding_of(group, model, sums), enough = larger_of(group.penalties.tolerance[model] * scale, rounding);
+        bool none = gain <= larger_of(NO_GAIN * scale, rounding), little = leaves_little(gain, last, enough);
         bool known = is_known(group, model, pull, of_intercept(group, model, sums), enough);
         bool ends = known || (l2 == 0 && (l1 > 0 ? none && again : none || (little && again)));
         progress.done[model] = ends && all ? 1 : 0;
