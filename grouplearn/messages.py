@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,15 @@ class Span:
 
     start: int
     end: int
+
+
+#: A number of rows in a reason: ``each of the 20 rows``, ``8 of 40 rows``, ``3 training rows``.
+ROW_COUNT = r"(the group's only|\b[0-9][0-9,]*( of [0-9][0-9,]*)?) (training )?rows?\b"
+
+
+def without_counts(reason: str) -> str:
+    """Return a reason without numbers of rows: reasons that differ in these alone are one."""
+    return re.sub(ROW_COUNT, "rows", reason)
 
 
 def render(message: str, text: str | None, span: Span | None, hint: str | None = None) -> str:

@@ -28,7 +28,9 @@ from grouplearn.catalog.views import (
     with_importances,
 )
 from grouplearn.learners.metrics.sums import METRICS
+from grouplearn.messages import ROW_COUNT
 from grouplearn.plan.explain.gantt import Bar
+from grouplearn.sqltext import literal
 
 Value = float | None
 _FIRST_LOSS = "nullif(first_value(p.train_loss) OVER (PARTITION BY p.group_id ORDER BY p.epoch ASC), 0)"
@@ -258,14 +260,15 @@ class Overview:
         return int(found[0][0])
 
     def failures(self, limit: int) -> list[FailedTrials]:
-        """Return the reasons for which trials failed, the most frequent first."""
+        """Return the reasons for which trials failed, the most frequent first; those that differ in numbers of rows are one."""
         rows = self._rows(
             "WITH failed AS (SELECT t.error, t.group_id, {'level': g.level, 'keys': g.keys} AS place FROM"
             f" {self._table('trials')} AS t JOIN {self._table('groups')} AS g ON g.model = t.model AND g.group_id = t.group_id"
             f" WHERE t.model = '{self._id}'::UUID AND t.status = 'failed')"
-            " SELECT coalesce(error, ''), count(*) AS n, count(DISTINCT group_id),"
+            " SELECT coalesce(mode(error), ''), count(*) AS n, count(DISTINCT group_id),"
             f" list(DISTINCT place ORDER BY place ASC)[:5]"
-            f" FROM failed GROUP BY error ORDER BY n DESC, 1 ASC LIMIT {limit}"
+            f" FROM failed GROUP BY regexp_replace(error, {literal(ROW_COUNT)}, 'rows', 'g')"
+            f" ORDER BY n DESC, 1 ASC LIMIT {limit}"
         )
         return [
             FailedTrials(reason, trials, groups, tuple((entry["level"], tuple(entry["keys"])) for entry in found))

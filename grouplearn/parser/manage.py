@@ -178,14 +178,20 @@ def _parse_added(cursor: Cursor, name: QualifiedName) -> AddTrial:
 
 
 def parse_evaluate(cursor: Cursor) -> EvaluateModel:
-    """``EVALUATE MODEL name ON table | (query) [WHERE predicate]``."""
+    """``EVALUATE MODEL name [AT EVERY LEVEL] ON table | (query) [WHERE predicate]``."""
     cursor.advance()
     cursor.expect("MODEL")
     name = cursor.model_name()
+    low = cursor.index
+    every_level = None
+    if cursor.accept("AT"):
+        cursor.expect("EVERY", hint="For example EVALUATE MODEL m AT EVERY LEVEL ON table.")
+        cursor.expect("LEVEL", hint="For example EVALUATE MODEL m AT EVERY LEVEL ON table.")
+        every_level = cursor.span(low, cursor.index)
     cursor.expect("ON", hint="For example EVALUATE MODEL m ON table.")
     source = fragment(cursor, "ON", frozenset({"WHERE"}))
     where = fragment(cursor, "WHERE", frozenset()) if cursor.accept("WHERE") else None
-    return EvaluateModel(name, source, where)
+    return EvaluateModel(name, source, where, every_level=every_level)
 
 
 def parse_set(cursor: Cursor) -> SetOption:

@@ -141,7 +141,8 @@ def _(statement: AddTrial) -> str:
 @render.register
 def _(statement: EvaluateModel) -> str:
     where = f"\nWHERE {statement.where.text}" if statement.where else ""
-    return f"EVALUATE MODEL {_qualified(statement.name)}\nON {statement.source.text}{where}"
+    level = " AT EVERY LEVEL" if statement.every_level else ""
+    return f"EVALUATE MODEL {_qualified(statement.name)}{level}\nON {statement.source.text}{where}"
 
 
 @render.register

@@ -350,7 +350,7 @@ class AddTrial:
 
 @dataclass(frozen=True, slots=True)
 class EvaluateModel:
-    """``EVALUATE MODEL name ON table | (query) [WHERE predicate]``.
+    """``EVALUATE MODEL name [AT EVERY LEVEL] ON table | (query) [WHERE predicate]``.
 
     ``seen`` are the rows alone, with the WITH queries around the statement that ``source`` or ``where`` names.
     """
@@ -359,6 +359,7 @@ class EvaluateModel:
     source: Sql
     where: Sql | None = None
     seen: Sql | None = None
+    every_level: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)

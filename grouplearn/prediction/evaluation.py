@@ -7,6 +7,7 @@ have the weight that they had in training.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import partial
 
 from grouplearn.bind.definition import ROW
@@ -17,33 +18,52 @@ from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import table
 from grouplearn.catalog.sql_forms import SqlForm
-from grouplearn.catalog.views import key_columns, level_sql, select_list
+from grouplearn.catalog.views import key_columns, level_names, level_sql, select_list
 from grouplearn.learners.metrics.deviances import loss_sql, row_losses
 from grouplearn.learners.metrics.metric import TARGET, Asked, Judged
 from grouplearn.learners.metrics.sums import METRICS, every_metric, family_of
 from grouplearn.prediction.forms.macro import predict_select
 from grouplearn.prediction.forms.routed import GROUP, ROUTED, Extra, routed_cte, rows_cte
-from grouplearn.sqltext import identifier
+from grouplearn.sqltext import identifier, literal
 
 _WEIGHT = "__grouplearn_weight"
 _FUNCTION = SqlForm("function")
 _SUBQUERY = re.compile(r"\b(select|from|table|values)\b", re.IGNORECASE)
 
 
-def evaluate_sql(model: StoredModel, source: str, where: str | None = None, *, weighted: bool = False) -> str:
+def every_level_sql(model: StoredModel, source: str, where: str | None = None, *, weighted: bool = False) -> str:
+    """Return ``evaluate_sql`` of each level of the model in turn, finest first, as if there were no other: every level is
+    judged on all rows. Rows that a level has no model for are counted with its name and NULL keys."""
+    definition, parts = model.definition, []
+    for level, name in enumerate(level_names(definition)):
+        own = evaluate_sql(model, source, where, weighted=weighted, level=level)
+        parts.append(
+            f"SELECT {level} AS __grouplearn_level, row_number() OVER () AS __grouplearn_number,"
+            f" * REPLACE ({literal(name)} AS model_level) FROM ({own})"
+        )
+    shown = "* EXCLUDE (__grouplearn_level, __grouplearn_number)"
+    return f"SELECT {shown} FROM ({' UNION ALL '.join(parts)}) ORDER BY __grouplearn_level ASC, __grouplearn_number ASC"
+
+
+def evaluate_sql(
+    model: StoredModel, source: str, where: str | None = None, *, weighted: bool = False, level: int | None = None
+) -> str:
     """Return a SELECT of group columns, ``model_level``, ``n_rows``, ``n_skipped`` and every metric of the task.
 
     One row per group that predicts rows of ``source`` (a table or a query in parentheses), and one with a NULL level for
     rows that no group predicts. Rows without a finite label, a prediction or a positive weight are counted in ``n_skipped``
-    and in no metric. ``weighted``: rows have the model's weight, whose sum becomes a column ``weight``.
+    and in no metric. ``weighted``: rows have the model's weight, whose sum becomes a column ``weight``. With a ``level`` only
+    its groups predict.
     """
     definition, catalog = model.definition, model.location.catalog
+    if level is not None:
+        definition = replace(definition, missing_group="parent")
     judged = family_of(definition.task).judged(_asked(definition))
     extras = _extras(definition, weighted=weighted)
     rows = source_rows(source, where)
-    asked = asks_predict(model)
+    asked = asks_predict(model) if level is None else None
     form, known = (model.form, model.id) if asked is None else (_FUNCTION, asked)
-    predicted = predict_select(definition, known, rows, partial(table, catalog), form, extras)
+    predicted = predict_select(definition, known, rows, partial(_table, catalog, level), form, extras)
     others = (name for name in every_metric(definition.task) if not METRICS[name].row_loss)
     chosen = dict.fromkeys((*definition.metrics, *others))
     columns = [
@@ -63,6 +83,12 @@ def evaluate_sql(model: StoredModel, source: str, where: str | None = None, *, w
         f" SELECT {select_list(columns)} FROM measured AS m LEFT JOIN {groups} AS g ON g.group_id = m.id{_own_means(definition)}"
         " ORDER BY g.level ASC NULLS LAST, m.id ASC NULLS LAST"
     )
+
+
+def _table(catalog: str, level: int | None, name: str) -> str:
+    """Return a catalog table, of ``groups`` only those of a ``level`` if there is one."""
+    whole = table(catalog, name)
+    return whole if level is None or name != "groups" else f"(SELECT * FROM {whole} WHERE level = {level})"
 
 
 def asks_predict(model: StoredModel) -> str | None:

@@ -34,7 +34,14 @@ from grouplearn.parser.statements import (
     Sql,
     StopTrial,
 )
-from grouplearn.prediction.evaluation import asks_predict, evaluate_sql, labels_sql, reading_sql, source_rows
+from grouplearn.prediction.evaluation import (
+    asks_predict,
+    evaluate_sql,
+    every_level_sql,
+    labels_sql,
+    reading_sql,
+    source_rows,
+)
 from grouplearn.prediction.group_models import refuse_damaged_weights
 from grouplearn.prediction.prediction import held, predictor_for
 from grouplearn.sqltext import folded, identifier
@@ -175,6 +182,9 @@ def _evaluated(model: StoredModel, statement: EvaluateModel, checker: SqlChecker
         message = f'EVALUATE MODEL compares single values, and model "{model.definition.name}" predicts arrays'
         hint = f"Compare them in SQL: FROM {model.definition.name}_predict(...)."
         raise checker.error(message, statement.name.span, hint)
+    if statement.every_level is not None and model.form.kind == "function":
+        message = f'model "{model.definition.name}" predicts by a function, which takes the finest level that a row has'
+        raise checker.error(message, statement.every_level, "Leave out AT EVERY LEVEL.")
     refuse_flaws(at.connection, model, ("models", *model.form.tables))
     if model.form.kind == "linear":
         refuse_damaged_weights(at.connection, model)
@@ -192,6 +202,8 @@ def _evaluated(model: StoredModel, statement: EvaluateModel, checker: SqlChecker
     if (reason := _unreadable(model, source, where, columns, checker, weighted=weighted)) is not None:
         message = f'model "{model.definition.name}" cannot read these rows: {reason[0]}'
         raise checker.error(message, statement.source.span, *reason[1:])
+    if statement.every_level is not None:
+        return answers.fixed(at.connection, every_level_sql(model, source.text, where, weighted=weighted))
     asked = asks_predict(model)
     with nullcontext() if asked is None else held(at.connection, model, asked):
         return answers.fixed(at.connection, evaluate_sql(model, source.text, where, weighted=weighted))

@@ -39,6 +39,15 @@ def test_the_reason_that_most_trials_have_is_told_and_that_there_are_others(con:
         con.execute(TRAIN.format(""))
 
 
+def test_reasons_that_differ_in_numbers_of_rows_are_one(con: Connection) -> None:
+    con.execute("UPDATE t SET y = NULL; DELETE FROM t WHERE g = 0 AND x > 30")
+    with pytest.raises(grouplearn.Error, match=r"the label is NULL in each of the [0-9]+ rows\n\nLINE 1"):
+        con.execute(TRAIN.format(""))
+    con.execute(f"DROP MODEL m; {TRAIN.format('')}")
+    page = con.model("m").report()
+    assert page.count("the label is NULL in each of the") == 1
+
+
 def test_a_model_of_some_groups_replaces_one_and_so_does_one_of_none_a_model_of_none(con: Connection) -> None:
     con.execute("UPDATE t SET y = NULL WHERE g > 0")
     con.execute(TRAIN.format("")).fetchall()

@@ -9,7 +9,7 @@ from grouplearn.catalog.identities import identity_at
 from grouplearn.catalog.records import ModelDefinition, RunOutcome
 from grouplearn.catalog.schema import current_database, table
 from grouplearn.errors import TrainingError
-from grouplearn.messages import Span
+from grouplearn.messages import Span, without_counts
 from grouplearn.statements.context import StatementContext
 
 
@@ -25,7 +25,9 @@ def refuse_loss(
     if before is None or not at.databases.rows(usable, [before.id]):
         return
     trials = (trial for group in outcome.every_group(definition.metric) for trial in group.trials)
-    (reason, _), *others = Counter(trial.reason or "it failed" for trial in trials).most_common(2)
+    reasons = [trial.reason or "it failed" for trial in trials]
+    (most, _), *others = Counter(map(without_counts, reasons)).most_common(2)
+    reason = next(each for each in reasons if without_counts(each) == most)
     raise TrainingError(
         f'every trial failed, and model "{definition.name}" stays as it was: {reason}'
         + (", and for other reasons" if others else ""),
