@@ -426,3 +426,22 @@ def test_a_file_can_be_made_for_an_older_duckdb(tmp_path: Any) -> None:
             "SELECT tags['storage_version'] FROM duckdb_databases() WHERE database_name = 'old'"
         ).fetchall()
     assert made[0][0].startswith("v1.5.0")
+
+
+@pytest.mark.parametrize("read", ["fetchall", "df", "arrow"])
+@pytest.mark.parametrize(
+    "statement", ["TRAIN OR REPLACE MODEL m USING linear_regression PREDICT y FROM t", "SHOW MODELS"]
+)
+def test_an_answer_can_be_read_after_commit(statement: str, read: str) -> None:
+    with grouplearn.connect(progress=None) as con:
+        con.execute("CREATE TABLE t AS SELECT i AS x, 2.0 * i AS y FROM range(9) AS r(i)")
+        con.execute("TRAIN MODEL m USING linear_regression PREDICT y FROM t")
+        con.begin().execute(statement).commit()
+        names = [name for name, *_ in con.description or ()]
+        assert "Success" not in names
+        assert len(getattr(con, read)()) == 1
+        con.begin().execute(statement).fetchall()
+        con.commit()
+        assert con.fetchall() == []  # read before
+        con.begin().execute("CREATE TABLE shown AS SELECT * FROM (SHOW MODELS)").commit()  # and this is not run again
+        assert con.execute("SELECT count(*) FROM shown").fetchall() == [(1,)]

@@ -33,6 +33,7 @@ from grouplearn.frontends.python.pieces import (
     MAY_PREDICT,
     MAY_ROLL_BACK,
     MAY_SET_VARIABLE,
+    ends_in_answer,
     pieces_of,
     refuse_parameters,
     sendable,
@@ -168,6 +169,7 @@ class Connection:
             connection.interrupt
         )  # no reference to self: the file is free as soon as nobody holds us
         self._unread_answer = False
+        self._unread_query: str | None = None
         self._has_executed = False
         self._rolled_back = False
         self._may_predict = False
@@ -268,9 +270,13 @@ class Connection:
         return self
 
     def commit(self) -> Connection:
-        """Commit the transaction, if there is one."""
+        """Commit the transaction, if there is one; the answer of a statement of ours can still be read."""
+        query = self._unread_query
         self._duckdb.commit()
         self._session.settle()
+        if query is not None:  # DuckDB forgets unread rows
+            with suppress(Error):  # the transaction is committed, whatever others did to the model since
+                self._duckdb.execute(query)
         return self
 
     def rollback(self) -> Connection:
@@ -392,6 +398,7 @@ class Connection:
         self._settle(query)
         self._has_executed = True
         self._unread_answer = bool(pieces) and not isinstance(pieces[-1], str)
+        self._unread_query = query if ends_in_answer(pieces) else None
 
     def _reader(self, method: Callable[..., Any]) -> Callable[..., Any]:
         """Return a method that reads a query's rows, which DuckDB computes meanwhile, so that Ctrl-C must be handled."""
@@ -409,6 +416,7 @@ class Connection:
 
         A statement of ours runs until it notices that it was interrupted; DuckDB's are left at once.
         """
+        self._unread_query = None
         if ours:
             self._session.listen()
         stored = told_what_is_stored(self._session.has_stored) if ours else nullcontext()

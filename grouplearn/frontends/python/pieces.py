@@ -67,6 +67,13 @@ def pieces_of(query: Any) -> list[Piece]:
     return [] if all(isinstance(piece, str) for piece in pieces) else pieces
 
 
+def ends_in_answer(pieces: list[Piece]) -> bool:
+    """Whether the last statement is ours; a query that contains one is the user's."""
+    from grouplearn.parser.statements import Nested
+
+    return bool(pieces) and not isinstance(pieces[-1], str | Nested)
+
+
 def refuse_parameters(statement: OurStatement) -> None:
     """Raise NotSupportedError for a statement that has parameters."""
     from grouplearn.parser.clauses.binding import parameter_names

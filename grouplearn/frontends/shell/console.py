@@ -19,7 +19,7 @@ from grouplearn.errors import Error
 from grouplearn.frontends.python.calls import told_by_functions
 from grouplearn.frontends.python.dbapi import Connection
 from grouplearn.frontends.python.interrupts import interruptible
-from grouplearn.frontends.python.pieces import pieces_of
+from grouplearn.frontends.python.pieces import ends_in_answer, pieces_of
 from grouplearn.frontends.python.scope import Scope
 from grouplearn.frontends.shell import output
 from grouplearn.visible import visible_lines
@@ -188,10 +188,7 @@ def _message(error: BaseException) -> str:
 
 def is_answer(text: str) -> bool:
     """Whether the last statement is ours; a query that contains one is the user's."""
-    from grouplearn.parser.statements import Nested
-
-    last = pieces_of(text)[-1:]
-    return bool(last) and not isinstance(last[0], str | Nested)
+    return ends_in_answer(pieces_of(text)[-1:])
 
 
 def is_report(relation: duckdb.DuckDBPyRelation) -> bool:
