@@ -72,10 +72,16 @@ def refusal(
     source: Sequence[str | Sql],
     features: Sequence[Feature] | None,
     candidates: Sequence[Candidate],
-) -> BindError:
-    """Return the error for several candidates of which some are no features as they are; ``features`` is None by default."""
+    alone: Exception | None = None,
+) -> Exception:
+    """Return the error for candidates of which some are no features as they are; ``features`` is None by default.
+
+    ``alone`` is the error if it is only one.
+    """
     known = _with_texts(checker, source, candidates)
     flawed = [each for each in known if each.why is not None]
+    if alone is not None and len(flawed) == 1:
+        return alone
     lines = [f'feature "{each.name}" {each.why}: {_remedy(each)}' for each in flawed[:_DESCRIBED]]
     if len(flawed) > 1:
         lines = [f"{len(flawed):,} columns cannot be features as they are", *lines]

@@ -160,9 +160,8 @@ class FeatureBinder:
         """Return the items; raises one error for all columns that need an encoder. ``features`` is None by default."""
         flawed = [each for each in self._candidates if each.why is not None]
         if flawed:
-            error = refusal(self._checker, self._source, features, self._candidates)
-            alone = features is not None and error.message.count("\n") == 0 and not types.is_untyped(flawed[0].type)
-            raise self._refused if alone and self._refused else error
+            own = None if features is None or types.is_untyped(flawed[0].type) else self._refused
+            raise refusal(self._checker, self._source, features, self._candidates, own)
         return tuple(self._items)
 
     def _scalars(self, feature: Feature, argument: Sql, columns: Sequence[Column]) -> list[_Scalar]:
@@ -259,6 +258,9 @@ class FeatureBinder:
         """Return the error for a column that the call, or a plain expression, does not take; its hint names an encoder that
         does."""
         scalar = scalars[0]
+        if call and (untyped := next((each for each in scalars if types.is_untyped(each.type)), None)):
+            message = f"{call} of {untyped.name}, which is NULL in every row"
+            return self._checker.error(message, untyped.sql.span, types.advice(untyped.type))
         others = () if column.others else takers(column)
         hint = self._written(others, scalar.type)
         if call and (others or column.others):

@@ -89,7 +89,7 @@ def column_of(type_name: str) -> SqlColumn:
     return SqlColumn(
         type=type_name,
         kind=kind(type_name),
-        named=not is_nameless(type_name) and not is_untyped(type_name),
+        named=not is_nameless(type_name),
         text=as_text(type_name),
         text_of=as_text_of(type_name),
         element=column_of(listed[1]) if listed else None,
@@ -184,7 +184,7 @@ def is_time(type_name: str) -> bool:
 def advice(type_name: str) -> str:
     """Return what a user can do with a feature of an unsupported type."""
     if is_untyped(type_name):
-        return "It is NULL in every row: leave it out, or cast it, e.g. x::DOUBLE."
+        return "It has no type: leave it out, or cast it, e.g. x::DOUBLE."
     if is_nameless(type_name) and not is_nested(type_name):
         return f"Cast it, e.g. x::VARCHAR{' or x::DOUBLE' if type_name == 'VARIANT' else ''}."
     inner = inside(type_name)
