@@ -96,7 +96,7 @@ def test_one_transaction_writes_to_one_database(con: grouplearn.Connection) -> N
     con.execute("BEGIN; CREATE TABLE other.z AS SELECT 1 AS a")
     message = told(con, "TRAIN MODEL m USING linear_regression PREDICT y FROM t")
     assert message.endswith(
-        "Hint: DuckDB lets a transaction write to one database: COMMIT or ROLLBACK, and TRAIN in another one."
+        "Hint: DuckDB lets a transaction write to one database: ROLLBACK, and run the statement in one of its own."
     )
 
 

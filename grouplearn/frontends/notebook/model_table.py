@@ -333,6 +333,10 @@ class _Through:
         self._found = rows_beside(self._relation, "grouplearn relation", whole)
         return self
 
+    def sql(self, query: str) -> _Through:
+        """Run a query, as a relation of a connection does when its rows are fetched."""
+        return self.execute(query)
+
     def fetchall(self) -> list[tuple[Any, ...]]:
         """Return the rows of the last query."""
         return self._found
