@@ -75,4 +75,4 @@ def _is_missing(part: Dataset, item: Item) -> np.typing.NDArray[np.bool_]:
 def _filled(item: Item) -> str:
     """Return the feature that has a value in every row."""
     name = shown_name(item.name)
-    return f"coalesce({name}, '')" if item.kind == "category" else f"impute({name})"
+    return f"impute({name})" if item.kind == "numeric" else f"coalesce({name}, ...)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
@@ -14,6 +15,8 @@ from grouplearn.visible import visible
 
 #: Of a key or category with more values no two are compared.
 _MOST_COMPARED = 100_000
+#: Names of columns that are no expressions.
+_NEEDS_QUOTES = re.compile(r"\d\w*|\w*[ .][\w .]*")
 #: So many whole numbers may be names of classes: stars, grades, weekdays.
 _FEW_CLASSES = 10
 
@@ -58,8 +61,9 @@ def _alike(what: str, texts: Iterable[str | None], clause: str, name: str) -> It
 
 
 def shown_name(name: str) -> str:
-    """Return a name as a user writes it in SQL."""
-    return name if name.isidentifier() else identifier(name)
+    """Return the name of a column, key or feature as a user writes it in SQL; an expression without an alias is its own
+    name."""
+    return identifier(name) if _NEEDS_QUOTES.fullmatch(name) else name
 
 
 def _shown(text: str) -> str:
