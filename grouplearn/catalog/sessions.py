@@ -162,6 +162,10 @@ def _was_inside(connection: duckdb.DuckDBPyConnection, control_after: re.Match[s
         return in_transaction(connection)
     except duckdb.TransactionException:  # an aborted one
         return True
+    except (
+        duckdb.ResourceInUseException
+    ):  # rows of the text are unread: DuckDB cannot be asked, and most are not in one
+        return False
 
 
 def _state(settings: Any, variables: Any) -> SessionState:

@@ -445,3 +445,24 @@ def test_an_answer_can_be_read_after_commit(statement: str, read: str) -> None:
         assert con.fetchall() == []  # read before
         con.begin().execute("CREATE TABLE shown AS SELECT * FROM (SHOW MODELS)").commit()  # and this is not run again
         assert con.execute("SELECT count(*) FROM shown").fetchall() == [(1,)]
+
+
+def test_methods_of_duckdbs_that_return_the_connection_return_ours() -> None:
+    frame = pd.DataFrame({"x": range(9), "y": range(9)})
+    with grouplearn.connect(progress=None) as con:
+        assert con.register("v", frame) is con
+        assert con.create_function("same", lambda x: x, [int], int) is con
+        assert con.remove_function("same") is con
+        assert con.execute("CREATE TABLE t (x BIGINT, y BIGINT)").append("t", frame) is con
+        assert con.checkpoint() is con
+        assert len(con.register("w", frame).execute(TRAIN.format(source="w")).fetchall()) == 1
+        assert con.unregister("v") is con
+
+
+def test_a_text_may_make_a_temporary_macro_and_go_on_with_a_query() -> None:
+    with grouplearn.connect(progress=None) as con:
+        assert con.execute("CREATE TEMP MACRO next(x) AS x + 1; SELECT next(41)").fetchall() == [(42,)]
+        con.execute("CREATE TABLE t AS SELECT i AS x, 2.0 * i AS y FROM range(9) AS r(i)")
+        con.execute("TRAIN MODEL trees USING gbdt PREDICT y FEATURES (next(x)) FROM t")
+        assert len(con.execute("SELECT predict('trees', t) FROM t").fetchall()) == 9
+        assert con.execute("DROP MACRO next; SELECT 42").fetchall() == [(42,)]

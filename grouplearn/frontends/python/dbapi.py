@@ -61,6 +61,11 @@ _READERS = frozenset(
     torch""".split()  # noqa: SIM905
 )
 _BESIDE_READERS = frozenset(["abort", "interrupt", "query_progress"])
+# Methods that return their connection.
+_CHAINED = frozenset(
+    """append checkpoint create_function install_extension load_extension register register_filesystem remove_function
+    unregister unregister_filesystem""".split()  # noqa: SIM905
+)
 
 
 class StatementSession(Protocol):
@@ -368,6 +373,8 @@ class Connection:
         if name not in _READERS | _BESIDE_READERS:
             self._drop_unread_answer()
         found = getattr(self._duckdb, name)
+        if name in _CHAINED:
+            return self._chained(found)
         return self._reader(found) if name in _READERS else found
 
     def __dir__(self) -> list[str]:
@@ -409,6 +416,16 @@ class Connection:
                 return method(*arguments, **options)
 
         return read
+
+    def _chained(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a method that returns our connection where DuckDB's returns its own."""
+
+        @functools.wraps(method)
+        def call(*arguments: Any, **options: Any) -> Any:
+            result = method(*arguments, **options)
+            return self if result is self._duckdb else result
+
+        return call
 
     @contextmanager
     def _calling(self, *, ours: bool = False) -> Iterator[None]:
