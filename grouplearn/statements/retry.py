@@ -44,15 +44,16 @@ from grouplearn.store import retrying as kept
 from grouplearn.store.retrying import FailedGroup, Record
 
 
-def retry(statement: RetryFailed, model: StoredModel, checker: SqlChecker, at: StatementContext) -> str:
+def retry(statement: RetryFailed, checker: SqlChecker, at: StatementContext) -> str:
     """Train the failed trials of a model again and return a SELECT of their groups; all other trials stay as they are.
 
     Groups that are no longer in the table stay as they were. Raise if the table has changed so that old and new trials
     could not be compared, as with other features or new classes.
     """
-    at.databases.refuse_change(model.location.catalog, statement.name.span, checker)
-    given = _given(statement, model, checker)
     with at.databases.transaction():
+        model = at.databases.model(statement.name, checker)
+        at.databases.refuse_change(model.location.catalog, statement.name.span, checker)
+        given = _given(statement, model, checker)
         failed = kept.failed_groups(at.connection, model)
         record = kept.record(at.connection, model)
     if not failed:

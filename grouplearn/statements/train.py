@@ -237,7 +237,7 @@ def retry(statement: RetryFailed, checker: SqlChecker, at: StatementContext) -> 
         at.leaves()
         unfinished = ResumeModel(statement.name, statement.options)
         return resuming.resume(unfinished, checker, at, again=True)
-    return retrying.retry(statement, at.databases.model(statement.name, checker), checker, at)
+    return retrying.retry(statement, checker, at)
 
 
 def explain(statement: ExplainTrain, checker: SqlChecker, at: StatementContext) -> str:

@@ -13,6 +13,7 @@ from grouplearn.catalog.checks import flaws
 from grouplearn.catalog.overview import Overview
 from grouplearn.exchange import exporting
 from grouplearn.statements import models
+from grouplearn.statements.databases import Databases
 
 matplotlib.use("agg")
 
@@ -98,3 +99,14 @@ def test_a_model_in_python_is_the_one_that_there_is(con: grouplearn.Connection) 
     con.execute("DROP MODEL m")
     with pytest.raises(grouplearn.Error, match="unknown model"):
         model.report()
+
+
+def test_retry_beside_train_says_what_has_happened(con: grouplearn.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    con.execute("UPDATE t SET y = NULL WHERE g = 0")
+    con.execute(TRAIN.format(con.learner, 1)).fetchall()
+    replaced_after(monkeypatch, con, Databases, "model")
+    con.execute("UPDATE t SET y = x WHERE g = 0")
+    with pytest.raises(
+        grouplearn.Error, match='model "m" was trained anew or dropped meanwhile, so nothing was stored'
+    ):
+        con.execute("RETRY FAILED MODEL m")
