@@ -31,7 +31,7 @@ def model_bits(name: str, executor: str, workers: int, threads: int) -> tuple[ob
         )
         clauses, over = STATEMENTS[name].split("OVER")
         con.execute(
-            f"TRAIN MODEL m USING {name} {clauses} FROM t GROUP BY ROLLUP (g) OVER {over} "
+            f"TRAIN MODEL m USING {name} {clauses} FROM t GROUP BY ROLLUP (g) OVER {over} KEEP ALL "
             f"WITH (executor = '{executor}', workers = {workers}, seed = 3{', epochs = 3' if name == 'mlp' else ''})"
         )
         artifacts = con.execute("SELECT group_id, config, sha256 FROM grouplearn.artifacts ORDER BY ALL").fetchall()
