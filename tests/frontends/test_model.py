@@ -515,7 +515,9 @@ def test_a_model_table_begins_with_the_metric_and_has_no_constant_columns(failin
 def test_counts_come_behind_metrics_and_a_metric_that_nothing_has_is_not_first(failing: grouplearn.Connection) -> None:
     names = heads(relation_html(failing.sql("FROM m")) or "")
     assert names.index("n_train") > names.index("valid_auc")
-    failing.execute("TRAIN OR REPLACE MODEL alone USING linear_regression PREDICT x FEATURES (held) FROM t VALIDATE NONE")
+    failing.execute(
+        "TRAIN OR REPLACE MODEL alone USING linear_regression PREDICT x FEATURES (held) FROM t VALIDATE NONE"
+    )
     assert heads(relation_html(failing.sql("FROM alone")) or "")[0] == "train_rmse"
 
 
