@@ -13,13 +13,14 @@ from typing import cast
 
 import numpy as np
 
-from grouplearn.data.shard import Shard, StoredShard
+from grouplearn.data.shard import FloatArray, Matrix, Shard, StoredShard
 from grouplearn.learners.contract.control import Gang, Stop
 from grouplearn.learners.contract.state import State, Tensors
 from grouplearn.learners.contract.ways import (
     AlgebraicLearner,
     DataParallelLearner,
     Descended,
+    EpochsLearner,
     RoundsLearner,
     SamplingLearner,
     SequentialLearner,
@@ -37,6 +38,7 @@ from grouplearn.train.pack import (
     has_more,
     judge_blocks,
     judged_now,
+    measure,
     settle,
     waited_values,
 )
@@ -53,7 +55,10 @@ def fit_pack(pack: Pack) -> Training:
         return fit_sampling(pack)
     if access.in_rounds:
         return _fit_rounds(pack)
-    return _fit_sequential(pack, lambda training: visit(pack, training)) if access.visits else _fit_algebraic(pack)
+    if not access.visits:
+        return _fit_algebraic(pack)
+    several = isinstance(pack.learner, EpochsLearner) and pack.patience is None and pack.prepared.n_blocks == 1
+    return _fit_epochs(pack) if several else _fit_sequential(pack, lambda training: visit(pack, training))
 
 
 def accumulate(pack: Pack, training: Training, so_far: EpochSums | None = None) -> EpochSums:
@@ -155,6 +160,37 @@ def _fit_sequential(pack: Pack, epoch: Callable[[Training], Training]) -> Traini
     return training
 
 
+def _fit_epochs(pack: Pack) -> Training:
+    """Train a learner of several epochs in a call, with the metric of every epoch where rows are held out."""
+    training, learner, problem = begin(pack), cast(EpochsLearner, pack.learner), pack.prepared.problem
+    rows = pack.prepared.train.read()
+    values = (rows.x.size + problem.n_features) * len(pack.configs) * problem.n_outputs
+    while has_more(pack, training):
+        pack.check()
+        first = training.epochs
+        epochs = range(first, min(problem.epochs, first + max(1, _GONE_THROUGH // max(1, values))))
+        found = learner.train_epochs(problem, pack.configs, training.state, rows, epochs, keeps_models=pack.judges)
+        training = _kept(pack, judged_now(pack, _end_epochs(pack, training, found, _curve_values(pack, found))))
+    return training
+
+
+def _curve_values(pack: Pack, found: Descended) -> FloatArray:
+    """Return the metric on held-out rows after each epoch, like ``found.curve``; NaN of configs that were done before."""
+    values, valid = np.full(found.curve.shape, np.nan), pack.prepared.valid
+    if found.models is None or valid is None or len(values) == 1:  # the last epoch is judged by ``judged_now``
+        return values
+    kept = found.models
+
+    def scores(x: Matrix) -> FloatArray:
+        return pack.learner.scores(pack.prepared.problem, pack.configs, kept, x)
+
+    sums = measure(pack, valid, scores, by_row=metrics.METRICS[pack.metric].by_row)
+    total = sums.total(pack.prepared.n_blocks, metrics.merge)
+    if total is not None:
+        values[:, found.epochs > 0] = metrics.finish(total, pack.metric)[pack.metric].reshape(len(values), -1)
+    return values
+
+
 def _fit_rounds(pack: Pack) -> Training:
     """Many epochs are one call if none needs to be looked at."""
     training = begin(pack)
@@ -193,8 +229,11 @@ def _epoch_of_rounds(pack: Pack, training: Training, rounds: LocalRounds, cells:
     return end_epoch(pack, replace(training, state=state), active, learner.losses(state))
 
 
-def _end_epochs(pack: Pack, training: Training, found: Descended) -> Training:
-    """Return the training some epochs later, as by ``end_epoch`` for each, but with a metric only for the last."""
+def _end_epochs(pack: Pack, training: Training, found: Descended, values: FloatArray | None = None) -> Training:
+    """Return the training some epochs later, as by ``end_epoch`` for each, with the ``values`` of their metric (epochs, C).
+
+    A single epoch waits for its metric.
+    """
     began, last = training.epochs, training.epochs + len(found.curve)
     if len(found.curve) == 1:
         active = np.flatnonzero(found.epochs).tolist()
@@ -202,7 +241,11 @@ def _end_epochs(pack: Pack, training: Training, found: Descended) -> Training:
     fits, done = list(training.fits), found.state.done.copy()
     for index, epochs in enumerate(found.epochs.tolist()):
         losses = found.curve[:epochs, index].tolist()
-        fit, points = fits[index], [CurvePoint(began + n, loss, math.nan) for n, loss in enumerate(losses, start=1)]
+        judged = [math.nan] * epochs if values is None else values[:epochs, index].tolist()
+        fit, points = (
+            fits[index],
+            [CurvePoint(began + n, *each) for n, each in enumerate(zip(losses, judged, strict=True), start=1)],
+        )
         finite = not losses or math.isfinite(losses[-1])
         reached = began + epochs - (not finite) if epochs else fit.epochs
         fits[index] = Fit(reached, [*fit.curve, *points], None, fit.diverged or not finite)

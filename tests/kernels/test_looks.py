@@ -232,8 +232,11 @@ def stochastic(name: str) -> Callable[[], object]:
 
     rows, models, descent = rows_of("logistic", 40_000, 32, kind="double"), models_of(5, 1, 32), descent_of("logistic")
     wide = models_of(5, 1, 400_000)
+    none, weight = np.zeros(5), float(rows.weight.sum())
+    course = stochastic_gradient.Course(0, 0, 7, weight, weight, none, 5, none + np.inf, none, none[None], none > 0)
     return {
         "descend": lambda: stochastic_gradient.descend(models, descent, [rows]),
+        "epochs": lambda: stochastic_gradient.descend_epochs(models, descent, rows, course, 2, keeps=True),
         "gradients": lambda: stochastic_gradient.gradients(models, descent, [rows]),
         "squares": lambda: stochastic_gradient.mean_square(rows),
         "norms": lambda: stochastic_gradient.norms(wide),
@@ -499,6 +502,7 @@ CALLS = {
     "objective": Call("coordinate_close", lambda: descending("close"), 0),
     "coordinate descent": Call("coordinate_descend", lambda: descending("descend"), 15),
     "stochastic descent": Call("stochastic_gradient_train", lambda: stochastic("descend"), 25),
+    "epochs of stochastic descent": Call("stochastic_gradient_epochs", lambda: stochastic("epochs"), 50),
     "sums of gradients": Call("stochastic_gradient_differentiate", lambda: stochastic("gradients"), 25),
     "lengths of rows": Call("stochastic_gradient_squares", lambda: stochastic("squares"), 4),
     "norms of weights": Call("stochastic_gradient_norms", lambda: stochastic("norms"), 4),

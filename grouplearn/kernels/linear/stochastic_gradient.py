@@ -27,6 +27,8 @@ _POINTER, _COUNT, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 _LANES = 8
 #: Numbers per lane, in the order of the fields of ``Models``; the first of them change.
 _CHANGING = ("scale", "due", "total", "counted", "intercept", "intercept_sum", "step", "objective")
+#: Numbers per column and lane.
+_WIDE = ("unscaled", "paid", "beyond")
 _GIVEN = ("rate", "decay", "rooted", "ridge", "lasso", "with_intercept")
 
 
@@ -42,6 +44,14 @@ class _Rows(ctypes.Structure):
     _fields_ = [
         *((name, _POINTER) for name in ("x_single", "x_double", "values", "column", "start", "y", "weight", "order")),
         ("rows", _COUNT), ("columns", _COUNT), ("batch_size", _COUNT), ("weighed", _REAL),
+    ]  # fmt: skip
+
+
+class _Course(ctypes.Structure):
+    _fields_ = [
+        ("first", _COUNT), ("count", _COUNT), ("made", _COUNT), ("seed", ctypes.c_uint64), ("block", ctypes.c_uint64),
+        ("order", _POINTER), ("seen", _REAL), ("weight", _REAL), ("tolerance", _POINTER), ("patience", _COUNT),
+        *((name, _POINTER) for name in ("best", "stalled", "curve", "done", "kept")),
     ]  # fmt: skip
 
 
@@ -134,6 +144,57 @@ def descend(models: LinearModels, descent: Descent, blocks: Sequence[BlockRows])
     return laid.found(models)
 
 
+@dataclass(frozen=True, slots=True)
+class Course:
+    """Several epochs over one block, arrays (c,) by config.
+
+    Given: the numbers of the ``first`` epoch and of the ``block``, the ``seed`` by which its rows are ordered anew in each
+    epoch, Σ weight·weighed as ``seen``, Σ weight as ``weight``, and when to stop: after ``patience`` epochs that did not
+    lower the least objective ``best`` by ``tolerance``; ``stalled`` are those so far. Found: the objective after each
+    epoch, ``curve`` (epochs, c), and who is ``done``.
+    """
+
+    first: int
+    block: int
+    seed: int
+    seen: float
+    weight: float
+    tolerance: FloatArray
+    patience: int
+    best: FloatArray
+    stalled: FloatArray
+    curve: FloatArray
+    done: npt.NDArray[np.bool_]
+
+
+def descend_epochs(
+    models: LinearModels, descent: Descent, rows: BlockRows, course: Course, most: int, *, keeps: bool
+) -> tuple[LinearModels, Course, LinearModels | None]:
+    """Return the models after up to ``most`` epochs, as by ``descend`` of each, until a config is done; and their course.
+
+    With ``keeps`` the last result has the models after each epoch, (epochs·c, ...), else it is None. Raises MemoryError.
+    """
+    n, _, columns = models.unscaled.shape
+    laid = _Laid.of(models, descent)
+    given, held = _rows(rows, columns)
+    changing, weights = laid.numbers[: len(_CHANGING)], columns * int(laid.models.stride)
+    best, stalled, done = course.best.copy(), course.stalled.copy(), np.zeros(n)
+    curve = np.empty((most, n))
+    kept = np.zeros((most, 3 * weights + changing.size)) if keeps else None
+    asked = _Course(
+        *(course.first, most, 0, course.seed, course.block, given.order, course.seen, course.weight),
+        *(address(course.tolerance), course.patience, *map(address, (best, stalled, curve, done))),
+        None if kept is None else address(kept),
+    )
+    call = function("stochastic_gradient_epochs", _POINTER, _POINTER, _POINTER, returns=ctypes.c_int)
+    if call(ctypes.addressof(laid.models), ctypes.addressof(given), ctypes.addressof(asked)):
+        raise MemoryError
+    del held
+    found = replace(course, best=best, stalled=stalled, curve=curve[: asked.made], done=done != 0)
+    each = None if kept is None else laid.kept(models, kept[: asked.made])
+    return laid.found(models), found, each
+
+
 def gradients(
     models: LinearModels, descent: Descent, blocks: Sequence[BlockRows]
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -189,7 +250,7 @@ class _Laid:
     def of(cls, models: LinearModels, descent: Descent | None) -> _Laid:
         n, outputs, _ = models.unscaled.shape
         lanes = n * outputs
-        wide = {"unscaled": models.unscaled, "paid": models.paid, "beyond": models.beyond}
+        wide = {name: getattr(models, name) for name in _WIDE}
         values = {name: _by_column(each) for name, each in wide.items() if each is not None}
         numbers = np.zeros((len(_CHANGING) + len(_GIVEN), _filled(lanes)))
         numbers[0] = 1.0  # of unused lanes, too
@@ -209,11 +270,31 @@ class _Laid:
     def found(self, before: LinearModels) -> LinearModels:
         n, outputs, _ = before.unscaled.shape
         views = {name: _by_config(each, n, outputs) for name, each in self.values.items()}
-        numbers = {}
-        for name, row in zip(_CHANGING, self.numbers, strict=False):
-            by_output = row[: n * outputs].reshape(outputs, n)
-            numbers[name] = by_output.T.copy() if getattr(before, name).ndim > 1 else by_output[0].copy()
-        return replace(before, **{**views, **numbers})
+        return replace(before, **views, **_numbers(self.numbers[None, : len(_CHANGING)], before))
+
+    def kept(self, before: LinearModels, rows: FloatArray) -> LinearModels:
+        """Return the models (e·c, ...) of e epochs, of which each row has the weights and then the numbers by lane."""
+        n, outputs, columns = before.unscaled.shape
+        size = columns * int(self.models.stride)
+        views: dict[str, FloatArray] = {}
+        for place, name in enumerate(_WIDE):
+            if name in self.values:
+                laid = rows[:, place * size : (place + 1) * size].reshape(len(rows), columns, -1)[:, :, : n * outputs]
+                by_config = laid.reshape(len(rows), columns, outputs, n).transpose(0, 3, 2, 1)
+                views[name] = by_config.reshape(-1, outputs, columns)
+        numbers = rows[:, len(_WIDE) * size :].reshape(len(rows), len(_CHANGING), -1)
+        return replace(before, **views, **_numbers(numbers, before))
+
+
+def _numbers(by_lane: FloatArray, before: LinearModels) -> dict[str, FloatArray]:
+    """Return the changing numbers (e, 8, lanes) of e times the configs of ``before``: (e·c,), or (e·c, k) by output."""
+    n, outputs, _ = before.unscaled.shape
+    found = {}
+    for place, name in enumerate(_CHANGING):
+        by_output = by_lane[:, place, : n * outputs].reshape(-1, outputs, n)
+        wide = getattr(before, name).ndim > 1
+        found[name] = by_output.transpose(0, 2, 1).reshape(-1, outputs) if wide else by_output[:, 0].reshape(-1).copy()
+    return found
 
 
 def _filled(lanes: int) -> int:

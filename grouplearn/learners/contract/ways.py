@@ -221,11 +221,38 @@ class Round(NamedTuple):
 
 
 class Descended(NamedTuple):
-    """A state some epochs later: the objective after each (epochs, C), and the epochs of each config (C,)."""
+    """A state some epochs later: the objective after each (epochs, C), and the epochs of each config (C,).
+
+    ``models``: None, or a state of the models after each epoch, those of all configs that were not done after the first
+    epoch first.
+    """
 
     state: State
     curve: FloatArray
     epochs: npt.NDArray[np.int64]
+    models: State | None = None
+
+
+@runtime_checkable
+class EpochsLearner(Learner, Protocol):
+    """A sequential learner that runs several epochs over a block of rows in one call."""
+
+    def train_epochs(
+        self,
+        problem: Problem,
+        configs: Sequence[Config],
+        state: State,
+        block: Shard,
+        epochs: range,
+        *,
+        keeps_models: bool,
+    ) -> Descended:
+        """Return the state after these epochs over the only block of a group, or sooner, when a config is done.
+
+        It has the bits of as many calls of ``SequentialLearner.train``. With ``keeps_models`` the result has the models
+        after each epoch.
+        """
+        ...
 
 
 @runtime_checkable

@@ -5,6 +5,7 @@
 // are multiplied by (Bottou 2012), lasso·|w| is paid when a column is next seen.
 #include "lanes/entry.hpp"
 #include "lanes/memory.hpp"
+#include "lanes/random.hpp"
 #include "linear/stochastic_gradient.hpp"
 
 namespace grouplearn::stochastic_gradient {
@@ -14,6 +15,28 @@ namespace {
 constexpr double SMALLEST_SCALE = 0x1p-10;
 
 inline int64_t filled(int64_t lanes) { return (lanes + 7) / 8 * 8; }
+
+/// The arrays of a number per lane that change, of which `scale` is the first.
+constexpr int64_t CHANGING = 8;
+
+/// Several epochs over one block of rows: what they need besides the models, and what they come to, arrays by config.
+struct Course {
+    int64_t first, count, made; // the number of the first epoch; how many there may be, and have been
+    uint64_t seed, block;       // by which rows are ordered
+    int64_t *order;             // of the rows
+    double seen, weight;        // Σ weight of the rows as they are weighed, and as they are
+    const double *tolerance;
+    int64_t patience;
+    double *best, *stalled, *curve, *done; // the curve has a row per epoch
+    double *kept;                          // null, or the models after each epoch
+};
+
+/// v of one column, less what is owed to l1.
+inline double paid_off(const Models &models, int64_t at, int64_t lane) {
+    double v = models.unscaled[at], due = models.due[lane];
+    if (!models.paid) return v;
+    return shortened(Few<1>{{v}}, Few<1>{{due + models.paid[at]}}, Few<1>{{due - models.paid[at]}}).v[0];
+}
 
 /// The models at work on the rows of a block.
 struct Training {
@@ -227,6 +250,73 @@ struct Training {
     }
 };
 
+/// Σ|w| and Σw² over the columns, (2, filled lanes) each.
+void norms_of(const Models &models, int64_t columns, double *norms) {
+    Looks looks;
+    int64_t wide = filled(models.lanes);
+    memset(norms, 0, (size_t)(2 * wide) * sizeof(double));
+    for (int64_t j = 0; j < columns && !looks.stop(wide / 2); j++)
+        for (int64_t lane = 0; lane < models.lanes; lane++) {
+            double w = paid_off(models, j * models.stride + lane, lane) * models.scale[lane];
+            norms[lane] += __builtin_fabs(w);
+            norms[wide + lane] = __builtin_fma(w, w, norms[wide + lane]);
+        }
+}
+
+/// Where losses begin to be summed anew, and what is owed to l1 is paid or dropped.
+void begin_epoch(const Models &models, int64_t columns) {
+    Looks looks;
+    for (int64_t j = 0; j < columns && models.paid && !looks.stop(models.lanes); j++)
+        for (int64_t at = j * models.stride, lane = 0; lane < models.lanes; lane++) {
+            models.unscaled[at + lane] = paid_off(models, at + lane, lane);
+            models.paid[at + lane] = 0;
+        }
+    for (int64_t lane = 0; lane < models.lanes; lane++) {
+        models.objective[lane] = 0;
+        if (models.paid) models.due[lane] = 0;
+    }
+}
+
+/// What an epoch has come to; whether a config is done: its loss is not finite, or has not fallen for `patience` epochs.
+bool end_epoch(const Models &models, Course &course, const double *norms) {
+    int64_t configs = models.lanes / models.outputs, wide = filled(models.lanes);
+    bool ends = false;
+    for (int64_t c = 0; c < configs; c++) {
+        double losses = 0, absolute = 0, square = 0;
+        bool sound = true;
+        for (int64_t k = 0; k < models.outputs; k++) {
+            int64_t lane = k * configs + c;
+            losses = k ? losses + models.objective[lane] : models.objective[lane];
+            absolute = k ? absolute + norms[lane] : norms[lane];
+            square = k ? square + norms[wide + lane] : norms[wide + lane];
+            sound = sound && __builtin_isfinite(models.objective[lane]) && __builtin_isfinite(models.intercept[lane]);
+        }
+        double objective = losses / course.seen + (models.lasso[c] * absolute + 0.5 * models.ridge[c] * square);
+        sound = sound && __builtin_isfinite(objective);
+        double loss = sound ? objective * course.weight : __builtin_nan("");
+        bool lower = course.best[c] - loss > course.tolerance[c] * loss;
+        if (sound) course.best[c] = lower ? loss : course.best[c], course.stalled[c] = lower ? 0 : course.stalled[c] + 1;
+        course.curve[course.made * configs + c] = loss;
+        bool stalls = course.tolerance[c] > 0 && course.stalled[c] >= (double)course.patience;
+        course.done[c] = !__builtin_isfinite(loss) || stalls;
+        ends = ends || course.done[c] != 0;
+    }
+    return ends;
+}
+
+/// Keep the models as they are, where they are asked for after each epoch.
+void keep(const Models &models, int64_t columns, Course &course) {
+    if (!course.kept) return;
+    int64_t weights = columns * models.stride, wide = filled(models.lanes);
+    double *to = course.kept + course.made * (3 * weights + CHANGING * wide);
+    const double *wide_ones[] = {models.unscaled, models.paid, models.beyond};
+    for (const double *from : wide_ones) {
+        if (from) memcpy(to, from, (size_t)weights * sizeof(double));
+        to += weights;
+    }
+    memcpy(to, models.scale, (size_t)(CHANGING * wide) * sizeof(double)); // one after the other, the scales first
+}
+
 } // namespace
 
 /// Visit the rows once; −1 where there is no memory.
@@ -263,18 +353,25 @@ GROUPLEARN_ENTRY double stochastic_gradient_squares(const Rows *rows) {
 /// Σ|w| and Σw² over the columns, (2, filled lanes) each.
 GROUPLEARN_ENTRY void stochastic_gradient_norms(const Models *models, int64_t columns, double *norms) {
     Arithmetic arithmetic;
-    Looks looks;
-    int64_t wide = filled(models->lanes);
-    memset(norms, 0, (size_t)(2 * wide) * sizeof(double));
-    for (int64_t j = 0; j < columns && !looks.stop(wide / 2); j++)
-        for (int64_t lane = 0; lane < models->lanes; lane++) {
-            int64_t at = j * models->stride + lane;
-            double v = models->unscaled[at], due = models->due[lane];
-            if (models->paid) v = shortened(Few<1>{{v}}, Few<1>{{due + models->paid[at]}}, Few<1>{{due - models->paid[at]}}).v[0];
-            double w = v * models->scale[lane];
-            norms[lane] += __builtin_fabs(w);
-            norms[wide + lane] = __builtin_fma(w, w, norms[wide + lane]);
-        }
+    norms_of(*models, columns, norms);
+}
+
+/// Train epochs, in each of which the rows have another order, until one of the configs is done; −1 where there is no memory.
+GROUPLEARN_ENTRY int stochastic_gradient_epochs(const Models *models, const Rows *rows, Course *course) {
+    Arithmetic arithmetic;
+    Scratch<double> norms;
+    Training training(*models, *rows);
+    if (!training.reserve() || !norms.reserve(2 * training.wide)) return -1;
+    for (bool ends = false; course->made < course->count && !ends; course->made++) {
+        begin_epoch(*models, rows->columns);
+        shuffle(stream(SHUFFLE, course->seed, (uint64_t)(course->first + course->made), course->block), rows->rows, course->order);
+        training.run();
+        norms_of(*models, rows->columns, norms);
+        if (stopped()) return 0;
+        ends = end_epoch(*models, *course, norms);
+        keep(*models, rows->columns, *course);
+    }
+    return 0;
 }
 
 } // namespace grouplearn::stochastic_gradient

@@ -19,7 +19,7 @@ from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import Link, Problem, Task
 from grouplearn.learners.contract.state import Artifact, State, Tensors, has_tensors_of
-from grouplearn.learners.contract.ways import BatchesLearner, Piece, Visit
+from grouplearn.learners.contract.ways import BatchesLearner, Descended, Piece, Visit
 from grouplearn.learners.linear import linear_model
 from grouplearn.learners.linear.cost import SGD
 from grouplearn.learners.linear.linear_learner import LinearLearner
@@ -178,6 +178,61 @@ class SgdLearner(LinearLearner, BatchesLearner):
             tensors["seen"] = tensors["seen"] + rows.seen(each)
         after = State(sgd_state.updated(state, active, tensors), state.done)
         return _ended(after, configs, active, whole, _objectives(after.tensors))
+
+    def train_epochs(
+        self,
+        problem: Problem,
+        configs: Sequence[Config],
+        state: State,
+        block: Shard,
+        epochs: range,
+        *,
+        keeps_models: bool,
+    ) -> Descended:
+        """Return the state after these epochs over a block, or sooner, when a config is done; see ``EpochsLearner``."""
+        whole, active = block.totals, np.flatnonzero(~state.done).tolist()
+        if not whole.n_rows:
+            raise Diverged("there are no training rows")
+        self.check_labels(block.y, block.weight)
+        picked = [configs[index] for index in active]
+        visit = Visit(epochs.start, 0, block.n_rows, begins=False)
+        (visited,) = rows.blocks_of(problem, self.batch_rows(picked[0]), block, visit)
+        tensors = self._penalised(picked, _epoch_begun(sgd_state.chosen(state.tensors, active), visit), whole)
+        if not tensors["rate"].all():
+            tensors = self._begun(problem, picked, tensors, rows.steepness(visited), whole)
+        given = kernel.Course(
+            *(epochs.start, block.first, problem.seed, rows.seen(visited), whole.weight),
+            linear_model.column(picked, TOLERANCE),
+            _PATIENCE,
+            tensors["best"],
+            tensors["stalled"],
+            np.empty((0, len(active))),
+            np.zeros(len(active), np.bool_),
+        )
+        models, course, each = kernel.descend_epochs(
+            sgd_state.models_of(tensors),
+            self._descent(problem, picked, tensors, whole),
+            *(visited, given, len(epochs)),
+            keeps=keeps_models,
+        )
+        ones, made = np.ones(len(active)), len(course.curve)
+        tensors |= {
+            **sgd_state.tensors_of(models),
+            "visited": ones * block.n_rows,
+            "seen": ones * course.seen,
+            "loss": course.curve[-1],
+            "best": course.best,
+            "stalled": course.stalled,
+            "epoch": np.full(len(active), epochs[made - 1]),
+        }
+        done = state.done.copy()
+        done[active] = course.done
+        after = State(sgd_state.updated(state, active, tensors), done)
+        curve = np.full((made, len(configs)), np.nan)
+        curve[:, active] = course.curve
+        counts = np.where(state.done, 0, made)
+        kept = None if each is None else State(sgd_state.tensors_of(each), np.zeros(made * len(active), np.bool_))
+        return Descended(after, curve, counts, kept)
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
         """Return the predicted means or probabilities, shape (n, n_configs, n_outputs)."""
