@@ -23,7 +23,7 @@ from grouplearn.bind.searching import SearchBinder, bind_within, searched
 from grouplearn.bind.sql import bounds as sql_bounds
 from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import Column, SqlChecker
-from grouplearn.bind.sql.expressions import Replay, calls, columns_used, deep_stack, read_ahead, samples
+from grouplearn.bind.sql.expressions import Replay, columns_used, deep_stack, is_call, read_ahead, samples
 from grouplearn.bind.sql.leaks import LabelLeaks
 from grouplearn.bind.sql.reading import leaves_out_rows, rows_of
 from grouplearn.bind.sql.rowwise import refuse_aggregates, refuse_places, refuse_unnested, refuse_windows
@@ -229,7 +229,7 @@ class _Binder:
                 raise self._checker.error("GROUP BY takes one expression per key", fragment.span)
             if fragment.text.strip().isdigit():
                 raise self._checker.error("GROUP BY takes expressions, not positions", fragment.span)
-            if len(group_by.sets) > 1 and types.is_row(described[0].type) and calls(self._checker, fragment, "row"):
+            if len(group_by.sets) > 1 and is_call(self._checker, fragment, "row"):
                 message = "a row without names is grouped by its parts, and cannot be one key of ROLLUP, CUBE or GROUPING SETS"
                 hint = (
                     "Name the parts, {'a': a, 'b': b}, or compute the row in FROM (SELECT *, row(a, b) AS k FROM ...)."

@@ -149,6 +149,12 @@ def calls(checker: SqlChecker, fragment: Sql, name: str) -> bool:
     return tree is None or any(sqltext.folded(str(node.get("function_name"))) == name for node in _nodes(tree))
 
 
+def is_call(checker: SqlChecker, fragment: Sql, name: str) -> bool:
+    """Whether an expression is a call of a function of that name."""
+    tree = checker.tree(_selected(fragment))
+    return tree is not None and sqltext.folded(str(_item(tree).get("function_name"))) == name
+
+
 def sampled_anew(checker: SqlChecker, fragment: Sql | str) -> str | None:
     """Return what kind of sample, with other rows each time, an expression, a FROM clause, or a query as text has; else None.
 

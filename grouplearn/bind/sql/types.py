@@ -161,11 +161,6 @@ def is_classless(type_name: str) -> bool:
     return is_nameless(type_name) or type_name == "INTERVAL" or is_untyped(type_name)
 
 
-def is_row(type_name: str) -> bool:
-    """Whether values of the type are structs whose fields have no names."""
-    return type_name.startswith("TUPLE(")
-
-
 def has_inner_numbers(type_name: str) -> bool:
     """Whether values of the type are lists, structs or maps with numbers that have several texts."""
     return is_nested(type_name) and re.search(r"\b(FLOAT|DOUBLE|INTERVAL)\b", _QUOTED.sub("", type_name)) is not None
