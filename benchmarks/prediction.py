@@ -5,19 +5,25 @@ are those of the same TRAIN. All ways take turns in one process, and the predict
 
     python benchmarks/prediction.py [--runs 3] [--rows 200000] [--groups 100] [--only linear]
 
-The sizes that are published: --rows 1000000 --groups 100.
+The sizes that are published: --rows 1000000 --groups 100. With --grid it measures trees of many shapes instead, the macro on a
+connection of ours and in plain DuckDB beside predict(), as multiples of it; a line whose predictions differ is not equal:
+
+    python benchmarks/prediction.py --grid [--groups 1 16 1000] [--trees 20 100 500] [--rows 1 2000 200000] [--encoders 0 1]
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 from _pairs import write
 from peers import names, table
@@ -103,6 +109,81 @@ def measure(path: Path, name: str, rows: int, runs: int) -> dict[str, Any]:
     return {"workload": name, "us_per_row": micros, "difference": spread, "equal": spread <= TOLERANCE}
 
 
+#: The grid's features: plain numbers, and all kinds of encoders.
+FEATURES = (
+    "x0, x1, x2",
+    "zscore(x0), impute(x1), onehot(chr(97 + (x2 * 9)::INTEGER)) AS c, ordinal((x0 * 5)::INTEGER % 7) AS o",
+)
+#: Most trees of all groups together: more take minutes to train.
+MOST_TREES = 20_000
+
+
+def measure_shape(
+    path: Path, groups: int, trees: int, encoded: bool, rows: Sequence[int], runs: int
+) -> list[dict[str, Any]]:
+    """Train one model, and time the ways to predict so many rows: three in turn, in one process."""
+    with grouplearn.connect(path, progress=False) as con:
+        con.execute(
+            f"CREATE OR REPLACE TABLE t AS SELECT i % {groups} AS g, i, sin(i) + 1 AS x0, cos(i * 7) + 1 AS x1,"
+            f" abs(sin(i * 3)) AS x2,"
+            f" x0 * x1 + x2 * (g % 5) AS z FROM range({max(20_000, 200 * groups)}) AS r(i)"
+        )
+        con.execute(
+            f"TRAIN OR REPLACE MODEL m USING gbdt PREDICT z FEATURES ({FEATURES[encoded]}) FROM t GROUP BY g VALIDATE NONE"
+            f" WITH (num_iterations = {trees})"
+        )
+    shape = {"groups": groups, "trees": trees, "encoders": encoded}
+    return [{**shape, **_shape_row(path, count, runs)} for count in rows]
+
+
+def _shape_row(path: Path, count: int, runs: int) -> dict[str, Any]:
+    seconds: dict[str, float] = {}
+    sums: dict[str, float] = {}
+    some = f"CREATE OR REPLACE TEMP TABLE s AS SELECT t.* FROM t, range({count}) LIMIT {count}"
+    macro = "SELECT sum(prediction) FROM m_predict(s)"
+    with grouplearn.connect(path, progress=False) as ours:
+        ours.execute(some)
+        for way, query in (("predict", "SELECT sum(predict('m', s).value) FROM s"), ("macro", macro)):
+            seconds[way], sums[way] = _best(ours, query, runs)
+    with duckdb.connect(str(path)) as plain:
+        plain.execute(some)
+        with suppress(duckdb.CatalogException):  # SQL has no form of so many trees
+            seconds["plain"], sums["plain"] = _best(plain, macro, runs)
+    spread = max(sums.values()) - min(sums.values())
+    times = {way: round(value / seconds["predict"], 2) for way, value in seconds.items()}
+    equal = spread <= TOLERANCE * max(1.0, abs(sums["predict"]))
+    return {"rows": count, "predict_ms": round(seconds["predict"] * 1e3, 1), "times_predict": times, "equal": equal}
+
+
+def _best(con: Any, query: str, runs: int) -> tuple[float, float]:
+    """Return the seconds of the quickest run, and the sum of the predictions."""
+    taken = []
+    for _ in range(runs):
+        began = time.perf_counter()
+        found = float(con.execute(query).fetchall()[0][0])
+        taken.append(time.perf_counter() - began)
+    return min(taken), found
+
+
+def grid(arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
+    """Measure and print every shape."""
+    found = []
+    for groups, trees, encoded in itertools.product(arguments.groups, arguments.trees, arguments.encoders):
+        if groups * trees > arguments.most_trees:
+            print(
+                f"{groups:5} groups x {trees:3} trees: left out, --most-trees {groups * trees} measures it", flush=True
+            )
+            continue
+        path = folder / f"{groups}_{trees}_{encoded}.duckdb"
+        for row in measure_shape(path, groups, trees, bool(encoded), arguments.rows, arguments.runs):
+            found.append(row)
+            ways = "   ".join(f"{way} {times:6.2f}" for way, times in row["times_predict"].items())
+            shape = f"{groups:5} groups x {trees:3} trees{' encoded' if encoded else '':8} {row['rows']:7} rows"
+            print(f"{shape} {row['predict_ms']:9.1f} ms   {ways}{'' if row['equal'] else '   NOT EQUAL'}", flush=True)
+        path.unlink()
+    return found
+
+
 def show(row: dict[str, Any]) -> None:
     """Print one line of the table."""
     parts = [f"{way} {value:8.3f}" for way, value in row["us_per_row"].items()]
@@ -112,16 +193,25 @@ def show(row: dict[str, Any]) -> None:
 def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--rows", type=int, default=200_000)
-    parser.add_argument("--groups", type=int, default=100)
+    parser.add_argument("--rows", type=int, nargs="*")
+    parser.add_argument("--groups", type=int, nargs="*")
+    parser.add_argument("--grid", action="store_true")
+    parser.add_argument("--trees", type=int, nargs="*", default=[20, 100, 500])
+    parser.add_argument("--encoders", type=int, choices=(0, 1), nargs="*", default=[0, 1])
+    parser.add_argument("--most-trees", type=int, default=MOST_TREES)
     parser.add_argument("--only", choices=WORKLOADS, nargs="*", default=list(WORKLOADS))
     arguments = parser.parse_args(given)
     found = []
     with tempfile.TemporaryDirectory() as folder:
+        if arguments.grid:
+            arguments.rows, arguments.groups = arguments.rows or [1, 2_000, 200_000], arguments.groups or [1, 16, 1_000]
+            write(__file__, grid(arguments, Path(folder)))
+            return
+        (rows,), (groups,) = arguments.rows or [200_000], arguments.groups or [100]
         path = Path(folder) / "prediction.duckdb"
-        table(path, arguments.rows, COLUMNS, arguments.groups)
+        table(path, rows, COLUMNS, groups)
         for name in arguments.only:
-            found.append(measure(path, name, arguments.rows, arguments.runs))
+            found.append(measure(path, name, rows, arguments.runs))
             show(found[-1])
     write(__file__, found)
 

@@ -30,12 +30,12 @@ from grouplearn.errors import NotSupportedHere, OtherVersion
 from grouplearn.sqltext import folded, identifier, qualified
 
 #: The version of the tables that this code reads and writes; a database's is in ``grouplearn.schema_version``.
-VERSION = 8
+VERSION = 9
 #: The oldest version that can be read; writing a model upgrades it to ``VERSION``.
 OLDEST = 1
 TABLES = (
     "models", "groups", "configs", "trials", "curves", "artifacts", "units", "errors", "trees", "nodes", "layers",
-    "factors",
+    "factors", "cases", "leaves",
 )  # fmt: skip
 #: The version that added a column; older tables and exports are read as if it were NULL.
 SINCE = {

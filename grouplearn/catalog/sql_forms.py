@@ -1,4 +1,4 @@
-"""Which models predict in SQL alone, and the tables that this reads: trees as nodes, networks as layers."""
+"""Which models predict in SQL alone, and the tables that this reads: trees as sets of leaves or nodes, networks as layers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from grouplearn.catalog.checks.damage import damaged
+from grouplearn.catalog.leaf_sets import MOST_CASES, MOST_SLOTS, Grown, leaf_tables
 from grouplearn.catalog.records import GroupOutcome, ModelDefinition, RunOutcome
 from grouplearn.catalog.schema import first_row, table, version_of
 from grouplearn.data.encoders import FittedItem
@@ -27,13 +28,14 @@ from grouplearn.learners.trees.nodes import (
     count_leaves,
     nodes_of,
     parse_forests,
+    with_leaves,
     with_negated,
 )
 
 #: Bytes of model texts parsed together: their lines, words and numbers take some 20 times as much.
 _TOGETHER_BYTES = 1 << 22
-#: Most nodes of a model's trees: above it DuckDB would no longer look them up by number alone.
-MOST_NODES = 1_000_000
+#: Most nodes of a model's trees, and most that are walked: above it DuckDB would no longer look them up by number alone.
+MOST_NODES, MOST_WALKED = 2_000_000, 1_000_000
 #: Most splits on the way to a leaf: the macro has a join for each.
 MOST_DEPTH = 64
 #: Most weights of one network, which every row carries, and of all groups' networks.
@@ -41,7 +43,7 @@ MOST_WEIGHTS, MOST_WEIGHTS_IN_ALL = 20_000, 5_000_000
 #: Why only linear models have SQL for lists.
 _OF_LISTS = "it takes lists, of which only linear models have SQL"
 #: The catalog version that introduced their tables.
-_SINCE = 2
+_SINCE, _LEAVES_SINCE = 2, 9
 #: Most encoded features of a row in SQL, as a list.
 MOST_FEATURES = 4_096
 #: Most layers of a network: the macro has a step for each.
@@ -51,13 +53,19 @@ MOST_LAYERS = 8
 @dataclass(frozen=True, slots=True)
 class SqlForm:
     """How a model's macro predicts: with ``linear`` weights, by ``trees`` (at most ``depth`` splits and ``width`` trees),
-    through the ``layers`` of networks (at most ``depth``), by ``vectors``, or with the ``function`` predict because of
-    ``reason``."""
+    by ``leaves`` (at most ``depth`` cases of each of ``slots``, and ``width`` words), through the ``layers`` of networks
+    (at most ``depth``), by ``vectors``, or with the ``function`` predict because of ``reason``."""
 
-    kind: Literal["linear", "trees", "layers", "vectors", "function"]
+    kind: Literal["linear", "trees", "leaves", "layers", "vectors", "function"]
     depth: int = 0
     width: int = 0
     reason: str = ""
+    slots: tuple[int, ...] = ()
+
+    @property
+    def of_trees(self) -> bool:
+        """Whether the model's trees are in SQL."""
+        return self.kind in ("trees", "leaves")
 
     @property
     def described(self) -> str:
@@ -70,6 +78,7 @@ class SqlForm:
         of_kind = {
             "linear": ("artifacts",),
             "trees": ("trees", "nodes"),
+            "leaves": ("cases", "leaves"),
             "layers": ("layers",),
             "vectors": ("factors",),
         }
@@ -182,12 +191,17 @@ def _trees(definition: ModelDefinition, best: Sequence[Best]) -> Prediction:
     count = sum(2 * count_leaves(each.artifact.text) for each in best)
     if count > MOST_NODES:
         return _function(f"its trees have {count:,} nodes, and SQL takes {MOST_NODES:,}")
+    several = definition.task.scores_classes
     apart = registry.links(definition.learner, definition.configs, definition.task) == {"one_vs_all"}
     forests = [_forest(alike, apart=apart) for alike in _of_same_columns(best)]
     depth = max((int(forest.nodes.depth.max()) for forest in forests), default=0)
+    tables = leaf_tables([_grown(forest, several=several) for forest in forests], depth)
+    if tables is not None:
+        return Prediction(_leaves_form(tables[1][1]), tables)
+    if count > MOST_WALKED:
+        return _function(f"its trees have {count:,} nodes, and SQL takes {MOST_WALKED:,}")
     if depth > MOST_DEPTH:
         return _function(f"its trees ask {depth} questions in a row, and SQL takes {MOST_DEPTH}")
-    several = definition.task.scores_classes
     roots = _roots(forests, several=several)
     form = SqlForm("trees", depth, max(map(len, roots.column("roots")), default=0))
     nodes = [forest.nodes for forest in forests]
@@ -236,6 +250,33 @@ def _forest(best: Sequence[Best], *, apart: bool) -> _Forest:
     counts = (tuple(parsed.trees.tolist()), tuple(parsed.n_outputs.tolist()))
     mirrored = apart and bool((parsed.n_outputs == 1).any())
     return _Forest(tuple(each.group for each in best), *counts, with_negated(nodes) if mirrored else nodes, mirrored)
+
+
+def _grown(forest: _Forest, *, several: bool) -> Grown:
+    """Return the trees of a forest as ``_roots`` has them; each leaf of value 0 is a tree of its own, after the other nodes."""
+    nodes, last = forest.nodes, len(forest.nodes.slot)
+    roots: list[int] = []
+    output: list[int] = []
+    counts: list[int] = []
+    added = 0
+    for count, n_outputs, end in zip(forest.trees, forest.outputs, np.cumsum(forest.trees).tolist(), strict=True):
+        own = nodes.roots[end - count : end].tolist()
+        given = [place % n_outputs for place in range(count)]
+        if several and n_outputs == 1:
+            other = [root + last // 2 for root in own] if forest.mirrored else [last + added]
+            added += not forest.mirrored
+            own, given = other + own, [0] * len(other) + [1] * count
+        roots += own
+        output += given
+        counts.append(len(own))
+    group = np.repeat(np.arange(len(counts)), counts)
+    return Grown(forest.groups, with_leaves(nodes, added), np.array(roots), group, np.array(output))
+
+
+def _leaves_form(leaves: Any) -> SqlForm:
+    first = leaves.slice(0, 1).to_pylist()[0]
+    width = max(leaves.column("words").to_pylist())
+    return SqlForm("leaves", first["most"], width, slots=tuple(first["slots"]))
 
 
 def _roots(forests: Sequence[_Forest], *, several: bool) -> Any:
@@ -381,6 +422,12 @@ def stored_form(con: duckdb.DuckDBPyConnection, catalog: str, model: str, defini
             return SqlForm("vectors")
         reason = f"a row has more encoded features than the {MOST_FEATURES:,} that SQL takes"
     bounded = partial(_bounded, con, catalog, where, definition.name)
+    if version_of(con, catalog) >= _LEAVES_SINCE:
+        most = {"most": (2, MOST_CASES), "words": (1, MOST_NODES), "len(slots)": (1, MOST_SLOTS)}
+        if leaves := bounded("leaves", most):
+            slots = first_row(con, f"SELECT min(slots) FROM {table(catalog, 'leaves')} {where}")
+            numbers = [slot for slot in (slots[0] if slots else ()) if slot is not None]
+            return SqlForm("leaves", leaves[0], leaves[1], slots=tuple(numbers))
     trees = bounded("trees", {"depth": (0, MOST_DEPTH), "len(roots)": (1, MOST_NODES)})
     if trees:
         return SqlForm("trees", depth=trees[0], width=trees[1])

@@ -34,6 +34,8 @@ _READ = {
     "nodes": ("*", "true"),
     "layers": ("*", "true"),
     "factors": ("*", "true"),
+    "cases": ("*", "true"),
+    "leaves": ("*", "true"),
 }
 
 

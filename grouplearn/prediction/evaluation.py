@@ -133,7 +133,7 @@ def _is_slow(model: StoredModel) -> bool:
     """
     definition = model.definition
     texts = [*(key.sql for key in definition.keys), *(entry.sql for entry in definition.items)]
-    return model.form.kind == "trees" and not any(map(_SUBQUERY.search, texts))
+    return model.form.of_trees and not any(map(_SUBQUERY.search, texts))
 
 
 def source_rows(source: str, where: str | None) -> str:

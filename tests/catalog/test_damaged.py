@@ -64,6 +64,9 @@ TOLD = {
     "level": (("groups", "level", "7"), "SELECT predict('line', t) FROM t", "a group is of a level that the model has not"),
     "groups twice": (("groups", "group_id", "0"), "EVALUATE MODEL line ON t", "two rows are the same group"),
     "nodes twice": (("nodes", "node", "1"), "EVALUATE MODEL trees ON t", "two rows are the same node"),
+    "cases": (("leaves", "most", "200000"), "EVALUATE MODEL leaves ON t", "most is 200000, and it is 2 to 65,536"),
+    "cases twice": (("cases", "bound", "1"), "EXPORT MODEL leaves TO '{to}' (FORMAT sql)", "two rows are the same case"),
+    "leaves": (("leaves", "addends", "[0.5]"), "EXPORT MODEL leaves TO '{to}' (FORMAT sql)", "a leaf is missing"),
     "starts": (("groups", "starts", "list_reverse(starts)"), "EVALUATE MODEL line ON t", "not those of its encoders"),
     "task": (
         ("models", "task", "'x'"),
@@ -199,8 +202,8 @@ def test_a_model_is_not_called_damaged_where_a_macro_hides_what_looks_at_it(name
 def test_a_damaged_model_is_dropped_and_replaced(broken: Path, known: tuple[str, str, str]) -> None:
     assert damaging.damage(broken, *known)
     with grouplearn.connect(str(broken), progress=False) as con:
-        assert len(con.execute("SHOW MODELS").fetchall()) == 4
-        for name in ("line", "trees", "net"):
+        assert len(con.execute("SHOW MODELS").fetchall()) == 5
+        for name in ("line", "trees", "leaves", "net"):
             con.execute(
                 f"TRAIN OR REPLACE MODEL {name} USING linear_regression PREDICT y FEATURES (x) FROM t"
             ).fetchall()
@@ -209,7 +212,7 @@ def test_a_damaged_model_is_dropped_and_replaced(broken: Path, known: tuple[str,
         left = plain.execute(f"SELECT count(*) FROM grouplearn.{known[0]}").fetchall()
     assert damaging.damage(broken, *known) or left == [(0,)]
     with grouplearn.connect(str(broken), progress=False) as con:
-        con.execute("DROP MODEL line, trees, net").fetchall()
+        con.execute("DROP MODEL line, trees, leaves, net").fetchall()
         assert [row[0] for row in con.execute("SHOW MODELS").fetchall()] == ["other"]
 
 
@@ -399,7 +402,7 @@ def test_a_report_of_what_no_calendar_of_pythons_has_and_of_no_groups(
 ) -> None:
     assert damaging.damage(broken, *damage)
     with grouplearn.connect(str(broken), progress=False) as con:
-        for name in ("line", "trees", "net"):
+        for name in ("line", "trees", "leaves", "net"):
             assert "</html>" in con.model(name).report()
 
 

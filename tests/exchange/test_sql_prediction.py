@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from exchange_models import MODELS
+from exchange_models import MODELS, TARGETS
 from predictions import SHOWN, assert_same, by_function, by_macro, by_plain_macro, numbers
 
 import grouplearn
@@ -24,6 +24,22 @@ def test_macro_and_function_agree(con: grouplearn.Connection, name: str) -> None
 @pytest.mark.parametrize("name", MODELS)
 def test_describe_says_that_it_is_sql(con: grouplearn.Connection, name: str) -> None:
     assert dict(con.execute(f"DESCRIBE MODEL {name}").fetchall())["prediction"] == "SQL"
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name.startswith(("trees", "roots", "rest"))])
+def test_trees_that_test_many_numbers_are_walked(
+    con: grouplearn.Connection, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    learner, task, features, given = MODELS[name]
+    monkeypatch.setattr("grouplearn.catalog.leaf_sets.MOST_SLOTS", 0)
+    walked = f"walked_{task}"
+    con.execute("BEGIN")
+    con.execute(
+        f"TRAIN MODEL {walked} USING {learner} PREDICT {TARGETS[task]} FEATURES ({features}) FROM t GROUP BY g {given}"
+    ).fetchall()
+    assert con.execute("SELECT count(*) > 0 FROM grouplearn.nodes").fetchall() == [(True,)]
+    assert_same(by_plain_macro(con, walked), by_function(con, walked), 1e-6)
+    con.execute("ROLLBACK")
 
 
 PLAIN = """
@@ -64,21 +80,27 @@ def test_large_forest_goes_through_the_function(con: grouplearn.Connection, monk
     assert said == "function predict: its size"
 
 
-def test_deep_trees_are_planned(con: grouplearn.Connection) -> None:
+@pytest.mark.parametrize("tests_few_numbers", [True, False])
+def test_deep_trees_are_planned(
+    con: grouplearn.Connection, monkeypatch: pytest.MonkeyPatch, tests_few_numbers: bool
+) -> None:
+    if not tests_few_numbers:
+        monkeypatch.setattr("grouplearn.catalog.leaf_sets.MOST_SLOTS", 0)
     con.execute("BEGIN")
     con.execute(
         "TRAIN MODEL deep_value USING gbdt PREDICT hash(id) % 1000 FEATURES (id) FROM t"
         " OVER GRID ((num_leaves, min_data_in_leaf, num_iterations) IN ((200, 1, 2)))"
     ).fetchall()
-    depth = con.execute("SELECT max(depth) FROM grouplearn.trees").fetchall()[0][0]
-    assert depth > 15
+    counted = "SELECT (SELECT max(depth) > 15 FROM grouplearn.trees), (SELECT max(most) > 150 FROM grouplearn.leaves)"
+    deep, of_many_cases = con.execute(counted).fetchall()[0]
+    assert of_many_cases if tests_few_numbers else deep
     assert_same(by_plain_macro(con, "deep_value"), by_function(con, "deep_value"), 1e-6)
     con.execute("ROLLBACK")
 
 
 def test_dropping_a_model_takes_its_nodes_along(con: grouplearn.Connection) -> None:
     con.execute("BEGIN")
-    count = "SELECT (SELECT count(*) FROM grouplearn.nodes), (SELECT count(*) FROM grouplearn.trees)"
+    count = "SELECT (SELECT count(*) FROM grouplearn.cases), (SELECT count(*) FROM grouplearn.leaves)"
     before = con.execute(count).fetchall()
     con.execute("TRAIN MODEL passing USING gbdt PREDICT y FEATURES (x, z) FROM t").fetchall()
     assert con.execute(count).fetchall() != before

@@ -9,8 +9,9 @@ from typing import Any
 @contextmanager
 def in_plain_sql(con: Any) -> Iterator[None]:
     """In the block the macros of trees do not find our function, and predict in SQL alone."""
-    con.execute("DROP MACRO temp.main.grouplearn_predictions")
+    duckdb = con.native  # to our connection it would be a macro of the user's
+    duckdb.execute("DROP MACRO temp.main.grouplearn_predictions")
     try:
         yield
     finally:
-        con.execute(resources.files("grouplearn.udfs").joinpath("predict.sql").read_text(encoding="utf-8"))
+        con.native.execute(resources.files("grouplearn.udfs").joinpath("predict.sql").read_text(encoding="utf-8"))

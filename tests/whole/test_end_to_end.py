@@ -258,7 +258,7 @@ def test_models_of_version_1_predict_and_the_next_training_brings_what_is_new(mo
             patch.setattr("grouplearn.catalog.sql_forms.MOST_NODES", 0)  # version 1 had no trees in SQL
             con.execute("TRAIN MODEL trees USING gbdt PREDICT y FROM t")
         con.execute("TRAIN MODEL line USING linear_regression PREDICT y FROM t")
-        for table in ("trees", "nodes", "layers", "factors"):
+        for table in ("trees", "nodes", "layers", "factors", "cases", "leaves"):
             con.execute(f"DROP TABLE grouplearn.{table}")
         for table, columns in SINCE.items():
             for column in columns:
@@ -270,7 +270,7 @@ def test_models_of_version_1_predict_and_the_next_training_brings_what_is_new(mo
         assert described["prediction"].startswith("function predict: it was trained by an")
         con.execute("TRAIN MODEL later USING gbdt PREDICT y FROM t")
         assert con.execute("SELECT version FROM grouplearn.schema_version").fetchall() == [(VERSION,)]
-        assert con.execute("SELECT count(*) > 0 FROM grouplearn.nodes").fetchall() == [(True,)]
+        assert con.execute("SELECT count(*) > 0 FROM grouplearn.cases").fetchall() == [(True,)]
         con.execute("DROP MODEL trees")
         assert [row[0] for row in con.execute("SHOW MODELS").fetchall()] == ["later", "line"]
 

@@ -20,6 +20,7 @@ from grouplearn.catalog.schema import table
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.errors import DataError, data_error
 from grouplearn.kernels.networks import ACTIVATIONS
+from grouplearn.learners.trees.leaf_sets import LEAVES, PARTS
 from grouplearn.sqltext import literal
 
 if TYPE_CHECKING:
@@ -212,6 +213,26 @@ def _nodes(_: ModelDefinition) -> Flaws:
     return {"two rows are the same node": _once("node"), "the value of a leaf is not finite": _every(finite)}
 
 
+def _cases(_: ModelDefinition) -> Flaws:
+    return {
+        "two rows are the same case": _once("group_id", "slot", "coalesce(bound, '-inf'::DOUBLE)"),
+        "a case has a set that is NULL": _every("list_count(sets) = len(sets)"),
+    }
+
+
+def _leaves(_: ModelDefinition) -> Flaws:
+    fits = (
+        f"len(addends) = words * {PARTS * LEAVES} AND len(outputs) = words * {PARTS} AND list_count(slots) = len(slots)"
+    )
+    finite = "list_count(list_filter(addends, lambda v: isfinite(v))) = len(addends)"
+    return {
+        "two rows are the same group": _once("group_id"),
+        "two groups look at other numbers": "count(DISTINCT slots) <= 1",
+        "a leaf is missing": _every(f"{fits} AND list_count(outputs) = len(outputs)"),
+        "what a leaf adds is not finite": _every(finite),
+    }
+
+
 def _layers(_: ModelDefinition) -> Flaws:
     whole = "list_transform(weights, lambda unit: list_count(unit))"
     fits = f"len(weights) = len(bias) AND list_count(bias) = len(bias) AND list_min({whole}) = len(weights[1])"
@@ -243,4 +264,5 @@ def _factors(definition: ModelDefinition) -> Flaws:
 _OF: Mapping[str, Callable[[ModelDefinition], Flaws]] = {
     "models": _models, "groups": _groups, "configs": _configs, "trials": _trials, "curves": _curves, "artifacts": _artifacts,
     "units": _units, "errors": _errors, "trees": _trees, "nodes": _nodes, "layers": _layers, "factors": _factors,
+    "cases": _cases, "leaves": _leaves,
 }  # fmt: skip

@@ -238,6 +238,14 @@ LEAF = Nodes(
 )
 
 
+def with_leaves(nodes: Nodes, count: int) -> Nodes:
+    """Return the nodes followed by so many leaves of value 0."""
+    own = np.arange(len(nodes.slot), len(nodes.slot) + count)
+    tested = ("slot", "low", "high", "value")
+    kept = {name: np.append(getattr(nodes, name), np.repeat(getattr(LEAF, name), count)) for name in tested}
+    return replace(nodes, **kept, **{name: np.append(getattr(nodes, name), own) for name in _WAYS})
+
+
 def nodes_of(forest: Forest, columns: FeatureColumns) -> Nodes:
     """Return the nodes of a forest: splits, then leaves, of each tree, then further nodes of some splits."""
     sizes = forest.splits + forest.leaves

@@ -13,6 +13,7 @@ from grouplearn.catalog.checks.tables import SCHEMA
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.sql_forms import SqlForm
 from grouplearn.prediction.forms.layers import layers_select
+from grouplearn.prediction.forms.leaves import leaves_select
 from grouplearn.prediction.forms.linear import linear_select
 from grouplearn.prediction.forms.routed import (
     GROUP,
@@ -58,6 +59,8 @@ def predict_select(
             return linear_select(definition, model, relation, catalog_tables, extras)
         case "trees":
             return trees_select(definition, model, relation, catalog_tables, form, extras)
+        case "leaves":
+            return leaves_select(definition, model, relation, catalog_tables, form, extras)
         case "vectors":
             return vectors_select(definition, model, relation, catalog_tables, extras)
         case "layers":
@@ -87,7 +90,7 @@ def macro_sql(
         return f"query_table({place} || {literal(qualified(SCHEMA, table_name))})"
 
     plain = predict_select(definition, model, relation, tables, form)
-    if form.kind != "trees":
+    if not form.of_trees:
         return head, plain
     call = f"{_FUNCTION}({place} || {literal(model)}, {evaluated_row(definition)})"
     return head, _called_or_plain(function_select(definition, call, relation), plain)

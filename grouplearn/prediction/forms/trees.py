@@ -31,7 +31,7 @@ from grouplearn.prediction.forms.routed import (
     score_sql,
 )
 
-_SLOTS, _UNIT, _SUMS = "__grouplearn_slots", "__grouplearn_unit", "__grouplearn_sums"
+SLOTS, UNIT, SUMS = "__grouplearn_slots", "__grouplearn_unit", "__grouplearn_sums"
 #: Binary digits of the greatest leaf in units, and bounds for a unit's exponent.
 _DIGITS, _LEAST = 100, 1000
 
@@ -52,39 +52,40 @@ def trees_select(
         rows_cte(definition, relation, NUMBERED_ROW, extras, listed(definition)),
         groups_cte(model, catalog_tables),
         routed_cte(definition, BEST, reachable(definition, model, catalog_tables), "MATERIALIZED "),
-        _parameters(definition),
+        parameters_cte(definition),
         encoded_cte(definition, finite=False),
-        _slots(definition),
-        _unit(model, catalog_tables),
-        f"{_SUMS} AS ({_sums(definition, model, catalog_tables, form)})",
-        _scored(definition),
+        slots_cte(definition),
+        unit_cte(f"(SELECT value FROM {catalog_tables('nodes')} WHERE model = '{model}'::UUID)"),
+        f"{SUMS} AS ({_sums(definition, model, catalog_tables, form)})",
+        scored_cte(definition),
     ]
     return f"WITH {', '.join(ctes)} {linked(definition, extras)}"
 
 
-def _parameters(definition: ModelDefinition) -> str:
+def parameters_cte(definition: ModelDefinition) -> str:
+    """Return the CTE of groups with the parameters of their encoders."""
     columns = ["group_id AS __grouplearn_id", f"level AS {LEVEL}", *encoders_sql(definition, finite=False)]
     return f"{PARAMETERS} AS (SELECT {', '.join(columns)} FROM {BEST})"
 
 
-def _slots(definition: ModelDefinition) -> str:
+def slots_cte(definition: ModelDefinition) -> str:
     """Return the CTE of rows, each with the list of values that nodes test."""
     values = inputs_sql(definition, range(len(definition.items)), finite=False)
     joins = " ".join(
         position_join(number) for number, entry in enumerate(definition.items) if entry.item.kind == "category"
     )
-    return f"{_SLOTS} AS (SELECT r.{NUMBER}, r.{GROUP}, {values} AS x FROM {ENCODED} AS r {joins})"
+    return f"{SLOTS} AS (SELECT r.{NUMBER}, r.{GROUP}, {values} AS x FROM {ENCODED} AS r {joins})"
 
 
-def _unit(model: str, catalog_tables: CatalogTables) -> str:
-    """Return the CTE with the number of units in 1: leaves are summed as multiples of a power of 2.
+def unit_cte(values: str) -> str:
+    """Return the CTE with the number of units in 1, for a query of leaves' values: they are summed as multiples of a power of
+    2.
 
     Integers have the same sum in any order, which depends on threads: equal rows must have equal predictions. A unit is
     small enough that leaves within 2 ** 47 of the greatest lose nothing, and sums of 2 ** 26 trees fit.
     """
     power = f"least({_DIGITS} - ceil(log2(max(abs(value)) FILTER (value <> 0))), {_LEAST})"
-    nodes = f"{catalog_tables('nodes')} WHERE model = '{model}'::UUID"
-    return f"{_UNIT} AS (SELECT CAST(coalesce(2 ** {power}, 1) AS DOUBLE) AS many FROM {nodes})"
+    return f"{UNIT} AS (SELECT CAST(coalesce(2 ** {power}, 1) AS DOUBLE) AS many FROM {values})"
 
 
 def _sums(definition: ModelDefinition, model: str, catalog_tables: CatalogTables, form: SqlForm) -> str:
@@ -98,20 +99,25 @@ def _sums(definition: ModelDefinition, model: str, catalog_tables: CatalogTables
     # From a product DuckDB knows the number of rows, and looks up nodes by rows, not rows by nodes. Places after a group's
     # last tree have no node.
     walk = (
-        f"SELECT s.{NUMBER}, s.x, {output} AS output, t.roots[k.place] AS node FROM {_SLOTS} AS s"
+        f"SELECT s.{NUMBER}, s.x, {output} AS output, t.roots[k.place] AS node FROM {SLOTS} AS s"
         f" JOIN ({trees}) AS t ON t.group_id = s.{GROUP} CROSS JOIN range(1, {form.width + 1}) AS k(place)"
     )
     nodes = f"(SELECT * FROM {catalog_tables('nodes')} WHERE model = '{model}'::UUID) AS n ON n.node = w.node"
     for _ in range(form.depth):
         walk = f"SELECT w.{NUMBER}, w.x, w.output, {_NEXT} AS node FROM ({walk}) AS w JOIN {nodes}"
-    outputs = range(len(definition.classes) if multiclass else 1)
-    sum_of = f"sum(n.units) FILTER (w.output = {{}}) / (SELECT many FROM {_UNIT})"
+    units = f"SELECT node, CAST(value * many AS HUGEINT) AS units FROM {catalog_tables('nodes')}, {UNIT}"
+    leaves = f"({units} WHERE model = '{model}'::UUID) AS n ON n.node = w.node"
+    sums = sums_sql(definition, "n.units", "w.output")
+    return f"SELECT w.{NUMBER}, {sums} FROM ({walk}) AS w JOIN {leaves} GROUP BY w.{NUMBER}"
+
+
+def sums_sql(definition: ModelDefinition, units: str, output: str) -> str:
+    """Return the columns of a row's scores: per output the sum of its units."""
+    outputs = range(len(definition.classes) if definition.task.scores_classes else 1)
+    sum_of = f"sum({units}) FILTER ({output} = {{}}) / (SELECT many FROM {UNIT})"
     # Equal probabilities are equal here and in the kernels: see on_grid.
     sum_of = f"({sum_of} + {TO_GRID}::DOUBLE) - {TO_GRID}::DOUBLE" if definition.task.has_classes else sum_of
-    sums = [f"{sum_of.format(each)} AS s{each}" for each in outputs]
-    units = f"SELECT node, CAST(value * many AS HUGEINT) AS units FROM {catalog_tables('nodes')}, {_UNIT}"
-    leaves = f"({units} WHERE model = '{model}'::UUID) AS n ON n.node = w.node"
-    return f"SELECT w.{NUMBER}, {', '.join(sums)} FROM ({walk}) AS w JOIN {leaves} GROUP BY w.{NUMBER}"
+    return ", ".join(f"{sum_of.format(each)} AS s{each}" for each in outputs)
 
 
 _NEXT = (
@@ -120,11 +126,12 @@ _NEXT = (
 )
 
 
-def _scored(definition: ModelDefinition) -> str:
+def scored_cte(definition: ModelDefinition) -> str:
+    """Return the CTE of rows with their scores."""
     outputs = range(definition.answer.n_scores)
     scores = ", ".join(f"{score_sql([f's.s{each}'], definition)} AS __grouplearn_s{each}" for each in outputs)
     return (
         f"{SCORED} AS (SELECT r.*, p.{LEVEL}, {scores} FROM {ROUTED} AS r"
         f" LEFT JOIN {PARAMETERS} AS p ON p.__grouplearn_id = r.{GROUP}"
-        f" LEFT JOIN {_SUMS} AS s ON s.{NUMBER} = r.{NUMBER})"
+        f" LEFT JOIN {SUMS} AS s ON s.{NUMBER} = r.{NUMBER})"
     )

@@ -1,0 +1,216 @@
+"""Trees without steps: which leaves a row may still come to, for each number that trees test.
+
+The bounds of all tests of one number cut its values into cases. Per case and tree there is the set of leaves to which a row
+may come if it is known of this number alone. A row comes to the one leaf that is in the sets of all its numbers: the cost of
+a tree grows with the numbers that trees test, and not with its depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.learners.contract.state import FloatArray
+from grouplearn.learners.trees.nodes import IntArray, Nodes
+
+#: Leaves per part of a tree, and parts per word, which is one BIGINT.
+LEAVES, PARTS = 31, 2
+#: The bounds of the cases "the number is missing" and "it is above all bounds".
+_MISSING, _ABOVE = -np.inf, np.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Cases:
+    """The cases of several trees (or groups), sorted: whose each is, the number that is looked at, and its upper bound."""
+
+    owner: IntArray
+    slot: IntArray
+    bound: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.owner)
+
+    def distinct(self) -> Cases:
+        """Return the sorted cases without those that are equal."""
+        order = np.lexsort((self.bound, self.slot, self.owner))
+        owner, slot, bound = self.owner[order], self.slot[order], self.bound[order]
+        first = np.ones(len(order), dtype=bool)
+        first[1:] = (owner[1:] != owner[:-1]) | (slot[1:] != slot[:-1]) | (bound[1:] != bound[:-1])
+        return Cases(owner[first], slot[first], bound[first])
+
+    def of(self, owners: IntArray) -> Cases:
+        """Return the cases of whom the owners belong to."""
+        return Cases(owners[self.owner], self.slot, self.bound).distinct()
+
+    def places(self, others: Cases) -> IntArray:
+        """Return where each of the ``others`` is among these, which have them all."""
+        every = Cases(*(np.concatenate(pair) for pair in zip(self._columns(), others._columns(), strict=True)))
+        order = np.lexsort((np.arange(len(every)) >= len(self), every.bound, every.slot, every.owner))
+        place = np.cumsum(order < len(self)) - 1
+        found = np.empty(len(every), dtype=np.int64)
+        found[order] = place
+        return found[len(self) :]
+
+    def _columns(self) -> tuple[IntArray, IntArray, FloatArray]:
+        return self.owner, self.slot, self.bound
+
+
+@dataclass(frozen=True, slots=True)
+class TreeSets:
+    """The leaves of trees, and the sets of their own cases.
+
+    A tree has ``parts`` of at most ``LEAVES`` leaves; ``sets`` (trees, most parts, most cases) are bits of leaves, and
+    ``full`` (trees, most parts) all leaves; ``values`` (trees, most parts, LEAVES) what they add, 0 for none.
+    """
+
+    cases: Cases
+    column: IntArray
+    parts: IntArray
+    sets: npt.NDArray[np.int64]
+    full: npt.NDArray[np.int64]
+    values: FloatArray
+
+
+def tree_sets(nodes: Nodes, roots: IntArray) -> TreeSets:
+    """Return the sets of the trees that begin at ``roots``."""
+    tree, level = _reached(nodes, roots)
+    inner = np.flatnonzero((tree >= 0) & np.isnan(nodes.value))
+    cases = _tested(nodes, inner, tree)
+    first = np.searchsorted(cases.owner, np.arange(len(roots)))
+    column = np.arange(len(cases)) - first[cases.owner]
+    shape = len(roots), int(column.max(initial=0)) + 1
+    slot, bound = np.full(shape, -1), np.zeros(shape)
+    slot[cases.owner, column], bound[cases.owner, column] = cases.slot, cases.bound
+    leaf = np.flatnonzero((tree >= 0) & ~np.isnan(nodes.value))
+    leaf = leaf[np.argsort(tree[leaf], kind="stable")]
+    number = np.arange(len(leaf)) - np.searchsorted(tree[leaf], tree[leaf])
+    n_parts = int(number.max(initial=0)) // LEAVES + 1
+    part, bit = number // LEAVES, number % LEAVES
+    sets = np.zeros((len(nodes.slot), n_parts, shape[1]), dtype=np.int64)
+    sets[leaf, part] = (np.int64(1) << bit)[:, None]
+    for depth in range(int(level.max(initial=0)), -1, -1):
+        at = inner[level[inner] == depth]
+        _decide(nodes, at, sets, slot[tree[at]], bound[tree[at]])
+    values, full = np.zeros((len(roots), n_parts, LEAVES)), np.zeros((len(roots), n_parts), dtype=np.int64)
+    values[tree[leaf], part, bit] = nodes.value[leaf]
+    np.bitwise_or.at(full, (tree[leaf], part), np.int64(1) << bit)
+    parts = np.bincount(tree[leaf[bit == 0]], minlength=len(roots))
+    return TreeSets(cases, column, parts, sets[roots], full, values)
+
+
+def _reached(nodes: Nodes, roots: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the tree of each node, -1 for none, and the most tests before it."""
+    tree, level = np.full(len(nodes.slot), -1), np.zeros(len(nodes.slot), dtype=np.int64)
+    tree[roots], reached, depth = np.arange(len(roots)), roots, 0
+    while len(reached):
+        level[reached] = depth
+        asks = reached[np.isnan(nodes.value[reached])]
+        ways = [nodes.inside[asks], nodes.outside[asks], nodes.missing[asks]]
+        for way in ways:
+            tree[way] = tree[asks]
+        reached, depth = np.unique(np.concatenate(ways)), depth + 1
+    return tree, level
+
+
+def _tested(nodes: Nodes, inner: IntArray, tree: IntArray) -> Cases:
+    """Return the cases of every tree: a test of low <= x is one of x above the number before."""
+    owner, slot = tree[inner], nodes.slot[inner]
+    ends = [np.nextafter(nodes.low[inner], -np.inf), nodes.high[inner]]
+    ends += [np.full(len(inner), end) for end in (_MISSING, _ABOVE)]
+    kept = [np.isfinite(end) | (place > 1) for place, end in enumerate(ends)]
+    owners, slots = ([each[keep] for keep in kept] for each in (owner, slot))
+    bounds = [end[keep] for end, keep in zip(ends, kept, strict=True)]
+    return Cases(np.concatenate(owners), np.concatenate(slots), np.concatenate(bounds)).distinct()
+
+
+def _decide(nodes: Nodes, at: IntArray, sets: npt.NDArray[np.int64], slot: IntArray, bound: FloatArray) -> None:
+    """Write the sets of nodes whose children have theirs: a number that a node does not test leaves all its ways open.
+
+    ``slot`` and ``bound`` (nodes, cases) are the cases of each node's tree.
+    """
+    inside, outside, missing = (sets[ways[at]] for ways in (nodes.inside, nodes.outside, nodes.missing))
+    within = (nodes.low[at, None] <= bound) & (bound <= nodes.high[at, None])
+    chosen = np.where(within[:, None], inside, outside)
+    chosen = np.where((bound == _MISSING)[:, None], missing, chosen)
+    tests = slot == nodes.slot[at, None]
+    sets[at] = np.where(tests[:, None], chosen, inside | outside | missing)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSets:
+    """What the trees of groups come to: per case its words, per group the value and the output of every leaf.
+
+    ``words`` are those of one case after another, ``n_words`` (cases,) of each. ``values`` and ``outputs`` have a list per
+    group: ``LEAVES`` values per part, and an output per part.
+    """
+
+    cases: Cases
+    n_words: IntArray
+    words: npt.NDArray[np.int64]
+    values: Sequence[FloatArray]
+    outputs: Sequence[IntArray]
+
+
+def group_sets(trees: TreeSets, group: IntArray, output: IntArray, n_groups: int, slots: IntArray) -> GroupSets:
+    """Return the sets of groups, each looking at all these ``slots``, from those of their trees.
+
+    ``group`` (trees,) is ascending; ``output`` (trees,) is what a tree adds to.
+    """
+    ends = np.repeat([[_MISSING, _ABOVE]], n_groups * len(slots), axis=0).ravel()
+    every = Cases(np.repeat(np.arange(n_groups), 2 * len(slots)), np.tile(np.repeat(slots, 2), n_groups), ends)
+    own = trees.cases.of(group)
+    cases = Cases(*(np.concatenate(pair) for pair in zip(every._columns(), own._columns(), strict=True))).distinct()
+    tree, part = np.nonzero(np.arange(trees.sets.shape[1]) < trees.parts[:, None])
+    n_parts = np.bincount(group[tree], minlength=n_groups)
+    widths = n_parts + n_parts % PARTS
+    unit = np.arange(len(tree)) - (np.cumsum(n_parts) - n_parts)[group[tree]]
+    sizes = widths[cases.owner]
+    start = np.cumsum(sizes) - sizes
+    first = np.searchsorted(cases.owner, np.arange(n_groups))
+    flat = np.zeros(int(sizes.sum()), dtype=np.int64)
+    count = np.bincount(cases.owner, minlength=n_groups)
+    rows = _ranges(first[group[tree]], count[group[tree]])
+    flat[start[rows] + np.repeat(unit, count[group[tree]])] = np.repeat(trees.full[tree, part], count[group[tree]])
+    _write(trees, group, cases, start, flat, (tree, part, unit))
+    words = flat[0::2] | (flat[1::2] << LEAVES)
+    values, outputs = [], []
+    for place in range(n_groups):
+        mine = group[tree] == place
+        odd = widths[place] - n_parts[place]
+        values.append(np.pad(trees.values[tree[mine], part[mine]].ravel(), (0, int(odd) * LEAVES)))
+        outputs.append(np.pad(output[tree[mine]], (0, int(odd))))
+    return GroupSets(cases, sizes // PARTS, words, values, outputs)
+
+
+def _write(
+    trees: TreeSets,
+    group: IntArray,
+    cases: Cases,
+    start: IntArray,
+    flat: npt.NDArray[np.int64],
+    units: tuple[IntArray, IntArray, IntArray],
+) -> None:
+    """Write the sets of every tree's own cases into all cases of its group that they cover: those since the case before."""
+    own = trees.cases
+    last = cases.places(Cases(group[own.owner], own.slot, own.bound))
+    count = np.diff(last, prepend=-1)
+    count[own.bound == _MISSING] = 1
+    rows = _ranges(last - count + 1, count)
+    source = np.repeat(np.arange(len(own)), count)
+    tree, part, unit = units
+    for number in range(trees.sets.shape[1]):
+        of_tree = np.full(len(group), -1)
+        here = part == number
+        of_tree[tree[here]] = unit[here]
+        unit_of = of_tree[own.owner[source]]
+        there = unit_of >= 0
+        found = trees.sets[own.owner, number, trees.column][source]
+        flat[start[rows[there]] + unit_of[there]] = found[there]
+
+
+def _ranges(first: IntArray, count: IntArray) -> IntArray:
+    """Return first, first + 1, ..., of each so many, concatenated."""
+    return np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count - first, count)

@@ -1,0 +1,29 @@
+CREATE TABLE grouplearn.cases (
+  model UUID NOT NULL,
+  group_id INTEGER NOT NULL,
+  slot INTEGER NOT NULL,
+  bound DOUBLE,
+  sets BIGINT[] NOT NULL
+);
+COMMENT ON TABLE grouplearn.cases IS 'The leaves to which a row may come in the trees of each group''s best trial, by one of its numbers: it comes to the leaf that is in the sets of all its numbers. Models whose trees test many numbers have nodes instead.';
+COMMENT ON COLUMN grouplearn.cases.slot IS 'The number, counted from 1 over models.items, an array counting for each value: encoded, or the 0-based position of the category.';
+COMMENT ON COLUMN grouplearn.cases.bound IS 'The case is that of numbers up to it and above the bound before; NULL where the number is missing.';
+COMMENT ON COLUMN grouplearn.cases.sets IS 'Sets of leaves as bits, of two parts of 31 leaves each; a tree has as many parts as its leaves need.';
+
+CREATE TABLE grouplearn.leaves (
+  model UUID NOT NULL,
+  group_id INTEGER NOT NULL,
+  slots INTEGER[] NOT NULL,
+  most INTEGER NOT NULL,
+  words INTEGER NOT NULL,
+  addends DOUBLE[] NOT NULL,
+  outputs INTEGER[] NOT NULL
+);
+COMMENT ON TABLE grouplearn.leaves IS 'The leaves of these trees.';
+COMMENT ON COLUMN grouplearn.leaves.slots IS 'The numbers that any group''s trees test.';
+COMMENT ON COLUMN grouplearn.leaves.most IS 'Most cases of one number.';
+COMMENT ON COLUMN grouplearn.leaves.words IS 'How long the lists cases.sets are.';
+COMMENT ON COLUMN grouplearn.leaves.addends IS 'What each leaf adds to its output: 31 numbers per part.';
+COMMENT ON COLUMN grouplearn.leaves.outputs IS 'The output of each part: a place in groups.classes, counted from 0, where there are more than two classes.';
+
+UPDATE grouplearn.schema_version SET version = 9;
