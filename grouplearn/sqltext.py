@@ -40,6 +40,13 @@ def qualified(*parts: str | None) -> str:
     return ".".join(identifier(part) for part in parts if part is not None)
 
 
+def four_digits(column: str) -> str:
+    """Return SQL of a DOUBLE column rounded to four digits, or to a whole number, under its name."""
+    name = identifier(column)
+    # round() alone would turn small errors into 0, and '%.4g' alone digits before the decimal point.
+    return f"CASE WHEN abs({name}) < 1000 THEN CAST(printf('%.4g', {name}) AS DOUBLE) ELSE round({name}) END AS {name}"
+
+
 def string(value: str) -> str:
     """Return ``value`` as a SQL string expression; control characters other than tabs and line ends become ``chr(13)``.
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
 from grouplearn import sqltext
 from grouplearn.learners.contract.config import Hyperparameter
 from grouplearn.visible import visible
+
+if TYPE_CHECKING:
+    from grouplearn.bind.definition import ModelDefinition
+    from grouplearn.statements.context import StatementContext
 
 
 def notice(message: str) -> str:
@@ -54,6 +58,37 @@ def fixed(connection: duckdb.DuckDBPyConnection, query: str) -> str:
         for name, kind, values in zip(names, kinds, lists, strict=True)
     )
     return f"SELECT {selected}"
+
+
+def arranged(query: str, definition: ModelDefinition, at: StatementContext) -> str:
+    """Return a query of a model's groups as it is shown: for people the keys, the optimised metric, the rest.
+
+    Metrics are rounded to four digits, and columns that are NULL throughout are left out: a terminal shows the first and the
+    last columns that it has room for. For programs the query is as it was.
+    """
+    if not at.for_people:
+        return query
+    described = at.connection.execute(f"DESCRIBE {query}").fetchall()
+    counted = f"SELECT count(*), count(COLUMNS(*)) FROM ({query})"
+    ((rows, *known),) = at.connection.execute(counted).fetchall()
+    names = [name for name, *_ in described]
+    keys = len(definition.keys) + ("model_level" in names)
+    optimised = [f"{part}{definition.metric}" for part in ("valid_", "train_", "")]
+    first = [name for name in names[keys:] if name in optimised][:1]
+    rounded = measures(names, [str(kind) for _, kind, *_ in described])
+    has_values = {name for name, count in zip(names, known, strict=True) if count or not rows}
+    selected = [name for name in dict.fromkeys([*names[:keys], *first, *names]) if name in has_values]
+    columns = (sqltext.four_digits(name) if name in rounded else sqltext.identifier(name) for name in selected)
+    return f"SELECT {', '.join(columns)} FROM ({query})"
+
+
+def measures(names: Sequence[str], types: Sequence[str]) -> list[str]:
+    """Return the DOUBLE columns of our answer that are not keys or hyperparameters, which identify trials.
+
+    Those come before ``n_rows`` in every answer.
+    """
+    first = names.index("n_rows") if "n_rows" in names else 0
+    return [name for name, kind in zip(names[first:], types[first:], strict=True) if kind == "DOUBLE"]
 
 
 def shown(value: Any) -> str:

@@ -29,6 +29,8 @@ class StatementContext:
     plan_format: PlanFormat
     #: Called when a durable run may have to keep its directory until a user's transaction is committed.
     leaves: Callable[[], None]
+    #: Whether rows of models go to a terminal as they are, so that columns are arranged to be seen there.
+    for_people: bool = False
 
     def place(self, catalog: str, schema: str, name: str) -> Place:
         """Return the place of a model in training; for databases in memory, the connection distinguishes them."""

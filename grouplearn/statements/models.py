@@ -206,7 +206,8 @@ def _evaluated(model: StoredModel, statement: EvaluateModel, checker: SqlChecker
         return answers.fixed(at.connection, every_level_sql(model, source.text, where, weighted=weighted))
     asked = asks_predict(model)
     with nullcontext() if asked is None else held(at.connection, model, asked):
-        return answers.fixed(at.connection, evaluate_sql(model, source.text, where, weighted=weighted))
+        evaluated = answers.fixed(at.connection, evaluate_sql(model, source.text, where, weighted=weighted))
+        return answers.arranged(evaluated, model.definition, at)
 
 
 def _unreadable(

@@ -216,7 +216,8 @@ def resume(statement: ResumeModel, checker: SqlChecker, at: StatementContext, *,
     _refuse_unknown(began.job.learner, statement, checker)
     predictor_for(at.connection).guard.admit(at.connection, stored)  # its macro evaluates expressions unchecked
     if is_stored(at.connection, catalog, run.path):  # in an open transaction
-        return best_sql(at.connection, stored, run.identity, catalog, validated=began.validated)
+        best = best_sql(at.connection, stored, run.identity, catalog, validated=began.validated)
+        return answers.arranged(best, stored, at)
     where = resources(statement, run, at.settings, checker)
     _refuse_newer(statement, run, stored, checker, at)
     with _reopened(run, statement, checker) as directory:
@@ -241,7 +242,8 @@ def resume(statement: ResumeModel, checker: SqlChecker, at: StatementContext, *,
 
         at.databases.write(catalog, store_it, statement.name.span, checker)
         finish(directory, at.databases)
-    return best_sql(at.connection, stored, run.identity, catalog, validated=began.validated, seen=seen)
+    best = best_sql(at.connection, stored, run.identity, catalog, validated=began.validated, seen=seen)
+    return answers.arranged(best, stored, at)
 
 
 def _refuse_unknown(learner: str, statement: ResumeModel, checker: SqlChecker) -> None:

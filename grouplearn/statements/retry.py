@@ -117,7 +117,8 @@ class _Retry:
         stored = self.model.definition
         seen = {ids[number]: notes for number, notes in seen_in_rows(job, stored, outcome).items()}
         place = stored, identity, location.catalog
-        return best_sql(at.connection, *place, validated=validated, groups=list(ids.values()), seen=seen)
+        best = best_sql(at.connection, *place, validated=validated, groups=list(ids.values()), seen=seen)
+        return answers.arranged(best, stored, at)
 
     def _own_judge(self) -> SqlChecker:
         """Return the checker of the model's own statement."""

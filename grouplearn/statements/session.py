@@ -44,6 +44,8 @@ class Session:
         self._cancelled = interrupted or threading.Event()
         #: The default format of EXPLAIN TRAIN.
         self.plan_format: PlanFormat = "text"
+        #: Whether answers go to a terminal as they are.
+        self.for_people = False
         functions.register_all(connection)
         asking_for(connection).settings = self._settings
         #: Whether a statement is being carried out, by any thread.
@@ -83,7 +85,14 @@ class Session:
 
         cancelled = self._cancelled.is_set
         at = StatementContext(
-            self._connection, self._databases, self._settings, self._progress, cancelled, self.plan_format, leaves
+            connection=self._connection,
+            databases=self._databases,
+            settings=self._settings,
+            progress=self._progress,
+            cancelled=cancelled,
+            plan_format=self.plan_format,
+            leaves=leaves,
+            for_people=self.for_people,
         )
         before, self.is_busy = self.is_busy, True
         try:

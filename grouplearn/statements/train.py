@@ -94,7 +94,8 @@ def train(statement: TrainModel, checker: SqlChecker, at: StatementContext) -> s
     bound = trained.physical.bound
     validated = bound.holdout.kind != "none"
     place = trained.definition, trained.model, bound.catalog
-    return views.best_sql(at.connection, *place, validated=validated, seen=trained.seen)
+    best = views.best_sql(at.connection, *place, validated=validated, seen=trained.seen)
+    return answers.arranged(best, trained.definition, at)
 
 
 class _Training:

@@ -19,6 +19,11 @@ void ShowInterrupt(const Failure &failure) {
 #endif
 }
 
+//! Whether rows are most likely read by a person, on a terminal.
+bool AreRowsForPeople() {
+	return !IsHostPython() && isatty(STDOUT_FILENO);
+}
+
 constexpr const char *SETTLING = "grouplearn_settling";
 
 //! After the transaction is committed in which a statement has stored the model of a durable run: lets the process remove the
@@ -66,7 +71,7 @@ std::string SealedText(const char *function, uint64_t number, const Request &wri
 std::vector<std::string> Carry(duckdb::ClientContext &user, const Instance &instance, const Request &request) {
 	auto writer = RequestOf(user, instance);
 	writer.Number(request.lines).Number(request.start).Number(request.stop).Text(request.text);
-	writer.Number<uint64_t>(request.may_write).Text(request.schema);
+	writer.Number<uint64_t>(request.may_write).Number<uint64_t>(AreRowsForPeople()).Text(request.schema);
 	HostSignals signals;
 	try { // from the start: the process may only be starting
 		Channel channel([&user] { return IsAskedToStop(user); });

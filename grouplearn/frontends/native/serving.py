@@ -156,11 +156,13 @@ class ChannelServer:
         with as_database_errors(), heard(self._stopped.is_set):
             statement = parse_piece(written, before, within)
         _check_may_write(statement, allowed=bool(body.number()))
+        for_people = bool(body.number())
         values = _values(body)
         connection = RemoteConnection(self._channel).as_duckdb()
         prediction.share(connection, instance.predictor)
         self._progress = choose_progress()
         session = Session(connection, self._progress, instance.settings, self._stopped)
+        session.for_people = for_people and not isinstance(statement, Nested)
         try:
             if isinstance(statement, Nested):
                 return session.answers(statement, written, values), session.leaves_run

@@ -30,8 +30,9 @@ from grouplearn.frontends.python.pieces import sendable
 from grouplearn.frontends.python.scope import Scope
 from grouplearn.frontends.report.drawing import rounded, shortened
 from grouplearn.frontends.shell.console import interruption, is_answer, is_report, relation_of, statements
-from grouplearn.frontends.shell.output import for_people, is_number, measures
+from grouplearn.frontends.shell.output import for_people, is_number
 from grouplearn.plan.explain.gantt import text as escaped
+from grouplearn.statements.answers import measures
 from grouplearn.visible import visible_lines
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from typing import Any, TextIO
 
 import duckdb
 
-from grouplearn.sqltext import identifier, literal
+from grouplearn.sqltext import four_digits, identifier, literal
+from grouplearn.statements.answers import measures
 from grouplearn.visible import in_json, visible, visible_lines
 
 Row = tuple[str | None, ...]
@@ -85,24 +86,12 @@ def exactly(text: str, out: TextIO) -> str:
 
 
 def for_people(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
-    """Return the answer of our statement with its :func:`measures` rounded to four digits; other relations unchanged."""
-    rounded = measures(relation.columns, [str(kind) for kind in relation.types])
-    shown = (_FOUR_DIGITS if name in rounded else "{0}" for name in relation.columns)
-    columns = (form.format(identifier(name)) for form, name in zip(shown, relation.columns, strict=True))
-    return relation.project(", ".join(columns)) if rounded else relation
-
-
-#: round() alone would turn small errors into 0, and '%.4g' alone digits before the decimal point.
-_FOUR_DIGITS = "CASE WHEN abs({0}) < 1000 THEN CAST(printf('%.4g', {0}) AS DOUBLE) ELSE round({0}) END AS {0}"
-
-
-def measures(names: Sequence[str], types: Sequence[str]) -> list[str]:
-    """Return the DOUBLE columns of our answer that are not keys or hyperparameters, which identify trials.
-
-    Those come before ``n_rows`` in every answer.
-    """
-    first = names.index("n_rows") if "n_rows" in names else 0
-    return [name for name, kind in zip(names[first:], types[first:], strict=True) if kind == "DOUBLE"]
+    """Return the answer of our statement with its measures rounded to four digits, without columns that are NULL throughout."""
+    names = relation.columns
+    rounded = measures(names, [str(kind) for kind in relation.types])
+    rows, *known = relation.aggregate("count(*), count(COLUMNS(*))").fetchall()[0]
+    shown = [name for name, count in zip(names, known, strict=True) if count or not rows]
+    return relation.project(", ".join(four_digits(name) if name in rounded else identifier(name) for name in shown))
 
 
 def _texts(relation: duckdb.DuckDBPyRelation) -> Iterator[Row]:
