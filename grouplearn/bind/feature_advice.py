@@ -112,9 +112,12 @@ def _of_type(sql: str, type_name: str) -> tuple[str, ...]:
         return tuple(f"{part}({sql})" for part in parts)
     if type_name == "INTERVAL":
         return (f"epoch({sql})",)
-    calls = {each.call.name: each.call.example for each in takers(types.column_of(type_name)) if each.call}
-    chosen = next((calls[name] for name in ("multihot", "hash") if name in calls), None)
-    return () if chosen is None else (chosen.replace("(x", f"({sql}", 1),)
+    calls = [each.call.example for each in takers(types.column_of(type_name)) if each.call]
+    if not calls:
+        return ()
+    # The first one of a list has a column per element; the last one of any type has as many columns as it is told.
+    chosen = calls[0] if type_name.endswith("]") else calls[-1]
+    return (chosen.replace("(x", f"({sql}", 1),)
 
 
 def _clause(checker: SqlChecker, features: Sequence[Feature] | None, candidates: Sequence[Candidate]) -> list[str]:

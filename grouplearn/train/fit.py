@@ -57,7 +57,7 @@ def fit_pack(pack: Pack) -> Training:
         return _fit_rounds(pack)
     if not access.visits:
         return _fit_algebraic(pack)
-    several = isinstance(pack.learner, EpochsLearner) and pack.patience is None and pack.prepared.n_blocks == 1
+    several = pack.learner.epochs_in_one_call and pack.patience is None and pack.prepared.n_blocks == 1
     return _fit_epochs(pack) if several else _fit_sequential(pack, lambda training: visit(pack, training))
 
 

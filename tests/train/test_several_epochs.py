@@ -6,7 +6,7 @@ import pytest
 
 import grouplearn
 from grouplearn.kernels.linear import stochastic_gradient
-from grouplearn.train import fit
+from grouplearn.learners.linear.stochastic_gradient.learner import SgdLearner
 
 CASES = {
     "least squares": "linear_regression PREDICT y OVER GRID (l1 IN (0, 0.1, 10), l2 IN (0, 1))",
@@ -17,10 +17,6 @@ CASES = {
     "some end sooner": "linear_regression PREDICT y OVER GRID (tolerance IN (0, 0.001, 0.1), l2 IN (0, 1000))",
     "some diverge": "linear_regression PREDICT y OVER GRID (learning_rate IN (0.5, 1e9), tolerance IN (0, 0.01))",
 }
-
-
-class Nobody:
-    """Stands for a protocol that no learner has."""
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +46,7 @@ def test_epochs_in_one_call_are_those_of_as_many_calls(
     con: grouplearn.Connection, case: str, validate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     together = trained(con, CASES[case], validate)
-    monkeypatch.setattr(fit, "EpochsLearner", Nobody)
+    monkeypatch.setattr(SgdLearner, "epochs_in_one_call", False)
     assert together == trained(con, CASES[case], validate)
 
 

@@ -59,6 +59,8 @@ class Learner(Protocol):
     has_moments: ClassVar[bool] = False
     #: Training draws random numbers: stacks have a seed for each group.
     draws: ClassVar[bool] = False
+    #: Several epochs over a small group may be one call (``EpochsLearner``).
+    epochs_in_one_call: ClassVar[bool] = False
     #: Several workers with different rows can train one model together; not needed for learners of sums.
     in_gangs: ClassVar[bool] = False
     #: Models trained on different rows can be averaged (``AveragingLearner``).

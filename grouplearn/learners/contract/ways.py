@@ -237,6 +237,8 @@ class Descended(NamedTuple):
 class EpochsLearner(Learner, Protocol):
     """A sequential learner that runs several epochs over a block of rows in one call."""
 
+    epochs_in_one_call: ClassVar[bool] = True
+
     def train_epochs(
         self,
         problem: Problem,

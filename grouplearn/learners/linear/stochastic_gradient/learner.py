@@ -110,6 +110,7 @@ class SgdLearner(LinearLearner, BatchesLearner):
     access: ClassVar[AccessPattern] = replace(PASSES, threaded_from=400_000.0)
     cost: ClassVar[Cost] = SGD
     handles_sparse: ClassVar[bool] = True
+    epochs_in_one_call: ClassVar[bool] = True
 
     def loss(self, problem: Problem, config: Config) -> Loss:
         """Return the loss of a config, by its name in the kernels."""
