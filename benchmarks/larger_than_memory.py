@@ -36,7 +36,7 @@ ROW_BYTES = 8 * FEATURES + 8 + 1 + 4
 VALUES = (10,) * 4 + (1_000,) * 15 + (100_000,)
 _READINGS = (
     f"TRAIN OR REPLACE MODEL m USING {{}} PREDICT {{}} FEATURES ({', '.join(f'x{k}' for k in range(FEATURES))}) FROM readings"
-    " GROUP BY g OVER GRID ({}) WITH ({}executor = 'local', memory_limit = '{{limit}}')"
+    " GROUP BY g OVER GRID ({}) KEEP ALL WITH ({}executor = 'local', memory_limit = '{{limit}}')"
 )
 _VISITS = (
     f"TRAIN OR REPLACE MODEL {{}} USING logistic_regression PREDICT late"

@@ -86,7 +86,7 @@ def notes_sql(
         _few_rows(definition),
         _limited(definition),
         _without_turn(model, catalog),
-        *([_unjudged(definition.metric, place)] if validated else []),
+        *([_unjudged(definition.metric, place, model, catalog)] if validated else []),
         of_rows["mild"],
     ]
     joined = f" LEFT JOIN ({_seen_sql(seen)}) AS s ON s.group_id = t.group_id" if seen else ""
@@ -170,18 +170,20 @@ def _without_turn(model: str, catalog: str) -> str:
     return f"CASE WHEN bool_and({_NO_TURN}) THEN printf({text}, {those}) END"
 
 
-def _unjudged(metric: str, place: int) -> str:
+def _unjudged(metric: str, place: int, model: str, catalog: str) -> str:
     """Return SQL for the note on a group whose trials have no held-out metric; NULL if there is nothing to say."""
-    alone = literal(
-        f"no row is held out: there is no valid_{metric}, and train_{metric} is of the rows that were learned from"
-    )
-    several = literal(f"no row is held out: the best is chosen by train_{metric}, of the rows that were learned from")
+    alone = literal(f": there is no valid_{metric}, and train_{metric} is of the rows that were learned from")
+    several = literal(f": the best is chosen by train_{metric}, of the rows that were learned from")
     chosen = literal(f"no trial has a valid_{metric}: the best is chosen by train_{metric}")
     # With FOLDS no row is held out for good: if folds could not be scored, metrics are NULL or there is an error.
     nothing_held = (
         "max(g.n_valid) = 0 AND max(len(valid)) = 0 AND count(*) FILTER (status <> 'failed' AND error IS NULL) > 0"
     )
+    groups = f"FROM {table(catalog, 'groups')} WHERE model = '{model}'::UUID"
+    counts = f"count(*) FILTER (n_valid = 0 AND best IS NOT NULL) AS spared, count(*) AS every {groups}"
+    spared = f"(SELECT if(every > 1, printf(', as in %d of %d groups', spared, every), '') FROM (SELECT {counts}))"
     return (
         f"CASE WHEN count(valid[{place}]) > 0 OR count(train[{place}]) = 0 THEN NULL"
-        f" WHEN {nothing_held} THEN if(count(*) > 1, {several}, {alone}) WHEN count(*) > 1 THEN {chosen} END"
+        f" WHEN {nothing_held} THEN 'no row is held out' || {spared} || if(count(*) > 1, {several}, {alone})"
+        f" WHEN count(*) > 1 THEN {chosen} END"
     )

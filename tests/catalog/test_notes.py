@@ -152,7 +152,7 @@ def test_groups_without_held_out_rows() -> None:
             " i % 3 = 0 AND i > 200 AS late FROM range(300) AS r(i)"
         )
         train = "TRAIN OR REPLACE MODEL m USING linear_regression PREDICT y FEATURES (a) FROM t GROUP BY ROLLUP (g)"
-        alone = "no row is held out: there is no valid_rmse, and train_rmse is of the rows that were learned from"
+        alone = "no row is held out, as in 2 of 4 groups: there is no valid_rmse, and train_rmse is of the rows that were learned from"
         assert notes_of(con, f"{train} VALIDATE WHERE late") == [None, alone, alone, None]
         held = con.execute("SELECT n_valid, valid_rmse IS NULL, train_rmse > 0 FROM m WHERE g > 0").fetchall()
         assert held == [(0, True, True)] * 2
@@ -161,7 +161,7 @@ def test_groups_without_held_out_rows() -> None:
         assert values == [(best, middle)]
 
         grid = f"{train} OVER GRID (l2 IN (0, 100))"
-        several = "no row is held out: the best is chosen by train_rmse, of the rows that were learned from"
+        several = "no row is held out, as in 2 of 4 groups: the best is chosen by train_rmse, of the rows that were learned from"
         assert notes_of(con, f"{grid} VALIDATE WHERE late") == [None, several, several, None]
         best_of = "SELECT bool_and(is_best = (l2 = 0)) FROM m WHERE g > 0"
         assert con.execute(best_of).fetchall() == [(True,)]
