@@ -295,7 +295,8 @@ def test_a_report_of_ten_thousand_groups_says_what_it_leaves_out() -> None:
             "CREATE TABLE t AS SELECT i // 8 AS g, i * 7919 % 101 AS x, x + i * 104729 % 13 AS y FROM range(80000) AS r(i)"
         )
         con.execute(
-            "TRAIN MODEL many USING linear_regression PREDICT y FEATURES (x) FROM t GROUP BY g OVER GRID (l2 IN (0, 1)) VALIDATE SAMPLE 10%"
+            "TRAIN MODEL many USING linear_regression PREDICT y FEATURES (x) FROM t GROUP BY g OVER GRID (l2 IN (0, 1))"
+            " VALIDATE SAMPLE 10%"
         )
         page = con.model("many").report()
     WellFormed(page)
