@@ -47,14 +47,17 @@ NOTHING_SEEN: DataNotes = MappingProxyType({})
 
 
 def suspected_sql(definition: ModelDefinition, model: str, catalog: str, validated: bool) -> str:
-    """Return a query that gives 1 if rows were skipped, and 2 if ``notes_sql`` may have a note on some group."""
+    """Return a query that gives 1 if rows were skipped, 2 if ``notes_sql`` may have a note on some group, 3 if some trial has
+    a metric of held-out rows."""
     own = f"WHERE model = '{model}'::UUID"
     trials = f"{table(catalog, 'trials')} {own} AND {_suspect(definition, validated)}"
     groups = f"{table(catalog, 'groups')} {own}"
+    judged = ", ".join(f"valid[{place}]" for place in range(1, len(definition.metrics) + 1))
     few = f"best IS NOT NULL AND ({_MUCH_SKIPPED} OR {_FEW})"
     return (
         f"(SELECT 1 FROM {groups} AND n_skipped > 0 LIMIT 1) UNION ALL (SELECT 2 FROM {groups} AND {few} LIMIT 1)"
         f" UNION ALL (SELECT 2 FROM {trials} LIMIT 1)"
+        f" UNION ALL (SELECT 3 FROM {table(catalog, 'trials')} {own} AND coalesce({judged}) IS NOT NULL LIMIT 1)"
     )
 
 

@@ -139,19 +139,20 @@ def best_sql(
 ) -> str:
     """Return the query of each group's best trial; failed groups come last, with the reason of their first trial.
 
-    It fits into a terminal: metrics of one part of the rows, the optimised one first; skipped rows if there are any. The
+    It fits into a terminal: metrics of one part of the rows, held-out ones if there are any, the optimised one first; skipped
+    rows if there are any. The
     model table has the rest. ``groups`` are the numbers of those to show, None for all. A column ``note`` is added if there
     is something to note, also of what was ``seen`` in the rows. Raises NotTrusted if the definition, which may come from a
     run's directory, cannot be used as SQL.
     """
     check(con, definition)
     chosen = "" if groups is None else f" AND g.group_id IN ({', '.join(map(str, groups))})"
-    part = "valid" if validated else "train"
-    places = sorted(enumerate(definition.metrics, start=1), key=lambda each: each[1] != definition.metric)
-    metrics = [(f"{part}_{name}", f"t.{part}[{place}]") for place, name in places]
     # Most models have nothing to note, which a query of the trials alone tells in a tenth of the time.
     asked = suspected_sql(definition, model, catalog, validated)
     found = {number for (number,) in con.execute(asked).fetchall()}
+    part = "valid" if validated and 3 in found else "train"
+    places = sorted(enumerate(definition.metrics, start=1), key=lambda each: each[1] != definition.metric)
+    metrics = [(f"{part}_{name}", f"t.{part}[{place}]") for place, name in places]
     notes = notes_sql(definition, model, catalog, validated, seen)
     suspected = 2 in found or bool(seen)
     noted = suspected and first_row(con, f"SELECT 1 FROM ({notes}) WHERE note IS NOT NULL LIMIT 1") is not None
