@@ -63,7 +63,10 @@ def find(
     if found and (model := load_by_id(con, *found[0][:2])) is not None:
         return model
     if _IDENTITY.fullmatch(name_parts(reference)[-1]):
-        raise data_error("the model was replaced or dropped after this query was made: run it again")
+        remedy = "Run it again, after COMMIT or ROLLBACK where BEGIN came before."
+        raise data_error(
+            f"the model was replaced or dropped after this query or its transaction began\n\nHint: {remedy}"
+        )
     others = [(database, schema, name) for database, _, schema, name in _some(con) if catalog in (None, database)]
     hint = naming.hint(reference, others, here)
     known = {naming.reference(model, here) for model in others if folded(model[2]) != folded(reference)}
