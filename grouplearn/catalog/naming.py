@@ -84,6 +84,12 @@ def reference(model: tuple[str, str, str], here: Attachments) -> str:
     return ".".join(map(_written, model))
 
 
+def with_database(model: tuple[str, str, str]) -> str:
+    """Return the name that means a model wherever it is read: ``shop.m``, or ``shop.s.m`` of another schema than main."""
+    database, schema, name = model
+    return ".".join(map(_written, (database, name) if schema == "main" else model))
+
+
 def suggestion(con: duckdb.DuckDBPyConnection, name: str, given: str) -> tuple[list[str], str | None]:
     """Return the names of existing models, and a hint with the one that may be meant by a name, qualified as it was given."""
     here = attachments_of(con)

@@ -6,6 +6,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,6 +82,8 @@ class Sessions:
         #: The variables when the current transaction began, if it has changed them.
         self._before: dict[str, str] | None = None
         self._variables: dict[str, str] = {}
+        #: The statement whose rows DuckDB computes, None if it is unknown.
+        self.text: str | None = None
         self._lock = threading.Lock()
 
     def keep(self, settings: Any, variables: Any) -> int:
@@ -140,7 +143,8 @@ class Sessions:
         if state is None:
             raise data_error("predict was called for a session that is not known")
         for macro in tuple(self._macros.values()):
-            cursor.execute(macro)
+            with suppress(duckdb.CatalogException):  # it needs what only the session has, such as predict
+                cursor.execute(macro)
         state.apply(cursor)
 
 

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from grouplearn.catalog import naming
 from grouplearn.catalog.asking import TRANSACTION, asking_for, asking_of_token, known
 from grouplearn.catalog.checks.attached import attachments_of
-from grouplearn.catalog.checks.references import Key, committed, find, is_identity, meant_by
+from grouplearn.catalog.checks.references import Key, Sought, committed, find, is_identity, meant_by, where_called
 from grouplearn.catalog.checks.trust import Guard
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.records import ModelDefinition
@@ -79,10 +79,13 @@ class _Found:
 
     A statement calls ``predict`` for every 2,048 rows, and finding a model takes as long as applying it. It also keeps the
     same model to the end of the statement, whatever others commit. ``recent`` has by reference what the last caller found.
+    Where a reference means another model in a view it holds for one query, ``text``.
     """
 
     transaction: int | None = None
+    text: str | None = None
     models: dict[tuple[Hashable, str], Key] = field(default_factory=dict)
+    sought: dict[tuple[Hashable, str], Sought] = field(default_factory=dict)
     recent: tuple[Caller | None, dict[str, Key]] = (None, {})
 
 
@@ -213,6 +216,9 @@ class Predictor:
     def _admitted(self, caller: Caller, reference: str, kind: pa.DataType) -> Scorer | None:
         """Return the model found and admitted for such rows in the same call before; None if it must be found."""
         with self._lock:
+            if (text := self.sessions.text) is not self._found.text:
+                by_place = any(each.by_place for each in self._found.sought.values())
+                self._found = _Found() if by_place else replace(self._found, text=text)
             if self._found.recent[0] != caller or not caller.is_known or self._of(caller.transaction):
                 return None
             found = self._kept(self._found.recent[1].get(reference))
@@ -226,18 +232,17 @@ class Predictor:
             self.guard.note(here, caller)
             self._looked = caller
         if self._found.transaction != caller.transaction:
-            self._found = _Found(caller.transaction)
+            self._found = _Found(caller.transaction, self.sessions.text)
         # The transaction is the caller's claim, and views can call, too: nothing is forgotten because of it.
         uncommitted = self._of(caller.transaction)
-        changed = {(entry.catalog or "", entry.id) for entry in uncommitted}
-        entry = _uncommitted_as(cursor, reference, uncommitted) if uncommitted else None
+        entry = self._uncommitted_as(cursor, caller, reference) if uncommitted else None
         if entry is not None:
             if entry.scorer is not None:
                 key = f"{caller.transaction} {entry.catalog}", entry.id
                 return self._kept(key) or self._keep(key, entry.scorer())
             named = entry.definition
             return self._committed(cursor, caller, entry.id, set(), named.catalog if named else None)
-        return self._committed(cursor, caller, reference, changed)
+        return self._committed(cursor, caller, reference, _changed(uncommitted))
 
     def _committed(
         self,
@@ -247,14 +252,13 @@ class Predictor:
         without: Collection[Key],
         catalog: str | None = None,
     ) -> Scorer:
-        # If the session is unknown, its default schema may change before the transaction ends.
-        where = caller.session if caller.session is not None else cursor.execute(_DEFAULT).fetchall()[0]
+        where = _where(cursor, caller)
         found, scorer = self._held.get(reference, (self._found.models.get((where, reference)), None))
         scorer = scorer or self._kept(found)
         if found is None or scorer is None:
             cursor.execute("BEGIN TRANSACTION")  # a snapshot: others may train it again between two queries
             try:
-                model = find(cursor, reference, without, catalog)
+                model = find(cursor, reference, self._sought(cursor, caller, reference, without), catalog)
                 file = attachments_of(cursor).identity_of(model.location.catalog)
                 self._found.models[where, reference] = found = file, model.id
                 scorer = self._kept(found) or self._keep(found, load_scorer(cursor, model))
@@ -264,6 +268,35 @@ class Predictor:
             self._found = replace(self._found, recent=(caller, {}))
         self._found.recent[1][reference] = found
         return scorer
+
+    def _sought(
+        self, cursor: duckdb.DuckDBPyConnection, caller: Caller, reference: str, without: Collection[Key]
+    ) -> Sought:
+        """Return what a reference may mean where the query calls ``predict``, apart from models that are changed, ``without``."""
+        written = [
+            (own.catalog or "", entry.id, own.schema, own.name)
+            for entry in self._of(caller.transaction)
+            if (own := entry.definition) is not None
+        ]
+        sought = where_called(cursor, reference, self._found.text, without, written)
+        self._found.sought[_where(cursor, caller), reference] = sought
+        return sought
+
+    def _uncommitted_as(self, cursor: duckdb.DuckDBPyConnection, caller: Caller, reference: str) -> _Uncommitted | None:
+        """Return the transaction's own model that a reference means; None if it means a committed one, or none."""
+        uncommitted = self._of(caller.transaction)
+        written = [(entry, entry.definition) for entry in reversed(uncommitted) if entry.definition is not None]
+        if found := next((entry for entry, own in written if is_identity(reference, own.catalog, entry.id)), None):
+            return found
+        changed = _changed(uncommitted)
+        known = self._found.sought.get((_where(cursor, caller), reference))
+        here = (known or self._sought(cursor, caller, reference, changed)).here
+        meant = meant_by(reference, here)
+        for rank, (place, name) in enumerate(meant):
+            for entry, own in written:
+                if naming.is_at(place, name, (own.catalog or here.database, own.schema, own.name)):
+                    return None if committed(cursor, meant[:rank], changed) else entry
+        return None
 
     def _kept(self, key: Key | None) -> Scorer | None:
         if key is None or key not in self._loaded:
@@ -320,21 +353,14 @@ def _is_text(kind: pa.DataType) -> bool:
     return any(test(kind) for test in tests)
 
 
-def _uncommitted_as(
-    con: duckdb.DuckDBPyConnection, reference: str, uncommitted: Sequence[_Uncommitted]
-) -> _Uncommitted | None:
-    """Return the transaction's own model that a reference means; None if it means a committed one, or none."""
-    written = [(entry, entry.definition) for entry in reversed(uncommitted) if entry.definition is not None]
-    if found := next((entry for entry, own in written if is_identity(reference, own.catalog, entry.id)), None):
-        return found
-    here = attachments_of(con)
-    meant = meant_by(reference, here)
-    for rank, (place, name) in enumerate(meant):
-        for entry, own in written:
-            if naming.is_at(place, name, (own.catalog or here.database, own.schema, own.name)):
-                written_now = {(other.catalog or "", other.id) for other in uncommitted}
-                return None if committed(con, meant[:rank], written_now) else entry
-    return None
+def _where(cursor: duckdb.DuckDBPyConnection, caller: Caller) -> Hashable:
+    """Return the session; if it is unknown, its default database and schema, which may change before the transaction ends."""
+    return caller.session if caller.session is not None else cursor.execute(_DEFAULT).fetchall()[0]
+
+
+def _changed(uncommitted: Sequence[_Uncommitted]) -> set[Key]:
+    """Return the models that a transaction has changed."""
+    return {(entry.catalog or "", entry.id) for entry in uncommitted}
 
 
 def predictor_for(connection: duckdb.DuckDBPyConnection) -> Predictor:

@@ -41,3 +41,21 @@ def test_retry_reads_the_table_that_was_trained_on_or_says_where_it_is(run):
     done = run("-csv", "-noheader", stdin=f"{begin}{repair}SELECT count(*) FROM m WHERE status = 'done';\n")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-1] == "3"
+
+
+def test_a_view_of_another_database_never_takes_the_model_of_the_default_one(run):
+    """This shell does not tell which query asks. So one name in views of several databases is refused."""
+    train = TRAIN.replace("FROM t", "FROM shop.t")
+    other = train.replace("MODEL m", "MODEL shop.m").replace("PREDICT y", "PREDICT y + 100")
+    begin = f"{PLACES}{train}\n{other}\nCREATE VIEW shop.w AS SELECT x, predict_value('shop.m', t) AS p FROM shop.t;\n"
+    count = "SELECT count(*) FROM {} WHERE p > 99;\n"
+    own = "(SELECT predict_value('m', t) AS p FROM t)"
+    done = run("-csv", "-noheader", stdin=begin + count.format("shop.w") + count.format(own))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-2] == "300"
+    assert int(done.stdout.splitlines()[-1]) < 300
+    view = "CREATE VIEW shop.v AS SELECT x, predict_value('m', t) AS p FROM shop.t;\n"
+    refused = run("-csv", "-noheader", stdin=begin + view + count.format("shop.v") + count.format("shop.w"))
+    assert 'model "m" may be memory.m or shop.m' in refused.stderr
+    assert "Write the name with its database, in views, too: predict('shop.m', ...)." in refused.stderr
+    assert refused.stdout.splitlines()[-1] == "300"

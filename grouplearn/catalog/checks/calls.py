@@ -7,7 +7,7 @@ that an expression names are checked through their definitions.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 from grouplearn.bind.sql.pristine import types
@@ -80,7 +80,7 @@ def refuse(model: str, fragments: Iterable[Fragment], surroundings: Surroundings
     """Raise NotTrusted if an expression calls something that may access anything outside the databases, or is unknown."""
     for fragment in fragments:
         if fragment.tree is not None:
-            reason = _Walk(surroundings, surroundings.path).reason(fragment.tree)
+            reason = Walk(surroundings, surroundings.path).reason(fragment.tree)
             if reason is not None:
                 raise _refusal(model, fragment, reason)
 
@@ -88,18 +88,18 @@ def refuse(model: str, fragments: Iterable[Fragment], surroundings: Surroundings
 def named(fragments: Iterable[Fragment], surroundings: Surroundings) -> list[Defined]:
     """Return in a fixed order the macros, views and generated columns that expressions name, directly or through each
     other."""
-    course = _Reached(to_the_end=True)
+    course = Reached(to_the_end=True)
     for fragment in fragments:
-        _Walk(surroundings, surroundings.path, course).reason(fragment.tree)
+        Walk(surroundings, surroundings.path, course).reason(fragment.tree)
     return sorted({defined for defined, _ in course.seen}, key=astuple)
 
 
 def look_elsewhere(fragments: Iterable[Fragment], surroundings: Surroundings) -> bool:
     """Return whether expressions name tables, views, macros or types that somebody made, whose meaning may change."""
     found: dict[Meaning, None] = {}
-    course = _Reached(to_the_end=True, found=found)
+    course = Reached(to_the_end=True, found=found)
     for fragment in fragments:
-        _Walk(surroundings, surroundings.path, course).reason(fragment.tree)
+        Walk(surroundings, surroundings.path, course).reason(fragment.tree)
     return any(what == "table" or first is not None for _, what, first in found)
 
 
@@ -110,10 +110,10 @@ def meanings(clauses: Iterable[tuple[str, Sequence[str]]], surroundings: Surroun
     unreadable clause), the meaning depends on the search path.
     """
     found: dict[Meaning, None] = {}
-    course = _Reached(to_the_end=True, found=found)
+    course = Reached(to_the_end=True, found=found)
     for text, forms in clauses:
         nodes = _readings(surroundings, text, forms)
-        reasons = [_Walk(surroundings, surroundings.path, course).reason(node) for node in nodes]
+        reasons = [Walk(surroundings, surroundings.path, course).reason(node) for node in nodes]
         if not nodes or any(reasons):
             found[text, "text", surroundings.path] = None
     return [*found]
@@ -124,20 +124,26 @@ def refuse_clause(
 ) -> None:
     """As ``refuse``, for a clause of TRAIN in each of the forms in which it may be read."""
     nodes = _readings(surroundings, fragment.text, forms)
-    reasons = [_Walk(surroundings, surroundings.path).reason(node) for node in nodes]
+    reasons = [Walk(surroundings, surroundings.path).reason(node) for node in nodes]
     reason = next(filter(None, reasons), None) if nodes else "is not SQL that can be read"
     if reason is not None:
         raise _refusal(model, fragment, reason)
 
 
-def _named_aggregate(node: Node) -> str | None:
-    """Return what is wrong with the aggregate named by the second argument of a call."""
-    arguments: list[Node] = node.get("children") or node.get("arguments") or []
-    said: Node = arguments[1] if len(arguments) > 1 else {}
+def written_argument(call: Node, number: int) -> str | None:
+    """Return an argument of a call that is written as a text; None if it is anything else, or is not there."""
+    arguments: list[Node] = call.get("children") or call.get("arguments") or []
+    said: Node = arguments[number] if len(arguments) > number else {}
     said = said.get("expression", said)  # DuckDB 2 has named arguments
     literal, value = said.get("literal") or {}, said.get("value") or {}
     text = literal.get("text") if literal.get("kind") == "STRING" else value.get("value")
-    if said.get("class") != "CONSTANT" or not isinstance(text, str):
+    return text if said.get("class") == "CONSTANT" and isinstance(text, str) else None
+
+
+def _named_aggregate(node: Node) -> str | None:
+    """Return what is wrong with the aggregate named by the second argument of a call."""
+    text = written_argument(node, 1)
+    if text is None:
         return "calls a function whose name is made, and not written"
     name = folded(text)
     if name in own_functions().names and name not in _DENIED:
@@ -158,7 +164,7 @@ def _refusal(model: str, fragment: Fragment, reason: str) -> NotTrusted:
 
 
 @dataclass
-class _Reached:
+class Reached:
     """Progress through one expression: the definitions reached, each with its search path.
 
     Each definition is checked once. ``to_the_end``: do not stop at the first problem.
@@ -166,18 +172,18 @@ class _Reached:
 
     to_the_end: bool = False
     nodes: int = 0
-    seen: set[tuple[Defined, frozenset[tuple[str, str]]]] = field(default_factory=set)
+    seen: set[tuple[Defined, tuple[tuple[str, str], ...]]] = field(default_factory=set)
     #: The meanings found, in order; None if they are not collected.
     found: dict[Meaning, None] | None = None
 
 
 @dataclass
-class _Walk:
+class Walk:
     """Walks a tree and the definitions that it names."""
 
     surroundings: Surroundings
     path: tuple[tuple[str, str], ...]
-    course: _Reached = field(default_factory=_Reached)
+    course: Reached = field(default_factory=Reached)
 
     def reason(self, node: Any) -> str | None:
         """Return the first problem found."""
@@ -329,7 +335,7 @@ class _Walk:
         # DuckDB looks up the names in a view where the view is and where the session looks, not where a view that names it
         # is; also for calls that nobody wrote: those of SUMMARIZE and of its own macros.
         path = (defined.place, *self.surroundings.path) if defined.at_home else self.path
-        if (entry := (defined, frozenset(path))) in self.course.seen:
+        if (entry := (defined, path)) in self.course.seen:
             return None
         self.course.seen.add(entry)
         if (
@@ -343,5 +349,5 @@ class _Walk:
         node = statement_of(next(serialized(self.surroundings.con, [query])))
         if node is None:
             return f"names {name}, whose definition cannot be read"
-        found = _Walk(self.surroundings, path, self.course).reason(node)
+        found = replace(self, path=path).reason(node)
         return None if found is None else f"names {name}, which {found}"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 import duckdb
 
 from grouplearn.catalog import naming
 from grouplearn.catalog.checks.attached import Attachments, attachments_of
+from grouplearn.catalog.checks.callers import callers
 from grouplearn.catalog.checks.search_path import Place
 from grouplearn.catalog.models import StoredModel, load_by_id
 from grouplearn.catalog.schema import databases_with_models, table
@@ -42,16 +44,75 @@ def meant_by(reference: str, here: Attachments) -> list[tuple[Place, str]]:
     return [*places, *((place, reference) for place in naming.places((), here) if qualifiers)]
 
 
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """What a reference may mean where ``predict`` is called with it.
+
+    ``here`` is what is attached, with the default database and schema of that place. ``models`` are the committed models of
+    that name; ``by_place``: which one is meant depends on the place.
+    """
+
+    here: Attachments
+    models: Sequence[Entry]
+    by_place: bool = False
+
+
+def where_called(
+    con: duckdb.DuckDBPyConnection,
+    reference: str,
+    text: str | None = None,
+    without: Collection[Key] = (),
+    written: Sequence[Entry] = (),
+) -> Sought:
+    """Look up where ``predict`` is called with a reference, and the models of that name.
+
+    As DuckDB has it, a name in a view is looked for where the view is, and then where the session is. ``text`` is the
+    running query, if it is known. ``without`` are models that the transaction has changed, and ``written`` are those as
+    they are now. Raises DataError where the reference may mean several models and nothing tells which.
+    """
+    here, models = attachments_of(con), _alike(con, reference, without)
+    every = [*models, *((entry[0] or here.database, *entry[1:]) for entry in written)]
+    *qualifiers, last = name_parts(reference)
+    has_database = len(qualifiers) > 1 or {folded(each.name) for each in here.users} & {*map(folded, qualifiers)}
+    is_only = len(every) == 1 and among(every, meant_by(reference, here))
+    if not every or has_database or is_only or _IDENTITY.fullmatch(last):
+        return Sought(here, models)
+    found: dict[Entry | None, Attachments] = {}
+    for place in callers(con, reference, text):
+        seen = here if place is None else _seen_from(place, here)
+        own = among(every, meant_by(reference, seen))
+        meant = own or among(every, meant_by(reference, here))
+        found.setdefault(meant[0] if meant else None, seen if own else here)
+    if len(found) > 1 and None not in found:
+        raise _ambiguous(reference, [entry for entry in found if entry], here)
+    return Sought(here if None in found else next(iter(found.values())), models, by_place=True)
+
+
+def _seen_from(place: Place, here: Attachments) -> Attachments:
+    """Return what is attached as a view at a place sees it."""
+    database = next((each.name for each in here.users if folded(each.name) == place[0]), here.database)
+    return replace(here, database=database, schema=place[1], search_path="")
+
+
+def _ambiguous(reference: str, models: Sequence[Entry], here: Attachments) -> Exception:
+    models = sorted(models, key=lambda entry: (entry[0] != here.database, entry[0], *entry[2:]))
+    names = [naming.with_database((entry[0], *entry[2:])) for entry in models]
+    return data_error(
+        f'model "{reference}" may be {" or ".join(names)}: a view means the one of its own database, and predict cannot tell'
+        f" which view calls it\n\nHint: Write the name with its database, in views, too: predict({literal(names[1])}, ...)."
+    )
+
+
 def find(
-    con: duckdb.DuckDBPyConnection, reference: str, without: Collection[Key] = (), catalog: str | None = None
+    con: duckdb.DuckDBPyConnection, reference: str, sought: Sought | None = None, catalog: str | None = None
 ) -> StoredModel:
     """Return the committed model that ``[database.][schema.]name`` or ``[database.]identity`` means.
 
-    Those of ``without``, by database and identity, are passed over, and it is looked for in the database ``catalog`` alone if
-    that is given. Raises DataError when there is none.
+    ``sought`` is from ``where_called``. It is looked for in the database ``catalog`` alone if that is given. Raises DataError
+    when there is none.
     """
-    here = attachments_of(con)
-    models = _alike(con, reference, without, catalog)
+    sought = sought or where_called(con, reference)
+    here, models = sought.here, [entry for entry in sought.models if catalog in (None, entry[0])]
     found = [entry for entry in models if is_identity(reference, entry[0], entry[1])]
     # A copied database has the same identities, maybe for other models: as for SQL, the default database comes first.
     found = [entry for entry in found if entry[0] == here.database] or found
@@ -79,14 +140,12 @@ def among(models: Sequence[Entry], meant: Sequence[tuple[Place, str]]) -> list[E
     return [entry for where in meant for entry in models if naming.is_at(*where, (entry[0], *entry[2:]))]
 
 
-def _alike(
-    con: duckdb.DuckDBPyConnection, reference: str, without: Collection[Key], catalog: str | None
-) -> list[Entry]:
+def _alike(con: duckdb.DuckDBPyConnection, reference: str, without: Collection[Key]) -> list[Entry]:
     """Return the committed models whose name or identity, or its last part, is the reference, except ``without``."""
     last = name_parts(reference)[-1]
     names = ", ".join(f"lower({literal(each)})" for each in dict.fromkeys((last, reference)))
     own = f"lower(model_name) IN ({names}) OR model::VARCHAR = {literal(last)}"
-    return [each for each in _some(con, own) if each[:2] not in without and catalog in (None, each[0])]
+    return [each for each in _some(con, own) if each[:2] not in without]
 
 
 def committed(con: duckdb.DuckDBPyConnection, meant: Sequence[tuple[Place, str]], without: Collection[Key]) -> bool:

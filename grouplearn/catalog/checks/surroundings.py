@@ -65,11 +65,16 @@ class Surroundings:
 
     def table(self, places: Iterable[Place], name: str) -> list[Defined] | None:
         """Return what runs when a table or view of that name in any place is read; None if there is none."""
-        if not self._tables:
-            self._load()
+        self._load()
         found = [self._tables[*place, name] for place in places if (*place, name) in self._tables]
         found = [run for run in found if run != [OF_DUCKDB]] or found  # DuckDB's own views come last
         return [each for run in found for each in run] if found else None
+
+    def views(self) -> Iterator[tuple[str, Defined]]:
+        """Yield the views that somebody made, with their names."""
+        self._load()
+        for (_, _, name), run in self._tables.items():
+            yield from ((name, each) for each in run if each.is_query)
 
     def has_function(self, name: str) -> bool:
         """Return whether a function or macro of that name exists anywhere."""
@@ -116,6 +121,8 @@ class Surroundings:
         )
 
     def _load(self) -> None:
+        if self._tables:
+            return
         self._tables["", "", ""] = []  # marks it as loaded, even if empty
         generated = []
         for *key, sql in self._folded("table_name, sql FROM system.main.duckdb_tables()"):

@@ -139,7 +139,9 @@ def connect(
         )
     native = duckdb.connect(path, read_only=read_only, config={**(config or {}), **chosen})
     asking_for(native).is_new = path in ("", ":memory:")
-    return wrap(native, progress=progress)
+    opened = wrap(native, progress=progress)
+    opened._is_shared = False
+    return opened
 
 
 @as_database_errors()
@@ -156,7 +158,9 @@ def wrap(
         raise InterfaceError(f"progress is 'auto', None, False or a Progress, not {progress!r}")
     asking = known(connection)
     settings = Settings(asking.settings.token if asking else None)
-    return Connection(connection, lambda native: Session(native, display, settings))
+    opened = Connection(connection, lambda native: Session(native, display, settings))
+    opened._share()
+    return opened
 
 
 class Connection:
@@ -167,6 +171,8 @@ class Connection:
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, session_factory: SessionFactory) -> None:
+        from grouplearn.catalog.asking import asking_for
+
         self._duckdb = connection
         self._session_factory = session_factory
         self._session = session_factory(connection)
@@ -178,6 +184,9 @@ class Connection:
         self._has_executed = False
         self._rolled_back = False
         self._may_predict = False
+        self._asking = asking_for(connection).sessions
+        self._text: str | None = None  # the last statement
+        self._is_shared = False  # whether others may run queries on it that we do not see
         self._cursors: weakref.WeakSet[Connection] = weakref.WeakSet()  # which close() closes with the connection
         #: Default number of rows for ``fetchmany()`` (PEP 249).
         self.arraysize = 1
@@ -193,6 +202,7 @@ class Connection:
         if not pieces_of(query):
             self._drop_unread_answer()
             self._foresee(query)
+            self._text = query if isinstance(query, str) else None
             with self._calling(), told_what_was_meant(query, self._duckdb):
                 scope.call(self._duckdb.executemany, query, parameters)
             self._has_executed = True
@@ -227,6 +237,7 @@ class Connection:
         query = sendable(query)
         self._drop_unread_answer()
         self._foresee(query)
+        self._share()  # a relation runs when it is read, maybe after other statements
         pieces = pieces_of(query)
         with self._calling(ours=bool(pieces)):
             if pieces:
@@ -244,6 +255,7 @@ class Connection:
     def native(self) -> duckdb.DuckDBPyConnection:
         """DuckDB's own connection, which does not know our statements."""
         self._drop_unread_answer()
+        self._share()
         return self._duckdb
 
     def model(self, name: str) -> Model:
@@ -372,6 +384,8 @@ class Connection:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         if name not in _READERS | _BESIDE_READERS:
             self._drop_unread_answer()
+            if name not in _CHAINED:
+                self._share()
         found = getattr(self._duckdb, name)
         if name in _CHAINED:
             return self._chained(found)
@@ -395,6 +409,7 @@ class Connection:
     def _run(self, query: Any, parameters: Any, scope: Scope) -> None:
         query = sendable(query)
         self._foresee(query)
+        self._text = query if isinstance(query, str) else None
         pieces = pieces_of(query)
         with self._calling(ours=bool(pieces)):
             if pieces:
@@ -436,6 +451,7 @@ class Connection:
         self._unread_query = None
         if ours:
             self._session.listen()
+        self._asking.text = None if self._is_shared else self._text
         stored = told_what_is_stored(self._session.has_stored) if ours else nullcontext()
         with stored, interruptible(self.interrupt, at_once=not ours), self._interruption.running(), told_by_functions():
             yield
@@ -451,6 +467,9 @@ class Connection:
         if isinstance(query, str):
             self._session.notice(query)
         self._rolled_back |= isinstance(query, str) and MAY_ROLL_BACK.search(query) is not None
+
+    def _share(self) -> None:
+        self._is_shared, self._asking.text = True, None
 
     def _drop_unread_answer(self) -> None:
         """Free the connection after ``execute('TRAIN ...')``, as DuckDB does after ``execute('CREATE TABLE ...')``."""
