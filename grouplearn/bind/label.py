@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from grouplearn.bind import arrays
 from grouplearn.bind.bound import BoundTarget
+from grouplearn.bind.number_texts import cast_of_numbers
 from grouplearn.bind.searching import searched
 from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import Column, SqlChecker
@@ -15,6 +16,9 @@ from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import TASKS, Task
 from grouplearn.learners.metrics.sums import every_metric
 from grouplearn.parser.statements import Sql, TrainModel
+
+#: Texts of a label that are looked at for numbers.
+_TEXTS = 100
 
 
 @dataclass(frozen=True)
@@ -84,8 +88,15 @@ class LabelBinder:
                 hint = f"PREDICT ({expression.text})::VARCHAR takes its values for classes."
                 if types.is_time(column.type):
                     hint = f"{hint[:-1]}; epoch(...) of a time is a number."
+            cast = self._cast_of_numbers(expression) if column.type == "VARCHAR" else None
+            hint = f"Its texts are numbers: PREDICT {cast}." if cast else hint
             raise self.checker.error(message, expression.span, hint)
         return classification
+
+    def _cast_of_numbers(self, expression: Sql) -> str | None:
+        """Return SQL that makes numbers of a label of texts; None unless nearly all of some of them are numbers."""
+        found = self.checker.rows("SELECT DISTINCT (", expression, ") AS y", *self.source, f" LIMIT {_TEXTS}")
+        return cast_of_numbers(expression.text.strip(), [text for (text,) in found if text is not None])
 
     def _is_zero_or_one(self, column: Column, expression: Sql) -> bool:
         """Return whether a label of whole numbers is 0 and 1 alone, in the rows that have a weight.

@@ -91,8 +91,11 @@ def extract(
         message = f"FROM gave other rows when it was read again: the class '{rows.stray}' was not there before"
         raise checker.error(message, bound.statement.source.span, _SAME_ROWS)
     rows.finish(files.forget_pages if files else None)
-    of_classes = bool(bound.target and bound.target.classification)
-    hold_out(rows.split, bound.holdout, rows.leaves, rows.hashes, rows.y, threads, of_classes=of_classes)
+    hold_out(
+        *(rows.split, bound.holdout, rows.leaves, rows.hashes, rows.y, threads),
+        of_classes=bool(bound.target and bound.target.classification),
+        has_coarser=len(bound.sets) > 1,
+    )
     _refuse_one_sided(checker, bound, rows)
     if files:
         files.discard(ROUNDED)

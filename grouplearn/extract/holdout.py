@@ -31,13 +31,15 @@ def hold_out(
     threads: int = 1,
     *,
     of_classes: bool = False,
+    has_coarser: bool = False,
 ) -> None:
     """Write held-out marks or fold numbers into ``split`` (n,), for the rows of each finest group.
 
     ``hashes`` are ``SplitHash``'s rounded and exact ones; both are overwritten. A sample is the first rows of each group in
     random order, at least one of five or more; fold numbers rotate in that order. Rows without a label (``y``) are left
     out. VALIDATE WHERE has set its marks already. If the holdout spares rows, no row is held out of a group of fewer than
-    ten, nor of one whose other rows would lose a label or all be of one.
+    ten (of five if there are coarser groups, which the same rows judge), nor of one whose other rows would lose a label or
+    all be of one.
     """
     if holdout.kind in ("none", "where"):
         return
@@ -51,7 +53,7 @@ def hold_out(
         if holdout.kind == "sample":
             sizes = np.add.reduceat(labelled, start[:-1], dtype=np.int64)
             value = _held(sizes, holdout.share)
-            if holdout.spares:
+            if holdout.spares and not has_coarser:
                 value[sizes < _FEWEST_JUDGED] = 0
         else:
             # Groups start at different folds, which keeps folds equal where groups are tiny.

@@ -112,7 +112,8 @@ def interruptible(interrupt: Callable[[], None], *, at_once: bool) -> Iterator[N
         signal.signal(signal.SIGINT, previous)
     try:
         if asked is not None:
-            raise KeyboardInterrupt from stopped
+            said = [str(stopped)] if isinstance(stopped, Cancelled) else []  # what is left, and how to go on
+            raise KeyboardInterrupt(*said) from stopped
     finally:
         del stopped  # it refers to this frame
 

@@ -115,7 +115,7 @@ _METRICS = (
         by_row=True,
         of_class="1 - lost / nullif(actual * (every - actual), 0)",
         useless=Useless(
-            "{auc} < 0.5", "no better on held-out rows than a guess, valid_auc = %.2g: try fewer features or more rows"
+            "{auc} <= 0.5", "no better on held-out rows than a guess, valid_auc = %.2g: try fewer features or more rows"
         ),
         too_good=0.999,
     ),

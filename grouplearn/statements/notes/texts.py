@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from grouplearn.bind.number_texts import cast_of_numbers, signed
 from grouplearn.bind.sql import types
 from grouplearn.catalog.records import ModelDefinition
+from grouplearn.parser.lexer.keywords import RESERVED
 from grouplearn.sqltext import identifier, literal
 from grouplearn.train.job import Job
 from grouplearn.visible import visible
@@ -56,14 +57,15 @@ def _alike(what: str, texts: Iterable[str | None], clause: str, name: str) -> It
     if several:
         first, second = several[0][:2]
         more = f" (and {len(several) - 1:,} more)" if len(several) > 1 else ""
-        together = f"{clause} lower(trim({shown_name(name)}))"
+        call = f"lower(trim({shown_name(name)}))"
+        together = f"FEATURES ({call}, ...)" if clause == "FEATURES" else f"{clause} {call}"
         yield f"{what} {_shown(first)} and {_shown(second)}{more} differ only by case or blanks: {together} takes them together"
 
 
 def shown_name(name: str) -> str:
     """Return the name of a column, key or feature as a user writes it in SQL; an expression without an alias is its own
     name."""
-    return identifier(name) if _NEEDS_QUOTES.fullmatch(name) else name
+    return identifier(name) if _NEEDS_QUOTES.fullmatch(name) or name.casefold() in RESERVED else name
 
 
 def _shown(text: str) -> str:

@@ -162,6 +162,10 @@ def check_labels(config: Config, runs: Iterable[tuple[FloatArray, FloatArray]]) 
         raise Diverged(f"the label is 0 in all rows, and {head} has no mean to begin with")
 
 
+#: LightGBM cuts the values of leaves at this.
+_MOST = 1e38
+
+
 class _HeldLabels:
     """Labels as LightGBM holds them, in single precision, compared with the originals."""
 
@@ -188,12 +192,10 @@ class _HeldLabels:
         if not self._count:
             return
         largest, single = max(abs(self._low), abs(self._high)), np.finfo(np.float32)
-        if not largest <= single.max or 0 < largest < single.tiny:
+        if not largest <= _MOST or 0 < largest < single.tiny:
+            held = f"of up to {_MOST:g}" if largest > 1 else "in single precision"
             direction = "down" if largest > 1 else "up"
-            raise Diverged(
-                f"labels of up to {largest:.2g} are beyond single precision, in which LightGBM holds them;"
-                f" scale them {direction}"
-            )
+            raise Diverged(f"LightGBM holds labels {held}, and these are up to {largest:.2g}; scale them {direction}")
         deviation = math.sqrt(max(0.0, self._squares / self._count - (self._sum / self._count) ** 2))
         error = math.sqrt(self._errors / self._count)
         # Labels that differ by no more than rounding of sums are constant, and learned as such.
