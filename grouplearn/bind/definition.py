@@ -97,6 +97,7 @@ class ModelDefinition:
     seed: int = 0
     keep_best: int | None = None
     null_label: Literal["skip", "error"] = "skip"
+    group_failure: Literal["keep", "error"] = "keep"
     weight_sql: str | None = None
     refit: bool = False
     search_path: SearchPath | None = None

@@ -47,7 +47,7 @@ class StoredModel:
 _COLUMNS = (
     "model::VARCHAR, schema_name, model_name, learner, task, linear, statement, target_name, target_sql, label_type,"
     " classes, keys, sets, items, hyperparameters, metric, greater_is_better, metrics, missing_group, seed, keep_best,"
-    " item_types, item_options, null_label, weight_sql, refit, search_path"
+    " item_types, item_options, null_label, group_failure, weight_sql, refit, search_path"
 )
 _NAMES = tuple(part.strip().removesuffix("::VARCHAR") for part in _COLUMNS.split(","))
 #: Columns that a definition has unchanged.
@@ -126,6 +126,7 @@ def _definition(con: duckdb.DuckDBPyConnection, catalog: str, row: Mapping[str, 
         configs=_configs(con, catalog, row["model"], row["model_name"], _types(row["learner"], columns)),
         metrics=tuple(row["metrics"]),
         null_label=row["null_label"] or "error",  # as versions without the clause did
+        group_failure=row["group_failure"] or "keep",
         refit=bool(row["refit"]),
         search_path=None if path is None else tuple((entry["database"], entry["schema"]) for entry in path),
         **{name: row[name] for name in _AS_STORED},
@@ -237,7 +238,7 @@ def _models_of(catalog: str) -> str:
     summary = (
         f"SELECT model, min(value) AS low, max(value) AS high, median(value) AS middle FROM ({values}) GROUP BY model"
     )
-    failed = count("trials", literal("failed") + " = x.status")
+    failed = count("trials", "x.status IN ('failed', 'kept')")
     best = "CASE WHEN m.greater_is_better THEN v.high ELSE v.low END"
     return (
         f"SELECT m.model_name, m.target_name, {count('groups')}, m.learner, {count('configs')},"
@@ -271,12 +272,13 @@ def describe_sql(model: StoredModel) -> str:
         ("metric", literal(definition.metric)),
         ("on missing group", literal(definition.missing_group)),
         *([("on null label", literal(definition.null_label))] if definition.task.has_label else []),
+        ("on group failure", literal(definition.group_failure)),
         ("refit", literal(str(definition.refit).lower())),
         ("prediction", literal(model.form.described)),
         ("groups", one("groups", "count(*)")),
         ("configs", one("configs", "count(*)")),
         ("trials", one("trials", "count(*)")),
-        ("failed trials", one("trials", "count(*) FILTER (status = 'failed')")),
+        ("failed trials", one("trials", "count(*) FILTER (status IN ('failed', 'kept'))")),
         ("operator", one("models", "any_value(operator)")),
         ("executor", one("models", "any_value(executor || ', workers: ' || workers)")),
         ("seconds", one("models", "round(any_value(seconds), 3)")),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from grouplearn.catalog.poor_fits import constant_models, poor_fits
@@ -31,19 +31,26 @@ _HAS_MODEL = "count(*) FILTER (is_best) > 0"
 class SeenInRows:
     """Notes on a group that follow from its rows: ``urgent`` ones come early, ``mild`` ones last.
 
-    ``poor`` says that its model is worse than a constant, by what metrics alone do not say. ``skipped`` says why rows were
-    skipped, in place of their mere number; empty if nothing is to be said of it.
+    ``kept`` says what became of the model that a group had before its training failed. ``poor`` says that its model is worse
+    than a constant, by what metrics alone do not say. ``skipped`` says why rows were skipped, in place of their mere number;
+    empty if nothing is to be said of it.
     """
 
     poor: str | None = None
     urgent: tuple[str, ...] = ()
     skipped: str | None = None
     mild: tuple[str, ...] = ()
+    kept: str | None = None
 
 
 #: By the number of the group.
 DataNotes = Mapping[int, SeenInRows]
 NOTHING_SEEN: DataNotes = MappingProxyType({})
+
+
+def with_kept(seen: DataNotes, kept: Mapping[int, str]) -> DataNotes:
+    """Return notes on groups with those on the models that failed groups had, by group."""
+    return {group: replace(seen.get(group, SeenInRows()), kept=kept.get(group)) for group in sorted({*seen, *kept})}
 
 
 def suspected_sql(definition: ModelDefinition, model: str, catalog: str, validated: bool) -> str:
@@ -81,8 +88,11 @@ def notes_sql(
 ) -> str:
     """Return the query of ``group_id`` and ``note``, NULL without a note; of several the worst is first."""
     place = definition.metrics.index(definition.metric) + 1
-    of_rows = {name: f"any_value(s.{name})" if seen else "NULL" for name in ("poor", "urgent", "skipped", "mild")}
+    of_rows = {
+        name: f"any_value(s.{name})" if seen else "NULL" for name in ("kept", "poor", "urgent", "skipped", "mild")
+    }
     notes = [
+        of_rows["kept"],
         _poor(definition, of_rows["poor"]),
         of_rows["urgent"],
         f"nullif(coalesce({of_rows['skipped']}, {_skipped()}), '')",
@@ -102,10 +112,11 @@ def notes_sql(
 
 def _seen_sql(seen: DataNotes) -> str:
     rows = ", ".join(
-        f"({group}, {literal(notes.poor)}, {_together(notes.urgent)}, {literal(notes.skipped)}, {_together(notes.mild)})"
+        f"({group}, {literal(notes.kept)}, {literal(notes.poor)},"
+        f" {_together(notes.urgent)}, {literal(notes.skipped)}, {_together(notes.mild)})"
         for group, notes in seen.items()
     )
-    return f"SELECT * FROM (VALUES {rows}) AS seen(group_id, poor, urgent, skipped, mild)"
+    return f"SELECT * FROM (VALUES {rows}) AS seen(group_id, kept, poor, urgent, skipped, mild)"
 
 
 def _together(notes: Sequence[str]) -> str:

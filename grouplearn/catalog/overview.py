@@ -264,7 +264,7 @@ class Overview:
         rows = self._rows(
             "WITH failed AS (SELECT t.error, t.group_id, {'level': g.level, 'keys': g.keys} AS place FROM"
             f" {self._table('trials')} AS t JOIN {self._table('groups')} AS g ON g.model = t.model AND g.group_id = t.group_id"
-            f" WHERE t.model = '{self._id}'::UUID AND t.status = 'failed')"
+            f" WHERE t.model = '{self._id}'::UUID AND t.status IN ('failed', 'kept'))"
             " SELECT coalesce(mode(error), ''), count(*) AS n, count(DISTINCT group_id),"
             f" list(DISTINCT place ORDER BY place ASC)[:5]"
             f" FROM failed GROUP BY regexp_replace(error, {literal(ROW_COUNT)}, 'rows', 'g')"
@@ -325,7 +325,7 @@ class Overview:
                 ("groups", "AND best IS NOT NULL"),
                 ("configs", ""),
                 ("trials", ""),
-                ("trials", "AND status = 'failed'"),
+                ("trials", "AND status IN ('failed', 'kept')"),
             )
         )
         row = self._rows(

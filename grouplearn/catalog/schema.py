@@ -30,7 +30,7 @@ from grouplearn.errors import NotSupportedHere, OtherVersion
 from grouplearn.sqltext import folded, identifier, qualified
 
 #: The version of the tables that this code reads and writes; a database's is in ``grouplearn.schema_version``.
-VERSION = 9
+VERSION = 10
 #: The oldest version that can be read; writing a model upgrades it to ``VERSION``.
 OLDEST = 1
 TABLES = (
@@ -41,9 +41,9 @@ TABLES = (
 SINCE = {
     "models": {
         "item_types": 3, "positive_class": 3, "weight_sql": 3, "null_label": 3, "refit": 3, "search_path": 4,
-        "item_options": 8,
+        "item_options": 8, "group_failure": 10,
     },
-    "trials": {"converged": 3},
+    "trials": {"converged": 3, "trained_at": 10},
     "artifacts": {"places": 6, "nonzeros": 6},
     "units": {"pushes": 7},
 }  # fmt: skip

@@ -173,7 +173,7 @@ def best_sql(
         f"{chosen_configs if definition.hyperparameters else ''}"
         f"{f' LEFT JOIN ({notes}) AS m ON m.group_id = g.group_id' if noted else ''}"
         f" WHERE g.model = '{model}'::UUID AND t.model = '{model}'::UUID{chosen}"
-        " ORDER BY t.status = 'failed' ASC, g.level ASC, g.group_id ASC"
+        " ORDER BY coalesce(list_position(['kept', 'failed'], t.status), 0) ASC, g.level ASC, g.group_id ASC"
     )
 
 

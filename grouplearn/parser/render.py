@@ -230,6 +230,8 @@ def _clauses(train: TrainModel) -> list[str]:
         clauses.append(f"ON MISSING GROUP {train.missing_group.upper()}")
     if train.null_label:
         clauses.append(f"ON NULL LABEL {train.null_label.upper()}")
+    if train.group_failure:
+        clauses.append(f"ON GROUP FAILURE {train.group_failure.upper()}")
     if train.options:
         clauses.append(f"WITH ({', '.join(_option(option, '=') for option in train.options)})")
     return clauses

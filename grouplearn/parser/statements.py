@@ -235,6 +235,7 @@ class TrainModel:
     keep: Keep | None = None
     missing_group: Literal["parent", "null", "error"] | None = None
     null_label: Literal["skip", "error"] | None = None
+    group_failure: Literal["keep", "error"] | None = None
     options: tuple[Option, ...] = ()
     within: Within | None = None
 

@@ -226,6 +226,16 @@ def _parse_null_label(cursor: Cursor) -> str:
     return cursor.advance().word.lower()
 
 
+_GROUP_FAILURE = ("KEEP", "ERROR")
+
+
+def _parse_group_failure(cursor: Cursor) -> str:
+    cursor.expect("GROUP", "FAILURE")
+    if cursor.peek().word not in _GROUP_FAILURE:
+        cursor.unexpected("KEEP or ERROR after ON GROUP FAILURE", cursor.suggest(cursor.peek(), _GROUP_FAILURE))
+    return cursor.advance().word.lower()
+
+
 def _parse_options(cursor: Cursor) -> tuple[Option, ...]:
     keyword = cursor.tokens[cursor.index - 1].word
     return parse_options(cursor, keyword, f"For example {keyword} (epochs = 10, seed = 7).")
@@ -289,6 +299,7 @@ _PARSERS: dict[str, tuple[str, Callable[[Cursor], Any]]] = {
     "KEEP": ("keep", _parse_keep),
     "ON MISSING GROUP": ("missing_group", _parse_missing_group),
     "ON NULL LABEL": ("null_label", _parse_null_label),
+    "ON GROUP FAILURE": ("group_failure", _parse_group_failure),
     "WITH": ("options", _parse_options),
     "OPTIONS": ("options", _parse_options),
     "WITHIN": ("within", _parse_within),

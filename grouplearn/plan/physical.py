@@ -409,6 +409,7 @@ def definition(physical: PhysicalPlan, statement: str) -> ModelDefinition:
         seed=bound.options.training.seed,
         keep_best=bound.keep_best,
         null_label=bound.statement.null_label or "skip",
+        group_failure=bound.statement.group_failure or "keep",
         weight_sql=bound.weight_sql,
         refit=bound.refit or bound.holdout.folds > 0,
     )

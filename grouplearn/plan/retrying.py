@@ -89,15 +89,20 @@ def changed(stored: ModelDefinition, now: ModelDefinition) -> str | None:
     if not set(now.classes) <= set(stored.classes):
         new = sorted(set(now.classes) - set(stored.classes))
         return f"the label has classes that the model does not know: {', '.join(new[:3])}"
+    what = differing(stored, now) or ("configurations" if _points(stored) != _points(now) else None)
+    return None if what is None else f"its {what} are no longer those of the model"
+
+
+def differing(stored: ModelDefinition, now: ModelDefinition) -> str | None:
+    """Return which of features, keys and label two statements do not share; None if they share all."""
     # Models of earlier versions have no types: equal expressions then suffice.
     typed = all(entry.type is not None for entry in stored.items)
     compared = (
         ("features", [_told(entry, typed) for entry in stored.items], [_told(entry, typed) for entry in now.items]),
         ("keys", stored.keys, now.keys),
         ("label", (stored.target_sql, stored.label_type), (now.target_sql, now.label_type)),
-        ("configurations", _points(stored), _points(now)),
     )
-    return next((f"its {what} are no longer those of the model" for what, old, new in compared if old != new), None)
+    return next((what for what, old, new in compared if old != new), None)
 
 
 def stored_as(bound: BoundTrain, stored: ModelDefinition) -> BoundTrain:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,16 +39,22 @@ class GroupModel:
     artifact: Artifact
 
 
-def load_groups(con: duckdb.DuckDBPyConnection, model: StoredModel) -> list[GroupModel]:
-    """Return the model of each group that has one, by group number; raises as ``load_scorer``."""
+def load_groups(
+    con: duckdb.DuckDBPyConnection, model: StoredModel, *, only: Iterable[int] | None = None
+) -> list[GroupModel]:
+    """Return the model of each group that has one, by group number; raises as ``load_scorer``.
+
+    ``only`` are the numbers of the groups to load, None for all.
+    """
     catalog, where = model.location.catalog, f"'{model.id}'::UUID"
     refuse_flaws(con, model, ("models", "groups", "artifacts"))
+    some = "" if only is None else f" AND g.group_id IN ({', '.join(map(str, only))})"
     sql = (
         f"SELECT {_numbers(model)}, g.group_id, g.level, g.keys, g.fills, g.centers, g.scales, g.categories, g.classes,"
         " a.format, a.content, a.sha256"
         f" FROM {table(catalog, 'groups')} AS g LEFT JOIN {table(catalog, 'artifacts')} AS a"
         f" ON a.model = {where} AND a.group_id = g.group_id AND a.config = g.best"
-        f" WHERE g.model = {where} AND g.best IS NOT NULL ORDER BY g.group_id ASC"
+        f" WHERE g.model = {where} AND g.best IS NOT NULL{some} ORDER BY g.group_id ASC"
     )
     found = con.sql(sql).to_arrow_table()
     numbers, columns = _numbers_of(found), found.columns[_NUMBERS:]

@@ -15,6 +15,7 @@ from grouplearn.bind.run import compatibility as legality
 from grouplearn.bind.run.options import bind_resume_options, executor_again
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog.identities import identity_at
+from grouplearn.catalog.notes import with_kept
 from grouplearn.catalog.views import best_sql
 from grouplearn.data.files import checksums
 from grouplearn.data.files.checksums import Damaged
@@ -39,11 +40,12 @@ from grouplearn.statements.notes.notes import seen_in_rows
 from grouplearn.statements.workflow import durable, training
 from grouplearn.statements.workflow.durable import Manifest, UnfinishedRun, UnreadableRun
 from grouplearn.statements.workflow.finishing import finish, is_stored
-from grouplearn.statements.workflow.replacing import refuse_loss
+from grouplearn.statements.workflow.replacing import replacing
 from grouplearn.statements.workflow.scheduled import Attendance, Scheduled
 from grouplearn.statements.workflow.trial_control import IN_TRAINING, Journal, TrialControl
 from grouplearn.store import writer as store
 from grouplearn.store.copying import refuse_unsound
+from grouplearn.store.keeping import Kept
 from grouplearn.train.job import Job
 from grouplearn.train.results import ledger
 from grouplearn.train.results.ledger import Ledger
@@ -234,16 +236,18 @@ def resume(statement: ResumeModel, checker: SqlChecker, at: StatementContext, *,
         stored = stored if outcome.configs is None else replace(stored, configs=outcome.configs)
         seen = seen_in_rows(job, stored, outcome)
 
-        def store_it() -> None:
+        def store_it() -> Kept:
             _refuse_newer(statement, run, stored, checker, at)
-            refuse_loss(stored, outcome, statement.name.span, checker, at)
-            store.write(at.connection, stored, outcome, replace=True, identity=run.identity)
+            kept = replacing(stored, outcome, statement.name.span, checker, at)
+            store.write(at.connection, kept.definition, kept.outcome, replace=True, identity=run.identity)
             refuse_unsound(at.connection, catalog, run.identity)  # the run's file may claim anything
+            return kept
 
-        at.databases.write(catalog, store_it, statement.name.span, checker)
+        kept = at.databases.write(catalog, store_it, statement.name.span, checker)
         finish(directory, at.databases)
-    best = best_sql(at.connection, stored, run.identity, catalog, validated=began.validated, seen=seen)
-    return answers.arranged(best, stored, at)
+    seen = with_kept(seen, kept.notes)
+    best = best_sql(at.connection, kept.definition, run.identity, catalog, validated=began.validated, seen=seen)
+    return answers.arranged(best, kept.definition, at)
 
 
 def _refuse_unknown(learner: str, statement: ResumeModel, checker: SqlChecker) -> None:

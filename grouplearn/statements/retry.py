@@ -16,7 +16,9 @@ from grouplearn.catalog import models
 from grouplearn.catalog.checks import search_path
 from grouplearn.catalog.checks.damage import damaged
 from grouplearn.catalog.checks.trust import other_name
+from grouplearn.catalog.identities import Identity
 from grouplearn.catalog.models import StoredModel
+from grouplearn.catalog.notes import with_kept
 from grouplearn.catalog.records import ModelDefinition, RunOutcome
 from grouplearn.catalog.views import best_sql
 from grouplearn.data.dataset import Group
@@ -39,8 +41,10 @@ from grouplearn.statements import answers
 from grouplearn.statements.context import StatementContext
 from grouplearn.statements.notes.notes import seen_in_rows
 from grouplearn.statements.workflow import planning, refitting, training
+from grouplearn.statements.workflow.replacing import refuse_failures
 from grouplearn.statements.workflow.scheduled import Attendance
 from grouplearn.store import retrying as kept
+from grouplearn.store.keeping import Kept, keep_models
 from grouplearn.store.retrying import FailedGroup, Record
 
 
@@ -112,10 +116,11 @@ class _Retry:
             work = training.begun(part, choice, job, at.cancelled, began, refit)
             outcome = training.run(work, Attendance(at.progress, at.cancelled))
         ids = {number: group.number for number, group in numbers.items()}
-        identity = self._stored(_renumbered(outcome, ids), failed)
+        identity, run = self._stored(_renumbered(outcome, ids), failed)
         validated = bound.holdout.kind != "none"
         stored = self.model.definition
-        seen = {ids[number]: notes for number, notes in seen_in_rows(job, stored, outcome).items()}
+        noted = {ids[number]: notes for number, notes in seen_in_rows(job, stored, outcome).items()}
+        seen = with_kept(noted, run.notes)
         place = stored, identity, location.catalog
         best = best_sql(at.connection, *place, validated=validated, groups=list(ids.values()), seen=seen)
         return answers.arranged(best, stored, at)
@@ -201,7 +206,7 @@ class _Retry:
         if (now.learner, now.metric) != (stored.learner, stored.metric):
             where = self.model.location
             raise damaged(where.catalog, where.name, "models", "the statement is of another learner or metric")
-        reason = changed(stored, now)
+        reason = changed(replace(stored, configs=stored.configs[: self.record.configs]), now)
         if reason is not None:
             raise self._refusal(f"the table is not what it was: {reason}", "TRAIN OR REPLACE MODEL trains all of it.")
         return physical
@@ -217,16 +222,25 @@ class _Retry:
         stats = rows_of(checker, bound, physical.stats, groups)
         return extract(self.at.connection, checker, bound, stats, directory, limit)
 
-    def _stored(self, outcome: RunOutcome, failed: Sequence[FailedGroup]) -> str:
-        """Replace the failed results; raise if the model has changed meanwhile."""
-        databases, connection, location = self.at.databases, self.at.connection, self.model.location
-        shown = databases.in_transaction()
+    def _stored(self, outcome: RunOutcome, failed: Sequence[FailedGroup]) -> tuple[str, Kept]:
+        """Replace the failed results, and return the model's new identity and what was stored.
 
-        def store_it() -> str:
+        Raise if the model has changed meanwhile, or a group failed under ON GROUP FAILURE ERROR.
+        """
+        databases, connection, location = self.at.databases, self.at.connection, self.model.location
+        shown, before = databases.in_transaction(), Identity(self.model.id, location)
+
+        with_models = {group.number for group in failed if group.others}
+        lost = [group for group in outcome.failed_groups() if group.id not in with_models]
+
+        def store_it() -> tuple[str, Kept]:
             if models.load_by_id(connection, location.catalog, self.model.id) is None:
                 message = f'model "{location.name}" was trained anew or dropped meanwhile, so nothing was stored'
                 raise self._refusal(message, "RETRY FAILED MODEL once more.")
-            return kept.replace_failed(connection, self.model, failed, outcome, shown=shown)
+            known, span = self.model.definition, self.statement.name.span
+            refuse_failures(known, outcome, lost, before, span, self.checker)
+            run = keep_models(connection, before, known, outcome, lost)
+            return kept.replace_failed(connection, self.model, failed, run.outcome, shown=shown), run
 
         return databases.write(location.catalog, store_it, self.statement.name.span, self.checker)
 

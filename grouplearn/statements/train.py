@@ -15,7 +15,7 @@ from grouplearn.catalog import views
 from grouplearn.catalog.checks import search_path
 from grouplearn.catalog.checks.trust import trained_here
 from grouplearn.catalog.identities import Identity, identity_at
-from grouplearn.catalog.notes import DataNotes
+from grouplearn.catalog.notes import DataNotes, with_kept
 from grouplearn.catalog.records import RunOutcome
 from grouplearn.catalog.schema import Location, names_of_views, table
 from grouplearn.data.dataset import Dataset, Group
@@ -46,10 +46,11 @@ from grouplearn.statements.notes.notes import seen_in_rows
 from grouplearn.statements.resume import Beginning
 from grouplearn.statements.workflow import durable, planning, training
 from grouplearn.statements.workflow.finishing import finish
-from grouplearn.statements.workflow.replacing import refuse_loss
+from grouplearn.statements.workflow.replacing import replacing
 from grouplearn.statements.workflow.scheduled import Attendance
 from grouplearn.statements.workflow.trial_control import IN_TRAINING
 from grouplearn.store import writer as store
+from grouplearn.store.keeping import Kept
 from grouplearn.store.left_over import hint_for_occupied_place
 
 
@@ -168,34 +169,38 @@ class _Training:
             outcome = training.run(work, Attendance(at.progress, at.cancelled, control, ledger))
         stored = stored if outcome.configs is None else replace(stored, configs=outcome.configs)
         seen = seen_in_rows(job, stored, outcome, physical.stats.times, physical.bound.left_out)
-        model = self._store(stored, outcome, place, directory)
-        if model is None:
+        found = self._store(stored, outcome, place, directory)
+        if found is None:
             return None
+        model, kept = found
         ran = {result.unit.id: UnitRan(result.worked, result.epochs) for result in outcome.units}
-        return _Trained(physical, choice, stored, model, ran, seen)
+        return _Trained(physical, choice, kept.definition, model, ran, with_kept(seen, kept.notes))
 
     def _store(
         self, stored: ModelDefinition, outcome: RunOutcome, place: _Place, directory: RunDirectory
-    ) -> str | None:
-        """Return the identity of the stored model; None if another connection stored one and IF NOT EXISTS was given."""
+    ) -> tuple[str, Kept] | None:
+        """Return the identity of the stored model, and what was stored.
+
+        None if another connection stored one and IF NOT EXISTS was given.
+        """
         at, statement = self._at, self._statement
 
-        def store_it() -> str | None:
-            refuse_loss(stored, outcome, statement.name.span, self._checker, at)
+        def store_it() -> tuple[str, Kept] | None:
+            kept = replacing(stored, outcome, statement.name.span, self._checker, at)
+            run = kept.definition, kept.outcome
             try:
-                return store.write(
-                    at.connection, stored, outcome, replace=statement.replace, identity=directory.identity
-                )
+                model = store.write(at.connection, *run, replace=statement.replace, identity=directory.identity)
+                return model, kept
             except ModelExists as error:  # another connection has stored it meanwhile
                 if self._exists(place.catalog, place.schema):
                     return None
                 raise self._in_the_way(error.message, "Choose another name.") from None
 
-        model = at.databases.write(place.catalog, store_it, statement.name.span, self._checker)
+        found = at.databases.write(place.catalog, store_it, statement.name.span, self._checker)
         finish(directory, at.databases)
         if directory.durable:
             at.leaves()
-        return model
+        return found
 
     def _exists(self, catalog: str, schema: str) -> bool:
         """Return whether the model exists and IF NOT EXISTS was given; raise if it may not be written."""

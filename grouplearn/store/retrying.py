@@ -38,6 +38,8 @@ _CHANGED = (
 class FailedGroup:
     """A group with failed trials: its number and key, the configs of these, and the trials that did not fail.
 
+    A trial that was kept is among the failed ones.
+
     ``encoders`` are the columns of ``groups`` that say how its features are encoded, None where no encoder was fitted.
     """
 
@@ -51,30 +53,37 @@ class FailedGroup:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """How a model was trained: the operator, the workers, and how many of its trials have a model."""
+    """How a model was trained: the operator, the workers, and the number of its statement's configurations.
+
+    Further configurations are those of models that were kept.
+    """
 
     operator: str
     workers: int
-    done: int
+    configs: int
 
 
 def record(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Record:
     """Return how a model was trained."""
     query = f"SELECT operator, workers FROM {_table(model, 'models')} WHERE model = '{model.id}'::UUID"
     ((operator, workers),) = con.execute(query).fetchall()
-    query = f"SELECT count(*) FROM {_table(model, 'trials')} WHERE model = '{model.id}'::UUID AND status <> 'failed'"
-    ((done,),) = con.execute(query).fetchall()
-    return Record(operator, workers, done)
+    own = f"model = '{model.id}'::UUID AND status <> 'kept'"
+    ((configs,),) = con.execute(f"SELECT max(config) + 1 FROM {_table(model, 'trials')} WHERE {own}").fetchall()
+    return Record(operator, workers, configs or len(model.definition.configs))
 
 
 def failed_groups(con: duckdb.DuckDBPyConnection, model: StoredModel) -> tuple[FailedGroup, ...]:
-    """Return the groups of a model with trials to train again, by group number: failed ones, and those of a group without a
-    model, whose time was up before it had one."""
+    """Return the groups of a model with trials to train again, by group number.
+
+    These are failed ones, and all of a group whose time was up before it had a model.
+    """
     refuse_flaws(con, model, ("models", "groups", "trials"))
     groups, trials, artifacts = (_table(model, name) for name in ("groups", "trials", "artifacts"))
     own = f"model = '{model.id}'::UUID"
-    without = f"group_id IN (SELECT group_id FROM {groups} WHERE {own} AND best IS NULL)"
-    again = f"(status = 'failed' OR (status = 'stopped' AND {without}))"
+    modelless = f"SELECT group_id FROM {groups} WHERE {own} AND best IS NULL"
+    kept = f"SELECT group_id FROM {trials} WHERE {own} AND status = 'kept'"
+    without = f"group_id IN ({modelless} UNION ALL {kept})"
+    again = f"(status IN ('failed', 'kept') OR (status = 'stopped' AND {without}))"
     some = f"(SELECT group_id FROM {trials} WHERE {own} AND {again})"
     by_group: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
     query = (
@@ -118,9 +127,11 @@ def _trial(
 def fitted_on_all(con: duckdb.DuckDBPyConnection, model: StoredModel) -> dict[int, FittedItem]:
     """Return the fitted items with ``scope := 'all'`` by place; empty if no group was encoded."""
     wanted = {place: entry.item for place, entry in enumerate(model.definition.items) if entry.item.scope == "all"}
+    own = f"model = '{model.id}'::UUID"
+    kept = f"SELECT group_id FROM {_table(model, 'trials')} WHERE {own} AND status = 'kept'"
     query = (
         f"SELECT fills, centers, scales, categories FROM {_table(model, 'groups')}"
-        f" WHERE model = '{model.id}'::UUID AND features IS NOT NULL LIMIT 1"
+        f" WHERE {own} AND features IS NOT NULL AND group_id NOT IN ({kept}) LIMIT 1"
     )
     found = con.execute(query).fetchall()
     if not found:
@@ -186,7 +197,7 @@ class _Entry:
             again = tuple(TrialResult(trial.config, "failed", _CHANGED, seconds=trial.seconds) for trial in again)
         trials = tuple(sorted((*before.others, *again), key=lambda trial: trial.config))
         best = best_config(trials, metric, greater_is_better) if before.others else entry.best
-        return cls(before, again, GroupOutcome(entry.group, trials, entry.facts, best))
+        return cls(before, again, changed(entry, trials=trials, best=best))
 
     def only(self, trials: Iterable[TrialResult]) -> GroupOutcome:
         """Return the group with only some of its trials, and with a given best one."""
@@ -203,18 +214,21 @@ def _plain(value: Any) -> Any:
 
 def _delete(con: duckdb.DuckDBPyConnection, model: StoredModel, entries: Sequence[_Entry]) -> None:
     """Delete rows that will be written again, and models that are no longer among KEEP BEST."""
-    again = [(entry.whole.group.id, trial.config) for entry in entries for trial in entry.again]
+    again: list[tuple[int, int | None]] = [
+        (entry.whole.group.id, trial.config) for entry in entries if entry.before.others for trial in entry.again
+    ]
     lost = [
         (entry.whole.group.id, trial.config)
         for entry in entries
         for trial in entry.before.others
         if trial.config not in _kept(model, entry)
     ]
-    everything = [(entry.whole.group.id, None) for entry in entries]
+    whole = [(entry.whole.group.id, None) for entry in entries if not entry.before.others]
     for name, pairs in (("trials", again), ("curves", again), ("artifacts", again + lost)):
         _delete_rows(con, model, name, pairs, "source.config = t.config")
-    _delete_rows(con, model, "errors", everything)
-    _delete_rows(con, model, "groups", [(entry.whole.group.id, None) for entry in entries if not entry.before.others])
+        _delete_rows(con, model, name, whole)
+    _delete_rows(con, model, "groups", whole)
+    _delete_rows(con, model, "errors", [(entry.whole.group.id, None) for entry in entries])
 
 
 def _delete_rows(

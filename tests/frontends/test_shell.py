@@ -105,6 +105,23 @@ def test_the_first_error_stops_a_script_with_status_1(tmp_path: Path) -> None:
         assert 'Binder Error: Referenced column "nothing" was not found' in done.stderr
 
 
+def test_groups_that_fail_are_rows_unless_the_statement_says_error(tmp_path: Path) -> None:
+    script = tmp_path / "script.sql"
+    script.write_text(f"{SETUP} UPDATE t SET y = NULL WHERE g = 1; {TRAIN} SELECT 'trained' AS then;")
+    done = shell("-csv", "-f", str(script))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "the label is NULL in each of the 100 rows" in done.stdout
+    assert done.stdout.endswith("trained\n")
+    strict = TRAIN.replace(";", " ON GROUP FAILURE ERROR;")
+    script.write_text(script.read_text().replace(TRAIN, strict))
+    for done in (shell("-csv", "-f", str(script)), shell("-csv", stdin=script.read_text())):
+        assert done.returncode == 1
+        assert done.stderr.startswith(
+            "1 of 3 groups failed, and nothing was stored\ng = 1: the label is NULL in each of the "
+        )
+        assert "trained" not in done.stdout
+
+
 def test_an_error_of_predict_is_told_in_its_own_words() -> None:
     done = shell("-c", f"{SETUP}; SELECT predict('nosuch', t) FROM t")
     assert (done.returncode, done.stderr.strip()) == (1, 'model "nosuch" does not exist\nThere is no model yet.')

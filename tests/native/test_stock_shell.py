@@ -52,6 +52,23 @@ def test_f_and_read(run, tmp_path):
         assert last_line(done.stdout) == "3"
 
 
+def test_groups_that_fail_are_rows_unless_the_statement_says_error(run, tmp_path):
+    script = tmp_path / "script.sql"
+    script.write_text(f"{TABLE} UPDATE t SET y = NULL WHERE g = 1; {TRAIN} SELECT 'trained';")
+    done = run("-csv", "-f", str(script))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert last_line(done.stdout) == "trained"
+    strict = TRAIN.replace("VALIDATE NONE;", "VALIDATE NONE ON GROUP FAILURE ERROR;")
+    script.write_text(script.read_text().replace(TRAIN, strict))
+    for done in (run("-csv", "-f", str(script)), run("-csv", "-c", script.read_text())):
+        assert done.returncode == 1
+        assert (
+            "1 of 3 groups failed, and nothing was stored\ng = 1: the label is NULL in each of the 100 rows"
+            in done.stderr
+        )
+        assert "trained" not in done.stdout
+
+
 def test_json(run):
     done = run("-json", "-c", TABLE, "-c", TRAIN)
     rows = json.loads(done.stdout)

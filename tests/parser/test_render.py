@@ -203,6 +203,7 @@ CLAUSES = [
     "KEEP BEST 3",
     "ON MISSING GROUP NULL",
     "ON NULL LABEL ERROR",
+    "ON GROUP FAILURE ERROR",
     "WITH (seed = 1)",
 ]
 

@@ -32,6 +32,7 @@ _CHOICES: Mapping[str, tuple[str | None, ...]] = {
     "task": tuple(task.value for task in Task),
     "missing_group": ("parent", "null", "error"),
     "null_label": (None, "skip", "error"),
+    "group_failure": (None, "keep", "error"),
 }
 #: Tells items that share an array of a dataset.
 _CODED, _LISTED = operator.attrgetter("is_coded"), operator.attrgetter("is_list")

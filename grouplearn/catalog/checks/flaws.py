@@ -166,7 +166,7 @@ def _trials(definition: ModelDefinition) -> Flaws:
         "a trial is of a configuration that is not there": _every(
             f"config >= 0 AND config < {len(definition.configs)} AND group_id >= 0"
         ),
-        "a trial is not done, stopped or failed": _every("status IN ('done', 'stopped', 'failed')"),
+        "a trial is not done, stopped, failed or kept": _every("status IN ('done', 'stopped', 'failed', 'kept')"),
         "a trial had fewer than no epochs": _every("epochs >= 0"),
         "a trial has more metrics than the model": _every(
             f"len(train) <= {len(definition.metrics)} AND len(valid) <= {len(definition.metrics)}"

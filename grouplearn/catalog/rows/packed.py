@@ -55,6 +55,7 @@ def trials(definition: ModelDefinition, packs: Packs) -> Any:
             "train": _metrics(definition, [each.pack.train for each in packs], shapes, done),
             "valid": _metrics(definition, [each.pack.valid for each in packs], shapes, done),
             "importance": _importance(packs, done),
+            "trained_at": pa.nulls(done.size, pa.timestamp("us")),
         }
     )
 

@@ -132,6 +132,7 @@ def _defined(definition: ModelDefinition) -> dict[str, tuple[Any, Any]]:
         "seed": (definition.seed, pa.int64()),
         "keep_best": (definition.keep_best, integer),
         "null_label": (definition.null_label, text),
+        "group_failure": (definition.group_failure, text),
         "refit": (definition.refit, pa.bool_()),
         "search_path": (_search_path(definition), _struct(database=text, schema=text)),
     }
@@ -241,7 +242,7 @@ def trials(definition: ModelDefinition, outcome: RunOutcome) -> Any:
         (
             entry.group.id,
             trial.config,
-            trial.status,
+            "kept" if entry.is_kept(trial) else trial.status,
             trial.reason,
             trial.epochs,
             trial.converged,
@@ -250,6 +251,7 @@ def trials(definition: ModelDefinition, outcome: RunOutcome) -> Any:
             _metrics(definition, trial.train),
             _metrics(definition, trial.valid),
             None if definition.linear else trial.importance,
+            entry.kept if entry.is_kept(trial) else None,
         )
         for entry, trial in _trials(outcome)
     )
@@ -266,6 +268,7 @@ def trials(definition: ModelDefinition, outcome: RunOutcome) -> Any:
         train=_NUMBERS,
         valid=_NUMBERS,
         importance=_NUMBERS,
+        trained_at=pa.timestamp("us"),
     )
     return _with_packs(alone, outcome, lambda packs: packed_rows.trials(definition, packs))
 
@@ -377,7 +380,11 @@ def errors(outcome: RunOutcome) -> Any:
     """Return the rows of ``errors``: one per failed trial, or one for the group when all failed for one reason."""
     rows: list[tuple[int, int | None, str]] = []
     for entry in watched(outcome.groups):
-        failed = [(trial.config, trial.reason or "failed") for trial in entry.trials if trial.status == "failed"]
+        failed = [
+            (trial.config, trial.reason or "failed")
+            for trial in entry.trials
+            if trial.status == "failed" or entry.is_kept(trial)
+        ]
         reasons = {reason for _, reason in failed}
         if len(reasons) == 1 and len(failed) == len(entry.trials):
             rows.append((entry.group.id, None, reasons.pop()))

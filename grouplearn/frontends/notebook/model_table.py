@@ -55,7 +55,8 @@ STYLE = """
 .grouplearn-table .null { opacity: 0.5; font-weight: normal }
 .grouplearn-table .dot { display: inline-block; width: 8px; height: 8px; border-radius: 50%; margin-right: 6px;
   background: #888 }
-.grouplearn-table .dot.done { background: #2e9e5b } .grouplearn-table .dot.stopped { background: #c98a00 }
+.grouplearn-table .dot.done { background: #2e9e5b }
+.grouplearn-table .dot.stopped, .grouplearn-table .dot.kept { background: #c98a00 }
 .grouplearn-table .dot.failed { background: #d9483b }
 .grouplearn-table .warning { border-left: 4px solid #d9483b; padding: 2px 10px; margin: 0 0 8px; overflow-wrap: anywhere }
 .grouplearn-table .warning p { margin: 2px 0 }
@@ -308,7 +309,7 @@ def _cell(value: str | None, shown: str, kind: str = "", hint: str = "") -> str:
 
 
 def _state(status: str | None) -> str:
-    return status if status in ("done", "stopped", "failed") else ""
+    return status if status in ("done", "stopped", "kept", "failed") else ""
 
 
 def relation_html(relation: duckdb.DuckDBPyRelation) -> str | None:

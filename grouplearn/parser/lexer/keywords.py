@@ -117,6 +117,7 @@ CLAUSES = (
     "KEEP",
     "ON MISSING GROUP",
     "ON NULL LABEL",
+    "ON GROUP FAILURE",
     "WITH",
     "OPTIONS",
 )

@@ -19,7 +19,11 @@ from grouplearn.parser.lexer.keywords import CLAUSES, FOREIGN_CLAUSES, INFIX, PR
 from grouplearn.parser.lexer.tokens import Kind, Token
 from grouplearn.parser.statements import Sql
 
-_ON_CLAUSES = {"ON MISSING GROUP": ("MISSING", "GROUP"), "ON NULL LABEL": ("NULL", "LABEL")}
+_ON_CLAUSES = {
+    "ON MISSING GROUP": ("MISSING", "GROUP"),
+    "ON NULL LABEL": ("NULL", "LABEL"),
+    "ON GROUP FAILURE": ("GROUP", "FAILURE"),
+}
 _FIRST_WORDS = {clause.split()[0]: clause for clause in CLAUSES if not clause.startswith("ON ")}
 _LOOKALIKES = frozenset({"WITHOUT", "WITHIN", "WHEN", "OUTER", "INTERVAL"})
 _SIMILAR = 0.7

@@ -1,28 +1,79 @@
-"""Prevents TRAIN OR REPLACE, and resumed runs, from replacing a model that predicts with one in which no group has a model."""
+"""What a run may store, and in place of what: groups that fail keep their model, or the statement fails."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
 from grouplearn.bind.sql.checker import SqlChecker
-from grouplearn.catalog.identities import identity_at
+from grouplearn.catalog.identities import Identity, identity_at
 from grouplearn.catalog.records import ModelDefinition, RunOutcome
 from grouplearn.catalog.schema import current_database, table
+from grouplearn.data.dataset import Group
 from grouplearn.errors import TrainingError
 from grouplearn.messages import Span, without_counts
 from grouplearn.statements.context import StatementContext
+from grouplearn.store.keeping import Kept, keep_models
 
 
-def refuse_loss(
+def replacing(
     definition: ModelDefinition, outcome: RunOutcome, span: Span, checker: SqlChecker, at: StatementContext
-) -> None:
-    """Raise TrainingError if no group has a model, but the existing model of that name has some."""
-    if outcome.has_model:
-        return
+) -> Kept:
+    """Return the run as it is to be stored, with the models that failed groups keep.
+
+    Raises TrainingError if a group failed and the statement says ON GROUP FAILURE ERROR, or if no group has a model but the
+    existing model of that name has some. The caller holds the transaction.
+    """
     catalog = definition.catalog or current_database(at.connection)
     before = identity_at(at.connection, catalog, definition.schema, definition.name)
-    usable = f"SELECT 1 FROM {table(catalog, 'groups')} WHERE model = ?::UUID AND best IS NOT NULL LIMIT 1"
-    if before is None or not at.databases.rows(usable, [before.id]):
+    failed = outcome.failed_groups()
+    refuse_failures(definition, outcome, failed, before, span, checker)
+    _refuse_loss(definition, outcome, before, span, checker, at)
+    return keep_models(at.connection, before, definition, outcome, failed)
+
+
+def refuse_failures(
+    definition: ModelDefinition,
+    outcome: RunOutcome,
+    failed: Collection[Group],
+    before: Identity | None,
+    span: Span,
+    checker: SqlChecker,
+) -> None:
+    """Raise TrainingError if a group ``failed`` and the statement says ON GROUP FAILURE ERROR."""
+    if definition.group_failure != "error" or not failed:
+        return
+    stays = "nothing was stored" if before is None else f'model "{definition.name}" stays as it was'
+    first = min(failed, key=lambda group: group.id)
+    apart = outcome.apart([first.id], definition.metric)
+    trials = next(entry.trials for entry in apart.groups if entry.group.id == first.id)
+    reason = next((trial.reason for trial in trials if trial.reason), "it failed")
+    names = (definition.keys[place].name for place in definition.sets[first.level])
+    values = (first.keys[place] for place in definition.sets[first.level])
+    named = ", ".join(
+        f"{name} = {'NULL' if value is None else value}" for name, value in zip(names, values, strict=True)
+    )
+    message, hint = f"training failed, and {stays}: {reason}", None
+    if definition.keys:
+        message = f"{len(failed)} of {outcome.n_groups} groups failed, and {stays}\n{named or 'all rows'}: {reason}"
+        hint = "ON GROUP FAILURE KEEP stores the other groups, and under OR REPLACE the failed ones keep their models."
+    raise TrainingError(message, text=checker.text, span=span, hint=hint)
+
+
+def _refuse_loss(
+    definition: ModelDefinition,
+    outcome: RunOutcome,
+    before: Identity | None,
+    span: Span,
+    checker: SqlChecker,
+    at: StatementContext,
+) -> None:
+    """Raise TrainingError if no group has a model, but the existing model of that name has some."""
+    if outcome.has_model or before is None:
+        return
+    groups = table(before.location.catalog, "groups")
+    usable = f"SELECT 1 FROM {groups} WHERE model = ?::UUID AND best IS NOT NULL LIMIT 1"
+    if not at.databases.rows(usable, [before.id]):
         return
     trials = (trial for group in outcome.every_group(definition.metric) for trial in group.trials)
     reasons = [trial.reason or "it failed" for trial in trials]

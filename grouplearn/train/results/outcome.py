@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import math
 from collections import defaultdict
@@ -22,12 +23,21 @@ from grouplearn.train.results.packed import Packed, beside, mean_known
 
 @dataclass(frozen=True, slots=True)
 class GroupOutcome:
-    """A group's trials, one per config, folds merged; ``best`` is the number of the best config, None if all failed."""
+    """A group's trials, one per config, folds merged; ``best`` is the number of the best config, None if all failed.
+
+    ``kept`` is when the best trial was trained, if this training failed and that trial is the group's model of before. Its
+    reason is then that of the failure, and ``facts`` are of its rows.
+    """
 
     group: Group
     trials: tuple[TrialResult, ...]
     facts: GroupFacts | None
     best: int | None
+    kept: datetime.datetime | None = None
+
+    def is_kept(self, trial: TrialResult) -> bool:
+        """Whether a trial of the group is its model of before."""
+        return self.kept is not None and trial.config == self.best
 
 
 @dataclass(frozen=True, slots=True)
