@@ -124,7 +124,7 @@ def test_a_database_of_the_version_before_is_brought_up(learner: str, tmp_path: 
     with grouplearn.connect(path, progress=None) as con:
         con.execute("CREATE TABLE t AS SELECT i % 2 AS g, i * 1.5 AS x, i % 7 AS y FROM range(60) AS r(i)")
         con.execute("TRAIN MODEL before USING linear_regression PREDICT y FEATURES (x) FROM t GROUP BY g")
-        con.execute("DROP TABLE grouplearn.factors")
+        con.execute("DROP TABLE grouplearn.factors; DROP TABLE grouplearn.cases; DROP TABLE grouplearn.leaves")
         for column in ("target_name", "target_sql", "label_type"):
             con.execute(f"ALTER TABLE grouplearn.models ALTER COLUMN {column} SET NOT NULL")
         for table, columns in SINCE.items():
