@@ -158,10 +158,13 @@ def _skipped() -> str:
 
 def _few_rows(definition: ModelDefinition) -> str:
     """Return SQL for the note on a group of few rows, NULL for others."""
-    of_groups = f": HAVING count(*) >= {FEW_ROWS} leaves such groups out" if definition.keys else ", too few to rely on"
     counted = f"any_value({_USED})"
-    one, many = (literal(f"only {count}{of_groups}") for count in ("1 row", "%d rows"))
-    return f"CASE WHEN {_HAS_MODEL} AND {counted} < {FEW_ROWS} THEN if({counted} = 1, {one}, printf({many}, {counted})) END"
+    rows = f"concat('only ', if({counted} = 1, '1 row', printf('%d rows', {counted})))"
+    # Rows that are skipped are counted by HAVING.
+    having = literal(f": HAVING count(*) >= {FEW_ROWS} leaves such groups out")
+    leaves_out = f"any_value(g.n_rows) < {FEW_ROWS}" if definition.keys else "false"
+    told = f"concat({rows}, if({leaves_out}, {having}, ', too few to rely on'))"
+    return f"CASE WHEN {_HAS_MODEL} AND {counted} < {FEW_ROWS} THEN {told} END"
 
 
 def _limited(definition: ModelDefinition) -> str:

@@ -24,7 +24,6 @@ from grouplearn.train.results.checkpoints import Checkpointer, Timer
 from grouplearn.train.results.evaluation import evaluate
 from grouplearn.train.rows.chosen import count
 from grouplearn.train.rows.prepare import (
-    FINAL,
     GroupFailed,
     Outline,
     Prepared,
@@ -272,7 +271,7 @@ class Worker:
                 training = fit_together(pack, gang)
                 if step.rank:
                     pack = replace(pack, prepared=replace(part, valid=None))
-                product = evaluate(pack, training, unit.fold == FINAL)
+                product = evaluate(pack, training)
             # Members have equal models, so each sends as many gradients as the first, which records them for all.
             self._together[unit.id] = (pack, training, gang.sent.n_bytes * gang.size)
             answer = StepAnswer(step, _unrecorded(step), product, more=False)

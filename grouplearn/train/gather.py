@@ -31,6 +31,7 @@ from grouplearn.train.folds import solve_folds
 from grouplearn.train.job import GroupFacts, Job, TrialResult, UnitResult
 from grouplearn.train.results.outcome import trial_with_folds
 from grouplearn.train.results.packed import TEXT, Curves, Models, Packed
+from grouplearn.train.rows.chosen import measures_training_rows
 from grouplearn.train.rows.prepare import FINAL, GroupFailed, Prepared
 from grouplearn.train.rows.prepare_stack import prepare_folds, prepare_stacks
 from grouplearn.train.rows.stack_rows import PreparedFolds, PreparedStack
@@ -172,7 +173,9 @@ class _Table:
         self.facts: list[GroupFacts | None] = [None] * shape[0]
         self.epochs = np.zeros(shape, dtype=np.int32)
         self.converged = np.zeros(shape, dtype=np.bool_) if self.job.trainer.access.converges else None
-        self.train = {name: np.full(shape, np.nan) for name in names} if self.unit.fold == FINAL else {}
+        self.train = (
+            {name: np.full(shape, np.nan) for name in names} if measures_training_rows(self.job, self.unit.fold) else {}
+        )
         self.valid = {name: np.full(shape, np.nan) for name in names}
         self.lengths = np.zeros(shape, dtype=np.int32)
         #: The objective after each epoch (g, C, epochs) of some groups, and the metric where it was measured.

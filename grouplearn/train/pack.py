@@ -49,7 +49,8 @@ class Pack:
 
     Training begins at ``start`` if given, and begins no further epoch once ``expired()``. With ``carries`` its results
     contain what trials continue from. ``keep`` is called between epochs with a function that returns the progress, and
-    writes a checkpoint when one is due. ``metrics`` are those of the finished models.
+    writes a checkpoint when one is due. ``metrics`` are those of the finished models, on held-out rows and, if asked for, on
+    training rows.
     """
 
     learner: Learner
@@ -64,6 +65,7 @@ class Pack:
     expired: Callable[[], bool] = lambda: False
     keep: Callable[[Callable[[], Training]], None] = lambda _: None
     metrics: tuple[str, ...] = ()
+    measures_training_rows: bool = True
 
     def check(self) -> None:
         """Raise Interrupted if the run was cancelled."""

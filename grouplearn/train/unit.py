@@ -19,6 +19,7 @@ from grouplearn.train.pack import Pack, Training, kernels_hear
 from grouplearn.train.results.checkpoints import Checkpointer
 from grouplearn.train.results.evaluation import conclude, evaluate
 from grouplearn.train.results.packed import failed_pack
+from grouplearn.train.rows.chosen import measures_training_rows
 from grouplearn.train.rows.prepare import FINAL, GroupFailed, Prepared, prepare
 from grouplearn.train.trial_states import combine_trials
 from grouplearn.train.turns import in_turn
@@ -178,12 +179,13 @@ def pack_of(
         job.round.carries,
         job.training.expired,
         metrics=job.target.measured,
+        measures_training_rows=measures_training_rows(job, unit.fold),
     )
 
 
 def _finish(
     pack: Pack, numbers: Sequence[int], training: Training, keep_model: bool, started: float
 ) -> tuple[TrialResult, ...]:
-    evaluation = evaluate(pack, training, keep_model)
+    evaluation = evaluate(pack, training)
     seconds = time.perf_counter() - started
     return conclude(pack, numbers, training, evaluation, keep_model, seconds)

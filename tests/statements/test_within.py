@@ -141,6 +141,7 @@ def test_where_time_is_enough_models_are_those_of_one_long_training(
     con.execute(f"TRAIN MODEL whole USING {what} WITHIN 100 HOURS WITH ({options}, workers = 1)")
     assert len(turns) == 1
     monkeypatch.setattr("grouplearn.train.job.time", Looks())
+    monkeypatch.setattr("grouplearn.train.fit._GONE_THROUGH", 1)  # one epoch in each call, after which time is looked at
     con.execute(f"TRAIN MODEL often USING {what} WITHIN {seconds} SECONDS WITH ({options}, workers = 1)")
     assert len(turns) > 2
     if "forest" not in what and "early" not in options:  # draws begin again; the best epoch may be an early one
@@ -180,7 +181,7 @@ def test_a_run_that_dies_in_a_later_turn_goes_on_with_what_was_reached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: int
 ) -> None:
     """``fault`` is how many units the turn that breaks had ended."""
-    what = f"mlp {LABELLED} OVER GRID (learning_rate IN (0.1, 0.01))"
+    what = f"mlp {LABELLED} OVER GRID (learning_rate IN (0.1, 0.01)) VALIDATE SAMPLE 10%"
     run, calls = Scheduled.run, []
 
     def breaking(self: Scheduled, job: Any, units: Any, observer: Any, cancelled: Any) -> Any:

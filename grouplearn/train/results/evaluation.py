@@ -56,15 +56,15 @@ class _Candidate:
     frozen: bool
 
 
-def evaluate(pack: Pack, training: Training, keep_model: bool) -> Evaluation:
-    """Return the metric sums of the pack's blocks; training rows count only for the final model."""
+def evaluate(pack: Pack, training: Training) -> Evaluation:
+    """Return the metric sums of the pack's blocks."""
     scores = _candidate_scores(pack, training)
     if scores is None:
         return Evaluation()
     prepared = pack.prepared
     nothing: BlockSums[MetricSums] = BlockSums()
     return Evaluation(
-        measure(pack, prepared.judged, scores) if keep_model else nothing,
+        measure(pack, prepared.judged, scores) if pack.measures_training_rows else nothing,
         measure(pack, prepared.valid, scores) if prepared.valid is not None else nothing,
         judge_blocks(pack, training) if _by_artifact(pack) else nothing,
     )

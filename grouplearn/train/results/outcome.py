@@ -103,9 +103,10 @@ def merge(
 def with_judged(final: Packed, judged: Packed) -> Packed:
     """Return the models of all rows with the metrics of those that held out a sample, as by ``trial_with_judged``."""
     done = judged.done()
+    train = {name: np.where(done, judged.train[name], values) for name, values in final.train.items()}
     valid = {name: np.where(done, values, np.nan) for name, values in judged.valid.items()}
     facts = tuple(itertools.starmap(facts_with_judged, zip(final.facts, judged.facts, strict=True)))
-    return replace(final, valid=valid, facts=facts, seconds=final.seconds + judged.seconds)
+    return replace(final, train=train, valid=valid, facts=facts, seconds=final.seconds + judged.seconds)
 
 
 def with_folds(final: Packed, *folds: Packed) -> Packed:
@@ -176,12 +177,13 @@ def facts_with_judged(final: GroupFacts | None, judged: GroupFacts | None) -> Gr
 
 
 def trial_with_judged(final: TrialResult, judged: TrialResult) -> TrialResult:
-    """Return the final fit of a trial with the metrics of the fit that held out a sample.
+    """Return the final fit of a trial with the metrics of the fit that held out a sample, on both parts of its rows.
 
-    If that fit failed there are none: it would train where no row is held out.
+    If that fit failed, the metrics are those of the final fit on all rows.
     """
-    valid = judged.valid if final.usable and judged.status == "done" else {}
-    return replace(final, valid=valid, seconds=final.seconds + judged.seconds)
+    done = final.usable and judged.status == "done"
+    train, valid = (judged.train, judged.valid) if done else (final.train, {})
+    return replace(final, train=train, valid=valid, seconds=final.seconds + judged.seconds)
 
 
 def trial_with_folds(final: TrialResult, folds: Sequence[TrialResult]) -> TrialResult:

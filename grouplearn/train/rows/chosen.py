@@ -223,6 +223,11 @@ def only_judges(job: Job, fold: int) -> bool:
     return job.rules.folds == 1 and fold != FINAL
 
 
+def measures_training_rows(job: Job, fold: int) -> bool:
+    """Return whether a fit has the metrics of the rows that it learned from: the final one, and one that is judged alone."""
+    return fold == FINAL or only_judges(job, fold)
+
+
 def refuse_few(job: Job, n_rows: int, train: int, valid: int, incomplete: int, unlabelled: int = 0) -> None:
     """Raise GroupFailed if no row of a group of ``n_rows`` is left to train on, or fewer than ``min_rows``.
 

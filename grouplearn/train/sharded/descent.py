@@ -25,7 +25,7 @@ from grouplearn.train.block_sums import BlockSums
 from grouplearn.train.pack import EpochSums, Pack, Training, end_epoch, judge_blocks, settle, waited_values
 from grouplearn.train.results.evaluation import evaluate
 from grouplearn.train.rounds import Cell, part_of, parts_of
-from grouplearn.train.rows.prepare import FINAL, Outline
+from grouplearn.train.rows.prepare import Outline
 from grouplearn.train.sharded.averaging import Pieces
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class RoundStep:
             case "update":
                 return self._update()
             case "evaluate":
-                return evaluate(self.pack, self._training(), self.step.unit.fold == FINAL)
+                return evaluate(self.pack, self._training())
         raise ValueError(f"a step of kind {self.step.kind} makes no product")
 
     def finished(self) -> list[Product]:

@@ -63,7 +63,7 @@ def make(pack: Pack, step: Step, takes: Sequence[Product]) -> Product:
         case "update" if step.pieces > 1:
             return averaging.update(pack, takes)
         case "evaluate" if step.partition is not None:
-            return evaluate(pack, averaging.model(pack, takes), step.unit.fold == FINAL)
+            return evaluate(pack, averaging.model(pack, takes))
     return _make_of_state(pack, step, takes)
 
 
@@ -82,7 +82,7 @@ def _make_of_state(pack: Pack, step: Step, takes: Sequence[Product]) -> Product:
         case "evaluate" if pack.learner.access.visits and has_more(pack, training):
             return EpochSums(metric=judge_blocks(pack, training))  # after an epoch, for early stopping
         case "evaluate":
-            own = evaluate(pack, training, step.unit.fold == FINAL)
+            own = evaluate(pack, training)
             return merge_evaluations([own, *cast(Sequence[Evaluation], others)])
     raise ValueError(f"a step of kind {step.kind} makes no product")
 
