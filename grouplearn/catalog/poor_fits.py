@@ -43,8 +43,11 @@ def constant_models(definition: ModelDefinition) -> tuple[str, str] | None:
         for condition, note in notes
     ]
     # The gain of splits on tiny labels is 0 in LightGBM's single precision.
-    place = definition.metrics.index("r2") + 1 if "r2" in definition.metrics else None
-    fits = "" if place is None else f" AND NOT coalesce(train[{place}] > 0.01, false)"
+    fits = "".join(
+        f" AND NOT coalesce(train[{place}] > {METRICS[name].constant} + 0.01, false)"
+        for place, name in enumerate(definition.metrics, start=1)
+        if METRICS[name].constant is not None
+    )
     constant = f"(is_best AND coalesce(len(list_filter(importance, lambda gain: gain <> 0)) = 0, false){fits})"
     return (constant, f"CASE {' '.join(cases)} END") if cases else None
 

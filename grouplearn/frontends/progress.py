@@ -63,13 +63,13 @@ class Tally:
         self.began = self.clock()
 
     def unit_done(self, result: UnitResult) -> None:
-        """Count a unit's trials; a fold's unit has metrics but completes no trial."""
+        """Count a unit's trials; a fold's unit has metrics but completes no trial, nor does one on all rows after a search."""
         if len(self._pilot) < _PILOT_UNITS:
             self._pilot[result.unit.id] = (result.unit.cost, result.ended - result.started)
         self._see_metric(result.best(self.summary.metric, self.summary.greater_is_better))
         if result.unit.fold >= 0:
             return
-        self.trials += len(result.unit.groups) * len(result.unit.configs)
+        self.trials = min(self.trials + len(result.unit.groups) * len(result.unit.configs), self.summary.trials)
         self.failed += result.failed
         for group in result.unit.groups:
             left = self._left_in_group.get(group, self._configs_per_group) - len(result.unit.configs)

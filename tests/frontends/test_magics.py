@@ -134,7 +134,7 @@ def test_explain_is_a_page_with_a_chart(notebook: list[Any]) -> None:
 
 def test_a_users_text_is_no_page_and_a_variable_keeps_the_lines(notebook: list[Any]) -> None:
     assert "&lt;b&gt;" in html_of(cell(notebook, "%gl SELECT '<div"))
-    assert cell(notebook, "print(lines")[0]["text"] == "('less than a second, 3 models of 3 groups, 60 rows',)\n"
+    assert cell(notebook, "print(lines")[0]["text"] == "('less than a second, 6 models of 3 groups, 300 rows',)\n"
 
 
 def test_commands_show_nothing(notebook: list[Any]) -> None:

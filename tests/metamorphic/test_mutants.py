@@ -270,6 +270,11 @@ def the_worst_is_taken_for_the_best(patch: pytest.MonkeyPatch) -> None:
             wrap(patch, place, "first_best", lambda before, values, greater: before(values, not greater))
 
 
+@found_by("a_macro_costs_what_its_rows_cost", "gbdt")
+def trees_are_walked_in_sql(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(predict_macro, "_called_or_plain", lambda _, plain: plain)
+
+
 def test_every_rule_has_a_mutant() -> None:
     assert {mutant.rule for mutant in MUTANTS.values()} == set(RULES)
 

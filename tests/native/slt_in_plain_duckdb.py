@@ -39,7 +39,7 @@ def main(extension, *scripts):
         for script in scripts:
             failed += run_script(extension, script)
             for exported in Path(folder).iterdir():  # the process of the extension stays in this folder
-                shutil.rmtree(exported)
+                exported.unlink() if exported.is_file() else shutil.rmtree(exported)
         os.chdir("/")
     return 1 if failed else 0
 

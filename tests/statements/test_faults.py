@@ -200,7 +200,7 @@ def test_no_memory_for_a_thread(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     statement = TRAIN.format("m") + DURABLE.format(1)
     answer(path, statement)
     expected = models(path)
-    for number in range(3):
+    for number in range(2):
         answer(path, "DROP MODEL m")
         no_memory_for_a_thread(path, statement, monkeypatch, number)
         assert models(path) == expected

@@ -141,7 +141,9 @@ def test_where_time_is_enough_models_are_those_of_one_long_training(
     con.execute(f"TRAIN MODEL whole USING {what} WITHIN 100 HOURS WITH ({options}, workers = 1)")
     assert len(turns) == 1
     monkeypatch.setattr("grouplearn.train.job.time", Looks())
-    monkeypatch.setattr("grouplearn.train.fit._GONE_THROUGH", 1)  # one epoch in each call, after which time is looked at
+    monkeypatch.setattr(
+        "grouplearn.train.fit._GONE_THROUGH", 1
+    )  # one epoch in each call, after which time is looked at
     con.execute(f"TRAIN MODEL often USING {what} WITHIN {seconds} SECONDS WITH ({options}, workers = 1)")
     assert len(turns) > 2
     if "forest" not in what and "early" not in options:  # draws begin again; the best epoch may be an early one

@@ -78,7 +78,8 @@ class Metric:
       other metrics of several groups do not follow from those of each.
     - ``of_class``: SQL of its value for a class, see ``classes``.
     - ``astray``: conditions that a model is far worse than a constant on its own rows, the first that can be asked counts;
-    ``useless``: on held-out rows. A model above ``too_good`` may have learned from what is known only with the label.
+    ``useless``: on held-out rows. ``constant``: the value of a model that is a constant. A model above
+    ``too_good`` may have learned from what is known only with the label.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Metric:
     astray: tuple[str, ...] = ()
     useless: Useless | None = None
     too_good: float | None = None
+    constant: float | None = None
 
 
 class Scores(NamedTuple):

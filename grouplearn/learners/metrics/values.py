@@ -77,6 +77,7 @@ _METRICS = (
             "{r2} < 0", "no better on held-out rows than the mean, valid_r2 = %.2g: try fewer features or more rows"
         ),
         too_good=0.999,
+        constant=0.0,
     ),
     Metric(
         "mape",

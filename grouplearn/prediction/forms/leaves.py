@@ -27,8 +27,8 @@ from grouplearn.prediction.forms.routed import (
     rows_cte,
 )
 from grouplearn.prediction.forms.trees import (
+    ADDED,
     SLOTS,
-    SUMS,
     UNIT,
     parameters_cte,
     scored_cte,
@@ -66,7 +66,7 @@ def leaves_select(
         unit_cte(f"(SELECT unnest(addends) AS value FROM {leaves})"),
         *_case_ctes(f"{catalog_tables('cases')} {own}", form),
         *_leaf_ctes(leaves, several=definition.task.scores_classes),
-        f"{SUMS} AS ({_sums(definition, form)})",
+        f"{ADDED} AS ({_sums(definition, form)})",
         scored_cte(definition),
     ]
     return f"WITH {', '.join(ctes)} {linked(definition, extras)}"

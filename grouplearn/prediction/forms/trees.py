@@ -31,7 +31,7 @@ from grouplearn.prediction.forms.routed import (
     score_sql,
 )
 
-SLOTS, UNIT, SUMS = "__grouplearn_slots", "__grouplearn_unit", "__grouplearn_sums"
+SLOTS, UNIT, ADDED = "__grouplearn_slots", "__grouplearn_unit", "__grouplearn_sums"
 #: Binary digits of the greatest leaf in units, and bounds for a unit's exponent.
 _DIGITS, _LEAST = 100, 1000
 
@@ -56,7 +56,7 @@ def trees_select(
         encoded_cte(definition, finite=False),
         slots_cte(definition),
         unit_cte(f"(SELECT value FROM {catalog_tables('nodes')} WHERE model = '{model}'::UUID)"),
-        f"{SUMS} AS ({_sums(definition, model, catalog_tables, form)})",
+        f"{ADDED} AS ({_sums(definition, model, catalog_tables, form)})",
         scored_cte(definition),
     ]
     return f"WITH {', '.join(ctes)} {linked(definition, extras)}"
@@ -133,5 +133,5 @@ def scored_cte(definition: ModelDefinition) -> str:
     return (
         f"{SCORED} AS (SELECT r.*, p.{LEVEL}, {scores} FROM {ROUTED} AS r"
         f" LEFT JOIN {PARAMETERS} AS p ON p.__grouplearn_id = r.{GROUP}"
-        f" LEFT JOIN {SUMS} AS s ON s.{NUMBER} = r.{NUMBER})"
+        f" LEFT JOIN {ADDED} AS s ON s.{NUMBER} = r.{NUMBER})"
     )
