@@ -187,7 +187,7 @@ def test_interrupting_the_kernel_stops_a_statement_and_nothing_else(notebook: li
 def test_interrupting_the_kernel_stops_train_and_leaves_nothing(notebook: list[Any]) -> None:
     stopped = next(index for index, source in enumerate(CELLS) if ENDLESS_TRAIN in source)
     outputs = notebook[stopped]
-    assert outputs[-1]["traceback"] == ["Interrupted"]
+    assert outputs[-1]["traceback"] == ["Training was interrupted; nothing was stored"]
     assert all("slow | stopped" in output["data"]["text/plain"] for output in outputs[:-1])
     assert ">0</td>" in html_of(notebook[stopped + 1])
 

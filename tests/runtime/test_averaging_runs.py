@@ -157,7 +157,7 @@ def serial_rounds(job: Job, unit: Unit, averages: Averages) -> UnitResult:
         assert loss is not None
         training = end_epoch(pack, replace(training, state=state), active, loss)
         training = settle(pack, training, waited_values(pack, training, judge_blocks(pack, training)))
-    trials = conclude(pack, unit.configs, training, evaluate(pack, training, unit.fold < 0), unit.fold < 0, 0.0)
+    trials = conclude(pack, unit.configs, training, evaluate(pack, training), unit.fold < 0, 0.0)
     return UnitResult(unit, trials, prepared.facts)
 
 

@@ -91,7 +91,7 @@ def serial(job: Job, unit: Unit, visits: Visits) -> UnitResult:
             if training.epochs > epochs:
                 break
         training = settle(pack, training, waited_values(pack, training, judge_blocks(pack, training)))
-    trials = conclude(pack, unit.configs, training, evaluate(pack, training, unit.fold < 0), unit.fold < 0, 0.0)
+    trials = conclude(pack, unit.configs, training, evaluate(pack, training), unit.fold < 0, 0.0)
     return UnitResult(unit, trials, prepared.facts)
 
 

@@ -107,7 +107,7 @@ def in_order(job: Job, unit: Unit, averages: Averages, pushes: Sequence[Push]) -
             training = end_epoch(pack, training, active, np.mean(means, axis=0))
         done[number + 1] = training.state.done
     training = replace(training, state=State(dict(seen[-1]), training.state.done))
-    trials = conclude(pack, unit.configs, training, evaluate(pack, training, unit.fold < 0), unit.fold < 0, 0.0)
+    trials = conclude(pack, unit.configs, training, evaluate(pack, training), unit.fold < 0, 0.0)
     return UnitResult(unit, trials, prepared.facts)
 
 

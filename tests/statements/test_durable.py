@@ -468,9 +468,11 @@ def damaged(manifest: Path) -> None:
 def of_another_version(manifest: Path) -> None:
     content = ledger.checked(manifest)
     assert content is not None
-    written = f'"format":{durable.FORMAT}'.encode().replace(b'"', b'\\"')
+    written, other = (
+        f'"format":{number}'.encode().replace(b'"', b'\\"') for number in (durable.FORMAT, durable.FORMAT + 1)
+    )
     assert content.count(written) == 1
-    ledger.write(manifest, content.replace(written, written[:-1] + b"0"))
+    ledger.write(manifest, content.replace(written, other))
 
 
 def of_other_fields(manifest: Path) -> None:

@@ -38,7 +38,7 @@ def test_macro_and_function_and_evaluation_agree(con: grouplearn.Connection, nam
     label = "y + 10" if name == "poisson_regression" else LABELS[task]  # counts and rates are not negative
     con.execute(
         f"TRAIN MODEL m USING {name} PREDICT {label} "
-        f"FEATURES (zscore(x), impute(z), onehot(kind), hash(kind, 3)) FROM points GROUP BY ROLLUP (g) {options}"
+        f"FEATURES (zscore(x), impute(z), onehot(kind), hash(kind, 3)) FROM points GROUP BY ROLLUP (g) VALIDATE NONE {options}"
     )
     con.execute(
         "CREATE TABLE probe AS FROM points UNION ALL BY NAME SELECT 99 AS g, 1.0 AS x, NULL AS z, 'new' AS kind"
