@@ -187,7 +187,7 @@ def many_classes(con, n_classes: int, n_rows: int) -> None:
     )
     con.execute(
         "TRAIN OR REPLACE MODEL c USING logistic_regression PREDICT y FEATURES (x) FROM s GROUP BY g"
-        " WITH (weight = w, epochs = 5)"
+        " VALIDATE NONE WITH (weight = w, epochs = 5)"
     )
 
 
@@ -219,7 +219,7 @@ def test_every_objective_has_the_metrics_that_training_gave_it(objective: str, l
         con.execute(
             "CREATE TABLE t AS SELECT i % 2 AS g, sin(i) AS x, 0.1 + abs(sin(i * 1.3)) / 2 AS y FROM range(120) r(i)"
         )
-        options = f"WITH (objective = '{objective}', num_iterations = 5, min_data_in_leaf = 5)"
+        options = f"VALIDATE NONE WITH (objective = '{objective}', num_iterations = 5, min_data_in_leaf = 5)"
         con.execute(f"TRAIN MODEL m USING {learner} PREDICT y FEATURES (x) FROM t GROUP BY g {options}")
         metrics = stored(con, "m").definition.metrics
         trained = con.execute(f"SELECT {', '.join(f'train_{name}' for name in metrics)} FROM m ORDER BY g").fetchnumpy()

@@ -45,10 +45,10 @@ def trained(
 
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_a_group_alone_is_as_among_others(con: grouplearn.Connection, learner: str) -> None:
-    together = trained(con, learner)
+    together = trained(con, learner, more="KEEP ALL")
     assert len({row[2] for row in together}) > 4
     for group in ("large", "small", "odd"):
-        alone = trained(con, learner, f"(FROM t WHERE g = '{group}')")
+        alone = trained(con, learner, f"(FROM t WHERE g = '{group}')", "KEEP ALL")
         assert alone == [row for row in together if row[0] == [group]]
 
 
@@ -78,7 +78,7 @@ def test_models_do_not_depend_on_who_trains_them(
 
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_which_configurations_stand_beside_does_not_matter(con: grouplearn.Connection, learner: str) -> None:
-    together = trained(con, learner)
+    together = trained(con, learner, more="KEEP ALL")
     name, values = {"kmeans": ("k", (1, 2, 3, 5)), "pca": ("n_components", (1, 2))}[learner]
     for number, value in enumerate(values):
         con.execute(
