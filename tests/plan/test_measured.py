@@ -17,7 +17,7 @@ from grouplearn.plan.explain.measured import Ran, Side, compare
 
 ANALYZE = (
     "EXPLAIN {options} TRAIN MODEL delays USING gbdt PREDICT late FEATURES (* EXCLUDE carrier) FROM flights "
-    "GROUP BY carrier OVER GRID (num_leaves IN (7, 15)) WITH (num_iterations = 20, workers = 2)"
+    "GROUP BY carrier OVER GRID (num_leaves IN (7, 15)) KEEP ALL WITH (num_iterations = 20, workers = 2)"
 )
 
 

@@ -25,8 +25,8 @@ def replacing(
     existing model of that name has some. The caller holds the transaction.
     """
     catalog = definition.catalog or current_database(at.connection)
-    before = identity_at(at.connection, catalog, definition.schema, definition.name)
     failed = outcome.failed_groups()
+    before = identity_at(at.connection, catalog, definition.schema, definition.name) if failed else None
     refuse_failures(definition, outcome, failed, before, span, checker)
     _refuse_loss(definition, outcome, before, span, checker, at)
     return keep_models(at.connection, before, definition, outcome, failed)
