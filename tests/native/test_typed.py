@@ -88,7 +88,7 @@ def test_ctrl_c_while_the_process_starts_does_not_end_it(terminal):
 
 def test_ctrl_c_while_rows_are_read_says_so(place):
     ask(place, f"{TABLE} {TRAIN}", DONE)
-    slow = "(SELECT t.* FROM t, range(100000) AS a(i), range(100000) AS b(j) WHERE (i * j) % 1000003 = x)"
+    slow = "(SELECT t.* FROM t, range(100000) AS a(i), range(100000) AS b(j))"
     place.send(f"{TRAIN.replace('MODEL m', 'MODEL n').replace('FROM t', f'FROM {slow}')}\r")
     time.sleep(1)
     place.sendintr()
