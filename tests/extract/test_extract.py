@@ -279,13 +279,3 @@ def test_a_class_that_came_after_classes_were_counted_is_named(
         read(con, text, between=f"UPDATE points SET {classes} = {value} WHERE g = 3")
     with pytest.raises(BindError, match=r"FROM gave other rows when it was read again: the class '1234(\.0)?' was not"):
         read(con, text, between=f"UPDATE points SET {classes} = 1234 WHERE g = 4")
-
-
-def test_an_expression_that_fails_on_a_row_is_pointed_at(con: duckdb.DuckDBPyConnection) -> None:
-    with pytest.raises(BindError) as caught:
-        read(con, "TRAIN MODEL m USING linear_regression PREDICT w FEATURES (CAST(kind AS INT)) FROM points")
-    assert str(caught.value) == (
-        "Could not convert string 'b' to INT32 when casting from source column kind\n\n"
-        "LINE 1: TRAIN MODEL m USING linear_regression PREDICT w FEATURES (CAST(kind AS INT)) FROM points\n"
-        "                                                                  ^^^^^^^^^^^^^^^^^"
-    )

@@ -25,6 +25,7 @@ Pieces = tuple[str | Sql, ...]
 
 _LOCATION = re.compile(r"\n\nLINE (\d+): (.*)\n( *)(\^+)", re.DOTALL)
 _NAME = re.compile(r'^Referenced \w+ "([^"]+)"')
+_CAST = re.compile(r"^Could not convert \w+ '.*' to .+? when casting from source column (.+)$", re.DOTALL)
 #: Constants that Python reads as DuckDB does.
 _PLAIN = re.compile(
     r"(?P<integer>-?[0-9]{1,18})|(?P<decimal>-?[0-9]{1,9}\.[0-9]{1,9})|(?P<double>-?[0-9]{1,9}(?:\.[0-9]{1,9})?[eE]-?[0-9]{1,2})"
@@ -49,6 +50,7 @@ _MORE_DISK = (
     "Give it more with a higher max_temp_directory_size, or a temp_directory on a disk that has room. With a higher memory_limit"
     " it needs less."
 )
+_TRY_CAST = "TRY_CAST(column AS type) makes NULL of such values, here or in the view that FROM reads."
 _AGGREGATE = "an aggregate has no value of its own for each row"
 _AGGREGATE_HINT = "Aggregate in a subquery: (SELECT max(x) FROM ...), or in FROM (SELECT ..., max(x) OVER (...) ...)."
 
@@ -169,8 +171,11 @@ class SqlChecker:
             whole = _fragment_at_line(int(location.group(1)), pieces) if location else None
             span = whole.span if whole else span
             raise BindError(_AGGREGATE, text=self.text, span=span, hint=_AGGREGATE_HINT) from None
+        cast = _CAST.fullmatch(head)
+        if cast and span is None:
+            span = self._place(cast[1], pieces)
         # More lines (say the full list of overloads) would hide the error.
-        raise BindError("\n".join(lines[:3]), text=self.text, span=span) from None
+        raise BindError("\n".join(lines[:3]), text=self.text, span=span, hint=_TRY_CAST if cast else None) from None
 
     def _span(self, location: re.Match[str], pieces: Pieces) -> Span | None:
         fragment = _fragment_at_line(int(location.group(1)), pieces)
@@ -187,13 +192,17 @@ class SqlChecker:
     def _named_span(self, head: str, pieces: Pieces) -> Span | None:
         """Return where the name at the start of DuckDB's message is written, if in exactly one place."""
         name = _NAME.search(head)
+        return (self._place(name[1], pieces) if name else None) or _only_span(pieces)
+
+    def _place(self, name: str, pieces: Pieces) -> Span | None:
+        """Return where a name is written in the fragments, if in exactly one place."""
         places = [
             Span(piece.span.start + found.start(), piece.span.start + found.end())
             for piece in pieces
-            if isinstance(piece, Sql) and name
-            for found in re.finditer(rf"\b{re.escape(name[1])}\b", self.text[piece.span.start : piece.span.end])
+            if isinstance(piece, Sql)
+            for found in re.finditer(rf"\b{re.escape(name)}\b", self.text[piece.span.start : piece.span.end])
         ]
-        return places[0] if len(places) == 1 else _only_span(pieces)
+        return places[0] if len(places) == 1 else None
 
     def error(self, message: str, span: Span | None, hint: str | None = None) -> Error:
         """Return a BindError about the statement."""
