@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from grouplearn.bind.arrays import ArrayType
@@ -11,6 +11,7 @@ from grouplearn.bind.features import BoundItem
 from grouplearn.bind.run.run_options import RunOptions
 from grouplearn.bind.sql.checker import Column
 from grouplearn.data.dataset import Item
+from grouplearn.data.split import Split
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.parser.statements import Sql, TrainModel
@@ -44,15 +45,13 @@ class BoundKey:
 class Holdout:
     """How rows are held out: ``where`` a predicate, a ``sample`` of each finest group, ``folds``, or ``none``.
 
-    A sample with one of the ``folds`` is held out of a fit that is only judged: the model that is kept trains on all rows.
-    A group that ``spares`` no row, because it is small or would lose a class, holds out none.
+    ``split`` says which of them train and which judge in each fit.
     """
 
     kind: Literal["none", "where", "sample", "folds"]
     predicate: Sql | None = None
     share: float = 0.0
-    folds: int = 0
-    spares: bool = False
+    split: Split = field(default=Split())
 
     @property
     def drawn(self) -> bool:

@@ -11,6 +11,7 @@ from grouplearn.bind.run.options import has_rounds
 from grouplearn.bind.run.run_options import RunOptions
 from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.data.split import Split
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.parser.statements import Sql, TrainModel, ValidateFolds, ValidateNone, ValidateSample, ValidateWhere
 
@@ -50,7 +51,7 @@ class HoldoutBinder:
                     raise self.checker.error(
                         f"VALIDATE FOLDS takes a whole number from 2 to 1000, got {sqltext.shown(value)}", folds.span
                     )
-                return Holdout("folds", folds=value)
+                return Holdout("folds", split=Split(value))
 
     def _refuse_other_than_condition(self, predicate: Sql) -> None:
         found = self.checker.describe("SELECT (", predicate, ")", *self.source)
@@ -68,10 +69,10 @@ class HoldoutBinder:
         every row, unless it stops early; and so does one without a label, which nothing can judge.
         """
         if several or options.training.early_stopping is not None:
-            return Holdout("sample", share=DEFAULT_HOLDOUT, spares=refits)
+            return Holdout("sample", share=DEFAULT_HOLDOUT, split=Split(spares=refits))
         if not refits or self.statement.target is None:
             return Holdout("none")
-        return Holdout("sample", share=DEFAULT_HOLDOUT, folds=1, spares=True)
+        return Holdout("sample", share=DEFAULT_HOLDOUT, split=Split(1, spares=True))
 
     def check_early_stopping(self, holdout: Holdout, learner: Learner) -> None:
         """Raise if early stopping has nothing to stop, or no held-out rows."""

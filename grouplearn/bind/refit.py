@@ -23,7 +23,7 @@ def refits(
             hint = "Add VALIDATE SAMPLE 10% or VALIDATE WHERE ..., or leave out REFIT."
             raise checker.error("REFIT trains on the rows that were held out, and none are", statement.refit.span, hint)
     return (
-        bool(statement.refit or holdout.spares) and not holdout.folds
+        bool(statement.refit or holdout.split.spares) and not holdout.split.folds
     )  # models kept after folds are of all rows anyway
 
 

@@ -154,7 +154,7 @@ class Dataset:
     - ``y`` (n,) float64, (n, L) for an array label: the value, or the class number in ``classes``; NaN where the label is
     NULL,
       infinite where it is NaN or infinite.
-    - ``weight`` (n,); ``split`` (n,) int16: 1 held out, 0 training, or the fold number under VALIDATE FOLDS.
+    - ``weight`` (n,); ``split`` (n,) int16: the numbers by which ``data.split.Split`` tells training rows from judging ones.
 
     Arrays that lie in ``files`` are read-only memory maps.
     """

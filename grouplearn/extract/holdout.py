@@ -53,18 +53,17 @@ def hold_out(
         if holdout.kind == "sample":
             sizes = np.add.reduceat(labelled, start[:-1], dtype=np.int64)
             value = _held(sizes, holdout.share)
-            if holdout.spares and not has_coarser:
+            if holdout.split.spares and not has_coarser:
                 value[sizes < _FEWEST_JUDGED] = 0
         else:
             # Groups start at different folds, which keeps folds equal where groups are tiny.
-            starts = (zlib.crc32(repr(keys).encode()) % holdout.folds for keys in leaves.keys[first:last])
+            starts = (zlib.crc32(repr(keys).encode()) % holdout.split.folds for keys in leaves.keys[first:last])
             value = np.fromiter(starts, dtype=np.int64)
         draw = Draw(hashes[0][rows], hashes[1][rows], labelled)
-        draw.mark(split[rows], start, value, holdout.folds if holdout.kind == "folds" else 0, together=_ROWS)
-        if holdout.spares:
+        draw.mark(split[rows], start, value, holdout.split.folds if holdout.kind == "folds" else 0, together=_ROWS)
+        if holdout.split.spares:
             split[rows][_missed(split[rows], start, labelled, y[rows], of_classes)] = 0
-        if holdout.kind == "sample" and holdout.folds:  # fold 0 is the sample
-            split[rows] ^= 1
+        split[rows] = holdout.split.numbers(split[rows])
 
     side_by_side(mark, list(together(leaves.offsets)), threads)
 

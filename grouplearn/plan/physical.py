@@ -18,6 +18,7 @@ from grouplearn.data.encoders import is_dense, keeps_single
 from grouplearn.data.encoding.registry import encoder_of, widened
 from grouplearn.data.processors import processors
 from grouplearn.data.shard import BLOCK_ROWS
+from grouplearn.data.split import FINAL
 from grouplearn.extract.statistics import Statistics
 from grouplearn.extract.unused import Unused
 from grouplearn.interrupting import apart, watched
@@ -353,8 +354,8 @@ def _units(
     rates: Rates,
 ) -> Units:
     outputs = task.n_scores(len(stats.classes))
-    together = bound.holdout.folds if bound.holdout.kind == "folds" and folds_in_one_pass(bound, width) else 0
-    folds = (-1,) if together else (*range(bound.holdout.folds), -1)
+    together = bound.holdout.split.folds if bound.holdout.kind == "folds" and folds_in_one_pass(bound, width) else 0
+    folds = (FINAL,) if together else bound.holdout.split.fits
     stored, solved, columns = _stored(bound, stats, width), solves(bound, task), _columns(bound, stats)
     sizes = np.array(stats.rows, np.int64)
 
@@ -411,5 +412,5 @@ def definition(physical: PhysicalPlan, statement: str) -> ModelDefinition:
         null_label=bound.statement.null_label or "skip",
         group_failure=bound.statement.group_failure or "keep",
         weight_sql=bound.weight_sql,
-        refit=bound.refit or bound.holdout.folds > 0,
+        refit=bound.refit or bound.holdout.split.folds > 0,
     )

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Stack
+from grouplearn.data.split import FINAL
 from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Interrupted
@@ -31,8 +32,7 @@ from grouplearn.train.folds import solve_folds
 from grouplearn.train.job import GroupFacts, Job, TrialResult, UnitResult
 from grouplearn.train.results.outcome import trial_with_folds
 from grouplearn.train.results.packed import TEXT, Curves, Models, Packed
-from grouplearn.train.rows.chosen import measures_training_rows
-from grouplearn.train.rows.prepare import FINAL, GroupFailed, Prepared
+from grouplearn.train.rows.prepare import GroupFailed, Prepared
 from grouplearn.train.rows.prepare_stack import prepare_folds, prepare_stacks
 from grouplearn.train.rows.stack_rows import PreparedFolds, PreparedStack
 from grouplearn.train.unit import groups_of, train_unit
@@ -174,7 +174,9 @@ class _Table:
         self.epochs = np.zeros(shape, dtype=np.int32)
         self.converged = np.zeros(shape, dtype=np.bool_) if self.job.trainer.access.converges else None
         self.train = (
-            {name: np.full(shape, np.nan) for name in names} if measures_training_rows(self.job, self.unit.fold) else {}
+            {name: np.full(shape, np.nan) for name in names}
+            if self.job.split.measures_training_rows(self.unit.fold)
+            else {}
         )
         self.valid = {name: np.full(shape, np.nan) for name in names}
         self.lengths = np.zeros(shape, dtype=np.int32)
@@ -263,8 +265,7 @@ class _Table:
         """Train a group's folds one after another."""
         unit = replace(self.unit.of(self.unit.groups[place]), folds=0)
         results = [
-            train_unit(self.job, replace(unit, fold=fold), None, report, cancelled)
-            for fold in (*range(self.unit.folds), FINAL)
+            train_unit(self.job, replace(unit, fold=fold), None, report, cancelled) for fold in self.job.split.fits
         ]
         self.facts[place] = results[-1].facts
         by_config = zip(*(result.trials for result in results), strict=True)

@@ -14,6 +14,7 @@ from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.files.plain import IF_OTHER, inline
 from grouplearn.data.shard import BLOCK_ROWS
+from grouplearn.data.split import Split
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
@@ -66,17 +67,12 @@ class TrainingTarget:
 
 @dataclass(frozen=True, slots=True)
 class RowRules:
-    """Which rows of a group train. ``folds`` is 0 without VALIDATE FOLDS, and 1 if a sample is held out of a fit that is
-    only judged; unless it ``holds_out`` rows, all train. With ``spares``, a group that cannot train without the rows held
-    out trains on all.
+    """Which rows of a group are used, and with which weights.
 
     ``min_rows``: groups with fewer rows fail. ``null_label``: rows without a label are left out (``skip``), or fail their
     group (``error``). ``class_weight``: None, ``'balanced'``, or weights by class number.
     """
 
-    folds: int = 0
-    holds_out: bool = True
-    spares: bool = False
     min_rows: int = 1
     null_label: Literal["skip", "error"] = "skip"
     class_weight: Literal["balanced"] | Mapping[int, float] | None = None
@@ -152,6 +148,7 @@ class Job:
     groups: tuple[Group, ...]
     dataset: Dataset
     target: TrainingTarget = field(metadata=inline(TrainingTarget))
+    split: Split = field(default=Split(), metadata=inline(Split))
     rules: RowRules = field(default=RowRules(), metadata=inline(RowRules))
     training: TrainingLimits = field(default=TrainingLimits(), metadata=inline(TrainingLimits))
     round: SearchRound = field(default_factory=SearchRound, metadata=inline(SearchRound))

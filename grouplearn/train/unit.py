@@ -11,6 +11,7 @@ import numpy as np
 
 from grouplearn.data.dataset import Group
 from grouplearn.data.memory import ran_out
+from grouplearn.data.split import FINAL
 from grouplearn.learners.contract.control import Diverged, Interrupted
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.fit import fit_pack
@@ -19,8 +20,7 @@ from grouplearn.train.pack import Pack, Training, kernels_hear
 from grouplearn.train.results.checkpoints import Checkpointer
 from grouplearn.train.results.evaluation import conclude, evaluate
 from grouplearn.train.results.packed import failed_pack
-from grouplearn.train.rows.chosen import measures_training_rows
-from grouplearn.train.rows.prepare import FINAL, GroupFailed, Prepared, prepare
+from grouplearn.train.rows.prepare import GroupFailed, Prepared, prepare
 from grouplearn.train.trial_states import combine_trials
 from grouplearn.train.turns import in_turn
 
@@ -179,7 +179,7 @@ def pack_of(
         job.round.carries,
         job.training.expired,
         metrics=job.target.measured,
-        measures_training_rows=measures_training_rows(job, unit.fold),
+        measures_training_rows=job.split.measures_training_rows(unit.fold),
     )
 
 

@@ -13,6 +13,7 @@ import pytest
 from grouplearn.bind.bind import bind
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.files.run_directory import RunDirectory
+from grouplearn.data.split import Split
 from grouplearn.extract import batches, holdout
 from grouplearn.extract.extract import extract
 from grouplearn.extract.leaves import Leaves
@@ -125,7 +126,7 @@ def test_long_groups_are_drawn_in_parts(
 def drawn(sizes: list[int], rounded: npt.NDArray[np.uint64], kind: str, seed: int) -> npt.NDArray[np.int16]:
     offsets = np.cumsum([0, *sizes])
     split = np.zeros(offsets[-1], dtype=np.int16)
-    wanted = holdout.Holdout("sample", share=0.1) if kind == "sample" else holdout.Holdout("folds", folds=10)
+    wanted = holdout.Holdout("sample", share=0.1) if kind == "sample" else holdout.Holdout("folds", split=Split(10))
     hashes = (rounded * np.uint64(2 * seed + 1) + np.uint64(seed), np.zeros(rounded.size, dtype=np.uint64))
     leaves = Leaves([()] * len(sizes), offsets, np.zeros((len(sizes), 0), np.int32))
     holdout.hold_out(split, wanted, leaves, hashes, np.zeros(rounded.size), threads=2)

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from grouplearn.data.dataset import Dataset, Group, Item
+from grouplearn.data.split import Split
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.problem import Task
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.job import Job, RowRules, SearchRound, TrainingLimits, TrainingTarget, UnitResult
 
-_PARTS = {"target": TrainingTarget, "rules": RowRules, "training": TrainingLimits, "round": SearchRound}
+_PARTS = {"target": TrainingTarget, "split": Split, "rules": RowRules, "training": TrainingLimits, "round": SearchRound}
 
 
 class Watcher:

@@ -127,7 +127,7 @@ def n_blocks(a_job: Job) -> int:
 
 
 def plan(a_job: Job) -> list[Unit]:
-    folds = range(-1, a_job.rules.folds)
+    folds = range(-1, a_job.split.folds)
     numbers = tuple(range(len(a_job.configs)))
     packs = [numbers] if a_job.learner == "logistic_regression" else [numbers[:2], numbers[2:]]
     return [Unit(i, 1, pack, fold) for i, (fold, pack) in enumerate((f, p) for f in folds for p in packs)]

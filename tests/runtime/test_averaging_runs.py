@@ -82,9 +82,9 @@ def a_job(way: str, task: Task, patience: int | None = None, folds: int = 0, epo
 
 
 def units_of(job: Job) -> list[Unit]:
-    return [Unit(number, 1, (0, 1), fold, 1.0) for number, fold in enumerate(range(-1, job.rules.folds))] + [
+    return [Unit(number, 1, (0, 1), fold, 1.0) for number, fold in enumerate(range(-1, job.split.folds))] + [
         Unit(10 + number, 1, tuple(range(2, len(job.configs))), fold, 1.0)
-        for number, fold in enumerate(range(-1, job.rules.folds))
+        for number, fold in enumerate(range(-1, job.split.folds))
         if len(job.configs) > 2
     ]
 

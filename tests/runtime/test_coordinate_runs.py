@@ -20,6 +20,7 @@ from helpers.thorough import covering
 from test_averaging_runs import Losing
 
 from grouplearn.data.dataset import Group
+from grouplearn.data.split import FINAL
 from grouplearn.failures import StatementInterrupted
 from grouplearn.learners.contract.problem import Task
 from grouplearn.runtime.local import LocalRuntime
@@ -31,7 +32,7 @@ from grouplearn.schedule.workload import Workload
 from grouplearn.train.job import Job, TrainingLimits, UnitResult
 from grouplearn.train.results.checkpoints import Checkpointer, Timer
 from grouplearn.train.rows.counted import with_training_rows
-from grouplearn.train.rows.prepare import FINAL, prepare
+from grouplearn.train.rows.prepare import prepare
 from grouplearn.train.sharded.descent import Takes
 from grouplearn.train.sharded.steps import StepAnswer, StepLog, taken_of
 from grouplearn.train.unit import train_unit
@@ -69,13 +70,13 @@ def a_job(case: str = "logistic", epochs: int = 8, **options: Any) -> Job:
 
 def units_of(job: Job, groups: Sequence[int] = (1,)) -> list[Unit]:
     packs = ((0,), (1,), (2,)) if "selection" in job.configs[0] else ((0, 1), (2,))
-    places = itertools.product(groups, range(-1, job.rules.folds), packs)
+    places = itertools.product(groups, range(-1, job.split.folds), packs)
     return [Unit(number, group, pack, fold, 1.0) for number, (group, fold, pack) in enumerate(places)]
 
 
 def workload(job: Job, workers: int, parts: int = 2, exact: bool = True, **more: Any) -> Workload:
     rows = tuple(group.n_rows for group in job.groups)
-    judged = bool(job.rules.folds or job.dataset.split.any())
+    judged = bool(job.split.folds or job.dataset.split.any())
     sizes: dict[str, Any] = {"evaluate_epochs": judged, "epoch_rounds": ROUNDS, "round_parts": parts}
     work = Workload("rounds", rows, workers, job.training.epochs, BLOCK, **{**sizes, **more})
     return with_training_rows(work, job) if exact else work

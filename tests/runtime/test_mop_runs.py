@@ -46,7 +46,7 @@ def a_job(name: str, task: Task, patience: int | None = None, folds: int = 0, ep
 
 def units_of(job: Job) -> list[Unit]:
     packs = [(number,) for number in range(len(job.configs))]
-    each = [(fold, pack) for fold in range(-1, job.rules.folds) for pack in packs]
+    each = [(fold, pack) for fold in range(-1, job.split.folds) for pack in packs]
     return [Unit(number, 1, pack, fold, cost=1.0) for number, (fold, pack) in enumerate(each)]
 
 

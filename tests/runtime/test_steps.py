@@ -105,7 +105,7 @@ def test_early_stopping_is_part_of_the_cases() -> None:
 @pytest.mark.parametrize("case", ["linear", "binary, balanced", "mlp, multinomial, folds"])
 def test_blocks_are_encoded_alone_as_in_the_whole_group(case: str) -> None:
     a_job = CASES[case]
-    for fold in range(-1, a_job.rules.folds):
+    for fold in range(-1, a_job.split.folds):
         prepared = prepare(a_job, a_job.groups[1], fold)
         outline = outline_or_failed(a_job, Unit(0, 1, (0,), fold))
         assert isinstance(outline, Outline)

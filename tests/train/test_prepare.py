@@ -11,10 +11,11 @@ from helpers.runtime_jobs import dataset, job, one_group
 import grouplearn
 from grouplearn.data.dataset import Group, Item
 from grouplearn.data.encoders import FittedItem
+from grouplearn.data.split import FINAL
 from grouplearn.learners import registry
 from grouplearn.learners.contract.problem import Task
 from grouplearn.train.job import Job
-from grouplearn.train.rows.prepare import FINAL, GroupFailed, Prepared, group_seed, prepare
+from grouplearn.train.rows.prepare import GroupFailed, Prepared, group_seed, prepare
 from grouplearn.train.rows.prepare_stack import prepare_stacks
 
 NAN, INF = np.nan, np.inf

@@ -123,7 +123,7 @@ def by_group(found: Preparation) -> dict[int, Any]:
 @settings(max_examples=150)
 @given(jobs(), st.sampled_from([0, 16]))
 def test_groups_prepared_at_once_are_those_prepared_one_by_one(a_job: Job, most_in_table: int) -> None:
-    fold = 1 if a_job.rules.folds else prepare_stack.FINAL
+    fold = 1 if a_job.split.folds else prepare_stack.FINAL
     alone: list[int] = []
 
     def one_by_one(job: Job, groups: Any, places: Any, *others: Any) -> Preparation:

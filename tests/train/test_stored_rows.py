@@ -23,6 +23,7 @@ from grouplearn.data import dataset, encoders, shard
 from grouplearn.data.dataset import ARRAYS, Dataset, DatasetFiles, Group, Item
 from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.data.shard import StoredShard
+from grouplearn.data.split import FINAL
 from grouplearn.failures import StatementInterrupted
 from grouplearn.kernels.linear import coordinate_descent as kernel
 from grouplearn.layout.pages import forget_pages, read_ahead
@@ -37,7 +38,7 @@ from grouplearn.train.job import Job, UnitResult
 from grouplearn.train.pack import Training
 from grouplearn.train.results.checkpoints import Checkpointer, Timer
 from grouplearn.train.rows import chosen
-from grouplearn.train.rows.prepare import FINAL, prepare
+from grouplearn.train.rows.prepare import prepare
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 

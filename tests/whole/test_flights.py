@@ -20,6 +20,7 @@ from grouplearn.bind.bind import bind
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog.records import RunOutcome
 from grouplearn.data.shard import Shard
+from grouplearn.data.split import FINAL
 from grouplearn.extract.extract import extract
 from grouplearn.extract.statistics import statistics
 from grouplearn.frontends.shell.flights import load_flights
@@ -36,7 +37,7 @@ from grouplearn.plan.physical import plan
 from grouplearn.statements.workflow import planning, training
 from grouplearn.statements.workflow.scheduled import Attendance
 from grouplearn.train.job import Job, TrialResult
-from grouplearn.train.rows.prepare import FINAL, Prepared, prepare
+from grouplearn.train.rows.prepare import Prepared, prepare
 
 FEATURES = "FEATURES (zscore(dep_delay, distance, air_time), onehot(origin), sin(hour * 2 * pi() / 24))"
 ALL = "FROM flights WHERE arr_delay IS NOT NULL GROUP BY carrier"

@@ -93,7 +93,7 @@ def logical_plan(physical: PhysicalPlan) -> Node:
         node = Node(f"Search: {statement.search.method}, {counted(len(bound.configs), 'configuration')}", node)
     if bound.refit:
         node = Node("Refit: the best configuration of each group, on all rows", node)
-    elif bound.holdout.kind == "sample" and bound.holdout.folds:
+    elif bound.holdout.split.has_sample:
         node = Node("Refit: each group, on all rows", node)
     what = f"{bound.learner.way}, {_label(physical)}, optimize {physical.metric}"
     return Node(f"Train {on_one_line(bound.name, _TEXT)}: {what}", node)
@@ -111,7 +111,7 @@ def physical_plan(physical: PhysicalPlan, choice: Choice) -> Node:
     where = f"{choice.executor}, {counted(choice.workers, 'worker')}"
     node = Node(f"Run: {choice.operator}{_said(own_options(physical, choice, unusual=True))}, {where}", node)
     if bound.holdout.kind == "folds":
-        node = Node(f"Merge: means over {bound.holdout.folds} folds", node)
+        node = Node(f"Merge: means over {bound.holdout.split.folds} folds", node)
     kept = amount_of_bytes(results_bytes(physical))
     trials, groups = counted(len(sizes) * len(bound.configs), "trial"), counted(len(sizes), "group")
     return Node(f"Store: {trials} of {groups}, {kept} of memory", node)
@@ -183,8 +183,8 @@ def _packed_trials(physical: PhysicalPlan) -> str:
     sizes = sorted({len(pack) for pack in distinct}, reverse=True)
     size = f"of {sizes[0]}" if len(sizes) == 1 else f"of {sizes[-1]} to {sizes[0]}"
     holdout = physical.bound.holdout
-    judged = f"{holdout.folds} folds" if holdout.kind == "folds" else "a fit that is judged"
-    per = f", each {judged} and the final fit" if holdout.folds else ""
+    judged = f"{holdout.split.folds} folds" if holdout.kind == "folds" else "a fit that is judged"
+    per = f", each {judged} and the final fit" if holdout.split.folds else ""
     epochs = f", at most {physical.epochs} epochs" if physical.bound.learner.default_epochs else ""
     product = f"{counted(groups, 'group')} x {counted(configs, 'configuration')}"
     rounds = _rounds(physical, configs)
@@ -319,8 +319,8 @@ def _holdout(bound: BoundTrain) -> str:
     if holdout.kind == "where" and holdout.predicate:
         return f"rows WHERE {on_one_line(holdout.predicate.text, _TEXT)}"
     if holdout.kind == "sample":
-        return f"{100 * holdout.share:g}% of each group{', by default' if holdout.spares else ''}"
-    return f"{holdout.folds} folds" if holdout.kind == "folds" else "none, every row trains"
+        return f"{100 * holdout.share:g}% of each group{', by default' if holdout.split.spares else ''}"
+    return f"{holdout.split.folds} folds" if holdout.kind == "folds" else "none, every row trains"
 
 
 def _units(physical: PhysicalPlan) -> str:

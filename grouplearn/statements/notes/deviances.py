@@ -40,11 +40,8 @@ def poor_deviances(job: Job, definition: ModelDefinition, best: BestTrials) -> M
 
 def _parts(job: Job) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """Return which rows metrics of training and of validation are of."""
-    split, folds = job.dataset.split, job.rules.folds
-    if not folds:
-        return split == 0, split == 1
-    every = np.ones(split.shape, np.bool_)
-    return every, split == 0 if folds == 1 else every
+    judges = job.split.ever_judges(job.dataset.split)
+    return ~judges if not job.split.folds else np.ones(judges.shape, np.bool_), judges
 
 
 def _of_constant(job: Job, definition: ModelDefinition, best: BestTrials, rows: npt.NDArray[np.bool_]) -> FloatArray:

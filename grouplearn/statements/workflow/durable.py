@@ -50,7 +50,7 @@ from grouplearn.train.job import Job, Turn
 from grouplearn.train.results import ledger
 
 #: The format of manifests; runs of other versions are refused.
-FORMAT = 10
+FORMAT = 11
 #: The last time, in seconds, that has a date in every time zone.
 _LATEST = 253_402_214_400
 

@@ -69,7 +69,7 @@ def _has_possible_job(job: Job, label_type: str | None) -> bool:
         untouched
         and _takes(seed=job.training.seed, epochs=job.training.epochs, min_rows=job.rules.min_rows)
         and (job.training.patience is None or _takes(early_stopping=job.training.patience))
-        and 0 <= job.rules.folds <= _MOST_FOLDS
+        and 0 <= job.split.folds <= _MOST_FOLDS
         and job.target.label_length == max(1, label_length(label_type or ""))
         and (len(classes) == 2 or not job.target.mirrored)
         and all(number in classes and 0 < weight < math.inf for number, weight in weights.items())
@@ -110,7 +110,7 @@ def _is_declared(learner: Learner, config: Config) -> bool:
 def _has_possible_units(manifest: Manifest) -> bool:
     """Return whether units have distinct numbers, and together train each trial and each of its folds once."""
     units, job = manifest.units, manifest.job
-    if not all(_is_possible_unit(unit, job.rules.folds) for unit in units) or len({unit.id for unit in units}) != len(
+    if not all(_is_possible_unit(unit, job.split.folds) for unit in units) or len({unit.id for unit in units}) != len(
         units
     ):
         return False

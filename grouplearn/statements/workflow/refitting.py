@@ -10,6 +10,7 @@ import numpy as np
 from grouplearn.data import encoders
 from grouplearn.data.dataset import Dataset, Item
 from grouplearn.data.encoders import FittedItem
+from grouplearn.data.split import FINAL, Split
 from grouplearn.plan.retrying import cut
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.job import GroupFacts, Job
@@ -48,25 +49,23 @@ def _chosen(found: Merged) -> Iterator[tuple[int, tuple[int, ...], int | None]]:
 def on_all_rows(job: Job) -> Job:
     """Return the job without held-out rows; encoders of ``scope := 'all'`` are fitted on all rows."""
     dataset: Dataset = job.dataset
-    fitted = fit_on_all_groups(job.items, dataset, job.trainer.handles_missing, holds_out=False)
-    return without_holdout(replace(job, fitted=fitted))
+    without = without_holdout(job)
+    return replace(without, fitted=fit_on_all_groups(job.items, dataset, job.trainer.handles_missing, without.split))
 
 
 def without_holdout(job: Job) -> Job:
     """Return the job with the same encoders and without held-out rows."""
-    return replace(job, rules=replace(job.rules, holds_out=False))
+    return replace(job, split=replace(job.split, holds_out=False))
 
 
 def fit_on_all_groups(
-    items: Sequence[Item], dataset: Dataset, handles_missing: bool, holds_out: bool
+    items: Sequence[Item], dataset: Dataset, handles_missing: bool, split: Split
 ) -> dict[int, FittedItem]:
-    """Return the items with ``scope := 'all'`` fitted on the training rows of all groups, or on all rows if none is held out."""
+    """Return the items with ``scope := 'all'`` fitted on the rows of all groups that train the final fits."""
     fitted: dict[int, FittedItem] = {}
     if all(item.scope != "all" for item in items):
         return fitted
-    train = dataset.has_label() & (dataset.weight > 0)
-    if holds_out:
-        train &= dataset.split == 0
+    train = dataset.has_label() & (dataset.weight > 0) & ~split.judges(dataset.split, FINAL)
     if not handles_missing:
         train &= encoders.complete(items, dataset, slice(None))
     rows = slice(None) if train.all() else np.flatnonzero(train)

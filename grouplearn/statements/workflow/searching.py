@@ -227,7 +227,7 @@ class _Search:
                 members = tuple(numbers[place] for place in pack)
                 epochs = self._job.training.epochs if share < 1 else budget - reached
                 seconds = share * self._seconds(group, [configs[number] for number in members], epochs)
-                for fold in (*range(self._job.rules.folds), -1):
+                for fold in self._job.split.fits:
                     goals[first + len(units)] = budget
                     units.append(Unit(first + len(units), group, members, fold, seconds))
         return tuple(units), goals
@@ -290,7 +290,7 @@ class _Search:
         trial, facts = self._trials.get(key), self._facts.get(key[0])
         if trial is None or not trial.usable or facts is None:
             return None
-        value = (trial.valid if facts.n_valid or self._job.rules.folds else trial.train).get(self._job.target.metric)
+        value = (trial.valid if facts.n_valid or self._job.split.folds else trial.train).get(self._job.target.metric)
         if value is None or value != value:
             return None
         return value if self._greater else -value

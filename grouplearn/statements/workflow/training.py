@@ -70,9 +70,8 @@ def job_of(
         target=TrainingTarget(
             physical.task, physical.metric, max(1, physical.stats.label_length), physical.stats.mirrored
         ),
+        split=bound.holdout.split,
         rules=RowRules(
-            folds=bound.holdout.folds,
-            spares=bound.holdout.spares,
             min_rows=bound.options.rows.min_rows,
             null_label=bound.statement.null_label or "skip",
             class_weight=_class_weights(bound, physical.stats, checker),
@@ -80,7 +79,7 @@ def job_of(
         training=TrainingLimits(bound.options.training.seed, physical.epochs, bound.options.training.early_stopping),
         own=None if bound.learner.name in registry.LEARNERS else bound.learner,
         block_rows=physical.longest_block,
-        fitted=refitting.fit_on_all_groups(items, dataset, bound.learner.handles_missing, bound.holdout.folds == 0)
+        fitted=refitting.fit_on_all_groups(items, dataset, bound.learner.handles_missing, bound.holdout.split)
         if fitted is None
         else fitted,
     )
@@ -147,7 +146,7 @@ def resumed(manifest: Manifest, job: Job, scheduled: Scheduled, ledger: Ledger) 
         _summary_of_rest(manifest, job, scheduled, ledger),
         scheduled.workload.workers,
         rounds,
-        refit=refitting.on_all_rows(job) if manifest.definition.refit and not job.rules.folds else None,
+        refit=refitting.on_all_rows(job) if manifest.definition.refit and not job.split.folds else None,
         spent=ledger.seconds,
     )
 
@@ -197,7 +196,7 @@ def _merged(work: Work, job: Job, watching: Observer, attendance: Attendance) ->
     found = merge(job, results, greater_is_better)
     if work.refit is None:
         return _Merged(*found, results)
-    units = refitting.units_of(work.units, found, spares=job.rules.spares)
+    units = refitting.units_of(work.units, found, spares=job.split.spares)
     again = _carry_out(work.scheduled, units, work.refit, watching, attendance)
     models = merge(work.refit, again, greater_is_better)
     ended = max((result.ended for result in results), default=0.0)

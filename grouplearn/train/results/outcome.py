@@ -92,7 +92,7 @@ def merge(
     )
     group_of = {group.id: group for group in watched(job.groups)}
     packs = []
-    merged = with_judged if job.rules.folds == 1 else with_folds
+    merged = with_judged if job.split.has_sample else with_folds
     for numbers, by_fold in watched(by_groups.items()):
         pack = merged(*(beside(by_fold[fold]) for fold in sorted(by_fold)))
         groups = tuple(group_of[number] for number in numbers)
@@ -161,7 +161,7 @@ def _outcome(job: Job, group: Group, results: Sequence[UnitResult], greater_is_b
             facts = result.facts
         elif result.unit.fold >= 0:
             judged = result.facts
-    if job.rules.folds == 1:
+    if job.split.has_sample:
         facts = facts_with_judged(facts, judged)
         trials = tuple(trial_with_judged(final[config], folds[config][0]) for config in sorted(final))
     else:

@@ -16,7 +16,7 @@ _MOST, _MOST_BYTES, _LONGEST = 2**31 - 1, 2**63 - 1, 1e12
 def is_sound(job: Job, result: UnitResult) -> bool:
     """Return whether a result belongs to the job's groups, and its models are valid for the learner."""
     unit = result.unit
-    if not all(0 <= group < len(job.groups) for group in unit.groups) or not -1 <= unit.fold < job.rules.folds:
+    if not all(0 <= group < len(job.groups) for group in unit.groups) or unit.fold not in job.split.fits:
         return False
     if any(config < 0 for config in unit.configs):
         return False

@@ -25,8 +25,6 @@ from grouplearn.train.rows.sampled import group_seed, sample, share_of
 
 BoolArray = npt.NDArray[np.bool_]
 
-#: The fold number of the final model.
-FINAL = -1
 #: Why a fit that would only be judged does not train.
 NOTHING_HELD_OUT = "no row is held out"
 #: Largest dense design matrix (in bytes as doubles) for a learner that does not support sparse rows.
@@ -203,7 +201,7 @@ def _usable_rows(job: Job, group: Group, fold: int) -> tuple[RowNumbers, RowNumb
         odd = known & (weight != 0) & ~_by_row(np.isfinite(label))
         faults += [(~known).sum(), odd.sum(), (known & ~np.isfinite(weight)).sum(), (known & (weight < 0)).sum()]
         counts = known & (weight > 0)
-        found.add(rows, counts, _held_out(job, data.split[rows], fold))
+        found.add(rows, counts, job.split.judges(data.split[rows], fold))
         with np.errstate(over="ignore"):
             total += float(weight[counts].sum())
         forget(data, rows)
@@ -213,19 +211,9 @@ def _usable_rows(job: Job, group: Group, fold: int) -> tuple[RowNumbers, RowNumb
     if np.isinf(total):
         raise GroupFailed("the sum of the weights overflows; scale the weights down")
     refuse_few(job, n_rows, train.size, valid.size, 0, int(faults[0]))
-    if only_judges(job, fold) and not valid.size:
+    if job.split.only_judged(fold) and not valid.size:
         raise GroupFailed(NOTHING_HELD_OUT)
     return train, valid
-
-
-def only_judges(job: Job, fold: int) -> bool:
-    """Return whether the fit of a fold is only there to be judged on the rows that it holds out."""
-    return job.rules.folds == 1 and fold != FINAL
-
-
-def measures_training_rows(job: Job, fold: int) -> bool:
-    """Return whether a fit has the metrics of the rows that it learned from: the final one, and one that is judged alone."""
-    return fold == FINAL or only_judges(job, fold)
 
 
 def refuse_few(job: Job, n_rows: int, train: int, valid: int, incomplete: int, unlabelled: int = 0) -> None:
@@ -233,10 +221,10 @@ def refuse_few(job: Job, n_rows: int, train: int, valid: int, incomplete: int, u
 
     ``incomplete`` training rows lack a feature value, ``unlabelled`` ones a label. With folds, held-out rows train, too.
     """
-    training = train + valid if job.rules.folds else train
+    training = train + valid if job.split.folds else train
     if train and training >= job.rules.min_rows:
         return
-    facts = GroupFacts((), (), *((training, 0) if job.rules.folds else (train, valid)), n_rows - train - valid)
+    facts = GroupFacts((), (), *((training, 0) if job.split.folds else (train, valid)), n_rows - train - valid)
     if n_rows < job.rules.min_rows:
         why = f"the group has {count(n_rows, 'row')}, fewer than min_rows = {job.rules.min_rows}"
     elif unlabelled == n_rows:
@@ -310,13 +298,6 @@ def _refuse_faults(job: Job, faults: npt.NDArray[np.int64], n_rows: int) -> None
 def _refuse(what: str, faults: int, n_rows: int, hint: str) -> None:
     if faults:
         raise GroupFailed(f"{what} in {faults} of {count(n_rows, 'row')}; hint: {hint}")
-
-
-def _held_out(job: Job, split: npt.NDArray[np.int16], fold: int) -> BoolArray:
-    if job.rules.folds > 0:
-        held_out: BoolArray = split == fold if fold != FINAL else np.zeros(split.shape, dtype=np.bool_)
-        return held_out
-    return np.asarray((split == 1) & job.rules.holds_out)
 
 
 def _fit(job: Job, rows: RowNumbers) -> tuple[FittedItem, ...]:

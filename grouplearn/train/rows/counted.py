@@ -29,7 +29,7 @@ def with_training_rows(workload: Workload, job: Job) -> Workload:
 
 def _training_rows(job: Job, group: Group) -> int:
     """Return the number of rows with label and weight that are not held out, in the fold with fewest."""
-    data, kinds = job.dataset, max(2, job.rules.folds)
+    data, kinds = job.dataset, max(2, job.split.folds)
     counts = np.zeros(kinds, dtype=np.int64)
     for first, last in group.ranges:
         for start in range(first, last, shard.SUMMED_ROWS):
@@ -39,5 +39,4 @@ def _training_rows(job: Job, group: Group) -> int:
             counts += np.bincount(split, minlength=kinds)[:kinds]
             if data.files is not None:
                 data.forget_pages(start, stop)
-    held_out = counts.max() if job.rules.folds else counts[1] * job.rules.holds_out
-    return int((counts.sum() - held_out) * share_of(job.round.share, group.n_rows))
+    return int((counts.sum() - job.split.most_judging(counts)) * share_of(job.round.share, group.n_rows))

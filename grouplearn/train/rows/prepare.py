@@ -12,16 +12,16 @@ import numpy.typing as npt
 from grouplearn.data import encoders, shard
 from grouplearn.data.dataset import Dataset, FloatArray, Group
 from grouplearn.data.shard import Matrix, RowNumbers, Shard, StoredShard, Totals
+from grouplearn.data.split import FINAL
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import FeatureBlock, Problem
 from grouplearn.schedule.messages import Blocks, Part, Step
 from grouplearn.schedule.sharded.partition import cut_evenly
 from grouplearn.train.job import GroupFacts, Job
-from grouplearn.train.rows.chosen import FINAL, ChosenRows, GroupFailed, Rows, encode_rows, forget, refuse_few, replays
+from grouplearn.train.rows.chosen import ChosenRows, GroupFailed, Rows, encode_rows, forget, refuse_few, replays
 from grouplearn.train.rows.sampled import group_seed, share_of
 
 __all__ = [
-    "FINAL",
     "GroupFailed",
     "Outline",
     "Prepared",
@@ -114,8 +114,8 @@ class Outline:
 def prepare(job: Job, group: Group, fold: int = FINAL) -> Prepared:
     """Return ``group`` ready to train, or raise GroupFailed with a reason for users.
 
-    Which rows train: without folds those with split 0, and split 1 validates; with folds, fold k holds out the rows with
-    split k, and ``FINAL`` trains on every row. Encoders with scope 'group' are fitted on the training rows only.
+    ``Job.split`` says which rows train and which are held out. Encoders with scope 'group' are fitted on the training rows
+    only.
 
     The usable training rows are cut into blocks of ``job.block_rows``, the held-out rows into as many pieces. Rows with
     weight 0 and (unless ``null_label`` says otherwise) without a label are ignored. Then rows with a missing or infinite

@@ -13,12 +13,13 @@ import numpy as np
 from grouplearn.data import encoders
 from grouplearn.data.dataset import Group
 from grouplearn.data.shard import Stack
+from grouplearn.data.split import FINAL
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import GatheringLearner
 from grouplearn.train.job import Job
-from grouplearn.train.rows.chosen import NOTHING_HELD_OUT, only_judges
-from grouplearn.train.rows.prepare import FINAL, GroupFailed, Prepared, prepare
+from grouplearn.train.rows.chosen import NOTHING_HELD_OUT
+from grouplearn.train.rows.prepare import GroupFailed, Prepared, prepare
 from grouplearn.train.rows.stack_rows import PreparedFolds, PreparedStack, StackRows, nothing_is_fitted, seeds_of
 from grouplearn.train.unit import or_failed
 
@@ -42,7 +43,7 @@ def prepare_stacks(
     fitted = None if rows is None else rows.fit(job)
     if rows is None or fitted is None:
         return _one_by_one(job, groups, range(len(groups)), fold, configs)
-    idle = (rows.n_held_out == 0) & only_judges(job, fold)
+    idle = (rows.n_held_out == 0) & job.split.only_judged(fold)
     stacks, others = rows.stacks(job, fitted, configs, ~idle)
     slow = _one_by_one(job, groups, np.flatnonzero(others & ~idle).tolist(), fold, configs)
     failed = {place: GroupFailed(NOTHING_HELD_OUT) for place in np.flatnonzero(idle).tolist()}

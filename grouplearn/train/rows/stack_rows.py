@@ -21,7 +21,7 @@ from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import GatheringLearner
 from grouplearn.train.job import GroupFacts, Job
 from grouplearn.train.rows.chosen import learns_sparse
-from grouplearn.train.rows.prepare import FINAL, LEAST_SQUARE, class_factors, problem_of
+from grouplearn.train.rows.prepare import LEAST_SQUARE, class_factors, problem_of
 from grouplearn.train.rows.sampled import group_seed
 from grouplearn.train.rows.sources import pick
 
@@ -107,9 +107,7 @@ class StackRows:
         if not usable.all():
             data, of = pick(data, np.flatnonzero(usable)), of[usable]
         used = np.bincount(of, minlength=len(groups))
-        held_out = np.asarray(
-            (data.split == fold) & (fold != FINAL) if job.rules.folds else (data.split == 1) & job.rules.holds_out
-        )
+        held_out = job.split.judges(data.split, fold)
         n_held_out = np.bincount(of[held_out], minlength=len(groups))
         present = _present(job, data, of, held_out, len(groups))
         return cls(groups, used, sizes - used, data, of, held_out, n_held_out, odd, present)
@@ -119,7 +117,7 @@ class StackRows:
         does not train, or what is refused."""
         y, weight = self.data.y, self.data.weight
         training = self.sizes - self.n_held_out
-        counted = self.sizes if job.rules.folds else training  # a row held out in one fold trains in the others
+        counted = self.sizes if job.split.folds else training  # a row held out in one fold trains in the others
         unusual: BoolArray = self.odd | (counted < job.rules.min_rows) | (training == 0)
         if job.target.task.has_values:
             with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -200,15 +198,15 @@ class StackRows:
             problem=problem_of(job, self.groups[int(members[0])], job.trainer, facts[0]),
             rows=self._rows(job, fitted, members),
             fold=self.data.split[self._numbers_of(members)],
-            n_folds=job.rules.folds,
+            n_folds=job.split.folds,
             facts=facts,
         )
 
     def lacks_a_fold(self, job: Job) -> BoolArray:
         """Return which groups (G,) have no rows in some fold, or all in one."""
         n_groups = len(self.groups)
-        flat = self.of * job.rules.folds + self.data.split
-        counts = np.bincount(flat, minlength=n_groups * job.rules.folds).reshape(n_groups, job.rules.folds)
+        flat = self.of * job.split.folds + self.data.split
+        counts = np.bincount(flat, minlength=n_groups * job.split.folds).reshape(n_groups, job.split.folds)
         lacks: BoolArray = (counts == 0).any(axis=1)
         return lacks
 

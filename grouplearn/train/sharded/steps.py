@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
+from grouplearn.data.split import FINAL
 from grouplearn.learners.contract.state import Tensors
 from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.metrics.sums import MetricSums
@@ -16,7 +17,6 @@ from grouplearn.train.fit import accumulate, merge_sums, update, visit
 from grouplearn.train.job import StepRecord, TrialResult, UnitResult
 from grouplearn.train.pack import EpochSums, Pack, Training, begin, has_more, judge_blocks, settle, waited_values
 from grouplearn.train.results.evaluation import Evaluation, conclude, evaluate
-from grouplearn.train.rows.prepare import FINAL
 from grouplearn.train.sharded import averaging, pushing
 from grouplearn.train.sharded.averaging import ModelPart, Pieces
 from grouplearn.train.sharded.descent import News, RoundPart

@@ -1,0 +1,65 @@
+"""Which rows of a group train and which judge, in each fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+#: The fold number of the fit whose model is kept.
+FINAL = -1
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Which rows of a group train and which judge: by the fold of a fit, and each row's number in ``Dataset.split``.
+
+    Without ``folds`` there is the final fit alone, which the rows of number 1 judge; unless the split ``holds_out`` rows, all
+    train. With folds, the rows of number k judge fold k, and all train the final fit. A single fold is a sample, held out of
+    a fit that is only judged. If it ``spares`` groups, one that cannot train without the rows held out trains on all.
+    """
+
+    folds: int = 0
+    holds_out: bool = True
+    spares: bool = False
+
+    @property
+    def fits(self) -> tuple[int, ...]:
+        """The folds of all fits of a trial; the final one is last."""
+        return *range(self.folds), FINAL
+
+    @property
+    def has_sample(self) -> bool:
+        """Whether a sample is held out of a fit that is only judged."""
+        return self.folds == 1
+
+    def judges(self, numbers: npt.NDArray[Any], fold: int) -> BoolArray:
+        """Return which rows of these numbers judge a fit; the others train."""
+        if fold == FINAL and (self.folds or not self.holds_out):
+            return np.zeros(numbers.shape, np.bool_)
+        return np.asarray(numbers == (fold if self.folds else 1))
+
+    def numbers(self, judges: npt.NDArray[np.int16]) -> npt.NDArray[np.int16]:
+        """Return the numbers of rows of which those with 1 judge, and those with 0 only train."""
+        return judges ^ 1 if self.has_sample else judges
+
+    def ever_judges(self, numbers: npt.NDArray[Any]) -> BoolArray:
+        """Return which rows of these numbers judge any fit."""
+        return np.asarray(np.logical_or.reduce([self.judges(numbers, fold) for fold in self.fits]))
+
+    def most_judging(self, counts: npt.NDArray[np.int64]) -> int:
+        """Return how many rows judge a fit, at most, of which ``counts[number]`` have a number."""
+        numbers = np.arange(counts.size)
+        return max(int(counts[self.judges(numbers, fold)].sum()) for fold in self.fits)
+
+    def only_judged(self, fold: int) -> bool:
+        """Return whether a fit is there to be judged, and nothing else."""
+        return self.has_sample and fold != FINAL
+
+    def measures_training_rows(self, fold: int) -> bool:
+        """Return whether a fit has the metrics of the rows that it learned from."""
+        return fold == FINAL or self.only_judged(fold)
