@@ -29,8 +29,10 @@ def seen_in_rows(
     """
     best = BestTrials.of(outcome)
     with np.errstate(all="ignore"):  # rows have numbers of any size, and what overflows is not noted
-        mild = (*_of_times(times), *_of_validation(left_out))
-        return _seen(job, definition, best, mild) if best.groups else {}
+        if best.groups:
+            return _seen(job, definition, best, (*_of_times(times), *_of_validation(left_out)))
+        of_statement = tuple(_of_statement(job, definition)) if job.groups else ()
+        return {job.groups[0].id: SeenInRows(urgent=of_statement)} if of_statement else {}
 
 
 def _seen(job: Job, definition: ModelDefinition, best: BestTrials, of_columns: tuple[str, ...]) -> DataNotes:
