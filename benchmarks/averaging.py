@@ -26,11 +26,12 @@ from _pairs import write
 import grouplearn
 from grouplearn.data.shard import Shard
 from grouplearn.frontends.shell.flights import load_flights
-from grouplearn.learners.contract.problem import Problem, Task
-from grouplearn.learners.contract.state import State
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import Piece, Visit
 from grouplearn.learners.linear.cost import SGD
 from grouplearn.learners.linear.stochastic_gradient.learners import LinearSvmSgd
+from grouplearn.models.label import TWO_CLASSES
+from grouplearn.models.state import State
 from grouplearn.runtime.simulated import Costs, simulate
 from grouplearn.schedule.averages import Averages
 from grouplearn.schedule.messages import Step, Unit
@@ -144,7 +145,7 @@ def trajectory(data: Data, system: System, l2: float, rate: float, workers: int)
         "loss": "hinge", "average": False, "batch_size": size, "learning_rate": rate, "schedule": system.schedule,
         "l2": l2 * n_rows,
     }  # fmt: skip
-    problem = Problem(Task.BINARY, data.rows.x.shape[1], 2, seed=1)
+    problem = Problem(TWO_CLASSES, data.rows.x.shape[1], 2, seed=1)
     state, step, looked = SVM.init(problem, [config]), 0, 0
     per_round = _per_round(system, size, n_rows, workers)
     rounds = 1 if per_round is None else max(1, -(-max(part.n_rows for part in parts) // per_round))

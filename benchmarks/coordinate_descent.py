@@ -30,13 +30,14 @@ from _pairs import write
 
 import grouplearn
 from grouplearn.data.shard import BLOCK_ROWS, Shard
-from grouplearn.learners.contract.problem import FeatureBlock, Problem, Task
+from grouplearn.learners.contract.problem import FeatureBlock, Problem
 from grouplearn.learners.linear.coordinate_descent.learner import CoordinateDescentLearner
 from grouplearn.learners.linear.coordinate_descent.learners import (
     LinearRegressionByCoordinates,
     LogisticRegressionByCoordinates,
 )
 from grouplearn.learners.linear.cost import COORDINATES
+from grouplearn.models.label import NUMBER, TWO_CLASSES, Label
 from grouplearn.plan.cost.coefficients import Machine
 from grouplearn.plan.physical import CELL_SECONDS, MOST_ITEMS, STEPS_SHARE
 from grouplearn.runtime.simulated import Costs, simulate
@@ -47,9 +48,9 @@ from grouplearn.schedule.sharded.partition import blocks_of
 from grouplearn.schedule.workload import Workload
 from grouplearn.train.rounds import LocalRounds
 
-LOSSES: dict[str, tuple[CoordinateDescentLearner, Task, int]] = {
-    "squares": (LinearRegressionByCoordinates(), Task.REGRESSION, 0),
-    "logistic": (LogisticRegressionByCoordinates(), Task.BINARY, 2),
+LOSSES: dict[str, tuple[CoordinateDescentLearner, Label, int]] = {
+    "squares": (LinearRegressionByCoordinates(), NUMBER, 0),
+    "logistic": (LogisticRegressionByCoordinates(), TWO_CLASSES, 2),
 }
 #: How near the minimum of the objective is near enough, as a share of it.
 NEAR = 1e-6

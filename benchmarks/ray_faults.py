@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from grouplearn.data.dataset import Dataset, Group, Item
-from grouplearn.learners.contract.problem import Task
+from grouplearn.models.label import NUMBER
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.ray.runtime import RayRuntime
 from grouplearn.runtime.ray.settings import Cluster
@@ -59,7 +59,7 @@ def the_job() -> tuple[Job, list[Unit], Workload]:
         items,
         groups,
         data,
-        TrainingTarget(Task.REGRESSION, "rmse"),
+        TrainingTarget(NUMBER, "rmse"),
         training=TrainingLimits(epochs=EPOCHS),
     )
     return job, units, workload

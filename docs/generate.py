@@ -15,7 +15,7 @@ from grouplearn.learners import registry
 from grouplearn.learners.contract.access import PATTERNS
 from grouplearn.learners.contract.config import Hyperparameter
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.metrics import sums as metrics
+from grouplearn.models.metrics import sums as metrics
 from grouplearn.schedule.operators import OPERATORS
 from grouplearn.statements import answers
 
@@ -105,7 +105,7 @@ def hyperparameters_table(learner: Learner) -> str:
 
 def about(learner: Learner) -> str:
     """Return what a learner is, in words."""
-    tasks = ", ".join(sorted(task.value for task in learner.tasks))
+    tasks = ", ".join(sorted(label.name for label in learner.labels))
     epochs = "no epochs" if learner.default_epochs is None else f"at most {learner.default_epochs} epochs"
     needs = f" Needs `{learner.requires.install_hint}`." if learner.requires else ""
     summary = learner.summary[0].upper() + learner.summary[1:]
@@ -135,7 +135,7 @@ def metrics_table() -> str:
     rows = (
         (
             f"`{metric.name}`",
-            ", ".join(sorted(task.value for task in family.tasks)),
+            ", ".join(sorted(label.name for label in family.labels)),
             "greater" if metric.greater_is_better else "smaller",
             metric.meaning,
         )

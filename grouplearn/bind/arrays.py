@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import SqlChecker
-from grouplearn.learners.contract.problem import Task
+from grouplearn.models.label import NUMBER, Label
 from grouplearn.parser.statements import Sql
 
 if TYPE_CHECKING:
@@ -132,14 +132,14 @@ def label_length(type_name: str) -> int:
 
 
 def names_classes(
-    checker: SqlChecker, kind: ArrayType, expression: Sql, tasks: frozenset[Task], classified: bool | None
+    checker: SqlChecker, kind: ArrayType, expression: Sql, labels: frozenset[Label], classified: bool | None
 ) -> bool:
     """Return whether an array label holds classes: bytes and booleans do, other whole numbers if the learner only
     classifies or ``task = 'classification'`` says so.
     """
     by_type = kind.is_bytes or kind.element == "BOOLEAN"
-    classes = classified if classified is not None else by_type or not any(task.has_values for task in tasks)
-    classes = classes and any(task.has_classes for task in tasks)
+    classes = classified if classified is not None else by_type or NUMBER not in labels
+    classes = classes and any(label.has_classes for label in labels)
     if classes and not kind.is_whole:
         message = f"classes are whole numbers, and the label is an array of {kind.element}"
         raise checker.error(message, expression.span, "Cast it, e.g. mask::UTINYINT[].")

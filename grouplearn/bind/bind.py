@@ -30,9 +30,9 @@ from grouplearn.bind.sql.rowwise import refuse_aggregates, refuse_places, refuse
 from grouplearn.bind.sql.volatile import Volatility
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.problem import TASKS, Task
-from grouplearn.learners.metrics.sums import METRICS, every_metric
 from grouplearn.messages import did_you_mean
+from grouplearn.models.label import LABELS_OF_TASK
+from grouplearn.models.metrics.sums import METRICS, every_metric
 from grouplearn.parser.statements import (
     Name,
     Sql,
@@ -334,8 +334,8 @@ class _Binder:
         if chosen is None:
             return None
         kind = self._learner.name if target is None else "classification" if target.classification else "regression"
-        tasks, arrays = TASKS.get(kind, self._learner.tasks), bool(target and target.array)
-        known = (name for task in Task if task in tasks for name in every_metric(task, arrays=arrays))
+        labels, arrays = LABELS_OF_TASK.get(kind, self._learner.labels), bool(target and target.array)
+        known = (name for label in labels for name in every_metric(label, arrays=arrays))
         allowed = tuple(dict.fromkeys(known))
         name = chosen.value.casefold()
         if name in allowed:

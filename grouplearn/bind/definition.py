@@ -10,9 +10,9 @@ from grouplearn.bind.arrays import label_length
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.learners import registry
-from grouplearn.learners.answers.answer import Answer
 from grouplearn.learners.contract.config import Config, Kind
-from grouplearn.learners.contract.problem import Task
+from grouplearn.models.label import Label
+from grouplearn.models.outputs.output import Output
 
 #: The name of the source's row in replayed expressions; stored SQL may refer to ``__grouplearn_row.x``.
 ROW = "__grouplearn_row"
@@ -78,7 +78,7 @@ class ModelDefinition:
     schema: str
     name: str
     learner: str
-    task: Task
+    label: Label
     linear: bool
     statement: str
     target_name: str | None
@@ -113,9 +113,9 @@ class ModelDefinition:
         return self.learner if self.target_name is None else f"{self.learner} of {self.target_name}"
 
     @property
-    def answer(self) -> Answer:
+    def output(self) -> Output:
         """The form of its predictions."""
-        return registry.answer(self.learner, self.task, self.classes, self.label_type or "", self.label_length)
+        return registry.output(self.learner, self.label, self.classes, self.label_type or "", self.label_length)
 
     @property
     def is_wide(self) -> bool:
@@ -125,4 +125,4 @@ class ModelDefinition:
     @property
     def positive_class(self) -> str | None:
         """The class, as text, whose probability is ``probability``: the second of two; None for other labels."""
-        return self.classes[1] if not self.task.scores_classes and len(self.classes) == 2 else None
+        return self.classes[1] if not self.label.scores_classes and len(self.classes) == 2 else None

@@ -13,8 +13,8 @@ from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.bind.sql.expressions import Replay
 from grouplearn.bind.sql.rowwise import refuse_aggregates
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.problem import TASKS, Task
-from grouplearn.learners.metrics.sums import every_metric
+from grouplearn.models.label import LABELS_OF_TASK, NUMBER
+from grouplearn.models.metrics.sums import every_metric
 from grouplearn.parser.statements import Sql, TrainModel
 
 #: Texts of a label that are looked at for numbers.
@@ -40,7 +40,7 @@ class LabelBinder:
 
     def bind(self) -> BoundTarget | None:
         """Return the label, None if the learner has none; raises BindError for a label that it cannot learn."""
-        if not any(task.has_label for task in self.learner.tasks):
+        if not any(label.is_given for label in self.learner.labels):
             self._refuse_label()
             return None
         if self.statement.target is None:
@@ -56,14 +56,14 @@ class LabelBinder:
         name, stored = alias.value if alias else column.name, self.replayer.stored(expression)
         array = arrays.array_type(column.type)
         if array and self.learner.predicts_arrays:
-            classes = arrays.names_classes(self.checker, array, expression, self.learner.tasks, self._classified())
+            classes = arrays.names_classes(self.checker, array, expression, self.learner.labels, self._classified())
             return BoundTarget(name, expression, stored, column.type, classes, array)
         classification = self._is_classification(column, expression)
         return BoundTarget(name, expression, stored, column.type, classification)
 
     def _is_classification(self, column: Column, expression: Sql) -> bool:
-        classifies = any(task.has_classes for task in self.learner.tasks)
-        regresses = any(task.has_values for task in self.learner.tasks)
+        classifies = any(label.has_classes for label in self.learner.labels)
+        regresses = NUMBER in self.learner.labels
         if types.is_classless(column.type):
             message = f"a label of type {column.type} cannot be predicted"
             untyped = "It is NULL in every row: predict something else." if types.is_untyped(column.type) else None
@@ -105,7 +105,7 @@ class LabelBinder:
         """
         statement, weight = self.statement, self.weight
         names = {name.value.casefold() for name in searched(statement.search)} if statement.search else set[str]()
-        of_numbers = {each for task in Task if task.has_values for each in every_metric(task)}
+        of_numbers = every_metric(NUMBER)
         number = statement.metric is not None and statement.metric.value.casefold() in of_numbers
         if not types.is_whole(column.type) or "objective" in names or number:
             return False
@@ -120,7 +120,7 @@ class LabelBinder:
 
     def _classified(self) -> bool | None:
         """Return whether WITH says that the label has classes; None if it does not say."""
-        return None if self.task is None else any(each.has_classes for each in TASKS[self.task])
+        return None if self.task is None else any(each.has_classes for each in LABELS_OF_TASK[self.task])
 
     def _refuse_label(self) -> None:
         """Raise for a label, or an option about labels, given to a learner without one."""

@@ -13,8 +13,8 @@ from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.errors import Error
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.metrics.sums import METRICS
 from grouplearn.messages import Span, did_you_mean
+from grouplearn.models.metrics.sums import METRICS
 from grouplearn.parser.statements import TrainModel
 from grouplearn.schedule.operators import OPERATORS
 from grouplearn.search.procedures import SearchPlan

@@ -16,7 +16,7 @@ from grouplearn.data.tensors import NotTensors, named_tensors, tensor_bytes
 from grouplearn.errors import DataError, data_error
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.contract.state import Artifact
+from grouplearn.models.state import Artifact
 
 FloatArray = npt.NDArray[np.float64]
 #: Models checked together, if the learner can.

@@ -29,7 +29,7 @@ from grouplearn.data.dataset import Item
 from grouplearn.data.encoding.registry import encoder_of, known
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config, Value
-from grouplearn.learners.contract.problem import Task
+from grouplearn.models.label import NUMBER, Label
 from grouplearn.search.space import MAX_CONFIGS
 from grouplearn.sqltext import identifier, literal
 
@@ -117,7 +117,7 @@ def _definition(con: duckdb.DuckDBPyConnection, catalog: str, row: Mapping[str, 
         catalog=catalog,
         schema=row["schema_name"],
         name=row["model_name"],
-        task=Task(row["task"]),
+        label=Label.named(row["task"]),
         classes=tuple(row["classes"]),
         keys=tuple(KeyColumn(entry["name"], entry["sql"], entry["type"]) for entry in row["keys"]),
         sets=tuple(tuple(keys) for keys in row["sets"]),
@@ -260,8 +260,8 @@ def describe_sql(model: StoredModel) -> str:
     properties = [
         ("model", literal(str(model.location))),
         ("learner", literal(definition.learner)),
-        ("task", literal(definition.task.value)),
-        *([("target", literal(_as_written(definition)))] if definition.task.has_label else []),
+        ("task", literal(definition.label.name)),
+        *([("target", literal(_as_written(definition)))] if definition.label.is_given else []),
         *([("label", literal(_ZERO_OR_ONE))] if _is_zero_or_one(definition) else []),
         *([("classes", literal(_listed(definition.classes)))] if definition.classes else []),
         *([("positive class", literal(definition.positive_class))] if definition.positive_class else []),
@@ -271,7 +271,7 @@ def describe_sql(model: StoredModel) -> str:
         ("hyperparameters", literal(", ".join(f"{c.name} {c.type}" for c in definition.hyperparameters) or None)),
         ("metric", literal(definition.metric)),
         ("on missing group", literal(definition.missing_group)),
-        *([("on null label", literal(definition.null_label))] if definition.task.has_label else []),
+        *([("on null label", literal(definition.null_label))] if definition.label.is_given else []),
         ("on group failure", literal(definition.group_failure)),
         ("refit", literal(str(definition.refit).lower())),
         ("prediction", literal(model.form.described)),
@@ -297,7 +297,7 @@ def _is_zero_or_one(definition: ModelDefinition) -> bool:
     if set(definition.classes) != {"0", "1"} or not is_whole(definition.label_type or ""):
         return False
     learner = definition.learner
-    return registry.is_known(learner) and any(task.has_values for task in registry.learner(learner).tasks)
+    return registry.is_known(learner) and NUMBER in registry.learner(learner).labels
 
 
 def _as_written(definition: ModelDefinition) -> str | None:

@@ -11,7 +11,7 @@ from grouplearn.catalog.poor_fits import constant_models, poor_fits
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import table
 from grouplearn.learners import registry
-from grouplearn.learners.metrics.sums import METRICS
+from grouplearn.models.metrics.sums import METRICS
 from grouplearn.sqltext import literal
 
 #: A group with fewer rows is noted.

@@ -27,8 +27,8 @@ from grouplearn.catalog.views import (
     where,
     with_importances,
 )
-from grouplearn.learners.metrics.sums import METRICS
 from grouplearn.messages import ROW_COUNT
+from grouplearn.models.metrics.sums import METRICS
 from grouplearn.plan.explain.gantt import Bar
 from grouplearn.sqltext import literal
 

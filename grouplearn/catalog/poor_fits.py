@@ -9,7 +9,7 @@ from grouplearn.catalog.records import ModelDefinition
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.metrics.sums import METRICS, default_metric
+from grouplearn.models.metrics.sums import METRICS, default_metric
 from grouplearn.sqltext import literal, shown
 
 
@@ -54,7 +54,7 @@ def constant_models(definition: ModelDefinition) -> tuple[str, str] | None:
 
 def _worse(definition: ModelDefinition, learner: Learner | None, config: Config) -> str | None:
     """Return the condition that a config's metric is far worse than a constant's; None if unknown."""
-    judge = default_metric(definition.task) if learner is None else learner.judged_by(config, definition.task)
+    judge = default_metric(definition.label) if learner is None else learner.judged_by(config, definition.label)
     known: dict[str, object] = {name: value for name, value in config.items() if isinstance(value, int | float)}
     known |= {name: f"train[{place}]" for place, name in enumerate(definition.metrics, start=1)}
     known["n_classes"] = len(definition.classes)

@@ -19,7 +19,6 @@ from grouplearn.data.encoders import FittedItem
 from grouplearn.interrupting import watched
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import VectorLearner
-from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.neural.mlp_model import Networks
 from grouplearn.learners.trees.nodes import (
     LEAF,
@@ -31,6 +30,7 @@ from grouplearn.learners.trees.nodes import (
     with_leaves,
     with_negated,
 )
+from grouplearn.models.state import Artifact
 
 #: Bytes of model texts parsed together: their lines, words and numbers take some 20 times as much.
 _TOGETHER_BYTES = 1 << 22
@@ -145,11 +145,11 @@ def _always_function(definition: ModelDefinition) -> str:
         return f"SQL has no form of {definition.learner}"
     if definition.label_length:
         return "it predicts arrays"
-    if registry.form(definition.learner) == "vectors" and definition.answer.vectors is None:
-        return f"SQL has no form of {' and '.join(definition.answer.shown)} by vectors"
+    if registry.form(definition.learner) == "vectors" and definition.output.vectors is None:
+        return f"SQL has no form of {' and '.join(definition.output.shown)} by vectors"
     if registry.has_linear_leaves(definition.learner, definition.configs):
         return "its leaves are linear models"
-    if len(registry.links(definition.learner, definition.configs, definition.task)) > 1:
+    if len(registry.links(definition.learner, definition.configs, definition.label)) > 1:
         return "its configurations have objectives on different scales"
     return ""
 
@@ -191,8 +191,8 @@ def _trees(definition: ModelDefinition, best: Sequence[Best]) -> Prediction:
     count = sum(2 * count_leaves(each.artifact.text) for each in best)
     if count > MOST_NODES:
         return _function(f"its trees have {count:,} nodes, and SQL takes {MOST_NODES:,}")
-    several = definition.task.scores_classes
-    apart = registry.links(definition.learner, definition.configs, definition.task) == {"one_vs_all"}
+    several = definition.label.scores_classes
+    apart = registry.links(definition.learner, definition.configs, definition.label) == {"one_vs_all"}
     forests = [_forest(alike, apart=apart) for alike in _of_same_columns(best)]
     depth = max((int(forest.nodes.depth.max()) for forest in forests), default=0)
     tables = leaf_tables([_grown(forest, several=several) for forest in forests], depth)

@@ -14,7 +14,7 @@ from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import first_row, table
 from grouplearn.data.encoding.encoder import INTERCEPT, encoder_of
 from grouplearn.learners import registry
-from grouplearn.learners.answers.vectors import VectorView
+from grouplearn.models.outputs.vectors import VectorView
 from grouplearn.sqltext import folded, identifier, literal
 
 #: Suffixes of a model's views; the model table itself has none.
@@ -49,7 +49,7 @@ def view_sql(definition: ModelDefinition, model: str, catalog: str | None, suffi
 
     The comment says which of its columns have a number in their name.
     """
-    own = next((view for view in definition.answer.views if view.suffix == suffix), None)
+    own = next((view for view in definition.output.views if view.suffix == suffix), None)
     make, comment = (_MAKERS[suffix], _COMMENTS[suffix]) if own is None else (partial(_vectors, own), own.comment)
     columns, rows = make(definition, model, catalog)
     names = [name for name, _ in columns]
@@ -179,7 +179,7 @@ def best_sql(
 
 def nonzeros_sql(definition: ModelDefinition, at: int, artifact: str, output: str) -> str:
     """Return the weights of the ``at``-th wide item for an output of the model, counted from 1."""
-    if not definition.task.scores_classes:
+    if not definition.label.scores_classes:
         return f"{artifact}nonzeros[{at}]"
     width = f"len({artifact}places[{at}])"
     return f"{artifact}nonzeros[{at}][({output} - 1) * {width} + 1 : {output} * {width}]"
@@ -226,7 +226,7 @@ def _weights(definition: ModelDefinition, model: str, catalog: str | None) -> Vi
     of_class = f"([{classes}])[g.classes[o.output] + 1]"
     width = "len(g.features)"
     weights = f"a.weights[(o.output - 1) * {width} + 1 : o.output * {width}]"
-    head = [*trial_columns(definition), *([("class", of_class)] if definition.task.scores_classes else [])]
+    head = [*trial_columns(definition), *([("class", of_class)] if definition.label.scores_classes else [])]
     if definition.is_wide:
         weights = each_weight(definition, model, catalog, intercept=True)
         return [*head, ("feature", "o.feature"), ("weight", "o.weight")], _joined_with(weights, model, catalog)
@@ -261,7 +261,7 @@ def _importance(definition: ModelDefinition, model: str, catalog: str | None) ->
 
 def importances(definition: ModelDefinition) -> tuple[str, str, str]:
     """Return the SQL of a trial's features, their importances, and their weights (NULL if there are none)."""
-    signed = definition.linear and not definition.task.scores_classes
+    signed = definition.linear and not definition.label.scores_classes
     if definition.is_wide and definition.linear:
         return "o.feature", "o.importance", "o.weight" if signed else "NULL::DOUBLE"
     if not definition.linear:
@@ -276,7 +276,7 @@ def with_importances(definition: ModelDefinition, model: str, catalog: str | Non
     """Return FROM and WHERE for trials (t) with importances, their groups (g) and configs (c)."""
     if definition.is_wide and definition.linear:
         weights = each_weight(definition, model, catalog)
-        order = " ORDER BY output ASC" if definition.task.scores_classes else ""
+        order = " ORDER BY output ASC" if definition.label.scores_classes else ""
         sums = f"SELECT group_id, config, feature, sum(abs(weight){order}) AS importance, any_value(weight) AS weight"
         return _joined_with(f"{sums} FROM ({weights}) GROUP BY group_id, config, feature", model, catalog)
     if definition.linear:
@@ -308,7 +308,7 @@ def _artifacts(catalog: str | None) -> str:
 def suffixes(definition: ModelDefinition) -> tuple[str, ...]:
     """Return the suffixes of a model's views."""
     common = tuple(suffix for suffix in COMMON if suffix != "_weights" or definition.linear)
-    return (*common, *(view.suffix for view in definition.answer.views))
+    return (*common, *(view.suffix for view in definition.output.views))
 
 
 def suffixes_of(learner: str) -> tuple[str, ...]:
@@ -333,8 +333,8 @@ def _views_of_ours(name: str) -> tuple[VectorView, ...]:
 
 
 def _views_of(name: str) -> Iterator[VectorView]:
-    for task in sorted(registry.learner(name).tasks, key=lambda task: task.value):
-        yield from registry.answer(name, task, (), "", 0).views
+    for label in sorted(registry.learner(name).labels, key=lambda label: label.name):
+        yield from registry.output(name, label, (), "", 0).views
 
 
 def _vectors(view: VectorView, definition: ModelDefinition, model: str, catalog: str | None) -> View:

@@ -77,7 +77,7 @@ def index(model: StoredModel, every: Sequence[BestOfGroup], suffix: str, **more:
     document = {
         "model": definition.name,
         "learner": definition.learner,
-        "task": definition.task.value,
+        "task": definition.label.name,
         "target": definition.target_name,
         "label_type": definition.label_type,
         "classes": list(definition.classes),

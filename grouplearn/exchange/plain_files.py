@@ -48,7 +48,7 @@ def safetensors_files(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Ite
     for each in every:
         metadata = {
             "learner": definition.learner,
-            "task": definition.task.value,
+            "task": definition.label.name,
             "keys": json.dumps(list(each.group.keys)),
             "features": json.dumps(list(each.features)),
             "classes": json.dumps([definition.classes[number] for number in each.group.classes]),

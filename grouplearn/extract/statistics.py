@@ -21,6 +21,7 @@ from grouplearn.extract.group_counts import GroupCount, group_counts
 from grouplearn.extract.list_counts import list_counts
 from grouplearn.interrupting import watched
 from grouplearn.messages import did_you_mean
+from grouplearn.models.label import NUMBER
 from grouplearn.parser.statements import Sql
 from grouplearn.sqltext import identifier
 
@@ -126,7 +127,7 @@ def _of_fewer_classes(bound: BoundTrain, target: BoundTarget, some: Sequence[str
         return f"They are numbers written as text: PREDICT {cast} AS {identifier(target.name)} learns a number."
     if types.kind(target.type) != "numeric":
         return "Predict an expression that has fewer, such as left(y, 1), or a comparison."
-    regresses = any(task.has_values for task in bound.learner.tasks)
+    regresses = NUMBER in bound.learner.labels
     number = "WITH (task = 'regression')" if regresses else "USING linear_regression, gbdt or mlp"
     return f"For a number write {number}, or predict an expression such as y > 15."
 

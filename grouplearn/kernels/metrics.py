@@ -52,7 +52,7 @@ def of_models(
     """Return the ``wanted`` metrics of linear models for rows x (n, d), float32 or float64: (G, C), or (G, parts, C).
 
     ``models`` are weights (G, C, k, d) and intercepts (G, C, k); with parts (G, m, C, k, d) and (G, m, C, k), part p's at
-    place p. Metrics are NaN where undefined, as in ``learners.metrics.finish``.
+    place p. Metrics are NaN where undefined, as in ``models.metrics.finish``.
     """
     weights, intercept = (np.ascontiguousarray(each, np.float64) for each in models)
     configs, outputs, d = weights.shape[-3:]

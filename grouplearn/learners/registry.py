@@ -8,12 +8,9 @@ from types import MappingProxyType
 
 from grouplearn.failures import NotInstalled, WrongData
 from grouplearn.learners import third_party
-from grouplearn.learners.answers.answer import Answer
-from grouplearn.learners.answers.answers import answer_of
 from grouplearn.learners.contract.config import SOLVER, Config
 from grouplearn.learners.contract.learner import Form, Learner
-from grouplearn.learners.contract.problem import FeatureBlock, Link, Problem, Task
-from grouplearn.learners.contract.state import Artifact
+from grouplearn.learners.contract.problem import FeatureBlock, Problem
 from grouplearn.learners.linear.coordinate_descent.learners import (
     LinearRegressionByCoordinates,
     LinearSvmByCoordinates,
@@ -35,6 +32,11 @@ from grouplearn.learners.trees.gbdt import Gbdt
 from grouplearn.learners.trees.random_forest import RandomForest
 from grouplearn.learners.unsupervised.kmeans import KMeans
 from grouplearn.learners.unsupervised.pca import Pca
+from grouplearn.models.label import Label
+from grouplearn.models.outputs.link import Link
+from grouplearn.models.outputs.output import Output
+from grouplearn.models.outputs.outputs import output_of
+from grouplearn.models.state import Artifact
 
 LEARNERS: Mapping[str, Callable[[], Learner]] = MappingProxyType(
     {
@@ -100,10 +102,10 @@ def form(name: str) -> Form:
     return learner(name).form if is_known(name) else "own"
 
 
-def answer(name: str, task: Task, classes: Sequence[str], label_type: str, label_length: int) -> Answer:
-    """Return the form of a learner's predictions, that of its task if the learner is unknown; see ``answer_of``."""
-    own = learner(name).answer(task, classes, label_type) if is_known(name) and not label_length else None
-    return own or answer_of(task, classes, label_type, label_length)
+def output(name: str, label: Label, classes: Sequence[str], label_type: str, label_length: int) -> Output:
+    """Return the form of a learner's predictions, that of its label if the learner is unknown; see ``output_of``."""
+    own = learner(name).output(label, classes, label_type) if is_known(name) and not label_length else None
+    return own or output_of(label, classes, label_type, label_length)
 
 
 def has_linear_leaves(name: str, configs: Sequence[Config]) -> bool:
@@ -111,10 +113,10 @@ def has_linear_leaves(name: str, configs: Sequence[Config]) -> bool:
     return is_known(name) and any(map(learner(name).linear_leaves, configs))
 
 
-def links(name: str, configs: Sequence[Config], task: Task) -> frozenset[Link]:
+def links(name: str, configs: Sequence[Config], label: Label) -> frozenset[Link]:
     """Return the links of a learner's scores with these configs."""
     known = other(name, configs) or way(name, configs)
-    return frozenset(known.link(config, task) for config in configs)
+    return frozenset(known.link(config, label) for config in configs)
 
 
 def learner(name: str) -> Learner:

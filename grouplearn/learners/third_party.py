@@ -13,16 +13,17 @@ from grouplearn.learners.contract.config import SOLVER, Hyperparameter, solver_n
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.hyperparameter_values import resolve
 from grouplearn.learners.contract.learner import Form, Learner, VectorLearner
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.requirement import Requirement
 from grouplearn.learners.contract.stacks import BoostedStackLearner, GatheringLearner, MomentsLearner, StackLearner
-from grouplearn.learners.contract.state import Artifact, shape_flaw
 from grouplearn.learners.contract.ways import (
     AlgebraicLearner,
     DataParallelLearner,
     SamplingLearner,
     SequentialLearner,
 )
+from grouplearn.models.label import SEVERAL_CLASSES, Label
+from grouplearn.models.state import Artifact, shape_flaw
 
 #: The entry point group of packages' learners, as in ``median_sgd = "my_package.median:MedianSgd"``.
 GROUP = "grouplearn.learners"
@@ -93,15 +94,15 @@ def _problems(learner: Learner) -> Iterator[str]:
         yield f"its name is in lower case, got {name!r}"
     if not isinstance(getattr(learner, "summary", None), str):
         yield "it declares no summary, which is a text"
-    tasks = getattr(learner, "tasks", None)
-    if not isinstance(tasks, frozenset) or not tasks or not all(isinstance(task, Task) for task in tasks):
-        yield f"its tasks are a frozenset of Task, got {tasks!r}"
+    labels = getattr(learner, "labels", None)
+    if not isinstance(labels, frozenset) or not labels or not all(isinstance(label, Label) for label in labels):
+        yield f"its labels are a frozenset of Label, got {labels!r}"
     epochs = learner.default_epochs
     if epochs is not None and (type(epochs) is not int or epochs < 1):
         yield f"its default_epochs are a whole number from 1 on or None, got {epochs!r}"
     if learner.form not in typing.get_args(Form):
         yield f"its form is one of {', '.join(typing.get_args(Form))}, got {learner.form!r}"
-    if learner.form == "linear" and Task.MULTICLASS in learner.tasks and kind.as_multiclass is Learner.as_multiclass:
+    if learner.form == "linear" and SEVERAL_CLASSES in learner.labels and kind.as_multiclass is Learner.as_multiclass:
         yield "a linear learner of more than two classes has as_multiclass()"
     averaged = getattr(kind, "averaged", ())
     if learner.averages and not (
@@ -127,8 +128,8 @@ def _problems_of_ways(first: Learner) -> Iterator[str]:
     if first.further_ways and not (all(solvers) and len(set(solvers)) == len(solvers)):
         yield f"each of its ways has a solver of its own, got {solvers!r}"
     for each in first.further_ways:
-        if (each.name, each.tasks, each.form) != (first.name, first.tasks, first.form):
-            yield f"all its ways have one name, its tasks and its form, and {each.solver!r} has not"
+        if (each.name, each.labels, each.form) != (first.name, first.labels, first.form):
+            yield f"all its ways have one name, its labels and its form, and {each.solver!r} has not"
         if solver_named(each.solver, "").choices not in [p.choices for p in each.hyperparameters if p.name == SOLVER]:
             yield f"a way that is not its usual one has the hyperparameter solver_named({each.solver!r}, ...)"
         yield from (f"way {each.solver!r}: {problem}" for problem in _problems(each))

@@ -15,8 +15,9 @@ from grouplearn.extract.statistics import Statistics
 from grouplearn.interrupting import watched
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import GatheringLearner
+from grouplearn.models.label import Label
 from grouplearn.plan.cost import durations as cost
 
 #: Most groups trained side by side in one unit, and most values of their padded rows.
@@ -34,11 +35,11 @@ LEAST_GATHERED_VALUES = 4_096
 MOST_BOOSTED_VALUES = 1 << 19
 
 
-def most_packed(bound: BoundTrain, stats: Statistics, task: Task, width: int) -> int:
+def most_packed(bound: BoundTrain, stats: Statistics, label: Label, width: int) -> int:
     """Return the most configs per pack: as many as a given memory limit has room for, whatever the machine has."""
     if bound.options.placement.memory_limit is None or not bound.configs:
         return MAX_PACK
-    outputs = task.n_scores(len(stats.classes))
+    outputs = label.n_scores(len(stats.classes))
     largest = max(
         cost.state_bytes(bound.learner, (config,), width, outputs)
         + cost.sums_bytes(bound.learner, (config,), width, outputs)
@@ -66,14 +67,14 @@ def pack_configs(
     )
 
 
-def solves(bound: BoundTrain, task: Task) -> bool:
+def solves(bound: BoundTrain, label: Label) -> bool:
     """Whether small groups train in batched solves, where no epoch of a trial is looked at on its own.
 
     Each group decides by its own columns and classes, of which others may have more: it then trains as it would alone.
     """
     if looks_at_epochs(bound) or not bound.learner.stacks:
         return False
-    return cast(GatheringLearner, bound.learner).gathers(Problem(task.within_group, 1), bound.configs)
+    return cast(GatheringLearner, bound.learner).gathers(Problem(label.within_group, 1), bound.configs)
 
 
 def looks_at_epochs(bound: BoundTrain) -> bool:
@@ -83,14 +84,14 @@ def looks_at_epochs(bound: BoundTrain) -> bool:
 
 
 def gather_small_groups(
-    bound: BoundTrain, stats: Statistics, task: Task, width: int, longest_block: int
+    bound: BoundTrain, stats: Statistics, label: Label, width: int, longest_block: int
 ) -> tuple[tuple[int, ...], ...]:
     """Return the groups of each unit: large ones alone, small ones of similar size side by side.
 
     Sizes within a factor of two are together, so that padding at most doubles the rows. The rule depends on the groups
     alone, never on workers. Before: 96 groups of 500 rows. After: ``((0, ..., 11), ..., (84, ..., 95))``.
     """
-    if not solves(bound, task):
+    if not solves(bound, label):
         return tuple((number,) for number in watched(range(len(stats.groups))))
     by_size: dict[int, list[int]] = {}
     large: list[tuple[int, ...]] = []

@@ -22,11 +22,11 @@ from grouplearn.data.split import FINAL
 from grouplearn.extract.statistics import Statistics
 from grouplearn.extract.unused import Unused
 from grouplearn.interrupting import apart, watched
-from grouplearn.learners.contract import problem
 from grouplearn.learners.contract.config import Config
-from grouplearn.learners.contract.problem import FeatureBlock, Task
+from grouplearn.learners.contract.problem import FeatureBlock
 from grouplearn.learners.contract.ways import batch_rows
-from grouplearn.learners.metrics.sums import METRICS, default_metric, metrics_for
+from grouplearn.models.label import Label, label_of
+from grouplearn.models.metrics.sums import METRICS, default_metric, metrics_for
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.cost.coefficients import Rates
 from grouplearn.plan.packing import (
@@ -64,7 +64,7 @@ RAY_REPAYS_WITHIN = 30.0
 
 @dataclass(frozen=True, slots=True)
 class PhysicalPlan:
-    """What will run: the label's task, epochs, units, and number of workers; a replayed run has ``recorded`` visits or, by
+    """What will run: the label, epochs, units, and number of workers; a replayed run has ``recorded`` visits or, by
     unit, ``pushes``.
 
     ``unused`` rows are counted for EXPLAIN only.
@@ -75,7 +75,7 @@ class PhysicalPlan:
 
     bound: BoundTrain
     stats: Statistics
-    task: Task
+    label: Label
     metric: str
     epochs: int
     width: int
@@ -165,7 +165,7 @@ class PhysicalPlan:
     def kept_row_seconds(self) -> float:
         """Estimated time per row and config to keep the scores for AUC between steps of a unit."""
         in_memory = self.bound.options.placement.executor != "ray"
-        if in_memory or not self.task.has_classes or self.stats.label_length > 1:
+        if in_memory or not self.label.has_classes or self.stats.label_length > 1:
             return 0.0
         return cost.VALUE_BYTES * self.outputs / self.rates.machine.disk
 
@@ -250,7 +250,7 @@ class PhysicalPlan:
     @property
     def outputs(self) -> int:
         """Width of a score."""
-        return self.task.n_scores(len(self.stats.classes)) * max(1, self.stats.label_length)
+        return self.label.n_scores(len(self.stats.classes)) * max(1, self.stats.label_length)
 
     @property
     def serial_seconds(self) -> float:
@@ -268,20 +268,27 @@ def plan(bound: BoundTrain, stats: Statistics, rates: Rates | None = None) -> Ph
     rates = rates or Rates()
     bound = replace(bound, items=arrays.sized(bound.items, stats.lengths or [1] * len(bound.items)))
     bound = _widened(bound, stats)
-    task = task_of(bound, stats)
+    label = learned(bound, stats)
     epochs = bound.options.training.epochs or bound.learner.default_epochs or 1
     width = _width(bound, stats)
-    packs = pack_configs(bound.learner, bound.configs, len(stats.groups), most_packed(bound, stats, task, width))
+    packs = pack_configs(bound.learner, bound.configs, len(stats.groups), most_packed(bound, stats, label, width))
     return PhysicalPlan(
         bound=bound,
         stats=stats,
-        task=task,
-        metric=bound.metric or default_metric(task),
+        label=label,
+        metric=bound.metric or default_metric(label),
         epochs=epochs,
         width=width,
         workers=bound.options.placement.workers or processors(),
         units=_units(
-            bound, stats, task, packs, epochs, width, gather_small_groups(bound, stats, task, width, BLOCK_ROWS), rates
+            bound,
+            stats,
+            label,
+            packs,
+            epochs,
+            width,
+            gather_small_groups(bound, stats, label, width, BLOCK_ROWS),
+            rates,
         ),
         rates=rates,
     )
@@ -301,16 +308,14 @@ def _widened(bound: BoundTrain, stats: Statistics) -> BoundTrain:
 
 def repacked(physical: PhysicalPlan, packs: tuple[tuple[int, ...], ...]) -> PhysicalPlan:
     """Return the plan with other packs for the same configs."""
-    bound, stats, task, width = physical.bound, physical.stats, physical.task, physical.width
-    gathered = gather_small_groups(bound, stats, task, width, BLOCK_ROWS)
-    return replace(physical, units=_units(bound, stats, task, packs, physical.epochs, width, gathered, physical.rates))
+    bound, stats, label, width = physical.bound, physical.stats, physical.label, physical.width
+    gathered = gather_small_groups(bound, stats, label, width, BLOCK_ROWS)
+    return replace(physical, units=_units(bound, stats, label, packs, physical.epochs, width, gathered, physical.rates))
 
 
-def task_of(bound: BoundTrain, stats: Statistics) -> Task:
+def learned(bound: BoundTrain, stats: Statistics) -> Label:
     """Return what is learned; it depends on how many classes the label has."""
-    return problem.task_of(
-        bound.learner.tasks, len(stats.classes) if bound.target and bound.target.classification else None
-    )
+    return label_of(bound.learner.labels, len(stats.classes) if bound.target and bound.target.classification else None)
 
 
 def _width(bound: BoundTrain, stats: Statistics) -> int:
@@ -346,17 +351,17 @@ def _stored(bound: BoundTrain, stats: Statistics, width: int) -> int:
 def _units(
     bound: BoundTrain,
     stats: Statistics,
-    task: Task,
+    label: Label,
     packs: tuple[tuple[int, ...], ...],
     epochs: int,
     width: int,
     gathered: tuple[tuple[int, ...], ...],
     rates: Rates,
 ) -> Units:
-    outputs = task.n_scores(len(stats.classes))
+    outputs = label.n_scores(len(stats.classes))
     together = bound.holdout.split.folds if bound.holdout.kind == "folds" and folds_in_one_pass(bound, width) else 0
     folds = (FINAL,) if together else bound.holdout.split.fits
-    stored, solved, columns = _stored(bound, stats, width), solves(bound, task), _columns(bound, stats)
+    stored, solved, columns = _stored(bound, stats, width), solves(bound, label), _columns(bound, stats)
     sizes = np.array(stats.rows, np.int64)
 
     def estimated(pack: tuple[int, ...], n_rows: int, groups: int) -> float:
@@ -391,7 +396,7 @@ def definition(physical: PhysicalPlan, statement: str) -> ModelDefinition:
         schema=bound.schema,
         name=bound.name,
         learner=bound.learner.name,
-        task=physical.task,
+        label=physical.label,
         linear=bound.learner.form == "linear",
         statement=statement,
         target_name=target.name if target else None,
@@ -405,7 +410,7 @@ def definition(physical: PhysicalPlan, statement: str) -> ModelDefinition:
         configs=bound.configs,
         metric=physical.metric,
         greater_is_better=METRICS[physical.metric].greater_is_better,
-        metrics=metrics_for(physical.task, bool(target and target.array), physical.metric),
+        metrics=metrics_for(physical.label, bool(target and target.array), physical.metric),
         missing_group=bound.statement.missing_group or "parent",
         seed=bound.options.training.seed,
         keep_best=bound.keep_best,

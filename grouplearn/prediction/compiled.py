@@ -16,16 +16,16 @@ from grouplearn.kernels.library import Runs
 from grouplearn.kernels.scoring import Encoders, LinearModels, Link, linked
 from grouplearn.kernels.trees import Forests
 from grouplearn.learners import registry
-from grouplearn.learners.answers.answer import Answer
-from grouplearn.learners.contract import problem
 from grouplearn.learners.trees.nodes import FeatureColumns
 from grouplearn.learners.trees.scoring import GroupTrees, compile_forests
+from grouplearn.models.outputs import link
+from grouplearn.models.outputs.output import Output
 from grouplearn.prediction.group_models import GroupModel
 from grouplearn.prediction.rows.known_values import Codes
 from grouplearn.prediction.rows.vocabulary import Layout
 
 #: The kernels' links of linear models: for two classes both probabilities are returned.
-_LINKS: Mapping[problem.Link, Link] = {
+_LINKS: Mapping[link.Link, Link] = {
     "identity": Link.VALUE,
     "exp": Link.EXPONENTIAL,
     "logistic": Link.SIGMOID,
@@ -72,7 +72,7 @@ class ModelsInRuns:
 
     encoders: Encoders
     scores: Callable[[FloatArray, Runs], FloatArray]
-    answer: Answer
+    output: Output
     #: Which classes each group has.
     classes: Sequence[tuple[int, ...]]
     classes_of: npt.NDArray[np.int64]
@@ -84,16 +84,16 @@ class ModelsInRuns:
         known = registry.is_known(definition.learner) and 0 < len(definition.items) <= DENSE_COLUMNS
         if not (groups and numbers and known) or definition.label_length:
             return None
-        scores = registry.learner(definition.learner).score_runs(definition.task, [group.artifact for group in groups])
+        scores = registry.learner(definition.learner).score_runs(definition.label, [group.artifact for group in groups])
         if scores is None:
             return None
         number = {classes: place for place, classes in enumerate(dict.fromkeys(group.classes for group in groups))}
         classes_of = np.array([number[group.classes] for group in groups])
         encoders = _encoders(definition, [group.fitted for group in groups], finite=True)
-        return cls(encoders, scores, definition.answer, tuple(number), classes_of)
+        return cls(encoders, scores, definition.output, tuple(number), classes_of)
 
     def predict(self, x: FloatArray, group: Codes) -> FloatArray:
-        """Return the answer's outputs of lines ``x``, which are changed; NaN if none."""
+        """Return the output's outputs of lines ``x``, which are changed; NaN if none."""
         self.encoders.encode(x, group)
         features = x[:, : self.encoders.fills.shape[1]]
         usable = np.flatnonzero((group >= 0) & np.isfinite(features).all(axis=1))
@@ -103,11 +103,11 @@ class ModelsInRuns:
         # Extreme features may overflow: an infinite value is a prediction, NaN is none.
         with np.errstate(over="ignore", invalid="ignore"):
             scores = self.scores(np.ascontiguousarray(features[order]), runs)
-            outputs = np.full((len(x), max(self.answer.width, scores.shape[1])), np.nan)
+            outputs = np.full((len(x), max(self.output.width, scores.shape[1])), np.nan)
             of_row = self.classes_of[group[order]]
             for place, classes in enumerate(self.classes):
                 own = of_row == place
-                found = self.answer.outputs(scores[own], classes)
+                found = self.output.outputs(scores[own], classes)
                 outputs[order[own], : found.shape[1]] = found
         return outputs
 
@@ -124,7 +124,7 @@ def _encoders(definition: ModelDefinition, fitted: Sequence[tuple[FittedItem, ..
 def _linear(
     definition: ModelDefinition, groups: Sequence[GroupModel], layout: Layout
 ) -> tuple[LinearModels, Link] | None:
-    several, n_outputs = definition.task.scores_classes, definition.answer.n_scores
+    several, n_outputs = definition.label.scores_classes, definition.output.n_scores
     weights = np.zeros((len(groups), n_outputs, layout.n_numbers))
     intercepts = np.full((len(groups), n_outputs), -np.inf if several else 0.0)
     starts = np.zeros((len(groups), n_outputs, layout.width - layout.n_numbers), dtype=np.int64)
@@ -150,7 +150,7 @@ def _linear(
         weights[place, np.array(outputs)[:, None], columns] = own[:, features]
         flat.append(own.ravel())
         base += own.size
-    (link,) = registry.links(definition.learner, definition.configs, definition.task)
+    (link,) = registry.links(definition.learner, definition.configs, definition.label)
     return LinearModels(weights, intercepts, starts, np.concatenate(flat)), _LINKS[link]
 
 
@@ -164,4 +164,4 @@ def _forests(definition: ModelDefinition, groups: Sequence[GroupModel], layout: 
         if widths not in known:
             known[widths] = feature_columns(group.fitted, layout.starts)
         models.append(GroupTrees(group.artifact.text, known[widths], group.classes))
-    return compile_forests(models, definition.task, len(definition.classes))
+    return compile_forests(models, definition.label, len(definition.classes))

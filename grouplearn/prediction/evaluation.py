@@ -19,9 +19,10 @@ from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import table
 from grouplearn.catalog.sql_forms import SqlForm
 from grouplearn.catalog.views import key_columns, level_names, level_sql, select_list
-from grouplearn.learners.metrics.deviances import loss_sql, row_losses
-from grouplearn.learners.metrics.metric import TARGET, Asked, Judged
-from grouplearn.learners.metrics.sums import METRICS, every_metric, family_of
+from grouplearn.models.label import NUMBER
+from grouplearn.models.metrics.deviances import loss_sql, row_losses
+from grouplearn.models.metrics.metric import TARGET, Asked, Judged
+from grouplearn.models.metrics.sums import METRICS, every_metric, family_of
 from grouplearn.prediction.forms.macro import predict_select
 from grouplearn.prediction.forms.routed import GROUP, ROUTED, Extra, routed_cte, rows_cte
 from grouplearn.sqltext import identifier, literal
@@ -58,13 +59,13 @@ def evaluate_sql(
     definition, catalog = model.definition, model.location.catalog
     if level is not None:
         definition = replace(definition, missing_group="parent")
-    judged = family_of(definition.task).judged(_asked(definition))
+    judged = family_of(definition.label).judged(_asked(definition))
     extras = _extras(definition, weighted=weighted)
     rows = source_rows(source, where)
     asked = asks_predict(model) if level is None else None
     form, known = (model.form, model.id) if asked is None else (_FUNCTION, asked)
     predicted = predict_select(definition, known, rows, partial(_table, catalog, level), form, extras)
-    others = (name for name in every_metric(definition.task) if not METRICS[name].row_loss)
+    others = (name for name in every_metric(definition.label) if not METRICS[name].row_loss)
     chosen = dict.fromkeys((*definition.metrics, *others))
     columns = [
         *key_columns(definition, "g.keys"),
@@ -73,7 +74,7 @@ def evaluate_sql(
         ("n_skipped", "m.n_skipped"),
         *([("weight", "m.weight")] if weighted else []),
         *((name, f"m.{name}") for name in chosen),
-        *((name, f"o.{_own(place)}") for place, name in enumerate(definition.answer.measured)),
+        *((name, f"o.{_own(place)}") for place, name in enumerate(definition.output.measured)),
     ]
     groups = f"(SELECT * FROM {table(catalog, 'groups')} WHERE model = '{model.id}'::UUID)"
     metrics = ", ".join(f"{METRICS[name].sql} AS {name}" for name in chosen)
@@ -145,8 +146,8 @@ def source_rows(source: str, where: str | None) -> str:
 def _label(definition: ModelDefinition) -> str:
     """Return the SQL of the label: a number, or a class as text, also for values that are none of its type. NULL if there
     is none."""
-    if not definition.task.has_classes:
-        return f"CAST(({definition.target_sql}\n) AS DOUBLE)" if definition.task.has_values else "NULL"
+    if not definition.label.has_classes:
+        return f"CAST(({definition.target_sql}\n) AS DOUBLE)" if definition.label == NUMBER else "NULL"
     known = (definition.target_sql or "").join(as_text_of(definition.label_type or ""))
     return told_apart(f"coalesce({known}, CAST(({definition.target_sql}\n) AS VARCHAR))", "VARCHAR")
 
@@ -167,21 +168,21 @@ def _known(rows: str, weighted: bool) -> str:
 
 def _rows(definition: ModelDefinition, groups: str, judged: Judged) -> str:
     """Return the SELECT behind ``_known``, with the original weights."""
-    own = {_own(place): sql for place, sql in enumerate(definition.answer.measured.values())}
+    own = {_own(place): sql for place, sql in enumerate(definition.output.measured.values())}
     columns = ", ".join(f"{sql} AS {name}" for name, sql in {**judged.row, **own}.items())
     ok = f"{judged.known} AND coalesce({_WEIGHT} > 0 AND isfinite({_WEIGHT}), false)"
-    joined = f" LEFT JOIN {groups} AS g ON g.group_id = {GROUP}" if definition.task.has_classes else ""
+    joined = f" LEFT JOIN {groups} AS g ON g.group_id = {GROUP}" if definition.label.has_classes else ""
     return f"SELECT {GROUP} AS id, {columns}, {_WEIGHT} AS w, {ok} AS ok FROM predicted{joined}"
 
 
 def _own(place: int) -> str:
-    """Return the column of a metric that the answer alone has."""
+    """Return the column of a metric that the output alone has."""
     return f"__grouplearn_own{place}"
 
 
 def _own_means(definition: ModelDefinition) -> str:
-    """Return the join with the weighted means of what the answer alone measures."""
-    names = [_own(place) for place in range(len(definition.answer.measured))]
+    """Return the join with the weighted means of what the output alone measures."""
+    names = [_own(place) for place in range(len(definition.output.measured))]
     if not names:
         return ""
     means = ", ".join(
@@ -199,4 +200,4 @@ def _asked(definition: ModelDefinition) -> Asked:
         flaw = f"there is no number for {error}, on which a metric depends"
         raise damaged(definition.catalog, definition.name, "configs", flaw) from None
     of_rows = {loss.name: loss_sql(loss) for loss in losses}
-    return Asked(definition.classes, definition.task.scores_classes, prediction, of_rows)
+    return Asked(definition.classes, definition.label.scores_classes, prediction, of_rows)

@@ -19,9 +19,9 @@ from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import table
 from grouplearn.data.encoders import FittedItem
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.registry import is_known
 from grouplearn.learners.registry import learner as learner_named
+from grouplearn.models.state import Artifact
 
 #: Number of columns from ``_numbers``.
 _NUMBERS = 4
@@ -107,7 +107,7 @@ def _named(model: StoredModel, keys: Sequence[str | None]) -> str:
 def _problem(definition: ModelDefinition, fitted: Sequence[FittedItem], classes: Sequence[int]) -> Problem:
     """Return the problem of a group's model."""
     width, length = sum(item.width for item in fitted), definition.label_length or 1
-    return Problem(definition.task, width, len(classes), label_length=length)
+    return Problem(definition.label, width, len(classes), label_length=length)
 
 
 def _numbers(model: StoredModel) -> str:

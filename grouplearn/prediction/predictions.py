@@ -47,7 +47,7 @@ class Predictions:
     """Makes structs for a model's groups, whose numbers and levels are given."""
 
     def __init__(self, definition: ModelDefinition, numbers: Sequence[int], levels: Sequence[int]) -> None:
-        self._name, self.answer = definition.name, definition.answer
+        self._name, self.output = definition.name, definition.output
         self._numbers = np.array([*numbers, -1], dtype=np.int32)
         self._levels = np.array([*levels, -1], dtype=np.int32)
         self._level_names = pa.array(level_names(definition), pa.string())
@@ -55,14 +55,14 @@ class Predictions:
     def of(self, outputs: FloatArray, group: Codes, part: Part) -> Any:
         """Return the requested part of outputs (n, width) from groups at these places (-1: none).
 
-        Raises DataError for the value of a class, or the probability of an answer without one.
+        Raises DataError for the value of a class, or the probability of an output without one.
         """
-        missing = self.answer.missing(outputs)
+        missing = self.output.missing(outputs)
         if part is Part.ALL:
             return self._structs(outputs, missing, group)
         place = None
         try:
-            place = self.answer.value() if part is Part.VALUE else self.answer.probability()
+            place = self.output.value() if part is Part.VALUE else self.output.probability()
         except ValueError as error:
             if not missing.all():
                 what = (
@@ -79,7 +79,7 @@ class Predictions:
         columns = {
             "model_level": self._level_names.take(pa.array(levels, mask=ungrouped)),
             "group_id": pa.array(numbers, mask=ungrouped),
-            **self.answer.fields(outputs, missing),
+            **self.output.fields(outputs, missing),
         }
         fields = list(ARROW_TYPE)
         return pa.StructArray.from_arrays(

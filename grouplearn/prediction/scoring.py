@@ -192,7 +192,7 @@ class Scorer:
 
     def _scored_by_group(self, group: Codes, columns: Columns) -> FloatArray:
         """Return the outputs (n, width) of the learner's ``score`` for each group's rows, NaN: no prediction."""
-        outputs = np.full((len(group), self._predictions.answer.width), np.nan)
+        outputs = np.full((len(group), self._predictions.output.width), np.nan)
         for place, at in _runs(group):
             if place < 0:
                 continue
@@ -203,7 +203,7 @@ class Scorer:
         return outputs
 
     def _outputs(self, group: GroupModel, columns: Columns) -> FloatArray:
-        """Return the outputs (n, width) of the model's answer; NaN: no prediction."""
+        """Return the outputs (n, width) of the model's output; NaN: no prediction."""
         width = None if self._learner.handles_sparse else sum(each.width for each in group.fitted)
         step = max(1, _DENSE_VALUES // width) if width else columns.n_rows
         if columns.n_rows <= step:
@@ -215,17 +215,17 @@ class Scorer:
         x = encode(group.fitted, columns, dense_columns) if group.fitted else np.zeros((columns.n_rows, 0))
         usable = np.arange(x.shape[0]) if self._learner.handles_missing else _finite_rows(x)
         if not usable.size:
-            return np.full((x.shape[0], self._predictions.answer.width), np.nan)
+            return np.full((x.shape[0], self._predictions.output.width), np.nan)
         # Extreme features may overflow: an infinite value is a prediction, NaN is none.
         with np.errstate(over="ignore", invalid="ignore"):
-            score = self._predictions.answer.outputs(self._scored(group, x[usable]), group.classes)
+            score = self._predictions.output.outputs(self._scored(group, x[usable]), group.classes)
         outputs = np.full((x.shape[0], score.shape[1]), np.nan)
         outputs[usable] = score
         return outputs
 
     def _scored(self, group: GroupModel, x: Matrix) -> FloatArray:
         try:
-            return self._learner.score(self.definition.task, group.artifact, x)
+            return self._learner.score(self.definition.label, group.artifact, x)
         except ValueError as error:  # raised by a user's network
             raise data_error(f'model "{self.definition.name}" cannot predict: {error}') from None
 

@@ -21,8 +21,8 @@ from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.cost import Coefficients
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.problem import simplest
-from grouplearn.learners.metrics.sums import default_metric
+from grouplearn.models.label import simplest
+from grouplearn.models.metrics.sums import default_metric
 from grouplearn.plan.cost.coefficients import Machine
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.job import Job, TrainingLimits, TrainingTarget, UnitResult
@@ -139,19 +139,19 @@ def _job(learner: Learner, rows: int, width: int, configs: int, epochs: int) -> 
     rng = np.random.default_rng(7)
     x = rng.normal(size=(rows, width))
     score = x @ rng.normal(size=width) + rng.normal(size=rows)
-    task = simplest(learner.tasks)
+    kind = simplest(learner.labels)
     empty = np.empty((rows, 0), dtype=np.int32)
     # Positive, for learners of counts and rates, and within few orders of magnitude.
-    label = (score > 0).astype(float) if task.has_classes else np.exp(score / np.sqrt(4 * (1 + width)))
+    label = (score > 0).astype(float) if kind.has_classes else np.exp(score / np.sqrt(4 * (1 + width)))
     split = (np.arange(rows) % 10 == 0).astype(np.int16)  # configurations that compete hold out 10% of a group
-    dataset = Dataset(x, empty, label, np.ones(rows), split, (), ("false", "true") if task.has_classes else ())
+    dataset = Dataset(x, empty, label, np.ones(rows), split, (), ("false", "true") if kind.has_classes else ())
     return Job(
         learner=learner.name,
         configs=_configs(learner, configs, epochs),
         items=tuple(Item(f"x{column}", "numeric", column) for column in range(width)),
         groups=(Group(0, 0, (), ((0, rows),)),),
         dataset=dataset,
-        target=TrainingTarget(task, default_metric(task)),
+        target=TrainingTarget(kind, default_metric(kind)),
         training=TrainingLimits(epochs=epochs),
     )
 

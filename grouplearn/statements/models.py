@@ -69,7 +69,7 @@ def show_learners(statement: ShowLearners, checker: SqlChecker, at: StatementCon
         (
             learner.name,
             learner.solver or None,
-            ", ".join(sorted(task.value for task in learner.tasks)),
+            ", ".join(sorted(label.name for label in learner.labels)),
             learner.access.words,
             registry.is_installed(learner),
             learner.summary,
@@ -245,7 +245,7 @@ def _knows_no_label(model: StoredModel, source: str, where: str | None, checker:
     """Return that none of the labels could be a class of the model, as where they are written otherwise; None if one could, or
     there is none."""
     definition = model.definition
-    if not definition.task.has_classes or not definition.classes or definition.label_type is None:
+    if not definition.label.has_classes or not definition.classes or definition.label_type is None:
         return None
     (label,) = checker.describe(f"SELECT ({definition.target_sql}\n) FROM {source_rows(source, where)} AS {ROW}")
     if label.type == definition.label_type:

@@ -247,9 +247,9 @@ class _Retry:
 
 def _task(definition: ModelDefinition) -> str | None:
     """Return how the model's label was taken, as its values may be others now."""
-    if not definition.task.has_label:
+    if definition.target_name is None:
         return None
-    return "classification" if definition.task.has_classes else "regression"
+    return "classification" if definition.label.has_classes else "regression"
 
 
 def _whole(failed: Sequence[FailedGroup], configs: int) -> tuple[FailedGroup, ...]:

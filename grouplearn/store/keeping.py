@@ -128,14 +128,14 @@ class _Keeping:
             return group.classes
         number = {name: place for place, name in enumerate(now)}
         names = [before[place] for place in group.classes]
-        several = self._definition.task.scores_classes and all(name in number for name in names)
+        several = self._definition.label.scores_classes and all(name in number for name in names)
         return tuple(number[name] for name in names) if several else None
 
     def _config(self, config: Config) -> int | None:
         """Return the number of these hyperparameters, which may be new; None if they change how all groups are predicted."""
         if config in self._configs:
             return self._configs.index(config)
-        learner, now, task = self._definition.learner, self._definition.configs, self._definition.task
+        learner, now, task = self._definition.learner, self._definition.configs, self._definition.label
         other_link = not registry.links(learner, [config], task) <= registry.links(learner, now, task)
         other_leaves = registry.has_linear_leaves(learner, [config]) > registry.has_linear_leaves(learner, now)
         if other_link or other_leaves or len(self._configs) == MAX_CONFIGS:
@@ -174,7 +174,7 @@ def _misfit(before: ModelDefinition, now: ModelDefinition) -> str | None:
         return f"it is of the learner {before.learner}"
     if before.search_path != now.search_path:
         return "names are looked up in other places"
-    what = "label" if before.task is not now.task else differing(before, now)
+    what = "label" if before.label is not now.label else differing(before, now)
     return f"the {what} changed" if what else None
 
 

@@ -20,7 +20,7 @@ from grouplearn.catalog.rows import units as unit_rows
 from grouplearn.catalog.schema import ensure_schema, table
 from grouplearn.catalog.sql_forms import LINEAR, Best, SqlForm, of_best
 from grouplearn.data.encoders import FittedItem
-from grouplearn.learners.contract.state import Artifact
+from grouplearn.models.state import Artifact
 from grouplearn.prediction import prediction
 from grouplearn.prediction.group_models import load_groups
 from grouplearn.store import writer as store

@@ -15,7 +15,6 @@ import numpy as np
 
 from grouplearn.data.shard import FloatArray, Matrix, Shard, StoredShard
 from grouplearn.learners.contract.control import Gang, Stop
-from grouplearn.learners.contract.state import State, Tensors
 from grouplearn.learners.contract.ways import (
     AlgebraicLearner,
     DataParallelLearner,
@@ -25,7 +24,8 @@ from grouplearn.learners.contract.ways import (
     SamplingLearner,
     SequentialLearner,
 )
-from grouplearn.learners.metrics import sums as metrics
+from grouplearn.models.metrics import sums as metrics
+from grouplearn.models.state import State, Tensors
 from grouplearn.train.block_sums import BlockSums
 from grouplearn.train.job import CurvePoint
 from grouplearn.train.pack import (

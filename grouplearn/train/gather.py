@@ -26,7 +26,7 @@ from grouplearn.learners.contract.stacks import (
     SolvedStack,
     StackLearner,
 )
-from grouplearn.learners.contract.state import Artifact
+from grouplearn.models.state import Artifact
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.folds import solve_folds
 from grouplearn.train.job import GroupFacts, Job, TrialResult, UnitResult
@@ -222,7 +222,7 @@ class _Table:
         """Add the metrics of models; return the groups that have them, and the places of the others."""
         stack, solved, broken = _parted(stack, solved, solved.sound)
         measured = self._measured(stack, solved)
-        if not self.job.target.task.has_classes:  # an overflow is no model, either
+        if not self.job.target.label.has_classes:  # an overflow is no model, either
             kept = ~_beyond([each for found in measured for each in found.values()], len(stack.members))
             stack, solved, more = _parted(stack, solved, kept)
             measured = [{name: each[kept] for name, each in found.items()} for found in measured]

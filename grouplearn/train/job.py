@@ -18,9 +18,9 @@ from grouplearn.data.split import Split
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.problem import Task
-from grouplearn.learners.contract.state import Artifact
-from grouplearn.learners.metrics.sums import metrics_for
+from grouplearn.models.label import Label
+from grouplearn.models.metrics.sums import metrics_for
+from grouplearn.models.state import Artifact
 from grouplearn.schedule.messages import Blocks, Operator, Push, StepKind, Unit
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class TrainingTarget:
     positive one is the lesser.
     """
 
-    task: Task
+    label: Label
     metric: str
     label_length: int = 1
     mirrored: bool = field(default=False, metadata=IF_OTHER)
@@ -62,7 +62,7 @@ class TrainingTarget:
     @property
     def measured(self) -> tuple[str, ...]:
         """The metrics of every trial."""
-        return self.metrics or metrics_for(self.task, self.label_length > 1, self.metric)
+        return self.metrics or metrics_for(self.label, self.label_length > 1, self.metric)
 
 
 @dataclass(frozen=True, slots=True)

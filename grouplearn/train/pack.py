@@ -17,10 +17,10 @@ from grouplearn.kernels.library import asking
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.state import Artifact, State, Tensors
-from grouplearn.learners.metrics import sums as metrics
-from grouplearn.learners.metrics.deviances import row_losses, with_losses
-from grouplearn.learners.metrics.sums import MetricSums
+from grouplearn.models.metrics import sums as metrics
+from grouplearn.models.metrics.deviances import row_losses, with_losses
+from grouplearn.models.metrics.sums import MetricSums
+from grouplearn.models.state import Artifact, State, Tensors
 from grouplearn.train.block_sums import BlockSums
 from grouplearn.train.job import CurvePoint
 from grouplearn.train.rows.prepare import Prepared
@@ -189,7 +189,7 @@ def measure(pack: Pack, rows: Shard | StoredShard, scores: Scores, by_row: bool 
         for run in (each.read() for each in block.blocks(most)):
             pack.check()
             predicted = scores(run.x)
-            own = metrics.measure(problem.task, problem.n_classes, predicted, run.y, run.weight, problem.n_unseen)
+            own = metrics.measure(problem.label, problem.n_classes, predicted, run.y, run.weight, problem.n_unseen)
             own = with_losses(own, losses, predicted, run.y, run.weight)
             own = own if by_row else own.without_rows()
             total = own if total is None else metrics.merge(total, own)

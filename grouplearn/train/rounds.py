@@ -16,8 +16,8 @@ import numpy as np
 from grouplearn.data.shard import Shard, StoredShard
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.contract.state import State, Tensors
 from grouplearn.learners.contract.ways import RoundsLearner
+from grouplearn.models.state import State, Tensors
 from grouplearn.schedule.rounds.cells import cells_of
 from grouplearn.train.block_sums import BlockSums
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from grouplearn.learners.contract.state import State
+from grouplearn.models.state import State
 from grouplearn.train.job import Carried
 from grouplearn.train.pack import Fit, Training
 

@@ -16,27 +16,27 @@ from grouplearn.catalog.records import (
 )
 from grouplearn.data.dataset import Group, Item
 from grouplearn.data.encoders import FittedItem
-from grouplearn.learners.contract.problem import Task
-from grouplearn.learners.contract.state import Artifact
+from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
+from grouplearn.models.state import Artifact
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.job import CurvePoint, GroupFacts, TrialResult, UnitResult
 
 LEARNERS = {
-    Task.REGRESSION: "linear_regression",
-    Task.BINARY: "logistic_regression",
-    Task.MULTICLASS: "logistic_regression",
+    NUMBER: "linear_regression",
+    TWO_CLASSES: "logistic_regression",
+    SEVERAL_CLASSES: "logistic_regression",
 }
 METRICS = {
-    Task.REGRESSION: ("rmse", "mae", "r2"),
-    Task.BINARY: ("log_loss", "auc", "accuracy", "f1"),
-    Task.MULTICLASS: ("log_loss", "auc", "accuracy", "f1"),
+    NUMBER: ("rmse", "mae", "r2"),
+    TWO_CLASSES: ("log_loss", "auc", "accuracy", "f1"),
+    SEVERAL_CLASSES: ("log_loss", "auc", "accuracy", "f1"),
 }
-CLASSES = {Task.REGRESSION: (), Task.BINARY: ("false", "true"), Task.MULTICLASS: ("high", "low", "mid")}
-TYPES = {Task.REGRESSION: "DOUBLE", Task.BINARY: "BOOLEAN", Task.MULTICLASS: "VARCHAR"}
+CLASSES = {NUMBER: (), TWO_CLASSES: ("false", "true"), SEVERAL_CLASSES: ("high", "low", "mid")}
+TYPES = {NUMBER: "DOUBLE", TWO_CLASSES: "BOOLEAN", SEVERAL_CLASSES: "VARCHAR"}
 TARGETS = {
-    Task.REGRESSION: "y",
-    Task.BINARY: "y > 0",
-    Task.MULTICLASS: "CASE WHEN y IS NULL THEN NULL WHEN y < -1 THEN 'low' WHEN y > 1 THEN 'high' ELSE 'mid' END",
+    NUMBER: "y",
+    TWO_CLASSES: "y > 0",
+    SEVERAL_CLASSES: "CASE WHEN y IS NULL THEN NULL WHEN y < -1 THEN 'low' WHEN y > 1 THEN 'high' ELSE 'mid' END",
 }
 
 #: One item of every encoder.
@@ -61,27 +61,27 @@ ROLLUP = ((0, 1), (0,), ())
 CONFIGS = ({"l1": 0.0, "l2": 1.0}, {"l1": 0.5, "l2": 1.0})
 
 
-def definition(task: Task = Task.REGRESSION, **changes: object) -> ModelDefinition:
+def definition(label: Label = NUMBER, **changes: object) -> ModelDefinition:
     values: dict[str, object] = {
         "catalog": None,
         "schema": "main",
         "name": "m",
-        "learner": LEARNERS[task],
-        "task": task,
+        "learner": LEARNERS[label],
+        "label": label,
         "linear": True,
         "statement": "TRAIN MODEL m ...",
         "target_name": "label",
-        "target_sql": TARGETS[task],
-        "label_type": TYPES[task],
-        "classes": CLASSES[task],
+        "target_sql": TARGETS[label],
+        "label_type": TYPES[label],
+        "classes": CLASSES[label],
         "keys": KEYS,
         "sets": ROLLUP,
         "items": ITEMS,
         "hyperparameters": (HyperparameterColumn("l1", "DOUBLE"), HyperparameterColumn("l2", "DOUBLE")),
         "configs": CONFIGS,
-        "metric": METRICS[task][0],
+        "metric": METRICS[label][0],
         "greater_is_better": False,
-        "metrics": METRICS[task],
+        "metrics": METRICS[label],
     }
     return ModelDefinition(**{**values, **changes})  # type: ignore[arg-type]
 
@@ -109,7 +109,7 @@ def group_outcome(
     features = tuple(itertools.chain.from_iterable(item.features for item in items))
     if classes is None:
         classes = tuple(range(len(model.classes)))
-    outputs = len(classes) if model.task is Task.MULTICLASS else 1
+    outputs = len(classes) if model.label == SEVERAL_CLASSES else 1
     facts = GroupFacts(items, classes, n_train=80, n_valid=20, n_skipped=0)
     trials = tuple(
         TrialResult(
@@ -158,7 +158,7 @@ def rollup_outcome(model: ModelDefinition) -> RunOutcome:
     """The outcome of the rollup groups; a group of a multiclass model may lack a class."""
     entries = []
     for group in rollup_groups():
-        few = model.task is Task.MULTICLASS and group.id in (1, 4)
+        few = model.label == SEVERAL_CLASSES and group.id in (1, 4)
         entries.append(group_outcome(model, group, group.id, classes=(0, 2) if few else None))
     return outcome(entries)
 

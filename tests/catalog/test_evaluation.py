@@ -11,9 +11,9 @@ import grouplearn
 from grouplearn.catalog.models import load_definition
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.learners import registry
-from grouplearn.learners.contract.problem import LABELLED, Task
-from grouplearn.learners.metrics.sums import every_metric
 from grouplearn.learners.trees.lightgbm.objectives import OBJECTIVES
+from grouplearn.models.label import LABELLED, NUMBER, SEVERAL_CLASSES, TWO_CLASSES
+from grouplearn.models.metrics.sums import every_metric
 from grouplearn.prediction.evaluation import evaluate_sql
 from grouplearn.store import writer as store
 
@@ -63,7 +63,7 @@ def test_regression(con, linear):
 @pytest.mark.parametrize("linear", [True, False])
 def test_binary(con, linear):
     ties = 0
-    for result in prepared(con, definition(Task.BINARY, linear=linear)):
+    for result in prepared(con, definition(TWO_CLASSES, linear=linear)):
         y, p, guess = np.array(rows_of(con, result, "y > 0, probability, prediction"), dtype=float).T
         ties += len(p) - len(np.unique(p))
         assert result["log_loss"] == pytest.approx(reference.log_loss(y, p))
@@ -80,7 +80,7 @@ def test_binary(con, linear):
 
 @pytest.mark.parametrize("linear", [True, False])
 def test_multiclass(con, linear):
-    model = definition(Task.MULTICLASS, linear=linear)
+    model = definition(SEVERAL_CLASSES, linear=linear)
     for result in prepared(con, model):
         found = rows_of(con, result, f"{model.target_sql} AS label, map_values(probabilities), prediction")
         y, guess = [row[0] for row in found], [row[2] for row in found]
@@ -123,22 +123,22 @@ def test_source_may_be_a_query_with_a_condition(con):
 
 def test_degenerate_groups_have_null_metrics(con):
     con.execute("CREATE TABLE one AS FROM t WHERE i = 3")
-    for task in LABELLED:
-        model = definition(task, name=task.value)
+    for label in LABELLED:
+        model = definition(label, name=label.name)
         con.execute("BEGIN")
         store.write(con, model, rollup_outcome(model), replace=False)
         con.execute("COMMIT")
-        row = con.sql(evaluate_sql(stored(con, task.value), "one", None)).to_arrow_table().to_pylist()[0]
+        row = con.sql(evaluate_sql(stored(con, label.name), "one", None)).to_arrow_table().to_pylist()[0]
         assert row["n_rows"] == 1
-        assert row["r2" if task is Task.REGRESSION else "auc"] is None
-    model = definition(Task.BINARY, name="nothing")
+        assert row["r2" if label == NUMBER else "auc"] is None
+    model = definition(TWO_CLASSES, name="nothing")
     con.execute("BEGIN")
     store.write(con, model, outcome([]), replace=False)
     con.execute("COMMIT")
     rows = con.sql(evaluate_sql(stored(con, "nothing"), "t", None)).to_arrow_table().to_pylist()
     assert rows == [
         {"carrier": None, "dest": None, "model_level": None, "n_rows": 400, "n_skipped": 400,
-         **dict.fromkeys(every_metric(Task.BINARY))}
+         **dict.fromkeys(every_metric(TWO_CLASSES))}
     ]  # fmt: skip
 
 
@@ -212,7 +212,7 @@ def test_many_classes_have_the_metrics_that_training_gave_them() -> None:
 
 
 @pytest.mark.parametrize("learner", ["gbdt", "random_forest"])
-@pytest.mark.parametrize("objective", [name for name, each in OBJECTIVES.items() if each.tasks == {Task.REGRESSION}])
+@pytest.mark.parametrize("objective", [name for name, each in OBJECTIVES.items() if each.labels == {NUMBER}])
 def test_every_objective_has_the_metrics_that_training_gave_it(objective: str, learner: str) -> None:
     """Also where the parameter of a metric (alpha, tweedie_variance_power) is that of the learner, and nobody wrote it."""
     with grouplearn.connect(progress=False) as con:

@@ -35,8 +35,8 @@ from grouplearn.catalog.records import (
 from grouplearn.data.dataset import Group, Item
 from grouplearn.data.encoders import FittedItem
 from grouplearn.errors import DataError
-from grouplearn.learners.contract.problem import LABELLED, Task
-from grouplearn.learners.contract.state import Artifact
+from grouplearn.models.label import LABELLED, NUMBER, SEVERAL_CLASSES, TWO_CLASSES
+from grouplearn.models.state import Artifact
 from grouplearn.prediction import functions, scoring
 from grouplearn.prediction import prediction as predicting
 from grouplearn.prediction.scoring import load_scorer, scorer_of
@@ -69,9 +69,9 @@ def by_hand(model: ModelDefinition, run: RunOutcome, row: dict, extra: str) -> t
         return None, level
     artifact = entry.trials[entry.best].artifact
     scores = artifact.tensors["weights"] @ np.array(x) + artifact.tensors["intercept"]
-    if model.task is Task.REGRESSION:
+    if model.label == NUMBER:
         return scores, level
-    if model.task is Task.BINARY:
+    if model.label == TWO_CLASSES:
         return np.array([1 - 1 / (1 + math.exp(-scores[0])), 1 / (1 + math.exp(-scores[0]))]), level
     probabilities = np.zeros(3)
     probabilities[list(entry.facts.classes)] = np.exp(scores) / np.exp(scores).sum()
@@ -102,9 +102,9 @@ def encoded(fitted, row: dict, bucket) -> list[float] | None:
 
 
 @pytest.mark.parametrize("missing_group", ["parent", "null"])
-@pytest.mark.parametrize("task", sorted(LABELLED, key=str))
-def test_macro_function_and_arithmetic_agree(con, task, missing_group):
-    model = definition(task, missing_group=missing_group)
+@pytest.mark.parametrize("label", sorted(LABELLED, key=str))
+def test_macro_function_and_arithmetic_agree(con, label, missing_group):
+    model = definition(label, missing_group=missing_group)
     run = rollup_outcome(model)
     write(con, model, run)
     rows = con.sql("SELECT t.*, hash(tail) % 4 AS bucket FROM t ORDER BY i").to_arrow_table().to_pylist()
@@ -123,7 +123,7 @@ def test_macro_function_and_arithmetic_agree(con, task, missing_group):
             assert in_function["probabilities"] is None
             assert in_macro.get("probability") is in_macro.get("probabilities") is None
             continue
-        if task is Task.REGRESSION:
+        if label == NUMBER:
             assert in_macro["prediction"] == pytest.approx(scores[0], abs=1e-9)
             assert in_function["value"] == pytest.approx(scores[0], abs=1e-9)
             assert float(in_function["prediction"]) == in_function["value"]
@@ -133,7 +133,7 @@ def test_macro_function_and_arithmetic_agree(con, task, missing_group):
         assert dict(in_function["probabilities"]) == pytest.approx(
             dict(zip(model.classes, scores, strict=True)), abs=1e-9
         )
-        if task is Task.BINARY:
+        if label == TWO_CLASSES:
             assert in_macro["prediction"] is (winner == "true")
             assert in_macro["probability"] == pytest.approx(scores[1], abs=1e-9)
             assert in_function["probability"] == pytest.approx(scores[1], abs=1e-9)
@@ -150,18 +150,18 @@ def test_macro_function_and_arithmetic_agree(con, task, missing_group):
 def test_scores_beyond_the_range_of_exp(con):
     items = (ItemColumn(Item("x", "numeric", 0), "CAST(x AS DOUBLE)"),)
     con.execute("CREATE TABLE big AS SELECT unnest([-1e6, -1e3, 0, 1e3, 1e6, 1e308]) AS x")
-    for task, weights in ((Task.BINARY, [[3.0]]), (Task.MULTICLASS, [[3.0], [-3.0], [0.0]])):
-        model = definition(task, name=task.value, items=items, keys=(), sets=((),), configs=({},), hyperparameters=())
+    for label, weights in ((TWO_CLASSES, [[3.0]]), (SEVERAL_CLASSES, [[3.0], [-3.0], [0.0]])):
+        model = definition(label, name=label.name, items=items, keys=(), sets=((),), configs=({},), hyperparameters=())
         artifact = Artifact("tensors", {"weights": np.array(weights), "intercept": np.zeros(len(weights))})
         classes = tuple(range(len(model.classes)))
         facts = GroupFacts((FittedItem(items[0].item),), classes, 6, 0, 0)
         entry = GroupOutcome(Group(0, 0, (), ((0, 6),)), (TrialResult(0, "done", artifact=artifact),), facts, 0)
         write(con, model, outcome([entry]))
-        macro = con.sql(f"FROM {task.value}_predict(big)").to_arrow_table().to_pylist()
-        function = con.sql(f"SELECT predict('{task.value}', big) AS p FROM big").to_arrow_table().column(0).to_pylist()
+        macro = con.sql(f"FROM {label.name}_predict(big)").to_arrow_table().to_pylist()
+        function = con.sql(f"SELECT predict('{label.name}', big) AS p FROM big").to_arrow_table().column(0).to_pylist()
         for left, right in zip(macro, function, strict=True):
             assert str(left["prediction"]).lower() == str(right["prediction"]).lower()
-            if task is Task.BINARY:
+            if label == TWO_CLASSES:
                 assert left["probability"] == pytest.approx(right["probability"], abs=1e-9)
                 assert left["probability"] == pytest.approx(float(left["x"] > 0) if left["x"] else 0.5)
             elif left["probabilities"] is None:
@@ -213,7 +213,7 @@ def test_hostile_names_and_values(con):
     name = 'm\'; "DROP"\n🛩️'
     classes = tuple(HOSTILE[:5])
     model = definition(
-        Task.MULTICLASS,
+        SEVERAL_CLASSES,
         name=name,
         items=items,
         keys=(KeyColumn('k "q"; --', "k", "VARCHAR"),),
@@ -289,7 +289,7 @@ def test_predicts_in_a_plain_duckdb_process(tmp_path):
     path = tmp_path / "flights.db"
     con = duckdb.connect(str(path))
     create_source(con)
-    model = definition(Task.BINARY)
+    model = definition(TWO_CLASSES)
     write(con, model, rollup_outcome(model))
     here = con.sql(
         "SELECT count(prediction), avg(probability), any_value(typeof(prediction)) FROM m_predict(t)"
@@ -326,11 +326,11 @@ def test_a_model_in_another_database_and_schema(con, tmp_path):
     assert con.sql("SELECT count(*) FROM duckdb_schemas() WHERE schema_name = 'grouplearn'").fetchall() == [(1,)]
 
 
-@pytest.mark.parametrize("task", sorted(LABELLED, key=str))
-def test_a_model_that_is_not_declared_linear_predicts_through_the_function(con, task):
+@pytest.mark.parametrize("label", sorted(LABELLED, key=str))
+def test_a_model_that_is_not_declared_linear_predicts_through_the_function(con, label):
     """The same weights, stored as safetensors: m_predict, predict and the pure SQL macro agree."""
     groups = rollup_groups()
-    linear, opaque = definition(task, name="plain"), definition(task, name="opaque", linear=False)
+    linear, opaque = definition(label, name="plain"), definition(label, name="opaque", linear=False)
     run = outcome([group_outcome(linear, group, group.id) for group in groups])
     write(con, linear, run)
     write(con, opaque, run)
@@ -348,8 +348,8 @@ def test_a_model_that_is_not_declared_linear_predicts_through_the_function(con, 
     assert con.sql("SELECT count(*) FROM duckdb_views() WHERE view_name = 'opaque_weights'").fetchall() == [(0,)]
 
 
-@pytest.mark.parametrize("task", sorted(LABELLED, key=str))
-def test_boosted_trees_predict_as_lightgbm_does(con, task):
+@pytest.mark.parametrize("label", sorted(LABELLED, key=str))
+def test_boosted_trees_predict_as_lightgbm_does(con, label):
     lightgbm = pytest.importorskip("lightgbm")
     items = (
         ItemColumn(Item("x1", "numeric", 0), "CAST(x1 AS DOUBLE)"),
@@ -360,16 +360,16 @@ def test_boosted_trees_predict_as_lightgbm_does(con, task):
     places = {"L": 0.0, "M": 1.0, "S": 2.0}
     x = np.array([[math.nan if a is None else a, places.get(b, math.nan)] for a, b, _ in rows])
     y = np.array([row[2] for row in rows])
-    label = y if task is Task.REGRESSION else np.digitize(y, [0.0] if task is Task.BINARY else [-1.0, 1.0])
-    objective = {"objective": task.value} | ({"num_class": 3} if task is Task.MULTICLASS else {})
-    booster = lightgbm.train({**objective, "verbose": -1, "num_threads": 1}, lightgbm.Dataset(x, label), 5)
+    learned = y if label == NUMBER else np.digitize(y, [0.0] if label == TWO_CLASSES else [-1.0, 1.0])
+    objective = {"objective": label.name} | ({"num_class": 3} if label == SEVERAL_CLASSES else {})
+    booster = lightgbm.train({**objective, "verbose": -1, "num_threads": 1}, lightgbm.Dataset(x, learned), 5)
     text = booster.model_to_string().encode()
-    model = definition(task, learner="gbdt", linear=False, items=items, keys=(), sets=((),))
+    model = definition(label, learner="gbdt", linear=False, items=items, keys=(), sets=((),))
     facts = GroupFacts(fitted, tuple(range(len(model.classes))), 400, 0, 0)
     trials = (TrialResult(0, "done", artifact=Artifact("lightgbm", text=text)),)
     write(con, model, outcome([GroupOutcome(Group(0, 0, (), ((0, 400),)), trials, facts, 0)]))
-    column = {Task.REGRESSION: "prediction", Task.BINARY: "probability", Task.MULTICLASS: "map_values(probabilities)"}
-    found = con.sql(f"SELECT {column[task]} FROM m_predict(t) ORDER BY i").fetchall()
+    column = {NUMBER: "prediction", TWO_CLASSES: "probability", SEVERAL_CLASSES: "map_values(probabilities)"}
+    found = con.sql(f"SELECT {column[label]} FROM m_predict(t) ORDER BY i").fetchall()
     np.testing.assert_allclose(np.array([row[0] for row in found]), booster.predict(x), atol=1e-12)
 
 
@@ -527,7 +527,7 @@ def test_function_errors_are_understandable(con):
 
 
 def test_function_of_null_rows_null_models_and_several_models(con):
-    binary, regression = definition(Task.BINARY, name="b"), definition(name="r")
+    binary, regression = definition(TWO_CLASSES, name="b"), definition(name="r")
     write(con, binary, rollup_outcome(binary))
     write(con, regression, rollup_outcome(regression))
     query = (
@@ -543,7 +543,7 @@ def test_function_of_null_rows_null_models_and_several_models(con):
 
 
 def test_function_from_several_threads_and_cursors(con):
-    model = definition(Task.BINARY)
+    model = definition(TWO_CLASSES)
     write(con, model, rollup_outcome(model))
     con.execute("CREATE TABLE many AS SELECT t.* FROM t, range(100)")
     expected = con.sql("SELECT sum(probability) FROM m_predict(many)").fetchall()[0][0]
@@ -633,7 +633,7 @@ def test_truncated_safetensors_with_a_matching_digest_are_refused(con):
 
 
 def test_scorer_without_the_catalog_equals_the_stored_one(con):
-    model = definition(Task.MULTICLASS)
+    model = definition(SEVERAL_CLASSES)
     run = rollup_outcome(model)
     write(con, model, run)
     rows = con.sql("FROM t").to_arrow_table().to_struct_array().combine_chunks()

@@ -14,8 +14,8 @@ from grouplearn.catalog.records import HyperparameterColumn, KeyColumn, ModelDef
 from grouplearn.catalog.views import best_sql
 from grouplearn.data.dataset import Group
 from grouplearn.errors import DataError, ModelExists, NotSupportedHere
-from grouplearn.learners.contract.problem import LABELLED, Task
-from grouplearn.learners.contract.state import Artifact
+from grouplearn.models.label import LABELLED, SEVERAL_CLASSES, TWO_CLASSES
+from grouplearn.models.state import Artifact
 from grouplearn.schedule.messages import Blocks
 from grouplearn.store import writer as store
 from grouplearn.train.job import LostWork
@@ -81,7 +81,7 @@ def test_tables_made_at_once_are_those_of_one_version_after_another() -> None:
 
 
 def test_model_table(con):
-    model = definition(Task.BINARY)
+    model = definition(TWO_CLASSES)
     groups = rollup_groups()
     entries = [failed_outcome(model, groups[0], "a single class"), *(group_outcome(model, g, g.id) for g in groups[1:])]
     write(con, model, outcome(entries))
@@ -113,19 +113,19 @@ def test_model_table(con):
     assert best[-1][-1] == "a single class"
 
 
-@pytest.mark.parametrize("task", sorted(LABELLED, key=str))
-def test_weights_curves_and_importance(con, task):
-    model = definition(task)
+@pytest.mark.parametrize("label", sorted(LABELLED, key=str))
+def test_weights_curves_and_importance(con, label):
+    model = definition(label)
     run = rollup_outcome(model)
     write(con, model, run)
     few = run.groups[1]  # ('NULL', 2), which lacks a class when there are three
     artifact = few.trials[1].artifact
     expected = {}
     for output, row in enumerate(artifact.tensors["weights"]):
-        name = model.classes[few.facts.classes[output]] if task is Task.MULTICLASS else None
+        name = model.classes[few.facts.classes[output]] if label == SEVERAL_CLASSES else None
         expected |= {(name, feature): weight for feature, weight in zip(few.facts.features, row, strict=True)}
         expected[(name, "(intercept)")] = artifact.tensors["intercept"][output]
-    of_class = "class" if task is Task.MULTICLASS else "NULL"
+    of_class = "class" if label == SEVERAL_CLASSES else "NULL"
     found = con.sql(
         f"SELECT {of_class}, feature, weight FROM m_weights WHERE carrier = 'NULL' AND dest = 2 AND l1 = 0.5"
     ).fetchall()
@@ -159,12 +159,12 @@ def test_definition_comes_back_as_it_was(con):
     types = {"layers": "INTEGER[]", "learning_rate": "DOUBLE", "activation": "VARCHAR", "fit_intercept": "BOOLEAN",
              "depth": "INTEGER", "n": "BIGINT"}  # fmt: skip
     columns = tuple(HyperparameterColumn(name, kind) for name, kind in types.items())
-    model = definition(Task.MULTICLASS, catalog="memory", configs=configs, hyperparameters=columns, keep_best=1, seed=7)
+    model = definition(SEVERAL_CLASSES, catalog="memory", configs=configs, hyperparameters=columns, keep_best=1, seed=7)
     write(con, model, rollup_outcome(model))
     stored = load_definition(con, "MEMORY", "Main", "M")
     assert stored is not None
     assert stored.definition == definition(
-        Task.MULTICLASS, catalog="MEMORY", configs=configs, hyperparameters=columns, keep_best=1, seed=7
+        SEVERAL_CLASSES, catalog="MEMORY", configs=configs, hyperparameters=columns, keep_best=1, seed=7
     )
     query = f"SELECT DISTINCT {', '.join(types)} FROM m WHERE activation = 'relu'"
     assert con.sql(query).fetchall() == [([64, 32], 0.1, "relu", True, None, 3)]
@@ -220,7 +220,7 @@ def test_rows_are_stored_where_duckdb_finds_no_variables(con, wrap):
 
 def test_replace_leaves_nothing_of_the_old_model(con):
     write(con, definition(), rollup_outcome(definition()))
-    model = definition(Task.BINARY, keys=(), sets=((),))
+    model = definition(TWO_CLASSES, keys=(), sets=((),))
     write(con, model, outcome([group_outcome(model, Group(0, 0, (), ((0, 5),)), 1)]), replace=True)
     assert objects(con) == ALL
     for table, count in (("models", 1), ("groups", 1), ("trials", 2), ("artifacts", 2), ("configs", 2), ("units", 1)):

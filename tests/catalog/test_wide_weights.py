@@ -22,7 +22,7 @@ from grouplearn.data.dataset import Item
 from grouplearn.data.encoding import wide
 from grouplearn.data.encoding.encoder import FittedItem
 from grouplearn.errors import BindError, DataError
-from grouplearn.learners.contract.state import Artifact
+from grouplearn.models.state import Artifact
 
 #: Groups have words of their own, NULL lists, empty ones, NULLs in them, and words that occur twice.
 ROWS = """

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from grouplearn.data.shard import Shard
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.contract.state import State
 from grouplearn.learners.contract.ways import AlgebraicLearner
+from grouplearn.models.state import State
 
 
 def trained(

@@ -10,7 +10,7 @@ import numpy as np
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.split import Split
 from grouplearn.learners.contract.config import Config
-from grouplearn.learners.contract.problem import Task
+from grouplearn.models.label import NUMBER, TWO_CLASSES, Label
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.job import Job, RowRules, SearchRound, TrainingLimits, TrainingTarget, UnitResult
 
@@ -81,7 +81,7 @@ def job(
     split = np.arange(groups * rows) % 3 == 0
     return job_with(
         learner=learner,
-        task=Task.BINARY,
+        label=TWO_CLASSES,
         configs=configs,
         items=tuple(Item(f"x{column}", "numeric", column, "zscore") for column in range(3)),
         groups=tuple(Group(g, 0, (f"g{g}",), ((g * rows, (g + 1) * rows),)) for g in range(groups)),
@@ -93,18 +93,18 @@ def job(
     )
 
 
-def one_group(data: Dataset, task: Task = Task.REGRESSION, **options: Any) -> Job:
+def one_group(data: Dataset, label: Label = NUMBER, **options: Any) -> Job:
     """Return a job of one group with all rows of ``data``."""
     items = tuple(Item(f"x{column}", "numeric", column) for column in range(data.numeric.shape[1]))
     defaults: dict[str, Any] = {
-        "learner": "linear_regression" if task is Task.REGRESSION else "logistic_regression",
+        "learner": "linear_regression" if label == NUMBER else "logistic_regression",
         "configs": ({"l2": 1.0},),
         "items": items,
         "groups": (Group(0, 0, ("a",), ((0, data.n_rows),)),),
-        "metric": "rmse" if task is Task.REGRESSION else "log_loss",
+        "metric": "rmse" if label == NUMBER else "log_loss",
         "epochs": 50,
     }
-    return job_with(task=task, dataset=data, **defaults | options)
+    return job_with(label=label, dataset=data, **defaults | options)
 
 
 def units(a_job: Job, per_config: bool = False) -> list[Unit]:

@@ -9,9 +9,10 @@ import numpy as np
 from torch import nn
 
 from grouplearn.data.dataset import Group, Item
-from grouplearn.learners.contract.problem import LABELLED, Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.neural.declared import declared
 from grouplearn.learners.neural.network import Network
+from grouplearn.models.label import LABELLED, NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.job import Job, UnitResult
 from grouplearn.train.unit import train_unit
@@ -20,12 +21,12 @@ from helpers.runtime_jobs import dataset, job_with, models
 ROWS, BLOCK = 700, 32
 
 
-def split_job(learner: str, task: Task, configs: tuple[dict[str, Any], ...], **options: Any) -> Job:
+def split_job(learner: str, label: Label, configs: tuple[dict[str, Any], ...], **options: Any) -> Job:
     """Two groups with missing values, a category and weights; the second is the one that is split."""
     rng = np.random.default_rng(5)
     x = rng.normal(size=(ROWS, 4)) * [1.0, 50.0, 0.1, 1.0] + [0.0, 500.0, 0.0, 0.0]
     score = x @ [1.0, 0.03, 8.0, 0.0] - 15 + rng.normal(size=ROWS)
-    y = {Task.REGRESSION: score, Task.BINARY: score > 0.5, Task.MULTICLASS: np.digitize(score, [-0.7, 0.9])}[task]
+    y = {NUMBER: score, TWO_CLASSES: score > 0.5, SEVERAL_CLASSES: np.digitize(score, [-0.7, 0.9])}[label]
     x[rng.random(ROWS) < 0.04, 1] = np.nan
     x[200:296, 2] = np.inf
     folds = options.get("folds", 0)
@@ -36,7 +37,7 @@ def split_job(learner: str, task: Task, configs: tuple[dict[str, Any], ...], **o
         dictionaries=(("p", "q", "r"),),
         weight=np.where(rng.random(ROWS) < 0.03, 0.0, rng.uniform(0.5, 2.0, ROWS)),
         split=rng.integers(0, folds, ROWS) if folds else rng.random(ROWS) < 0.2,
-        classes=() if task is Task.REGRESSION else ("a", "b", "c")[: 3 if task is Task.MULTICLASS else 2],
+        classes=() if label == NUMBER else ("a", "b", "c")[: 3 if label == SEVERAL_CLASSES else 2],
     )
     items = (
         Item("x0", "numeric", 0, "zscore"),
@@ -46,13 +47,13 @@ def split_job(learner: str, task: Task, configs: tuple[dict[str, Any], ...], **o
         Item("kind", "category", 0, "onehot"),
     )
     defaults: dict[str, Any] = {
-        "metric": "rmse" if task is Task.REGRESSION else "auc",
+        "metric": "rmse" if label == NUMBER else "auc",
         "epochs": 12,
         "groups": (Group(0, 0, ("small",), ((0, 40),)), Group(1, 0, ("large",), ((40, 300), (320, ROWS)))),
     }
     return job_with(
         learner=learner,
-        task=task,
+        label=label,
         configs=configs,
         items=items,
         dataset=data,
@@ -82,18 +83,18 @@ def own_network(problem: Problem, config: Any) -> Any:
     return nn.Sequential(first, nn.BatchNorm1d(width), nn.Tanh(), nn.Dropout(0.2), nn.Linear(width, k))
 
 
-METRICS = {Task.REGRESSION: "rmse", Task.MULTICLASS: "log_loss"}
+METRICS = {NUMBER: "rmse", SEVERAL_CLASSES: "log_loss"}
 OWN = Network("own", own_network, None, declared("own", {"width": 5}), LABELLED, "of a test")
 
 
-def pictures_job(task: Task, **options: Any) -> Job:
+def pictures_job(label: Label, **options: Any) -> Job:
     """The job of ``split_job`` with pictures of 2 x 3 x 2 values, some of them missing, and labels of 3 x 2 values."""
     rng = np.random.default_rng(8)
     pictures = rng.normal(size=(ROWS, 12))
     mask = pictures[:, :6] + pictures[:, 6:]
     pictures[rng.random(ROWS) < 0.04] = np.nan
-    job = split_job("own", task, NETWORK, own=OWN, **{"metric": METRICS[task], **options}, label_length=6)
-    y = mask if task is Task.REGRESSION else np.digitize(mask, [-0.5, 0.9]).astype(float)
+    job = split_job("own", label, NETWORK, own=OWN, **{"metric": METRICS[label], **options}, label_length=6)
+    y = mask if label == NUMBER else np.digitize(mask, [-0.5, 0.9]).astype(float)
     return replace(
         job,
         dataset=replace(job.dataset, numeric=pictures, codes=np.empty((ROWS, 0), np.int32), dictionaries=(), y=y),
@@ -102,22 +103,22 @@ def pictures_job(task: Task, **options: Any) -> Job:
 
 
 CASES = {
-    "linear": split_job("linear_regression", Task.REGRESSION, LINEAR),
-    "linear, folds": split_job("linear_regression", Task.REGRESSION, LINEAR, folds=3),
-    "binary": split_job("logistic_regression", Task.BINARY, LOGISTIC),
-    "binary, patience": split_job("logistic_regression", Task.BINARY, LOGISTIC, patience=1, metric="log_loss"),
-    "binary, balanced": split_job("logistic_regression", Task.BINARY, LOGISTIC, class_weight="balanced"),
-    "binary, folds": split_job("logistic_regression", Task.BINARY, LOGISTIC, folds=2, class_weight={1: 3.0}),
-    "multinomial": split_job("logistic_regression", Task.MULTICLASS, LOGISTIC, patience=3),
-    "mlp, regression": split_job("mlp", Task.REGRESSION, MLP, epochs=4),
-    "mlp, binary, patience": split_job("mlp", Task.BINARY, MLP, epochs=9, patience=1, metric="log_loss"),
-    "mlp, multinomial, folds": split_job("mlp", Task.MULTICLASS, MLP, epochs=3, folds=2),
+    "linear": split_job("linear_regression", NUMBER, LINEAR),
+    "linear, folds": split_job("linear_regression", NUMBER, LINEAR, folds=3),
+    "binary": split_job("logistic_regression", TWO_CLASSES, LOGISTIC),
+    "binary, patience": split_job("logistic_regression", TWO_CLASSES, LOGISTIC, patience=1, metric="log_loss"),
+    "binary, balanced": split_job("logistic_regression", TWO_CLASSES, LOGISTIC, class_weight="balanced"),
+    "binary, folds": split_job("logistic_regression", TWO_CLASSES, LOGISTIC, folds=2, class_weight={1: 3.0}),
+    "multinomial": split_job("logistic_regression", SEVERAL_CLASSES, LOGISTIC, patience=3),
+    "mlp, regression": split_job("mlp", NUMBER, MLP, epochs=4),
+    "mlp, binary, patience": split_job("mlp", TWO_CLASSES, MLP, epochs=9, patience=1, metric="log_loss"),
+    "mlp, multinomial, folds": split_job("mlp", SEVERAL_CLASSES, MLP, epochs=3, folds=2),
     "network, binary, patience": split_job(
-        "own", Task.BINARY, NETWORK, epochs=6, patience=1, metric="log_loss", own=OWN
+        "own", TWO_CLASSES, NETWORK, epochs=6, patience=1, metric="log_loss", own=OWN
     ),
-    "network, multinomial, folds": split_job("own", Task.MULTICLASS, NETWORK, epochs=2, folds=2, own=OWN),
-    "network, arrays": pictures_job(Task.REGRESSION, epochs=2),
-    "network, masks": pictures_job(Task.MULTICLASS, epochs=2, folds=2),
+    "network, multinomial, folds": split_job("own", SEVERAL_CLASSES, NETWORK, epochs=2, folds=2, own=OWN),
+    "network, arrays": pictures_job(NUMBER, epochs=2),
+    "network, masks": pictures_job(SEVERAL_CLASSES, epochs=2, folds=2),
 }
 
 

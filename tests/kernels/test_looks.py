@@ -157,7 +157,7 @@ def of_few_rows(l1: float, n: int, d: int) -> Callable[[], object]:
     return lambda: few_rows.solve(x, y, np.ones(n), "squared_hinge", True, penalties)
 
 
-def measured(task: int, outputs: int, parts: int, n: int = 20_000) -> Callable[[], object]:
+def measured(label: int, outputs: int, parts: int, n: int = 20_000) -> Callable[[], object]:
     y = np.arange(n) % 2.0
     part = (np.arange(n, dtype=np.int16) % parts, parts) if parts > 1 else None
     rows = metrics.LabelledRows(y, np.arange(n) % 3 + 1.0, np.array([0, n]), part)
@@ -165,9 +165,9 @@ def measured(task: int, outputs: int, parts: int, n: int = 20_000) -> Callable[[
         numbers(1, *([parts] if parts > 1 else []), 12, outputs, 16),
         numbers(1, *([parts] if parts > 1 else []), 12, outputs),
     )
-    classes = metrics.ClassCount(2 if task >= metrics.BINARY else 0)
+    classes = metrics.ClassCount(2 if label >= metrics.BINARY else 0)
     x = numbers(n, 16)
-    return lambda: metrics.of_models(rows, x, models, task, classes, metrics.NAMES)
+    return lambda: metrics.of_models(rows, x, models, label, classes, metrics.NAMES)
 
 
 def scored() -> Callable[[], object]:
@@ -246,9 +246,9 @@ def stochastic(name: str) -> Callable[[], object]:
 def forest() -> Callable[[], object]:
     from test_trees import boosted, compiled, rows  # of the same folder
 
-    from grouplearn.learners.contract.problem import Task
+    from grouplearn.models.label import NUMBER
 
-    forests, _ = compiled([boosted(1, "regression", 50)], Task.REGRESSION)
+    forests, _ = compiled([boosted(1, "regression", 50)], NUMBER)
     x = np.tile(rows(1)[0], (100, 1))
     return lambda: Forests.scores(forests, x, np.zeros(len(x), np.int32))
 

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from grouplearn.kernels import boosting as kernel
 from grouplearn.kernels.trees import Forests
 from grouplearn.layout.ragged import Ragged
-from grouplearn.learners.contract.problem import Task
-from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.trees.gbdt import Gbdt
 from grouplearn.learners.trees.lightgbm.library import addresses
 from grouplearn.learners.trees.nodes import FeatureColumns, nodes_of, parse_forest
 from grouplearn.learners.trees.predicting import Scores
 from grouplearn.learners.trees.scoring import GroupTrees, compile_forests
+from grouplearn.models.label import SEVERAL_CLASSES, TWO_CLASSES
+from grouplearn.models.state import Artifact
 
 BOOSTINGS = {
     "gbdt": {},
@@ -84,13 +84,13 @@ def test_leaves_have_one_sum(seed: int, classes: int, boosting: str) -> None:
 @given(seed=st.integers(0, 2**20), classes=st.integers(2, 4), boosting=st.sampled_from(list(BOOSTINGS)))
 def test_a_model_alone_and_among_others_predicts_the_same_bits(seed: int, classes: int, boosting: str) -> None:
     text, x, _ = of_few_rows(seed, classes, boosting)
-    task = Task.BINARY if classes == 2 else Task.MULTICLASS
-    found = compile_forests([GroupTrees(text, AS_THEY_ARE, tuple(range(classes)))], task, classes)
+    label = TWO_CLASSES if classes == 2 else SEVERAL_CLASSES
+    found = compile_forests([GroupTrees(text, AS_THEY_ARE, tuple(range(classes)))], label, classes)
     assert found is not None
     forests, _ = found
     scores = forests.scores(x, np.zeros(len(x), np.int32))
     assert (scores * 2.0**40 == np.round(scores * 2.0**40)).all()
-    alone = Gbdt().score(task, Artifact("lightgbm", text=text), x)
+    alone = Gbdt().score(label, Artifact("lightgbm", text=text), x)
     np.testing.assert_array_equal(alone, compiled_predictions(found, x)[:, -alone.shape[1] :])
 
 

@@ -8,15 +8,15 @@ import pytest
 
 from grouplearn.kernels.scoring import linked
 from grouplearn.kernels.trees import ASKS_RANGES, IN_ORDER, Forests
-from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.trees.nodes import FeatureColumns
 from grouplearn.learners.trees.scoring import GroupTrees, compile_forests
+from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
 
 TASKS = {
-    "regression": Task.REGRESSION,
-    "poisson": Task.REGRESSION,
-    "binary": Task.BINARY,
-    "multiclass": Task.MULTICLASS,
+    "regression": NUMBER,
+    "poisson": NUMBER,
+    "binary": TWO_CLASSES,
+    "multiclass": SEVERAL_CLASSES,
 }
 AS_THEY_ARE = FeatureColumns(np.arange(4), np.full(4, -1))
 
@@ -45,9 +45,9 @@ def boosted(seed: int, objective: str, rounds: int, n_classes: int = 3, **parame
     return lightgbm.train(given, lightgbm.Dataset(x, y.astype(float), categorical_feature=[3]), rounds)
 
 
-def compiled(boosters: list[lightgbm.Booster], task: Task) -> tuple[Forests, Any]:
+def compiled(boosters: list[lightgbm.Booster], label: Label) -> tuple[Forests, Any]:
     texts = [GroupTrees(booster.model_to_string().encode(), AS_THEY_ARE, (0, 1, 2)) for booster in boosters]
-    found = compile_forests(texts, task, 3)
+    found = compile_forests(texts, label, 3)
     assert found is not None
     return found
 
@@ -87,7 +87,7 @@ def test_a_row_does_not_depend_on_those_beside_it(build: str) -> None:
             boosted(2, "regression", 5, num_leaves=12, min_data_per_group=999),
             boosted(3, "regression", 5, max_cat_to_onehot=50),
         ],
-        Task.REGRESSION,
+        NUMBER,
     )
     assert set(forests.kinds.tolist()) == {ASKS_RANGES, IN_ORDER, ASKS_RANGES | IN_ORDER, 0}
     x, group = rows(9)[0], np.random.default_rng(2).integers(-1, 4, 300).astype(np.int32)
@@ -102,7 +102,7 @@ def test_classes_that_a_group_does_not_know() -> None:
     two, three = boosted(0, "binary", 3), boosted(1, "multiclass", 3)
     texts = [booster.model_to_string().encode() for booster in (two, three)]
     found = compile_forests(
-        [GroupTrees(texts[0], AS_THEY_ARE, (1, 3)), GroupTrees(texts[1], AS_THEY_ARE, (0, 2, 3))], Task.MULTICLASS, 4
+        [GroupTrees(texts[0], AS_THEY_ARE, (1, 3)), GroupTrees(texts[1], AS_THEY_ARE, (0, 2, 3))], SEVERAL_CLASSES, 4
     )
     assert found is not None
     forests, link = found
@@ -123,7 +123,7 @@ def test_columns_of_categories_are_one_number(build: str) -> None:
     data = lightgbm.Dataset(x, number * (category == 1) + 2 * (category == 2))
     booster = lightgbm.train({"verbose": -1, "num_threads": 1, "min_data_in_leaf": 3}, data, 5)
     columns = FeatureColumns(np.array([0, 8, 8, 8]), np.array([-1, 0, 1, 2]))
-    found = compile_forests([GroupTrees(booster.model_to_string().encode(), columns, ())], Task.REGRESSION, 0)
+    found = compile_forests([GroupTrees(booster.model_to_string().encode(), columns, ())], NUMBER, 0)
     assert found is not None
     line = np.zeros((400, 9))
     line[:, 0], line[:, 8] = number, np.where(category < 0, np.nan, category)
@@ -139,4 +139,4 @@ def test_what_the_kernel_does_not_know_is_left_to_lightgbm(parameters: dict[str,
     y = (score > 0).astype(float) if "objective" in parameters else score
     booster = lightgbm.train(given, lightgbm.Dataset(x, y, params={"linear_tree": "linear_tree" in parameters}), 2)
     text = GroupTrees(booster.model_to_string().encode(), AS_THEY_ARE, ())
-    assert compile_forests([text], Task.REGRESSION, 0) is None
+    assert compile_forests([text], NUMBER, 0) is None

@@ -5,9 +5,10 @@ import pytest
 import scipy.sparse
 
 from grouplearn.data.shard import Shard
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.linear.least_squares import categorical
 from grouplearn.learners.linear.linear_regression import LinearRegression
+from grouplearn.models.label import NUMBER
 
 LINEAR = LinearRegression()
 CATEGORIES, ROWS = 520, 2000
@@ -39,7 +40,7 @@ def reference(x: np.ndarray, y: np.ndarray, weight: np.ndarray, l2: float, centr
 @pytest.mark.parametrize("l2", [0.0, 0.5])
 def test_weights_are_those_of_all_columns_at_once(l2: float, intercept: bool) -> None:
     x, y, weight = rows()
-    problem, configs = Problem(Task.REGRESSION, x.shape[1]), [{"l2": l2, "fit_intercept": intercept}]
+    problem, configs = Problem(NUMBER, x.shape[1]), [{"l2": l2, "fit_intercept": intercept}]
     state = LINEAR.init(problem, configs)
     halves = (slice(0, 1200), slice(1200, None))
     parts = [
@@ -64,7 +65,7 @@ def test_the_sizes_of_columns_beside_do_not_matter(size: float, shift: float, pi
     other[:, -3] = (plain[:, -3] + shift) * size
     other[:, -2:] = [0.1, 1e8 / 3]
     found = []
-    problem, configs = Problem(Task.REGRESSION, plain.shape[1]), [{"l2": 0.0}]
+    problem, configs = Problem(NUMBER, plain.shape[1]), [{"l2": 0.0}]
     for numbers in (plain, other):
         state = LINEAR.init(problem, configs)
         parts = [
@@ -88,7 +89,7 @@ def test_columns_that_are_set_together_are_solved_as_others() -> None:
     rng = np.random.default_rng(1)
     x, weight = rng.normal(size=(700, 520)) * (rng.uniform(size=(700, 520)) < 0.1), np.ones(700)
     y = x[:, 0] + rng.normal(size=700)
-    problem, configs = Problem(Task.REGRESSION, 520), [{"l2": 1.0}, {"l1": 0.5}]
+    problem, configs = Problem(NUMBER, 520), [{"l2": 1.0}, {"l1": 0.5}]
     state = LINEAR.init(problem, configs)
     sums = LINEAR.accumulate(problem, configs, state, Shard(scipy.sparse.csr_matrix(x), y, weight))
     assert categorical.parted(sums) is None

@@ -15,10 +15,11 @@ from grouplearn.learners.contract import hyperparameter_values
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Stop
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.problem import LABELLED, Problem, Task
-from grouplearn.learners.contract.state import State
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import AlgebraicLearner, RoundsLearner, SamplingLearner, SequentialLearner
-from grouplearn.learners.metrics.sums import default_metric, finish, measure
+from grouplearn.models.label import LABELLED, NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
+from grouplearn.models.metrics.sums import default_metric, finish, measure
+from grouplearn.models.state import State
 
 
 def named(way: str) -> Learner:
@@ -73,8 +74,12 @@ GRIDS: dict[str, Sequence[dict[str, Any]]] = {
 WAYS = [way.way for way in registry.every_way()]
 SPECIAL = [name for name in GRIDS if "," in name]
 PAIRS = [
-    *((name, task) for name in (*WAYS, *SPECIAL) for task in sorted(named(name).tasks, key=lambda task: task.value)),
-    *(("own_network", task) for task in sorted(LABELLED, key=lambda task: task.value)),
+    *(
+        (name, label)
+        for name in (*WAYS, *SPECIAL)
+        for label in sorted(named(name).labels, key=lambda label: label.name)
+    ),
+    *(("own_network", label) for label in sorted(LABELLED, key=lambda label: label.name)),
 ]
 
 
@@ -98,17 +103,17 @@ def configs_of(name: str) -> list[Config]:
     return [{**base, **changes} for changes in GRIDS.get(name, [{}] * 3)]
 
 
-def data(task: Task) -> tuple[Problem, Shard]:
+def data(label: Label) -> tuple[Problem, Shard]:
     random = np.random.default_rng(5)
     x = random.normal(size=(300, 4))
     scores = x @ random.normal(size=(4, 3)) + random.normal(size=(300, 3))
     y = {
-        Task.REGRESSION: np.exp(0.3 * scores[:, 0]) * 10,  # positive, for counts and rates
-        Task.BINARY: (scores[:, 0] > 0).astype(float),
-        Task.MULTICLASS: scores.argmax(axis=1).astype(float),
-    }.get(task, np.zeros(300))
-    n_classes = {Task.BINARY: 2, Task.MULTICLASS: 3}.get(task, 0)
-    problem = Problem(task, n_features=4, n_classes=n_classes, seed=11, epochs=4)
+        NUMBER: np.exp(0.3 * scores[:, 0]) * 10,  # positive, for counts and rates
+        TWO_CLASSES: (scores[:, 0] > 0).astype(float),
+        SEVERAL_CLASSES: scores.argmax(axis=1).astype(float),
+    }.get(label, np.zeros(300))
+    n_classes = {TWO_CLASSES: 2, SEVERAL_CLASSES: 3}.get(label, 0)
+    problem = Problem(label, n_features=4, n_classes=n_classes, seed=11, epochs=4)
     return problem, Shard(x, y, random.uniform(0.5, 2.0, size=300))
 
 
@@ -170,24 +175,24 @@ def test_every_learner_has_a_grid() -> None:
     assert set(GRIDS) == {*WAYS, *SPECIAL, "own_network"}
 
 
-@pytest.mark.parametrize(("name", "task"), PAIRS)
-def test_same_seed_gives_the_same_bytes(name: str, task: Task) -> None:
-    learner, (problem, rows) = named(name), data(task)
+@pytest.mark.parametrize(("name", "label"), PAIRS)
+def test_same_seed_gives_the_same_bytes(name: str, label: Label) -> None:
+    learner, (problem, rows) = named(name), data(label)
     first, second = (trained(learner, problem, configs_of(name), rows).to_bytes() for _ in range(2))
     assert first == second
 
 
-@pytest.mark.parametrize(("name", "task"), PAIRS)
-def test_state_survives_bytes_at_every_epoch(name: str, task: Task) -> None:
-    learner, (problem, rows) = named(name), data(task)
+@pytest.mark.parametrize(("name", "label"), PAIRS)
+def test_state_survives_bytes_at_every_epoch(name: str, label: Label) -> None:
+    learner, (problem, rows) = named(name), data(label)
     straight = trained(learner, problem, configs_of(name), rows)
     resumed = trained(learner, problem, configs_of(name), rows, through_bytes=True)
     assert straight.to_bytes() == resumed.to_bytes()
 
 
-@pytest.mark.parametrize(("name", "task"), PAIRS)
-def test_a_pack_of_n_equals_n_packs_of_one(name: str, task: Task) -> None:
-    learner, (problem, rows) = named(name), data(task)
+@pytest.mark.parametrize(("name", "label"), PAIRS)
+def test_a_pack_of_n_equals_n_packs_of_one(name: str, label: Label) -> None:
+    learner, (problem, rows) = named(name), data(label)
     configs = configs_of(name)
     together = scores(learner, problem, configs, trained(learner, problem, configs, rows), rows)
     for number, config in enumerate(configs):
@@ -195,34 +200,34 @@ def test_a_pack_of_n_equals_n_packs_of_one(name: str, task: Task) -> None:
         np.testing.assert_allclose(together[:, number, : alone.shape[2]], alone[:, 0], rtol=1e-7, atol=1e-8)
 
 
-@pytest.mark.parametrize(("name", "task"), PAIRS)
-def test_a_finished_model_scores_as_its_state_does(name: str, task: Task) -> None:
-    learner, (problem, rows) = named(name), data(task)
+@pytest.mark.parametrize(("name", "label"), PAIRS)
+def test_a_finished_model_scores_as_its_state_does(name: str, label: Label) -> None:
+    learner, (problem, rows) = named(name), data(label)
     configs = configs_of(name)
     state = trained(learner, problem, configs, rows)
     live = scores(learner, problem, configs, state, rows)
     assert live.shape[:2] == (rows.n_rows, len(configs))
-    assert live.shape[2] == problem.n_outputs or not task.has_label
+    assert live.shape[2] == problem.n_outputs or not label.is_given
     for number in range(len(configs)):
         artifact = learner.finalize(problem, configs, state, number)
-        finished = learner.score(task, artifact, rows.x)
+        finished = learner.score(label, artifact, rows.x)
         np.testing.assert_allclose(finished, live[:, number, : finished.shape[1]], rtol=1e-9, atol=1e-9)
         assert np.isnan(live[:, number, finished.shape[1] :]).all()
 
 
-@pytest.mark.parametrize(("name", "task"), PAIRS)
-def test_it_learns_something(name: str, task: Task) -> None:
-    learner, (problem, rows) = named(name), data(task)
+@pytest.mark.parametrize(("name", "label"), PAIRS)
+def test_it_learns_something(name: str, label: Label) -> None:
+    learner, (problem, rows) = named(name), data(label)
     configs = configs_of(name)[1:2]
     problem = replace(problem, epochs=30)
     found = scores(learner, problem, configs, trained(learner, problem, configs, rows), rows)[:, 0]
-    if not task.has_label:
-        sums = measure(task, 0, found[:, None], rows.y, rows.weight)
-        assert finish(sums)[default_metric(task)][0] > 0.2
-    elif task is Task.REGRESSION:
+    if not label.is_given:
+        sums = measure(label, 0, found[:, None], rows.y, rows.weight)
+        assert finish(sums)[default_metric(label)][0] > 0.2
+    elif label == NUMBER:
         assert np.corrcoef(found[:, 0], rows.y)[0, 1] > 0.3
     else:
-        chosen = found.argmax(axis=1) if task is Task.MULTICLASS else (found[:, 0] > 0.5)
+        chosen = found.argmax(axis=1) if label == SEVERAL_CLASSES else (found[:, 0] > 0.5)
         assert (chosen == rows.y).mean() > 1.1 * max(np.bincount(rows.y.astype(int))) / rows.n_rows
 
 
@@ -239,13 +244,13 @@ def test_hyperparameters_are_documented_and_their_defaults_allowed(name: str) ->
 @pytest.mark.parametrize("name", [*WAYS, "own_network"])
 def test_a_group_without_a_category_has_a_model_of_a_constant_or_says_why_not(name: str) -> None:
     learner = named(name)
-    label = "y" if Task.REGRESSION in learner.tasks else "y % 2 = 0"
+    label = "y" if NUMBER in learner.labels else "y % 2 = 0"
     with grouplearn.connect(progress=None) as con, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch's, of tensors without elements
         con.execute(
             "CREATE TABLE t AS SELECT i % 2 AS g, if(g = 1, 'k' || i % 3, NULL) AS k, i // 2 AS y FROM range(40) AS r(i)"
         )
-        predict = f"PREDICT {label} AS label" if learner.tasks & LABELLED else ""
+        predict = f"PREDICT {label} AS label" if learner.labels & LABELLED else ""
         solver = "" if learner.way == learner.name else f"WITH (solver = '{learner.solver}')"
         con.execute(f"TRAIN MODEL m USING {learner.name} {predict} FEATURES (onehot(k)) FROM t GROUP BY g {solver}")
         found = con.execute("SELECT g, status, error FROM m ORDER BY g").fetchall()

@@ -19,10 +19,11 @@ from grouplearn.kernels.linear import coordinate_descent as kernel
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Diverged
-from grouplearn.learners.contract.problem import FeatureBlock, Problem, Task
-from grouplearn.learners.contract.state import State
+from grouplearn.learners.contract.problem import FeatureBlock, Problem
 from grouplearn.learners.linear.coordinate_descent import learners as by_coordinates
 from grouplearn.learners.linear.coordinate_descent.learner import CoordinateDescentLearner
+from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
+from grouplearn.models.state import State
 from grouplearn.train.rounds import Cell, LocalRounds
 
 LINEAR = by_coordinates.LinearRegressionByCoordinates()
@@ -30,13 +31,13 @@ LOGISTIC = by_coordinates.LogisticRegressionByCoordinates()
 POISSON = by_coordinates.PoissonRegressionByCoordinates()
 SVM = by_coordinates.LinearSvmByCoordinates()
 #: A learner, its task and number of classes.
-KINDS: dict[str, tuple[CoordinateDescentLearner, Task, int]] = {
-    "least squares": (LINEAR, Task.REGRESSION, 0),
-    "logistic": (LOGISTIC, Task.BINARY, 2),
-    "softmax": (LOGISTIC, Task.MULTICLASS, 3),
-    "poisson": (POISSON, Task.REGRESSION, 0),
-    "svm": (SVM, Task.BINARY, 2),
-    "svm of classes": (SVM, Task.MULTICLASS, 3),
+KINDS: dict[str, tuple[CoordinateDescentLearner, Label, int]] = {
+    "least squares": (LINEAR, NUMBER, 0),
+    "logistic": (LOGISTIC, TWO_CLASSES, 2),
+    "softmax": (LOGISTIC, SEVERAL_CLASSES, 3),
+    "poisson": (POISSON, NUMBER, 0),
+    "svm": (SVM, TWO_CLASSES, 2),
+    "svm of classes": (SVM, SEVERAL_CLASSES, 3),
 }
 GREEDY: Config = {"selection": "greedy"}
 CONFIGS: list[Config] = [{"l2": 1.0}, {"l1": 2.0, "l2": 0.0}, {"l1": 0.5, "l2": 0.1}]
@@ -67,8 +68,8 @@ def labels(kind: str, score: np.ndarray, random: np.random.Generator) -> np.ndar
 
 
 def problem_of(kind: str, width: int = WIDTH, items: Any = ITEMS, epochs: int = 3000) -> Problem:
-    _, task, classes = KINDS[kind]
-    return Problem(task, width, classes, epochs=epochs, items=tuple(FeatureBlock(*item) for item in items))
+    _, label, classes = KINDS[kind]
+    return Problem(label, width, classes, epochs=epochs, items=tuple(FeatureBlock(*item) for item in items))
 
 
 def whole(problem: Problem, learner: CoordinateDescentLearner, configs: Sequence[Config]) -> LocalRounds:
@@ -662,9 +663,9 @@ def test_the_hinge_is_refused_with_its_reason() -> None:
 def test_models_are_those_of_the_usual_way(kind: str) -> None:
     """Artifacts, scores and probabilities go the same ways."""
     learner, usual = KINDS[kind][0], registry.learner(KINDS[kind][0].name)
-    assert (learner.name, learner.tasks, learner.form, learner.log_link) == (
+    assert (learner.name, learner.labels, learner.form, learner.log_link) == (
         usual.name,
-        usual.tasks,
+        usual.labels,
         usual.form,
         usual.log_link,
     )
@@ -674,8 +675,8 @@ def test_models_are_those_of_the_usual_way(kind: str) -> None:
         model = learner.finalize(problem, CONFIGS, state, number)
         assert learner.flaw(problem, model) is None
         scores = learner.scores(problem, CONFIGS, state, shard.x)[:, number]
-        np.testing.assert_allclose(learner.score(problem.task, model, shard.x), scores, rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(usual.score(problem.task, model, shard.x), scores, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(learner.score(problem.label, model, shard.x), scores, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(usual.score(problem.label, model, shard.x), scores, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -746,7 +747,7 @@ def test_rows_that_fill_a_tile_do_no_harm(n: int, count: int) -> None:
     x = random.normal(size=(n, 4))
     y = random.poisson(np.exp(x @ random.normal(size=4) + 3)).astype(float)
     config = {"l2": 1.0, "l1": 0.0, "blocks": "one", "tolerance": 1e-9}
-    rounds = LocalRounds(POISSON, Problem(Task.REGRESSION, 4, epochs=600), (config,) * count, lambda: None)
+    rounds = LocalRounds(POISSON, Problem(NUMBER, 4, epochs=600), (config,) * count, lambda: None)
     cells = cells_of(rounds, Shard(x + 1e5, y, np.ones(n)))
     state = rounds.prepared(POISSON.init(rounds.problem, rounds.configs), cells)
     found = POISSON.descend(rounds.problem, rounds.configs, state, cells, 600)

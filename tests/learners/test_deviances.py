@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import sklearn.metrics as sk
 
-from grouplearn.learners.contract.problem import Task
-from grouplearn.learners.metrics.deviances import RowLoss, loss_sql, row_losses, with_losses
-from grouplearn.learners.metrics.sums import finish, measure, merge
+from grouplearn.models.label import NUMBER
+from grouplearn.models.metrics.deviances import RowLoss, loss_sql, row_losses, with_losses
+from grouplearn.models.metrics.sums import finish, measure, merge
 
 RNG = np.random.default_rng(3)
 ROWS = 60
@@ -38,7 +38,7 @@ def test_the_mean_of_a_loss_of_rows(loss, y, reference):
 
     def sums(part):
         scores = MEAN[part, :, None]
-        own = measure(Task.REGRESSION, 0, scores, y[part], WEIGHT[part])
+        own = measure(NUMBER, 0, scores, y[part], WEIGHT[part])
         return with_losses(own, (loss,), scores, y[part], WEIGHT[part])
 
     found = finish(merge(*map(sums, parts)))[loss.name]
@@ -66,7 +66,5 @@ def test_the_parameter_is_that_of_the_config():
 def test_a_label_without_such_a_loss_has_no_mean():
     scores, y = np.full((2, 1, 1), 0.5), np.array([0.0, 1.0])
     for weight, defined in ((np.array([1.0, 1.0]), False), (np.array([0.0, 1.0]), True)):
-        sums = with_losses(
-            measure(Task.REGRESSION, 0, scores, y, weight), (RowLoss("gamma_deviance"),), scores, y, weight
-        )
+        sums = with_losses(measure(NUMBER, 0, scores, y, weight), (RowLoss("gamma_deviance"),), scores, y, weight)
         assert np.isfinite(finish(sums)["gamma_deviance"][0]) == defined

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from grouplearn.data.shard import Shard, Stack
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.linear.least_squares import moments
 from grouplearn.learners.linear.linear_regression import LinearRegression
+from grouplearn.models.label import NUMBER
 
 LINEAR = LinearRegression()
 #: NIST Statistical Reference Datasets, linear regression, Filip: y and x; a polynomial of degree 10.
@@ -38,7 +39,7 @@ def powers() -> tuple[np.ndarray, np.ndarray]:
 
 
 def solved(x: np.ndarray, y: np.ndarray, blocks: int, config: dict[str, float]) -> tuple[np.ndarray, float, float]:
-    problem, configs = Problem(Task.REGRESSION, x.shape[1]), [config]
+    problem, configs = Problem(NUMBER, x.shape[1]), [config]
     state = LINEAR.init(problem, configs)
     parts = [
         LINEAR.accumulate(problem, configs, state, Shard(*rows, np.ones(len(rows[0]))))
@@ -65,7 +66,7 @@ def test_filip_trains_alone_where_groups_train_side_by_side() -> None:
     x, y = powers()
     plain = np.column_stack([np.sin(np.arange(82) * each) for each in range(1, 11)])
     stack = Stack.of([Shard(rows, y, np.ones(82)) for rows in (x, plain)])
-    found = LINEAR.solve(Problem(Task.REGRESSION, 10), [{"l2": 0.0}], stack, lambda _: None, lambda: False)
+    found = LINEAR.solve(Problem(NUMBER, 10), [{"l2": 0.0}], stack, lambda _: None, lambda: False)
     assert np.isnan(found.loss[:, 0]).tolist() == [True, False]
 
 
@@ -82,6 +83,6 @@ def test_rounding_is_no_direction(offset: float) -> None:
 def test_indicators_that_sum_to_one_need_no_factor() -> None:
     codes = np.arange(300) % 5
     block = Shard(np.eye(5)[codes], codes * 1.0, np.ones(300))
-    sums = LINEAR.accumulate(Problem(Task.REGRESSION, 5), [{"l2": 0.0}], None, block)
+    sums = LINEAR.accumulate(Problem(NUMBER, 5), [{"l2": 0.0}], None, block)
     assert "factor" not in sums
     assert "factor" not in moments.block_moments(block.x, block.y[:, None], block.weight, gram=True)

@@ -16,8 +16,9 @@ from helpers.listening import beyond_loopback, listening
 
 from grouplearn.data.shard import Shard
 from grouplearn.learners.contract.control import Stop
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.trees.gbdt import Gbdt
+from grouplearn.models.label import NUMBER
 
 pytestmark = pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="looks at sockets in /proc")
 
@@ -26,13 +27,13 @@ import sys
 import numpy as np
 from grouplearn.data.shard import Shard
 from grouplearn.learners.contract.control import Gang, Stop
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.trees.gbdt import Gbdt
 rank, size, directory = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 rng = np.random.default_rng(0)
 x = rng.normal(size=(900, 4))
 own = Shard(x[rank::size], (2 * x[:, 0] + np.sin(3 * x[:, 1]))[rank::size], np.ones(len(x[rank::size])))
-problem, configs = Problem(Task.REGRESSION, 4, 0, seed=1), [{"num_iterations": 20, "max_bin": 200}]
+problem, configs = Problem(NUMBER, 4, 0, seed=1), [{"num_iterations": 20, "max_bin": 200}]
 print("ready", flush=True)
 gang = Gang(rank, size, directory, 30.0)
 state, _ = Gbdt().boost(problem, configs, Gbdt().init(problem, configs), own, None, Stop("rmse"), gang)
@@ -44,14 +45,14 @@ import hashlib, sys
 import numpy as np
 from grouplearn.data.shard import Shard, Totals
 from grouplearn.learners.contract.control import Gang
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.neural.mlp import Mlp
 rank, size, directory = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 rng = np.random.default_rng(0)
 x, weight = rng.normal(size=(301, 4)), rng.uniform(0.5, 2, 301)
 y = 7 + 2 * x[:, 0] + np.sin(3 * x[:, 1])
 own = Shard(x[rank::size], y[rank::size], weight[rank::size], whole=Totals.of(y, weight))
-problem, mlp = Problem(Task.REGRESSION, 4, seed=1), Mlp()
+problem, mlp = Problem(NUMBER, 4, seed=1), Mlp()
 configs = [{"learning_rate": 0.02, "l2": 0.1, "batch_size": BATCH}, {"learning_rate": 0.01, "dropout": 0.2, "batch_size": BATCH}]
 print("ready", flush=True)
 state = mlp.init(problem, configs)
@@ -139,7 +140,7 @@ def test_members_of_a_lightgbm_gang_grow_the_same_trees_and_listen_on_no_interfa
 
 
 def alone_text(x: np.ndarray, y: np.ndarray) -> str:
-    problem, configs = Problem(Task.REGRESSION, 4, 0, seed=1), [{"num_iterations": 20, "max_bin": 200}]
+    problem, configs = Problem(NUMBER, 4, 0, seed=1), [{"num_iterations": 20, "max_bin": 200}]
     state, _ = Gbdt().boost(
         problem, configs, Gbdt().init(problem, configs), Shard(x, y, np.ones(len(y))), None, Stop("rmse")
     )

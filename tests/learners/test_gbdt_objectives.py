@@ -9,10 +9,7 @@ from scipy.special import expit
 
 from grouplearn.data.shard import Shard
 from grouplearn.learners.contract.control import Diverged, Gang, Stop
-from grouplearn.learners.contract.problem import FeatureBlock, Problem, Task
-from grouplearn.learners.contract.state import State
-from grouplearn.learners.metrics import sums as metrics
-from grouplearn.learners.metrics.deviances import row_losses, with_losses
+from grouplearn.learners.contract.problem import FeatureBlock, Problem
 from grouplearn.learners.trees.gbdt import Gbdt
 from grouplearn.learners.trees.lightgbm import objectives as gbdt_objectives
 from grouplearn.learners.trees.lightgbm import refused as gbdt_refused
@@ -20,6 +17,10 @@ from grouplearn.learners.trees.lightgbm.library import Booster
 from grouplearn.learners.trees.lightgbm.parameters import HYPERPARAMETERS
 from grouplearn.learners.trees.nodes import FeatureColumns, nodes_of, parse_forest
 from grouplearn.learners.trees.random_forest import RandomForest
+from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES
+from grouplearn.models.metrics import sums as metrics
+from grouplearn.models.metrics.deviances import row_losses, with_losses
+from grouplearn.models.state import State
 
 GBDT = Gbdt()
 ITEMS = (FeatureBlock("a", 1), FeatureBlock("b", 1), FeatureBlock("c", 2), FeatureBlock("d", 1))
@@ -30,7 +31,7 @@ FIXED = {
 }  # fmt: skip
 
 
-def rows(task=Task.REGRESSION, n=240, seed=0, labels="numbers", missing=False):
+def rows(label=NUMBER, n=240, seed=0, labels="numbers", missing=False):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n, 5))
     x[:, 3] = np.where(rng.random(n) < 0.7, 0.0, x[:, 3])
@@ -48,8 +49,8 @@ def rows(task=Task.REGRESSION, n=240, seed=0, labels="numbers", missing=False):
     return Shard(x, y, rng.uniform(0.5, 2, size=n))
 
 
-def problem_of(task=Task.REGRESSION, n_classes=0, **values):
-    return Problem(task, 5, n_classes, seed=17, items=ITEMS, **values)
+def problem_of(label=NUMBER, n_classes=0, **values):
+    return Problem(label, 5, n_classes, seed=17, items=ITEMS, **values)
 
 
 def trained(problem, values, shard, learner=GBDT, valid=None, stop=None):
@@ -90,9 +91,9 @@ def test_an_objective_of_numbers(objective):
         values = {"objective": objective, **more}
         artifact, _ = trained(problem, values, shard)
         reference = by_hand(values, shard)
-        assert_near(GBDT.score(Task.REGRESSION, artifact, shard.x)[:, 0], reference.predict(shard.x))
+        assert_near(GBDT.score(NUMBER, artifact, shard.x)[:, 0], reference.predict(shard.x))
         assert GBDT.flaw(problem, artifact) is None
-        assert_tables_predict_alike(artifact.text, reference, shard.x, GBDT.link(values, Task.REGRESSION))
+        assert_tables_predict_alike(artifact.text, reference, shard.x, GBDT.link(values, NUMBER))
 
 
 def test_weights_of_the_mean_percentage_error_do_not_depend_on_the_first_row():
@@ -100,7 +101,7 @@ def test_weights_of_the_mean_percentage_error_do_not_depend_on_the_first_row():
     shard = rows(labels="positive")
     turned = Shard(shard.x[::-1].copy(), shard.y[::-1].copy(), shard.weight[::-1].copy())
     one, other = (trained(problem_of(), {"objective": "mape"}, each)[0] for each in (shard, turned))
-    predicted = [GBDT.score(Task.REGRESSION, each, shard.x)[:, 0] for each in (one, other)]
+    predicted = [GBDT.score(NUMBER, each, shard.x)[:, 0] for each in (one, other)]
     np.testing.assert_allclose(*predicted, rtol=1e-12)
 
 
@@ -117,7 +118,7 @@ def test_labels_whose_roots_are_learned(objective):
     shard = rows()
     artifact, _ = trained(problem_of(), {"objective": objective, "reg_sqrt": True}, shard)
     reference = by_hand({"objective": objective, "reg_sqrt": True}, shard)
-    assert_near(GBDT.score(Task.REGRESSION, artifact, shard.x)[:, 0], reference.predict(shard.x))
+    assert_near(GBDT.score(NUMBER, artifact, shard.x)[:, 0], reference.predict(shard.x))
     assert_tables_predict_alike(artifact.text, reference, shard.x, "signed_square")
 
 
@@ -131,10 +132,10 @@ OF_TWO = [
 
 @pytest.mark.parametrize("values", OF_TWO, ids=str)
 def test_two_classes(values):
-    shard, problem = rows(labels="two"), problem_of(Task.BINARY, 2)
+    shard, problem = rows(labels="two"), problem_of(TWO_CLASSES, 2)
     artifact, _ = trained(problem, values, shard)
     reference = by_hand({"objective": "binary", **values}, shard)
-    assert_near(GBDT.score(Task.BINARY, artifact, shard.x)[:, 0], reference.predict(shard.x))
+    assert_near(GBDT.score(TWO_CLASSES, artifact, shard.x)[:, 0], reference.predict(shard.x))
     assert GBDT.flaw(problem, artifact) is None
     assert_tables_predict_alike(artifact.text, reference, shard.x, "logistic")
 
@@ -156,25 +157,25 @@ def walked(nodes, x):
 
 
 def test_one_class_against_the_rest_gives_shares_of_one():
-    shard, problem = rows(labels="three"), problem_of(Task.MULTICLASS, 3)
+    shard, problem = rows(labels="three"), problem_of(SEVERAL_CLASSES, 3)
     values = {"objective": "multiclassova", "sigmoid": 1.3, "is_unbalance": True}
     artifact, boosted = trained(problem, values, shard, valid=rows(labels="three", seed=2), stop=Stop("log_loss", 3))
     theirs = by_hand({**values, "num_class": 3}, shard, boosted.rounds[0]).predict(shard.x)
-    ours = GBDT.score(Task.MULTICLASS, artifact, shard.x)
+    ours = GBDT.score(SEVERAL_CLASSES, artifact, shard.x)
     assert_near(ours, theirs / theirs.sum(axis=1, keepdims=True))
     assert GBDT.flaw(problem, artifact) is None
     held_out = rows(labels="three", seed=2)
-    scores = GBDT.score(Task.MULTICLASS, artifact, held_out.x)[:, None]
-    final = metrics.finish(metrics.measure(Task.MULTICLASS, 3, scores, held_out.y, held_out.weight))["log_loss"][0]
+    scores = GBDT.score(SEVERAL_CLASSES, artifact, held_out.x)[:, None]
+    final = metrics.finish(metrics.measure(SEVERAL_CLASSES, 3, scores, held_out.y, held_out.weight))["log_loss"][0]
     assert boosted.curves[0][boosted.rounds[0] - 1] == pytest.approx(final, rel=1e-12)
 
 
 def test_two_classes_of_a_label_that_has_more_are_learned_as_two():
     shard = rows(labels="two")
     for objective in ("multiclass", "multiclassova"):
-        artifact, _ = trained(problem_of(Task.BINARY, 2, among_more=True), {"objective": objective}, shard)
+        artifact, _ = trained(problem_of(TWO_CLASSES, 2, among_more=True), {"objective": objective}, shard)
         expected = by_hand({"objective": "binary"}, shard).predict(shard.x)
-        assert_near(GBDT.score(Task.MULTICLASS, artifact, shard.x)[:, 1], expected)
+        assert_near(GBDT.score(SEVERAL_CLASSES, artifact, shard.x)[:, 1], expected)
 
 
 OTHERS = {
@@ -201,7 +202,7 @@ def test_other_parameters(name):
     shard, values = rows(missing=True), OTHERS[name]
     artifact, _ = trained(problem_of(), values, shard)
     expected = by_hand({"objective": "regression", **values}, shard).predict(shard.x)
-    assert_near(GBDT.score(Task.REGRESSION, artifact, shard.x)[:, 0], expected)
+    assert_near(GBDT.score(NUMBER, artifact, shard.x)[:, 0], expected)
     assert GBDT.flaw(problem_of(), artifact) is None
 
 
@@ -219,11 +220,11 @@ NAMED = {
 def test_parameters_by_the_name_of_a_feature(name):
     shard, (ours, theirs) = rows(), NAMED[name]
     artifact, _ = trained(problem_of(), {name: ours}, shard)
-    predicted = GBDT.score(Task.REGRESSION, artifact, shard.x)[:, 0]
+    predicted = GBDT.score(NUMBER, artifact, shard.x)[:, 0]
     assert_near(predicted, by_hand({"objective": "regression", name: theirs}, shard).predict(shard.x))
     assert GBDT.flaw(problem_of(), artifact) is None
     plain, _ = trained(problem_of(), {}, shard)
-    assert not np.array_equal(predicted, GBDT.score(Task.REGRESSION, plain, shard.x)[:, 0])
+    assert not np.array_equal(predicted, GBDT.score(NUMBER, plain, shard.x)[:, 0])
 
 
 @pytest.mark.parametrize("method", ["basic", "intermediate", "advanced"])
@@ -233,17 +234,17 @@ def test_a_monotone_model_only_rises(method):
     artifact, _ = trained(problem_of(), values, shard)
     x = np.repeat(shard.x[:20], 50, axis=0)
     x[:, 0] = np.tile(np.linspace(-3, 3, 50), 20)
-    assert (np.diff(GBDT.score(Task.REGRESSION, artifact, x).reshape(20, 50), axis=1) >= 0).all()
+    assert (np.diff(GBDT.score(NUMBER, artifact, x).reshape(20, 50), axis=1) >= 0).all()
 
 
 def test_a_random_forest():
     shard, forest = rows(labels="two"), RandomForest()
-    artifact, _ = trained(problem_of(Task.BINARY, 2), {}, shard, forest)
+    artifact, _ = trained(problem_of(TWO_CLASSES, 2), {}, shard, forest)
     theirs = {
         "objective": "binary", "boosting": "rf", "bagging_freq": 1, "bagging_fraction": 0.632, "num_leaves": 255,
         "feature_fraction_bynode": 1 / np.sqrt(5),
     }  # fmt: skip
-    assert_near(forest.score(Task.BINARY, artifact, shard.x)[:, 0], by_hand(theirs, shard).predict(shard.x))
+    assert_near(forest.score(TWO_CLASSES, artifact, shard.x)[:, 0], by_hand(theirs, shard).predict(shard.x))
     assert "boosting" not in {each.name for each in forest.hyperparameters}
 
 
@@ -257,8 +258,8 @@ def test_the_metric_of_an_objective_is_watched():
         values = {"objective": objective, "alpha": 0.3, "tweedie_variance_power": 1.4}
         assert GBDT.default_metric(values) == metric
         artifact, boosted = trained(problem_of(), values, train, valid=held_out, stop=Stop(metric, 2))
-        scores = GBDT.score(Task.REGRESSION, artifact, held_out.x)[:, None]
-        sums = metrics.measure(Task.REGRESSION, 0, scores, held_out.y, held_out.weight)
+        scores = GBDT.score(NUMBER, artifact, held_out.x)[:, None]
+        sums = metrics.measure(NUMBER, 0, scores, held_out.y, held_out.weight)
         sums = with_losses(sums, row_losses((metric,), values), scores, held_out.y, held_out.weight)
         final = metrics.finish(sums)[metric][0]
         assert boosted.curves[0][boosted.rounds[0] - 1] == pytest.approx(final, rel=1e-12)
@@ -300,34 +301,34 @@ def test_labels_that_an_objective_cannot_learn(objective, label, message):
 
 
 MISPLACED = [
-    (Task.BINARY, 2, {"objective": "multiclass"}, "is for three classes or more, and the label has 2: say binary"),
+    (TWO_CLASSES, 2, {"objective": "multiclass"}, "is for three classes or more, and the label has 2: say binary"),
     (
-        Task.MULTICLASS,
+        SEVERAL_CLASSES,
         3,
         {"objective": "binary"},
         "for two classes, and the label has 3: say multiclass or multiclassova",
     ),
     (
-        Task.MULTICLASS,
+        SEVERAL_CLASSES,
         3,
         {"is_unbalance": True},
         "is_unbalance is not for objective = 'multiclass', which the label has",
     ),
     (
-        Task.REGRESSION,
+        NUMBER,
         0,
         {"neg_bagging_fraction": 0.5},
         "neg_bagging_fraction is not for objective = 'regression', which the label has",
     ),
-    (Task.BINARY, 2, {"reg_sqrt": True}, "reg_sqrt is not for objective = 'binary', which the label has"),
+    (TWO_CLASSES, 2, {"reg_sqrt": True}, "reg_sqrt is not for objective = 'binary', which the label has"),
 ]
 
 
-@pytest.mark.parametrize(("task", "n_classes", "values", "message"), MISPLACED)
-def test_what_does_not_go_with_the_label(task, n_classes, values, message):
-    labels = {Task.BINARY: "two", Task.MULTICLASS: "three"}.get(task, "numbers")
+@pytest.mark.parametrize(("label", "n_classes", "values", "message"), MISPLACED)
+def test_what_does_not_go_with_the_label(label, n_classes, values, message):
+    labels = {TWO_CLASSES: "two", SEVERAL_CLASSES: "three"}.get(label, "numbers")
     with pytest.raises(Diverged, match=message):
-        trained(problem_of(task, n_classes), values, rows(labels=labels))
+        trained(problem_of(label, n_classes), values, rows(labels=labels))
 
 
 CONFLICTS = [

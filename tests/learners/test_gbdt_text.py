@@ -12,24 +12,25 @@ import numpy as np
 import pytest
 from helpers.thorough import enough
 
-from grouplearn.learners.contract.problem import Problem, Task
-from grouplearn.learners.contract.state import Artifact
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.trees.gbdt import Gbdt
 from grouplearn.learners.trees.lightgbm import text as gbdt_text
+from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
+from grouplearn.models.state import Artifact
 
 N_FEATURES = 4
 
 
-def text_of(task: Task, n_classes: int = 0, **parameters: object) -> bytes:
+def text_of(label: Label, n_classes: int = 0, **parameters: object) -> bytes:
     rng = np.random.default_rng(3)
     x = rng.normal(size=(400, N_FEATURES))
     x[:, 0] = rng.integers(0, 70, 400)  # categories of three words
     x[rng.random(400) < 0.1, 1] = np.nan
     label = x[:, 2] * 2 + np.isin(x[:, 0], [3, 5, 60]) * 3
-    y = label if task is Task.REGRESSION else np.digitize(label, [0.0] if n_classes == 2 else [-1.0, 1.0])
+    y = label if label == NUMBER else np.digitize(label, [0.0] if n_classes == 2 else [-1.0, 1.0])
     given = {
-        "objective": {Task.REGRESSION: "regression", Task.BINARY: "binary", Task.MULTICLASS: "multiclass"}[task],
-        **({"num_class": n_classes} if task is Task.MULTICLASS else {}),
+        "objective": {NUMBER: "regression", TWO_CLASSES: "binary", SEVERAL_CLASSES: "multiclass"}[label],
+        **({"num_class": n_classes} if label == SEVERAL_CLASSES else {}),
         "min_data_per_group": 5, "cat_smooth": 1, "max_cat_to_onehot": 1, "num_threads": 1, "verbosity": -1, "seed": 1,
     }  # fmt: skip
     data = lightgbm.Dataset(x, y, categorical_feature=[0])
@@ -37,27 +38,27 @@ def text_of(task: Task, n_classes: int = 0, **parameters: object) -> bytes:
 
 
 TEXTS = {
-    "value": (Task.REGRESSION, 0, text_of(Task.REGRESSION)),
-    "binary": (Task.BINARY, 2, text_of(Task.BINARY, 2)),
-    "classes": (Task.MULTICLASS, 3, text_of(Task.MULTICLASS, 3)),
-    "two of more classes": (Task.MULTICLASS, 2, text_of(Task.BINARY, 2)),
-    "forest": (Task.REGRESSION, 0, text_of(Task.REGRESSION, boosting="rf", bagging_fraction=0.5, bagging_freq=1)),
-    "dart": (Task.REGRESSION, 0, text_of(Task.REGRESSION, boosting="dart")),
-    "linear leaves": (Task.REGRESSION, 0, text_of(Task.REGRESSION, linear_tree=True)),
-    "counts": (Task.REGRESSION, 0, text_of(Task.REGRESSION, objective="fair", reg_sqrt=True)),
+    "value": (NUMBER, 0, text_of(NUMBER)),
+    "binary": (TWO_CLASSES, 2, text_of(TWO_CLASSES, 2)),
+    "classes": (SEVERAL_CLASSES, 3, text_of(SEVERAL_CLASSES, 3)),
+    "two of more classes": (SEVERAL_CLASSES, 2, text_of(TWO_CLASSES, 2)),
+    "forest": (NUMBER, 0, text_of(NUMBER, boosting="rf", bagging_fraction=0.5, bagging_freq=1)),
+    "dart": (NUMBER, 0, text_of(NUMBER, boosting="dart")),
+    "linear leaves": (NUMBER, 0, text_of(NUMBER, linear_tree=True)),
+    "counts": (NUMBER, 0, text_of(NUMBER, objective="fair", reg_sqrt=True)),
     "one against the rest": (
-        Task.MULTICLASS,
+        SEVERAL_CLASSES,
         3,
-        text_of(Task.MULTICLASS, 3, objective="multiclassova", sigmoid=0.125, boosting="dart"),
+        text_of(SEVERAL_CLASSES, 3, objective="multiclassova", sigmoid=0.125, boosting="dart"),
     ),
-    "constrained": (Task.REGRESSION, 0, text_of(Task.REGRESSION, monotone_constraints=[0, 1, -1, 0])),
-    "leaves alone": (Task.REGRESSION, 0, text_of(Task.REGRESSION, min_data_in_leaf=300)),
+    "constrained": (NUMBER, 0, text_of(NUMBER, monotone_constraints=[0, 1, -1, 0])),
+    "leaves alone": (NUMBER, 0, text_of(NUMBER, min_data_in_leaf=300)),
 }
 
 
 def flaw(text: bytes, name: str = "value", n_features: int = N_FEATURES) -> str | None:
-    task, n_classes, _ = TEXTS[name]
-    return Gbdt().flaw(Problem(task, n_features, n_classes), Artifact("lightgbm", text=text))
+    label, n_classes, _ = TEXTS[name]
+    return Gbdt().flaw(Problem(label, n_features, n_classes), Artifact("lightgbm", text=text))
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -73,7 +74,7 @@ def test_texts_of_another_problem() -> None:
         flaw(TEXTS["classes"][2], "two of more classes")
         == "its objective is 'multiclass num_class:3', and it is one of 2 classes"
     )
-    assert Gbdt().flaw(Problem(Task.REGRESSION, 4), Artifact("tensors", {})) == "it is tensors, not lightgbm"
+    assert Gbdt().flaw(Problem(NUMBER, 4), Artifact("tensors", {})) == "it is tensors, not lightgbm"
 
 
 def changed(pattern: bytes, new: bytes, name: str = "value") -> bytes:
@@ -218,12 +219,12 @@ def use_mutants(seed: int, count: int) -> None:
     columns = FeatureColumns(np.arange(N_FEATURES), np.full(N_FEATURES, -1))
     for number in range(count):
         name = list(TEXTS)[number % len(TEXTS)]
-        task, _, text = TEXTS[name]
+        label, _, text = TEXTS[name]
         mutant = mutated(text, rng)
         if flaw(mutant, name) is None:
             used += 1
             try:
-                Gbdt().score(task, Artifact("lightgbm", text=mutant), x)
+                Gbdt().score(label, Artifact("lightgbm", text=mutant), x)
             except LightGBMError as error:
                 raise AssertionError(f"{error}: {mutant!r}") from None
             nodes_of(parse_forest(mutant), columns)
@@ -246,18 +247,18 @@ def test_mutants_that_pass_do_no_harm() -> None:
 
 
 def test_a_forest_of_no_split_and_one_of_many() -> None:
-    gbdt_text.check([(Problem(Task.REGRESSION, N_FEATURES), TEXTS[name][2]) for name in ("leaves alone", "value")])
+    gbdt_text.check([(Problem(NUMBER, N_FEATURES), TEXTS[name][2]) for name in ("leaves alone", "value")])
     assert b"num_leaves=1\n" in TEXTS["leaves alone"][2]
 
 
 def test_many_texts_together() -> None:
     models = [
-        (Problem(task, N_FEATURES, n_classes), Artifact("lightgbm", text=text))
-        for task, n_classes, text in TEXTS.values()
+        (Problem(label, N_FEATURES, n_classes), Artifact("lightgbm", text=text))
+        for label, n_classes, text in TEXTS.values()
     ]
     assert Gbdt().no_flaw(models)
     problem, right = models[0]
     wrong = Artifact("lightgbm", text=changed(rb"^split_feature=\S+", b"split_feature=4"))
-    assert Gbdt().no_flaw([*models, (Problem(problem.task, N_FEATURES), right)])
+    assert Gbdt().no_flaw([*models, (Problem(problem.label, N_FEATURES), right)])
     assert not Gbdt().no_flaw([*models, (problem, wrong)])
     assert not Gbdt().no_flaw([(problem, wrong), *models])

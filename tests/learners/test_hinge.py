@@ -12,9 +12,10 @@ from sklearn.svm import SVC
 
 import grouplearn
 from grouplearn.data.shard import Shard, Stack
-from grouplearn.learners.contract.problem import Problem, Task
-from grouplearn.learners.contract.state import State
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.linear.linear_svm import LinearSvm
+from grouplearn.models.label import SEVERAL_CLASSES, TWO_CLASSES
+from grouplearn.models.state import State
 
 LEARNER = LinearSvm()
 CONFIGS = [
@@ -31,7 +32,7 @@ def make_rows(n=200, classes=2, seed=0, d=5):
 
 
 def problem_of(shard, classes=2, epochs=300):
-    return Problem(Task.BINARY if classes == 2 else Task.MULTICLASS, shard.x.shape[1], classes, epochs=epochs)
+    return Problem(TWO_CLASSES if classes == 2 else SEVERAL_CLASSES, shard.x.shape[1], classes, epochs=epochs)
 
 
 def solved(shards, configs=CONFIGS, classes=2):

@@ -11,10 +11,11 @@ from grouplearn.data.shard import Shard, Stack
 from grouplearn.kernels.clusters import clustering as kernel
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Diverged, Interrupted
-from grouplearn.learners.contract.problem import Problem, Task
-from grouplearn.learners.contract.state import Artifact, State
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.unsupervised import k_means
 from grouplearn.learners.unsupervised.kmeans import KMeans
+from grouplearn.models.label import CLUSTERING
+from grouplearn.models.state import Artifact, State
 
 LEARNER = KMeans()
 
@@ -26,7 +27,7 @@ def blobs(n: int, d: int, centres: int, seed: int = 0, spread: float = 1.0) -> n
 
 
 def problem_of(x: np.ndarray) -> Problem:
-    return Problem(Task.CLUSTERING, x.shape[1], seed=1, epochs=300)
+    return Problem(CLUSTERING, x.shape[1], seed=1, epochs=300)
 
 
 def configs_of(*given: Config) -> list[Config]:
@@ -56,7 +57,7 @@ def models(x: np.ndarray, weight: np.ndarray, *given: Config) -> list[Artifact]:
 
 
 def inertia(x: np.ndarray, weight: np.ndarray, model: Artifact) -> float:
-    return float(weight @ LEARNER.score(Task.CLUSTERING, model, x)[:, 1] ** 2)
+    return float(weight @ LEARNER.score(CLUSTERING, model, x)[:, 1] ** 2)
 
 
 def solve(x: np.ndarray, start: Sequence[int], seeds: Sequence[int], *given: Config, stop: bool = False):
@@ -79,7 +80,7 @@ def test_from_the_same_seeds_as_scikit_learn(tolerance: float) -> None:
     np.testing.assert_allclose(inertia(x, weight, found), theirs.inertia_, rtol=1e-9)
     order = np.argsort(-np.bincount(theirs.labels_, weight))
     np.testing.assert_allclose(found.tensors["centroids"], theirs.cluster_centers_[order], rtol=1e-8, atol=1e-9)
-    scores = LEARNER.score(Task.CLUSTERING, found, x)
+    scores = LEARNER.score(CLUSTERING, found, x)
     cluster = scores[:, 0].astype(int) - 1
     np.testing.assert_array_equal(order[cluster], theirs.labels_)
     apart = np.sort(theirs.transform(x), axis=1)
@@ -118,7 +119,7 @@ def test_a_model_is_finished_once_for_all_configs(monkeypatch: pytest.MonkeyPatc
     for place, model in enumerate(before):
         again = LEARNER.finalize(problem_of(x), configs, read, place)
         assert all(again.tensors[name].tobytes() == each.tobytes() for name, each in model.tensors.items())
-        assert LEARNER.score(Task.CLUSTERING, model, x).tobytes() == np.ascontiguousarray(scores[:, place]).tobytes()
+        assert LEARNER.score(CLUSTERING, model, x).tobytes() == np.ascontiguousarray(scores[:, place]).tobytes()
 
 
 def test_more_rows_than_the_sample_are_all_counted() -> None:
@@ -136,7 +137,7 @@ def test_fewer_distinct_rows_than_clusters_as_scikit_learn() -> None:
         theirs = Reference(5, n_init=1).fit(x)
     [found] = models(x, np.ones(15), {"k": 5})
     assert len(found.tensors["centroids"]) == len(set(theirs.labels_)) == 3
-    assert set(LEARNER.score(Task.CLUSTERING, found, blobs(50, 2, 3))[:, 0].tolist()) <= {1, 2, 3}
+    assert set(LEARNER.score(CLUSTERING, found, blobs(50, 2, 3))[:, 0].tolist()) <= {1, 2, 3}
 
 
 def test_what_is_refused() -> None:

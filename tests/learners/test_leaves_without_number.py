@@ -10,9 +10,10 @@ import pytest
 
 import grouplearn
 from grouplearn.learners.contract.control import Diverged
-from grouplearn.learners.contract.problem import Problem, Task
-from grouplearn.learners.contract.state import State
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.trees.gbdt import Gbdt
+from grouplearn.models.label import NUMBER
+from grouplearn.models.state import State
 
 
 @pytest.mark.examples(3)
@@ -41,7 +42,7 @@ def test_groups_of_two_rows_are_trained_or_fail_with_a_reason(learner: str, opti
 
 def test_a_forest_of_such_a_leaf_is_no_model() -> None:
     text = b"tree\nTree=0\nnum_leaves=1\nleaf_value=%s\n\nend of trees\n"
-    learner, problem = Gbdt(), Problem(Task.REGRESSION, 1, 0)
+    learner, problem = Gbdt(), Problem(NUMBER, 1, 0)
     for number in (b"nan", b"-nan", b"0.5 inf", b"0.5\nleaf_const=nan", b"0.5\nleaf_coeff=1 -inf"):
         state = State({"model_0": np.frombuffer(text % number, np.uint8)}, np.ones(1, bool))
         with pytest.raises(Diverged, match="no number"):

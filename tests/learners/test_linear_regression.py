@@ -10,12 +10,13 @@ from helpers.moments import stack_moments
 
 from grouplearn.data.shard import Shard
 from grouplearn.learners.contract.control import Diverged
-from grouplearn.learners.contract.problem import Problem, Task
-from grouplearn.learners.contract.state import State
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import AlgebraicLearner
 from grouplearn.learners.linear import linear_regression
 from grouplearn.learners.linear.least_squares import moments
 from grouplearn.learners.linear.linear_regression import LinearRegression
+from grouplearn.models.label import NUMBER
+from grouplearn.models.state import State
 
 LEARNER = LinearRegression()
 
@@ -32,7 +33,7 @@ def make_rows(n=300, d=8, seed=0):
 
 
 def sums_of(shard, configs, rows=100_000):
-    problem = Problem(Task.REGRESSION, shard.x.shape[1])
+    problem = Problem(NUMBER, shard.x.shape[1])
     state = LEARNER.init(problem, configs)
     blocks = [LEARNER.accumulate(problem, configs, state, block) for block in shard.blocks(rows)]
     return problem, state, functools.reduce(LEARNER.merge, blocks)
@@ -92,7 +93,7 @@ def test_weights_are_those_of_scikit_learn(config):
     reference = scikit_learn(config, shard.weight.sum()).fit(shard.x, shard.y, sample_weight=shard.weight)
     spread = shard.x.std(axis=0)
     np.testing.assert_allclose(weights * spread, reference.coef_ * spread, rtol=1e-6, atol=1e-7)
-    predictions = LEARNER.score(Task.REGRESSION, LEARNER.finalize(None, CONFIGS, state, index), shard.x)[:, 0]
+    predictions = LEARNER.score(NUMBER, LEARNER.finalize(None, CONFIGS, state, index), shard.x)[:, 0]
     np.testing.assert_allclose(predictions, reference.predict(shard.x), rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(LEARNER.losses(state)[index], objective(shard, config, weights, intercept), rtol=1e-8)
     assert state.done.all()
@@ -173,7 +174,7 @@ def test_a_stack_penalises_columns_beside_dominating_ones():
     x, y = (np.stack(each) for each in zip(*rows, strict=True))
     configs = [{"l1": l1, "fit_intercept": False} for l1 in (0.5, 2, 20, 100, 150)]
     sums = stack_moments(x, y[:, :, None], np.ones(y.shape))
-    solved = LEARNER.solve_moments(Problem(Task.REGRESSION, 2), configs, sums)
+    solved = LEARNER.solve_moments(Problem(NUMBER, 2), configs, sums)
     for group, (each, label) in enumerate(rows):
         alone = fit(Shard(each, label, np.ones(100)), configs).tensors["weights"]
         np.testing.assert_allclose(solved.weights[group], alone, rtol=1e-6)
@@ -229,7 +230,7 @@ def test_sparse_rows_give_the_dense_model(rows):
     np.testing.assert_allclose(
         actual.tensors["weights"] * spread, expected.tensors["weights"] * spread, rtol=1e-8, atol=1e-8
     )
-    problem = Problem(Task.REGRESSION, 8)
+    problem = Problem(NUMBER, 8)
     np.testing.assert_allclose(
         LEARNER.scores(problem, CONFIGS, actual, sparse.x),
         LEARNER.scores(problem, CONFIGS, expected, dense.x),
@@ -256,7 +257,7 @@ def test_scores_importance_and_state_before_training():
     scores = LEARNER.scores(problem, CONFIGS, trained, shard.x)
     assert scores.shape == (300, len(CONFIGS), 1)
     artifact = LEARNER.finalize(problem, CONFIGS, trained, 4)
-    np.testing.assert_allclose(LEARNER.score(Task.REGRESSION, artifact, shard.x), scores[:, 4], rtol=1e-12)
+    np.testing.assert_allclose(LEARNER.score(NUMBER, artifact, shard.x), scores[:, 4], rtol=1e-12)
     np.testing.assert_array_equal(LEARNER.importance(artifact, 8), np.abs(artifact.tensors["weights"][0]))
 
 
@@ -286,7 +287,7 @@ def test_a_penalty_that_is_lost_in_rounding_gives_the_smallest_weights():
     y = x @ [1.0, 2.0, 3.0, 1.0]
     sums = moments.block_moments(x, y[:, None], np.ones(50), gram=True)
     whole = {name: value[None] for name, value in sums.items()}
-    solved = LEARNER.solve_moments(Problem(Task.REGRESSION, 4), [{"l2": 1e-30}, {"l2": 1e-3}], whole)
+    solved = LEARNER.solve_moments(Problem(NUMBER, 4), [{"l2": 1e-30}, {"l2": 1e-3}], whole)
     weights = solved.weights[0, :, 0]
     np.testing.assert_allclose(weights[0], [1.0, 2.0, 3.0, 1.0], rtol=1e-9)
     np.testing.assert_allclose(weights[1], np.linalg.solve(x.T @ x + 1e-3 * np.eye(4), x.T @ y), rtol=1e-9)
@@ -386,7 +387,7 @@ def test_what_has_something_left_to_gain_has_not_converged(monkeypatch):
         state = fit(Shard(features, y, np.ones(50)), configs)
         assert state.done.tolist() == [False, True, True]
     sums = stack_moments(x[None], y[None, :, None], np.ones((1, 50)))
-    solved = LEARNER.solve_moments(Problem(Task.REGRESSION, 60), configs, sums)
+    solved = LEARNER.solve_moments(Problem(NUMBER, 60), configs, sums)
     assert solved.converged.tolist() == [[False, True, True]]
 
 
@@ -402,7 +403,7 @@ def test_columns_far_from_zero_without_intercept(offset, rows):
     state = fit(Shard(x, y, np.ones(60)), configs, rows)
     _, _, sums = sums_of(Shard(x, y, np.ones(60)), configs, rows)
     pair = {name: np.stack([value, value]) for name, value in sums.items()}
-    solved = LEARNER.solve_moments(Problem(Task.REGRESSION, 3), configs, pair)
+    solved = LEARNER.solve_moments(Problem(NUMBER, 3), configs, pair)
     for config, given in enumerate(configs[:3]):
         penalty = np.sqrt(given["l2"]) * np.eye(3)
         best = np.linalg.lstsq(np.vstack([x, penalty]), np.append(y, np.zeros(3)), rcond=1e-16)[0]

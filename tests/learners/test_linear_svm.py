@@ -12,11 +12,12 @@ from sklearn.svm import LinearSVC
 
 import grouplearn
 from grouplearn.data.shard import Shard, Stack
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import StackLearner
-from grouplearn.learners.contract.state import State
 from grouplearn.learners.contract.ways import AlgebraicLearner
 from grouplearn.learners.linear.linear_svm import LinearSvm
+from grouplearn.models.label import SEVERAL_CLASSES, TWO_CLASSES
+from grouplearn.models.state import State
 
 LEARNER = LinearSvm()
 CONFIGS = [{"l2": 0.01}, {"l2": 1.0}, {"l2": 100.0}, {"l1": 3.0, "l2": 0.0}, {"l1": 1.0, "l2": 1.0}]
@@ -38,7 +39,7 @@ def make_rows(n=300, classes=2, seed=0, d=6, signal=2.0):
 
 
 def problem_of(shard, classes=2, epochs=100):
-    return Problem(Task.BINARY if classes == 2 else Task.MULTICLASS, shard.x.shape[1], classes, epochs=epochs)
+    return Problem(TWO_CLASSES if classes == 2 else SEVERAL_CLASSES, shard.x.shape[1], classes, epochs=epochs)
 
 
 def solved(shards, configs=CONFIGS, classes=2, report=lambda _: None, epochs=100):
@@ -158,9 +159,9 @@ def test_a_binary_model_among_more_classes_predicts_the_same_classes():
     shard = make_rows()
     artifact = LEARNER.finalize(problem_of(shard), CONFIGS, fit(shard), 1)
     score = shard.x @ artifact.tensors["weights"][0] + artifact.tensors["intercept"][0]
-    binary = LEARNER.score(Task.BINARY, artifact, shard.x)
+    binary = LEARNER.score(TWO_CLASSES, artifact, shard.x)
     np.testing.assert_allclose(binary[:, 0], expit(score), rtol=1e-12)
-    both = LEARNER.score(Task.MULTICLASS, LEARNER.as_multiclass(artifact), shard.x)
+    both = LEARNER.score(SEVERAL_CLASSES, LEARNER.as_multiclass(artifact), shard.x)
     np.testing.assert_allclose(both[:, 1], binary[:, 0], rtol=1e-12)
     np.testing.assert_array_equal(both.argmax(axis=1), score > 0)
 

@@ -12,10 +12,11 @@ import sklearn.linear_model as sk
 
 from grouplearn.data.shard import Shard, Stack
 from grouplearn.learners.contract.control import Diverged
-from grouplearn.learners.contract.problem import Problem, Task
-from grouplearn.learners.contract.state import State
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import AlgebraicLearner
 from grouplearn.learners.linear.logistic_regression import LogisticRegression
+from grouplearn.models.label import SEVERAL_CLASSES, TWO_CLASSES
+from grouplearn.models.state import State
 
 LEARNER = LogisticRegression()
 EXCESS = 1e-5
@@ -40,7 +41,7 @@ def make_rows(n=500, d=8, classes=2, seed=0, scaled_badly=False, signal=1.5):
 
 
 def problem_of(shard, classes=2):
-    return Problem(Task.BINARY if classes == 2 else Task.MULTICLASS, shard.x.shape[1], classes)
+    return Problem(TWO_CLASSES if classes == 2 else SEVERAL_CLASSES, shard.x.shape[1], classes)
 
 
 def epoch(shard, problem, configs, state, rows):
@@ -353,7 +354,7 @@ def test_scores_are_probabilities_and_those_of_the_artifact(classes):
     linear = shard.x @ weights.T + intercept
     expected = scipy.special.expit(linear) if classes == 2 else scipy.special.softmax(linear, axis=1)
     artifact = LEARNER.finalize(problem, CONFIGS, state, 2)
-    np.testing.assert_allclose(LEARNER.score(problem.task, artifact, shard.x), expected, rtol=1e-10)
+    np.testing.assert_allclose(LEARNER.score(problem.label, artifact, shard.x), expected, rtol=1e-10)
     np.testing.assert_allclose(LEARNER.scores(problem, CONFIGS, state, shard.x)[:, 2], expected, rtol=1e-10)
     np.testing.assert_allclose(LEARNER.importance(artifact, 8), np.abs(weights).sum(axis=0))
 
@@ -371,7 +372,7 @@ def test_separable_classes_without_penalty_end_near_zero_loss():
 def test_no_features_give_the_class_shares():
     y = np.array([0.0, 1, 2, 2])
     state, _ = fit(Shard(np.zeros((4, 0)), y, np.array([1.0, 1, 1, 3])), CONFIGS, 3)
-    scores = LEARNER.score(Task.MULTICLASS, LEARNER.finalize(None, None, state, 0), np.zeros((1, 0)))
+    scores = LEARNER.score(SEVERAL_CLASSES, LEARNER.finalize(None, None, state, 0), np.zeros((1, 0)))
     np.testing.assert_allclose(scores, [[1 / 6, 1 / 6, 4 / 6]], rtol=1e-6)
 
 

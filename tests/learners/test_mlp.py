@@ -14,11 +14,12 @@ from threadpoolctl import threadpool_limits
 import grouplearn
 from grouplearn.data.shard import Shard
 from grouplearn.kernels.networks import dropout_key, visiting_order
-from grouplearn.learners.contract.problem import LABELLED, Problem, Task
-from grouplearn.learners.contract.state import State
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import SequentialLearner
 from grouplearn.learners.neural.mlp import Mlp
 from grouplearn.learners.neural.mlp_rows import shape_of
+from grouplearn.models.label import LABELLED, NUMBER, SEVERAL_CLASSES, TWO_CLASSES
+from grouplearn.models.state import State
 
 MLP = Mlp()
 DEFAULTS = {parameter.name: parameter.default for parameter in MLP.hyperparameters}
@@ -30,19 +31,19 @@ def config(**values):
     return {**DEFAULTS, **values}
 
 
-def problem_of(task, n_features=6, seed=11):
-    return Problem(task, n_features, n_classes={Task.BINARY: 2, Task.MULTICLASS: 3}.get(task, 0), seed=seed)
+def problem_of(label, n_features=6, seed=11):
+    return Problem(label, n_features, n_classes={TWO_CLASSES: 2, SEVERAL_CLASSES: 3}.get(label, 0), seed=seed)
 
 
-def shard_of(task, n=77, d=6, seed=0, weighted=True):
+def shard_of(label, n=77, d=6, seed=0, weighted=True):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n, d))
     signal = x[:, 0] - 2 * x[:, 1] * x[:, 2] + 0.3 * rng.normal(size=n)
     y = {
-        Task.REGRESSION: 500 + 40 * signal,
-        Task.BINARY: (signal > 0).astype(float),
-        Task.MULTICLASS: np.digitize(signal, [-1, 1]).astype(float),
-    }[task]
+        NUMBER: 500 + 40 * signal,
+        TWO_CLASSES: (signal > 0).astype(float),
+        SEVERAL_CLASSES: np.digitize(signal, [-1, 1]).astype(float),
+    }[label]
     return Shard(x, y, rng.uniform(0.2, 3, size=n) if weighted else np.ones(n))
 
 
@@ -121,7 +122,7 @@ def plain_torch(problem, config, shard, epochs=EPOCHS):
         else torch.optim.SGD(net.parameters(), lr=rate, momentum=config["momentum"])
     )
     total, mean, scale = shard.weight.sum(), 0.0, 1.0
-    if problem.task is Task.REGRESSION:
+    if problem.label == NUMBER:
         mean = np.average(shard.y, weights=shard.weight)
         scale = math.sqrt(np.average((shard.y - mean) ** 2, weights=shard.weight))
     n = len(shard.y)
@@ -136,9 +137,9 @@ def plain_torch(problem, config, shard, epochs=EPOCHS):
                 for drop, draw in zip(drops, draws, strict=True):
                     drop.draws = draw
             out = net(x[rows])
-            if problem.task is Task.REGRESSION:
+            if problem.label == NUMBER:
                 loss = 0.5 * (out[:, 0] - y[rows]) ** 2
-            elif problem.task is Task.BINARY:
+            elif problem.label == TWO_CLASSES:
                 loss = torch.nn.functional.binary_cross_entropy_with_logits(out[:, 0], y[rows], reduction="none")
             else:
                 loss = torch.nn.functional.cross_entropy(out, y[rows].long(), reduction="none")
@@ -155,9 +156,9 @@ def plain_torch(problem, config, shard, epochs=EPOCHS):
         drop.draws = None
     with torch.no_grad():
         out = net(x)
-    if problem.task is Task.REGRESSION:
+    if problem.label == NUMBER:
         return mean + scale * out.numpy(), epoch_loss
-    return (torch.sigmoid(out) if problem.task is Task.BINARY else torch.softmax(out, 1)).numpy(), epoch_loss
+    return (torch.sigmoid(out) if problem.label == TWO_CLASSES else torch.softmax(out, 1)).numpy(), epoch_loss
 
 
 VARIANTS = {
@@ -176,24 +177,24 @@ VARIANTS = {
 
 
 @pytest.mark.examples(10)
-@pytest.mark.parametrize("task", sorted(LABELLED, key=str))
+@pytest.mark.parametrize("label", sorted(LABELLED, key=str))
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_every_config_of_a_pack_equals_a_plain_torch_loop(task, variant):
-    problem, shard, configs = problem_of(task), shard_of(task), VARIANTS[variant]
+def test_every_config_of_a_pack_equals_a_plain_torch_loop(label, variant):
+    problem, shard, configs = problem_of(label), shard_of(label), VARIANTS[variant]
     assert len({MLP.pack_key(c) for c in configs}) == 1
     state = train(problem, configs, shard)
     scores = MLP.scores(problem, configs, state, shard.x)
     for index, one in enumerate(configs):
         expected, loss = plain_torch(problem, one, shard)
-        spread = np.ptp(expected) if task is Task.REGRESSION else 1.0
+        spread = np.ptp(expected) if label == NUMBER else 1.0
         assert np.abs(scores[:, index] - expected).max() <= 1e-5 * max(spread, 1.0)
         assert MLP.losses(state)[index] == pytest.approx(loss, rel=1e-5)
 
 
-@pytest.mark.parametrize("task", sorted(LABELLED, key=str))
+@pytest.mark.parametrize("label", sorted(LABELLED, key=str))
 @pytest.mark.parametrize(("activation", "hidden"), [("relu", ()), ("tanh", (9,)), ("gelu", (17, 1, 11))])
-def test_a_pack_of_n_gives_the_bits_of_n_packs_of_one(task, activation, hidden):
-    problem, shard = problem_of(task), shard_of(task, n=45)
+def test_a_pack_of_n_gives_the_bits_of_n_packs_of_one(label, activation, hidden):
+    problem, shard = problem_of(label), shard_of(label, n=45)
     configs = [
         config(hidden_layers=hidden, activation=activation, learning_rate=rate, l2=l2, dropout=dropout)
         for rate, l2, dropout in [(0.01, 0.0, 0.0), (0.1, 1.0, 0.5), (0.001, 3.0, 0.2)]
@@ -216,14 +217,14 @@ def test_the_bits_of_models_are_those_of_every_processor():
     digest, draws = hashlib.sha256(), np.random.default_rng(0)  # drawn by exact operations alone
     x, weight = draws.random((501, 7)) * 2 - 1, draws.random(501) + 0.5
     labels = {
-        Task.REGRESSION: 40 + x[:, 0] * x[:, 1],
-        Task.BINARY: (x[:, 0] > x[:, 1]) * 1.0,
-        Task.MULTICLASS: np.floor(draws.random(501) * 3),
+        NUMBER: 40 + x[:, 0] * x[:, 1],
+        TWO_CLASSES: (x[:, 0] > x[:, 1]) * 1.0,
+        SEVERAL_CLASSES: np.floor(draws.random(501) * 3),
     }
-    for task, activation, precision in itertools.product(
-        (Task.REGRESSION, Task.BINARY, Task.MULTICLASS), MODULES, ("single", "double")
+    for label, activation, precision in itertools.product(
+        (NUMBER, TWO_CLASSES, SEVERAL_CLASSES), MODULES, ("single", "double")
     ):
-        problem, shard = problem_of(task, n_features=7), Shard(x, labels[task], weight)
+        problem, shard = problem_of(label, n_features=7), Shard(x, labels[label], weight)
         both = [config(activation=activation, precision=precision, **own) for own in ({"dropout": 0.1}, {"l1": 0.1})]
         state = train(problem, both, shard, epochs=2)
         digest.update(state.to_bytes() + MLP.scores(problem, both, state, x).tobytes())
@@ -232,23 +233,23 @@ def test_the_bits_of_models_are_those_of_every_processor():
 
 
 def test_state_to_bytes_and_back_goes_on_to_the_same_bytes():
-    problem, shard, configs = problem_of(Task.REGRESSION), shard_of(Task.REGRESSION), VARIANTS["dropout"]
+    problem, shard, configs = problem_of(NUMBER), shard_of(NUMBER), VARIANTS["dropout"]
     straight = train(problem, configs, shard, epochs=3)
     state = State.from_bytes(train(problem, configs, shard, epochs=2).to_bytes())
     assert MLP.train(problem, configs, state, shard, 2).to_bytes() == straight.to_bytes()
 
 
 def test_training_leaves_the_given_state_alone():
-    problem, shard, configs = problem_of(Task.BINARY), shard_of(Task.BINARY), VARIANTS["adam"]
+    problem, shard, configs = problem_of(TWO_CLASSES), shard_of(TWO_CLASSES), VARIANTS["adam"]
     state = train(problem, configs, shard, epochs=1)
     before = state.to_bytes()
     MLP.train(problem, configs, state, shard, 1)
     assert state.to_bytes() == before
 
 
-@pytest.mark.parametrize("task", sorted(LABELLED, key=str))
-def test_the_artifact_alone_predicts_what_torch_predicts(task):
-    problem, shard, configs = problem_of(task), shard_of(task), [config(activation="gelu", hidden_layers=(8, 4))]
+@pytest.mark.parametrize("label", sorted(LABELLED, key=str))
+def test_the_artifact_alone_predicts_what_torch_predicts(label):
+    problem, shard, configs = problem_of(label), shard_of(label), [config(activation="gelu", hidden_layers=(8, 4))]
     state = train(problem, configs, shard)
     artifact = MLP.finalize(problem, configs, state, 0)
     z = torch.tensor(shard.x, dtype=torch.float32)
@@ -258,20 +259,21 @@ def test_the_artifact_alone_predicts_what_torch_predicts(task):
         )
         z = torch.nn.functional.linear(z, weight, bias)
         z = torch.nn.functional.gelu(z) if depth < 2 else z
-    link = {Task.REGRESSION: lambda v: v, Task.BINARY: torch.sigmoid, Task.MULTICLASS: lambda v: torch.softmax(v, 1)}
-    score = MLP.score(task, artifact, shard.x)
+    link = {NUMBER: lambda v: v, TWO_CLASSES: torch.sigmoid, SEVERAL_CLASSES: lambda v: torch.softmax(v, 1)}
+    score = MLP.score(label, artifact, shard.x)
     assert score.shape == (77, problem.n_outputs)
     assert score.dtype == np.float64
-    np.testing.assert_allclose(score, link[task](z).numpy(), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(score, link[label](z).numpy(), rtol=1e-6, atol=1e-6)
     np.testing.assert_array_equal(MLP.scores(problem, configs, state, shard.x)[:, 0], score)
 
 
 def test_it_needs_no_torch():
     code = (
         "import sys, numpy as np; sys.modules['torch'] = None;"
-        "from grouplearn.learners.neural.mlp import Mlp; from grouplearn.learners.contract.problem import Problem, Task;"
+        "from grouplearn.learners.neural.mlp import Mlp; from grouplearn.learners.contract.problem import Problem;"
+        "from grouplearn.models.label import NUMBER;"
         "from grouplearn.data.shard import Shard;"
-        "mlp, x, problem = Mlp(), np.linspace(-1, 1, 40).reshape(20, 2), Problem(Task.REGRESSION, 2);"
+        "mlp, x, problem = Mlp(), np.linspace(-1, 1, 40).reshape(20, 2), Problem(NUMBER, 2);"
         "state = mlp.init(problem, [{}]);"
         "state = mlp.train(problem, [{}], state, Shard(x, x[:, 0], np.ones(20)), 0);"
         "print(mlp.scores(problem, [{}], state, x).shape)"
@@ -281,7 +283,7 @@ def test_it_needs_no_torch():
 
 
 def test_one_diverging_config_is_done_with_a_nan_loss_and_spoils_no_other():
-    problem, shard = problem_of(Task.REGRESSION), shard_of(Task.REGRESSION)
+    problem, shard = problem_of(NUMBER), shard_of(NUMBER)
     good = config(optimizer="sgd", learning_rate=0.01)
     configs = [config(optimizer="sgd", learning_rate=1e30), good]
     state = train(problem, configs, shard)
@@ -293,7 +295,7 @@ def test_one_diverging_config_is_done_with_a_nan_loss_and_spoils_no_other():
 
 
 def test_done_configs_stay_as_they_are():
-    problem, shard, configs = problem_of(Task.BINARY), shard_of(Task.BINARY), VARIANTS["adam"]
+    problem, shard, configs = problem_of(TWO_CLASSES), shard_of(TWO_CLASSES), VARIANTS["adam"]
     state = train(problem, configs, shard, epochs=1)
     frozen = State(state.tensors, np.array([True, False]))
     after = MLP.train(problem, configs, frozen, shard, 1)
@@ -301,23 +303,23 @@ def test_done_configs_stay_as_they_are():
     assert not np.array_equal(after.tensors["parameters"][1], state.tensors["parameters"][1])
 
 
-@pytest.mark.parametrize("task", sorted(LABELLED, key=str))
+@pytest.mark.parametrize("label", sorted(LABELLED, key=str))
 @pytest.mark.parametrize("n", [1, 2])
-def test_tiny_groups_train(task, n):
-    problem, shard = problem_of(task), shard_of(task, n=n)
+def test_tiny_groups_train(label, n):
+    problem, shard = problem_of(label), shard_of(label, n=n)
     state = train(problem, [config()], shard)
     assert np.isfinite(MLP.scores(problem, [config()], state, shard.x)).all()
 
 
 def test_labels_far_from_zero_are_learnt_in_few_epochs():
-    problem, shard = problem_of(Task.REGRESSION), shard_of(Task.REGRESSION, n=400, weighted=False)
+    problem, shard = problem_of(NUMBER), shard_of(NUMBER, n=400, weighted=False)
     state = train(problem, [config(learning_rate=0.01)], shard, epochs=20)
     residual = shard.y - MLP.scores(problem, [config()], state, shard.x)[:, 0, 0]
     assert np.mean(residual**2) < 0.2 * np.var(shard.y)
 
 
 def test_no_rows_to_predict_give_no_predictions():
-    problem, shard = problem_of(Task.MULTICLASS), shard_of(Task.MULTICLASS)
+    problem, shard = problem_of(SEVERAL_CLASSES), shard_of(SEVERAL_CLASSES)
     state = train(problem, [config()], shard, epochs=1)
     assert MLP.scores(problem, [config()], state, shard.x[:0]).shape == (0, 1, 3)
 
@@ -334,10 +336,10 @@ def small_blocks(monkeypatch):
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("task", sorted(LABELLED, key=str))
+@pytest.mark.parametrize("label", sorted(LABELLED, key=str))
 @pytest.mark.parametrize("variant", ["adam", "dropout", "penalties"])
-def test_blocks_visited_in_several_calls_give_the_bits_of_one_call(task, variant):
-    problem, shard, configs = problem_of(task), shard_of(task), VARIANTS[variant]
+def test_blocks_visited_in_several_calls_give_the_bits_of_one_call(label, variant):
+    problem, shard, configs = problem_of(label), shard_of(label), VARIANTS[variant]
     assert shard.n_blocks == 5
     together = train(problem, configs, shard)
     state = MLP.init(problem, configs)
@@ -348,12 +350,12 @@ def test_blocks_visited_in_several_calls_give_the_bits_of_one_call(task, variant
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("task", sorted(LABELLED, key=str))
-def test_batches_stay_inside_a_block_and_blocks_are_shuffled_each_in_its_way(task):
-    problem, shard, one = problem_of(task), shard_of(task), config(learning_rate=0.01, batch_size=10)
+@pytest.mark.parametrize("label", sorted(LABELLED, key=str))
+def test_batches_stay_inside_a_block_and_blocks_are_shuffled_each_in_its_way(label):
+    problem, shard, one = problem_of(label), shard_of(label), config(learning_rate=0.01, batch_size=10)
     expected, loss = plain_torch(problem, one, shard)
     state = train(problem, [one], shard)
-    spread = np.ptp(expected) if task is Task.REGRESSION else 1.0
+    spread = np.ptp(expected) if label == NUMBER else 1.0
     assert np.abs(MLP.scores(problem, [one], state, shard.x)[:, 0] - expected).max() <= 1e-5 * max(spread, 1.0)
     assert MLP.losses(state)[0] == pytest.approx(loss, rel=1e-5)
     orders = [visiting_order(problem.seed, 0, 16, block).tolist() for block in range(4)]
@@ -362,7 +364,7 @@ def test_batches_stay_inside_a_block_and_blocks_are_shuffled_each_in_its_way(tas
 
 @pytest.mark.usefixtures("small_blocks")
 def test_a_block_whose_rows_were_all_left_out_changes_nothing():
-    problem, shard = problem_of(Task.BINARY), shard_of(Task.BINARY, n=20)
+    problem, shard = problem_of(TWO_CLASSES), shard_of(TWO_CLASSES, n=20)
     holed = Shard(shard.x, shard.y, shard.weight, (0, 16, 16, 20))
     state = MLP.train(problem, [config()], MLP.init(problem, [config()]), holed.part(0, 1), 0)
     assert MLP.train(problem, [config()], state, holed.part(1, 2), 0).to_bytes() == state.to_bytes()

@@ -9,11 +9,12 @@ from helpers.passes import trained
 from grouplearn.data.shard import Shard, Stack
 from grouplearn.kernels.linear import few_rows, generalised_linear
 from grouplearn.learners.contract.control import Interrupted
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.linear.glm_learner import GlmLearner
 from grouplearn.learners.linear.linear_svm import LinearSvm
 from grouplearn.learners.linear.logistic_regression import LogisticRegression
 from grouplearn.learners.linear.poisson_regression import PoissonRegression
+from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES
 
 LEARNERS: dict[generalised_linear.Loss, GlmLearner] = {
     "logistic": LogisticRegression(),
@@ -29,9 +30,9 @@ def made(loss: str, rows: int, columns: int, classes: int = 2) -> tuple[Problem,
     x[0] *= 1e4 if loss != "poisson" else 1e2
     weight = random.uniform(0.5, 2, rows)
     if loss == "poisson":
-        return Problem(Task.REGRESSION, columns, epochs=300), Shard(x, random.poisson(2, rows).astype(float), weight)
-    task = Task.BINARY if classes == 2 else Task.MULTICLASS
-    return Problem(task, columns, classes, epochs=300), Shard(
+        return Problem(NUMBER, columns, epochs=300), Shard(x, random.poisson(2, rows).astype(float), weight)
+    label = TWO_CLASSES if classes == 2 else SEVERAL_CLASSES
+    return Problem(label, columns, classes, epochs=300), Shard(
         x, random.integers(0, classes, rows).astype(float), weight
     )
 
@@ -75,7 +76,7 @@ def test_each_class_against_the_rest_ends_too() -> None:
 
 def test_few_epochs_are_no_more_than_asked_for() -> None:
     learner, (problem, shard) = LEARNERS["squared_hinge"], made("squared_hinge", 30, 50)
-    problem = Problem(Task.BINARY, 50, 2, epochs=5)
+    problem = Problem(TWO_CLASSES, 50, 2, epochs=5)
     found = learner.solve(problem, CONFIGS, Stack.of([shard]), lambda _: None, lambda: False)
     assert found.epochs.max() == 5
     assert not found.converged[0, 0]
@@ -102,7 +103,7 @@ def test_what_the_gradient_does_not_prove_is_not_said_to_have_converged(seed: in
     x[5, 0] = 1e4
     score = 2 * (x - x.mean(0)) / x.std(0) @ random.normal(size=300) / np.sqrt(300)
     shard = Shard(x, random.poisson(np.exp(np.clip(score, -4, 4))).astype(float), np.ones(600))
-    problem, learner = Problem(Task.REGRESSION, 300, epochs=300), LEARNERS["poisson"]
+    problem, learner = Problem(NUMBER, 300, epochs=300), LEARNERS["poisson"]
     state = trained(learner, problem, CONFIGS, shard, 16_384, 300)
     assert state.done[2]
     assert state.tensors["loss"][2] == pytest.approx(least("poisson", shard, shard.y)[2], rel=1e-6)

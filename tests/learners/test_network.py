@@ -13,10 +13,11 @@ from torch import nn
 from grouplearn.data import shard as shards
 from grouplearn.data.shard import Shard
 from grouplearn.kernels.networks import visiting_order
-from grouplearn.learners.contract.problem import LABELLED, Problem, Task
-from grouplearn.learners.contract.state import Artifact, State
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.neural.declared import declared
 from grouplearn.learners.neural.network import Network
+from grouplearn.models.label import LABELLED, NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
+from grouplearn.models.state import Artifact, State
 
 ROWS, EPOCHS, BATCH = 101, 3, 10
 
@@ -39,9 +40,9 @@ def network(make_module: Any, name: str = "net", **options: Any) -> Network:
     return Network(name, make_module, options.pop("loss", None), own, LABELLED, "of a test")
 
 
-def problem_of(task: Task, label_length: int = 1) -> Problem:
-    classes = {Task.REGRESSION: 0, Task.BINARY: 2, Task.MULTICLASS: 3}[task]
-    return Problem(task, 12, classes, seed=5, epochs=EPOCHS, label_length=label_length)
+def problem_of(label: Label, label_length: int = 1) -> Problem:
+    classes = {NUMBER: 0, TWO_CLASSES: 2, SEVERAL_CLASSES: 3}[label]
+    return Problem(label, 12, classes, seed=5, epochs=EPOCHS, label_length=label_length)
 
 
 def rows_of(problem: Problem) -> Shard:
@@ -49,10 +50,10 @@ def rows_of(problem: Problem) -> Shard:
     x = random.normal(size=(ROWS, 12))
     score = x + random.normal(size=x.shape)
     values = {
-        Task.REGRESSION: score,
-        Task.BINARY: score > 0,
-        Task.MULTICLASS: np.digitize(score, [-0.5, 0.7]),
-    }[problem.task].astype(float)
+        NUMBER: score,
+        TWO_CLASSES: score > 0,
+        SEVERAL_CLASSES: np.digitize(score, [-0.5, 0.7]),
+    }[problem.label].astype(float)
     y = values if problem.label_length > 1 else values[:, 0]
     return Shard(x, y, random.uniform(0.5, 2.0, size=ROWS))
 
@@ -84,9 +85,9 @@ def plain_torch(make: Any, problem: Problem, config: dict[str, Any], rows: Shard
                 batches[-2:] = [torch.cat(batches[-2:])]
             for batch in batches:
                 z = module(x[batch])
-                if problem.task is Task.REGRESSION:
+                if problem.label == NUMBER:
                     losses = 0.5 * (z.reshape(y[batch].shape) - y[batch]) ** 2
-                elif problem.task is Task.BINARY:
+                elif problem.label == TWO_CLASSES:
                     losses = nn.functional.binary_cross_entropy_with_logits(
                         z.reshape(y[batch].shape), y[batch], reduction="none"
                     )
@@ -104,8 +105,8 @@ def plain_torch(make: Any, problem: Problem, config: dict[str, Any], rows: Shard
                 total += loss.item() * len(batch)
     with torch.no_grad():
         out = module.eval()(x)
-    link = {Task.REGRESSION: lambda v: v, Task.BINARY: torch.sigmoid, Task.MULTICLASS: lambda v: torch.softmax(v, 1)}
-    return link[problem.task](out).reshape(ROWS, -1).numpy(), total / ROWS
+    link = {NUMBER: lambda v: v, TWO_CLASSES: torch.sigmoid, SEVERAL_CLASSES: lambda v: torch.softmax(v, 1)}
+    return link[problem.label](out).reshape(ROWS, -1).numpy(), total / ROWS
 
 
 ADAM = {"optimizer": "adam", "learning_rate": 0.02, "momentum": 0.0, "l1": 0.0, "l2": 2.0}
@@ -113,15 +114,15 @@ SGD = {"optimizer": "sgd", "learning_rate": 0.1, "momentum": 0.9, "l1": 0.3, "l2
 
 
 @pytest.mark.examples(15)
-@pytest.mark.parametrize("task", sorted(LABELLED, key=str))
+@pytest.mark.parametrize("label", sorted(LABELLED, key=str))
 @pytest.mark.parametrize("config", [ADAM, SGD], ids=["adam", "sgd"])
 @pytest.mark.parametrize(("make", "length"), [(dense, 1), (convolutional, 1), (convolutional, 12)])
 @pytest.mark.parametrize("block", [16_384, 40])
 def test_it_equals_a_plain_torch_loop(
-    task: Task, config: dict[str, Any], make: Any, length: int, block: int, monkeypatch: pytest.MonkeyPatch
+    label: Label, config: dict[str, Any], make: Any, length: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shards, "BLOCK_ROWS", block)
-    problem = problem_of(task, length)
+    problem = problem_of(label, length)
     rows, net = rows_of(problem), network(make)
     config = {**config, "batch_size": BATCH, "precision": "double"}
     state = trained(net, problem, config, rows)
@@ -134,7 +135,7 @@ def test_a_loss_of_the_users_is_what_descends() -> None:
     def absolute(outputs: Any, labels: Any) -> Any:
         return (outputs[:, 0] - labels).abs()
 
-    problem = problem_of(Task.REGRESSION)
+    problem = problem_of(NUMBER)
     rows = rows_of(problem)
     config = {**ADAM, "l2": 0.0, "batch_size": ROWS, "precision": "double"}
     net = network(dense, loss=absolute)
@@ -171,7 +172,7 @@ def counting(problem: Problem, config: Any) -> nn.Module:
 
 
 def test_buffers_of_every_type_survive_bytes_and_are_in_the_artifact() -> None:
-    problem, net = problem_of(Task.BINARY), network(counting)
+    problem, net = problem_of(TWO_CLASSES), network(counting)
     rows, configs = rows_of(problem), [ADAM, SGD]
     straight = resumed = net.init(problem, configs)
     for epoch in range(EPOCHS):
@@ -184,11 +185,11 @@ def test_buffers_of_every_type_survive_bytes_and_are_in_the_artifact() -> None:
     assert artifact.tensors["module/met"].dtype == np.bool_
     stored = Artifact("tensors", {name: np.atleast_1d(value) for name, value in artifact.tensors.items()})
     live = net.scores(problem, configs, straight, rows.x)[:, 1]
-    np.testing.assert_array_equal(net.score(Task.BINARY, stored, rows.x), live)
+    np.testing.assert_array_equal(net.score(TWO_CLASSES, stored, rows.x), live)
 
 
 def test_training_is_the_same_in_threads_and_leaves_the_generator_alone() -> None:
-    problem, net = problem_of(Task.BINARY), network(counting)
+    problem, net = problem_of(TWO_CLASSES), network(counting)
     rows = rows_of(problem)
     torch.manual_seed(1)
     before = torch.get_rng_state()
@@ -207,7 +208,7 @@ def test_training_is_the_same_in_threads_and_leaves_the_generator_alone() -> Non
 
 def test_a_pass_in_pieces_is_the_pass_over_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "BLOCK_ROWS", 16)
-    problem, net = problem_of(Task.MULTICLASS), network(counting)
+    problem, net = problem_of(SEVERAL_CLASSES), network(counting)
     rows = rows_of(problem)
     whole = trained(net, problem, ADAM, rows)
     state = net.init(problem, [ADAM])
@@ -219,7 +220,7 @@ def test_a_pass_in_pieces_is_the_pass_over_all(monkeypatch: pytest.MonkeyPatch) 
 
 def test_every_tensor_belongs_to_a_config() -> None:
     """A config is taken out of its pack by the first axis of each tensor."""
-    problem, net = problem_of(Task.BINARY), network(counting)
+    problem, net = problem_of(TWO_CLASSES), network(counting)
     rows, configs = rows_of(problem), [ADAM, {**ADAM, "learning_rate": 0.5}]
     state = net.train(problem, configs, net.init(problem, configs), rows, 0)
     assert {len(tensor) for tensor in state.tensors.values()} == {2}
@@ -231,7 +232,7 @@ def test_every_tensor_belongs_to_a_config() -> None:
 
 
 def test_modules_of_one_pack_are_alike() -> None:
-    problem = problem_of(Task.BINARY)
+    problem = problem_of(TWO_CLASSES)
     net = network(lambda problem, config: nn.Linear(12, config["k"] + 1), hyperparameters={"k": 0})
     assert net.pack_key({"k": 0}) != net.pack_key({"k": 1})
     wide = network(lambda problem, config: nn.Sequential(nn.Linear(12, config["k"]), nn.Linear(config["k"], 1)))
@@ -241,8 +242,8 @@ def test_modules_of_one_pack_are_alike() -> None:
         wide.init(problem, [{"k": 1}, {"k": 2}])
 
 
-def reason(net: Network, task: Task = Task.BINARY, length: int = 1) -> str:
-    problem = problem_of(task, length)
+def reason(net: Network, label: Label = TWO_CLASSES, length: int = 1) -> str:
+    problem = problem_of(label, length)
     with pytest.raises(ValueError, match=r".*") as caught:
         trained(net, problem, {}, rows_of(problem))
     return str(caught.value)
@@ -258,7 +259,7 @@ def test_what_does_not_fit_is_said() -> None:
     assert nothing == "make_module of net returned an object of type dict, not a torch.nn.Module"
     wide = reason(network(lambda problem, config: nn.Linear(12, 4)))
     assert wide == "the module of net gives outputs of shape (2, 4) for 2 rows, and (2, 1) is needed"
-    narrow = reason(network(lambda problem, config: nn.Linear(12, 12)), Task.MULTICLASS, 12)
+    narrow = reason(network(lambda problem, config: nn.Linear(12, 12)), SEVERAL_CLASSES, 12)
     assert narrow == (
         "the module of net gives outputs of shape (2, 12) for 2 rows, and (2, 3, 12), or any shape of (2, 3, ...) "
         "with 12 values per class, is needed"
@@ -274,7 +275,7 @@ def test_what_does_not_fit_is_said() -> None:
 
 
 def test_a_loss_that_is_not_finite_ends_a_config() -> None:
-    problem = problem_of(Task.REGRESSION)
+    problem = problem_of(NUMBER)
     net = network(dense, loss=lambda outputs, labels: (outputs[:, 0] - labels) / 0.0 * 0.0)
     state = trained(net, problem, {}, rows_of(problem))
     assert state.done.all()
@@ -282,13 +283,13 @@ def test_a_loss_that_is_not_finite_ends_a_config() -> None:
 
 
 def test_a_model_of_another_module_is_refused() -> None:
-    problem, net = problem_of(Task.BINARY), network(dense)
+    problem, net = problem_of(TWO_CLASSES), network(dense)
     rows = rows_of(problem)
     artifact = net.finalize(problem, [{}], net.init(problem, [{}]), 0)
     with pytest.raises(
         ValueError, match=r"^the tensor 0.bias of the model does not fit the network net as it is registered"
     ):
-        network(counting).score(Task.BINARY, artifact, rows.x)
+        network(counting).score(TWO_CLASSES, artifact, rows.x)
 
 
 def wide(problem: Problem, config: Any) -> nn.Module:
@@ -297,7 +298,7 @@ def wide(problem: Problem, config: Any) -> nn.Module:
 
 def test_a_stored_model_is_of_its_group_and_no_larger_than_its_tensors() -> None:
     """Nothing of the module is made until its sizes are known to be those of the tensors: 10 ** 12 of them would be tried."""
-    problem = problem_of(Task.REGRESSION)
+    problem = problem_of(NUMBER)
     net = network(wide, hyperparameters={"width": 3})
     sound = net.finalize(problem, [{}], net.init(problem, [{}]), 0)
     made_from = json.loads(sound.tensors["made_from"].tobytes())
@@ -311,7 +312,7 @@ def test_a_stored_model_is_of_its_group_and_no_larger_than_its_tensors() -> None
     assert flaw(hyperparameters=huge).startswith("its module would have ")
     assert flaw(n_features=10**12) == f"its module is made for n_features = {10**12}, not {problem.n_features}"
     assert flaw(label_length=7) == "its module is made for label_length = 7, not 1"
-    assert flaw(task="binary") == "its module is made for 'binary', not regression"
+    assert flaw(label="binary") == "its module is made for 'binary', not regression"
     for sizes in ({"seed": -1}, {"epochs": 1.5}, {"n_classes": "3"}, {"n_features": True}):
         assert flaw(**sizes) == "its module is made from sizes that are none"
     assert flaw(other=1) == "it says something else than what its module is made from"

@@ -8,13 +8,14 @@ from helpers.passes import trained
 from scipy.special import xlogy
 
 from grouplearn.data.shard import Shard, Stack
-from grouplearn.learners.contract.problem import Problem, Task
-from grouplearn.learners.contract.state import State
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import AlgebraicLearner
 from grouplearn.learners.linear.poisson_regression import PoissonRegression
+from grouplearn.models.label import NUMBER
+from grouplearn.models.state import State
 
 LEARNER = PoissonRegression()
-PROBLEM = Problem(Task.REGRESSION, 8, epochs=100)
+PROBLEM = Problem(NUMBER, 8, epochs=100)
 CONFIGS = [{"l2": 0.01}, {"l2": 1.0}, {"l2": 100.0}, {"l1": 3.0, "l2": 0.0}, {"l1": 1.0, "l2": 1.0}]
 
 
@@ -48,7 +49,7 @@ def least(shard, config):
 
 def test_it_is_an_algebraic_learner_of_regression_with_the_link_of_counts():
     assert isinstance(LEARNER, AlgebraicLearner)
-    assert LEARNER.tasks == {Task.REGRESSION}
+    assert LEARNER.labels == {NUMBER}
 
 
 @pytest.mark.parametrize("level", [-2.0, 0.5, 9.0])
@@ -93,7 +94,7 @@ def test_predictions_are_means():
     assert scores.shape == (400, len(CONFIGS), 1)
     artifact = LEARNER.finalize(PROBLEM, CONFIGS, state, 1)
     expected = np.exp(shard.x @ artifact.tensors["weights"][0] + artifact.tensors["intercept"][0])
-    np.testing.assert_allclose(LEARNER.score(Task.REGRESSION, artifact, shard.x)[:, 0], expected, rtol=1e-12)
+    np.testing.assert_allclose(LEARNER.score(NUMBER, artifact, shard.x)[:, 0], expected, rtol=1e-12)
     np.testing.assert_allclose(scores[:, 1, 0], expected, rtol=1e-12)
     # With an intercept, and no penalty on it, the mean prediction is the mean label.
     np.testing.assert_allclose(shard.weight @ scores[:, :, 0], np.full(5, shard.weight @ shard.y), rtol=1e-3)

@@ -11,21 +11,22 @@ import pytest
 from grouplearn.data.shard import Shard
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
-from grouplearn.learners.contract.problem import Problem, Task
-from grouplearn.learners.contract.state import State
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import AlgebraicLearner, SequentialLearner
+from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
+from grouplearn.models.state import State
 
 ROWS, COLUMNS = 300, 4
-KINDS: dict[str, tuple[str, Task, int, Config]] = {
-    "logistic": ("logistic_regression", Task.BINARY, 2, {"l2": 1.0}),
-    "softmax": ("logistic_regression", Task.MULTICLASS, 3, {"l1": 1.0}),
-    "poisson": ("poisson_regression", Task.REGRESSION, 0, {"l2": 1.0}),
-    "svm": ("linear_svm", Task.BINARY, 2, {"l2": 1.0}),
-    "svm of classes": ("linear_svm", Task.MULTICLASS, 3, {"l2": 1.0}),
-    "hinge": ("linear_svm", Task.BINARY, 2, {"l2": 1.0, "loss": "hinge"}),
-    "hinge of classes": ("linear_svm", Task.MULTICLASS, 3, {"l2": 1.0, "loss": "hinge"}),
-    "least squares": ("linear_regression", Task.REGRESSION, 0, {"l1": 1.0}),
-    "mlp": ("mlp", Task.MULTICLASS, 3, {}),
+KINDS: dict[str, tuple[str, Label, int, Config]] = {
+    "logistic": ("logistic_regression", TWO_CLASSES, 2, {"l2": 1.0}),
+    "softmax": ("logistic_regression", SEVERAL_CLASSES, 3, {"l1": 1.0}),
+    "poisson": ("poisson_regression", NUMBER, 0, {"l2": 1.0}),
+    "svm": ("linear_svm", TWO_CLASSES, 2, {"l2": 1.0}),
+    "svm of classes": ("linear_svm", SEVERAL_CLASSES, 3, {"l2": 1.0}),
+    "hinge": ("linear_svm", TWO_CLASSES, 2, {"l2": 1.0, "loss": "hinge"}),
+    "hinge of classes": ("linear_svm", SEVERAL_CLASSES, 3, {"l2": 1.0, "loss": "hinge"}),
+    "least squares": ("linear_regression", NUMBER, 0, {"l1": 1.0}),
+    "mlp": ("mlp", SEVERAL_CLASSES, 3, {}),
 }
 #: Numbers of a model in training that lead somewhere: ``Field`` in ``generalised_linear/epochs.cpp``.
 STRIDE, PASSES, RETRIES, AGE, STEPS, SMOOTHING, ANEW = 1, 2, 8, 9, 10, 20, 21
@@ -33,12 +34,12 @@ STRIDE, PASSES, RETRIES, AGE, STEPS, SMOOTHING, ANEW = 1, 2, 8, 9, 10, 20, 21
 
 def trained(kind: str) -> tuple[Any, Problem, list[Config], State]:
     """Two configs after some epochs."""
-    name, task, classes, config = KINDS[kind]
+    name, label, classes, config = KINDS[kind]
     learner = registry.learner(name)
     rng = np.random.default_rng(3)
     y = rng.integers(0, max(2, classes), size=ROWS).astype(float)
     shard = Shard(rng.normal(size=(ROWS, COLUMNS)), y, np.ones(ROWS))
-    problem = Problem(task, COLUMNS, classes, 5, 7)
+    problem = Problem(label, COLUMNS, classes, 5, 7)
     configs = [dict(config), dict(config)]
     state = learner.init(problem, configs)
     for epoch in range(3):

@@ -20,8 +20,7 @@ from grouplearn.kernels.networks import visiting_order
 from grouplearn.learners.contract import averaging
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Diverged
-from grouplearn.learners.contract.problem import Problem, Task
-from grouplearn.learners.contract.state import State
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import Piece, Visit
 from grouplearn.learners.linear.linear_regression import LinearRegression
 from grouplearn.learners.linear.linear_svm import LinearSvm
@@ -35,17 +34,19 @@ from grouplearn.learners.linear.stochastic_gradient.learners import (
     LogisticRegressionSgd,
     PoissonRegressionSgd,
 )
+from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
+from grouplearn.models.state import State
 
 LOGISTIC, LINEAR, POISSON, SVM = LogisticRegressionSgd(), LinearRegressionSgd(), PoissonRegressionSgd(), LinearSvmSgd()
 EXACT = {each.name: each for each in (LogisticRegression(), LinearRegression(), PoissonRegression(), LinearSvm())}
-CASES: dict[str, tuple[SgdLearner, Task, dict[str, Any]]] = {
-    "logistic": (LOGISTIC, Task.BINARY, {}),
-    "softmax": (LOGISTIC, Task.MULTICLASS, {}),
-    "squares": (LINEAR, Task.REGRESSION, {}),
-    "poisson": (POISSON, Task.REGRESSION, {}),
-    "hinge": (SVM, Task.BINARY, {"loss": "hinge"}),
-    "squared hinge": (SVM, Task.BINARY, {}),
-    "squared hinge of three": (SVM, Task.MULTICLASS, {}),
+CASES: dict[str, tuple[SgdLearner, Label, dict[str, Any]]] = {
+    "logistic": (LOGISTIC, TWO_CLASSES, {}),
+    "softmax": (LOGISTIC, SEVERAL_CLASSES, {}),
+    "squares": (LINEAR, NUMBER, {}),
+    "poisson": (POISSON, NUMBER, {}),
+    "hinge": (SVM, TWO_CLASSES, {"loss": "hinge"}),
+    "squared hinge": (SVM, TWO_CLASSES, {}),
+    "squared hinge of three": (SVM, SEVERAL_CLASSES, {}),
 }
 
 
@@ -63,19 +64,19 @@ def sparse_rows(random: np.random.Generator, n: int, columns: int, items: int = 
 
 
 def data(
-    learner: SgdLearner, task: Task, n: int = 2000, columns: int = 8, sparse: bool = False
+    learner: SgdLearner, label: Label, n: int = 2000, columns: int = 8, sparse: bool = False
 ) -> tuple[Problem, Shard]:
     random = np.random.default_rng(7)
     x = sparse_rows(random, n, columns) if sparse else random.normal(size=(n, columns))
     scores = x @ (random.normal(size=(columns, 3)) / (2 if sparse else np.sqrt(columns)))
     y = {
-        Task.REGRESSION: 3 + scores[:, 0] + 0.5 * random.normal(size=n),
-        Task.BINARY: random.random(n) < scipy.special.expit(2 * scores[:, 0]),
-        Task.MULTICLASS: (2 * scores + random.gumbel(size=scores.shape)).argmax(axis=1),
-    }[task]
+        NUMBER: 3 + scores[:, 0] + 0.5 * random.normal(size=n),
+        TWO_CLASSES: random.random(n) < scipy.special.expit(2 * scores[:, 0]),
+        SEVERAL_CLASSES: (2 * scores + random.gumbel(size=scores.shape)).argmax(axis=1),
+    }[label]
     y = random.poisson(np.exp(scores[:, 0] / 2)) if learner.log_link else y
-    n_classes = {Task.BINARY: 2, Task.MULTICLASS: 3}.get(task, 0)
-    problem = Problem(task, columns, n_classes, seed=3)
+    n_classes = {TWO_CLASSES: 2, SEVERAL_CLASSES: 3}.get(label, 0)
+    problem = Problem(label, columns, n_classes, seed=3)
     return problem, Shard(x, np.asarray(y, float), random.uniform(0.3, 2, n))
 
 
@@ -136,9 +137,9 @@ def model(learner: SgdLearner, problem: Problem, configs: Sequence[Config], stat
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 def test_the_objective_comes_within_a_thousandth_of_the_least(case: str, sparse: bool) -> None:
-    learner, task, values = CASES[case]
+    learner, label, values = CASES[case]
     columns = 20_000 if case == "logistic" else 1000
-    problem, shard = data(learner, task, 1500, columns if sparse else 8, sparse)
+    problem, shard = data(learner, label, 1500, columns if sparse else 8, sparse)
     penalties = [{"l2": 20.0}, {"l2": 5.0, "l1": 4.0}] if sparse else [{"l2": 1.0}, {"l2": 0.0, "l1": 3.0}]
     steps = ("bottou", 2.0) if sparse or case == "softmax" else ("inverse_sqrt", 2.0)
     schedule = dict(zip(("schedule", "learning_rate"), steps, strict=True))
@@ -158,13 +159,13 @@ def test_the_objective_comes_within_a_thousandth_of_the_least(case: str, sparse:
 @pytest.mark.parametrize("case", ["logistic", "squares", "hinge", "squared hinge"])
 @pytest.mark.parametrize("penalty", [0.0, 30.0])
 def test_one_epoch_is_that_of_scikit_learn_on_rows_in_the_same_order(case: str, penalty: float) -> None:
-    learner, task, values = CASES[case]
-    problem, shard = data(learner, task, n=500)
+    learner, label, values = CASES[case]
+    problem, shard = data(learner, label, n=500)
     one = config(learner, **values, l2=penalty, schedule="constant", average=False, learning_rate=0.05)
     state = train(learner, problem, [one], shard, epochs=1)
     order, total = visiting_order(problem.seed, 0, shard.n_rows), shard.weight.sum()
     names = {"logistic": "log_loss", "squares": "squared_error", "squared hinge": "squared_hinge"}
-    kind = SGDRegressor if task is Task.REGRESSION else SGDClassifier
+    kind = SGDRegressor if label == NUMBER else SGDClassifier
     plain = kind(
         loss=names.get(case, case), alpha=max(penalty, 1e-300) / total, learning_rate="constant", shuffle=False, max_iter=1,
         tol=None, eta0=0.05 * state.tensors["rate"][0],
@@ -182,8 +183,8 @@ def test_one_epoch_is_that_of_scikit_learn_on_rows_in_the_same_order(case: str, 
 
 @pytest.mark.parametrize("case", CASES)
 def test_split_resumed_and_packed_states_have_the_same_bits(case: str) -> None:
-    learner, task, values = CASES[case]
-    problem, shard = data(learner, task, n=700)
+    learner, label, values = CASES[case]
+    problem, shard = data(learner, label, n=700)
     shard = replace(shard, cuts=(0, 300, 300, 520, 700))
     for penalties in (
         [{"l2": 1.0}, {"l2": 9.0, "learning_rate": 0.1, "schedule": "constant"}],
@@ -204,11 +205,11 @@ def test_split_resumed_and_packed_states_have_the_same_bits(case: str) -> None:
                 np.testing.assert_array_equal(tensor[0], whole.tensors[name][index], err_msg=name)
         scores = learner.scores(problem, configs, whole, shard.x)
         finished = learner.finalize(problem, configs, whole, 1)
-        np.testing.assert_allclose(scores[:, 1], learner.score(task, finished, shard.x), rtol=1e-13)
+        np.testing.assert_allclose(scores[:, 1], learner.score(label, finished, shard.x), rtol=1e-13)
 
 
 def test_precision_and_sparsity_of_rows_do_not_matter() -> None:
-    problem, shard = data(LOGISTIC, Task.BINARY)
+    problem, shard = data(LOGISTIC, TWO_CLASSES)
     x = shard.x.astype(np.float32)
     wide, single = (
         train(LOGISTIC, problem, [config(LOGISTIC)], replace(shard, x=each)) for each in (x.astype(float), x)
@@ -218,7 +219,7 @@ def test_precision_and_sparsity_of_rows_do_not_matter() -> None:
 
 
 def test_a_state_is_not_changed_and_configs_that_are_done_stay() -> None:
-    problem, shard = data(LOGISTIC, Task.BINARY)
+    problem, shard = data(LOGISTIC, TWO_CLASSES)
     configs = [config(LOGISTIC, l2=l2) for l2 in (1.0, 2.0, 3.0)]
     state = train(LOGISTIC, problem, configs, shard, epochs=1)
     before = state.to_bytes()
@@ -232,7 +233,7 @@ def test_a_state_is_not_changed_and_configs_that_are_done_stay() -> None:
 
 
 def test_a_learning_rate_that_is_too_large_ends_its_config_alone() -> None:
-    problem, shard = data(LINEAR, Task.REGRESSION)
+    problem, shard = data(LINEAR, NUMBER)
     configs = [config(LINEAR, l2=1.0), config(LINEAR, l2=1.0, learning_rate=1e4, schedule="constant")]
     state = train(LINEAR, problem, configs, shard)
     assert state.done.tolist() == [False, True]
@@ -246,7 +247,7 @@ def test_a_learning_rate_that_is_too_large_ends_its_config_alone() -> None:
 
 
 def test_training_ends_when_nothing_is_gained() -> None:
-    problem, shard = data(LINEAR, Task.REGRESSION, n=400)
+    problem, shard = data(LINEAR, NUMBER, n=400)
     configs = [config(LINEAR, l2=1.0, tolerance=tolerance) for tolerance in (0.5, 1e-3, 0.0)]
     ended: dict[int, int] = {}
     state = LINEAR.init(problem, configs)
@@ -260,7 +261,7 @@ def test_training_ends_when_nothing_is_gained() -> None:
 
 
 def test_bad_rows() -> None:
-    problem, shard = data(POISSON, Task.REGRESSION)
+    problem, shard = data(POISSON, NUMBER)
     one, y = [config(POISSON)], shard.y.copy()
     y[5] = -1
     with pytest.raises(
@@ -286,7 +287,7 @@ def test_a_mean_of_steps_is_not_asked_for_with_l1() -> None:
 
 
 def test_the_intercept_begins_at_the_mean_and_may_be_left_out() -> None:
-    problem, shard = data(LINEAR, Task.REGRESSION)
+    problem, shard = data(LINEAR, NUMBER)
     configs = [config(LINEAR), config(LINEAR, fit_intercept=False)]
     state = train(LINEAR, problem, configs, replace(shard, x=np.zeros_like(shard.x)), epochs=1)
     assert abs(model(LINEAR, problem, configs, state, 0)[1][0] - shard.totals.label_mean) < 0.2
@@ -308,7 +309,7 @@ def mean(states: Sequence[State], weights: Sequence[float], of: int = 1) -> Stat
 
 @pytest.mark.parametrize("penalty", [{"l2": 1.0}, {"l1": 3.0, "l2": 0.5}, {"l2": 1.0, "average": False}])
 def test_the_mean_of_states_has_the_mean_weights_part_by_part(penalty: dict[str, Any]) -> None:
-    problem, shard = data(LOGISTIC, Task.MULTICLASS)
+    problem, shard = data(LOGISTIC, SEVERAL_CLASSES)
     configs = [config(LOGISTIC, **penalty, learning_rate=rate, batch_size=2) for rate in (0.5, 0.1)]
     begun = LOGISTIC.init(problem, configs)
     states = [LOGISTIC.train(problem, configs, begun, part, 0) for part in partitions(shard, 3)]
@@ -334,7 +335,7 @@ def test_the_mean_of_states_has_the_mean_weights_part_by_part(penalty: dict[str,
 
 @pytest.mark.parametrize("penalty", [{"l2": 5.0}, {"l1": 4.0, "l2": 0.0}])
 def test_averaging_over_partitions_every_epoch_reaches_the_least_objective(penalty: dict[str, Any]) -> None:
-    problem, shard = data(LOGISTIC, Task.BINARY)
+    problem, shard = data(LOGISTIC, TWO_CLASSES)
     one = config(LOGISTIC, **penalty, schedule="inverse_sqrt")
     state, parts = LOGISTIC.init(problem, [one]), partitions(shard, 4)
     for epoch in range(60):
@@ -348,7 +349,7 @@ def test_averaging_over_partitions_every_epoch_reaches_the_least_objective(penal
 
 @pytest.mark.parametrize("penalty", [{"l2": 1.0}, {"l1": 3.0, "l2": 0.0}])
 def test_steps_by_the_gradient_of_all_rows_are_a_proximal_gradient_descent(penalty: dict[str, Any]) -> None:
-    problem, shard = data(LOGISTIC, Task.BINARY)
+    problem, shard = data(LOGISTIC, TWO_CLASSES)
     one = config(LOGISTIC, **penalty, schedule="constant", learning_rate=4.0, average=False, tolerance=0.0)
     state, w, b = (
         LOGISTIC.init(problem, [one]),
@@ -378,8 +379,8 @@ def test_steps_by_the_gradient_of_all_rows_are_a_proximal_gradient_descent(penal
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("sparse", [False, True])
 def test_visits_of_some_batches_after_another_are_a_pass(name: str, sparse: bool) -> None:
-    learner, task, options = CASES[name]
-    problem, shard = data(learner, task, 300, 40, sparse)
+    learner, label, options = CASES[name]
+    problem, shard = data(learner, label, 300, 40, sparse)
     configs = [config(learner, batch_size=7, l1=penalty, **options) for penalty in (0.5,)]
     whole = state = learner.init(problem, configs)
     for epoch in (0, 1):
@@ -394,8 +395,8 @@ def test_visits_of_some_batches_after_another_are_a_pass(name: str, sparse: bool
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("of", [2, 5])
 def test_a_step_of_pieces_is_the_step_of_the_whole(name: str, of: int) -> None:
-    learner, task, options = CASES[name]
-    problem, shard = data(learner, task, 300, 40, sparse=True)
+    learner, label, options = CASES[name]
+    problem, shard = data(learner, label, 300, 40, sparse=True)
     configs = [config(learner, l2=penalty, average=True, **options) for penalty in (0.5, 2.0)]
     state = learner.train(problem, configs, learner.init(problem, configs), shard, 0)
     visit = Visit(1, 20, 80)
@@ -446,7 +447,7 @@ def test_counts_of_very_different_size_do_not_make_steps_diverge(penalty: dict[s
     random = np.random.default_rng(7)
     x = random.normal(size=(1500, 16))
     score = x @ random.normal(size=16)
-    problem, shard = Problem(Task.REGRESSION, 16, seed=3), Shard(x, np.exp(score), random.uniform(0.3, 2, 1500))
+    problem, shard = Problem(NUMBER, 16, seed=3), Shard(x, np.exp(score), random.uniform(0.3, 2, 1500))
     one = config(POISSON, **penalty, batch_size=batch_size)
     state = train(POISSON, problem, [one], shard, epochs=60)
     assert not state.done.any()

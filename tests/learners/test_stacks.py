@@ -14,7 +14,7 @@ from helpers.moments import stack_moments
 from grouplearn.data.shard import Shard, Stack
 from grouplearn.kernels import metrics as kernel
 from grouplearn.learners.contract.control import Interrupted
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import MomentsLearner, StackLearner
 from grouplearn.learners.linear import solved as of_solved
 from grouplearn.learners.linear.least_squares import moments
@@ -22,10 +22,11 @@ from grouplearn.learners.linear.linear_regression import LinearRegression
 from grouplearn.learners.linear.logistic_regression import LogisticRegression
 from grouplearn.learners.linear.poisson_regression import PoissonRegression
 from grouplearn.learners.linear.solved import SolvedLinear, measure
-from grouplearn.learners.metrics.sums import METRICS, every_metric
+from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
+from grouplearn.models.metrics.sums import METRICS, every_metric
 
 LOGISTIC, POISSON, LINEAR = LogisticRegression(), PoissonRegression(), LinearRegression()
-BINARY, MULTICLASS = Problem(Task.BINARY, 6, 2, epochs=100), Problem(Task.MULTICLASS, 6, 3, epochs=100)
+BINARY, MULTICLASS = Problem(TWO_CLASSES, 6, 2, epochs=100), Problem(SEVERAL_CLASSES, 6, 3, epochs=100)
 RIDGES = [{"l2": value} for value in (1e-3, 0.1, 10.0, 1000.0)]
 
 
@@ -48,9 +49,9 @@ def group(problem: Problem, seed: int, n: int = 80, kind: str = "plain", signal:
     x = features(kind, n, rng)
     spread = np.where(x.std(axis=0) > 1e-6, x.std(axis=0), 1.0)
     score = signal * (x - x.mean(axis=0)) / spread @ rng.normal(size=(6, problem.n_outputs)) / np.sqrt(6)
-    if problem.task is Task.BINARY:
+    if problem.label == TWO_CLASSES:
         y = (rng.random(n) < scipy.special.expit(score[:, 0])).astype(float)
-    elif problem.task is Task.MULTICLASS:
+    elif problem.label == SEVERAL_CLASSES:
         y = (score + rng.gumbel(size=score.shape)).argmax(axis=1).astype(float)
     else:
         y = rng.poisson(np.exp(score[:, 0] + 0.5)).astype(float)
@@ -64,11 +65,11 @@ def solved(learner: StackLearner, problem: Problem, configs: Sequence, shards: S
     return found
 
 
-def objective(task: Task, shard: Shard, config: dict, weights: np.ndarray, intercept: np.ndarray) -> float:
+def objective(label: Label, shard: Shard, config: dict, weights: np.ndarray, intercept: np.ndarray) -> float:
     score = shard.x @ np.atleast_2d(weights).T + intercept
-    if task is Task.BINARY:
+    if label == TWO_CLASSES:
         losses = np.logaddexp(0, score[:, 0]) - shard.y * score[:, 0]
-    elif task is Task.MULTICLASS:
+    elif label == SEVERAL_CLASSES:
         losses = scipy.special.logsumexp(score, axis=1) - score[np.arange(len(score)), shard.y.astype(int)]
     else:
         constant = scipy.special.xlogy(shard.y, shard.y) - shard.y
@@ -77,25 +78,25 @@ def objective(task: Task, shard: Shard, config: dict, weights: np.ndarray, inter
     return float(shard.weight @ losses + penalty)
 
 
-def reference(task: Task, shard: Shard, config: dict) -> float:
+def reference(label: Label, shard: Shard, config: dict) -> float:
     """The least objective, by scikit-learn's Newton solvers on centred columns, which the intercept makes up for."""
     fit_intercept = config.get("fit_intercept", True)
     if fit_intercept:
         shard = Shard(shard.x - shard.x.mean(axis=0), shard.y, shard.weight)
-    if task is Task.REGRESSION:
+    if label == NUMBER:
         alpha = config["l2"] / shard.weight.sum()
         model = sk.PoissonRegressor(alpha=alpha, tol=1e-12, max_iter=1000, solver="newton-cholesky")
     else:
         solver = "newton-cholesky" if fit_intercept else "newton-cg"
         model = sk.LogisticRegression(C=1 / config["l2"], tol=1e-10, max_iter=1000, solver=solver)
     model.set_params(fit_intercept=fit_intercept).fit(shard.x, shard.y, sample_weight=shard.weight)
-    return objective(task, shard, config, model.coef_, model.intercept_)
+    return objective(label, shard, config, model.coef_, model.intercept_)
 
 
 PROBLEMS = {
     "binary": (LOGISTIC, BINARY),
     "multinomial": (LOGISTIC, MULTICLASS),
-    "poisson": (POISSON, Problem(Task.REGRESSION, 6, epochs=100)),
+    "poisson": (POISSON, Problem(NUMBER, 6, epochs=100)),
 }
 
 
@@ -118,9 +119,9 @@ def test_l2_reaches_scikit_learns_objective_in_groups_of_any_length(name, kind, 
     for number, shard in enumerate(shards):
         for place, config in enumerate(configs):
             model = result.weights[number, place], result.intercept[number, place]
-            reached = objective(problem.task, shard, config, *model)
+            reached = objective(problem.label, shard, config, *model)
             np.testing.assert_allclose(result.loss[number, place], reached, rtol=1e-9)
-            assert reached <= (1 + 1e-6) * reference(problem.task, shard, config)
+            assert reached <= (1 + 1e-6) * reference(problem.label, shard, config)
     if kind == "constant":
         assert (result.weights[..., 3] == 0).all()
 
@@ -134,7 +135,7 @@ def test_columns_of_very_different_scales_reach_the_optimum(name):
     result = solved(learner, problem, configs, shards)
     exact = solved(learner, problem, [{**config, "tolerance": 1e-13} for config in configs], shards[:1])
     for place, config in enumerate(configs):
-        reached = objective(problem.task, shards[0], config, result.weights[0, place], result.intercept[0, place])
+        reached = objective(problem.label, shards[0], config, result.weights[0, place], result.intercept[0, place])
         assert reached <= (1 + 1e-6) * exact.loss[0, place]
         near = solved(learner, problem, configs, shards[1:]).loss[0, place]
         np.testing.assert_allclose(result.loss[1, place], near, rtol=1e-6)
@@ -152,7 +153,7 @@ def test_separable_classes_with_a_tiny_penalty_reach_the_optimum(name):
             learner, replace(problem, epochs=300), [{**each, "tolerance": 1e-13} for each in configs], [shard]
         )
         for place, config in enumerate(configs):
-            assert result.loss[number, place] <= (1 + 1e-5) * reference(problem.task, shard, config)
+            assert result.loss[number, place] <= (1 + 1e-5) * reference(problem.label, shard, config)
             assert result.loss[number, place] <= (1 + 1e-5) * exact.loss[0, place]
 
 
@@ -164,7 +165,7 @@ def test_without_a_penalty_the_optimum_is_reached_or_approached():
         near = Shard(shard.x[:, :5], shard.y, shard.weight)
         for place, fit_intercept in enumerate((True, False)):
             config = {"l2": 1e-9, "fit_intercept": fit_intercept}
-            assert result.loss[number, place] <= (1 + 1e-6) * reference(Task.BINARY, near, config)
+            assert result.loss[number, place] <= (1 + 1e-6) * reference(TWO_CLASSES, near, config)
     apart = Shard(np.linspace(-1, 1, 40)[:, None] * np.ones(6), (np.arange(40) > 19).astype(float), np.ones(40))
     result = solved(LOGISTIC, BINARY, [{"l2": 0.0}], [apart])
     assert result.loss[0, 0] < 1e-6
@@ -175,7 +176,7 @@ def test_one_row_per_class_is_enough():
     shard = Shard(np.array([[1.0, 2, 0, 0, 0, 0], [0, 1, 1, 0, 0, 0]]), np.array([0.0, 1.0]), np.ones(2))
     result = solved(LOGISTIC, BINARY, RIDGES, [shard, group(BINARY, 1)])
     for place, config in enumerate(RIDGES):
-        assert result.loss[0, place] <= (1 + 1e-6) * reference(Task.BINARY, shard, config)
+        assert result.loss[0, place] <= (1 + 1e-6) * reference(TWO_CLASSES, shard, config)
 
 
 def test_a_long_group_goes_block_by_block_and_a_wide_one_by_gradients_alone():
@@ -184,10 +185,10 @@ def test_a_long_group_goes_block_by_block_and_a_wide_one_by_gradients_alone():
     result = solved(LOGISTIC, BINARY, RIDGES, [long])
     x = rng.normal(size=(90, 200))
     wide = Shard(x, (x[:, 0] + rng.normal(size=90) > 0).astype(float), np.ones(90))
-    broad = solved(LOGISTIC, Problem(Task.BINARY, 200, 2, epochs=200), RIDGES, [wide])
+    broad = solved(LOGISTIC, Problem(TWO_CLASSES, 200, 2, epochs=200), RIDGES, [wide])
     for place, config in enumerate(RIDGES):
-        assert result.loss[0, place] <= (1 + 1e-6) * reference(Task.BINARY, long, config)
-        assert broad.loss[0, place] <= (1 + 1e-5) * reference(Task.BINARY, wide, config)
+        assert result.loss[0, place] <= (1 + 1e-6) * reference(TWO_CLASSES, long, config)
+        assert broad.loss[0, place] <= (1 + 1e-5) * reference(TWO_CLASSES, wide, config)
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -202,7 +203,7 @@ def test_an_elastic_net_in_a_stack_is_the_one_of_the_group_alone(name):
             assert result.loss[number, place] <= (1 + 1e-6) * alone.loss[0, 0]
             model = result.weights[number, place], result.intercept[number, place]
             np.testing.assert_allclose(
-                result.loss[number, place], objective(problem.task, shard, config, *model), rtol=1e-9
+                result.loss[number, place], objective(problem.label, shard, config, *model), rtol=1e-9
             )
     assert (result.weights[:, 2] == 0).any()
 
@@ -283,7 +284,7 @@ def test_ridge_of_every_fold_comes_from_the_moments_of_one_pass():
     sums = {name: value.reshape(n_groups, n_folds, *value.shape[1:]) for name, value in sums.items()}
     sums["total"] = stack.weight.sum(axis=1).reshape(n_groups, n_folds)
     configs = [{"l2": 0.1}, {"l2": 30.0}, {"l2": 1.0, "fit_intercept": False}, {"l1": 5.0}]
-    result = LINEAR.solve_moments(Problem(Task.REGRESSION, 6), configs, moments.leave_one_out(sums))
+    result = LINEAR.solve_moments(Problem(NUMBER, 6), configs, moments.leave_one_out(sums))
     assert result.weights.shape == (n_groups, n_folds + 1, len(configs), 1, 6)
     by_fold = [each.reshape(n_groups, n_folds, -1, *each.shape[2:]) for each in (stack.x, stack.y, stack.weight)]
     for number in range(n_groups):
@@ -323,7 +324,7 @@ def test_least_squares_of_a_stack_is_that_of_scikit_learn(config):
     for n in (20, 50, 90):
         x = features("scaled", n, rng)
         shards.append(Shard(x, x @ rng.normal(size=6) + rng.normal(size=n), rng.uniform(0.3, 2, n)))
-    result = solved(LINEAR, Problem(Task.REGRESSION, 6), [{"l2": 3.0}, config], shards)
+    result = solved(LINEAR, Problem(NUMBER, 6), [{"l2": 3.0}, config], shards)
     l1, l2 = config.get("l1", 0), config.get("l2", 0)
     for number, shard in enumerate(shards):
         total = shard.weight.sum()
@@ -341,19 +342,19 @@ def test_a_group_of_a_least_squares_stack_that_overflows_is_alone_in_it():
     x = rng.normal(size=(3, 20, 6))
     x[1, :, 2] *= 1e200
     stack = Stack.of([Shard(each, rng.normal(size=20), np.ones(20)) for each in x])
-    result = LINEAR.solve(Problem(Task.REGRESSION, 6), [{"l2": 1.0}, {"l1": 1.0}], stack, lambda _: None, lambda: False)
+    result = LINEAR.solve(Problem(NUMBER, 6), [{"l2": 1.0}, {"l1": 1.0}], stack, lambda _: None, lambda: False)
     assert np.isnan(result.loss[1]).all()
     assert np.isfinite(result.weights[[0, 2]]).all()
 
 
 @pytest.mark.parametrize("parts", [None, 2])
-@pytest.mark.parametrize("task", [Task.REGRESSION, Task.BINARY, Task.MULTICLASS], ids=str)
+@pytest.mark.parametrize("label", [NUMBER, TWO_CLASSES, SEVERAL_CLASSES], ids=str)
 def test_metrics_that_the_kernel_has_not_are_those_of_each_group(
-    task: Task, parts: int | None, monkeypatch: pytest.MonkeyPatch
+    label: Label, parts: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    random, learner = np.random.default_rng(1), LinearRegression() if task is Task.REGRESSION else LogisticRegression()
-    problem = Problem(task, 2, n_classes=0 if task is Task.REGRESSION else 2 if task is Task.BINARY else 3)
-    y = random.normal(size=60) if task is Task.REGRESSION else random.integers(0, problem.n_classes, 60).astype(float)
+    random, learner = np.random.default_rng(1), LinearRegression() if label == NUMBER else LogisticRegression()
+    problem = Problem(label, 2, n_classes=0 if label == NUMBER else 2 if label == TWO_CLASSES else 3)
+    y = random.normal(size=60) if label == NUMBER else random.integers(0, problem.n_classes, 60).astype(float)
     stack = Stack(
         random.normal(size=(60, 2)), y, random.uniform(size=60) * (np.arange(60) % 7 > 0), np.array([0, 25, 60])
     )
@@ -362,7 +363,7 @@ def test_metrics_that_the_kernel_has_not_are_those_of_each_group(
     nothing = np.zeros((2, 3))
     models = SolvedLinear(weights, intercept, nothing, nothing.astype(int), nothing[None], nothing > 0)
     part = None if parts is None else (np.arange(60, dtype=np.int16) % parts, parts)
-    names = [name for name in every_metric(task) if not METRICS[name].row_loss]
+    names = [name for name in every_metric(label) if not METRICS[name].row_loss]
     by_kernel = measure(learner, problem, stack, models, names, part)
     monkeypatch.setattr(of_solved, "kernel", SimpleNamespace(**{**vars(kernel), "NAMES": ()}))
     one_by_one = measure(learner, problem, stack, models, names, part)

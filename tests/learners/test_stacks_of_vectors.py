@@ -8,21 +8,22 @@ import pytest
 
 from grouplearn.data.shard import Shard, Stack
 from grouplearn.learners.contract.config import Config
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import Solved, StackLearner
-from grouplearn.learners.contract.state import State
-from grouplearn.learners.metrics import sums as metrics
 from grouplearn.learners.unsupervised.kmeans import KMeans
 from grouplearn.learners.unsupervised.pca import Pca
+from grouplearn.models.label import CLUSTERING, PROJECTION, Label
+from grouplearn.models.metrics import sums as metrics
+from grouplearn.models.state import State
 
 SIZES = (30, 500, 9_000, 4, 12_000)
-CASES: dict[str, tuple[StackLearner, Task, list[Config]]] = {
+CASES: dict[str, tuple[StackLearner, Label, list[Config]]] = {
     "kmeans": (
         KMeans(),
-        Task.CLUSTERING,
+        CLUSTERING,
         [{"k": k, "n_init": 2, "tolerance": tolerance} for k in (1, 2, 9) for tolerance in (0.0, 1e-3)],
     ),
-    "pca": (Pca(), Task.PROJECTION, [{"n_components": each} for each in (None, 1, 3, 40)]),
+    "pca": (Pca(), PROJECTION, [{"n_components": each} for each in (None, 1, 3, 40)]),
 }
 
 
@@ -48,16 +49,16 @@ def by_steps(
 @pytest.mark.parametrize("epochs", [300, 3, 1])
 @pytest.mark.parametrize("name", CASES)
 def test_a_stack_is_each_group_alone(name: str, epochs: int) -> None:
-    learner, task, configs = CASES[name]
+    learner, label, configs = CASES[name]
     shards, seeds = groups(), np.arange(11, 16, dtype=np.uint64)
-    problem = Problem(task, 5, epochs=epochs if learner.default_epochs else 1)
+    problem = Problem(label, 5, epochs=epochs if learner.default_epochs else 1)
     told: list[int] = []
     stack = replace(Stack.of(shards), seed=seeds)
     solved = learner.solve(problem, configs, stack, told.append, lambda: False)
     assert isinstance(solved, Solved)
     assert solved.sound.all()
     assert sum(told) == solved.epochs.sum()
-    wanted = metrics.metrics_for(task)
+    wanted = metrics.metrics_for(label)
     measured, tensors = learner.measure(problem, configs, stack, solved, wanted), solved.tensors()
     for group, rows in enumerate(shards):
         own = replace(problem, seed=int(seeds[group]))
@@ -70,28 +71,28 @@ def test_a_stack_is_each_group_alone(name: str, epochs: int) -> None:
         np.testing.assert_allclose(solved.curve[: len(curve), group], curve, rtol=1e-13)
         np.testing.assert_array_equal(solved.converged[group], state.done)
         scores = learner.scores(own, configs, state, rows.x)
-        alone = metrics.finish(metrics.measure(task, 0, scores, rows.y, rows.weight), *wanted)
+        alone = metrics.finish(metrics.measure(label, 0, scores, rows.y, rows.weight), *wanted)
         for metric in wanted:
             assert alone[metric].tobytes() == measured[metric][group].tobytes(), metric
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_held_out_rows_of_some_groups(name: str) -> None:
-    learner, task, configs = CASES[name]
+    learner, label, configs = CASES[name]
     stack = replace(Stack.of(groups()), seed=np.arange(5, dtype=np.uint64))
-    problem = Problem(task, 5, epochs=50 if learner.default_epochs else 1)
+    problem = Problem(label, 5, epochs=50 if learner.default_epochs else 1)
     solved = learner.solve(problem, configs, stack, lambda _: None, lambda: False)
     held_out = stack.where(np.arange(len(stack.y)) < 200)
-    found = learner.measure(problem, configs, held_out, solved, metrics.metrics_for(task))
+    found = learner.measure(problem, configs, held_out, solved, metrics.metrics_for(label))
     for values in found.values():
         assert np.isfinite(values[:2]).all()
         assert np.isnan(values[2:]).all()
 
 
 def test_groups_without_directions_have_no_components() -> None:
-    learner, task, configs = CASES["pca"]
+    learner, label, configs = CASES["pca"]
     shards = groups()[:3]
     shards[1] = replace(shards[1], x=np.ones((500, 5)))
     shards[2] = replace(shards[2], x=shards[2].x * 1e200)
-    solved = learner.solve(Problem(task, 5), configs, Stack.of(shards), lambda _: None, lambda: False)
+    solved = learner.solve(Problem(label, 5), configs, Stack.of(shards), lambda _: None, lambda: False)
     assert solved.sound.tolist() == [True, False, False]

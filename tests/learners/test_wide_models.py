@@ -17,12 +17,13 @@ from helpers.passes import trained
 from grouplearn.data.shard import Shard
 from grouplearn.kernels.library import asking
 from grouplearn.learners.contract.control import Interrupted
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.linear import glm
 from grouplearn.learners.linear.glm_learner import GlmLearner
 from grouplearn.learners.linear.linear_svm import LinearSvm
 from grouplearn.learners.linear.logistic_regression import LogisticRegression
 from grouplearn.learners.linear.poisson_regression import PoissonRegression
+from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES
 
 ROWS, COLUMNS, ENTRIES = 900, 400, 6
 LEARNERS = {
@@ -60,9 +61,9 @@ def made(shape: str, loss: str = "logistic") -> Shard:
 
 def problem_of(loss: str, shard: Shard) -> Problem:
     if loss == "poisson":
-        return Problem(Task.REGRESSION, shard.x.shape[1])
+        return Problem(NUMBER, shard.x.shape[1])
     classes = 3 if loss == "softmax" else 2
-    return Problem(Task.MULTICLASS if classes > 2 else Task.BINARY, shard.x.shape[1], classes)
+    return Problem(SEVERAL_CLASSES if classes > 2 else TWO_CLASSES, shard.x.shape[1], classes)
 
 
 def objective(loss: str, shard: Shard, weights: np.ndarray, intercept: np.ndarray, config: dict[str, float]) -> float:

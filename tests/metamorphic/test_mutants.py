@@ -22,7 +22,7 @@ from grouplearn.bind.sql import types
 from grouplearn.catalog import sessions, sql_forms
 from grouplearn.exchange import native
 from grouplearn.extract import extract, sorted_rows
-from grouplearn.learners.metrics.sums import METRICS
+from grouplearn.models.metrics.sums import METRICS
 from grouplearn.prediction import evaluation
 from grouplearn.prediction.forms import items as predict_items
 from grouplearn.prediction.forms import layers as predict_layers

@@ -12,8 +12,9 @@ import grouplearn
 from grouplearn.data.shard import Shard
 from grouplearn.learners import registry
 from grouplearn.learners.contract.cost import Coefficients
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import AlgebraicLearner
+from grouplearn.models.label import NUMBER, SEVERAL_CLASSES
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.cost.coefficients import Machine, Rates
 
@@ -119,7 +120,7 @@ def test_more_rows_configs_and_epochs_never_take_less(
 @pytest.mark.parametrize("width", [20, 60, 300])
 def test_state_bytes_are_those_of_a_real_state(name: str, width: int, outputs: int) -> None:
     learner, configs = registry.learner(name), [config_of(name)] * 4
-    problem = Problem(Task.REGRESSION if outputs == 1 else Task.MULTICLASS, width, 0 if outputs == 1 else outputs)
+    problem = Problem(NUMBER if outputs == 1 else SEVERAL_CLASSES, width, 0 if outputs == 1 else outputs)
     state = learner.init(problem, configs)
     if isinstance(learner, AlgebraicLearner) and learner.default_epochs:
         rows = Shard(np.random.default_rng(0).random((400, width)), np.ones(400), np.ones(400))

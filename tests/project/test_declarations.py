@@ -13,8 +13,8 @@ import pytest
 import grouplearn
 from grouplearn.learners import registry
 from grouplearn.learners.contract import access
-from grouplearn.learners.contract.problem import Task
-from grouplearn.learners.metrics.sums import METRICS
+from grouplearn.models.label import Label
+from grouplearn.models.metrics.sums import METRICS
 from grouplearn.schedule import averages, workload
 from grouplearn.schedule.messages import StepKind
 from grouplearn.schedule.operators import OPERATORS, OPTIONS
@@ -51,7 +51,7 @@ RULES = (
         "an access pattern",
         frozenset(name for name, value in vars(access).items() if value in (*access.PATTERNS, access.PATTERNS)),
     ),
-    Rule("a task", frozenset(Task.__members__) - {"BINARY"}),  # which PEP 249 has, too
+    Rule("a task", frozenset(Label.__members__) - {"BINARY"}),  # which PEP 249 has, too
     Rule(
         "a learner",
         frozenset(type(make()).__name__ for make in registry.LEARNERS.values()),
@@ -119,11 +119,11 @@ def test_what_is_allowed_is_there() -> None:
         "from grouplearn.learners.contract.access import SUMS",
         "print(access.AccessPattern)",
         "if definition.learner == 'gbdt': pass",
-        "several = definition.task is Task.MULTICLASS",
+        "several = definition.label == SEVERAL_CLASSES",
         "from grouplearn.learners.neural.mlp import Mlp",
         "run['operator'] = 'mop'",
         "if options['staleness']: pass",
-        "from grouplearn.learners.answers.classes import SeveralClasses",
+        "from grouplearn.models.outputs.classes import SeveralClasses",
         "most = max(workers, workload.averages.partitions)",
         "given = options.of_operators[averages.PARTITIONS.name]",
         "from grouplearn.schedule.workload import SCHEDULER as first",

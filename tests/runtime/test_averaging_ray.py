@@ -7,7 +7,7 @@ from helpers.ray_watch import Killer
 from helpers.runtime_jobs import Watcher, models
 from test_averaging_runs import a_job, received, run, units_of, wide_job, workload
 
-from grouplearn.learners.contract.problem import Task
+from grouplearn.models.label import NUMBER
 from grouplearn.runtime.ray.runtime import RayRuntime
 from grouplearn.schedule.averages import Averages
 from grouplearn.schedule.messages import Unit
@@ -23,7 +23,7 @@ def ran(on_ray: RayRuntime, job: Job, averages: Averages, watcher: Watcher | Non
 @pytest.mark.examples(1)
 @pytest.mark.parametrize(("patience", "reduce"), [(None, "scatter"), (2, "tree")])
 def test_workers_that_are_killed_cost_no_bit(on_ray: RayRuntime, patience: int | None, reduce: str) -> None:
-    job, killer = a_job("mlp", Task.REGRESSION, patience, epochs=20), Killer(every=15)
+    job, killer = a_job("mlp", NUMBER, patience, epochs=20), Killer(every=15)
     results = ran(on_ray, job, Averages(3, reduce), killer)  # type: ignore[arg-type]
     assert killer.killed
     assert models(results) == models(run(job, 3, 3))

@@ -21,9 +21,9 @@ from helpers.thorough import THOROUGH, covering
 from grouplearn.data.shard import Shard
 from grouplearn.failures import StatementInterrupted
 from grouplearn.learners import registry
-from grouplearn.learners.contract.problem import Task
-from grouplearn.learners.contract.state import State, Tensors
 from grouplearn.learners.contract.ways import AveragingLearner, BatchesLearner, Piece, Visit
+from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
+from grouplearn.models.state import State, Tensors
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.worker import Watch, Worker, outline_or_failed
 from grouplearn.schedule.averages import Averages, Reduction
@@ -55,9 +55,9 @@ _SGD: dict[str, Any] = {"solver": "sgd", "batch_size": 4, "learning_rate": 0.5}
 SGD = tuple({**_SGD, **more} for more in ({"l2": 0.1}, {"l2": 3.0, "learning_rate": 0.1}, {"l1": 1.0}))
 CONFIGS: dict[str, tuple[dict[str, Any], ...]] = {"mlp": MLP}
 CASES = [
-    (way, task, patience, folds)
+    (way, label, patience, folds)
     for at, (way, learner) in enumerate(AVERAGED.items())
-    for place, task in enumerate(sorted(learner.tasks, key=lambda task: task.value))
+    for place, label in enumerate(sorted(learner.labels, key=lambda label: label.name))
     for number, (patience, folds) in enumerate(((None, 0), (1, 0), (None, 2)))
     if THOROUGH or way == "mlp" or (at + place) % 3 != number
 ]
@@ -73,11 +73,11 @@ FORMS = {
 REDUCTIONS: tuple[Reduction, ...] = ("scatter", "tree", "star")
 
 
-def a_job(way: str, task: Task, patience: int | None = None, folds: int = 0, epochs: int = 4) -> Job:
-    metric = "rmse" if task is Task.REGRESSION else "log_loss" if way == "mlp" or "svm" not in way else "auc"
-    metric = "accuracy" if task is Task.MULTICLASS and "svm" in way else metric
+def a_job(way: str, label: Label, patience: int | None = None, folds: int = 0, epochs: int = 4) -> Job:
+    metric = "rmse" if label == NUMBER else "log_loss" if way == "mlp" or "svm" not in way else "auc"
+    metric = "accuracy" if label == SEVERAL_CLASSES and "svm" in way else metric
     name, configs = AVERAGED[way].name, CONFIGS.get(way, SGD)
-    job = split_job(name, task, configs, epochs=epochs, patience=patience, folds=folds, metric=metric)
+    job = split_job(name, label, configs, epochs=epochs, patience=patience, folds=folds, metric=metric)
     return replace(job, dataset=replace(job.dataset, y=abs(job.dataset.y))) if "poisson" in way else job
 
 
@@ -217,11 +217,11 @@ def serial_round(
 
 
 @pytest.mark.examples(4)
-@pytest.mark.parametrize(("name", "task", "patience", "folds"), CASES)
+@pytest.mark.parametrize(("name", "label", "patience", "folds"), CASES)
 def test_models_are_those_of_a_serial_run_of_the_partitions(
-    name: str, task: Task, patience: int | None, folds: int
+    name: str, label: Label, patience: int | None, folds: int
 ) -> None:
-    job = a_job(name, task, patience, folds)
+    job = a_job(name, label, patience, folds)
     results = run(job, 3)
     assert models(results) == models(tuple(serial(job, result.unit, 3) for result in results))
     works = [step for result in results for step in result.steps if step.kind == "work"]
@@ -231,7 +231,7 @@ def test_models_are_those_of_a_serial_run_of_the_partitions(
 
 @functools.cache
 def expected_of(way: str, form: str, patience: int | None = None, folds: int = 0, epochs: int = 2) -> Any:
-    job = a_job(way, min(AVERAGED[way].tasks, key=lambda task: task.value), patience, folds, epochs)
+    job = a_job(way, min(AVERAGED[way].labels, key=lambda label: label.name), patience, folds, epochs)
     return models(tuple(serial_rounds(job, unit, FORMS[form]) for unit in units_of(job)))
 
 
@@ -246,7 +246,7 @@ def expected_of(way: str, form: str, patience: int | None = None, folds: int = 0
     ],
 )
 def test_every_form_of_rounds_is_that_of_a_serial_run(form: str, way: str) -> None:
-    job = a_job(way, min(AVERAGED[way].tasks, key=lambda task: task.value), epochs=2)
+    job = a_job(way, min(AVERAGED[way].labels, key=lambda label: label.name), epochs=2)
     results = run_as(job, 2, FORMS[form])
     assert {trial.status for result in results for trial in result.trials} == {"done"}
     assert models(results) == expected_of(way, form)
@@ -258,7 +258,7 @@ def test_every_form_of_rounds_is_that_of_a_serial_run(form: str, way: str) -> No
 def test_every_form_of_rounds_depends_on_partitions_and_on_no_worker(
     form: str, workers: int, reduction: Reduction
 ) -> None:
-    job = a_job("mlp", Task.BINARY, epochs=2)
+    job = a_job("mlp", TWO_CLASSES, epochs=2)
     assert models(run_as(job, workers, replace(FORMS[form], reduce=reduction))) == expected_of("mlp", form)
 
 
@@ -268,7 +268,7 @@ def test_every_form_of_rounds_depends_on_partitions_and_on_no_worker(
 )
 def test_rounds_are_judged_after_epochs(form: str, judged: tuple[int | None, int], reduction: Reduction) -> None:
     patience, folds = judged
-    job = a_job("mlp", Task.BINARY, patience, folds, 3)
+    job = a_job("mlp", TWO_CLASSES, patience, folds, 3)
     assert models(run_as(job, 2, replace(FORMS[form], reduce=reduction))) == expected_of(
         "mlp", form, patience, folds, 3
     )
@@ -280,7 +280,7 @@ def test_every_form_of_rounds_makes_models_of_its_own() -> None:
 
 
 def test_the_steps_of_many_rounds_are_one_record_of_a_worker_and_epoch() -> None:
-    job = a_job("mlp", Task.BINARY, epochs=3)
+    job = a_job("mlp", TWO_CLASSES, epochs=3)
     few, many = (run_as(job, 2, Averages(4, batches=batches)) for batches in (0, 1))
     for result in many:
         rows = Counter((step.kind, step.worker, step.epoch) for step in result.steps if step.kind in ("work", "reduce"))
@@ -298,13 +298,13 @@ def test_the_steps_of_many_rounds_are_one_record_of_a_worker_and_epoch() -> None
 
 @functools.cache
 def expected(partitions: int, patience: int | None = None, epochs: int = 4) -> Any:
-    job = a_job("mlp", Task.BINARY, patience, epochs=epochs)
+    job = a_job("mlp", TWO_CLASSES, patience, epochs=epochs)
     return models(tuple(serial(job, unit, partitions) for unit in units_of(job)))
 
 
 @pytest.mark.parametrize(("workers", "partitions", "reduction"), covering((1, 2, 4, 8), (2, 5, 8), REDUCTIONS))
 def test_models_depend_on_partitions_and_on_nothing_else(workers: int, partitions: int, reduction: Reduction) -> None:
-    job = a_job("mlp", Task.BINARY)
+    job = a_job("mlp", TWO_CLASSES)
     assert models(run(job, workers, partitions, reduction)) == expected(partitions)
 
 
@@ -313,21 +313,21 @@ def test_other_partitions_are_other_models() -> None:
 
 
 def test_more_partitions_than_blocks_are_as_many_as_blocks() -> None:
-    job = a_job("mlp", Task.REGRESSION)
+    job = a_job("mlp", NUMBER)
     blocks = prepare(job, job.groups[1]).n_blocks
     assert blocks < n_blocks(job), "the schedule cannot know how many rows are left out"
     assert models(run(job, 3, 1000)) == models(tuple(serial(job, unit, blocks) for unit in units_of(job)))
 
 
 def test_one_partition_is_one_workers_model() -> None:
-    job = a_job("mlp", Task.BINARY)
+    job = a_job("mlp", TWO_CLASSES)
     results = run(job, 2, 1)
     assert models(results) == models(tuple(serial(job, unit, 1) for unit in units_of(job)))
     assert not any(result.steps for result in results)
 
 
 def test_a_config_that_diverges_fails_alone() -> None:
-    job = a_job("mlp", Task.REGRESSION)
+    job = a_job("mlp", NUMBER)
     wild = {**MLP[0], "learning_rate": 1e30, "optimizer": "sgd"}
     calm = [{**MLP[0], "learning_rate": rate, "optimizer": "sgd"} for rate in (1e-3, 1e-4)]
     job = replace(job, configs=(calm[0], wild, calm[1]))
@@ -340,7 +340,7 @@ def test_a_config_that_diverges_fails_alone() -> None:
 
 
 def test_blocks_are_visited_once_an_epoch() -> None:
-    job = a_job("mlp", Task.BINARY, epochs=3)
+    job = a_job("mlp", TWO_CLASSES, epochs=3)
     blocks = prepare(job, job.groups[1]).n_blocks
     for result in run(job, 2, 4):
         for epoch in range(3):
@@ -360,7 +360,7 @@ def received(results: Sequence[UnitResult], kinds: tuple[str, ...], epoch: int) 
 
 def wide_job() -> tuple[Job, int]:
     """Return a job of one network beside which everything else that moves is nothing, and the bytes of its tensors."""
-    job = a_job("mlp", Task.BINARY, epochs=4)
+    job = a_job("mlp", TWO_CLASSES, epochs=4)
     job = replace(job, configs=({**MLP[0], "hidden_layers": (4000,)},))
     job = replace(job, dataset=replace(job.dataset, split=job.dataset.split * 0))
     prepared = prepare(job, job.groups[1])
@@ -408,7 +408,7 @@ def test_a_tree_moves_models_to_neighbours_first() -> None:
 
 
 def test_the_parts_of_a_mean_are_the_mean_to_the_bit() -> None:
-    job = a_job("mlp", Task.MULTICLASS)
+    job = a_job("mlp", SEVERAL_CLASSES)
     learner, prepared = job.trainer, prepare(job, job.groups[1])
     assert isinstance(learner, AveragingLearner)
     begun = learner.init(prepared.problem, job.configs)
@@ -434,7 +434,7 @@ def test_the_parts_of_a_mean_are_the_mean_to_the_bit() -> None:
 
 
 def test_the_mean_of_equal_models_is_that_model() -> None:
-    job = a_job("mlp", Task.BINARY)
+    job = a_job("mlp", TWO_CLASSES)
     learner, prepared = job.trainer, prepare(job, job.groups[1])
     assert isinstance(learner, AveragingLearner)
     begun = learner.init(prepared.problem, job.configs)
@@ -453,7 +453,7 @@ def test_a_worker_with_several_partitions_takes_a_model_once() -> None:
 
 
 def test_when_the_time_is_up_the_round_under_way_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = a_job("mlp", Task.BINARY, epochs=50)
+    job = a_job("mlp", TWO_CLASSES, epochs=50)
     asked = itertools.count()
     with monkeypatch.context() as patch:
         patch.setattr(TrainingLimits, "expired", lambda _: next(asked) > 40)
@@ -472,7 +472,7 @@ def test_when_the_time_is_up_the_round_under_way_is_the_last(monkeypatch: pytest
 
 
 def test_an_interrupt_ends_a_round() -> None:
-    job, watcher = a_job("mlp", Task.BINARY, epochs=100_000), Watcher()
+    job, watcher = a_job("mlp", TWO_CLASSES, epochs=100_000), Watcher()
     machine = Averaging(units_of(job), workload(job, 2, Averages(3)))
     began = time.monotonic()
     with pytest.raises(StatementInterrupted):
@@ -486,7 +486,7 @@ def test_an_interrupt_ends_a_round() -> None:
 
 
 def test_a_pack_that_breaks_in_a_round_is_failed_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = a_job("mlp", Task.BINARY)
+    job = a_job("mlp", TWO_CLASSES)
 
     def broken(self: Any, *_: Any) -> State:
         raise ValueError("the rows are upside down")
@@ -581,7 +581,7 @@ def test_workers_lost_in_every_kind_of_step_cost_time_and_no_bit(
     lost: tuple[str, Reduction, int | None], kept: bool, before: bool
 ) -> None:
     kind, reduction, patience = lost
-    job = a_job("mlp", Task.BINARY, patience)
+    job = a_job("mlp", TWO_CLASSES, patience)
     machine = Averaging(units_of(job), workload(job, 3, Averages(5, reduction)))
     losing = Losing(job, machine, kind, kept, before)
     results = losing.run(3)
@@ -597,7 +597,7 @@ def test_workers_lost_in_every_kind_of_step_of_many_rounds_cost_no_bit(
     form: str, lost: tuple[str, Reduction, int | None], kept: bool
 ) -> None:
     kind, reduction, patience = lost
-    job = a_job("mlp", Task.BINARY, patience, epochs=2)
+    job = a_job("mlp", TWO_CLASSES, patience, epochs=2)
     machine = Averaging(units_of(job), workload(job, 3, replace(FORMS[form], reduce=reduction)))
     losing = Losing(job, machine, kind, kept, before=False)
     results = losing.run(3)

@@ -22,7 +22,7 @@ from test_averaging_runs import Losing
 from grouplearn.data.dataset import Group
 from grouplearn.data.split import FINAL
 from grouplearn.failures import StatementInterrupted
-from grouplearn.learners.contract.problem import Task
+from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.worker import Watch, Worker
 from grouplearn.schedule.messages import Instruction, Part, RunStep, Step, Unit
@@ -43,25 +43,25 @@ CONFIGS: tuple[dict[str, Any], ...] = ({"l2": 0.1}, {"l1": 2.0, "l2": 1.0}, {"l2
 ROUNDS = 6
 #: A learner, its task, early stopping and folds.
 CASES = {
-    "least squares": ("linear_regression", Task.REGRESSION, None, 0),
-    "least squares, folds": ("linear_regression", Task.REGRESSION, None, 2),
-    "poisson": ("poisson_regression", Task.REGRESSION, None, 0),
-    "logistic": ("logistic_regression", Task.BINARY, None, 0),
-    "logistic, patience": ("logistic_regression", Task.BINARY, 1, 0),
-    "softmax, patience": ("logistic_regression", Task.MULTICLASS, 2, 0),
-    "svm": ("linear_svm", Task.MULTICLASS, None, 0),
-    "greedy": ("logistic_regression", Task.BINARY, None, 0),
-    "no leaps": ("logistic_regression", Task.BINARY, None, 0),
+    "least squares": ("linear_regression", NUMBER, None, 0),
+    "least squares, folds": ("linear_regression", NUMBER, None, 2),
+    "poisson": ("poisson_regression", NUMBER, None, 0),
+    "logistic": ("logistic_regression", TWO_CLASSES, None, 0),
+    "logistic, patience": ("logistic_regression", TWO_CLASSES, 1, 0),
+    "softmax, patience": ("logistic_regression", SEVERAL_CLASSES, 2, 0),
+    "svm": ("linear_svm", SEVERAL_CLASSES, None, 0),
+    "greedy": ("logistic_regression", TWO_CLASSES, None, 0),
+    "no leaps": ("logistic_regression", TWO_CLASSES, None, 0),
 }
 #: What else the configurations of a case have.
 OPTIONS = {"greedy": {"selection": "greedy"}, "no leaps": {"acceleration": "none"}}
 
 
 def a_job(case: str = "logistic", epochs: int = 8, **options: Any) -> Job:
-    name, task, patience, folds = CASES[case]
+    name, label, patience, folds = CASES[case]
     configs = tuple({**BY_COORDINATES, **config, **OPTIONS.get(case, {})} for config in CONFIGS)
-    metric = {"linear_svm": "accuracy"}.get(name, "rmse" if task is Task.REGRESSION else "log_loss")
-    made = split_job(name, task, configs, epochs=epochs, patience=patience, folds=folds, metric=metric, **options)
+    metric = {"linear_svm": "accuracy"}.get(name, "rmse" if label == NUMBER else "log_loss")
+    made = split_job(name, label, configs, epochs=epochs, patience=patience, folds=folds, metric=metric, **options)
     if name == "poisson_regression":
         counts = np.clip(np.round(np.abs(made.dataset.y)), 0, 9)
         made = replace(made, dataset=replace(made.dataset, y=counts))

@@ -9,7 +9,7 @@ from helpers.runtime_jobs import Watcher, changed, dataset
 from sklearn.datasets import load_digits
 
 from grouplearn.data.dataset import Group, Item
-from grouplearn.learners.contract.problem import Task
+from grouplearn.models.label import SEVERAL_CLASSES
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.schedule.messages import Operator, Unit
 from grouplearn.schedule.mop.hopper import Mop
@@ -39,7 +39,7 @@ def digits() -> Job:
     items = tuple(Item(f"p{number}", "numeric", number) for number in range(64))
     groups = (Group(0, 0, (), ((0, len(labels)),)),)
     return Job(
-        *("mlp", configs, items, groups, data, TrainingTarget(Task.MULTICLASS, "accuracy")),
+        *("mlp", configs, items, groups, data, TrainingTarget(SEVERAL_CLASSES, "accuracy")),
         training=TrainingLimits(epochs=6),
         block_rows=BLOCK,
     )

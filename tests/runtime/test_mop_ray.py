@@ -10,7 +10,7 @@ from helpers.runtime_jobs import Watcher, models
 from test_mop_runs import a_job, run, serial, units_of, workload
 
 from grouplearn.catalog.rows.recorded import visits
-from grouplearn.learners.contract.problem import Task
+from grouplearn.models.label import NUMBER, TWO_CLASSES
 from grouplearn.runtime.ray.runtime import RayRuntime
 from grouplearn.schedule.mop.hopper import Mop
 from grouplearn.schedule.workload import Hops, Visits
@@ -34,7 +34,7 @@ def logged(results: tuple[UnitResult, ...]) -> Visits:
 
 @pytest.mark.parametrize("patience", [None, 1])
 def test_ray_and_threads_give_the_same_bits_when_a_run_is_repeated(on_ray: RayRuntime, patience: int | None) -> None:
-    job = a_job("mlp", Task.BINARY, patience, epochs=5)
+    job = a_job("mlp", TWO_CLASSES, patience, epochs=5)
     first = ran(on_ray, job, Hops(seed=4))
     assert {step.worker for result in first for step in result.steps} == {0, 1}
     again = ran(on_ray, job, Hops(recorded=logged(first)))
@@ -44,7 +44,7 @@ def test_ray_and_threads_give_the_same_bits_when_a_run_is_repeated(on_ray: RayRu
 
 
 def test_workers_that_are_killed_cost_time_and_the_log_still_tells_the_order(on_ray: RayRuntime) -> None:
-    job, killer = a_job("mlp", Task.REGRESSION, epochs=30), Killer(every=15)
+    job, killer = a_job("mlp", NUMBER, epochs=30), Killer(every=15)
     results = ran(on_ray, job, Hops(seed=1), killer)
     assert killer.killed
     order = logged(results)
@@ -55,7 +55,7 @@ def test_workers_that_are_killed_cost_time_and_the_log_still_tells_the_order(on_
 def test_the_bytes_of_hops_are_those_of_the_formula(on_ray: RayRuntime) -> None:
     """Table 2: k m p |S| + m |S|; the units' own log counts what workers fetched from each other."""
     epochs = 40
-    job = a_job("mlp", Task.BINARY, epochs=epochs)
+    job = a_job("mlp", TWO_CLASSES, epochs=epochs)
     # Beside states of this size the curve of an epoch, which travels with them, is nothing.
     job = replace(job, configs=tuple({**config, "hidden_layers": (64,)} for config in job.configs))
     job = replace(job, dataset=replace(job.dataset, split=job.dataset.split * 0))

@@ -11,7 +11,7 @@ from helpers.runtime_jobs import Watcher, models
 from helpers.split_jobs import BLOCK, n_blocks, split_job
 
 from grouplearn.learners import registry
-from grouplearn.learners.contract.problem import Task
+from grouplearn.models.label import NUMBER, TWO_CLASSES, Label
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.schedule.messages import Blocks, Unit
 from grouplearn.schedule.mop.hopper import Mop
@@ -31,17 +31,17 @@ CONFIGS: dict[str, tuple[dict[str, Any], ...]] = {
     )
 }
 CASES = [
-    (name, task, patience, folds)
+    (name, label, patience, folds)
     for name in SEQUENTIAL
-    for task in sorted(registry.learner(name).tasks, key=lambda task: task.value)
+    for label in sorted(registry.learner(name).labels, key=lambda label: label.name)
     for patience, folds in ((None, 0), (1, 0), (None, 2))
 ]
 
 
-def a_job(name: str, task: Task, patience: int | None = None, folds: int = 0, epochs: int = 4) -> Job:
-    metric = "rmse" if task is Task.REGRESSION else "log_loss"
+def a_job(name: str, label: Label, patience: int | None = None, folds: int = 0, epochs: int = 4) -> Job:
+    metric = "rmse" if label == NUMBER else "log_loss"
     configs = CONFIGS.get(name, ({},))
-    return split_job(name, task, configs, epochs=epochs, patience=patience, folds=folds, metric=metric)
+    return split_job(name, label, configs, epochs=epochs, patience=patience, folds=folds, metric=metric)
 
 
 def units_of(job: Job) -> list[Unit]:
@@ -96,11 +96,11 @@ def serial(job: Job, unit: Unit, visits: Visits) -> UnitResult:
 
 
 @pytest.mark.examples(5)
-@pytest.mark.parametrize(("name", "task", "patience", "folds"), CASES)
+@pytest.mark.parametrize(("name", "label", "patience", "folds"), CASES)
 def test_every_pack_is_serial_sgd_in_the_order_of_its_visits(
-    name: str, task: Task, patience: int | None, folds: int
+    name: str, label: Label, patience: int | None, folds: int
 ) -> None:
-    job = a_job(name, task, patience, folds)
+    job = a_job(name, label, patience, folds)
     results = run(job, 3)
     visits = recorded(results)
     assert models(results) == models(tuple(serial(job, result.unit, visits) for result in results))
@@ -113,7 +113,7 @@ def test_every_pack_is_serial_sgd_in_the_order_of_its_visits(
 @pytest.mark.parametrize("workers", [1, 2, 4])
 @pytest.mark.parametrize("name", SEQUENTIAL)
 def test_a_run_is_repeated_bit_by_bit_on_any_number_of_workers(name: str, workers: int) -> None:
-    job = a_job(name, Task.BINARY)
+    job = a_job(name, TWO_CLASSES)
     first = run(job, 3)
     again = run(job, workers, Hops(recorded=recorded(first)))
     assert models(again) == models(first)
@@ -122,19 +122,19 @@ def test_a_run_is_repeated_bit_by_bit_on_any_number_of_workers(name: str, worker
 
 @pytest.mark.parametrize("scheduler", ["vector", "exact"])
 def test_a_plan_is_the_same_at_every_run(scheduler: Any) -> None:
-    job = a_job("mlp", Task.BINARY)
+    job = a_job("mlp", TWO_CLASSES)
     assert models(run(job, 2, Hops(scheduler))) == models(run(job, 2, Hops(scheduler)))
 
 
 def test_replicas_of_a_shard_give_legal_runs_too() -> None:
-    job = a_job("mlp", Task.REGRESSION)
+    job = a_job("mlp", NUMBER)
     results = run(job, 3, Hops(replicas=2))
     visits = recorded(results)
     assert models(results) == models(tuple(serial(job, result.unit, visits) for result in results))
 
 
 def test_blocks_are_visited_once_an_epoch() -> None:
-    job = a_job("mlp", Task.BINARY, epochs=3)
+    job = a_job("mlp", TWO_CLASSES, epochs=3)
     for epochs in recorded(run(job, 4)).values():
         assert sorted(epochs) == [0, 1, 2]
         for runs in epochs.values():
@@ -143,7 +143,7 @@ def test_blocks_are_visited_once_an_epoch() -> None:
 
 @pytest.mark.parametrize("make", [Mop, Gap])
 def test_early_stopping_of_split_groups(make: type[Mop] | type[Gap]) -> None:
-    job = a_job("mlp", Task.BINARY, patience=1, epochs=9)
+    job = a_job("mlp", TWO_CLASSES, patience=1, epochs=9)
     work = replace(workload(job, 3, Hops()), group_isolation=False)
     results = LocalRuntime().run(job, make(units_of(job), work), 3, Watcher(), lambda: False)
     trials = [trial for result in results for trial in result.trials]

@@ -18,10 +18,10 @@ from test_averaging_runs import AVERAGED, Losing, a_job, received, run_as, units
 
 from grouplearn.failures import StatementInterrupted
 from grouplearn.learners.contract.averaging import Names, changed, with_push
-from grouplearn.learners.contract.problem import Task
-from grouplearn.learners.contract.state import State, Tensors
 from grouplearn.learners.contract.ways import BatchesLearner
-from grouplearn.learners.metrics.sums import merge
+from grouplearn.models.label import TWO_CLASSES, Label
+from grouplearn.models.metrics.sums import merge
+from grouplearn.models.state import State, Tensors
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.schedule.averages import Averages
 from grouplearn.schedule.messages import Push, Unit
@@ -34,7 +34,7 @@ from grouplearn.train.results.evaluation import conclude, evaluate
 from grouplearn.train.rows.prepare import prepare
 from grouplearn.train.unit import pack_of
 
-WAYS = [(way, min(learner.tasks, key=lambda task: task.value)) for way, learner in AVERAGED.items()]
+WAYS = [(way, min(learner.labels, key=lambda label: label.name)) for way, learner in AVERAGED.items()]
 Orders = dict[int, tuple[Push, ...]]
 
 
@@ -118,9 +118,9 @@ def all_in_order(job: Job, averages: Averages, results: Sequence[UnitResult]) ->
 @pytest.mark.examples(3)
 @pytest.mark.parametrize("folds", [0, 2])
 @pytest.mark.parametrize("batches", [0, 5])
-@pytest.mark.parametrize(("way", "task"), WAYS)
-def test_models_are_those_of_their_pushes_in_order(way: str, task: Task, batches: int, folds: int) -> None:
-    job, averages = a_job(way, task, folds=folds, epochs=3), Averages(3, batches=batches, staleness=2)
+@pytest.mark.parametrize(("way", "label"), WAYS)
+def test_models_are_those_of_their_pushes_in_order(way: str, label: Label, batches: int, folds: int) -> None:
+    job, averages = a_job(way, label, folds=folds, epochs=3), Averages(3, batches=batches, staleness=2)
     results = run(job, 3, averages)
     assert {trial.status for result in results for trial in result.trials} == {"done"}
     assert same(results, all_in_order(job, averages, results))
@@ -146,7 +146,7 @@ def same(ours: Sequence[UnitResult], theirs: Sequence[UnitResult]) -> bool:
 @pytest.mark.parametrize("averages", [Averages(5, staleness=3), Averages(4, batches=6, staleness=1)])
 @pytest.mark.parametrize("way", ["mlp", "logistic_regression by sgd"])
 def test_a_recorded_order_makes_the_same_bits_on_any_workers(way: str, averages: Averages, workers: int) -> None:
-    job = a_job(way, Task.BINARY, epochs=3)
+    job = a_job(way, TWO_CLASSES, epochs=3)
     first = run(job, 3, averages)
     again = run(job, workers, averages, orders_of(first))
     assert orders_of(again) == orders_of(first)
@@ -156,17 +156,17 @@ def test_a_recorded_order_makes_the_same_bits_on_any_workers(way: str, averages:
 @pytest.mark.examples(3)
 @pytest.mark.parametrize(("patience", "folds"), [(None, 0), (1, 0), (None, 2)])
 @pytest.mark.parametrize("batches", [0, 5])
-@pytest.mark.parametrize(("way", "task"), WAYS)
+@pytest.mark.parametrize(("way", "label"), WAYS)
 def test_without_staleness_models_are_those_of_averaging(
-    way: str, task: Task, batches: int, patience: int | None, folds: int
+    way: str, label: Label, batches: int, patience: int | None, folds: int
 ) -> None:
-    job = a_job(way, task, patience, folds, epochs=3)
+    job = a_job(way, label, patience, folds, epochs=3)
     assert models(run(job, 2, Averages(3, batches=batches))) == models(run_as(job, 3, Averages(3, batches=batches)))
 
 
 def test_pushes_in_step_are_the_mean() -> None:
     """Where all push from one model, what comes of it is averaging's mean but for rounding."""
-    job, unit = a_job("mlp", Task.BINARY, epochs=2), Unit(0, 1, (0, 1), -1, 1.0)
+    job, unit = a_job("mlp", TWO_CLASSES, epochs=2), Unit(0, 1, (0, 1), -1, 1.0)
     learner, prepared = cast(BatchesLearner, job.trainer), prepare(job, job.groups[1])
     pack = pack_of(job, unit, unit.configs, prepared, lambda _: None, lambda: False)
     begun, names = begin(pack).state, Names(learner.summed(), learner.averaged)
@@ -211,7 +211,7 @@ def test_running_means_of_squares_stay_positive_however_old_a_push_is() -> None:
 
 
 def test_nobody_is_more_clocks_ahead_than_the_staleness() -> None:
-    job = a_job("mlp", Task.BINARY, epochs=6)
+    job = a_job("mlp", TWO_CLASSES, epochs=6)
     for staleness in (1, 3):
         for result in run(job, 3, Averages(5, staleness=staleness)):
             clocks = [0] * 5
@@ -233,7 +233,7 @@ def test_nobody_is_more_clocks_ahead_than_the_staleness() -> None:
 @pytest.mark.parametrize("averages", [Averages(5, staleness=2), Averages(3, batches=6, staleness=1)])
 def test_workers_lost_in_every_kind_of_step(averages: Averages, kind: str, before: bool, kept: bool) -> None:
     """What was applied is of the model, or everything begins again; an order that is repeated is repeated all the same."""
-    job = a_job("mlp", Task.BINARY, epochs=3)
+    job = a_job("mlp", TWO_CLASSES, epochs=3)
     losing = Losing(job, server(job, 3, averages), kind, kept, before)
     results = losing.run(3)
     assert losing.lost >= 1
@@ -245,7 +245,7 @@ def test_workers_lost_in_every_kind_of_step(averages: Averages, kind: str, befor
 
 
 def test_the_pushes_of_an_epoch_are_one_record_of_a_worker() -> None:
-    job = a_job("mlp", Task.BINARY, epochs=3)
+    job = a_job("mlp", TWO_CLASSES, epochs=3)
     for result in run(job, 2, Averages(4, batches=1, staleness=1)):
         rows = [(step.kind, step.worker, step.epoch) for step in result.steps if step.kind in ("work", "push")]
         assert len(rows) == len(set(rows))
@@ -262,7 +262,7 @@ def test_a_push_fetches_parts_of_others_and_a_pull_what_is_new() -> None:
 
 
 def test_one_config_that_diverges_disturbs_no_other() -> None:
-    job = a_job("logistic_regression by sgd", Task.BINARY, epochs=4)
+    job = a_job("logistic_regression by sgd", TWO_CLASSES, epochs=4)
     wild = {**job.configs[0], "learning_rate": 1e300}
     job = replace(job, configs=(job.configs[0], wild, *job.configs[2:]))
     averages = Averages(3, staleness=2)
@@ -281,7 +281,7 @@ def test_one_config_that_diverges_disturbs_no_other() -> None:
 
 
 def test_when_the_time_is_up_no_further_epoch_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    job, asked = a_job("mlp", Task.BINARY, epochs=200), itertools.count()
+    job, asked = a_job("mlp", TWO_CLASSES, epochs=200), itertools.count()
     with monkeypatch.context() as patch:
         patch.setattr(TrainingLimits, "expired", lambda _: next(asked) > 100)
         results = run(job, 2, Averages(3, staleness=2))
@@ -291,7 +291,7 @@ def test_when_the_time_is_up_no_further_epoch_begins(monkeypatch: pytest.MonkeyP
 
 
 def test_an_interrupt_ends_a_run() -> None:
-    job, watcher = a_job("mlp", Task.BINARY, epochs=100_000), Watcher()
+    job, watcher = a_job("mlp", TWO_CLASSES, epochs=100_000), Watcher()
     began, machine = time.monotonic(), server(job, 2, Averages(3, staleness=2))
     with pytest.raises(StatementInterrupted):
         LocalRuntime().run(job, machine, 2, watcher, lambda: watcher.epochs > 20)
@@ -304,7 +304,7 @@ def test_an_interrupt_ends_a_run() -> None:
 
 
 def test_a_pack_that_breaks_is_failed_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = a_job("mlp", Task.BINARY)
+    job = a_job("mlp", TWO_CLASSES)
 
     def broken(self: Any, *_: Any) -> State:
         raise ValueError("the rows are upside down")

@@ -24,7 +24,7 @@ from test_ray import long_job
 
 from grouplearn.data.files.run_directory import PID_FILE
 from grouplearn.failures import TrainingFailed
-from grouplearn.learners.contract.problem import Task
+from grouplearn.models.label import NUMBER
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.ray import rows as ray_rows
 from grouplearn.runtime.ray.runtime import RayRuntime
@@ -58,7 +58,7 @@ def never() -> bool:
 
 def split_and_whole() -> tuple[Job, list[Unit]]:
     """One group that is split between two workers, and one that is not; three networks for each."""
-    a_job = hopping_job("mlp", Task.REGRESSION, epochs=EPOCHS)
+    a_job = hopping_job("mlp", NUMBER, epochs=EPOCHS)
     pairs = [(group.id, config) for group in a_job.groups for config in range(len(a_job.configs))]
     some_units = [Unit(number, group, (config,), cost=1.0) for number, (group, config) in enumerate(pairs)]
     return a_job, some_units

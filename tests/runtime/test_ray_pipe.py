@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grouplearn.data.dataset import DatasetFiles, Group
-from grouplearn.learners.contract.state import Artifact
+from grouplearn.models.state import Artifact
 from grouplearn.runtime.ray.network import LearnerCode
 from grouplearn.runtime.ray.rows import bare
 from grouplearn.runtime.ray.settings import Cluster

@@ -7,15 +7,15 @@ import pytest
 
 from grouplearn.layout.pages import mapped_file
 from grouplearn.layout.spilled import ByRow
-from grouplearn.learners.contract.problem import Task
-from grouplearn.learners.metrics import sums as metrics
+from grouplearn.models.label import TWO_CLASSES
+from grouplearn.models.metrics import sums as metrics
 from grouplearn.runtime.ray.products import MAPPED_BYTES, ProductGone, ProductStore
 
 
 def sums(rows: int) -> metrics.MetricSums:
     rng = np.random.default_rng(rows)
     scores, labels = rng.random((rows, 3, 1)), (rng.random(rows) < 0.5).astype(float)
-    return metrics.measure(Task.BINARY, 2, scores, labels, np.ones(rows))
+    return metrics.measure(TWO_CLASSES, 2, scores, labels, np.ones(rows))
 
 
 @pytest.mark.parametrize("rows", [0, 10, 40_000, 200_001])

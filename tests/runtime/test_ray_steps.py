@@ -18,7 +18,7 @@ from helpers.split_jobs import BLOCK, CASES, OWN, assert_same, n_blocks, plan, s
 from helpers.thorough import THOROUGH
 
 from grouplearn.data.dataset import ARRAYS
-from grouplearn.learners.contract.problem import Task
+from grouplearn.models.label import TWO_CLASSES
 from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.ray import rows as ray_rows
 from grouplearn.runtime.ray.rows import JobRows, bare, cut_rows, stored
@@ -58,7 +58,7 @@ def test_split_between_actors_is_whole_bit_by_bit(on_ray: RayRuntime, case: str)
 def test_lightgbm_in_a_gang_is_as_good_as_alone(on_ray: RayRuntime, patience: int | None) -> None:
     """Bins come from each member's rows and leaves from sums in another order: equal to 0.02 of the log-loss."""
     configs = ({"num_iterations": 12, "min_data_in_leaf": 5}, {"num_iterations": 6, "learning_rate": 0.3})
-    a_job = split_job("gbdt", Task.BINARY, configs, metric="log_loss", patience=patience)
+    a_job = split_job("gbdt", TWO_CLASSES, configs, metric="log_loss", patience=patience)
     units = [Unit(0, 1, (0,)), Unit(1, 1, (1,))]
     results = on_ray.run(a_job, Scripted(a_job, units, runs(n_blocks(a_job), 2), "gang"), 2, Watcher(), never)
     for ours, theirs in zip(results, whole(a_job, units), strict=True):
@@ -77,7 +77,7 @@ def test_lightgbm_in_a_gang_is_as_good_as_alone(on_ray: RayRuntime, patience: in
 def test_networks_in_a_gang_are_as_good_as_alone(on_ray: RayRuntime, learner: str, shape: dict[str, Any]) -> None:
     configs = tuple({"learning_rate": rate, **shape, "batch_size": 16} for rate in (0.02, 0.005))
     network = OWN if learner == "own" else None
-    a_job = split_job(learner, Task.BINARY, configs, epochs=6, metric="log_loss", class_weight="balanced", own=network)
+    a_job = split_job(learner, TWO_CLASSES, configs, epochs=6, metric="log_loss", class_weight="balanced", own=network)
     units = [Unit(0, 1, (0, 1))]
     (ours,) = on_ray.run(a_job, Scripted(a_job, units, runs(n_blocks(a_job), 2), "gang"), 2, Watcher(), never)
     (theirs,) = whole(a_job, units)
@@ -123,7 +123,7 @@ def test_a_worker_killed_between_steps_is_replaced_and_the_bits_stay(on_ray: Ray
 
 def test_a_gang_that_loses_a_member_is_started_again(on_ray: RayRuntime) -> None:
     # More of them than pass until the first are heard of and the kill is felt: epochs are told of now and then.
-    a_job = split_job("mlp", Task.BINARY, ({"batch_size": 4},), epochs=80)
+    a_job = split_job("mlp", TWO_CLASSES, ({"batch_size": 4},), epochs=80)
     scripted = Scripted(a_job, [Unit(1, 1, (0,))], runs(n_blocks(a_job), 2), "gang")
     killer = Killer()
     (result,) = on_ray.run(a_job, scripted, 2, killer, never)
@@ -133,7 +133,7 @@ def test_a_gang_that_loses_a_member_is_started_again(on_ray: RayRuntime) -> None
 
 
 def test_a_gang_that_loses_a_member_forms_again_at_its_size(on_ray: RayRuntime) -> None:
-    a_job = split_job("mlp", Task.BINARY, ({"batch_size": 4},), epochs=12)
+    a_job = split_job("mlp", TWO_CLASSES, ({"batch_size": 4},), epochs=12)
     rows = tuple(group.n_rows for group in a_job.groups)
     machine = DataParallel([Unit(1, 1, (0,))], Workload("sequential", rows, 2, a_job.training.epochs, BLOCK))
     killer = Killer()
@@ -147,7 +147,7 @@ def test_a_gang_that_loses_a_member_forms_again_at_its_size(on_ray: RayRuntime) 
 @pytest.mark.thorough
 def test_a_lightgbm_gang_that_loses_a_member_is_started_again(on_ray: RayRuntime) -> None:
     configs = ({"num_iterations": 3000, "min_data_in_leaf": 2},)
-    a_job = split_job("gbdt", Task.BINARY, configs, metric="log_loss")
+    a_job = split_job("gbdt", TWO_CLASSES, configs, metric="log_loss")
     scripted = Scripted(a_job, [Unit(1, 1, (0,))], runs(n_blocks(a_job), 2), "gang")
     killed = []
 
@@ -170,7 +170,7 @@ def test_a_lightgbm_gang_that_loses_a_member_is_started_again(on_ray: RayRuntime
 def test_members_of_a_gang_that_are_done_take_other_units(on_ray: RayRuntime) -> None:
     """Two units in a gang, one after the other: the second is instructed while nobody waits for the first."""
     configs = ({"num_iterations": 5}, {"num_iterations": 5, "learning_rate": 0.3})
-    a_job = split_job("gbdt", Task.BINARY, configs, metric="log_loss")
+    a_job = split_job("gbdt", TWO_CLASSES, configs, metric="log_loss")
     units = [Unit(0, 1, (0,)), Unit(1, 1, (1,)), Unit(2, 1, (0,))]
     results = on_ray.run(a_job, Scripted(a_job, units, runs(n_blocks(a_job), 2), "gang"), 2, Watcher(), never)
     assert [result.unit for result in results] == units
@@ -217,10 +217,10 @@ def test_whole_groups_count_what_they_load(on_ray: RayRuntime) -> None:
     a_job = job(groups=3)
     group_bytes = dataset_bytes(a_job.dataset) // 3
     units = [Unit(2 * group + index, group, (index,)) for group in range(3) for index in range(2)]
-    for tasks, loads in ((GroupTaskParallel, 3), (ModelTaskParallel, 6)):
-        results = on_ray.run(a_job, tasks(units), 1, Watcher(), never)
+    for labels, loads in ((GroupTaskParallel, 3), (ModelTaskParallel, 6)):
+        results = on_ray.run(a_job, labels(units), 1, Watcher(), never)
         assert sum(result.loaded for result in results) == loads * group_bytes
-        local = runtime("local").run(a_job, tasks(units), 1, Watcher(), never)
+        local = runtime("local").run(a_job, labels(units), 1, Watcher(), never)
         assert sum(result.loaded for result in local) == loads * group_bytes
 
 

@@ -15,7 +15,7 @@ from helpers.thorough import THOROUGH
 
 from grouplearn.data.dataset import Group, Item
 from grouplearn.failures import TrainingFailed
-from grouplearn.learners.contract.problem import Task
+from grouplearn.models.label import NUMBER, TWO_CLASSES
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.worker import outline_or_failed
 from grouplearn.schedule.messages import Blocks, Unit
@@ -160,7 +160,7 @@ def test_a_config_that_diverges_fails_alone() -> None:
         {"optimizer": "sgd", "learning_rate": 1e30, "hidden_layers": (4,)},
         {"optimizer": "sgd", "learning_rate": 0.01, "hidden_layers": (4,)},
     )
-    a_job = split_job("mlp", Task.REGRESSION, configs, epochs=3)
+    a_job = split_job("mlp", NUMBER, configs, epochs=3)
     units = [Unit(0, 1, (0, 1))]
     results = split(a_job, units, 3)
     assert [trial.status for trial in results[0].trials] == ["failed", "done"]
@@ -199,7 +199,7 @@ def test_a_unit_fails_once_however_many_of_its_steps_break(shape: Any, monkeypat
 
 @pytest.mark.parametrize("learner", ["gbdt", "mlp"])
 def test_steps_of_several_workers_at_once_are_refused_between_threads(learner: str) -> None:
-    a_job = split_job(learner, Task.BINARY, ({},))
+    a_job = split_job(learner, TWO_CLASSES, ({},))
     with pytest.raises(TrainingFailed, match="cannot be split between threads") as error:
         split(a_job, [Unit(0, 1, (0,))], 2, "gang")
     assert error.value.hint == "WITH (executor = 'ray')"

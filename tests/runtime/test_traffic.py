@@ -17,7 +17,7 @@ from test_mop_runs import a_job, units_of, workload
 import grouplearn
 from grouplearn.data.dataset import Group, Item
 from grouplearn.learners.contract.access import AccessName
-from grouplearn.learners.contract.problem import Task
+from grouplearn.models.label import TWO_CLASSES
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.simulated import Costs, Exchange, Timeline, simulate
 from grouplearn.schedule.messages import Blocks, Operator, Step, Unit
@@ -41,7 +41,7 @@ def test_mop_on_threads() -> None:
 
     Sums of metrics, which those who evaluate send back, are not of Table 2: how many go depends on who is free first.
     """
-    job = a_job("mlp", Task.BINARY, epochs=EPOCHS)
+    job = a_job("mlp", TWO_CLASSES, epochs=EPOCHS)
     job = replace(job, dataset=replace(job.dataset, split=job.dataset.split * 0))  # with held-out rows two states move
     results = run(job, Mop(units_of(job), workload(job, P, Hops(seed=5))), P)
     steps = [step for result in results for step in result.steps]
@@ -54,7 +54,7 @@ def test_mop_on_threads() -> None:
 
 def test_task_parallelism_on_threads() -> None:
     """|S| D where every task reads its rows, min(p, |S|) D where a worker keeps them for the next one."""
-    job = a_job("mlp", Task.BINARY, epochs=2)
+    job = a_job("mlp", TWO_CLASSES, epochs=2)
     large = replace(job, groups=(replace(job.groups[1], id=0),))
     group_bytes = dataset_bytes(job.dataset) * large.groups[0].n_rows / job.dataset.n_rows
     units = [Unit(number, 0, (number,), cost=1.0) for number in range(len(job.configs))]
@@ -80,7 +80,7 @@ def many_columns(n_blocks: int, configs: tuple[dict[str, Any], ...], columns: in
         items,
         groups=(group,),
         dataset=data,
-        target=TrainingTarget(Task.BINARY, "log_loss"),
+        target=TrainingTarget(TWO_CLASSES, "log_loss"),
         training=TrainingLimits(epochs=EPOCHS),
         block_rows=BLOCK,
     )

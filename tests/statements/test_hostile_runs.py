@@ -75,7 +75,8 @@ HOSTILE: tuple[Any, ...] = (
         {"array": "../x"},
         {"Nothing": {}},
     ),
-    *({"Group": {}}, {"Task": "binary"}, {"Task": []}, {"Choices": {"names": {"tuple": []}, "points": {"tuple": []}}}),
+    *({"Group": {}}, {"Label": {"name": "binary"}}, {"Label": {"name": []}}),
+    {"Choices": {"names": {"tuple": []}, "points": {"tuple": []}}},
 )
 
 

@@ -10,8 +10,8 @@ from helpers.runtime_jobs import Watcher, changed, job
 
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.failures import StatementInterrupted
-from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.linear.logistic_regression import LogisticRegression
+from grouplearn.models.label import SEVERAL_CLASSES, TWO_CLASSES, Label
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.task_parallel import GroupTaskParallel
@@ -30,12 +30,12 @@ GRID = tuple(
 )
 
 
-def small_groups(task: Task = Task.BINARY) -> Job:
+def small_groups(label: Label = TWO_CLASSES) -> Job:
     random = np.random.default_rng(3)
     n = sum(SIZES)
     x = random.normal(size=(n, 3)) * [1.0, 100.0, 0.01] + [0.0, 500.0, 0.0]
     score = x @ [1.0, 0.02, 30.0] + random.normal(size=n)
-    y = (score > 10).astype(float) if task is Task.BINARY else np.digitize(score, [9.0, 11.0]).astype(float)
+    y = (score > 10).astype(float) if label == TWO_CLASSES else np.digitize(score, [9.0, 11.0]).astype(float)
     ends = np.cumsum(SIZES).tolist()
     groups = tuple(
         Group(g, 0, (str(g),), ((end - size, end),)) for g, (size, end) in enumerate(zip(SIZES, ends, strict=True))
@@ -49,12 +49,12 @@ def small_groups(task: Task = Task.BINARY) -> Job:
         random.uniform(0.5, 2, n),
         split,
         (),
-        ("a", "b", "c")[: 2 + (task is not Task.BINARY)],
+        ("a", "b", "c")[: 2 + (label != TWO_CLASSES)],
     )
     items = tuple(Item(f"x{column}", "numeric", column) for column in range(3))
     return changed(
         job(groups=1),
-        task=task,
+        label=label,
         configs=GRID,
         items=items,
         groups=groups,
@@ -88,9 +88,9 @@ def assert_same(together: UnitResult, single: UnitResult) -> None:
         assert (ours.config, ours.status, ours.reason) == (theirs.config, theirs.status, theirs.reason)
         if theirs.artifact is None:
             continue
-        task = Task.BINARY if len(theirs.artifact.tensors["intercept"]) == 1 else Task.MULTICLASS
+        label = TWO_CLASSES if len(theirs.artifact.tensors["intercept"]) == 1 else SEVERAL_CLASSES
         x = PROBE[:, : theirs.artifact.tensors["weights"].shape[1]]
-        scores = [LogisticRegression().score(task, artifact, x) for artifact in (ours.artifact, theirs.artifact)]
+        scores = [LogisticRegression().score(label, artifact, x) for artifact in (ours.artifact, theirs.artifact)]
         np.testing.assert_allclose(*scores, atol=1e-3)
         # Near its minimum the objective is flat: known to 1e-10, it leaves a single metric some 1e-6 of play, and more on
         # rows that it was not trained on.
@@ -100,9 +100,9 @@ def assert_same(together: UnitResult, single: UnitResult) -> None:
         assert ours.curve[-1].valid_metric == pytest.approx(ours.valid.get("log_loss", np.nan), nan_ok=True)
 
 
-@pytest.mark.parametrize("task", [Task.BINARY, Task.MULTICLASS])
-def test_side_by_side_is_alone(task: Task) -> None:
-    a_job = small_groups(task)
+@pytest.mark.parametrize("label", [TWO_CLASSES, SEVERAL_CLASSES])
+def test_side_by_side_is_alone(label: Label) -> None:
+    a_job = small_groups(label)
     results = gathered(a_job)
     assert list(results) == list(range(len(SIZES)))
     for group, together in results.items():

@@ -17,7 +17,7 @@ from grouplearn.layout.ragged import Ragged
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Interrupted
-from grouplearn.learners.contract.problem import Task
+from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
 from grouplearn.schedule.messages import Unit
 from grouplearn.train import gather
 from grouplearn.train.gather import train_gathered
@@ -30,16 +30,16 @@ pytest.importorskip("lightgbm")
 
 #: Rows of groups: none that trees can split, one, and enough for some leaves.
 SIZES = (45, 1, 30, 2, 60, 7, 41, 5, 90, 22)
-METRIC = {Task.REGRESSION: "rmse", Task.BINARY: "log_loss", Task.MULTICLASS: "log_loss"}
+METRIC = {NUMBER: "rmse", TWO_CLASSES: "log_loss", SEVERAL_CLASSES: "log_loss"}
 
 
-def a_table(task: Task, seed: int, *, odd: bool, weights: bool) -> Dataset:
+def a_table(label: Label, seed: int, *, odd: bool, weights: bool) -> Dataset:
     """Return rows with a category and, where ``odd``, values that are missing, infinite, zero and very small."""
     random, n = np.random.default_rng(seed), sum(SIZES)
     x = random.normal(size=(n, 3)) * [1.0, 1e3, 1e-3]
     codes = random.integers(0, 5, (n, 1)).astype(np.int32)
     score = x[:, 0] + 0.5 * codes[:, 0] + random.normal(size=n)
-    y = score if task is Task.REGRESSION else np.digitize(score, [1.0] if task is Task.BINARY else [0.5, 1.0, 2.0])
+    y = score if label == NUMBER else np.digitize(score, [1.0] if label == TWO_CLASSES else [0.5, 1.0, 2.0])
     y = np.asarray(y, np.float64)
     if odd:
         for value in (np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-36, -1e-35, 1e300):
@@ -49,12 +49,12 @@ def a_table(task: Task, seed: int, *, odd: bool, weights: bool) -> Dataset:
         y[random.integers(0, n, 4)] = np.nan
     weight = random.choice([1.0, 0.5, 2.25, 0.0], n) if weights else np.ones(n)
     split = random.integers(0, 3, n).astype(np.int16)
-    names = {Task.BINARY: ("a", "b"), Task.MULTICLASS: ("a", "b", "c", "d")}.get(task, ())
+    names = {TWO_CLASSES: ("a", "b"), SEVERAL_CLASSES: ("a", "b", "c", "d")}.get(label, ())
     return Dataset(x, codes, y, weight, split, (("p", "q", "r", "s", "t"),), names)
 
 
-def a_job(task: Task, configs: Sequence[Config], seed: int = 0, learner: str = "gbdt", **options: Any) -> Job:
-    dataset = a_table(task, seed, odd=options.pop("odd", False), weights=options.pop("weights", False))
+def a_job(label: Label, configs: Sequence[Config], seed: int = 0, learner: str = "gbdt", **options: Any) -> Job:
+    dataset = a_table(label, seed, odd=options.pop("odd", False), weights=options.pop("weights", False))
     ends = np.cumsum(SIZES).tolist()
     groups = tuple(
         Group(g, 0, (str(g),), ((end - size, end),)) for g, (size, end) in enumerate(zip(SIZES, ends, strict=True))
@@ -63,12 +63,12 @@ def a_job(task: Task, configs: Sequence[Config], seed: int = 0, learner: str = "
     return changed(
         job(groups=1),
         learner=learner,
-        task=task,
+        label=label,
         configs=tuple(complete({"num_iterations": 6, "min_data_in_leaf": 3, **config}) for config in configs),
         items=(*(Item(f"x{column}", "numeric", column) for column in range(3)), *options.pop("items", ())),
         groups=groups,
         dataset=dataset,
-        metric=options.pop("metric", METRIC[task]),
+        metric=options.pop("metric", METRIC[label]),
         epochs=1,
         **options,
     )
@@ -126,36 +126,36 @@ GRIDS: dict[str, tuple[Config, ...]] = {
 
 
 @pytest.mark.parametrize("grid", GRIDS)
-@pytest.mark.parametrize("task", METRIC)
-def test_together_is_alone(task: Task, grid: str, alone: list[int]) -> None:
-    assert_as_alone(a_job(task, GRIDS[grid], items=CATEGORY))
+@pytest.mark.parametrize("label", METRIC)
+def test_together_is_alone(label: Label, grid: str, alone: list[int]) -> None:
+    assert_as_alone(a_job(label, GRIDS[grid], items=CATEGORY))
     if grid == "one":  # of a number there is no other; of classes one has too few rows for both
-        assert len(set(alone)) <= {Task.REGRESSION: 0, Task.BINARY: 3, Task.MULTICLASS: 3}[task]
+        assert len(set(alone)) <= {NUMBER: 0, TWO_CLASSES: 3, SEVERAL_CLASSES: 3}[label]
 
 
 @pytest.mark.parametrize("weights", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("task", METRIC)
-def test_rows_of_all_kinds(task: Task, seed: int, weights: bool) -> None:
+@pytest.mark.parametrize("label", METRIC)
+def test_rows_of_all_kinds(label: Label, seed: int, weights: bool) -> None:
     items = CATEGORY if seed % 2 else (Item("c", "category", 0, "onehot"),)
-    given = a_job(task, GRIDS["prefixes"], seed, odd=True, weights=weights, items=items)
+    given = a_job(label, GRIDS["prefixes"], seed, odd=True, weights=weights, items=items)
     assert_as_alone(given)
     assert_as_alone(changed(given, class_weight="balanced", holds_out=False))
 
 
 @pytest.mark.parametrize("metric", ["log_loss", "auc", "accuracy", "f1"])
-@pytest.mark.parametrize("task", [Task.BINARY, Task.MULTICLASS])
-def test_curves_of_any_metric(task: Task, metric: str) -> None:
+@pytest.mark.parametrize("label", [TWO_CLASSES, SEVERAL_CLASSES])
+def test_curves_of_any_metric(label: Label, metric: str) -> None:
     """What LightGBM measures itself, and what is measured of its predictions; held-out rows may be of one class, or none."""
     for seed in range(2):
-        assert_as_alone(a_job(task, GRIDS["prefixes"], seed, metric=metric))
-        ova = ({"objective": "multiclassova"},) if task is Task.MULTICLASS else ({"scale_pos_weight": 2.0},)
-        assert_as_alone(a_job(task, ova, seed, metric=metric, weights=True))
+        assert_as_alone(a_job(label, GRIDS["prefixes"], seed, metric=metric))
+        ova = ({"objective": "multiclassova"},) if label == SEVERAL_CLASSES else ({"scale_pos_weight": 2.0},)
+        assert_as_alone(a_job(label, ova, seed, metric=metric, weights=True))
 
 
 @pytest.mark.parametrize("metric", ["rmse", "mae", "r2", "mape", "pinball", "poisson_deviance"])
 def test_curves_of_numbers(metric: str) -> None:
-    assert_as_alone(a_job(Task.REGRESSION, ({"alpha": 0.3}, {"alpha": 0.7, "objective": "quantile"}), metric=metric))
+    assert_as_alone(a_job(NUMBER, ({"alpha": 0.3}, {"alpha": 0.7, "objective": "quantile"}), metric=metric))
 
 
 @pytest.mark.parametrize(
@@ -163,27 +163,27 @@ def test_curves_of_numbers(metric: str) -> None:
     ["regression_l1", "huber", "fair", "poisson", "quantile", "mape", "gamma", "tweedie", "cross_entropy"],
 )
 def test_every_objective(objective: str) -> None:
-    given = a_job(Task.REGRESSION, ({"objective": objective},))
+    given = a_job(NUMBER, ({"objective": objective},))
     assert_as_alone(given)
     y = np.abs(given.dataset.y) / np.abs(given.dataset.y).max()
     assert_as_alone(replace(given, dataset=replace(given.dataset, y=y)))
 
 
-@pytest.mark.parametrize("task", METRIC)
-def test_folds(task: Task) -> None:
-    given = changed(a_job(task, GRIDS["prefixes"]), folds=3)
+@pytest.mark.parametrize("label", METRIC)
+def test_folds(label: Label) -> None:
+    given = changed(a_job(label, GRIDS["prefixes"]), folds=3)
     for fold in (0, 2, -1):
         assert_as_alone(given, fold)
 
 
-@pytest.mark.parametrize("task", METRIC)
-def test_forests(task: Task, alone: list[int]) -> None:
-    assert_as_alone(a_job(task, ({}, {"num_leaves": 4}), learner="random_forest"))
+@pytest.mark.parametrize("label", METRIC)
+def test_forests(label: Label, alone: list[int]) -> None:
+    assert_as_alone(a_job(label, ({}, {"num_leaves": 4}), learner="random_forest"))
     assert 4 not in alone
 
 
 def test_labels_that_single_precision_does_not_hold_fail_as_alone(alone: list[int]) -> None:
-    given = a_job(Task.REGRESSION, GRIDS["one"])
+    given = a_job(NUMBER, GRIDS["one"])
     y = given.dataset.y.copy()
     y[:45] += 1e9
     y[46:76] *= 1e300
@@ -194,16 +194,14 @@ def test_labels_that_single_precision_does_not_hold_fail_as_alone(alone: list[in
 
 
 def test_single_precision_features_and_constraints_by_name() -> None:
-    given = a_job(
-        Task.REGRESSION, ({"monotone_constraints": '{"x0": 1}'}, {"interaction_constraints": '[["x0","x1"],["x2"]]'})
-    )
+    given = a_job(NUMBER, ({"monotone_constraints": '{"x0": 1}'}, {"interaction_constraints": '[["x0","x1"],["x2"]]'}))
     assert_as_alone(given)
     numeric = given.dataset.numeric.astype(np.float32)
     assert_as_alone(replace(given, dataset=replace(given.dataset, numeric=numeric)))
 
 
 def test_a_pack_is_kept_and_gone_on_from() -> None:
-    given = a_job(Task.REGRESSION, GRIDS["prefixes"])
+    given = a_job(NUMBER, GRIDS["prefixes"])
     unit = Unit(0, 0, (0, 1, 2), others=tuple(range(1, len(SIZES))))
     result = train_gathered(given, unit, lambda _: None, lambda: False)
     again = from_bytes(to_bytes(result), RESULT_KINDS)
@@ -218,7 +216,7 @@ def test_a_pack_is_kept_and_gone_on_from() -> None:
 
 
 def test_it_stops_soon_and_leaves_nothing_behind() -> None:
-    given = a_job(Task.REGRESSION, ({"num_iterations": 100_000},))
+    given = a_job(NUMBER, ({"num_iterations": 100_000},))
     asked = 0
 
     def cancelled() -> bool:

@@ -10,7 +10,7 @@ from helpers.runtime_jobs import changed
 from test_gather import SIZES, UNIT, alone, gathered, small_groups
 
 from grouplearn.data.files.plain import from_bytes, to_bytes
-from grouplearn.learners.contract.problem import Task
+from grouplearn.models.label import CLUSTERING, PROJECTION
 from grouplearn.train.gather import train_gathered
 from grouplearn.train.job import Job, TrialResult, UnitResult
 from grouplearn.train.results.ledger import RESULT_KINDS
@@ -18,21 +18,21 @@ from grouplearn.train.results.outcome import merge
 from grouplearn.train.results.soundness import is_sound
 
 CASES = {
-    "kmeans": (Task.CLUSTERING, "inertia", tuple({"k": k, "n_init": 2, "tolerance": 1e-4} for k in (2, 3, 5))),
-    "pca": (Task.PROJECTION, "explained_variance", tuple({"n_components": each} for each in (None, 1, 2))),
+    "kmeans": (CLUSTERING, "inertia", tuple({"k": k, "n_init": 2, "tolerance": 1e-4} for k in (2, 3, 5))),
+    "pca": (PROJECTION, "explained_variance", tuple({"n_components": each} for each in (None, 1, 2))),
 }
 
 
 @pytest.fixture(params=CASES)
 def a_job(request: pytest.FixtureRequest) -> Job:
     """A job one of whose groups is of one row in training, another of equal rows, a third of rows whose distances overflow."""
-    task, metric, configs = CASES[request.param]
+    label, metric, configs = CASES[request.param]
     whole = small_groups()
     numeric, ends = whole.dataset.numeric.copy(), np.cumsum(SIZES)
     numeric[ends[1] : ends[2]] = 3.0
     numeric[ends[3] : ends[3] + 2] = [[1e200] * 3, [-1.7e308] * 3]
     dataset = replace(whole.dataset, numeric=numeric, classes=())
-    return changed(whole, learner=request.param, task=task, configs=configs, metric=metric, dataset=dataset)
+    return changed(whole, learner=request.param, label=label, configs=configs, metric=metric, dataset=dataset)
 
 
 def same(one: TrialResult, other: TrialResult) -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 from helpers.runtime_jobs import job
 
-from grouplearn.learners.contract.state import Artifact
+from grouplearn.models.state import Artifact
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.job import NOT_BEGUN, NOT_VALIDATED, GroupFacts, TrialResult, UnitResult
 from grouplearn.train.results.outcome import GroupOutcome, best_config, merge

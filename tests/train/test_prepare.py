@@ -13,7 +13,7 @@ from grouplearn.data.dataset import Group, Item
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.split import FINAL
 from grouplearn.learners import registry
-from grouplearn.learners.contract.problem import Task
+from grouplearn.models.label import SEVERAL_CLASSES, TWO_CLASSES
 from grouplearn.train.job import Job
 from grouplearn.train.rows.prepare import GroupFailed, Prepared, group_seed, prepare
 from grouplearn.train.rows.prepare_stack import prepare_stacks
@@ -82,9 +82,9 @@ def test_missing_values_in_sparse_rows_are_found_in_their_row(monkeypatch: pytes
 
 def test_classes_of_the_group_are_renumbered() -> None:
     data = dataset(np.arange(6.0)[:, None], [1, 3, 1, 3, 0, 3], split=[0, 0, 0, 0, 1, 1], classes=("a", "b", "c", "d"))
-    prepared = ready(one_group(data, Task.MULTICLASS))
+    prepared = ready(one_group(data, SEVERAL_CLASSES))
     assert prepared.facts.classes == (1, 3)
-    assert (prepared.problem.task, prepared.problem.n_classes, prepared.problem.n_outputs) == (Task.BINARY, 2, 1)
+    assert (prepared.problem.label, prepared.problem.n_classes, prepared.problem.n_outputs) == (TWO_CLASSES, 2, 1)
     assert prepared.train.y.tolist() == [0, 1, 0, 1]
     assert prepared.valid is not None
     assert prepared.valid.y.tolist() == [2, 1], "a class that no training row has comes after those that are learned"
@@ -96,9 +96,9 @@ def test_balanced_class_weights_are_those_of_scikit_learn() -> None:
 
     label, weight = np.array([0, 0, 0, 1, 1, 0]), np.array([1.0, 2.0, 1.0, 1.0, 3.0, 4.0])
     data = dataset(np.arange(6.0)[:, None], label, classes=("f", "t"))
-    prepared = ready(one_group(data, Task.BINARY, class_weight="balanced"))
+    prepared = ready(one_group(data, TWO_CLASSES, class_weight="balanced"))
     assert prepared.train.weight == pytest.approx(compute_sample_weight("balanced", label))
-    weighted = ready(one_group(replace(data, weight=weight), Task.BINARY, class_weight="balanced"))
+    weighted = ready(one_group(replace(data, weight=weight), TWO_CLASSES, class_weight="balanced"))
     totals = [weighted.train.weight[label == each].sum() for each in (0, 1)]
     assert totals == pytest.approx([weight.sum() / 2] * 2)
     assert weighted.row_weight.tolist() == weight.tolist()
@@ -106,7 +106,7 @@ def test_balanced_class_weights_are_those_of_scikit_learn() -> None:
 
 def test_class_weights_by_number() -> None:
     data = dataset(np.arange(3.0)[:, None], [0, 2, 2], classes=("a", "b", "c"))
-    prepared = ready(one_group(data, Task.MULTICLASS, class_weight={2: 5.0}))
+    prepared = ready(one_group(data, SEVERAL_CLASSES, class_weight={2: 5.0}))
     assert prepared.train.weight.tolist() == [1, 5, 5]
 
 
@@ -181,11 +181,11 @@ def test_reasons_name_what_is_wrong_with_the_group() -> None:
     assert reason(one_group(dataset(x, label, split=np.ones(4)))) == (
         "no row is left to train on: VALIDATE holds out all 4 rows"
     )
-    assert reason(one_group(dataset(x, np.zeros(4), **binary), Task.BINARY)) == (
+    assert reason(one_group(dataset(x, np.zeros(4), **binary), TWO_CLASSES)) == (
         "the label is false in all of the group's 4 training rows"
     )
     one_class_left = dataset([[1.0], [NAN], [1.0], [NAN]], label, **binary)
-    assert reason(one_group(one_class_left, Task.BINARY)) == "the label is false in all of the group's 2 training rows"
+    assert reason(one_group(one_class_left, TWO_CLASSES)) == "the label is false in all of the group's 2 training rows"
     assert reason(one_group(dataset(x * NAN, label))) == (
         "each of the 4 training rows has a missing or infinite feature value; "
         "hint: impute(...) the features, or filter such rows in WHERE"
@@ -240,7 +240,7 @@ def test_of_a_part_of_the_rows_min_rows_counts_the_whole() -> None:
 
 def test_a_fold_can_fail_where_the_whole_does_not() -> None:
     data = dataset(np.ones((3, 1)), [0, 0, 1], split=[0, 0, 1], classes=("false", "true"))
-    a_job = one_group(data, Task.BINARY, folds=2)
+    a_job = one_group(data, TWO_CLASSES, folds=2)
     assert ready(a_job).train.n_rows == 3
     assert reason(a_job, 1) == "the label is false in all of the group's 2 training rows"
 

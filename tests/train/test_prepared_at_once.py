@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 from grouplearn.data import encoders
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoding import categories
-from grouplearn.learners.contract.problem import Task
+from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES
 from grouplearn.train.job import Job
 from grouplearn.train.rows import prepare_stack
 from grouplearn.train.rows.prepare_stack import Preparation, prepare_stacks
 
 TEXTS = ("a", "b", "c", "d", "e")
 LEARNERS = (
-    ("linear_regression", Task.REGRESSION),
-    ("logistic_regression", Task.BINARY),
-    ("logistic_regression", Task.MULTICLASS),
-    ("gbdt", Task.BINARY),
-    ("gbdt", Task.REGRESSION),
+    ("linear_regression", NUMBER),
+    ("logistic_regression", TWO_CLASSES),
+    ("logistic_regression", SEVERAL_CLASSES),
+    ("gbdt", TWO_CLASSES),
+    ("gbdt", NUMBER),
 )
 NUMBERS = [
     (encoder, impute, scope)
@@ -44,19 +44,19 @@ def jobs(draw: st.DrawFn) -> Job:
     random = np.random.default_rng(draw(st.integers(0, 999)))
     sizes = random.integers(0, 31, draw(st.integers(1, 8)))
     n = int(sizes.sum())
-    learner, task = draw(st.sampled_from(LEARNERS))
+    learner, label = draw(st.sampled_from(LEARNERS))
     numbers = draw(st.lists(st.sampled_from(NUMBERS), min_size=1, max_size=3))
     kinds = draw(st.lists(st.sampled_from(CATEGORIES), max_size=2))
     numeric = np.round(random.normal(size=(n, len(numbers))) * 10.0 ** random.integers(-3, 4), 3)
     codes = random.integers(0, len(TEXTS), (n, len(kinds))) ** 2 // 4
-    y = random.normal(size=n) if task is Task.REGRESSION else random.integers(0, 2 + (task is Task.MULTICLASS), n) * 1.0
+    y = random.normal(size=n) if label == NUMBER else random.integers(0, 2 + (label == SEVERAL_CLASSES), n) * 1.0
     weight = random.choice([0.5, 1.0, 3.0], n)
     for values, odd in ((numeric, np.nan), (numeric, np.inf), (codes, -1), (y, np.nan), (weight, 0.0)):
         if draw(st.booleans()):
             values[random.random(values.shape) < draw(st.sampled_from([0.02, 0.3]))] = odd
     if n and draw(st.integers(0, 4)) == 0:
         refused = [(y, np.inf), (weight, -1.0), (weight, np.nan), (weight, np.inf)]
-        array, odd = draw(st.sampled_from([*refused, *[(y, 1e-200)] * (task is Task.REGRESSION)]))
+        array, odd = draw(st.sampled_from([*refused, *[(y, 1e-200)] * (label == NUMBER)]))
         array[random.integers(n)] = odd
     folds = draw(st.sampled_from([0, 0, 3]))
     starts = np.concatenate([[0], np.cumsum(sizes)]).tolist()
@@ -70,10 +70,10 @@ def jobs(draw: st.DrawFn) -> Job:
         weight,
         random.integers(0, folds or 2, n).astype(np.int16),
         tuple(TEXTS if kind == "category" else () for kind, *_ in kinds),
-        () if task is Task.REGRESSION else TEXTS[: 2 + (task is Task.MULTICLASS)],
+        () if label == NUMBER else TEXTS[: 2 + (label == SEVERAL_CLASSES)],
     )
     fitted = {number: encoders.fit(item, data, slice(None)) for number, item in enumerate(items) if item.scope == "all"}
-    weights = [None] if task is Task.REGRESSION else [None, "balanced", {0: 2.0}]
+    weights = [None] if label == NUMBER else [None, "balanced", {0: 2.0}]
     rules: dict[str, Any] = {
         "class_weight": draw(st.sampled_from(weights)),
         "min_rows": draw(st.sampled_from([1, 5])),
@@ -82,7 +82,7 @@ def jobs(draw: st.DrawFn) -> Job:
     }
     return job_with(
         learner=learner,
-        task=task,
+        label=label,
         configs=({},),
         items=tuple(items),
         groups=tuple(
@@ -91,7 +91,7 @@ def jobs(draw: st.DrawFn) -> Job:
         ),
         dataset=data,
         fitted=fitted,
-        metric="rmse" if task is Task.REGRESSION else "log_loss",
+        metric="rmse" if label == NUMBER else "log_loss",
         epochs=5,
         seed=3,
         null_label=draw(st.sampled_from(["skip", "error"])),
@@ -156,7 +156,7 @@ def test_usual_groups_with_missing_values_are_prepared_at_once() -> None:
     data = Dataset(numeric, codes.astype(np.int32), y, np.ones(n), np.zeros(n, np.int16), (TEXTS, TEXTS), ("f", "t"))
     groups = tuple(Group(number, 0, (str(number),), ((number * 50, number * 50 + 50),)) for number in range(8))
     a_job = job_with(
-        learner="logistic_regression", task=Task.BINARY, configs=({},), items=items, groups=groups, dataset=data,
+        learner="logistic_regression", label=TWO_CLASSES, configs=({},), items=items, groups=groups, dataset=data,
         metric="log_loss", epochs=5, seed=3,
     )  # fmt: skip
     with patch.object(prepare_stack, "prepare", side_effect=AssertionError):

@@ -27,8 +27,8 @@ from grouplearn.data.split import FINAL
 from grouplearn.failures import StatementInterrupted
 from grouplearn.kernels.linear import coordinate_descent as kernel
 from grouplearn.layout.pages import forget_pages, read_ahead
-from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.trees.lightgbm import data as gbdt_data
+from grouplearn.models.label import NUMBER, TWO_CLASSES, Label
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.operators import operator
@@ -46,14 +46,14 @@ BLOCK, COLUMNS, SIZES = 1024, 32, (20 * 1024 + 300, 700, 500)
 BLOCK_BYTES = 8 * BLOCK * COLUMNS
 
 
-def in_memory(task: Task) -> Job:
+def in_memory(label: Label) -> Job:
     rng = np.random.default_rng(5)
     n_rows = sum(SIZES)
     x = rng.normal(size=(n_rows, COLUMNS))
     x[rng.integers(n_rows, size=40), 3] = np.nan
     y = x[:, 0] - x[:, 1] + rng.normal(size=n_rows)
     classes: tuple[str, ...] = ()
-    if task is Task.BINARY:
+    if label == TWO_CLASSES:
         y, classes = np.asarray(y > 0, dtype=np.float64), ("false", "true")
     starts = np.cumsum([0, *SIZES])
     split = np.concatenate([np.arange(size) < size // 10 for size in SIZES])
@@ -61,8 +61,8 @@ def in_memory(task: Task) -> Job:
     data = runtime_jobs.dataset(x, y, split=split, weight=weight, classes=classes)
     groups = tuple(Group(g, 0, (str(g),), ((int(starts[g]), int(starts[g + 1])),)) for g in range(len(SIZES)))
     items = tuple(Item(f"x{c}", "numeric", c, "zscore" if c == 5 else "none") for c in range(COLUMNS))
-    job = runtime_jobs.one_group(data, task, items=items, epochs=4, configs=({"l2": 0.1}, {"l2": 5.0}))
-    balanced = "balanced" if task is Task.BINARY else None
+    job = runtime_jobs.one_group(data, label, items=items, epochs=4, configs=({"l2": 0.1}, {"l2": 5.0}))
+    balanced = "balanced" if label == TWO_CLASSES else None
     return runtime_jobs.changed(
         job, groups=(*groups, Group(3, 1, (None,), ((0, n_rows),))), class_weight=balanced, block_rows=BLOCK
     )
@@ -120,16 +120,16 @@ def models(results: Sequence[UnitResult]) -> list[Any]:
 
 
 @pytest.mark.examples(2)
-@pytest.mark.parametrize("task", [Task.REGRESSION, Task.BINARY])
+@pytest.mark.parametrize("label", [NUMBER, TWO_CLASSES])
 @pytest.mark.parametrize(("name", "workers"), [("group_task_parallel", 1), ("gap", 2)])
 def test_a_block_at_a_time_is_in_memory_and_models_are_the_same(
-    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, task: Task, name: str, workers: int
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, label: Label, name: str, workers: int
 ) -> None:
     monkeypatch.setattr(shard, "SUMMED_ROWS", 2 * BLOCK)
     # One worker prepares a group, reading whole columns and then rows, while the other is looked at.
     monkeypatch.setattr(dataset, "_COLUMN_ROWS", BLOCK)
     monkeypatch.setattr(chosen, "BLOCK_ROWS", BLOCK)
-    job = in_memory(task)
+    job = in_memory(label)
     expected = models(run(job, name, workers))
     assert len(expected) == 2 * len(job.groups)
     files = stored(job, directory)
@@ -162,9 +162,9 @@ OTHERS: dict[str, dict[str, Any]] = {
 }
 
 
-def of_trees(task: Task, other: str, metric: str, wide: bool) -> Job:
+def of_trees(label: Label, other: str, metric: str, wide: bool) -> Job:
     """Return a job with categories, a column of nearly all zeros, and one that is missing often."""
-    job, rng = in_memory(task), np.random.default_rng(6)
+    job, rng = in_memory(label), np.random.default_rng(6)
     data = job.dataset
     data.numeric[:, 7] *= rng.random(data.n_rows) < 0.02
     data.numeric[rng.random(data.n_rows) < 0.3, 8] = np.nan
@@ -181,18 +181,18 @@ def of_trees(task: Task, other: str, metric: str, wide: bool) -> Job:
 
 @pytest.mark.examples(2)
 @pytest.mark.parametrize(
-    ("task", "metric", "other", "wide"),
+    ("label", "metric", "other", "wide"),
     [
-        (Task.REGRESSION, "rmse", "other bins", False),
-        (Task.REGRESSION, "r2", "bagging", True),
-        (Task.BINARY, "auc", "linear", False),
+        (NUMBER, "rmse", "other bins", False),
+        (NUMBER, "r2", "bagging", True),
+        (TWO_CLASSES, "auc", "linear", False),
     ],
 )
 def test_trees_are_those_of_rows_in_memory(
-    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, task: Task, metric: str, other: str, wide: bool
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, label: Label, metric: str, other: str, wide: bool
 ) -> None:
     monkeypatch.setattr(shard, "SUMMED_ROWS", 2 * BLOCK)
-    job = of_trees(task, other, metric, wide)
+    job = of_trees(label, other, metric, wide)
     expected = runtime_jobs.models(run(job, "group_task_parallel", 1))
     assert [status for _, status, *_ in expected] == ["done"] * 2 * len(job.groups)
     files, most, call = stored(job, directory), [0], gbdt_data.call
@@ -210,14 +210,14 @@ def test_trees_are_those_of_rows_in_memory(
     assert resident_bytes() == 0
 
 
-def of_categories(way: dict[str, Any], task: Task, levels: int) -> Job:
+def of_categories(way: dict[str, Any], label: Label, levels: int) -> Job:
     """Return a job with numbers, and two categories, one of them missing now and then."""
-    job, rng = in_memory(task), np.random.default_rng(8)
+    job, rng = in_memory(label), np.random.default_rng(8)
     codes = rng.integers(-1, (levels, 7), size=(job.dataset.n_rows, 2), dtype=np.int32)
     dictionaries = tuple(tuple(f"c{each:03}" for each in range(size)) for size in (levels, 7))
     items = (*job.items[:4], Item("wide", "category", 0, "onehot"), Item("few", "category", 1, "onehot"))
     found = replace(job.dataset, numeric=job.dataset.numeric[:, :4].copy(), codes=codes, dictionaries=dictionaries)
-    learner = "logistic_regression" if task is Task.BINARY else "linear_regression"
+    learner = "logistic_regression" if label == TWO_CLASSES else "linear_regression"
     configs = tuple({**way, **config} for config in job.configs)
     return runtime_jobs.changed(job, learner=learner, dataset=found, items=items, configs=configs)
 
@@ -232,7 +232,7 @@ def of_categories(way: dict[str, Any], task: Task, levels: int) -> Job:
         ("sgd", "averaging", 2),
     ],
 )
-@pytest.mark.parametrize(("task", "levels"), [(Task.BINARY, 800), (Task.REGRESSION, 20)])
+@pytest.mark.parametrize(("label", "levels"), [(TWO_CLASSES, 800), (NUMBER, 20)])
 def test_models_of_rounds_and_passes_are_those_of_rows_in_memory(
     directory: RunDirectory,
     monkeypatch: pytest.MonkeyPatch,
@@ -240,12 +240,12 @@ def test_models_of_rounds_and_passes_are_those_of_rows_in_memory(
     solver: str,
     name: str,
     workers: int,
-    task: Task,
+    label: Label,
     levels: int,
 ) -> None:
     monkeypatch.setattr(shard, "SUMMED_ROWS", 2 * BLOCK)
     monkeypatch.setattr(dataset, "_COLUMN_ROWS", BLOCK)
-    job = of_categories({"solver": solver}, task, levels)
+    job = of_categories({"solver": solver}, label, levels)
     expected = models(run(job, name, workers))
     assert len(expected) == 2 * len(job.groups)
     files = stored(job, directory)
@@ -267,7 +267,7 @@ def test_a_run_goes_on_within_an_epoch_from_rows_in_files_and_in_memory(
 ) -> None:
     """A pass over rows in files may take minutes, so that checkpoints are also written between its rounds."""
     monkeypatch.setattr(shard, "SUMMED_ROWS", 2 * BLOCK)
-    job = of_categories({"solver": "coordinate_descent"}, Task.BINARY, 20)
+    job = of_categories({"solver": "coordinate_descent"}, TWO_CLASSES, 20)
     job = replace(job, groups=job.groups[:1])
     expected, rounds = models(run(job, "group_task_parallel", 1)), 7
     states = tmp_path / "states"
@@ -310,7 +310,7 @@ def test_many_categories_take_a_part_of_the_memory_that_their_codes_would(
     """As rows without their zeros they would take ten times the bytes of their codes."""
     monkeypatch.setattr(shard, "SUMMED_ROWS", 2 * BLOCK)
     monkeypatch.setattr(dataset, "_COLUMN_ROWS", BLOCK)
-    job, items, levels = of_categories({"solver": solver}, Task.BINARY, 7), 40, 20
+    job, items, levels = of_categories({"solver": solver}, TWO_CLASSES, 7), 40, 20
     codes = np.random.default_rng(9).integers(0, levels, size=(job.dataset.n_rows, items), dtype=np.int32)
     dictionaries = (tuple(f"c{each:02}" for each in range(levels)),) * items
     data = replace(job.dataset, numeric=np.empty((len(codes), 0)), codes=codes, dictionaries=dictionaries)
@@ -348,7 +348,7 @@ def test_the_columns_of_the_next_block_are_read_while_the_present_one_is_worked_
 
     monkeypatch.setattr(kernel.Cell, "read_ahead", reads)
     monkeypatch.setattr(kernel.GroupRounds, "pass_over", works)
-    job = of_categories({"solver": "coordinate_descent", "selection": selection}, Task.BINARY, 20)
+    job = of_categories({"solver": "coordinate_descent", "selection": selection}, TWO_CLASSES, 20)
     monkeypatch.setattr(shard, "SUMMED_ROWS", 2 * BLOCK)
     monkeypatch.setattr(dataset, "_COLUMN_ROWS", BLOCK)
     run(job, name, workers)
@@ -400,7 +400,7 @@ def test_what_is_read_ahead_is_there_and_nobody_waits_for_the_disk(tmp_path: Pat
 
 
 def test_a_column_is_read_and_forgotten(directory: RunDirectory) -> None:
-    job = in_memory(Task.REGRESSION)
+    job = in_memory(NUMBER)
     data = stored(job, directory).dataset
     for rows in (slice(None), np.arange(3, job.dataset.n_rows, 7)):
         np.testing.assert_array_equal(data.column("numeric", 4, rows), job.dataset.numeric[rows, 4])

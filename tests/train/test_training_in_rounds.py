@@ -11,7 +11,7 @@ from helpers.runtime_jobs import changed, dataset, job, models, one_group
 
 from grouplearn.data import shard
 from grouplearn.learners.contract.control import Interrupted
-from grouplearn.learners.contract.problem import Task
+from grouplearn.models.label import TWO_CLASSES
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.rounds.cells import MOST_CELLS, cells_of
 from grouplearn.train.job import Job, UnitResult
@@ -32,7 +32,7 @@ def rows_of(n: int = 400, **options: Any) -> Job:
     split = np.arange(n) % 4 == 0 if options.pop("judged", False) else np.zeros(n)
     data = dataset(x, y, split=split, classes=("false", "true"))
     configs = ({**SOLVER, "l2": 1.0}, {**SOLVER, "l1": 2.0})
-    return one_group(data, Task.BINARY, configs=configs, epochs=200, **options)
+    return one_group(data, TWO_CLASSES, configs=configs, epochs=200, **options)
 
 
 @pytest.mark.parametrize("n_blocks", [0, 1, 2, 63, 64, 65, 1000, 4097])
@@ -63,7 +63,7 @@ def test_what_is_judged_after_each_epoch_trains_to_the_same_bits() -> None:
     judged = rows_of(judged=True)
     kept = np.flatnonzero(judged.dataset.split == 0)
     data = dataset(judged.dataset.numeric[kept], judged.dataset.y[kept], classes=("false", "true"))
-    alone = one_group(data, Task.BINARY, configs=judged.configs, epochs=200)
+    alone = one_group(data, TWO_CLASSES, configs=judged.configs, epochs=200)
     for trial, other in zip(train(judged).trials, train(alone).trials, strict=True):
         assert all(np.isfinite(point.valid_metric) for point in trial.curve)
         assert [point.train_loss for point in trial.curve] == [point.train_loss for point in other.curve]

@@ -9,7 +9,7 @@ import pytest
 from helpers.split_jobs import BLOCK, CASES, split_job
 
 from grouplearn.data.shard import Shard, StoredShard
-from grouplearn.learners.contract.problem import Task
+from grouplearn.models.label import TWO_CLASSES
 from grouplearn.runtime.worker import Worker, _with_own_blocks, outline_or_failed
 from grouplearn.schedule.messages import Blocks, Operator, RunStep, Step, Unit, WorkerReady
 from grouplearn.schedule.sharded.data_parallel import DataParallel
@@ -24,7 +24,7 @@ WORKERS = 8
 
 def mostly_held_out(folds: int = 0) -> Job:
     """A group of 580 rows, of which the first 100 train, or most of which are in one fold."""
-    a_job = split_job("gbdt", Task.BINARY, ({},), folds=folds)
+    a_job = split_job("gbdt", TWO_CLASSES, ({},), folds=folds)
     split = np.where(np.arange(a_job.dataset.n_rows) < 150, 0, 1)
     return replace(a_job, dataset=replace(a_job.dataset, split=split.astype(np.int16)))
 

@@ -10,7 +10,7 @@ import pytest
 from helpers.runtime_jobs import Watcher, changed, job, models, units
 
 from grouplearn.learners import registry
-from grouplearn.learners.contract.state import State
+from grouplearn.models.state import State
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.task_parallel import GroupTaskParallel
@@ -117,7 +117,7 @@ def test_a_deadline_leaves_what_was_reached(learner: str) -> None:
     of = registry.learner(learner)
     a_job = job(learner, ({},), groups=1, rows=600, epochs=9 if of.default_epochs else 1)
     if learner == "linear_regression":
-        a_job = changed(a_job, task=next(iter(of.tasks)), metric="rmse")
+        a_job = changed(a_job, label=next(iter(of.labels)), metric="rmse")
     hurried = Hurried(a_job.training.seed, a_job.training.epochs)
     trial = run(replace(a_job, training=hurried), units(a_job))[0].trials[0]
     assert trial.usable

@@ -19,9 +19,10 @@ from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.control import Diverged, Interrupted
 from grouplearn.learners.contract.learner import Form
-from grouplearn.learners.contract.problem import Problem, Task
-from grouplearn.learners.contract.state import Artifact, State
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import AlgebraicLearner
+from grouplearn.models.label import NUMBER, TWO_CLASSES, Label
+from grouplearn.models.state import Artifact, State
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.job import Job, UnitResult
 from grouplearn.train.rows.prepare import prepare
@@ -35,7 +36,7 @@ class Descent(AlgebraicLearner):
 
     name: ClassVar[str] = "descent"
     summary: ClassVar[str] = "a learner for tests"
-    tasks: ClassVar[frozenset[Task]] = frozenset({Task.REGRESSION})
+    labels: ClassVar[frozenset[Label]] = frozenset({NUMBER})
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (RATE,)
     default_epochs: ClassVar[int | None] = 10
     form: ClassVar[Form] = "linear"
@@ -68,7 +69,7 @@ class Descent(AlgebraicLearner):
     def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
         return Artifact("tensors", {"weights": state.tensors["w"][index : index + 1], "intercept": np.zeros(1)})
 
-    def score(self, task: Task, artifact: Artifact, x: Any) -> Any:
+    def score(self, label: Label, artifact: Artifact, x: Any) -> Any:
         return x @ artifact.tensors["weights"].T
 
     def importance(self, artifact: Artifact, n_features: int) -> Any:
@@ -115,7 +116,7 @@ def test_trials_reach_what_scikit_learn_reaches() -> None:
     ],
 )
 def test_a_pack_equals_packs_of_one(learner: str, configs: tuple[Config, ...]) -> None:
-    a_job = changed(job(learner, configs), task=Task.REGRESSION, metric="rmse")
+    a_job = changed(job(learner, configs), label=NUMBER, metric="rmse")
     together = train(a_job).trials
     alone = [train(a_job, configs=(number,)).trials[0] for number in range(2)]
     for one, other in zip(together, alone, strict=True):
@@ -240,7 +241,7 @@ def test_class_weights_change_the_model_and_not_the_metrics() -> None:
     a_job = job(configs=({"l2": 1.0},), groups=1, class_weight={1: 50.0})
     trial, prepared = train(a_job).trials[0], prepare(a_job, a_job.groups[0])
     assert trial.artifact is not None
-    scores = registry.learner(a_job.learner).score(a_job.target.task, trial.artifact, prepared.train.x)
+    scores = registry.learner(a_job.learner).score(a_job.target.label, trial.artifact, prepared.train.x)
     assert (scores > 0.5).mean() > 0.9
     assert trial.train["accuracy"] == pytest.approx(accuracy_score(prepared.train.y, scores[:, 0] > 0.5))
 
@@ -255,9 +256,9 @@ def test_cancelling_stops_in_the_middle_of_a_pass(learner: str) -> None:
             frame = frame.f_back
         return frame is not None
 
-    task = Task.REGRESSION if learner == "linear_regression" else Task.BINARY
+    label = NUMBER if learner == "linear_regression" else TWO_CLASSES
     x = np.random.default_rng(1).random((40_000, 3))
-    a_job = one_group(dataset(x, np.arange(40_000) % 2.0), task)
+    a_job = one_group(dataset(x, np.arange(40_000) % 2.0), label)
     with pytest.raises(Interrupted):
         train_unit(a_job, Unit(0, 0, (0,)), None, lambda epochs: None, cancelled)
 

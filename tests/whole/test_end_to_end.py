@@ -12,7 +12,7 @@ import pytest
 import grouplearn
 from grouplearn.catalog.schema import SINCE, VERSION
 from grouplearn.learners import registry
-from grouplearn.learners.contract.problem import Task
+from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
 
 
 @pytest.fixture
@@ -26,16 +26,16 @@ def con() -> Iterator[grouplearn.Connection]:
         yield connection
 
 
-LABELS = {Task.REGRESSION: "y", Task.BINARY: "big", Task.MULTICLASS: "band"}
+LABELS = {NUMBER: "y", TWO_CLASSES: "big", SEVERAL_CLASSES: "band"}
 SMALL = {"gbdt": "num_iterations = 4, min_data_in_leaf = 5", "mlp": "epochs = 2, hidden_layers = [3]"}
-PAIRS = [(name, task) for name in registry.names() for task in LABELS if task in registry.learner(name).tasks]
+PAIRS = [(name, label) for name in registry.names() for label in LABELS if label in registry.learner(name).labels]
 
 
 @pytest.mark.examples(3)
-@pytest.mark.parametrize(("name", "task"), PAIRS)
-def test_macro_and_function_and_evaluation_agree(con: grouplearn.Connection, name: str, task: Task) -> None:
+@pytest.mark.parametrize(("name", "label"), PAIRS)
+def test_macro_and_function_and_evaluation_agree(con: grouplearn.Connection, name: str, label: Label) -> None:
     options = f"WITH ({SMALL[name]})" if name in SMALL else ""
-    label = "y + 10" if name == "poisson_regression" else LABELS[task]  # counts and rates are not negative
+    label = "y + 10" if name == "poisson_regression" else LABELS[label]  # counts and rates are not negative
     con.execute(
         f"TRAIN MODEL m USING {name} PREDICT {label} "
         f"FEATURES (zscore(x), impute(z), onehot(kind), hash(kind, 3)) FROM points GROUP BY ROLLUP (g) VALIDATE NONE {options}"
@@ -43,8 +43,8 @@ def test_macro_and_function_and_evaluation_agree(con: grouplearn.Connection, nam
     con.execute(
         "CREATE TABLE probe AS FROM points UNION ALL BY NAME SELECT 99 AS g, 1.0 AS x, NULL AS z, 'new' AS kind"
     )
-    column, field = ("prediction", "value") if task is Task.REGRESSION else ("probability", "probability")
-    if task is Task.MULTICLASS:
+    column, field = ("prediction", "value") if label == NUMBER else ("probability", "probability")
+    if label == SEVERAL_CLASSES:
         column, field = "probabilities['mid']", "probabilities['mid']"
     differing = con.execute(
         f"SELECT count(*), count({column}), max(abs({column} - predict('m', p).{field})), "
@@ -55,9 +55,9 @@ def test_macro_and_function_and_evaluation_agree(con: grouplearn.Connection, nam
     assert differing[0] == differing[1] == 241
     assert differing[2] <= 1e-6
     assert differing[4:] == (0, 2)
-    if task is not Task.REGRESSION:  # texts of a DOUBLE may differ in their last digit
+    if label != NUMBER:  # texts of a DOUBLE may differ in their last digit
         assert differing[3] == 0
-    metric = "rmse" if task is Task.REGRESSION else "log_loss"
+    metric = "rmse" if label == NUMBER else "log_loss"
     trained = con.execute(f"SELECT g, train_{metric} FROM m WHERE model_level = 'g' ORDER BY g").fetchall()
     evaluated = con.execute("EVALUATE MODEL m ON points").df()
     assert [(row[0], pytest.approx(row[1], abs=1e-9)) for row in trained] == list(

@@ -16,7 +16,7 @@ from grouplearn import sqltext
 from grouplearn.bind.run import compatibility
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.problem import simplest
+from grouplearn.models.label import simplest
 from grouplearn.plan import physical
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.schedule.operators import OPERATORS, RUNTIMES
@@ -43,9 +43,9 @@ ILLEGAL = [(*pair, executor) for pair in PAIRS for executor in RUNTIMES if execu
 
 
 def statement(learner: Learner, operator: str, more: str = "", epochs: int = 3) -> str:
-    """Return a TRAIN of the learner's simplest task, as short as its hyperparameters allow."""
-    task = simplest(learner.tasks)
-    label = f"PREDICT {'y > 4' if task.has_classes else 'y'} AS label" if task.has_label else ""
+    """Return a TRAIN of the learner's simplest label, as short as its hyperparameters allow."""
+    learned = simplest(learner.labels)
+    label = f"PREDICT {'y > 4' if learned.has_classes else 'y'} AS label" if learned.is_given else ""
     short = {"num_iterations": 3, "min_data_in_leaf": 5}
     options = [f"{each.name} = {short[each.name]}" for each in learner.hyperparameters if each.name in short]
     if learner.default_epochs is not None:

@@ -26,11 +26,12 @@ from grouplearn.extract.statistics import statistics
 from grouplearn.frontends.shell.flights import load_flights
 from grouplearn.kernels.networks import visiting_order
 from grouplearn.learners.contract.config import Config
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.neural.mlp import Mlp
 from grouplearn.learners.neural.mlp_rows import shape_of
 from grouplearn.learners.registry import learner
 from grouplearn.learners.trees.lightgbm.given import lightgbm_parameters
+from grouplearn.models.label import TWO_CLASSES
 from grouplearn.parser.parse import parse
 from grouplearn.parser.statements import TrainModel
 from grouplearn.plan.physical import plan
@@ -194,7 +195,7 @@ def test_gbdt_equals_lightgbm_called_by_hand(flights: duckdb.DuckDBPyConnection)
             parameters = lightgbm_parameters(prepared.problem, trained.job.configs[trial.config])
             data = lightgbm.Dataset(rows.x, rows.y, weight=rows.weight, params=parameters)
             booster = lightgbm.train(parameters, data, num_boost_round=10)
-            ours = gbdt.score(trained.job.target.task, trial.artifact, rows.x)[:, 0]
+            ours = gbdt.score(trained.job.target.label, trial.artifact, rows.x)[:, 0]
             np.testing.assert_allclose(ours, booster.predict(rows.x), rtol=0, atol=2**-43)
 
 
@@ -216,14 +217,14 @@ def test_mlp_equals_a_plain_torch_loop(flights: duckdb.DuckDBPyConnection, preci
             config = trained.job.configs[trial.config]
             dtype = torch.float64 if precision == "double" else torch.float32
             expected = torch_loop(rows, prepared.problem.seed, float(config["learning_rate"]), dtype)
-            ours = mlp.score(trained.job.target.task, trial.artifact, rows.x)[:, 0]
+            ours = mlp.score(trained.job.target.label, trial.artifact, rows.x)[:, 0]
             np.testing.assert_allclose(ours, expected, atol=1e-5)
 
 
 @threadpool_limits.wrap(limits=1)  # a second thread costs small batches more than it saves
 def torch_loop(rows: Shard, seed: int, learning_rate: float, dtype: torch.dtype) -> np.ndarray:
     network = torch.nn.Sequential(torch.nn.Linear(rows.x.shape[1], 8), torch.nn.ReLU(), torch.nn.Linear(8, 1)).to(dtype)
-    problem = Problem(Task.BINARY, rows.x.shape[1], 2, seed)
+    problem = Problem(TWO_CLASSES, rows.x.shape[1], 2, seed)
     config: Config = {"hidden_layers": (8,), "activation": "relu"}
     start = torch.from_numpy(Mlp().init(problem, [{**config, "precision": "double"}]).tensors["parameters"])
     for module, (weight, bias) in zip(network[::2], shape_of(problem, config).layers(start.numpy()), strict=True):

@@ -20,10 +20,11 @@ import grouplearn
 from grouplearn.bind.run import compatibility
 from grouplearn.learners import registry, third_party
 from grouplearn.learners.contract.config import Config, Hyperparameter
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import StackLearner
-from grouplearn.learners.contract.state import Artifact, State
 from grouplearn.learners.contract.ways import AlgebraicLearner, AveragingLearner
+from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, Label
+from grouplearn.models.state import Artifact, State
 from grouplearn.plan import physical
 from grouplearn.schedule.operators import OPERATORS
 
@@ -232,7 +233,7 @@ class Sums(AlgebraicLearner):
 
     name: ClassVar[str] = "sums"
     summary: ClassVar[str] = "the mean"
-    tasks: ClassVar[frozenset[Task]] = frozenset({Task.REGRESSION})
+    labels: ClassVar[frozenset[Label]] = frozenset({NUMBER})
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
         return State({"loss": np.full(len(configs), np.nan)}, np.zeros(len(configs), bool))
@@ -286,11 +287,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "name": ({"name": "a-b"}, "its name is an identifier, such as my_unet, got 'a-b'"),
     "case": ({"name": "Sums"}, "its name is in lower case, got 'Sums'"),
     "summary": ({"summary": 3}, "it declares no summary, which is a text"),
-    "tasks": ({"tasks": {"regression"}}, "its tasks are a frozenset of Task, got {'regression'}"),
+    "labels": ({"labels": {"regression"}}, "its labels are a frozenset of Label, got {'regression'}"),
     "epochs": ({"default_epochs": 0}, "its default_epochs are a whole number from 1 on or None, got 0"),
     "form": ({"form": "oval"}, "its form is one of linear, trees, layers, vectors, own, got 'oval'"),
     "multiclass": (
-        {"form": "linear", "tasks": frozenset({Task.MULTICLASS})},
+        {"form": "linear", "labels": frozenset({SEVERAL_CLASSES})},
         "a linear learner of more than two classes has as_multiclass()",
     ),
     "cost": ({"cost": 3}, "its cost is a Cost, got 3"),

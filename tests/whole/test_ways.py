@@ -14,9 +14,9 @@ import grouplearn
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Hyperparameter, solver_named
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.problem import Task
-from grouplearn.learners.contract.state import Artifact, State
 from grouplearn.learners.contract.ways import AlgebraicLearner, SequentialLearner
+from grouplearn.models.label import NUMBER, TWO_CLASSES
+from grouplearn.models.state import Artifact, State
 
 
 class _Mean(Learner):
@@ -24,7 +24,7 @@ class _Mean(Learner):
 
     name = "mean_of"
     summary = "the mean of a number"
-    tasks = frozenset({Task.REGRESSION})
+    labels = frozenset({NUMBER})
     form = "linear"
     default_epochs = 2
 
@@ -32,7 +32,7 @@ class _Mean(Learner):
         mean = state.tensors["mean"][index : index + 1]
         return Artifact("tensors", {"weights": np.zeros((1, problem.n_features)), "intercept": mean.copy()})
 
-    def score(self, task: Any, artifact: Artifact, x: Any) -> Any:
+    def score(self, label: Any, artifact: Artifact, x: Any) -> Any:
         return np.full((x.shape[0], 1), artifact.tensors["intercept"][0])
 
 
@@ -191,7 +191,7 @@ def test_retry_trains_failed_groups_by_the_same_way(con: grouplearn.Connection) 
     ("changed", "said"),
     [
         ({"solver": "sums"}, "each of its ways has a solver of its own"),
-        ({"tasks": frozenset({Task.BINARY})}, "all its ways have one name, its tasks and its form"),
+        ({"labels": frozenset({TWO_CLASSES})}, "all its ways have one name, its labels and its form"),
         ({"hyperparameters": ()}, "has the hyperparameter solver_named('sgd', ...)"),
     ],
 )
@@ -207,9 +207,9 @@ def test_every_built_in_way_has_its_learners_name_tasks_and_form() -> None:
     for name in registry.LEARNERS:
         first, *others = registry.ways(registry.learner(name))
         for each in others:
-            assert (each.name, each.tasks, each.form, each.predicts_arrays) == (
+            assert (each.name, each.labels, each.form, each.predicts_arrays) == (
                 first.name,
-                first.tasks,
+                first.labels,
                 first.form,
                 first.predicts_arrays,
             )

@@ -21,8 +21,8 @@ from grouplearn.errors import BindError
 from grouplearn.learners.contract.config import Config, Value
 from grouplearn.learners.contract.hyperparameter_values import resolve
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.problem import TASKS
 from grouplearn.messages import did_you_mean
+from grouplearn.models.label import LABELS_OF_TASK
 from grouplearn.parser.statements import Name, Option, Sql
 from grouplearn.schedule import operators
 from grouplearn.schedule.operators import OWNERS
@@ -98,7 +98,7 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
     "task": RunOption(
         "classification or regression, where the learner does both; unless said booleans, texts and whole numbers that"
         " are 0 and 1 alone are classes, other numbers are not",
-        one_of(*TASKS),
+        one_of(*LABELS_OF_TASK),
     ),
     "class_weight": RunOption(
         "weights by class, or 'balanced': Σw / (classes · Σw of the class), w the weights of rows", _as_written
@@ -326,7 +326,7 @@ def check_parameter(checker: SqlChecker, learner: Learner, name: Name, also: tup
     if also:
         message += f"\nOptions of TRAIN: {', '.join(also)}"
     hint = ways.of_another(learner, name.value.casefold()) or did_you_mean(name.value, [*parameters, *also])
-    if name.value.casefold() == "threshold" and any(task.has_classes for task in learner.tasks):
+    if name.value.casefold() == "threshold" and any(label.has_classes for label in learner.labels):
         hint = "It is said to predictions: FROM m_predict(t, threshold := 0.3)."
     raise checker.error(message, name.span, hint)
 

@@ -20,8 +20,8 @@ from grouplearn.data.encoding.numbers import LONGEST_ARRAY
 from grouplearn.data.encoding.registry import known
 from grouplearn.errors import DataError
 from grouplearn.learners import registry
-from grouplearn.learners.contract.problem import Task
-from grouplearn.learners.metrics.sums import every_metric
+from grouplearn.models.label import CLUSTERING, NUMBER, PROJECTION, SEVERAL_CLASSES, TWO_CLASSES, Label
+from grouplearn.models.metrics.sums import every_metric
 
 _TEXTS = (
     "schema_name", "model_name", "learner", "task", "statement", "metric", "missing_group",
@@ -29,7 +29,7 @@ _TEXTS = (
 #: Columns about the label, NULL without one.
 _LABEL = ("target_name", "target_sql", "label_type")
 _CHOICES: Mapping[str, tuple[str | None, ...]] = {
-    "task": tuple(task.value for task in Task),
+    "task": tuple(label.name for label in (TWO_CLASSES, SEVERAL_CLASSES, NUMBER, CLUSTERING, PROJECTION)),
     "missing_group": ("parent", "null", "error"),
     "null_label": (None, "skip", "error"),
     "group_failure": (None, "keep", "error"),
@@ -105,7 +105,7 @@ class _Checks:
             self._need(
                 self._row[name] in allowed, f"{name} is {shown(self._row[name])}, and it is one of {_of(allowed)}"
             )
-        has_label = Task(self._row["task"]).has_label
+        has_label = Label.named(self._row["task"]).is_given
         for name in _LABEL:
             value = self._row[name]
             fits = isinstance(value, str) if has_label else value is None
@@ -122,13 +122,13 @@ class _Checks:
 
     def classes(self) -> None:
         """Check the label: its classes, and its length if it is an array."""
-        task, classes = Task(self._row["task"]), self._texts("classes")
+        label, classes = Label.named(self._row["task"]), self._texts("classes")
         kind = self._row["label_type"] or ""
         # Do not even parse a number of thousands of digits.
         length = label_length(kind) if len(kind) < _LONGEST_TYPE or not kind.endswith("]") else LONGEST_ARRAY + 1
         self._need(length <= LONGEST_ARRAY, f"label_type is {shown(kind)}, and an array has {LONGEST_ARRAY:,} values")
         self._need(len(set(classes)) == len(classes), "two classes are the same")
-        self._need(task.allows(len(classes)), f"there are {len(classes)} classes, and task is {task.value}")
+        self._need(label.allows(len(classes)), f"there are {len(classes)} classes, and task is {label.name}")
         if length:
             self._need(all(map(_is_number, classes)), "classes of an array are no numbers")
 
@@ -183,7 +183,7 @@ class _Checks:
         self._need(all(_is_name(each["name"]) for each in given), "a hyperparameter has no name")
         metric, metrics = self._row["metric"], self._texts("metrics")
         self._need(metric in metrics, f"metric is {shown(metric)}, and metrics are {shown(list(metrics))}")
-        known = every_metric(Task(self._row["task"]))
+        known = every_metric(Label.named(self._row["task"]))
         unknown = next((name for name in metrics if name not in known), None)
         self._need(unknown is None, f"metrics has {shown(unknown)}, and there are {', '.join(known)}")
         greater = self._row["greater_is_better"]

@@ -123,7 +123,7 @@ def _groups(definition: ModelDefinition) -> Flaws:
             f"features IS NULL OR ({_columns_fit(definition)})"
         ),
     }
-    if not definition.task.has_classes:
+    if not definition.label.has_classes:
         flaws["a group has classes, and the label has none"] = _every("classes IS NULL OR len(classes) = 0")
     elif n_classes < 2:
         flaws["a group has a model, and the label has not two classes"] = _every("best IS NULL")
@@ -249,7 +249,7 @@ def _layers(_: ModelDefinition) -> Flaws:
 
 
 def _factors(definition: ModelDefinition) -> Flaws:
-    read = definition.answer.vectors
+    read = definition.output.vectors
     places = (
         {} if read is None else {**dict.fromkeys(read.parts, "place >= 1"), **dict.fromkeys(read.single, "place = 0")}
     )

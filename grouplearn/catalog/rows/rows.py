@@ -19,7 +19,7 @@ from grouplearn.catalog.rows import packed as packed_rows
 from grouplearn.data.dataset import Group
 from grouplearn.data.encoders import FittedItem
 from grouplearn.interrupting import look, pieces, watched
-from grouplearn.learners.contract.state import Artifact
+from grouplearn.models.state import Artifact
 from grouplearn.train.job import CurvePoint, GroupFacts, TrialResult
 
 _TEXTS = pa.list_(pa.string())
@@ -92,7 +92,7 @@ def _defined(definition: ModelDefinition) -> dict[str, tuple[Any, Any]]:
         "schema_name": (definition.schema, text),
         "model_name": (definition.name, text),
         "learner": (definition.learner, text),
-        "task": (definition.task.value, text),
+        "task": (definition.label.name, text),
         "linear": (definition.linear, pa.bool_()),
         "statement": (definition.statement, text),
         "target_name": (definition.target_name, text),

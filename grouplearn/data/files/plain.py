@@ -2,7 +2,7 @@
 
 A value is a safetensors file: its tensors are the arrays, its header has one entry ``value``, the JSON. What JSON does not
 have is an object with one key, its kind: ``{"tuple": [...]}``, ``{"map": [[key, value], ...]}``, ``{"array": "7"}``,
-``{"bytes": "7"}``, ``{"Group": {"id": 0, ...}}`` for a dataclass, ``{"Task": "binary"}`` for an enumeration. What occurs
+``{"bytes": "7"}``, ``{"Group": {"id": 0, ...}}`` for a dataclass, ``{"Color": "red"}`` for an enumeration. What occurs
 more than once is written once: ``{"again": 3}`` is the third value that was completed.
 """
 

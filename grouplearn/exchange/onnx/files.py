@@ -16,18 +16,18 @@ from grouplearn.exchange.directory import CannotExchange, NoSuchForm
 from grouplearn.exchange.onnx.graph import ML_OPSET, OPSET, Graph, encoded, onnx
 from grouplearn.exchange.onnx.trees import tree_scores
 from grouplearn.learners import registry
-from grouplearn.learners.answers.onnx import OnnxModel
-from grouplearn.learners.contract.problem import Link
-from grouplearn.learners.contract.state import FloatArray
 from grouplearn.learners.neural.mlp_model import Networks
 from grouplearn.learners.trees.lightgbm import objectives as gbdt_objectives
+from grouplearn.models.outputs.link import Link
+from grouplearn.models.outputs.onnx import OnnxModel
+from grouplearn.models.state import FloatArray
 
 #: Instructions for clients that run the graphs.
 _HOW = (
     "An input (rows, 1) per entry of inputs, the value of its sql: numeric DOUBLE, NaN for NULL; category STRING, a text"
     " that is no category for NULL; hash INT64, the bucket, -1 for NULL; array DOUBLE (rows, length). Where nothing can be"
     " predicted, numbers are NaN, a class is the empty text and a cluster 0. Outputs are prediction and, of classes,"
-    " probability or probabilities; cluster and distance; projection and residual; or what the learner's own answer"
+    " probability or probabilities; cluster and distance; projection and residual; or what the learner's own output"
     " has; one whose name an input has is written with _ after it."
 )
 
@@ -65,7 +65,7 @@ def _content(definition: ModelDefinition, best: BestOfGroup) -> bytes:
     group = best.group
     link, scores = partial(_link, definition, best), partial(_scores, graph, definition, best, x)
     try:
-        definition.answer.onnx(graph, OnnxModel(x, bad, group.artifact.tensors, group.classes, link, scores))
+        definition.output.onnx(graph, OnnxModel(x, bad, group.artifact.tensors, group.classes, link, scores))
     except NoForm as error:
         raise NoSuchForm(f'model "{definition.name}" cannot be exported: {error}') from None
     return graph.content(definition.name, f"{definition.learner}, group {list(best.group.keys)}")
@@ -76,7 +76,7 @@ def _scores(graph: Graph, definition: ModelDefinition, best: BestOfGroup, x: str
     if definition.linear:
         return _affine(graph, x, artifact.tensors["weights"], artifact.tensors["intercept"])
     if registry.form(definition.learner) == "trees":
-        outputs = len(best.group.classes) if definition.task.scores_classes else 1
+        outputs = len(best.group.classes) if definition.label.scores_classes else 1
         return tree_scores(graph, artifact.text, x, outputs)
     network = Networks.of(artifact)
     for place, (weights, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
@@ -102,4 +102,4 @@ def _link(definition: ModelDefinition, best: BestOfGroup) -> Link:
     """Return the link of a group's model; that of trees may differ between groups."""
     if registry.form(definition.learner) == "trees":
         return gbdt_objectives.in_text(best.group.artifact.text).link
-    return min(registry.links(definition.learner, definition.configs, definition.task))
+    return min(registry.links(definition.learner, definition.configs, definition.label))

@@ -8,11 +8,12 @@ from typing import Any
 from grouplearn.errors import ProgrammingError
 from grouplearn.frontends.python.learners import make_known
 from grouplearn.learners.contract.config import Value
-from grouplearn.learners.contract.problem import TASKS, Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.neural.declared import declared
 from grouplearn.learners.neural.network import Network
 from grouplearn.learners.third_party import is_name
 from grouplearn.messages import did_you_mean
+from grouplearn.models.label import LABELS_OF_TASK, Label
 
 
 def register(
@@ -50,10 +51,12 @@ def register(
         raise ProgrammingError(f"register: {error}") from None
 
 
-def _tasks(tasks: str | Iterable[str]) -> frozenset[Task]:
+def _tasks(tasks: str | Iterable[str]) -> frozenset[Label]:
     given = [tasks] if isinstance(tasks, str) else list(tasks)
-    unknown = [each for each in given if each not in TASKS]
+    unknown = [each for each in given if each not in LABELS_OF_TASK]
     if unknown or not given:
-        hint = did_you_mean(str(unknown[0]), TASKS) if unknown else None
-        raise ValueError(f"tasks are {' and '.join(reversed([*TASKS]))}, got {given!r}" + (f". {hint}" if hint else ""))
-    return frozenset().union(*(TASKS[each] for each in given))
+        hint = did_you_mean(str(unknown[0]), LABELS_OF_TASK) if unknown else None
+        raise ValueError(
+            f"tasks are {' and '.join(reversed([*LABELS_OF_TASK]))}, got {given!r}" + (f". {hint}" if hint else "")
+        )
+    return frozenset().union(*(LABELS_OF_TASK[each] for each in given))

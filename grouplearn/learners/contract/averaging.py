@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.learners.contract.state import Tensors
+from grouplearn.models.state import Tensors
 
 #: Relative size of the rounding error that remains when a number is subtracted in many shares.
 _CANCELLED = 2.0**-40

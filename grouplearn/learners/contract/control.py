@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from socket import socket
 
-from grouplearn.learners.contract.state import State
+from grouplearn.models.state import State
 
 
 class Diverged(ArithmeticError):

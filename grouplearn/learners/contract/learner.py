@@ -9,14 +9,16 @@ import numpy as np
 
 from grouplearn.data.shard import Matrix
 from grouplearn.kernels.library import Runs
-from grouplearn.learners.answers.answer import Answer
 from grouplearn.learners.contract.access import AccessPattern
 from grouplearn.learners.contract.config import SOLVER, Config, Conflict, Hyperparameter, Value
 from grouplearn.learners.contract.cost import Cost
-from grouplearn.learners.contract.problem import Link, Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.requirement import Requirement
-from grouplearn.learners.contract.state import Artifact, FloatArray, State, has_tensors_of, shape_flaw
-from grouplearn.learners.metrics.sums import default_metric
+from grouplearn.models.label import SEVERAL_CLASSES, TWO_CLASSES, Label
+from grouplearn.models.metrics.sums import default_metric
+from grouplearn.models.outputs.link import Link
+from grouplearn.models.outputs.output import Output
+from grouplearn.models.state import Artifact, FloatArray, State, has_tensors_of, shape_flaw
 
 #: The form of a finished model, for SQL, tables and exports: ``weights`` (k, d) and ``intercept`` (k,) of ``link(x @
 #: weights.T + intercept)``; LightGBM's text; ``weight_i`` and ``bias_i`` of layers; vectors over the encoded features
@@ -33,13 +35,13 @@ class Learner(Protocol):
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    #: ``WITH (solver = ...)`` of this way, if a learner has several ways. They share name, tasks, answers and artifacts.
+    #: ``WITH (solver = ...)`` of this way, if a learner has several ways. They share name, labels, outputs and artifacts.
     #: All but the first have a hyperparameter ``solver``, see ``solver_named``.
     solver: ClassVar[str] = ""
     #: The other ways of a third-party learner.
     further_ways: ClassVar[tuple[Learner, ...]] = ()
     access: ClassVar[AccessPattern]
-    tasks: ClassVar[frozenset[Task]]
+    labels: ClassVar[frozenset[Label]]
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = ()
     #: Default for the most epochs; None if the option ``epochs`` does not apply (it is rejected).
     default_epochs: ClassVar[int | None] = None
@@ -91,21 +93,23 @@ class Learner(Protocol):
         """Return the finished model of config ``index``; raises Diverged if it cannot predict."""
         ...
 
-    def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
+    def score(self, label: Label, artifact: Artifact, x: Matrix) -> FloatArray:
         """Return the predictions of a finished model, shape (n, n_outputs): values or probabilities (binary: class 1)."""
         ...
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
         """Return the predictions, shape (n, n_configs, n_outputs), equal to ``score`` of the finished models."""
         models = (self.finalize(problem, configs, state, index) for index in range(len(configs)))
-        return np.stack([self.score(problem.task, model, x) for model in models], axis=1)
+        return np.stack([self.score(problem.label, model, x) for model in models], axis=1)
 
-    def score_runs(self, task: Task, artifacts: Sequence[Artifact]) -> Callable[[FloatArray, Runs], FloatArray] | None:
+    def score_runs(
+        self, label: Label, artifacts: Sequence[Artifact]
+    ) -> Callable[[FloatArray, Runs], FloatArray] | None:
         """Return a function that scores runs of rows (n, d), each with one of these models, in one call: (n, n_outputs).
 
         Rows are finite doubles in C order. None (the default): models are called one by one, which is slow for few rows each.
         """
-        del task, artifacts
+        del label, artifacts
         return None
 
     def losses(self, state: State) -> FloatArray:
@@ -140,7 +144,7 @@ class Learner(Protocol):
     def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
         """Return why a finished model read from a file is not valid for this learner and group; else None.
 
-        It is called before anything else uses the model, and must not rely on any of it. Of ``problem`` only the task,
+        It is called before anything else uses the model, and must not rely on any of it. Of ``problem`` only the label,
         ``n_features``, ``n_classes`` and ``label_length`` count; two classes of a label that has more went through
         ``as_multiclass``. By default: its tensors do not have the shapes of a new model.
         """
@@ -170,7 +174,7 @@ class Learner(Protocol):
         return None
 
     def default_metric(self, config: Config) -> str | None:
-        """Return the metric that goes with a config's loss, None for the task's default."""
+        """Return the metric that goes with a config's loss, None for the label's default."""
         del config
         return None
 
@@ -184,10 +188,10 @@ class Learner(Protocol):
         del state, index
         return True
 
-    def judged_by(self, config: Config, task: Task) -> str | None:
+    def judged_by(self, config: Config, label: Label) -> str | None:
         """Return the metric of a config's loss, None if there is none."""
         del config
-        return default_metric(task)
+        return default_metric(label)
 
     def constant_model_notes(self, config: Config, n_rows: str) -> Sequence[tuple[str, str]]:
         """Return notes on a model without any important feature: that of the first condition that holds, SQL over ``n_rows``,
@@ -205,20 +209,20 @@ class Learner(Protocol):
         del config
         return None
 
-    def answer(self, task: Task, classes: Sequence[str], label_type: str) -> Answer | None:
-        """Return the form of its predictions for a label with ``classes``, of a type; None for that of every such task.
+    def output(self, label: Label, classes: Sequence[str], label_type: str) -> Output | None:
+        """Return the form of its predictions for a label with ``classes``, of a type; None for that of every such label.
 
         It knows their columns, SQL, metrics of EVALUATE and ONNX. An array label has its usual one.
         """
-        del task, classes, label_type
+        del label, classes, label_type
         return None
 
-    def link(self, config: Config, task: Task) -> Link:
+    def link(self, config: Config, label: Label) -> Link:
         """Return the link of a config's scores."""
         del config
         of_numbers: Link = "exp" if self.log_link else "identity"
-        of_classes: dict[Task, Link] = {Task.BINARY: "logistic", Task.MULTICLASS: "softmax"}
-        return of_classes.get(task, of_numbers)
+        of_classes: dict[Label, Link] = {TWO_CLASSES: "logistic", SEVERAL_CLASSES: "softmax"}
+        return of_classes.get(label, of_numbers)
 
     def linear_leaves(self, config: Config) -> bool:
         """Return whether its trees have linear models as leaves."""

@@ -13,8 +13,8 @@ from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.contract.state import FloatArray, Tensors
 from grouplearn.learners.contract.ways import AlgebraicLearner, SamplingLearner
+from grouplearn.models.state import FloatArray, Tensors
 
 
 class SolvedStack(Protocol):

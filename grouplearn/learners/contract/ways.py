@@ -17,7 +17,7 @@ from grouplearn.learners.contract.control import Boosted, Gang, Stop
 from grouplearn.learners.contract.cost import BatchCost, Cost
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.contract.state import FloatArray, State, Tensors
+from grouplearn.models.state import FloatArray, State, Tensors
 
 
 @runtime_checkable

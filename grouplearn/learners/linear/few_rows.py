@@ -17,7 +17,7 @@ from grouplearn.data.shard import FloatArray, Shard, Stack
 from grouplearn.kernels.linear import few_rows as kernel
 from grouplearn.kernels.linear import generalised_linear
 from grouplearn.kernels.linear.losses import Loss
-from grouplearn.learners.contract.state import Tensors
+from grouplearn.models.state import Tensors
 
 #: How the names of rows, labels and weights begin among the sums of a pass.
 PREFIX = "row_"

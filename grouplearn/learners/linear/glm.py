@@ -23,10 +23,10 @@ from grouplearn.kernels.linear.losses import Loss
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.contract.state import State, Tensors
 from grouplearn.learners.linear import few_rows, linear_model
 from grouplearn.learners.linear.least_squares import moments
 from grouplearn.learners.linear.solved import SolvedLinear
+from grouplearn.models.state import State, Tensors
 
 #: Up to this many parameters per config the solver uses second derivatives; above, a diagonal and its recent steps.
 DENSE_PARAMETERS = 256

@@ -1,4 +1,4 @@
-"""Generalised linear models as learners; subclasses add name, tasks and allowed labels."""
+"""Generalised linear models as learners; subclasses add name, labels and which values these have."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
 from grouplearn.learners.contract.config import Config, Hyperparameter, Value
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.contract.state import Artifact, State, Tensors, has_tensors_of
 from grouplearn.learners.linear import glm, linear_model
 from grouplearn.learners.linear.cost import GLM
 from grouplearn.learners.linear.linear_learner import LinearStackLearner
 from grouplearn.learners.linear.solved import SolvedLinear
+from grouplearn.models.state import Artifact, State, Tensors, has_tensors_of
 
 
 class GlmLearner(LinearStackLearner):
@@ -90,7 +90,7 @@ class GlmLearner(LinearStackLearner):
         """Return the predicted means or probabilities at the accepted parameters, shape (n, n_configs, n_outputs)."""
         del configs
         predictor = linear_model.linear_predictor(x, state.tensors["weights"], state.tensors["intercept"])
-        return linear_model.inverse_link(problem.task, predictor, self.log_link)
+        return linear_model.inverse_link(problem.label, predictor, self.log_link)
 
     def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
         """Return ``weights`` (k, d) and ``intercept`` (k,) of config ``index`` at its last accepted point."""

@@ -8,11 +8,12 @@ from typing import ClassVar
 from grouplearn.data.shard import FloatArray, Matrix, Stack
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Form, Learner
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import StackLearner
-from grouplearn.learners.contract.state import Artifact
 from grouplearn.learners.linear import linear_model
 from grouplearn.learners.linear.solved import SolvedLinear, measure
+from grouplearn.models.label import Label
+from grouplearn.models.state import Artifact
 
 #: Names of hyperparameters in scikit-learn and elsewhere, and what they are here.
 _ELSEWHERE = {
@@ -37,9 +38,9 @@ class LinearLearner(Learner):
         """Return what a hyperparameter of other libraries is called here; None for an unknown name."""
         return _ELSEWHERE.get(name)
 
-    def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
+    def score(self, label: Label, artifact: Artifact, x: Matrix) -> FloatArray:
         """Return the predicted values, means or probabilities of a finished model, shape (n, n_outputs)."""
-        return linear_model.score_artifact(task, artifact, x, self.log_link)
+        return linear_model.score_artifact(label, artifact, x, self.log_link)
 
     def as_multiclass(self, artifact: Artifact) -> Artifact:
         """Return a binary model with weights and an intercept for each class, 0 for the first."""

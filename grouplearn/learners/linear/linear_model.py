@@ -10,8 +10,9 @@ from grouplearn.data.shard import FloatArray, Matrix
 from grouplearn.kernels import algebra
 from grouplearn.kernels.linear import sparse
 from grouplearn.learners.contract.config import Config, Hyperparameter
-from grouplearn.learners.contract.problem import Problem, Task
-from grouplearn.learners.contract.state import Artifact, State, shape_flaw
+from grouplearn.learners.contract.problem import Problem
+from grouplearn.models.label import NUMBER, TWO_CLASSES, Label
+from grouplearn.models.state import Artifact, State, shape_flaw
 
 L1 = Hyperparameter(
     "l1",
@@ -80,14 +81,14 @@ def linear_predictor(x: Matrix, weights: FloatArray, intercept: FloatArray) -> F
     return predictor
 
 
-def inverse_link(task: Task, predictor: FloatArray, log_link: bool = False) -> FloatArray:
+def inverse_link(label: Label, predictor: FloatArray, log_link: bool = False) -> FloatArray:
     """Return values (regression), the probability of class 1 (binary) or of every class (multiclass), stably.
 
     With a log link the value is exp(predictor), at most infinity.
     """
-    if task is Task.REGRESSION:
+    if label == NUMBER:
         return algebra.exponential(predictor) if log_link else predictor
-    return algebra.sigmoid(predictor) if task is Task.BINARY else algebra.softmax(predictor)
+    return algebra.sigmoid(predictor) if label == TWO_CLASSES else algebra.softmax(predictor)
 
 
 def artifact_of(state: State, index: int) -> Artifact:
@@ -110,10 +111,10 @@ def flaw(problem: Problem, artifact: Artifact) -> str | None:
     return shape_flaw(artifact, {"weights": (outputs, problem.n_features), "intercept": (outputs,)})
 
 
-def score_artifact(task: Task, artifact: Artifact, x: Matrix, log_link: bool = False) -> FloatArray:
+def score_artifact(label: Label, artifact: Artifact, x: Matrix, log_link: bool = False) -> FloatArray:
     """Return the predictions (n, k) of a linear artifact."""
     weights, intercept = artifact.tensors["weights"], artifact.tensors["intercept"]
-    return inverse_link(task, linear_predictor(x, weights[None], intercept[None]), log_link)[:, 0, :]
+    return inverse_link(label, linear_predictor(x, weights[None], intercept[None]), log_link)[:, 0, :]
 
 
 def absolute_weights(artifact: Artifact) -> FloatArray:

@@ -12,14 +12,15 @@ from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
 from grouplearn.kernels.linear import least_squares, sparse
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.cost import Cost
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import MomentsLearner
-from grouplearn.learners.contract.state import Artifact, State, Tensors
 from grouplearn.learners.linear import linear_model
 from grouplearn.learners.linear.cost import MOMENTS
 from grouplearn.learners.linear.least_squares import categorical, factored, moments, sparse_moments
 from grouplearn.learners.linear.linear_learner import LinearStackLearner
 from grouplearn.learners.linear.solved import SolvedLinear
+from grouplearn.models.label import NUMBER, Label
+from grouplearn.models.state import Artifact, State, Tensors
 
 L2 = Hyperparameter(
     "l2",
@@ -56,7 +57,7 @@ class LinearRegression(LinearStackLearner, MomentsLearner):
     name: ClassVar[str] = "linear_regression"
     solver: ClassVar[str] = "moments"
     summary: ClassVar[str] = "least squares, ridge, lasso and elastic net from one pass"
-    tasks: ClassVar[frozenset[Task]] = frozenset({Task.REGRESSION})
+    labels: ClassVar[frozenset[Label]] = frozenset({NUMBER})
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (
         linear_model.L1,
         L2,

@@ -14,12 +14,13 @@ from grouplearn.kernels.algebra import logarithm
 from grouplearn.kernels.linear.losses import Loss
 from grouplearn.learners.contract.config import Config, Hyperparameter, Value
 from grouplearn.learners.contract.cost import Cost
-from grouplearn.learners.contract.problem import Problem, Task
-from grouplearn.learners.contract.state import State, Tensors, has_tensors_of
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.linear import glm, one_against_rest
 from grouplearn.learners.linear.cost import ONE_BY_ONE
 from grouplearn.learners.linear.glm_learner import GlmLearner
 from grouplearn.learners.linear.solved import SolvedLinear
+from grouplearn.models.label import SEVERAL_CLASSES, TWO_CLASSES, Label
+from grouplearn.models.state import State, Tensors, has_tensors_of
 
 
 class _SquaredHinge:
@@ -135,7 +136,7 @@ class LinearSvm(GlmLearner):
     summary: ClassVar[str] = (
         "linear support vector machine for classes, one against the rest, with L1 and L2 penalties, by Newton's method"
     )
-    tasks: ClassVar[frozenset[Task]] = frozenset({Task.BINARY, Task.MULTICLASS})
+    labels: ClassVar[frozenset[Label]] = frozenset({TWO_CLASSES, SEVERAL_CLASSES})
     cost: ClassVar[Cost] = ONE_BY_ONE
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (LOSS, *GlmLearner.hyperparameters)
 
@@ -143,9 +144,9 @@ class LinearSvm(GlmLearner):
         """Return the loss and what sets the shape of the state; each loss has its own solver."""
         return (*super().pack_key(config), _loss_of(config))
 
-    def judged_by(self, config: Config, task: Task) -> str | None:
+    def judged_by(self, config: Config, label: Label) -> str | None:
         """Return None: neither hinge is a metric."""
-        del config, task
+        del config, label
         return None
 
     def uncalibrated_metric(self) -> str:

@@ -9,20 +9,21 @@ import numpy as np
 from grouplearn.data.shard import FloatArray
 from grouplearn.kernels.algebra import logarithm
 from grouplearn.kernels.linear.losses import Loss, within_shares
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.linear import glm
 from grouplearn.learners.linear.glm_learner import GlmLearner
+from grouplearn.models.label import SEVERAL_CLASSES, TWO_CLASSES, Label
 
 
 class _LogLoss:
     """The log-loss: sigmoid for one output, softmax for more."""
 
     def loss(self, problem: Problem) -> Loss:
-        return "logistic" if problem.task is Task.BINARY else "softmax"
+        return "logistic" if problem.label == TWO_CLASSES else "softmax"
 
     def targets(self, problem: Problem, y: FloatArray) -> FloatArray:
         """Return y (..., n) as one column (binary), or one 0/1 column per class: (..., n, k)."""
-        if problem.task is Task.BINARY:
+        if problem.label == TWO_CLASSES:
             return y[..., None]
         indicators: FloatArray = (y[..., None] == np.arange(problem.n_classes)).astype(np.float64)
         return indicators
@@ -32,7 +33,7 @@ class _LogLoss:
         if not with_intercept:
             return np.full(observed.shape, 1.0 / max(2, problem.n_outputs))
         share = within_shares(observed)
-        return share if problem.task is Task.BINARY else share / share.sum(axis=-1, keepdims=True)
+        return share if problem.label == TWO_CLASSES else share / share.sum(axis=-1, keepdims=True)
 
     def scores(self, mean: FloatArray) -> FloatArray:
         """Return the logit of one share, or the logarithms of several."""
@@ -62,6 +63,6 @@ class LogisticRegression(GlmLearner):
 
     name: ClassVar[str] = "logistic_regression"
     summary: ClassVar[str] = "binary and multinomial logistic regression, with L1 and L2 penalties, by Newton's method"
-    tasks: ClassVar[frozenset[Task]] = frozenset({Task.BINARY, Task.MULTICLASS})
+    labels: ClassVar[frozenset[Label]] = frozenset({TWO_CLASSES, SEVERAL_CLASSES})
     log_link: ClassVar[bool] = False
     family: ClassVar[glm.Family] = _LogLoss()

@@ -13,15 +13,16 @@ import numpy as np
 
 from grouplearn.data.shard import FloatArray, Shard, Stack
 from grouplearn.learners.contract.config import Config
-from grouplearn.learners.contract.problem import Problem, Task
-from grouplearn.learners.contract.state import State, Tensors, has_tensors_of
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.linear import glm
 from grouplearn.learners.linear.solved import SolvedLinear
+from grouplearn.models.label import TWO_CLASSES
+from grouplearn.models.state import State, Tensors, has_tensors_of
 
 
 def of_two(problem: Problem) -> Problem:
     """Return the binary problem of one class against the rest."""
-    return replace(problem, task=Task.BINARY, n_classes=2)
+    return replace(problem, label=TWO_CLASSES, n_classes=2)
 
 
 def has_solvers(problem: Problem, configs: Sequence[Config], state: State) -> bool:
@@ -81,7 +82,7 @@ def solve(
     cancelled: Callable[[], bool],
 ) -> SolvedLinear:
     """Return the models of a stack, solved class by class; raises Interrupted."""
-    if problem.task is Task.BINARY:
+    if problem.label == TWO_CLASSES:
         return glm.solve(family, problem, configs, stack, report, cancelled)
     parts: list[SolvedLinear] = []
     epochs = np.zeros((stack.n_groups, len(configs)), np.int64)
@@ -113,7 +114,7 @@ def _curve(parts: Sequence[SolvedLinear], epochs: np.ndarray) -> FloatArray:
 
 def labels_of(problem: Problem, y: FloatArray) -> list[FloatArray]:
     """Return the 0/1 labels of the rows for each model."""
-    if problem.task is Task.BINARY:
+    if problem.label == TWO_CLASSES:
         return [y]
     return [(y == place).astype(np.float64) for place in range(problem.n_classes)]
 

@@ -10,9 +10,10 @@ import numpy as np
 from grouplearn.data.shard import FloatArray
 from grouplearn.kernels.algebra import logarithm
 from grouplearn.kernels.linear.losses import Loss, above_zero
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.linear import glm
 from grouplearn.learners.linear.glm_learner import GlmLearner
+from grouplearn.models.label import NUMBER, Label
 
 
 class _HalfDeviance:
@@ -56,7 +57,7 @@ class PoissonRegression(GlmLearner):
 
     name: ClassVar[str] = "poisson_regression"
     summary: ClassVar[str] = "regression of counts and rates (log link), with L1 and L2 penalties, by Newton's method"
-    tasks: ClassVar[frozenset[Task]] = frozenset({Task.REGRESSION})
+    labels: ClassVar[frozenset[Label]] = frozenset({NUMBER})
     log_link: ClassVar[bool] = True
     family: ClassVar[glm.Family] = _HalfDeviance()
 

@@ -13,10 +13,11 @@ from grouplearn.data.shard import FloatArray, Stack
 from grouplearn.kernels import metrics as kernel
 from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.linear.linear_model import inverse_link, linear_predictor
-from grouplearn.learners.metrics import sums as metrics
-from grouplearn.learners.metrics.deviances import row_losses, with_losses
+from grouplearn.models.label import NUMBER, TWO_CLASSES
+from grouplearn.models.metrics import sums as metrics
+from grouplearn.models.metrics.deviances import row_losses, with_losses
 
 
 def _lengthened(curve: FloatArray, passes: int) -> FloatArray:
@@ -123,12 +124,12 @@ def measure(
     parts, C, ...): the models at place p are measured on the rows of part p. A metric is NaN where it is not defined, as in
     ``metrics.finish``.
     """
-    kind = {Task.REGRESSION: kernel.LOG_VALUES if learner.log_link else kernel.VALUES, Task.BINARY: kernel.BINARY}
+    kind = {NUMBER: kernel.LOG_VALUES if learner.log_link else kernel.VALUES, TWO_CLASSES: kernel.BINARY}
     found = kernel.of_models(
         kernel.LabelledRows(stack.y, stack.weight, stack.start, part),
         stack.x,
         (models.weights, models.intercept),
-        kind.get(problem.task, kernel.CLASSES),
+        kind.get(problem.label, kernel.CLASSES),
         kernel.ClassCount(problem.n_classes, problem.n_unseen),
         [name for name in wanted if name in kernel.NAMES],
     )
@@ -154,8 +155,8 @@ def _others(
             continue
         model = (group,) if part is None else (group, place)
         predictor = linear_predictor(stack.x[rows], models.weights[model], models.intercept[model])
-        scores, y, weight = inverse_link(problem.task, predictor, learner.log_link), stack.y[rows], stack.weight[rows]
-        sums = metrics.measure(problem.task, problem.n_classes, scores, y, weight, problem.n_unseen)
+        scores, y, weight = inverse_link(problem.label, predictor, learner.log_link), stack.y[rows], stack.weight[rows]
+        sums = metrics.measure(problem.label, problem.n_classes, scores, y, weight, problem.n_unseen)
         for name, values in metrics.finish(with_losses(sums, losses, scores, y, weight), *names).items():
             found[name][group, place] = values
     return {name: values[:, 0] if part is None else values for name, values in found.items()}

@@ -21,14 +21,15 @@ from grouplearn.learners.contract.config import Config, Hyperparameter, Value
 from grouplearn.learners.contract.control import Diverged, Gang
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.learner import Form
-from grouplearn.learners.contract.problem import LABELLED, Problem, Task
-from grouplearn.learners.contract.state import Artifact, FloatArray, State, Tensors, has_tensors_of
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import BatchesLearner, DataParallelLearner, Piece, Visit
 from grouplearn.learners.neural import mlp_model, mlp_parallel
 from grouplearn.learners.neural.cost import MLP
 from grouplearn.learners.neural.gang_sockets import joined
 from grouplearn.learners.neural.mlp_model import Networks, as_multiclass
 from grouplearn.learners.neural.mlp_rows import descent_of, rows_of, scaling_of, shape_of
+from grouplearn.models.label import LABELLED, Label
+from grouplearn.models.state import Artifact, FloatArray, State, Tensors, has_tensors_of
 
 _PRECISIONS = ("single", "double")
 #: Tensors of the state that change with every batch.
@@ -61,7 +62,7 @@ class Mlp(BatchesLearner, DataParallelLearner):
 
     name: ClassVar[str] = "mlp"
     summary: ClassVar[str] = "Multilayer perceptron (small neural network) by minibatch Adam or SGD"
-    tasks: ClassVar[frozenset[Task]] = LABELLED
+    labels: ClassVar[frozenset[Label]] = LABELLED
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (
         Hyperparameter(
             "hidden_layers", "ints", (32,), "units of each hidden layer; [] for none", _SKLEARN, low=1, nullable=True
@@ -257,20 +258,22 @@ class Mlp(BatchesLearner, DataParallelLearner):
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
         """Return the predictions, shape (n, c, n_outputs)."""
-        return self._networks(problem, configs, state).predict(problem.task, x)
+        return self._networks(problem, configs, state).predict(problem.label, x)
 
     def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
         """Return ``weight_i`` (outputs, inputs) and ``bias_i`` (outputs,) of each layer, and ``activation``."""
         own = {**state.tensors, "parameters": state.tensors["parameters"][index : index + 1]}
         return self._networks(problem, configs[index : index + 1], State(own, state.done)).artifact(0)
 
-    def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
+    def score(self, label: Label, artifact: Artifact, x: Matrix) -> FloatArray:
         """Return the predictions (n, n_outputs) in double precision, with numpy only."""
-        return Networks.of(artifact).predict(task, x)[:, 0]
+        return Networks.of(artifact).predict(label, x)[:, 0]
 
-    def score_runs(self, task: Task, artifacts: Sequence[Artifact]) -> Callable[[FloatArray, Runs], FloatArray] | None:
+    def score_runs(
+        self, label: Label, artifacts: Sequence[Artifact]
+    ) -> Callable[[FloatArray, Runs], FloatArray] | None:
         """Return a function that scores runs of rows in one kernel call, if all networks have one shape."""
-        return mlp_model.predicting_runs(task, artifacts)
+        return mlp_model.predicting_runs(label, artifacts)
 
     def as_multiclass(self, artifact: Artifact) -> Artifact:
         """Return a network of two classes with an output per class, weights and bias 0 for the first."""

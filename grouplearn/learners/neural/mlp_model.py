@@ -12,8 +12,9 @@ from grouplearn.data.shard import FeatureArray, Matrix
 from grouplearn.kernels import networks
 from grouplearn.kernels.library import Runs, features
 from grouplearn.kernels.networks import ACTIVATIONS
-from grouplearn.learners.contract.problem import Problem, Task
-from grouplearn.learners.contract.state import Artifact, FloatArray, shape_flaw
+from grouplearn.learners.contract.problem import Problem
+from grouplearn.models.label import Label
+from grouplearn.models.state import Artifact, FloatArray, shape_flaw
 
 #: Rows that are made dense and predicted together.
 _DENSE_ROWS = 4096
@@ -45,16 +46,16 @@ class Networks:
             tensors[f"weight_{depth}"], tensors[f"bias_{depth}"] = weight[index], bias[index, 0]
         return Artifact("tensors", tensors)
 
-    def predict(self, task: Task, x: Matrix) -> FloatArray:
+    def predict(self, label: Label, x: Matrix) -> FloatArray:
         """Return the predictions (n, m, outputs)."""
-        shape, parameters = self.shape(task), self.parameters()
+        shape, parameters = self.shape(label), self.parameters()
         found = [networks.predict(shape, parameters, rows) for rows in _runs(x)]
         return found[0] if len(found) == 1 else np.concatenate(found)
 
-    def shape(self, task: Task) -> networks.Shape:
+    def shape(self, label: Label) -> networks.Shape:
         """Return the shape for the kernels."""
         widths = (self.weights[0].shape[2], *(weight.shape[1] for weight in self.weights))
-        return networks.Shape(widths, self.activation, task.value)
+        return networks.Shape(widths, self.activation, label.name)
 
     def parameters(self) -> FloatArray:
         """Return the parameters (m, n_parameters) for the kernels."""
@@ -62,10 +63,10 @@ class Networks:
         return np.concatenate([each.reshape(len(each), -1) for each in both], axis=1)
 
 
-def predicting_runs(task: Task, artifacts: Sequence[Artifact]) -> Callable[[FloatArray, Runs], FloatArray] | None:
+def predicting_runs(label: Label, artifacts: Sequence[Artifact]) -> Callable[[FloatArray, Runs], FloatArray] | None:
     """Return a function that predicts runs of rows, each by one network; None if their shapes differ."""
     models = [Networks.of(artifact) for artifact in artifacts]
-    shapes = {model.shape(task) for model in models}
+    shapes = {model.shape(label) for model in models}
     if len(shapes) != 1:
         return None
     parameters = np.concatenate([model.parameters() for model in models])

@@ -11,20 +11,21 @@ from grouplearn.kernels import networks
 from grouplearn.kernels.library import features
 from grouplearn.kernels.networks import BlockRows, Descent, Shape
 from grouplearn.learners.contract.config import Config
-from grouplearn.learners.contract.problem import Problem, Task
-from grouplearn.learners.contract.state import FloatArray
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import Visit
+from grouplearn.models.label import NUMBER
+from grouplearn.models.state import FloatArray
 
 
 def shape_of(problem: Problem, config: Config) -> Shape:
     """Return the shape of the network of a config."""
     hidden: tuple[int, ...] = config["hidden_layers"] or ()  # type: ignore[assignment]
-    return Shape((problem.n_features, *hidden, problem.n_outputs), str(config["activation"]), problem.task.value)
+    return Shape((problem.n_features, *hidden, problem.n_outputs), str(config["activation"]), problem.label.name)
 
 
 def scaling_of(problem: Problem, whole: Totals) -> tuple[float, float]:
     """Return the mean and standard deviation by which labels are scaled."""
-    return (whole.label_mean, whole.label_scale) if problem.task is Task.REGRESSION else (0.0, 1.0)
+    return (whole.label_mean, whole.label_scale) if problem.label == NUMBER else (0.0, 1.0)
 
 
 def descent_of(problem: Problem, configs: Sequence[Config], whole: Totals) -> Descent:

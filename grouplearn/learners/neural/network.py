@@ -14,14 +14,15 @@ from grouplearn.data.shard import Matrix, Shard
 from grouplearn.learners.contract.config import Config, Hyperparameter, Value
 from grouplearn.learners.contract.control import Diverged, Gang
 from grouplearn.learners.contract.cost import Cost
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.requirement import Requirement
-from grouplearn.learners.contract.state import Artifact, FloatArray, State, of_both_classes
 from grouplearn.learners.contract.ways import DataParallelLearner
 from grouplearn.learners.neural import network_artifact, network_parallel
 from grouplearn.learners.neural.cost import NETWORK
 from grouplearn.learners.neural.network_module import Recipe, built, load_tensors, module_tensors, predicted
 from grouplearn.learners.neural.network_training import Trainee
+from grouplearn.models.label import SEVERAL_CLASSES, TWO_CLASSES, Label
+from grouplearn.models.state import Artifact, FloatArray, State, of_both_classes
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Network(DataParallelLearner):
     make_module: Callable[[Problem, Mapping[str, Value]], Any]
     loss: Callable[[Any, Any], Any] | None
     hyperparameters: tuple[Hyperparameter, ...] = field()  # type: ignore[misc]
-    tasks: frozenset[Task]  # type: ignore[misc]
+    labels: frozenset[Label]  # type: ignore[misc]
     summary: str  # type: ignore[misc]
 
     default_epochs: ClassVar[int | None] = 10
@@ -119,7 +120,7 @@ class Network(DataParallelLearner):
     def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
         """Return the module's tensors and the arguments it was made with."""
         made_from = {
-            "task": problem.task.value,
+            "task": problem.label.name,
             "n_features": problem.n_features,
             "n_classes": problem.n_classes,
             "label_length": problem.label_length,
@@ -131,12 +132,12 @@ class Network(DataParallelLearner):
         tensors = {f"module/{name}": np.array(value) for name, value in _part(state, index, "module").items()}
         return Artifact("tensors", {network_artifact.MADE_FROM: text, **tensors})
 
-    def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
+    def score(self, label: Label, artifact: Artifact, x: Matrix) -> FloatArray:
         """Return the predictions (n, n_outputs); raises ValueError if the model belongs to another module."""
         problem, config = network_artifact.made_from(artifact)
         own = network_artifact.own_tensors(artifact)
         found = self._predicted(problem, config, own, x)
-        return of_both_classes(found) if task is Task.MULTICLASS and problem.task is Task.BINARY else found
+        return of_both_classes(found) if label == SEVERAL_CLASSES and problem.label == TWO_CLASSES else found
 
     def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
         """Return why the model cannot be of such a group, by the arguments that its module was made with."""

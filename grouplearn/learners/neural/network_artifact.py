@@ -12,9 +12,10 @@ import numpy.typing as npt
 
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.hyperparameter_values import are_declared
-from grouplearn.learners.contract.problem import Problem, Task
-from grouplearn.learners.contract.state import Artifact
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.neural.network_module import Recipe, torch_on_one_thread
+from grouplearn.models.label import SEVERAL_CLASSES, TWO_CLASSES, Label
+from grouplearn.models.state import Artifact
 
 #: The tensor with the arguments of ``make_module``, as JSON text.
 MADE_FROM = "made_from"
@@ -34,7 +35,7 @@ def made_from(artifact: Artifact) -> tuple[Problem, Config]:
     what = json.loads(artifact.tensors[MADE_FROM].tobytes())
     values = what.pop("hyperparameters")
     config = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    return Problem(**{**what, "task": Task(what["task"])}), config
+    return Problem(Label.named(what["task"]), **{name: size for name, size in what.items() if name != "task"}), config
 
 
 def own_tensors(artifact: Artifact) -> dict[str, npt.NDArray[Any]]:
@@ -63,11 +64,11 @@ def _wrong_facts(what: Any, problem: Problem) -> str | None:
         return "it says something else than what its module is made from"
     if not all(type(what[name]) is int and what[name] >= 0 for name in _SIZES):
         return "its module is made from sizes that are none"
-    two = problem.task is Task.MULTICLASS and problem.n_classes == 2
-    if what["task"] != problem.task.value and not (two and what["task"] == Task.BINARY.value):
-        return f"its module is made for {str(what['task'])[:40]!r}, not {problem.task.value}"
+    two = problem.label == SEVERAL_CLASSES and problem.n_classes == 2
+    if what["task"] != problem.label.name and not (two and what["task"] == TWO_CLASSES.name):
+        return f"its module is made for {str(what['task'])[:40]!r}, not {problem.label.name}"
     expected = {"n_features": problem.n_features, "label_length": problem.label_length}
-    if problem.task is Task.MULTICLASS:
+    if problem.label == SEVERAL_CLASSES:
         expected["n_classes"] = problem.n_classes
     found = next((name for name, value in expected.items() if what[name] != value), None)
     if found is not None:

@@ -15,7 +15,8 @@ import numpy.typing as npt
 from grouplearn.data.shard import FloatArray, Matrix
 from grouplearn.learners.contract.config import Config, Value
 from grouplearn.learners.contract.control import Interrupted
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
+from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
 
 #: Rows scored together: the activations of a convolutional network take many times the memory of its input.
 _SCORED_ROWS = 256
@@ -96,7 +97,7 @@ def outputs_of(recipe: Recipe, problem: Problem, module: Any, x: Any) -> tuple[A
     """Return the module's output for ``x``, raw and as (rows, k, L); raises ValueError for another shape."""
     torch = torch_on_one_thread()
     z = recipe.run("the module", lambda: module(x))
-    rows, classes = x.shape[0], problem.n_classes if problem.task is Task.MULTICLASS else 1
+    rows, classes = x.shape[0], problem.n_classes if problem.label == SEVERAL_CLASSES else 1
     if not isinstance(z, torch.Tensor):
         raise ValueError(f"the module of {recipe.name} returned an object of type {type(z).__name__}, not a tensor")
     fits = z.ndim and z.shape[0] == rows and z.numel() == rows * problem.n_outputs
@@ -159,7 +160,7 @@ def predicted(recipe: Recipe, problem: Problem, module: Any, x: Matrix) -> Float
             if not dense.shape[0]:
                 return np.empty((0, problem.n_outputs))
             _, z = outputs_of(recipe, problem, module, torch.from_numpy(np.ascontiguousarray(dense)).to(dtype))
-            parts.append(_linked(torch, problem.task, z.to(torch.float64)).reshape(z.shape[0], -1).numpy())
+            parts.append(_linked(torch, problem.label, z.to(torch.float64)).reshape(z.shape[0], -1).numpy())
     return np.concatenate(parts)
 
 
@@ -168,7 +169,7 @@ def _floating_type(module: Any) -> Any:
     return next((each.dtype for each in module.state_dict().values() if each.is_floating_point()), torch.float32)
 
 
-def _linked(torch: Any, task: Task, z: Any) -> Any:
-    if task is Task.REGRESSION:
+def _linked(torch: Any, label: Label, z: Any) -> Any:
+    if label == NUMBER:
         return z
-    return torch.sigmoid(z) if task is Task.BINARY else torch.softmax(z, 1)
+    return torch.sigmoid(z) if label == TWO_CLASSES else torch.softmax(z, 1)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from grouplearn.data.shard import Shard, Totals
 from grouplearn.kernels.networks import visiting_order
 from grouplearn.learners.contract.config import Config
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.neural.network_module import (
     Recipe,
     as_array,
@@ -21,6 +21,7 @@ from grouplearn.learners.neural.network_module import (
     outputs_of,
     torch_on_one_thread,
 )
+from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
 
 
 class Trainee:
@@ -54,7 +55,7 @@ class Trainee:
             self.torch.from_numpy(np.ascontiguousarray(values)).to(dtype)[order]
             for values in (dense, block.weight * (whole.n_rows / whole.weight))
         )
-        classes = self.problem.task is Task.MULTICLASS
+        classes = self.problem.label == SEVERAL_CLASSES
         y = self.torch.from_numpy(np.ascontiguousarray(block.y)).to(self.torch.int64 if classes else dtype)[order]
         return x, y, weight
 
@@ -63,7 +64,7 @@ class Trainee:
         with drawing(_seed(self.problem.seed, *path)):
             z, outputs = outputs_of(self.recipe, self.problem, forward, x)
             if self.recipe.loss is None:
-                return _default_losses(self.torch, self.problem.task, outputs, y.reshape(x.shape[0], -1)).mean(1)
+                return _default_losses(self.torch, self.problem.label, outputs, y.reshape(x.shape[0], -1)).mean(1)
             loss = self.recipe.loss
             found = self.recipe.run("loss", lambda: loss(z, y))
         if not isinstance(found, self.torch.Tensor) or not found.ndim or found.shape[0] != x.shape[0]:
@@ -112,11 +113,11 @@ def _seed(*path: int) -> int:
     return int(np.random.SeedSequence(path).generate_state(1, np.uint64)[0])
 
 
-def _default_losses(torch: Any, task: Task, z: Any, y: Any) -> Any:
+def _default_losses(torch: Any, label: Label, z: Any, y: Any) -> Any:
     """Return the losses (rows, L) of outputs (rows, k, L)."""
-    if task is Task.REGRESSION:
+    if label == NUMBER:
         return 0.5 * (z[:, 0] - y) ** 2
-    if task is Task.BINARY:
+    if label == TWO_CLASSES:
         return torch.nn.functional.binary_cross_entropy_with_logits(z[:, 0], y, reduction="none")
     return torch.nn.functional.cross_entropy(z, y, reduction="none")
 

@@ -14,9 +14,7 @@ import numpy as np
 from grouplearn.data.shard import FloatArray, Shard, StoredShard
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Diverged, Gang, Interrupted, Stop
-from grouplearn.learners.contract.problem import Problem, Task
-from grouplearn.learners.metrics import sums as metrics
-from grouplearn.learners.metrics.deviances import row_losses, with_losses
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.trees.checkpoint import FinishedModel, UnfinishedModel, scores_digest, to_state
 from grouplearn.learners.trees.lightgbm import stumps
 from grouplearn.learners.trees.lightgbm.data import DataSet
@@ -24,14 +22,17 @@ from grouplearn.learners.trees.lightgbm.given import lightgbm_parameters
 from grouplearn.learners.trees.lightgbm.library import Booster, LightGBMError
 from grouplearn.learners.trees.lightgbm.parameters import draws_rows
 from grouplearn.learners.trees.predicting import shares_of_one, with_ties
+from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES
+from grouplearn.models.metrics import sums as metrics
+from grouplearn.models.metrics.deviances import row_losses, with_losses
 
 #: Metrics that LightGBM computes by the same formula during training.
 _NATIVE_METRICS = {
-    (Task.REGRESSION, "rmse"): "rmse",
-    (Task.REGRESSION, "mae"): "l1",
-    (Task.BINARY, "log_loss"): "binary_logloss",
-    (Task.BINARY, "auc"): "auc",
-    (Task.MULTICLASS, "log_loss"): "multi_logloss",
+    (NUMBER, "rmse"): "rmse",
+    (NUMBER, "mae"): "l1",
+    (TWO_CLASSES, "log_loss"): "binary_logloss",
+    (TWO_CLASSES, "auc"): "auc",
+    (SEVERAL_CLASSES, "log_loss"): "multi_logloss",
 }
 
 
@@ -46,7 +47,7 @@ def native_metric(problem: Problem, config: Config, metric: str) -> str | None:
     """Return LightGBM's name of a metric, None if LightGBM does not compute it."""
     if is_one_vs_all(problem, config):
         return None  # LightGBM uses the classes' shares as they are, whatever their sum
-    return _NATIVE_METRICS.get((problem.task, metric))
+    return _NATIVE_METRICS.get((problem.label, metric))
 
 
 def is_forest(config: Config) -> bool:
@@ -60,7 +61,7 @@ def is_forest(config: Config) -> bool:
 
 def is_one_vs_all(problem: Problem, config: Config) -> bool:
     """Return whether predictions are one class against the rest each, and do not sum to 1."""
-    return problem.task is Task.MULTICLASS and config["objective"] == "multiclassova"
+    return problem.label == SEVERAL_CLASSES and config["objective"] == "multiclassova"
 
 
 def _distributed(gang: Gang | None) -> dict[str, Any]:
@@ -161,9 +162,9 @@ class Binned:
         y, weight = self._valid_labels  # type: ignore[misc]
         problem = self.problem
         shares = shares_of_one(predicted) if self.one_vs_all else predicted
-        shares = with_ties(problem.task, shares) if forest else shares
+        shares = with_ties(problem.label, shares) if forest else shares
         scores = shares.reshape(len(y), 1, problem.n_outputs)
-        sums = metrics.measure(problem.task, problem.n_classes, scores, y, weight, problem.n_unseen)
+        sums = metrics.measure(problem.label, problem.n_classes, scores, y, weight, problem.n_unseen)
         sums = with_losses(sums, self.losses, scores, y, weight)
         return float(metrics.finish(sums, self.metric)[self.metric][0])
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.learners.contract.state import State
 from grouplearn.learners.trees.lightgbm.library import Booster
+from grouplearn.models.state import State
 
 
 @dataclass(frozen=True, slots=True)

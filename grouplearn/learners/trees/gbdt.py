@@ -15,11 +15,9 @@ from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter
 from grouplearn.learners.contract.control import Boosted, Diverged, Gang, Interrupted, Stop
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.learner import Form
-from grouplearn.learners.contract.problem import LABELLED, Link, Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.requirement import Requirement
 from grouplearn.learners.contract.stacks import BoostedStackLearner, HeldOut
-from grouplearn.learners.contract.state import Artifact, FloatArray, State
-from grouplearn.learners.metrics.sums import default_metric
 from grouplearn.learners.neural.gang_sockets import NoGang
 from grouplearn.learners.trees import together
 from grouplearn.learners.trees.boosting import Binned, BoostingControl, boost_family
@@ -40,6 +38,10 @@ from grouplearn.learners.trees.lightgbm.parameters import (
 )
 from grouplearn.learners.trees.predicting import Recent, Scores, predicted, predicted_in_training
 from grouplearn.learners.trees.together import SolvedTrees, StackBooster
+from grouplearn.models.label import LABELLED, Label
+from grouplearn.models.metrics.sums import default_metric
+from grouplearn.models.outputs.link import Link
+from grouplearn.models.state import Artifact, FloatArray, State
 
 #: What LightGBM writes for a leaf without rows, or whose linear function it could not compute.
 _NO_NUMBER = re.compile(rb"^leaf_(?:value|const|coeff)=[^\n]*(?:nan|inf)", re.MULTILINE)
@@ -61,7 +63,7 @@ class Gbdt(BoostedStackLearner):
 
     name: ClassVar[str] = "gbdt"
     summary: ClassVar[str] = "Gradient boosted decision trees (LightGBM)"
-    tasks: ClassVar[frozenset[Task]] = LABELLED
+    labels: ClassVar[frozenset[Label]] = LABELLED
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = HYPERPARAMETERS
     form: ClassVar[Form] = "trees"
     cost: ClassVar[Cost] = COST
@@ -101,16 +103,16 @@ class Gbdt(BoostedStackLearner):
         return gbdt_objectives.classifies(config)
 
     def default_metric(self, config: Config) -> str | None:
-        """Return the metric of the objective, None for the task's default."""
+        """Return the metric of the objective, None for the label's default."""
         objective = gbdt_objectives.of_config(config)
         return None if objective is None else objective.metric
 
-    def judged_by(self, config: Config, task: Task) -> str | None:
+    def judged_by(self, config: Config, label: Label) -> str | None:
         """Return the metric of the objective; None if classes are weighted, or roots fitted."""
         config = self.filled(config)
         if any(config[name] != DEFAULTS[name] for name in ("reg_sqrt", "is_unbalance", "scale_pos_weight")):
             return None
-        return self.default_metric(config) or default_metric(task)
+        return self.default_metric(config) or default_metric(label)
 
     def constant_model_notes(self, config: Config, n_rows: str) -> Sequence[tuple[str, str]]:
         """Return a note on trees without a split; LightGBM puts values of at least ``min_data_in_bin`` rows into one bin."""
@@ -130,9 +132,9 @@ class Gbdt(BoostedStackLearner):
         """Return which hyperparameter of a config does not support rows split over workers."""
         return _only_undivided(self.filled(config))
 
-    def link(self, config: Config, task: Task) -> Link:
+    def link(self, config: Config, label: Label) -> Link:
         """Return the link of sums of leaves."""
-        return gbdt_objectives.link(config, task)
+        return gbdt_objectives.link(config, label)
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:  # noqa: ARG002
         """Return the state without models."""
@@ -237,9 +239,9 @@ class Gbdt(BoostedStackLearner):
             raise Diverged(f"LightGBM made a tree with a leaf that is no number, as {why}")
         return artifact
 
-    def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
+    def score(self, label: Label, artifact: Artifact, x: Matrix) -> FloatArray:
         """Return values or probabilities, shape (n, n_outputs); the text is our own, or passed ``flaw``."""
-        return predicted(task, artifact.text, _in_prediction(artifact.text)(x))
+        return predicted(label, artifact.text, _in_prediction(artifact.text)(x))
 
     def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
         """Return what LightGBM cannot have written in the text for such a group."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.learners.contract.state import FloatArray
 from grouplearn.learners.trees.nodes import IntArray, Nodes
+from grouplearn.models.state import FloatArray
 
 #: Leaves per part of a tree, and parts per word, which is one BIGINT.
 LEAVES, PARTS = 31, 2

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.learners.contract.state import FloatArray
 from grouplearn.learners.trees.lightgbm.objectives import in_text
+from grouplearn.models.state import FloatArray
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]

@@ -18,12 +18,13 @@ import numpy as np
 from grouplearn.data.shard import Matrix
 from grouplearn.kernels.scoring import Link, linked
 from grouplearn.kernels.trees import Forests, on_grid
-from grouplearn.learners.contract.problem import Problem, Task
-from grouplearn.learners.contract.state import FloatArray
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.trees.lightgbm.library import Booster
 from grouplearn.learners.trees.lightgbm.objectives import in_text
 from grouplearn.learners.trees.nodes import FeatureColumns, IntArray, leaf_factor
 from grouplearn.learners.trees.scoring import compile_forest
+from grouplearn.models.label import SEVERAL_CLASSES, TWO_CLASSES, Label
+from grouplearn.models.state import FloatArray
 
 #: Numbers of sparse rows that are written out at a time.
 _NUMBERS_AT_ONCE = 1 << 20
@@ -95,11 +96,11 @@ def _of_some_columns(text: bytes, columns: IntArray) -> Forests | None:
     return compile_forest(text, FeatureColumns(slot, np.full(len(slot), -1)))
 
 
-def predicted(task: Task, text: bytes, scores: FloatArray) -> FloatArray:
+def predicted(label: Label, text: bytes, scores: FloatArray) -> FloatArray:
     """Return values or probabilities, shape (n, n_outputs), for the scores (n, outputs) of a model text."""
     link = in_text(text).link
-    scores = on_grid(scores) if task.has_classes else scores
-    if task is Task.MULTICLASS and link != "one_vs_all":
+    scores = on_grid(scores) if label.has_classes else scores
+    if label == SEVERAL_CLASSES and link != "one_vs_all":
         # A model of two classes scores the second of them.
         both = scores if scores.shape[1] > 1 else np.concatenate([np.zeros_like(scores), scores], axis=1)
         return linked(np.array(both, order="C"), Link.SOFTMAX)
@@ -113,19 +114,19 @@ def predicted(task: Task, text: bytes, scores: FloatArray) -> FloatArray:
 
 def predicted_in_training(group: Problem, text: bytes, scores: FloatArray) -> FloatArray:
     """Return what ``predicted`` is for a group that trains; for two classes the probability of the second."""
-    if group.task is Task.BINARY and group.among_more:
-        return predicted(Task.MULTICLASS, text, scores)[:, 1:]
-    return predicted(group.task, text, scores)
+    if group.label == TWO_CLASSES and group.among_more:
+        return predicted(SEVERAL_CLASSES, text, scores)[:, 1:]
+    return predicted(group.label, text, scores)
 
 
-def with_ties(task: Task, running: FloatArray) -> FloatArray:
+def with_ties(label: Label, running: FloatArray) -> FloatArray:
     """Return the running predictions of a forest (n, n_outputs) by which rows tie that tie in ``predicted``.
 
     LightGBM's running averages differ in their last bits where leaves add up to the same in another order.
     """
-    if not task.has_classes:
+    if not label.has_classes:
         return running
-    if task is Task.MULTICLASS:
+    if label == SEVERAL_CLASSES:
         return on_grid(running)
     with np.errstate(divide="ignore"):
         scores = np.log(running) - np.log1p(-running)

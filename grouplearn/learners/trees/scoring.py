@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from grouplearn.kernels.scoring import Link
 from grouplearn.kernels.trees import ASKS_RANGES, BITS, IN_ORDER, IN_RANGE, MISSING_IS_YES, MOST, NODE, Forests
-from grouplearn.learners.contract.problem import Task
 from grouplearn.learners.trees.lightgbm.objectives import in_text
 from grouplearn.learners.trees.nodes import FeatureColumns, IntArray, Nodes, count_outputs, nodes_of, parse_forests
+from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
 
 _LINEAR_LEAVES = re.compile(rb"^is_linear=1", re.MULTILINE)
 #: The links that the scoring kernel supports.
@@ -39,16 +39,16 @@ def _link(text: bytes) -> Link | None:
     return None if has_linear_leaves(text) else _LINKS.get(in_text(text).link)
 
 
-def compile_forests(models: Sequence[GroupTrees], task: Task, n_classes: int) -> tuple[Forests, Link] | None:
+def compile_forests(models: Sequence[GroupTrees], label: Label, n_classes: int) -> tuple[Forests, Link] | None:
     """Return the trees of groups and their link; None if the kernel cannot represent them.
 
     Scores have a column per class of the model if it has several, else one. Texts are our own, or were checked.
     """
     found = {_link(model.text) for model in models}
     links = {link for link in found if link is not None}
-    several = task is Task.MULTICLASS
-    of_task = {Task.REGRESSION: {Link.VALUE, Link.EXPONENTIAL}, Task.BINARY: {Link.SIGMOID}}
-    allowed = of_task.get(task, {Link.SIGMOID, Link.SOFTMAX})
+    several = label == SEVERAL_CLASSES
+    of_label = {NUMBER: {Link.VALUE, Link.EXPONENTIAL}, TWO_CLASSES: {Link.SIGMOID}}
+    allowed = of_label.get(label, {Link.SIGMOID, Link.SOFTMAX})
     if None in found or not links <= allowed or (len(links) > 1 and not several):
         return None
     outputs = [model.classes if several else (0,) for model in models]
@@ -58,7 +58,7 @@ def compile_forests(models: Sequence[GroupTrees], task: Task, n_classes: int) ->
     forests = _compiled(models, outputs, base)
     if forests is None:
         return None
-    forests = replace(forests, of_classes=task.has_classes)
+    forests = replace(forests, of_classes=label.has_classes)
     return forests, Link.SOFTMAX if several else next(iter(links), Link.VALUE)
 
 

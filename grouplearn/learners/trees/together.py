@@ -21,16 +21,17 @@ from grouplearn.kernels import metrics as metric_kernel
 from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Diverged
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import HeldOut
-from grouplearn.learners.metrics import sums as metrics
-from grouplearn.learners.metrics.deviances import row_losses, with_losses
 from grouplearn.learners.trees.boosting import WITHOUT_SPLITS, is_forest, is_one_vs_all, is_random, native_metric
 from grouplearn.learners.trees.lightgbm import objectives, stumps
 from grouplearn.learners.trees.lightgbm.given import lightgbm_parameters
 from grouplearn.learners.trees.lightgbm.library import addresses, categorical_columns, joined
 from grouplearn.learners.trees.lightgbm.parameters import SEEDS, draws_rows
 from grouplearn.learners.trees.predicting import predicted_in_training, shares_of_one, with_ties
+from grouplearn.models.label import NUMBER, TWO_CLASSES
+from grouplearn.models.metrics import sums as metrics
+from grouplearn.models.metrics.deviances import row_losses, with_losses
 
 #: Share of the labels' range below which changes by single precision need no closer check.
 _SURELY = 1e-2
@@ -170,7 +171,7 @@ class StackBooster:
         some = np.diff(rows.start) > 0
         least, most = (_of_groups(each, rows) for each in (np.minimum, np.maximum))
         measured = some & (native is not None)
-        if self.problem.task.has_classes:
+        if self.problem.label.has_classes:
             measured &= most < self.problem.n_classes
             measured &= (most > least) | (native != "auc")
         yield None, ~some
@@ -259,7 +260,7 @@ class StackBooster:
                 running = [each.reshape((-1, self.problem.n_outputs), order="F") for each in values.reshape(rounds, -1)]
                 scores = np.stack([shares_of_one(each) if one_vs_all else each for each in running], axis=1)
                 if is_forest(self.configs[families[family][0]]):
-                    scores = with_ties(self.problem.task, scores)
+                    scores = with_ties(self.problem.label, scores)
                 rows = held_out.rows.part(group, group + 1)
                 values = _measured(self.problem, scores, rows, losses, (metric,))[metric]
             yield group, family, values
@@ -290,11 +291,11 @@ def measure(
 ) -> dict[str, FloatArray]:
     """Return the ``wanted`` metrics, (G, C) each, of finished models on rows of the same groups; NaN if undefined."""
     scores = _predicted(problem, configs, stack, solved.texts)
-    kinds = {Task.REGRESSION: metric_kernel.VALUES, Task.BINARY: metric_kernel.BINARY}
+    kinds = {NUMBER: metric_kernel.VALUES, TWO_CLASSES: metric_kernel.BINARY}
     found = metric_kernel.of_scores(
         metric_kernel.LabelledRows(stack.y, stack.weight, stack.start),
         scores,
-        kinds.get(problem.task, metric_kernel.CLASSES),
+        kinds.get(problem.label, metric_kernel.CLASSES),
         metric_kernel.ClassCount(problem.n_classes, problem.n_unseen),
         [name for name in wanted if name in metric_kernel.NAMES],
     )
@@ -328,7 +329,7 @@ def _measured(
     problem: Problem, scores: FloatArray, rows: Stack, losses: Collection[Any], wanted: Iterable[str]
 ) -> Mapping[str, FloatArray]:
     """Return one group's metrics, as ``train.pack.measure`` does."""
-    sums = metrics.measure(problem.task, problem.n_classes, scores, rows.y, rows.weight, problem.n_unseen)
+    sums = metrics.measure(problem.label, problem.n_classes, scores, rows.y, rows.weight, problem.n_unseen)
     return metrics.finish(with_losses(sums, losses, scores, rows.y, rows.weight), *wanted)
 
 
@@ -365,7 +366,7 @@ def _single_holds(configs: Sequence[Config], train: Stack) -> BoolArray:
         sure = within & ((worst == 0) | (worst <= _SURELY * deviation))
     of_objectives = {config["objective"]: config for config in configs}.values()
     if any(
-        (chosen := objectives.of_config(config)) is not None and chosen.labels is not None for config in of_objectives
+        (chosen := objectives.of_config(config)) is not None and chosen.domain is not None for config in of_objectives
     ):
         sure[:] = False
     for group in np.flatnonzero(~sure & some).tolist():

@@ -39,8 +39,8 @@ from grouplearn.kernels.clusters.clustering import Plan
 from grouplearn.kernels.library import Stopped
 from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.control import Diverged, Interrupted
-from grouplearn.learners.contract.state import Tensors
 from grouplearn.learners.unsupervised.solved import SolvedVectors
+from grouplearn.models.state import Tensors
 
 #: Default for the most passes of a start, and for the number of starts.
 DEFAULT_EPOCHS, DEFAULT_N_INIT = 300, 3

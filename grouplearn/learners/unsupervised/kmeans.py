@@ -19,13 +19,14 @@ from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.learner import Vector, VectorLearner
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import Solved, StackLearner
-from grouplearn.learners.contract.state import Artifact, State, Tensors
-from grouplearn.learners.metrics.sums import MetricSums, finish
 from grouplearn.learners.unsupervised import k_means
 from grouplearn.learners.unsupervised.cost import CLUSTERS
 from grouplearn.learners.unsupervised.solved import SolvedVectors
+from grouplearn.models.label import CLUSTERING, Label
+from grouplearn.models.metrics.sums import MetricSums, finish
+from grouplearn.models.state import Artifact, State, Tensors
 
 _MOST_CLUSTERS, _MOST_STARTS = 100_000, 1_000
 #: More passes than any statement allows.
@@ -64,7 +65,7 @@ class KMeans(StackLearner, VectorLearner):
     summary: ClassVar[str] = (
         "clusters by k-means++ and Lloyd's algorithm, every k of a grid from the same passes over the rows"
     )
-    tasks: ClassVar[frozenset[Task]] = frozenset({Task.CLUSTERING})
+    labels: ClassVar[frozenset[Label]] = frozenset({CLUSTERING})
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (K, N_INIT, TOLERANCE)
     default_epochs: ClassVar[int | None] = k_means.DEFAULT_EPOCHS
     cost: ClassVar[Cost] = CLUSTERS
@@ -146,15 +147,17 @@ class KMeans(StackLearner, VectorLearner):
         """Return ``centroids`` (k, d), ``weight`` and ``rows`` (k,) of config ``index``, for clusters with rows."""
         return Artifact("tensors", _finished(problem, configs, state).model(index))
 
-    def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
+    def score(self, label: Label, artifact: Artifact, x: Matrix) -> FloatArray:
         """Return cluster, distance, and distance to the second nearest centroid, (n, 3)."""
-        del task
+        del label
         centroids = artifact.tensors["centroids"]
         return distances.scores(np.asarray(x), centroids, np.array([0, len(centroids)]))[:, 0]
 
-    def score_runs(self, task: Task, artifacts: Sequence[Artifact]) -> Callable[[FloatArray, Runs], FloatArray] | None:
+    def score_runs(
+        self, label: Label, artifacts: Sequence[Artifact]
+    ) -> Callable[[FloatArray, Runs], FloatArray] | None:
         """Return ``score`` by one kernel."""
-        del task
+        del label
         if not artifacts:
             return None
         centroids = Ragged.of([artifact.tensors["centroids"] for artifact in artifacts])

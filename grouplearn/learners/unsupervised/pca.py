@@ -16,14 +16,15 @@ from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.learner import Vector, VectorLearner
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import Solved, StackLearner
-from grouplearn.learners.contract.state import Artifact, State, Tensors, has_tensors_of
 from grouplearn.learners.linear.least_squares import moments
-from grouplearn.learners.metrics.sums import MetricSums, finish
 from grouplearn.learners.unsupervised import principal_components
 from grouplearn.learners.unsupervised.cost import COMPONENTS
 from grouplearn.learners.unsupervised.solved import SolvedVectors
+from grouplearn.models.label import PROJECTION, Label
+from grouplearn.models.metrics.sums import MetricSums, finish
+from grouplearn.models.state import Artifact, State, Tensors, has_tensors_of
 
 N_COMPONENTS = Hyperparameter(
     "n_components",
@@ -48,7 +49,7 @@ class Pca(StackLearner, VectorLearner):
     summary: ClassVar[str] = (
         "principal components, every number of them from one pass over the rows; a weight counts as so many rows"
     )
-    tasks: ClassVar[frozenset[Task]] = frozenset({Task.PROJECTION})
+    labels: ClassVar[frozenset[Label]] = frozenset({PROJECTION})
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (N_COMPONENTS,)
     cost: ClassVar[Cost] = COMPONENTS
 
@@ -138,7 +139,7 @@ class Pca(StackLearner, VectorLearner):
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
         """Return residual and coordinates, (n, n_configs, 1 + k) for the most components, NaN beyond a config's."""
         artifacts = [self.finalize(problem, configs, state, index) for index in range(len(configs))]
-        each = [self.score(Task.PROJECTION, artifact, x) for artifact in artifacts]
+        each = [self.score(PROJECTION, artifact, x) for artifact in artifacts]
         widest = max(scores.shape[1] for scores in each)
         padded = [np.pad(own, ((0, 0), (0, widest - own.shape[1])), constant_values=np.nan) for own in each]
         return np.stack(padded, axis=1)
@@ -156,14 +157,16 @@ class Pca(StackLearner, VectorLearner):
         }
         return Artifact("tensors", {name: np.ascontiguousarray(each) for name, each in found.items()})
 
-    def score(self, task: Task, artifact: Artifact, x: Matrix) -> FloatArray:
+    def score(self, label: Label, artifact: Artifact, x: Matrix) -> FloatArray:
         """Return the rows' residuals and coordinates, (n, 1 + k)."""
-        del task
+        del label
         return projections.scores(np.asarray(x), artifact.tensors["mean"], artifact.tensors["components"])
 
-    def score_runs(self, task: Task, artifacts: Sequence[Artifact]) -> Callable[[FloatArray, Runs], FloatArray] | None:
+    def score_runs(
+        self, label: Label, artifacts: Sequence[Artifact]
+    ) -> Callable[[FloatArray, Runs], FloatArray] | None:
         """Return ``score`` by one kernel, if all groups have the same number of components."""
-        del task
+        del label
         if len({len(artifact.tensors["components"]) for artifact in artifacts}) != 1:
             return None
         mean, components = (np.stack([each.tensors[name] for each in artifacts]) for name in ("mean", "components"))

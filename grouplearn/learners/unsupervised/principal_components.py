@@ -14,8 +14,8 @@ import numpy.typing as npt
 from grouplearn.data.shard import FloatArray
 from grouplearn.kernels import algebra
 from grouplearn.learners.contract.control import Diverged
-from grouplearn.learners.contract.state import Tensors
 from grouplearn.learners.linear.least_squares.moments import inverse_spread, require_finite
+from grouplearn.models.state import Tensors
 
 
 class Components(NamedTuple):

@@ -306,8 +306,8 @@ def _levels(bound: BoundTrain) -> str:
 def _label(physical: PhysicalPlan) -> str:
     target, classes = physical.bound.target, physical.stats.classes
     if target is None:
-        return physical.task.value
-    name = f"{physical.task.value} of {on_one_line(target.name, _TEXT)}"
+        return physical.label.name
+    name = f"{physical.label.name} of {on_one_line(target.name, _TEXT)}"
     if not target.classification:
         return name
     shown = ", ".join(on_one_line(text, _TEXT) for text in classes[:6]) + (", ..." if len(classes) > 6 else "")

@@ -49,7 +49,7 @@ def _facts(physical: PhysicalPlan) -> dict[str, Any]:
         "learner": bound.learner.name,
         "solver": bound.learner.solver or None,
         "access": bound.learner.access.words,
-        "task": physical.task.value,
+        "task": physical.label.name,
         "label": bound.target and bound.target.name,
         "classes": list(physical.stats.classes),
         "metric": physical.metric,

@@ -99,7 +99,7 @@ def _scored(definition: ModelDefinition, depth: int) -> str:
         if layer < depth:
             source = f"SELECT *, {_activated(layer)} AS {_own(f'a{layer}')} FROM ({source})"
     source = f"SELECT *, {_last(depth)} AS {_own('z')} FROM ({source})"
-    if definition.task.scores_classes:
+    if definition.label.scores_classes:
         outputs = [f"{_own('z')}[list_position({_own('classes')}, {each})]" for each in range(len(definition.classes))]
     else:
         outputs = [f"{_own('z')}[1]"]

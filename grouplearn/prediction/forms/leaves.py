@@ -65,7 +65,7 @@ def leaves_select(
         slots_cte(definition),
         unit_cte(f"(SELECT unnest(addends) AS value FROM {leaves})"),
         *_case_ctes(f"{catalog_tables('cases')} {own}", form),
-        *_leaf_ctes(leaves, several=definition.task.scores_classes),
+        *_leaf_ctes(leaves, several=definition.label.scores_classes),
         f"{ADDED} AS ({_sums(definition, form)})",
         scored_cte(definition),
     ]
@@ -121,7 +121,7 @@ def _sums(definition: ModelDefinition, form: SqlForm) -> str:
         f"SELECT r.{NUMBER}, r.parts + k.k * {PARTS} AS part, {word} AS word FROM ({_located(form)}) AS r"
         f" CROSS JOIN range({form.width}) AS k(k) CROSS JOIN {_WORDS} AS w"
     )
-    found = _of_outputs(words) if definition.task.scores_classes else _of_one_output(words)
+    found = _of_outputs(words) if definition.label.scores_classes else _of_one_output(words)
     return f"SELECT u.{NUMBER}, {sums_sql(definition, 'u.units', 'u.output')} FROM ({found}) AS u GROUP BY u.{NUMBER}"
 
 

@@ -50,7 +50,7 @@ def linear_select(
     ``probabilities``, ``model_level``. Numeric items are ``(coalesce(x, fill) - center) / scale``; every other item is a
     hash join of (group, value) with its weights, so that rows carry no list of categories.
     """
-    outputs = range(definition.answer.n_scores)
+    outputs = range(definition.output.n_scores)
     # Lists are unnested and aggregated again by row number.
     apart = any(entry.item.is_list for entry in definition.items)
     carried, kind = (NUMBERED_ROW, "MATERIALIZED ") if apart else (sortable_row(extras), "")
@@ -94,7 +94,7 @@ def _weight(number: int) -> str:
 
 def _place(definition: ModelDefinition, output: int) -> str:
     """Return an output's place among a group's outputs, from 1; NULL for a class that the group does not have."""
-    return f"list_position(classes, {output})" if definition.task.scores_classes else "1"
+    return f"list_position(classes, {output})" if definition.label.scores_classes else "1"
 
 
 def _known(definition: ModelDefinition, output: int) -> str:
@@ -103,7 +103,7 @@ def _known(definition: ModelDefinition, output: int) -> str:
 
 def _weights(definition: ModelDefinition, output: int) -> str:
     """Return an output's weights, one per feature."""
-    if not definition.task.scores_classes:
+    if not definition.label.scores_classes:
         return "weights"
     place = _place(definition, output)
     return f"weights[({place} - 1) * len(features) + 1 : {place} * len(features)]"

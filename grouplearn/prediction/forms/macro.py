@@ -40,9 +40,9 @@ def function_select(definition: ModelDefinition, call: str, relation: str, extra
     columns = ", ".join([f"{ROW}.*", *(f"({extra.sql}\n) AS {identifier(extra.name)}" for extra in extras)])
     inner = f"SELECT {columns}, {call} AS __grouplearn_p FROM {relation} AS {ROW}"
     predicted = "__grouplearn_p"
-    answer = definition.answer.columns(predicted, threshold_sql(definition, extras), judged=bool(extras))
+    shown = definition.output.columns(predicted, threshold_sql(definition, extras), judged=bool(extras))
     head = [f"{predicted}.group_id AS {GROUP}", *(identifier(extra.name) for extra in extras)] if extras else [SHOWN]
-    return f"SELECT {', '.join([*head, *answer])}, {predicted}.model_level AS model_level FROM ({inner})"
+    return f"SELECT {', '.join([*head, *shown])}, {predicted}.model_level AS model_level FROM ({inner})"
 
 
 def predict_select(
@@ -119,7 +119,7 @@ def _is_planned(query: str) -> str:
 
 def threshold_default(definition: ModelDefinition) -> list[str]:
     """Return the macro's threshold parameter with its default, if it has one."""
-    return [f"{threshold_parameter(definition)} := 0.5"] if definition.answer.has_threshold else []
+    return [f"{threshold_parameter(definition)} := 0.5"] if definition.output.has_threshold else []
 
 
 #: The beginning of every macro's comment.
@@ -128,11 +128,11 @@ MACRO_COMMENT = "Rows with "
 
 def macro_comment(definition: ModelDefinition) -> str:
     """Return the macro's comment."""
-    text = f"{MACRO_COMMENT}{' and '.join(definition.answer.shown)} and model_level, by the best trial of each group"
-    if definition.answer.has_threshold:
+    text = f"{MACRO_COMMENT}{' and '.join(definition.output.shown)} and model_level, by the best trial of each group"
+    if definition.output.has_threshold:
         of = f"{definition.target_name} = {definition.positive_class}"
         text += f"; probability is that of {of}, which is predicted above {threshold_parameter(definition)}"
-    first = definition.answer.shown[0]
+    first = definition.output.shown[0]
     return f"{text}. Where the rows have a column of the name {first}, that of the model is {first}_1."
 
 

@@ -13,8 +13,8 @@ from grouplearn.bind.sql.types import exactly, is_nested, told_apart
 from grouplearn.catalog.records import ItemColumn, ModelDefinition
 from grouplearn.catalog.views import level_sql
 from grouplearn.learners import registry
-from grouplearn.learners.answers.answer import Scored
-from grouplearn.learners.contract.problem import Link
+from grouplearn.models.outputs.link import Link
+from grouplearn.models.outputs.output import Scored
 from grouplearn.sqltext import identifier, literal
 
 _ROWS, BEST, ROUTED, PARAMETERS, ENCODED, SCORED = (
@@ -246,7 +246,7 @@ def database_parameter(definition: ModelDefinition) -> str:
 def score_sql(terms: Sequence[str], definition: ModelDefinition) -> str:
     """Return a sum with NULL for NaN (from opposite infinities), which is no prediction; softmax handles that itself."""
     total = sum_sql(terms)
-    return total if definition.task.scores_classes else f"nullif({total}, 'nan'::DOUBLE)"
+    return total if definition.label.scores_classes else f"nullif({total}, 'nan'::DOUBLE)"
 
 
 def sum_sql(terms: Sequence[str]) -> str:
@@ -267,12 +267,12 @@ def _linked(definition: ModelDefinition, extras: Sequence[Extra]) -> str:
     # With extras the source's columns are left out: one of them may be called prediction.
     head = ", ".join([GROUP, *(identifier(extra.name) for extra in extras)] if extras else [SHOWN])
     level, threshold = level_sql(definition, LEVEL), threshold_sql(definition, extras)
-    return definition.answer.select(Scored(SCORED, head, level, _link(definition), threshold, judged=bool(extras)))
+    return definition.output.select(Scored(SCORED, head, level, _link(definition), threshold, judged=bool(extras)))
 
 
 def _link(definition: ModelDefinition) -> Link:
     """Return the one link of a model with an SQL form."""
-    return min(registry.links(definition.learner, definition.configs, definition.task))
+    return min(registry.links(definition.learner, definition.configs, definition.label))
 
 
 def threshold_parameter(definition: ModelDefinition) -> str:
@@ -282,7 +282,7 @@ def threshold_parameter(definition: ModelDefinition) -> str:
 
 def threshold_sql(definition: ModelDefinition, extras: Sequence[Extra]) -> str:
     """Return the threshold: the macro's parameter, checked to be from 0 to 1; 0.5 with extras, which means no macro."""
-    if extras or not definition.answer.has_threshold:
+    if extras or not definition.output.has_threshold:
         return "0.5"
     given = threshold_parameter(definition)
     message = f"'threshold is a probability from 0 to 1, got ' || coalesce(CAST({given} AS VARCHAR), 'NULL')"

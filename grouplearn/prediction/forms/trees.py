@@ -90,7 +90,7 @@ def unit_cte(values: str) -> str:
 
 def _sums(definition: ModelDefinition, model: str, catalog_tables: CatalogTables, form: SqlForm) -> str:
     """Return the sums of each row's leaves, a column per output."""
-    multiclass = definition.task.scores_classes
+    multiclass = definition.label.scores_classes
     output = "t.classes[(k.place - 1) % len(t.classes) + 1]" if multiclass else "0"
     trees = (
         f"SELECT t.group_id, t.roots, g.classes FROM {catalog_tables('trees')} AS t"
@@ -113,10 +113,10 @@ def _sums(definition: ModelDefinition, model: str, catalog_tables: CatalogTables
 
 def sums_sql(definition: ModelDefinition, units: str, output: str) -> str:
     """Return the columns of a row's scores: per output the sum of its units."""
-    outputs = range(len(definition.classes) if definition.task.scores_classes else 1)
+    outputs = range(len(definition.classes) if definition.label.scores_classes else 1)
     sum_of = f"sum({units}) FILTER ({output} = {{}}) / (SELECT many FROM {UNIT})"
     # Equal probabilities are equal here and in the kernels: see on_grid.
-    sum_of = f"({sum_of} + {TO_GRID}::DOUBLE) - {TO_GRID}::DOUBLE" if definition.task.has_classes else sum_of
+    sum_of = f"({sum_of} + {TO_GRID}::DOUBLE) - {TO_GRID}::DOUBLE" if definition.label.has_classes else sum_of
     return ", ".join(f"{sum_of.format(each)} AS s{each}" for each in outputs)
 
 
@@ -128,7 +128,7 @@ _NEXT = (
 
 def scored_cte(definition: ModelDefinition) -> str:
     """Return the CTE of rows with their scores."""
-    outputs = range(definition.answer.n_scores)
+    outputs = range(definition.output.n_scores)
     scores = ", ".join(f"{score_sql([f's.s{each}'], definition)} AS __grouplearn_s{each}" for each in outputs)
     return (
         f"{SCORED} AS (SELECT r.*, p.{LEVEL}, {scores} FROM {ROUTED} AS r"

@@ -1,4 +1,4 @@
-"""Prediction by vectors as one SELECT: a row's features, scored as its answer says, by its group's vectors."""
+"""Prediction by vectors as one SELECT: a row's features, scored as its output says, by its group's vectors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from grouplearn.catalog.records import ItemColumn, ModelDefinition
-from grouplearn.learners.answers.vectors import FEATURES, VectorSql
+from grouplearn.models.outputs.vectors import FEATURES, VectorSql
 from grouplearn.prediction.forms.items import (
     encoded_cte,
     encoders_sql,
@@ -43,7 +43,7 @@ def vectors_select(
 
     A row is the list of its encoded features, which is compared with each vector of its group.
     """
-    read = definition.answer.vectors
+    read = definition.output.vectors
     if read is None:
         raise NotImplementedError(definition.learner)
     ctes = [

@@ -13,8 +13,8 @@ from grouplearn.catalog.poor_fits import advice
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.data.dataset import Group
 from grouplearn.data.shard import FloatArray
-from grouplearn.learners.metrics.deviances import has_constant, row_losses
-from grouplearn.learners.metrics.metric import FAR
+from grouplearn.models.metrics.deviances import has_constant, row_losses
+from grouplearn.models.metrics.metric import FAR
 from grouplearn.statements.notes.best_trials import BestTrials
 from grouplearn.train.job import Job
 

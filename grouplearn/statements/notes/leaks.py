@@ -9,7 +9,7 @@ import numpy as np
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.shard import FloatArray
-from grouplearn.learners.metrics.sums import METRICS
+from grouplearn.models.metrics.sums import METRICS
 from grouplearn.statements.notes.best_trials import BestTrials, Part
 from grouplearn.train.job import Job
 

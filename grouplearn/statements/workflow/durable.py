@@ -36,8 +36,8 @@ from grouplearn.data.lists import Lists
 from grouplearn.errors import DataError, TrainingError
 from grouplearn.failures import Failure
 from grouplearn.learners import registry
-from grouplearn.learners.contract.problem import Task
-from grouplearn.learners.metrics.sums import every_metric
+from grouplearn.models.label import CLUSTERING, LABELLED, PROJECTION, Label
+from grouplearn.models.metrics.sums import every_metric
 from grouplearn.schedule.averages import Averages
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.operators import OPERATORS
@@ -98,7 +98,7 @@ class Manifest:
 
 KINDS = (
     *ledger.RESULT_KINDS, Averages, Choices, Dataset, DatasetFiles, FileSums, Group, Hops, HyperparameterColumn, ItemColumn, Job,
-    KeyColumn, Lists, Manifest, ModelDefinition, Range, SearchPlan, Task, Turn, Workload,
+    KeyColumn, Lists, Manifest, ModelDefinition, Range, SearchPlan, Label, Turn, Workload,
 )  # fmt: skip
 
 
@@ -241,10 +241,11 @@ def _has_known_words(manifest: Manifest) -> bool:
     """Return whether the model of a manifest could be stored, and its job belongs to that model."""
     job, definition, search = manifest.job, manifest.definition, manifest.search
     runs = manifest.operator in OPERATORS and manifest.executor in EXECUTORS
-    same = (job.learner, job.target.task, job.target.metric, job.items) == (
-        definition.learner, definition.task, definition.metric, tuple(each.item for each in definition.items),
+    same = (job.learner, job.target.label, job.target.metric, job.items) == (
+        definition.learner, definition.label, definition.metric, tuple(each.item for each in definition.items),
     )  # fmt: skip
-    measured = set(job.target.metrics) <= set(every_metric(definition.task))
+    known = definition.label in (*LABELLED, CLUSTERING, PROJECTION)
+    measured = known and set(job.target.metrics) <= set(every_metric(definition.label))
     if not (runs and same and measured and (search is None or search.method in PROCEDURES)):
         return False
     try:

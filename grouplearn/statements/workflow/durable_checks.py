@@ -59,7 +59,7 @@ def _takes(**values: Any) -> bool:
 
 def _has_possible_job(job: Job, label_type: str | None) -> bool:
     weights = job.rules.class_weight if isinstance(job.rules.class_weight, Mapping) else {}
-    classes = range(len(job.dataset.classes)) if job.target.task.has_classes else range(0)
+    classes = range(len(job.dataset.classes)) if job.target.label.has_classes else range(0)
     untouched = not (job.round.starts or job.round.goals or job.round.carries or job.training.states) and (
         job.round.share,
         job.training.deadline,
@@ -94,7 +94,7 @@ def _has_possible_configs(job: Job) -> bool:
     """Return whether OVER and WITH accept each configuration; assumed for learners that are not registered."""
     if not registry.is_known(job.learner):
         return True
-    learner, of_classes = registry.way(job.learner, job.configs), job.target.task.has_classes
+    learner, of_classes = registry.way(job.learner, job.configs), job.target.label.has_classes
     known = {id(config): config for config in job.configs}.values()
     fits = all(_is_declared(learner, config) and not learner.misplaced(config, of_classes) for config in known)
     return fits and len(job.configs) > 0

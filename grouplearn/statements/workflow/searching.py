@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from grouplearn.interrupting import look, watched
 from grouplearn.learners.contract.config import Config
-from grouplearn.learners.contract.state import Artifact
-from grouplearn.learners.metrics.sums import METRICS
+from grouplearn.models.metrics.sums import METRICS
+from grouplearn.models.state import Artifact
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.packing import pack_configs
 from grouplearn.schedule.messages import Unit

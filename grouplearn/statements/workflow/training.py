@@ -20,8 +20,8 @@ from grouplearn.interrupting import watched
 from grouplearn.learners import registry
 from grouplearn.learners.contract.cost import Coefficients
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.metrics.sums import METRICS
 from grouplearn.messages import did_you_mean
+from grouplearn.models.metrics.sums import METRICS
 from grouplearn.plan import calibration
 from grouplearn.plan import choose as choosing
 from grouplearn.plan.choose import Choice
@@ -68,7 +68,7 @@ def job_of(
         groups=groups,
         dataset=dataset,
         target=TrainingTarget(
-            physical.task, physical.metric, max(1, physical.stats.label_length), physical.stats.mirrored
+            physical.label, physical.metric, max(1, physical.stats.label_length), physical.stats.mirrored
         ),
         split=bound.holdout.split,
         rules=RowRules(

@@ -16,7 +16,7 @@ from pathlib import Path
 from grouplearn.data.files.plain import NotPlain, from_bytes, to_bytes
 from grouplearn.data.tensors import NotTensors
 from grouplearn.failures import TrainingFailed
-from grouplearn.learners.contract.state import Artifact, State
+from grouplearn.models.state import Artifact, State
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.job import CurvePoint
 from grouplearn.train.pack import Fit, Training

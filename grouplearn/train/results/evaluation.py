@@ -11,9 +11,9 @@ import numpy as np
 from grouplearn.data.shard import FloatArray, Matrix
 from grouplearn.learners import registry
 from grouplearn.learners.contract.control import Diverged
-from grouplearn.learners.contract.state import Artifact
-from grouplearn.learners.metrics import sums as metrics
-from grouplearn.learners.metrics.sums import MetricSums
+from grouplearn.models.metrics import sums as metrics
+from grouplearn.models.metrics.sums import MetricSums
+from grouplearn.models.state import Artifact
 from grouplearn.train.block_sums import BlockSums
 from grouplearn.train.job import NOT_BEGUN, TrialResult
 from grouplearn.train.pack import (
@@ -138,7 +138,7 @@ def _candidate_scores(pack: Pack, training: Training) -> Scores | None:
         models.append(present)
 
     def scores(x: Matrix) -> FloatArray:
-        return np.stack([pack.learner.score(problem.task, model, x) for model in models], axis=1)
+        return np.stack([pack.learner.score(problem.label, model, x) for model in models], axis=1)
 
     return scores if models else None
 
@@ -215,10 +215,10 @@ def _bits(artifact: Artifact | None) -> tuple[object, ...]:
 def _trial(pack: Pack, fit: Fit, model: _Model, measured: TrialResult, keep_model: bool) -> TrialResult:
     """Return the complete trial of one config; of a fold only its validation metrics are kept."""
     beyond = [name for found in (measured.train, measured.valid) for name, value in found.items() if math.isinf(value)]
-    task = pack.prepared.problem.task
-    if model.artifact is not None and beyond and not task.has_classes:
+    label = pack.prepared.problem.label
+    if model.artifact is not None and beyond and not label.has_classes:
         what, scaled = "of distances overflow", "the features, with zscore for example"
-        if task.has_label:
+        if label.is_given:
             what, scaled = "of the label or of its predictions overflow", "the label down"
         if all(metrics.METRICS[name].pooled is None for name in beyond):  # a quotient of finite squares, such as r2
             what, scaled = "of the label are too small beside those of its errors", "the label up"

@@ -24,7 +24,7 @@ from grouplearn.data.memory import memory_limit
 from grouplearn.failures import TrainingFailed
 from grouplearn.interrupting import watched
 from grouplearn.layout.ragged import Ragged
-from grouplearn.learners.contract.state import Artifact
+from grouplearn.models.state import Artifact
 from grouplearn.schedule.messages import Blocks, Push, Unit
 from grouplearn.train.job import Carried, CurvePoint, GroupFacts, LostWork, StepRecord, TrialResult, UnitResult
 from grouplearn.train.results.packed import Curves, Models, Packed

@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from grouplearn.data.dataset import Group
 from grouplearn.interrupting import watched
-from grouplearn.learners.contract.state import Artifact
-from grouplearn.learners.metrics.ranking import in_order
-from grouplearn.learners.metrics.sums import first_best
+from grouplearn.models.metrics.ranking import in_order
+from grouplearn.models.metrics.sums import first_best
+from grouplearn.models.state import Artifact
 from grouplearn.train.job import NOT_VALIDATED, GroupFacts, Job, TrialResult, UnitResult
 from grouplearn.train.results.packed import Packed, beside, mean_known
 

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.layout.ragged import Ragged
-from grouplearn.learners.contract.state import Artifact
-from grouplearn.learners.metrics.ranking import in_order
+from grouplearn.models.metrics.ranking import in_order
+from grouplearn.models.state import Artifact
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.job import CurvePoint, GroupFacts, TrialResult
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.contract.state import Artifact
+from grouplearn.models.state import Artifact
 from grouplearn.schedule.messages import Blocks
 from grouplearn.train.job import GroupFacts, Job, UnitResult
 
@@ -78,6 +78,6 @@ def _fits(job: Job, facts: GroupFacts | None, artifact: Artifact) -> bool:
     if facts is None:
         return False
     n_classes = len(facts.classes)
-    problem = Problem(job.target.task, facts.n_features, n_classes, label_length=job.target.label_length)
-    of_classes = not job.target.task.scores_classes or n_classes > 1
+    problem = Problem(job.target.label, facts.n_features, n_classes, label_length=job.target.label_length)
+    of_classes = not job.target.label.scores_classes or n_classes > 1
     return of_classes and job.trainer.flaw(problem, artifact) is None

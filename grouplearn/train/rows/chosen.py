@@ -81,7 +81,7 @@ class ChosenRows:
         if not all(np.isfinite(data.column("numeric", number, rows.numbers)).all() for number in numbers):
             rows = self.scanned(rows)
         refuse_few(job, group.n_rows, rows.numbers.size, self.valid.numbers.size, rows.n_skipped)
-        classes = rows.y if job.target.task.has_classes else None
+        classes = rows.y if job.target.label.has_classes else None
         drawn = sample(rows.numbers, classes, share, group_seed(job.training.seed, group))
         return replace(self, train=replace(rows, numbers=drawn))
 
@@ -320,7 +320,7 @@ def _refuse_wide(job: Job, fitted: Sequence[FittedItem]) -> None:
     if learner.form != "linear" or not job.configs or sum(each.width for each in fitted) <= encoders.DENSE_COLUMNS:
         return
     blocks = [FeatureBlock(each.item.name, each.width, each.pure) for each in fitted]
-    outputs = job.target.task.n_scores(len(job.dataset.classes))
+    outputs = job.target.label.n_scores(len(job.dataset.classes))
     needed, most = max(
         (8 * learner.cost.most_values(config, blocks, outputs), place) for place, config in enumerate(job.configs)
     )

@@ -15,6 +15,7 @@ from grouplearn.data.shard import Matrix, RowNumbers, Shard, StoredShard, Totals
 from grouplearn.data.split import FINAL
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import FeatureBlock, Problem
+from grouplearn.models.label import NUMBER
 from grouplearn.schedule.messages import Blocks, Part, Step
 from grouplearn.schedule.sharded.partition import cut_evenly
 from grouplearn.train.job import GroupFacts, Job
@@ -268,7 +269,7 @@ class _Decided:
         refuse_few(few, group.n_rows, n_train, n_valid, train.n_skipped)
         skipped = chosen.n_skipped + train.n_skipped + valid.n_skipped
         counted = GroupFacts((), (), n_train, n_valid, skipped)
-        if job.target.task.has_values:
+        if job.target.label == NUMBER:
             _refuse_small(train, counted)
         classes = _classes(job, train, counted)
         facts = replace(counted, fitted=chosen.fitted, classes=tuple(int(each) for each in classes))
@@ -321,7 +322,7 @@ def _unseen(classes: FloatArray, valid: Rows) -> FloatArray:
 
 def _classes(job: Job, train: Rows, counted: GroupFacts) -> FloatArray:
     """Return the ascending numbers of classes in the training rows; none for regression."""
-    if not job.target.task.has_classes:
+    if not job.target.label.has_classes:
         return np.empty(0)
     classes = np.unique(np.concatenate([np.unique(labels) for labels, _ in train.labelled()]))
     if classes.size == 1:
@@ -357,9 +358,9 @@ def problem_of(job: Job, group: Group, learner: Learner, facts: GroupFacts) -> P
     starts = np.cumsum([0, *(each.width for each in facts.fitted)])
     ordinal = [each.encoder.role == "place" for each in facts.fitted]
     n_classes = len(facts.classes)
-    among_more = job.target.task.scores_classes and n_classes == 2
+    among_more = job.target.label.scores_classes and n_classes == 2
     return Problem(
-        task=job.target.task.within_group if among_more else job.target.task,
+        label=job.target.label.within_group if among_more else job.target.label,
         n_features=facts.n_features,
         n_classes=n_classes,
         seed=group_seed(job.training.seed, group),

@@ -19,6 +19,7 @@ from grouplearn.kernels.algebra import finite_rows
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import GatheringLearner
+from grouplearn.models.label import NUMBER
 from grouplearn.train.job import GroupFacts, Job
 from grouplearn.train.rows.chosen import learns_sparse
 from grouplearn.train.rows.prepare import LEAST_SQUARE, class_factors, problem_of
@@ -119,10 +120,10 @@ class StackRows:
         training = self.sizes - self.n_held_out
         counted = self.sizes if job.split.folds else training  # a row held out in one fold trains in the others
         unusual: BoolArray = self.odd | (counted < job.rules.min_rows) | (training == 0)
-        if job.target.task.has_values:
+        if job.target.label == NUMBER:
             with np.errstate(over="ignore", under="ignore", invalid="ignore"):
                 unusual[self.of[(y * y * weight < _SMALL_SQUARE) & (y != 0)]] = True
-        if job.target.task.has_classes:
+        if job.target.label.has_classes:
             unusual |= np.count_nonzero(self.present, axis=1) < 2
             known = np.isfinite(y)
             unseen = ~self.present[self.of[known], y[known].astype(np.intp)]
@@ -246,7 +247,7 @@ class StackRows:
 
 def _present(job: Job, data: Dataset, of: IntArray, held_out: BoolArray, n_groups: int) -> BoolArray:
     """Return which classes the training rows of each group have, (G, C); (G, 0) if labels have no classes."""
-    n_classes = len(data.classes) if job.target.task.has_classes else 0
+    n_classes = len(data.classes) if job.target.label.has_classes else 0
     found = np.zeros((n_groups, n_classes), np.bool_)
     if n_classes:
         trains = np.flatnonzero(~held_out & np.isfinite(data.y))

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.learners.contract import averaging
-from grouplearn.learners.contract.state import FloatArray, State, Tensors
 from grouplearn.learners.contract.ways import AveragingLearner, BatchesLearner, Piece
-from grouplearn.learners.metrics import sums as metrics
-from grouplearn.learners.metrics.sums import MetricSums
+from grouplearn.models.metrics import sums as metrics
+from grouplearn.models.metrics.sums import MetricSums
+from grouplearn.models.state import FloatArray, State, Tensors
 from grouplearn.schedule.messages import Part, Step
 from grouplearn.schedule.rounds.stages import neighbours
 from grouplearn.train.block_sums import BlockSums

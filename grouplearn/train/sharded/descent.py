@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.learners.contract.state import State, Tensors
 from grouplearn.learners.contract.ways import RoundsLearner
-from grouplearn.learners.metrics import sums as metrics
-from grouplearn.learners.metrics.sums import MetricSums
+from grouplearn.models.metrics import sums as metrics
+from grouplearn.models.metrics.sums import MetricSums
+from grouplearn.models.state import State, Tensors
 from grouplearn.schedule.messages import Blocks, EpochRound, Part, Step
 from grouplearn.schedule.rounds.cells import cells_of
 from grouplearn.train.block_sums import BlockSums

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import Shard, StoredShard
 from grouplearn.learners.contract import averaging
-from grouplearn.learners.contract.state import State, Tensors
 from grouplearn.learners.contract.ways import AveragingLearner, BatchesLearner, Piece, Visit
+from grouplearn.models.state import State, Tensors
 from grouplearn.schedule.messages import Step
 from grouplearn.train.fit import blocks_visited
 from grouplearn.train.pack import Pack, Training

@@ -12,10 +12,10 @@ import numpy.typing as npt
 from grouplearn.data.shard import FloatArray
 from grouplearn.learners.contract import averaging as contract
 from grouplearn.learners.contract.averaging import Names
-from grouplearn.learners.contract.state import State, Tensors
 from grouplearn.learners.contract.ways import AveragingLearner, BatchesLearner, Piece
-from grouplearn.learners.metrics import sums as metrics
-from grouplearn.learners.metrics.sums import MetricSums
+from grouplearn.models.metrics import sums as metrics
+from grouplearn.models.metrics.sums import MetricSums
+from grouplearn.models.state import State, Tensors
 from grouplearn.schedule.messages import Part, Push, Step
 from grouplearn.train.block_sums import BlockSums
 from grouplearn.train.pack import Pack, Training, has_more, judge_blocks, settle, waited_values

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from grouplearn.data.split import FINAL
-from grouplearn.learners.contract.state import Tensors
-from grouplearn.learners.metrics import sums as metrics
-from grouplearn.learners.metrics.sums import MetricSums
+from grouplearn.models.metrics import sums as metrics
+from grouplearn.models.metrics.sums import MetricSums
+from grouplearn.models.state import Tensors
 from grouplearn.schedule.messages import Blocks, Part, Step, StepDone, Unit
 from grouplearn.train.block_sums import BlockSums
 from grouplearn.train.fit import accumulate, merge_sums, update, visit

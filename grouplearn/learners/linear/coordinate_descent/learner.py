@@ -10,13 +10,13 @@ from grouplearn.kernels.linear.losses import Loss
 from grouplearn.learners.contract.config import Config, Hyperparameter, Value, solver_named
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.contract.state import Artifact, State, Tensors
 from grouplearn.learners.contract.ways import Descended, Round, RoundsLearner
 from grouplearn.learners.linear import linear_model
 from grouplearn.learners.linear.coordinate_descent import options, soundness, survey
 from grouplearn.learners.linear.coordinate_descent import rounds as coordinates
 from grouplearn.learners.linear.cost import COORDINATES
 from grouplearn.learners.linear.linear_learner import LinearLearner
+from grouplearn.models.state import Artifact, State, Tensors
 
 #: Hyperparameters whose values the configs of a pack share.
 _SHAPED_BY = (options.BLOCKS, linear_model.FIT_INTERCEPT, options.SELECTION, options.ACCELERATION)
@@ -172,7 +172,7 @@ class CoordinateDescentLearner(LinearLearner, RoundsLearner):
         """Return the predicted means or probabilities after the last epoch, shape (n, n_configs, n_outputs)."""
         del configs
         predictor = linear_model.linear_predictor(x, *coordinates.models(state))
-        return linear_model.inverse_link(problem.task, predictor, self.log_link)
+        return linear_model.inverse_link(problem.label, predictor, self.log_link)
 
     def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
         """Return ``weights`` (k, d) and ``intercept`` (k,) of config ``index`` after its last epoch."""

@@ -10,7 +10,7 @@ import numpy as np
 from grouplearn.data.shard import FloatArray
 from grouplearn.kernels.linear.losses import LOSSES, Loss
 from grouplearn.learners.contract.config import Config, Hyperparameter
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.linear import glm, linear_model, linear_regression, linear_svm
 from grouplearn.learners.linear.coordinate_descent import options
 from grouplearn.learners.linear.coordinate_descent.learner import SOLVER, CoordinateDescentLearner
@@ -19,6 +19,7 @@ from grouplearn.learners.linear.linear_svm import LinearSvm
 from grouplearn.learners.linear.logistic_regression import LogisticRegression
 from grouplearn.learners.linear.one_against_rest import labels_of, of_two
 from grouplearn.learners.linear.poisson_regression import PoissonRegression
+from grouplearn.models.label import Label
 
 
 class LinearRegressionByCoordinates(CoordinateDescentLearner):
@@ -26,7 +27,7 @@ class LinearRegressionByCoordinates(CoordinateDescentLearner):
 
     name: ClassVar[str] = LinearRegression.name
     summary: ClassVar[str] = "least squares, ridge, lasso and elastic net, by coordinate descent on blocks of columns"
-    tasks: ClassVar[frozenset[Task]] = LinearRegression.tasks
+    labels: ClassVar[frozenset[Label]] = LinearRegression.labels
     l2: ClassVar[Hyperparameter] = linear_regression.L2
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (
         SOLVER,
@@ -84,7 +85,7 @@ class LogisticRegressionByCoordinates(_GlmByCoordinates):
 
     name: ClassVar[str] = LogisticRegression.name
     summary: ClassVar[str] = "binary and multinomial logistic regression, by coordinate descent on blocks of columns"
-    tasks: ClassVar[frozenset[Task]] = LogisticRegression.tasks
+    labels: ClassVar[frozenset[Label]] = LogisticRegression.labels
     family: ClassVar[glm.Family] = LogisticRegression.family
 
 
@@ -93,7 +94,7 @@ class PoissonRegressionByCoordinates(_GlmByCoordinates):
 
     name: ClassVar[str] = PoissonRegression.name
     summary: ClassVar[str] = "regression of counts and rates (log link), by coordinate descent on blocks of columns"
-    tasks: ClassVar[frozenset[Task]] = PoissonRegression.tasks
+    labels: ClassVar[frozenset[Label]] = PoissonRegression.labels
     log_link: ClassVar[bool] = True
     family: ClassVar[glm.Family] = PoissonRegression.family
 
@@ -110,7 +111,7 @@ class LinearSvmByCoordinates(_GlmByCoordinates):
 
     name: ClassVar[str] = LinearSvm.name
     summary: ClassVar[str] = "linear support vector machine for classes, by coordinate descent on blocks of columns"
-    tasks: ClassVar[frozenset[Task]] = LinearSvm.tasks
+    labels: ClassVar[frozenset[Label]] = LinearSvm.labels
     family: ClassVar[glm.Family] = linear_svm.SQUARED_HINGE
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (
         SOLVER,
@@ -123,9 +124,9 @@ class LinearSvmByCoordinates(_GlmByCoordinates):
         *CoordinateDescentLearner.hyperparameters[1:],
     )
 
-    def judged_by(self, config: Config, task: Task) -> str | None:
+    def judged_by(self, config: Config, label: Label) -> str | None:
         """Return None: the hinge is not a metric."""
-        del config, task
+        del config, label
         return None
 
     def uncalibrated_metric(self) -> str:

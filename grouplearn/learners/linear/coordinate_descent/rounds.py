@@ -21,10 +21,10 @@ from grouplearn.kernels.linear.generalised_linear import Penalties
 from grouplearn.kernels.linear.losses import Loss
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.contract.state import State, Tensors
 from grouplearn.learners.contract.ways import Descended, Round
 from grouplearn.learners.linear import linear_model
 from grouplearn.learners.linear.coordinate_descent.options import TOLERANCE, has_intercept, leaps
+from grouplearn.models.state import State, Tensors
 
 #: The number of the round before the first block.
 SURVEY = -1

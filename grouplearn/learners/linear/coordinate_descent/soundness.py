@@ -8,7 +8,6 @@ import numpy as np
 
 from grouplearn.kernels.linear import coordinate_descent as kernel
 from grouplearn.learners.contract.config import Config
-from grouplearn.learners.contract.state import State, Tensors, has_tensors_of
 from grouplearn.learners.linear.coordinate_descent.options import chooses, leaps
 from grouplearn.learners.linear.coordinate_descent.rounds import (
     AFTER_SURVEY,
@@ -17,6 +16,7 @@ from grouplearn.learners.linear.coordinate_descent.rounds import (
     SURVEY,
     order_of,
 )
+from grouplearn.models.state import State, Tensors, has_tensors_of
 
 
 def is_sound(state: State, begun: State, configs: Sequence[Config], n_features: int) -> bool:

@@ -22,10 +22,10 @@ from grouplearn.kernels.linear.losses import LOSSES, Loss
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.contract.state import State, Tensors
 from grouplearn.learners.linear.coordinate_descent.options import BLOCKS, chooses, has_intercept
 from grouplearn.learners.linear.cost import SPLIT_UP_TO
 from grouplearn.learners.linear.least_squares import moments
+from grouplearn.models.state import State, Tensors
 
 #: A column whose values differ by less than this share of the largest is constant up to rounding.
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)

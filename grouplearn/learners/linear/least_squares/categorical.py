@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.kernels.linear import least_squares
-from grouplearn.learners.contract.state import Tensors
 from grouplearn.learners.linear.least_squares import moments, sparse_moments
+from grouplearn.models.state import Tensors
 
 #: Least share of all columns that such a run must have.
 _SHARE = 0.5

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Matrix, Stack
 from grouplearn.kernels.linear import least_squares
-from grouplearn.learners.contract.state import Tensors
+from grouplearn.models.state import Tensors
 
 #: Blocks with more columns are not checked.
 _MOST_COLUMNS = 128

@@ -16,7 +16,7 @@ from grouplearn.data.shard import FloatArray, Matrix, Stack
 from grouplearn.kernels.linear import moments as kernels
 from grouplearn.kernels.linear import sparse
 from grouplearn.learners.contract.control import Diverged, Interrupted
-from grouplearn.learners.contract.state import Tensors
+from grouplearn.models.state import Tensors
 
 #: A column whose weighted variance is below this share of its squared mean is constant up to rounding.
 _CONSTANT = 1e-24

@@ -13,8 +13,8 @@ import numpy as np
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.kernels.linear import sparse
-from grouplearn.learners.contract.state import Tensors
 from grouplearn.learners.linear.least_squares import moments
+from grouplearn.models.state import Tensors
 
 #: The products P (d, d) in compressed rows: values, columns, and where each row begins.
 _PARTS = ("product_values", "product_columns", "product_starts")

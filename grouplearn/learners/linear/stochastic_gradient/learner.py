@@ -17,14 +17,16 @@ from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.problem import Link, Problem, Task
-from grouplearn.learners.contract.state import Artifact, State, Tensors, has_tensors_of
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import BatchesLearner, Descended, Piece, Visit
 from grouplearn.learners.linear import linear_model
 from grouplearn.learners.linear.cost import SGD
 from grouplearn.learners.linear.linear_learner import LinearLearner
 from grouplearn.learners.linear.stochastic_gradient import rows
 from grouplearn.learners.linear.stochastic_gradient import state as sgd_state
+from grouplearn.models.label import SEVERAL_CLASSES, Label
+from grouplearn.models.outputs.link import Link
+from grouplearn.models.state import Artifact, State, Tensors, has_tensors_of
 
 LEARNING_RATE = Hyperparameter(
     "learning_rate",
@@ -240,7 +242,7 @@ class SgdLearner(LinearLearner, BatchesLearner):
         del configs
         weights, intercept = sgd_state.finished(state, slice(None))
         predictor = linear_model.linear_predictor(x, weights, intercept)
-        return linear_model.inverse_link(problem.task, predictor, self.log_link)
+        return linear_model.inverse_link(problem.label, predictor, self.log_link)
 
     def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
         """Return ``weights`` (k, d) and ``intercept`` (k,) of config ``index``; raises Diverged where they overflowed."""
@@ -324,17 +326,17 @@ class SgdLearner(LinearLearner, BatchesLearner):
 
     # --- the same as for the learner itself -------------------------------------------------------------------------
 
-    def judged_by(self, config: Config, task: Task) -> str | None:
+    def judged_by(self, config: Config, label: Label) -> str | None:
         """Return the metric of the loss of a config."""
-        return self.of.judged_by(config, task)
+        return self.of.judged_by(config, label)
 
     def uncalibrated_metric(self) -> str | None:
         """Return the metric to optimise for classes whose probabilities are not calibrated."""
         return self.of.uncalibrated_metric()
 
-    def link(self, config: Config, task: Task) -> Link:
+    def link(self, config: Config, label: Label) -> Link:
         """Return the function from scores to predictions."""
-        return self.of.link(config, task)
+        return self.of.link(config, label)
 
     # --- the parts of a pass ----------------------------------------------------------------------------------------
 
@@ -424,7 +426,7 @@ def _averages(config: Config) -> bool:
 
 def _first_intercept(loss: Loss, problem: Problem, whole: Totals) -> float:
     """Return the score that predicts the mean label; 0 for more than two classes and for hinge losses."""
-    return 0.0 if problem.task is Task.MULTICLASS else LOSSES[loss].start(whole.label_mean)
+    return 0.0 if problem.label == SEVERAL_CLASSES else LOSSES[loss].start(whole.label_mean)
 
 
 def _added(by_output: FloatArray) -> FloatArray:

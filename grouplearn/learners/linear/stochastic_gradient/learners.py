@@ -8,7 +8,7 @@ from grouplearn.data.shard import FloatArray
 from grouplearn.kernels.linear.losses import Loss
 from grouplearn.learners.contract.config import Config, Hyperparameter, Value
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.linear import linear_model
 from grouplearn.learners.linear.linear_regression import L2, LinearRegression
 from grouplearn.learners.linear.linear_svm import LOSS, LinearSvm
@@ -23,6 +23,7 @@ from grouplearn.learners.linear.stochastic_gradient.learner import (
     TOLERANCE,
     SgdLearner,
 )
+from grouplearn.models.label import TWO_CLASSES, Label
 
 
 def _hyperparameters(l2: Hyperparameter) -> tuple[Hyperparameter, ...]:
@@ -42,13 +43,13 @@ class LogisticRegressionSgd(SgdLearner):
     summary: ClassVar[str] = (
         "binary and multinomial logistic regression, with L1 and L2, by stochastic gradient descent"
     )
-    tasks: ClassVar[frozenset[Task]] = LogisticRegression.tasks
+    labels: ClassVar[frozenset[Label]] = LogisticRegression.labels
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = _hyperparameters(linear_model.GLM_L2)
 
     def loss(self, problem: Problem, config: Config) -> Loss:
         """Return the log-loss of two classes or of more."""
         del config
-        return "logistic" if problem.task is Task.BINARY else "softmax"
+        return "logistic" if problem.label == TWO_CLASSES else "softmax"
 
 
 class LinearRegressionSgd(SgdLearner):
@@ -57,7 +58,7 @@ class LinearRegressionSgd(SgdLearner):
     of: ClassVar[Learner] = LinearRegression()
     name: ClassVar[str] = LinearRegression.name
     summary: ClassVar[str] = "least squares, ridge, lasso and elastic net by stochastic gradient descent"
-    tasks: ClassVar[frozenset[Task]] = LinearRegression.tasks
+    labels: ClassVar[frozenset[Label]] = LinearRegression.labels
     l2: ClassVar[Hyperparameter] = L2
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = _hyperparameters(L2)
 
@@ -73,7 +74,7 @@ class PoissonRegressionSgd(SgdLearner):
     of: ClassVar[Learner] = PoissonRegression()
     name: ClassVar[str] = PoissonRegression.name
     summary: ClassVar[str] = "regression of counts and rates (log link), with L1 and L2, by stochastic gradient descent"
-    tasks: ClassVar[frozenset[Task]] = PoissonRegression.tasks
+    labels: ClassVar[frozenset[Label]] = PoissonRegression.labels
     log_link: ClassVar[bool] = True
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = _hyperparameters(linear_model.GLM_L2)
 
@@ -98,7 +99,7 @@ class LinearSvmSgd(SgdLearner):
     summary: ClassVar[str] = (
         "linear support vector machine for classes, one against the rest, with L1 and L2, by stochastic gradient descent"
     )
-    tasks: ClassVar[frozenset[Task]] = LinearSvm.tasks
+    labels: ClassVar[frozenset[Label]] = LinearSvm.labels
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (SOLVER, LOSS, *_hyperparameters(linear_model.GLM_L2)[1:])
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:

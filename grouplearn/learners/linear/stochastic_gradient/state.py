@@ -12,7 +12,7 @@ from grouplearn.data.shard import FloatArray
 from grouplearn.kernels.linear.stochastic_gradient import LinearModels
 from grouplearn.learners.contract import averaging
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.contract.state import State, Tensors
+from grouplearn.models.state import State, Tensors
 
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from grouplearn.learners.contract.config import Config
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.trees.lightgbm import objectives as gbdt_objectives
 from grouplearn.learners.trees.lightgbm.parameters import BY_FEATURE, DEFAULTS, SEEDS
+from grouplearn.models.label import SEVERAL_CLASSES
 from grouplearn.sqltext import folded
 
 #: The least sum of second derivatives in a leaf that LightGBM is given. It counts a side of a split without rows as 1e-15, would
@@ -37,7 +38,7 @@ def lightgbm_parameters(problem: Problem, config: Config) -> dict[str, Any]:
         own["min_sum_hessian_in_leaf"] = _LEAST_HESSIAN
     if config["feature_fraction_bynode"] is None:
         own["feature_fraction_bynode"] = 1 / math.sqrt(max(1, problem.n_features))
-    classes = {"num_class": problem.n_classes} if problem.task is Task.MULTICLASS else {}
+    classes = {"num_class": problem.n_classes} if problem.label == SEVERAL_CLASSES else {}
     objective = gbdt_objectives.name_for(problem, config)
     return own | classes | _by_column(problem, config) | {
         "objective": objective,

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import Matrix
-from grouplearn.learners.contract.state import FloatArray
+from grouplearn.models.state import FloatArray
 
 if TYPE_CHECKING:
     from grouplearn.learners.trees.lightgbm.data import DataSet

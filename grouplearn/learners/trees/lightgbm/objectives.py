@@ -14,14 +14,16 @@ import numpy.typing as npt
 from grouplearn.data.shard import FloatArray
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Diverged
-from grouplearn.learners.contract.problem import Link, Problem, Task
+from grouplearn.learners.contract.problem import Problem
+from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
+from grouplearn.models.outputs.link import Link
 
 #: The objective of a label when the statement names none.
-_OF_TASK: Mapping[Task, str] = {Task.REGRESSION: "regression", Task.BINARY: "binary", Task.MULTICLASS: "multiclass"}
+_OF_TASK: Mapping[Label, str] = {NUMBER: "regression", TWO_CLASSES: "binary", SEVERAL_CLASSES: "multiclass"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Labels:
+class _Domain:
     """Which numeric labels an objective refuses, with the message; ``not_all_zero``: at least one must not be 0."""
 
     refuses: Callable[[FloatArray], npt.NDArray[np.bool_]]
@@ -30,29 +32,29 @@ class _Labels:
     not_all_zero: bool = False
 
 
-_NOT_NEGATIVE = _Labels(lambda y: y < 0, "negative", ">= 0", not_all_zero=True)
-_POSITIVE = _Labels(lambda y: y <= 0, "not positive", "> 0")
-_SHARES = _Labels(lambda y: (y < 0) | (y > 1), "not between 0 and 1", "shares or probabilities, between 0 and 1")
+_NOT_NEGATIVE = _Domain(lambda y: y < 0, "negative", ">= 0", not_all_zero=True)
+_POSITIVE = _Domain(lambda y: y <= 0, "not positive", "> 0")
+_SHARES = _Domain(lambda y: (y < 0) | (y > 1), "not between 0 and 1", "shares or probabilities, between 0 and 1")
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """An objective: its ``tasks``, ``link``, and the ``metric`` that is optimised by default.
+    """An objective: its ``labels``, ``link``, and the ``metric`` that is optimised by default.
 
     ``roots``: with reg_sqrt it is fitted to the labels' roots. ``renews``: once a tree has grown, its leaves are made anew from
     the labels (medians and the like), which no monotone constraint holds.
     """
 
     name: str
-    tasks: frozenset[Task]
+    labels: frozenset[Label]
     metric: str | None = None
     link: Link = "identity"
-    labels: _Labels | None = None
+    domain: _Domain | None = None
     roots: bool = False
     renews: bool = False
 
 
-_NUMBERS = frozenset({Task.REGRESSION})
+_NUMBERS = frozenset({NUMBER})
 OBJECTIVES: Mapping[str, Objective] = MappingProxyType(
     {
         objective.name: objective
@@ -67,9 +69,9 @@ OBJECTIVES: Mapping[str, Objective] = MappingProxyType(
             Objective("gamma", _NUMBERS, "gamma_deviance", "exp", _POSITIVE),
             Objective("tweedie", _NUMBERS, "tweedie_deviance", "exp", _NOT_NEGATIVE),
             Objective("cross_entropy", _NUMBERS, "cross_entropy", "logistic", _SHARES),
-            Objective("binary", frozenset({Task.BINARY}), link="logistic"),
-            Objective("multiclass", frozenset({Task.MULTICLASS}), link="softmax"),
-            Objective("multiclassova", frozenset({Task.MULTICLASS}), link="one_vs_all"),
+            Objective("binary", frozenset({TWO_CLASSES}), link="logistic"),
+            Objective("multiclass", frozenset({SEVERAL_CLASSES}), link="softmax"),
+            Objective("multiclassova", frozenset({SEVERAL_CLASSES}), link="one_vs_all"),
         )
     }
 )
@@ -109,14 +111,14 @@ def name_for(problem: Problem, config: Config) -> str:
     """
     chosen = of_config(config)
     if chosen is None or problem.among_more:
-        return _OF_TASK[problem.task]
-    if problem.task in chosen.tasks:
+        return _OF_TASK[problem.label]
+    if problem.label in chosen.labels:
         return chosen.name
-    if problem.task is Task.REGRESSION:
+    if problem.label == NUMBER:
         raise Diverged(f"objective = '{chosen.name}' is for classes, and the label is a number")
-    if chosen.tasks == _NUMBERS:
+    if chosen.labels == _NUMBERS:
         raise Diverged(f"objective = '{chosen.name}' is for numbers, and the label has classes")
-    other = "binary" if problem.task is Task.BINARY else "multiclass or multiclassova"
+    other = "binary" if problem.label == TWO_CLASSES else "multiclass or multiclassova"
     count = "two classes" if chosen.name == "binary" else "three classes or more"
     raise Diverged(f"objective = '{chosen.name}' is for {count}, and the label has {problem.n_classes}: say {other}")
 
@@ -124,15 +126,15 @@ def name_for(problem: Problem, config: Config) -> str:
 def classifies(config: Config) -> bool | None:
     """Return whether a config's objective is for classes; None if it names none."""
     chosen = of_config(config)
-    return None if chosen is None else chosen.tasks != _NUMBERS
+    return None if chosen is None else chosen.labels != _NUMBERS
 
 
-def link(config: Config, task: Task) -> Link:
-    """Return the link of sums of leaves; a config whose objective does not fit the task has no model."""
-    chosen = of_config(config) or OBJECTIVES[_OF_TASK[task]]
-    if task is Task.BINARY:
+def link(config: Config, label: Label) -> Link:
+    """Return the link of sums of leaves; a config whose objective does not fit the label has no model."""
+    chosen = of_config(config) or OBJECTIVES[_OF_TASK[label]]
+    if label == TWO_CLASSES:
         return "logistic"
-    if task is Task.MULTICLASS:
+    if label == SEVERAL_CLASSES:
         return "one_vs_all" if chosen.link == "one_vs_all" else "softmax"
     return "signed_square" if chosen.roots and _takes_roots(config) else chosen.link
 
@@ -144,21 +146,21 @@ def _takes_roots(config: Config) -> bool:
 def check_labels(config: Config, runs: Iterable[tuple[FloatArray, FloatArray]]) -> None:
     """Raise Diverged for numeric labels (and weights) that the objective cannot learn, or LightGBM cannot represent."""
     chosen = of_config(config)
-    labels = None if chosen is None else chosen.labels
+    domain = None if chosen is None else chosen.domain
     wrong, any_positive, held = 0, False, _HeldLabels()
     for y, weight in runs:
         counts = weight > 0
         held.add(y[counts])
-        wrong += 0 if labels is None else int((labels.refuses(y) & counts).sum())
+        wrong += 0 if domain is None else int((domain.refuses(y) & counts).sum())
         any_positive = any_positive or bool((y[counts] > 0).any())
     held.refuse_rounded()
-    if chosen is None or labels is None:
+    if chosen is None or domain is None:
         return
     head = f"objective = '{chosen.name}'"
     if wrong:
         rows = f"{wrong} row" + ("" if wrong == 1 else "s")
-        raise Diverged(f"the label is {labels.wrong} in {rows}; {head} takes labels that are {labels.allowed}")
-    if labels.not_all_zero and not any_positive:
+        raise Diverged(f"the label is {domain.wrong} in {rows}; {head} takes labels that are {domain.allowed}")
+    if domain.not_all_zero and not any_positive:
         raise Diverged(f"the label is 0 in all rows, and {head} has no mean to begin with")
 
 
@@ -207,17 +209,17 @@ class _HeldLabels:
             )
 
 
-def written(task: Task, n_classes: int) -> tuple[bytes, ...]:
+def written(label: Label, n_classes: int) -> tuple[bytes, ...]:
     """Return patterns of the objectives that LightGBM writes for a group's label."""
-    several = task is Task.MULTICLASS and n_classes != 2
+    several = label == SEVERAL_CLASSES and n_classes != 2
     sigmoid = rb"(?:\d+(?:\.\d+)?(?:e[-+]?\d+)?)"
-    if task is not Task.REGRESSION:
+    if label != NUMBER:
         many = rb"(?:multiclass num_class:%d|multiclassova num_class:%d sigmoid:" % (n_classes, n_classes)
         return (many + sigmoid + rb")",) if several else (rb"binary sigmoid:" + sigmoid,)
     return tuple(
         name.encode() + (rb"(?: sqrt)?" if objective.roots else b"")
         for name, objective in OBJECTIVES.items()
-        if objective.tasks == _NUMBERS
+        if objective.labels == _NUMBERS
     )
 
 

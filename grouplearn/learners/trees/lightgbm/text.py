@@ -17,8 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from grouplearn.learners.contract.problem import Problem, Task
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.trees.lightgbm.objectives import written
+from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
 
 IntArray = npt.NDArray[np.int64]
 
@@ -79,7 +80,7 @@ class _Trees:
 def check(models: Sequence[tuple[Problem, bytes]]) -> None:
     """Raise WrongText unless each text is a model of its problem; with several it does not say which is wrong.
 
-    Of a problem only the task, the feature columns and the group's classes count: two classes of a label that has more have
+    Of a problem only the label, the feature columns and the group's classes count: two classes of a label that has more have
     one output, like any two. Many small texts are checked together, in the time of a few.
     """
     _check_trees(_joined([_trees_of(problem, text) for problem, text in models]))
@@ -91,7 +92,7 @@ def _trees_of(problem: Problem, text: bytes) -> _Trees:
         raise WrongText("it does not begin as LightGBM's models do")
     if b"\0" in text or b"\r" in text or not _is_text(text):
         raise WrongText("it has characters that LightGBM does not write")
-    n_outputs = _check_header(header, problem.task, problem.n_features, problem.n_classes)
+    n_outputs = _check_header(header, problem.label, problem.n_features, problem.n_classes)
     trees = _trees(text, header.end(), header[8], problem.n_features)
     if len(trees.leaves) % n_outputs:
         raise WrongText(f"its {len(trees.leaves)} trees are not as many for each of {n_outputs} outputs")
@@ -122,12 +123,12 @@ def _check_trees(trees: _Trees) -> None:
     _check_sets(trees)
 
 
-def _check_header(header: re.Match[bytes], task: Task, n_features: int, n_classes: int) -> int:
+def _check_header(header: re.Match[bytes], label: Label, n_features: int, n_classes: int) -> int:
     """Return the number of outputs."""
-    several = task is Task.MULTICLASS and n_classes != 2
+    several = label == SEVERAL_CLASSES and n_classes != 2
     n_outputs = n_classes if several else 1
-    if not any(re.fullmatch(pattern, header[4]) for pattern in written(task, n_classes)):
-        expected = {Task.REGRESSION: "of numbers", Task.BINARY: "of two classes"}.get(task, f"of {n_classes} classes")
+    if not any(re.fullmatch(pattern, header[4]) for pattern in written(label, n_classes)):
+        expected = {NUMBER: "of numbers", TWO_CLASSES: "of two classes"}.get(label, f"of {n_classes} classes")
         raise WrongText(f"its objective is {header[4][:40].decode(errors='replace')!r}, and it is one {expected}")
     for name, number in (("num_class", header[1]), ("num_tree_per_iteration", header[2])):
         if int(number) != n_outputs:

@@ -15,7 +15,7 @@ from typing import Any
 from grouplearn.data.dataset import Dataset, DatasetFiles
 from grouplearn.data.files.plain import NotPlain, from_bytes, to_bytes
 from grouplearn.data.lists import Lists
-from grouplearn.learners.contract.problem import Task
+from grouplearn.models.label import Label
 from grouplearn.runtime.ray.network import LearnerCode
 from grouplearn.runtime.ray.settings import Cluster
 from grouplearn.schedule.averages import Averages
@@ -169,7 +169,7 @@ WRITTEN_KINDS = (*RESULT_KINDS, Carried)
 KINDS = (
     *WRITTEN_KINDS, Absent, Averages, Begin, Broken, Cluster, Connected, Dataset, DatasetFiles, Discard, Dismiss, EpochRound,
     Finish, GroupTable, Idle, Job, Joined, LearnerCode, Leaving, Lists, Load, Lost, News, Orders, Part, Release, Run, RunStep,
-    Step, StepAnswer, StepEnded, Stop, Task, Turn, UnitEnded,
+    Step, StepAnswer, StepEnded, Stop, Label, Turn, UnitEnded,
 )  # fmt: skip
 
 

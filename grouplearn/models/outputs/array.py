@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from grouplearn.learners.answers.answer import Answer, BoolArray, Scored, list_array
-from grouplearn.learners.answers.classes import SeveralClasses, TwoClasses
-from grouplearn.learners.contract.state import FloatArray
+from grouplearn.models.outputs.classes import SeveralClasses, TwoClasses
+from grouplearn.models.outputs.output import BoolArray, Output, Scored, list_array
+from grouplearn.models.state import FloatArray
 
 
-class Array(Answer):
-    """An array whose values are of the answer ``each``; it has no SQL form, only ``predict``."""
+class Array(Output):
+    """An array whose values are of the output ``each``; it has no SQL form, only ``predict``."""
 
-    def __init__(self, each: Answer, label_type: str, length: int) -> None:
+    def __init__(self, each: Output, label_type: str, length: int) -> None:
         self._each, self._type, self._length = each, label_type, length
 
     @property

@@ -12,11 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from grouplearn.data.encoding.encoder import OnnxGraph
-from grouplearn.learners.answers.answer import Answer, BoolArray, Scored
-from grouplearn.learners.answers.number import LINKS
-from grouplearn.learners.answers.onnx import OnnxModel
-from grouplearn.learners.contract.problem import Link
-from grouplearn.learners.contract.state import FloatArray
+from grouplearn.models.outputs.link import LINKS, Link
+from grouplearn.models.outputs.onnx import OnnxModel
+from grouplearn.models.outputs.output import BoolArray, Output, Scored
+from grouplearn.models.state import FloatArray
 from grouplearn.sqltext import literal
 
 #: e to what a score is below the highest, 0 where that is nearly subnormal, as in training: else rows that tie there would
@@ -24,7 +23,7 @@ from grouplearn.sqltext import literal
 _POWER = "CASE WHEN {0} - __grouplearn_highest < -707.7 THEN 0 ELSE exp({0} - __grouplearn_highest) END"
 
 
-class Classes(Answer):
+class Classes(Output):
     """A class; ``classes`` are the label's values as text, castable to ``label_type``."""
 
     def __init__(self, classes: Sequence[str], label_type: str) -> None:

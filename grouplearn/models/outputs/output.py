@@ -13,10 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from grouplearn.data.encoding.encoder import NoForm, OnnxGraph
-from grouplearn.learners.answers.onnx import OnnxModel
-from grouplearn.learners.answers.vectors import VectorSql, VectorView
-from grouplearn.learners.contract.problem import Link
-from grouplearn.learners.contract.state import FloatArray
+from grouplearn.models.outputs.link import Link
+from grouplearn.models.outputs.onnx import OnnxModel
+from grouplearn.models.outputs.vectors import VectorSql, VectorView
+from grouplearn.models.state import FloatArray
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -38,7 +38,7 @@ class Scored:
     judged: bool = False
 
 
-class Answer(ABC):
+class Output(ABC):
     """What a model predicts for a row, computed from the learner's scores.
 
     In SQL a row's scores are the columns ``__grouplearn_s0``, ... (``n_scores`` of them). In the scorer an output has
@@ -56,7 +56,7 @@ class Answer(ABC):
 
     @property
     def views(self) -> tuple[VectorView, ...]:
-        """The views of models with such answers, besides those of every model."""
+        """The views of models with such outputs, besides those of every model."""
         return self.vectors.views if self.vectors else ()
 
     @property
@@ -71,11 +71,11 @@ class Answer(ABC):
 
     @abstractmethod
     def select(self, scored: Scored) -> str:
-        """Return the SELECT of the head, the answer's columns and ``model_level`` from rows with scores."""
+        """Return the SELECT of the head, the output's columns and ``model_level`` from rows with scores."""
 
     @abstractmethod
     def columns(self, predicted: str, threshold: str, *, judged: bool = False) -> Sequence[str]:
-        """Return the answer's columns as SQL over the result of ``predict``; ``judged`` as in ``Scored``."""
+        """Return the output's columns as SQL over the result of ``predict``; ``judged`` as in ``Scored``."""
 
     @abstractmethod
     def outputs(self, score: FloatArray, classes: Sequence[int]) -> FloatArray:
@@ -97,14 +97,14 @@ class Answer(ABC):
     def value(self) -> int | None:
         """Return the place in an output of the result of ``predict_value``; None for NULL.
 
-        Raises ValueError, with a reason for users, if the answer has no value.
+        Raises ValueError, with a reason for users, if the output has no value.
         """
         return None
 
     def probability(self) -> int | None:
         """Return the place in an output of the result of ``predict_probability``.
 
-        Raises ValueError, with a reason for users, if the answer has no probability.
+        Raises ValueError, with a reason for users, if the output has no probability.
         """
         raise ValueError("is no classifier of two: predict() has what it predicts")
 

@@ -1,4 +1,4 @@
-"""How answers read models that are vectors over the encoded features: in SQL to score rows, and in the views of a model."""
+"""How outputs read models that are vectors over the encoded features: in SQL to score rows, and in the views of a model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class VectorSql:
     - ``given``: by name the columns that a row gets from its group, as SQL over ``v``, which has the list of the vectors of
       each part under the part's name, and with ``values`` also the list of their values, as ``<part>_values``.
     - ``scored``: from a query of rows with these columns and ``FEATURES``, NaN where one is missing, the query that adds
-      what ``Answer.select`` reads.
+      what ``Output.select`` reads.
     """
 
     parts: tuple[str, ...]

@@ -9,40 +9,40 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray
-from grouplearn.learners.contract.problem import Task
-from grouplearn.learners.metrics.classes import CLASSES
-from grouplearn.learners.metrics.distances import CLUSTERS, PROJECTIONS
-from grouplearn.learners.metrics.metric import Family, Metric, Scores
-from grouplearn.learners.metrics.metric import MetricSums as MetricSums
-from grouplearn.learners.metrics.values import VALUES, merged_labels
+from grouplearn.models.label import Label
+from grouplearn.models.metrics.classes import CLASSES
+from grouplearn.models.metrics.distances import CLUSTERS, PROJECTIONS
+from grouplearn.models.metrics.metric import Family, Metric, Scores
+from grouplearn.models.metrics.metric import MetricSums as MetricSums
+from grouplearn.models.metrics.values import VALUES, merged_labels
 
 FAMILIES = (CLASSES, VALUES, CLUSTERS, PROJECTIONS)
-_FAMILY_OF: Mapping[Task, Family] = {task: family for family in FAMILIES for task in family.tasks}
+_FAMILY_OF: Mapping[Label, Family] = {label: family for family in FAMILIES for label in family.labels}
 METRICS: Mapping[str, Metric] = MappingProxyType({each.name: each for family in FAMILIES for each in family.metrics})
 #: Metrics that differ by less than this relative to the better one are tied.
 TIED = 1e-9
 
 
-def metrics_for(task: Task, arrays: bool = False, *also: str) -> tuple[str, ...]:
-    """Return the names of the metrics of every model of ``task``, and those in ``also``; for ``arrays`` without those that
+def metrics_for(label: Label, arrays: bool = False, *also: str) -> tuple[str, ...]:
+    """Return the names of the metrics of every model for ``label``, and those in ``also``; for ``arrays`` without those that
     need every row."""
-    chosen = (name for name in every_metric(task, arrays) if METRICS[name].always or name in also)
+    chosen = (name for name in every_metric(label, arrays) if METRICS[name].always or name in also)
     return tuple(chosen)
 
 
-def every_metric(task: Task, arrays: bool = False) -> tuple[str, ...]:
-    """Return the names of all metrics of ``task``."""
-    return tuple(each.name for each in _FAMILY_OF[task].metrics if not (arrays and (each.by_row or each.row_loss)))
+def every_metric(label: Label, arrays: bool = False) -> tuple[str, ...]:
+    """Return the names of all metrics for ``label``."""
+    return tuple(each.name for each in _FAMILY_OF[label].metrics if not (arrays and (each.by_row or each.row_loss)))
 
 
-def family_of(task: Task) -> Family:
-    """Return the metrics of ``task`` with their sums."""
-    return _FAMILY_OF[task]
+def family_of(label: Label) -> Family:
+    """Return the metrics for ``label`` with their sums."""
+    return _FAMILY_OF[label]
 
 
-def default_metric(task: Task) -> str:
-    """Return the default metric to optimise: log_loss for classes, else the task's first."""
-    return _FAMILY_OF[task].metrics[0].name
+def default_metric(label: Label) -> str:
+    """Return the default metric to optimise: log_loss for classes, else the label's first."""
+    return _FAMILY_OF[label].metrics[0].name
 
 
 def first_best(values: FloatArray, greater_is_better: bool) -> npt.NDArray[np.intp]:
@@ -57,7 +57,7 @@ def first_best(values: FloatArray, greater_is_better: bool) -> npt.NDArray[np.in
 
 
 def measure(
-    task: Task, n_classes: int, scores: FloatArray, y: FloatArray, weight: FloatArray, n_unseen: int = 0
+    label: Label, n_classes: int, scores: FloatArray, y: FloatArray, weight: FloatArray, n_unseen: int = 0
 ) -> MetricSums:
     """Return the sums of some rows: a learner's ``scores`` (n, c, k), ``y`` and ``weight`` (n,).
 
@@ -65,18 +65,18 @@ def measure(
     from ``n_classes`` on are classes without training rows: their probability is 0.
     """
     if y.ndim == 2:
-        return _measure_arrays(task, n_classes, scores, y, weight, n_unseen)
-    return _FAMILY_OF[task].measure(Scores(scores, y, weight, n_classes, n_unseen))
+        return _measure_arrays(label, n_classes, scores, y, weight, n_unseen)
+    return _FAMILY_OF[label].measure(Scores(scores, y, weight, n_classes, n_unseen))
 
 
 def _measure_arrays(
-    task: Task, n_classes: int, scores: FloatArray, y: FloatArray, weight: FloatArray, n_unseen: int
+    label: Label, n_classes: int, scores: FloatArray, y: FloatArray, weight: FloatArray, n_unseen: int
 ) -> MetricSums:
     rows, length = y.shape
     split = scores.reshape(rows, scores.shape[1], -1, length).transpose(0, 3, 1, 2)
     by_value = split.reshape(rows * length, scores.shape[1], -1)
     weights = np.repeat(weight, length)
-    return measure(task, n_classes, by_value, y.reshape(-1), weights, n_unseen).without_rows()
+    return measure(label, n_classes, by_value, y.reshape(-1), weights, n_unseen).without_rows()
 
 
 def merge(a: MetricSums, b: MetricSums) -> MetricSums:
@@ -90,7 +90,7 @@ def merge(a: MetricSums, b: MetricSums) -> MetricSums:
 
 
 def finish(sums: MetricSums, *only: str) -> dict[str, FloatArray]:
-    """Return every metric of the task, each (c,); NaN if undefined (no rows, or one class for auc).
+    """Return every metric, each (c,); NaN if undefined (no rows, or one class for auc).
 
     ``only`` names the wanted ones: an area needs a sort.
     """

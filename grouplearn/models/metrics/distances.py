@@ -1,12 +1,12 @@
-"""Metrics of answers without a label: for clusters from distances to centroids, for projections from residuals."""
+"""Metrics of outputs without a label: for clusters from distances to centroids, for projections from residuals."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from grouplearn.kernels.clusters import distances, projections
-from grouplearn.learners.contract.problem import Task
-from grouplearn.learners.metrics.metric import Asked, Family, Judged, Metric, MetricSums, Scores, mean_of, ratio, summed
+from grouplearn.models.label import CLUSTERING, PROJECTION
+from grouplearn.models.metrics.metric import Asked, Family, Judged, Metric, MetricSums, Scores, mean_of, ratio, summed
 
 
 def _cluster_sums(rows: Scores) -> MetricSums:
@@ -40,7 +40,7 @@ def _judged_projections(_: Asked) -> Judged:
 
 
 CLUSTERS = Family(
-    frozenset({Task.CLUSTERING}),
+    frozenset({CLUSTERING}),
     (
         Metric(
             "silhouette",
@@ -72,7 +72,7 @@ CLUSTERS = Family(
     "clustered",
 )
 PROJECTIONS = Family(
-    frozenset({Task.PROJECTION}),
+    frozenset({PROJECTION}),
     (
         Metric(
             "explained_variance",

@@ -1,4 +1,4 @@
-"""A learner with an answer of its own: what it declares is in the macro, predict(), EVALUATE, views and exports."""
+"""A learner with an output of its own: what it declares is in the macro, predict(), EVALUATE, views and exports."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ import pytest
 
 import grouplearn
 from grouplearn.data.encoding.encoder import OnnxGraph
-from grouplearn.learners.answers.answer import Answer, BoolArray, Scored, list_array
-from grouplearn.learners.answers.onnx import OnnxModel
-from grouplearn.learners.answers.vectors import FEATURES, VectorSql, VectorView
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.learner import Vector, VectorLearner
-from grouplearn.learners.contract.problem import Problem, Task
-from grouplearn.learners.contract.state import Artifact, FloatArray, State
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import AlgebraicLearner
-from grouplearn.learners.metrics.metric import TARGET
+from grouplearn.models.label import NUMBER, Label
+from grouplearn.models.metrics.metric import TARGET
+from grouplearn.models.outputs.onnx import OnnxModel
+from grouplearn.models.outputs.output import BoolArray, Output, Scored, list_array
+from grouplearn.models.outputs.vectors import FEATURES, VectorSql, VectorView
+from grouplearn.models.state import Artifact, FloatArray, State
 
 MIDDLE = "__grouplearn_middle"
 REACH = "__grouplearn_reach"
@@ -33,7 +34,7 @@ def with_middle(rows: str) -> str:
     return f"SELECT *, nullif({dot} + base, 'nan'::DOUBLE) AS {MIDDLE} FROM ({rows})"
 
 
-class Interval(Answer):
+class Interval(Output):
     """A number, and the bounds between which the label is expected."""
 
     width = 3
@@ -80,12 +81,12 @@ class Bounds(AlgebraicLearner, VectorLearner):
 
     name: ClassVar[str] = "bounds"
     summary: ClassVar[str] = "an interval around least squares"
-    tasks: ClassVar[frozenset[Task]] = frozenset({Task.REGRESSION})
+    labels: ClassVar[frozenset[Label]] = frozenset({NUMBER})
     hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (
         Hyperparameter("deviations", "float", 2.0, "to either side", "", low=0.0),
     )
 
-    def answer(self, task: Task, classes: Sequence[str], label_type: str) -> Answer | None:
+    def output(self, label: Label, classes: Sequence[str], label_type: str) -> Output | None:
         return Interval()
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
@@ -111,7 +112,7 @@ class Bounds(AlgebraicLearner, VectorLearner):
         reach = np.array([configs[index]["deviations"] * np.sqrt(square)])  # type: ignore[operator]
         return Artifact("tensors", {"line": found[1:].copy(), "base": found[:1].copy(), "reach": reach})
 
-    def score(self, task: Task, artifact: Artifact, x: Any) -> FloatArray:
+    def score(self, label: Label, artifact: Artifact, x: Any) -> FloatArray:
         line, base, reach = (artifact.tensors[name] for name in ("line", "base", "reach"))
         middle = np.asarray(x) @ line + base
         return np.column_stack([middle, middle - reach, middle + reach])
@@ -130,7 +131,7 @@ COLUMNS = "k, x, prediction, low, high"
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    path = tmp_path_factory.mktemp("answers") / "own.duckdb"
+    path = tmp_path_factory.mktemp("outputs") / "own.duckdb"
     grouplearn.register_learner(Bounds)
     with grouplearn.connect(path, progress=False) as con:
         con.execute("""

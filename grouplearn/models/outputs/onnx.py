@@ -1,4 +1,4 @@
-"""A group's model in an ONNX graph, from which its answer makes the outputs."""
+"""A group's model in an ONNX graph, from which its output makes the outputs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from grouplearn.data.encoding.encoder import OnnxGraph
-from grouplearn.learners.contract.problem import Link
-from grouplearn.learners.contract.state import Tensors
+from grouplearn.models.outputs.link import Link
+from grouplearn.models.state import Tensors
 
 
 @dataclass(frozen=True, slots=True)

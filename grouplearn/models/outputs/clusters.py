@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from grouplearn.data.encoding.encoder import OnnxGraph
-from grouplearn.learners.answers.answer import Answer, BoolArray, Scored, list_array
-from grouplearn.learners.answers.onnx import OnnxModel
-from grouplearn.learners.answers.vectors import FEATURES, VectorSql, VectorView
-from grouplearn.learners.contract.state import FloatArray
+from grouplearn.models.outputs.onnx import OnnxModel
+from grouplearn.models.outputs.output import BoolArray, Output, Scored, list_array
+from grouplearn.models.outputs.vectors import FEATURES, VectorSql, VectorView
+from grouplearn.models.state import FloatArray
 
 #: In SQL: a group's distances to its centroids in order, NaN for those without rows.
 DISTANCES = "__grouplearn_distances"
@@ -37,7 +37,7 @@ _VIEW = VectorView(
 )
 
 
-class Clusters(Answer):
+class Clusters(Output):
     """A score is the number of the nearest centroid, from 1, its Euclidean distance, and that of the second nearest.
 
     Of equal distances the first counts. Without a second centroid its distance is infinite. A row at no finite distance

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from grouplearn.data.encoding.encoder import OnnxGraph
-from grouplearn.learners.answers.answer import Answer, BoolArray, Scored, list_array
-from grouplearn.learners.answers.onnx import OnnxModel
-from grouplearn.learners.answers.vectors import FEATURES, VectorSql, VectorView
-from grouplearn.learners.contract.state import FloatArray
+from grouplearn.models.outputs.onnx import OnnxModel
+from grouplearn.models.outputs.output import BoolArray, Output, Scored, list_array
+from grouplearn.models.outputs.vectors import FEATURES, VectorSql, VectorView
+from grouplearn.models.state import FloatArray
 
 #: In SQL: a row's coordinates, and its distance from its projection.
 COORDINATES, RESIDUAL = "__grouplearn_coordinates", "__grouplearn_residual"
@@ -58,7 +58,7 @@ _GIVEN = {
 }
 
 
-class Projection(Answer):
+class Projection(Output):
     """A score is the residual followed by the coordinates; groups may have different numbers of components."""
 
     width = 1

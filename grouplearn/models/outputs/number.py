@@ -8,21 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from grouplearn.data.encoding.encoder import OnnxGraph
-from grouplearn.learners.answers.answer import Answer, BoolArray, Scored
-from grouplearn.learners.answers.onnx import OnnxModel
-from grouplearn.learners.contract.problem import Link
-from grouplearn.learners.contract.state import FloatArray
-
-#: Inverse links in SQL.
-LINKS: Mapping[Link, str] = {
-    "identity": "{0}",
-    "exp": "exp({0})",
-    "logistic": "1 / (1 + exp(-{0}))",
-    "signed_square": "{0} * abs({0})",
-}
+from grouplearn.models.outputs.link import LINKS
+from grouplearn.models.outputs.onnx import OnnxModel
+from grouplearn.models.outputs.output import BoolArray, Output, Scored
+from grouplearn.models.state import FloatArray
 
 
-class Number(Answer):
+class Number(Output):
     """The inverse link of the score."""
 
     width = 1

@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.kernels.algebra import exponential, logarithm
-from grouplearn.learners.contract.config import Config
-from grouplearn.learners.contract.state import Tensors
-from grouplearn.learners.metrics.metric import DEVIATION, EPSILON, FAR, SOME_LEFT, Metric, MetricSums, mean_of
+from grouplearn.models.metrics.metric import DEVIATION, EPSILON, FAR, SOME_LEFT, Metric, MetricSums, mean_of
+from grouplearn.models.state import Tensors
 
 #: The means of values per row, by group.
 Mean = Callable[[FloatArray], FloatArray]
@@ -52,11 +52,11 @@ def has_constant(name: str) -> bool:
     return name in _LOSSES and _LOSSES[name].of_constant is not None
 
 
-def row_losses(names: Collection[str], config: Config) -> tuple[RowLoss, ...]:
+def row_losses(names: Collection[str], config: Mapping[str, Any]) -> tuple[RowLoss, ...]:
     """Return the row losses among some metrics, with a config's parameters for them; KeyError if one is missing."""
     found = [_LOSSES[name] for name in dict.fromkeys(names) if name in _LOSSES]
     numbers = ((each.name, None if each.parameter is None else config[each.parameter]) for each in found)
-    return tuple(RowLoss(name, None if number is None else float(number)) for name, number in numbers)  # type: ignore[arg-type]
+    return tuple(RowLoss(name, None if number is None else float(number)) for name, number in numbers)
 
 
 def with_losses(

@@ -6,10 +6,9 @@ import numpy as np
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.kernels.metrics import error_sums, label_sums
-from grouplearn.learners.contract.problem import Task
-from grouplearn.learners.contract.state import Tensors
-from grouplearn.learners.metrics.deviances import DEVIANCES
-from grouplearn.learners.metrics.metric import (
+from grouplearn.models.label import NUMBER
+from grouplearn.models.metrics.deviances import DEVIANCES
+from grouplearn.models.metrics.metric import (
     DEVIATION,
     EPSILON,
     FAR,
@@ -25,6 +24,7 @@ from grouplearn.learners.metrics.metric import (
     mean_of,
     summed,
 )
+from grouplearn.models.state import Tensors
 
 #: Labels whose range is below this share of their size, a few ulps, are constant up to rounding.
 CONSTANT = 4 * EPSILON
@@ -146,4 +146,4 @@ def _judged(asked: Asked) -> Judged:
     return Judged({"y": TARGET, "p": "prediction"}, known, f"centred AS (SELECT *, {mean} AS mean FROM known), {sums}")
 
 
-VALUES = Family(frozenset({Task.REGRESSION}), (*_METRICS, *DEVIANCES), _measure, _judged, "label_mean")
+VALUES = Family(frozenset({NUMBER}), (*_METRICS, *DEVIANCES), _measure, _judged, "label_mean")

@@ -10,9 +10,9 @@ import numpy.typing as npt
 from grouplearn.data.shard import FloatArray
 from grouplearn.kernels.metrics import ClassCount, class_sums, label_sums
 from grouplearn.layout.spilled import ByRow
-from grouplearn.learners.contract.problem import Task
-from grouplearn.learners.metrics import ranking
-from grouplearn.learners.metrics.metric import (
+from grouplearn.models.label import SEVERAL_CLASSES, TWO_CLASSES
+from grouplearn.models.metrics import ranking
+from grouplearn.models.metrics.metric import (
     EPSILON,
     FAR,
     TARGET,
@@ -266,4 +266,4 @@ def _sums_sql(n_classes: int) -> str:
     )
 
 
-CLASSES = Family(frozenset({Task.BINARY, Task.MULTICLASS}), _METRICS, _measure, _judged, "loss")
+CLASSES = Family(frozenset({TWO_CLASSES, SEVERAL_CLASSES}), _METRICS, _measure, _judged, "loss")

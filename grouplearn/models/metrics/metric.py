@@ -10,8 +10,8 @@ import numpy as np
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.layout.spilled import ByRow
-from grouplearn.learners.contract.problem import Task
-from grouplearn.learners.contract.state import Tensors
+from grouplearn.models.label import Label
+from grouplearn.models.state import Tensors
 
 #: Probabilities are clipped to [ε, 1 − ε] before their logarithm, as scikit-learn does for float64.
 EPSILON = float(np.finfo(np.float64).eps)
@@ -27,7 +27,7 @@ TARGET = "__grouplearn_target"
 
 @dataclass(frozen=True, slots=True)
 class MetricSums:
-    """Sums over rows from which ``finish`` computes every metric of a task; arrays only, per config where they differ.
+    """Sums over rows from which ``finish`` computes every metric; arrays only, per config where they differ.
 
     - Regression: ``rows``, ``weight``, ``label_low``, ``label_high``, ``label_mean``, ``label_square`` (scalars),
     ``absolute``,
@@ -134,10 +134,10 @@ class Judged(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The metrics of some tasks in display order, the sums that they need, here and in SQL, and the name of a sum that no
+    """The metrics for some labels in display order, the sums that they need, here and in SQL, and the name of a sum that no
     other family has."""
 
-    tasks: frozenset[Task]
+    labels: frozenset[Label]
     metrics: tuple[Metric, ...]
     measure: Callable[[Scores], MetricSums]
     judged: Callable[[Asked], Judged]
