@@ -9,6 +9,7 @@ from pathlib import Path
 import duckdb
 
 from grouplearn.bind.run import options
+from grouplearn.catalog.checks.tables import creation
 from grouplearn.data.encoding.calls import EncoderOption
 from grouplearn.data.encoding.registry import CALLS
 from grouplearn.learners import registry
@@ -148,8 +149,7 @@ def metrics_table() -> str:
 def catalog_tables() -> str:
     """Return the tables of schema grouplearn, from their own comments."""
     with duckdb.connect() as connection:
-        for script in sorted((SQL / "catalog").glob("*.sql")):
-            connection.execute(script.read_text(encoding="utf-8"))
+        connection.execute(creation())
         names = connection.execute(
             "SELECT table_name, comment FROM duckdb_tables() WHERE schema_name = 'grouplearn' ORDER BY table_oid"
         ).fetchall()

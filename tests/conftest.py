@@ -5,7 +5,7 @@ import itertools
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from helpers.thorough import left_out
 from hypothesis import settings
 from threadpoolctl import ThreadpoolController
 
+from grouplearn.catalog import schema
 from grouplearn.catalog.checks import tables
 from grouplearn.plan import packing
 
@@ -75,18 +76,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session", autouse=True)
-def uncommented() -> Iterator[Callable[[int], list[str]]]:
-    """Leave out what the catalog's tables and columns say of themselves, which is half of a new database's time; yield that."""
-    comments = tables.comments
+def uncommented() -> Iterator[None]:
+    """Leave out what the catalog's tables and columns say of themselves, which is half of a new database's time."""
+    text = "\n".join(part for part in tables.creation().splitlines() if not part.startswith("COMMENT ON "))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables, "comments", lambda _version: [])
-        yield comments
+        patch.setattr(schema, "creation", lambda: text)
+        yield
 
 
 @pytest.fixture
-def commented(uncommented: Callable[[int], list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+def commented(monkeypatch: pytest.MonkeyPatch) -> None:
     """Say of new tables what they are, as outside of tests."""
-    monkeypatch.setattr(tables, "comments", uncommented)
+    monkeypatch.setattr(schema, "creation", tables.creation)
 
 
 #: Where tests look at what users are shown.

@@ -34,12 +34,12 @@ class ItemColumn:
     """One scalar feature: its SQL over the source's columns, and the type of its expression in training.
 
     The SQL yields DOUBLE for ``numeric``, VARCHAR for ``category``, and the bucket number (INTEGER) for ``hash``; for the
-    last two it casts values to ``type`` first. Models of earlier versions have no ``type`` and no such cast.
+    last two it casts values to ``type`` first.
     """
 
     item: Item
     sql: str
-    type: str | None = None
+    type: str
 
 
 #: The SQL type of a hyperparameter, by its kind.
@@ -71,7 +71,7 @@ class ModelDefinition:
     as text, in class order, castable to ``label_type``; empty for other labels. Without a label ``target_name``,
     ``target_sql`` and ``label_type`` are None. ``weight_sql`` is the weight of a row over the source's columns, None for 1.
     ``catalog`` is the database's name at training time (None: the current one); it is not stored. ``search_path`` is where
-    the statement's unqualified names were looked up, None if unknown.
+    the statement's unqualified names were looked up.
     """
 
     catalog: str | None
@@ -100,7 +100,7 @@ class ModelDefinition:
     group_failure: Literal["keep", "error"] = "keep"
     weight_sql: str | None = None
     refit: bool = False
-    search_path: SearchPath | None = None
+    search_path: SearchPath = ()
 
     @property
     def label_length(self) -> int:

@@ -15,15 +15,7 @@ from grouplearn.catalog.checks.definition_checks import check_definition, too_lo
 from grouplearn.catalog.checks.flaws import refuse_flaws
 from grouplearn.catalog.identities import identity_at
 from grouplearn.catalog.records import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition
-from grouplearn.catalog.schema import (
-    Location,
-    columns_lacking,
-    databases_with_models,
-    first_row,
-    selected,
-    table,
-    version_of,
-)
+from grouplearn.catalog.schema import Location, databases_with_models, first_row, table
 from grouplearn.catalog.sql_forms import SqlForm, stored_form
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoding.registry import encoder_of, known
@@ -47,13 +39,13 @@ class StoredModel:
 _COLUMNS = (
     "model::VARCHAR, schema_name, model_name, learner, task, linear, statement, target_name, target_sql, label_type,"
     " classes, keys, sets, items, hyperparameters, metric, greater_is_better, metrics, missing_group, seed, keep_best,"
-    " item_types, item_options, null_label, group_failure, weight_sql, refit, search_path"
+    " null_label, group_failure, weight_sql, refit, search_path"
 )
 _NAMES = tuple(part.strip().removesuffix("::VARCHAR") for part in _COLUMNS.split(","))
 #: Columns that a definition has unchanged.
 _AS_STORED = (
     "learner", "linear", "statement", "target_name", "target_sql", "label_type", "metric", "greater_is_better",
-    "missing_group", "seed", "keep_best", "weight_sql",
+    "missing_group", "null_label", "group_failure", "refit", "seed", "keep_best", "weight_sql",
 )  # fmt: skip
 
 
@@ -93,10 +85,9 @@ def _load(con: duckdb.DuckDBPyConnection, catalog: str, where: str) -> StoredMod
 
 def _row(con: duckdb.DuckDBPyConnection, catalog: str, where: str) -> dict[str, Any] | None:
     """Return the checked row of ``models`` by column, or None if there is none."""
-    version = version_of(con, catalog)
-    rows, long = f"{table(catalog, 'models')} WHERE {where}", too_long(columns_lacking("models", version))
+    rows, long = f"{table(catalog, 'models')} WHERE {where}", too_long()
     bounded = f"NOT coalesce({' OR '.join(long.values())}, false)"
-    row = first_row(con, f"SELECT {selected(_COLUMNS, 'models', version)} FROM {rows} AND {bounded}")
+    row = first_row(con, f"SELECT {_COLUMNS} FROM {rows} AND {bounded}")
     if row is not None:
         values = dict(zip(_NAMES, row, strict=True))
         check_definition(catalog, values)
@@ -110,9 +101,6 @@ def _row(con: duckdb.DuckDBPyConnection, catalog: str, where: str) -> dict[str, 
 
 def _definition(con: duckdb.DuckDBPyConnection, catalog: str, row: Mapping[str, Any]) -> ModelDefinition:
     columns = tuple(HyperparameterColumn(entry["name"], entry["type"]) for entry in row["hyperparameters"])
-    item_types = row["item_types"] or [None] * len(row["items"])
-    item_options = row["item_options"] or [{}] * len(row["items"])
-    path = row["search_path"]
     return ModelDefinition(
         catalog=catalog,
         schema=row["schema_name"],
@@ -121,19 +109,16 @@ def _definition(con: duckdb.DuckDBPyConnection, catalog: str, row: Mapping[str, 
         classes=tuple(row["classes"]),
         keys=tuple(KeyColumn(entry["name"], entry["sql"], entry["type"]) for entry in row["keys"]),
         sets=tuple(tuple(keys) for keys in row["sets"]),
-        items=tuple(_item(*entry) for entry in zip(row["items"], item_types, item_options, strict=True)),
+        items=tuple(map(_item, row["items"])),
         hyperparameters=columns,
         configs=_configs(con, catalog, row["model"], row["model_name"], _types(row["learner"], columns)),
         metrics=tuple(row["metrics"]),
-        null_label=row["null_label"] or "error",  # as versions without the clause did
-        group_failure=row["group_failure"] or "keep",
-        refit=bool(row["refit"]),
-        search_path=None if path is None else tuple((entry["database"], entry["schema"]) for entry in path),
+        search_path=tuple((entry["database"], entry["schema"]) for entry in row["search_path"]),
         **{name: row[name] for name in _AS_STORED},
     )
 
 
-def _item(entry: dict[str, Any], type_name: str | None, options: Mapping[str, str]) -> ItemColumn:
+def _item(entry: Mapping[str, Any]) -> ItemColumn:
     impute = entry["impute"]
     item = Item(
         entry["name"],
@@ -143,9 +128,9 @@ def _item(entry: dict[str, Any], type_name: str | None, options: Mapping[str, st
         impute if impute in (None, "mean", "median") else float(impute),
         entry["scope"],
         entry["buckets"],
-        known()[entry["kind"], entry["encoder"]].stored_options(options),
+        known()[entry["kind"], entry["encoder"]].stored_options(entry["options"]),
     )
-    return ItemColumn(item, entry["sql"], type_name)
+    return ItemColumn(item, entry["sql"], entry["type"])
 
 
 def _types(learner: str, columns: Iterable[HyperparameterColumn]) -> dict[str, str]:

@@ -13,6 +13,7 @@ import duckdb
 from grouplearn.catalog.checks.tables import (
     SCHEMA,
     USERS,
+    VERSION,
     Listed,
     Table,
     Views,
@@ -22,31 +23,16 @@ from grouplearn.catalog.checks.tables import (
     refuse_foreign,
     refuse_triggers,
     refuse_views,
-    scripts,
     tables_in,
     views_listed,
 )
 from grouplearn.errors import NotSupportedHere, OtherVersion
 from grouplearn.sqltext import folded, identifier, qualified
 
-#: The version of the tables that this code reads and writes; a database's is in ``grouplearn.schema_version``.
-VERSION = 10
-#: The oldest version that can be read; writing a model upgrades it to ``VERSION``.
-OLDEST = 1
 TABLES = (
     "models", "groups", "configs", "trials", "curves", "artifacts", "units", "errors", "trees", "nodes", "layers",
     "factors", "cases", "leaves",
 )  # fmt: skip
-#: The version that added a column; older tables and exports are read as if it were NULL.
-SINCE = {
-    "models": {
-        "item_types": 3, "positive_class": 3, "weight_sql": 3, "null_label": 3, "refit": 3, "search_path": 4,
-        "item_options": 8, "group_failure": 10,
-    },
-    "trials": {"converged": 3, "trained_at": 10},
-    "artifacts": {"places": 6, "nonzeros": 6},
-    "units": {"pushes": 7},
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +74,18 @@ def databases_with_models(con: duckdb.DuckDBPyConnection) -> list[str]:
     """Return the names of the attached databases that have schema ``grouplearn``; raises as ``has_schema`` does."""
     found = tables_in(tables_of(con))
     refuse_views(con)
-    return [catalog for catalog in sorted(found) if _version_of_ours(con, catalog, found[catalog])]
+    return [catalog for catalog in sorted(found) if _is_ours(con, catalog, found[catalog])]
 
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """What was read in a lasting transaction: the default database, all tables and views, versions, and databases without
-    triggers."""
+    """What was read in a lasting transaction: the default database, all tables and views, whether databases have our
+    tables, and databases without triggers."""
 
     database: str | None = None
     tables: list[Listed] = field(default_factory=list)
     views: list[Views] = field(default_factory=list)
-    versions: dict[str, int] = field(default_factory=dict)
+    ours: dict[str, bool] = field(default_factory=dict)
     untriggered: set[str] = field(default_factory=set)
     own: bool = False
     storing: bool = False
@@ -166,63 +152,46 @@ def has_schema(con: duckdb.DuckDBPyConnection, catalog: str) -> bool:
 
     Raises OtherVersion if another version of grouplearn made them, NotTrusted if no version did.
     """
-    return version_of(con, catalog) > 0
-
-
-def version_of(con: duckdb.DuckDBPyConnection, catalog: str) -> int:
-    """Return the version of the catalog tables of a database, 0 where there are none; raises as ``has_schema`` does."""
-    known = _LOOKED.get(con, _Looked()).versions
-    if (version := known.get(folded(catalog))) is not None:
-        return version
+    known = _LOOKED.get(con, _Looked()).ours
+    if (ours := known.get(folded(catalog))) is not None:
+        return ours
     found = tables_in(tables_of(con))
     own = next((name for name in found if folded(name) == folded(catalog)), None)
     if own is None or "models" not in found[own]:
         refuse_views(con, catalog)
-    version = known[folded(catalog)] = 0 if own is None else _version_of_ours(con, own, found[own])
-    return version
+    ours = known[folded(catalog)] = own is not None and _is_ours(con, own, found[own])
+    return ours
 
 
-def _version_of_ours(con: duckdb.DuckDBPyConnection, catalog: str, found: Mapping[str, Table]) -> int:
+def _is_ours(con: duckdb.DuckDBPyConnection, catalog: str, found: Mapping[str, Table]) -> bool:
     if "models" not in found:
-        return 0
+        return False
     version = 0
     if "schema_version" in found:
-        refuse_foreign(con, catalog, found, OLDEST, ("schema_version",))  # the same in every version
+        refuse_foreign(con, catalog, found, ("schema_version",))  # the same in every version
         row = first_row(con, f"SELECT version FROM {table(catalog, 'schema_version')}")
         version = row[0] if row and isinstance(row[0], int) else 0
     _refuse_other_version(catalog, version)
-    refuse_foreign(con, catalog, found, version)
-    return version
-
-
-def columns_lacking(name: str, version: int) -> list[str]:
-    """Return the columns that a catalog table of that version lacks."""
-    return [column for column, since in SINCE.get(name, {}).items() if since > version]
-
-
-def selected(columns: str, name: str, version: int) -> str:
-    """Return a SELECT list for a catalog table of that version: NULL for columns that it lacks."""
-    lacking = columns_lacking(name, version)
-    parts = [column.strip() for column in columns.split(",")]
-    return ", ".join(f"NULL AS {part}" if part in lacking else part for part in parts)
+    refuse_foreign(con, catalog, found)
+    return True
 
 
 def _refuse_other_version(catalog: str, version: int) -> None:
-    if OLDEST <= version <= VERSION:
+    if version == VERSION:
         return
     hint = (
-        f"open the database with the grouplearn that made it; or drop its models, to train them again: "
-        f"DROP SCHEMA {qualified(catalog, SCHEMA)} CASCADE, and the models' views and macros"
+        "open the database with the grouplearn that made it; or train again: "
+        f"DROP SCHEMA {qualified(catalog, SCHEMA)} CASCADE, DROP MODEL for what is left of each, and TRAIN"
     )
     made = "a later" if version > VERSION else "an earlier"
     message = f'the models in database "{catalog}" were made by {made} version of grouplearn'
     raise OtherVersion(
-        f"{message}: their tables have version {version}, and this one reads versions {OLDEST} to {VERSION}", hint=hint
+        f"{message}: their tables have version {version}, and this one reads version {VERSION}", hint=hint
     )
 
 
 def ensure_schema(con: duckdb.DuckDBPyConnection, catalog: str | None = None) -> None:
-    """Create schema ``grouplearn`` in a database (None: the default one), or upgrade it.
+    """Create schema ``grouplearn`` in a database (None: the default one) unless it is there.
 
     Raises NotSupportedHere for a database that is itself named ``grouplearn``: DuckDB cannot tell it from the schema.
     """
@@ -236,11 +205,10 @@ def ensure_schema(con: duckdb.DuckDBPyConnection, catalog: str | None = None) ->
     if folded(catalog) not in looked.untriggered:
         refuse_triggers(con, catalog)
         looked.untriggered.add(folded(catalog))
-    place, made = qualified(catalog, SCHEMA), version_of(con, catalog)
-    if made == VERSION:
+    if has_schema(con, catalog):
         return
-    for script in scripts()[made:] if made else (creation(VERSION),):
-        con.execute(script.replace(f"{SCHEMA}.", f"{place}.").replace(f"EXISTS {SCHEMA};", f"EXISTS {place};"))
+    place = qualified(catalog, SCHEMA)
+    con.execute(creation().replace(f"{SCHEMA}.", f"{place}.").replace(f"EXISTS {SCHEMA};", f"EXISTS {place};"))
     looked.tables.clear()
-    looked.versions.clear()
+    looked.ours.clear()
     looked.untriggered.clear()

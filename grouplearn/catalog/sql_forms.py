@@ -14,7 +14,7 @@ import pyarrow as pa
 from grouplearn.catalog.checks.damage import damaged
 from grouplearn.catalog.leaf_sets import MOST_CASES, MOST_SLOTS, Grown, leaf_tables
 from grouplearn.catalog.records import GroupOutcome, ModelDefinition, RunOutcome
-from grouplearn.catalog.schema import first_row, table, version_of
+from grouplearn.catalog.schema import first_row, table
 from grouplearn.data.encoders import FittedItem
 from grouplearn.interrupting import watched
 from grouplearn.learners import registry
@@ -42,8 +42,6 @@ MOST_DEPTH = 64
 MOST_WEIGHTS, MOST_WEIGHTS_IN_ALL = 20_000, 5_000_000
 #: Why only linear models have SQL for lists.
 _OF_LISTS = "it takes lists, of which only linear models have SQL"
-#: The catalog version that introduced their tables.
-_SINCE, _LEAVES_SINCE = 2, 9
 #: Most encoded features of a row in SQL, as a list.
 MOST_FEATURES = 4_096
 #: Most layers of a network: the macro has a step for each.
@@ -404,8 +402,6 @@ def stored_form(con: duckdb.DuckDBPyConnection, catalog: str, model: str, defini
     """Return how a stored model's macro predicts."""
     if definition.linear:
         return LINEAR.form
-    if version_of(con, catalog) < _SINCE:
-        return SqlForm("function", reason="it was trained by an earlier version")
     where = f"WHERE model = '{model}'::UUID"
     reason = _always_function(definition)
     if not reason and _takes_lists(definition):
@@ -422,12 +418,11 @@ def stored_form(con: duckdb.DuckDBPyConnection, catalog: str, model: str, defini
             return SqlForm("vectors")
         reason = f"a row has more encoded features than the {MOST_FEATURES:,} that SQL takes"
     bounded = partial(_bounded, con, catalog, where, definition.name)
-    if version_of(con, catalog) >= _LEAVES_SINCE:
-        most = {"most": (2, MOST_CASES), "words": (1, MOST_NODES), "len(slots)": (1, MOST_SLOTS)}
-        if leaves := bounded("leaves", most):
-            slots = first_row(con, f"SELECT min(slots) FROM {table(catalog, 'leaves')} {where}")
-            numbers = [slot for slot in (slots[0] if slots else ()) if slot is not None]
-            return SqlForm("leaves", leaves[0], leaves[1], slots=tuple(numbers))
+    most = {"most": (2, MOST_CASES), "words": (1, MOST_NODES), "len(slots)": (1, MOST_SLOTS)}
+    if leaves := bounded("leaves", most):
+        slots = first_row(con, f"SELECT min(slots) FROM {table(catalog, 'leaves')} {where}")
+        numbers = [slot for slot in (slots[0] if slots else ()) if slot is not None]
+        return SqlForm("leaves", leaves[0], leaves[1], slots=tuple(numbers))
     trees = bounded("trees", {"depth": (0, MOST_DEPTH), "len(roots)": (1, MOST_NODES)})
     if trees:
         return SqlForm("trees", depth=trees[0], width=trees[1])

@@ -10,15 +10,13 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from grouplearn.catalog.checks.tables import VERSION
 from grouplearn.catalog.models import StoredModel
-from grouplearn.catalog.schema import TABLES, VERSION, columns_lacking
+from grouplearn.catalog.schema import TABLES
 from grouplearn.data.memory import memory_limit
 from grouplearn.exchange.directory import OTHER_VERSION, CannotExchange, number_in, read_file, read_manifest, said
 from grouplearn.exchange.parquet_bounds import Unbounded, read_table
 from grouplearn.store.copying import read_rows
-
-#: The oldest catalog version whose exports are read: the first with all of these tables.
-OLDEST = 2
 
 
 def files(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[tuple[str, bytes]]:
@@ -38,17 +36,10 @@ def read(path: Path) -> dict[str, Any]:
         )
         raise CannotExchange(message, "Export the model with (FORMAT native).")
     version = number_in(manifest, "catalog_version")
-    if version not in range(OLDEST, VERSION + 1):
-        message = f"the export has tables of version {version}, and this version reads {OLDEST} to {VERSION}"
+    if version != VERSION:
+        message = f"the export has tables of version {version}, and this version reads version {VERSION}"
         raise CannotExchange(message, OTHER_VERSION)
-    return {name: _completed(name, _parsed(name, read_file(path, manifest, _file(name))), version) for name in TABLES}
-
-
-def _completed(name: str, rows: Any, version: int) -> Any:
-    """Return the rows with NULL for columns that tables of an earlier version lack."""
-    for column in columns_lacking(name, version):
-        rows = rows.append_column(column, pa.nulls(rows.num_rows))
-    return rows
+    return {name: _parsed(name, read_file(path, manifest, _file(name))) for name in TABLES}
 
 
 def _parsed(name: str, content: bytes) -> Any:

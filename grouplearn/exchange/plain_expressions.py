@@ -41,10 +41,7 @@ def with_plain_expressions(con: duckdb.DuckDBPyConnection, definition: ModelDefi
         definition,
         label_type=None if definition.label_type is None else known[definition.label_type],
         keys=tuple(replace(key, sql=next(texts), type=known[key.type]) for key in definition.keys),
-        items=tuple(
-            replace(entry, sql=next(texts), type=None if entry.type is None else known[entry.type])
-            for entry in definition.items
-        ),
+        items=tuple(replace(entry, sql=next(texts), type=known[entry.type]) for entry in definition.items),
         hyperparameters=tuple(replace(each, type=known[each.type]) for each in definition.hyperparameters),
     )
 

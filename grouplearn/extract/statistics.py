@@ -159,7 +159,7 @@ def _refuse_many_texts(checker: SqlChecker, bound: BoundTrain, counts: Mapping[i
     candidates = []
     for item in bound.items:
         name, count = item.stored.item.name, counts.get(id(item), 0) if item.automatic else 0
-        candidate = Candidate(name, item.source, item.stored.type or "", item.span)
+        candidate = Candidate(name, item.source, item.stored.type, item.span)
         candidates.append(many_texts(candidate, count) if count > AUTO_ONEHOT_LIMIT else candidate)
     if any(each.why is not None for each in candidates):
         raise refusal(checker, bound.source, bound.statement.features, candidates)

@@ -95,10 +95,8 @@ def changed(stored: ModelDefinition, now: ModelDefinition) -> str | None:
 
 def differing(stored: ModelDefinition, now: ModelDefinition) -> str | None:
     """Return which of features, keys and label two statements do not share; None if they share all."""
-    # Models of earlier versions have no types: equal expressions then suffice.
-    typed = all(entry.type is not None for entry in stored.items)
     compared = (
-        ("features", [_told(entry, typed) for entry in stored.items], [_told(entry, typed) for entry in now.items]),
+        ("features", list(map(_told, stored.items)), list(map(_told, now.items))),
         ("keys", stored.keys, now.keys),
         ("label", (stored.target_sql, stored.label_type), (now.target_sql, now.label_type)),
     )
@@ -106,8 +104,8 @@ def differing(stored: ModelDefinition, now: ModelDefinition) -> str | None:
 
 
 def stored_as(bound: BoundTrain, stored: ModelDefinition) -> BoundTrain:
-    """Return a statement bound today whose items are wide where the stored model's are: earlier versions had no wide items,
-    and the number of categories may have changed."""
+    """Return a statement bound today whose items are wide where the stored model's are: the number of categories may have
+    changed."""
     before = {entry.item.name: entry.item for entry in stored.items}
 
     def as_before(entry: BoundItem) -> BoundItem:
@@ -120,10 +118,19 @@ def stored_as(bound: BoundTrain, stored: ModelDefinition) -> BoundTrain:
     return replace(bound, items=tuple(map(as_before, bound.items)))
 
 
-def _told(entry: ItemColumn, typed: bool) -> tuple[object, ...]:
+def _told(entry: ItemColumn) -> tuple[object, ...]:
     item = entry.item
-    told = (item.name, item.kind, item.column, item.encoder, item.impute, item.scope, item.buckets, item.options)
-    return (*told, entry.sql) if typed else told
+    return (
+        item.name,
+        item.kind,
+        item.column,
+        item.encoder,
+        item.impute,
+        item.scope,
+        item.buckets,
+        item.options,
+        entry.sql,
+    )
 
 
 def _points(definition: ModelDefinition) -> list[tuple[object, ...]]:

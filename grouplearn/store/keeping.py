@@ -14,7 +14,7 @@ from grouplearn.catalog.checks.flaws import refuse_flaws
 from grouplearn.catalog.identities import Identity
 from grouplearn.catalog.models import StoredModel, load_by_id
 from grouplearn.catalog.records import GroupOutcome, ModelDefinition, RunOutcome
-from grouplearn.catalog.schema import selected, table, version_of
+from grouplearn.catalog.schema import table
 from grouplearn.data.dataset import Group
 from grouplearn.errors import DataError, NotTrusted
 from grouplearn.learners import registry
@@ -168,8 +168,6 @@ def _trained_at(con: duckdb.DuckDBPyConnection, before: Identity) -> dt.datetime
 
 def _misfit(before: ModelDefinition, now: ModelDefinition) -> str | None:
     """Return why no group can keep its model; None if nothing speaks against it."""
-    if any(entry.type is None for entry in before.items):
-        return "an earlier version trained it"
     if before.learner != now.learner:
         return f"it is of the learner {before.learner}"
     if before.search_path != now.search_path:
@@ -185,12 +183,11 @@ def _models(
     refuse_flaws(con, stored, ("trials", "curves"))
     catalog, definition = stored.location.catalog, stored.definition
     some = f"g.model = '{stored.id}'::UUID AND g.group_id IN ({', '.join(map(str, groups))})"
-    columns = selected("importance, converged, trained_at", "trials", version_of(con, catalog))
     best = f"FROM {table(catalog, 'groups')} AS g JOIN {table(catalog, '{}')} AS t"
     best += f" ON t.model = g.model AND t.group_id = g.group_id AND t.config = g.best WHERE {some}"
     query = (
         "SELECT g.group_id, [n_rows, n_train, n_valid, n_skipped], g.best, epochs, seconds, train, valid,"
-        f" {columns} {best.format('trials')}"
+        f" importance, converged, trained_at {best.format('trials')}"
     )
     rows = {number: values for number, *values in con.execute(query).fetchall()}
     curves: defaultdict[int, list[CurvePoint]] = defaultdict(list)

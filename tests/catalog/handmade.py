@@ -41,12 +41,12 @@ TARGETS = {
 
 #: One item of every encoder.
 ITEMS = (
-    ItemColumn(Item("x1", "numeric", 0, "none"), "CAST(x1 AS DOUBLE)"),
-    ItemColumn(Item("x2", "numeric", 1, "zscore", impute="mean"), "CAST(x2 * 2 AS DOUBLE) -- doubled"),
-    ItemColumn(Item("color", "category", 0, "onehot"), "CAST(color AS VARCHAR)"),
-    ItemColumn(Item("size", "category", 1, "ordinal"), "size"),
-    ItemColumn(Item("tail", "hash", 2, "hash", buckets=4), "CAST(hash(tail) % 4 AS INTEGER)"),
-    ItemColumn(Item("x3", "numeric", 2, "minmax"), "CAST(x3 AS DOUBLE)"),
+    ItemColumn(Item("x1", "numeric", 0, "none"), "CAST(x1 AS DOUBLE)", "DOUBLE"),
+    ItemColumn(Item("x2", "numeric", 1, "zscore", impute="mean"), "CAST(x2 * 2 AS DOUBLE) -- doubled", "DOUBLE"),
+    ItemColumn(Item("color", "category", 0, "onehot"), "CAST(color AS VARCHAR)", "VARCHAR"),
+    ItemColumn(Item("size", "category", 1, "ordinal"), "size", "VARCHAR"),
+    ItemColumn(Item("tail", "hash", 2, "hash", buckets=4), "CAST(hash(tail) % 4 AS INTEGER)", "VARCHAR"),
+    ItemColumn(Item("x3", "numeric", 2, "minmax"), "CAST(x3 AS DOUBLE)", "DOUBLE"),
 )
 FITTED = (
     {},
@@ -70,6 +70,7 @@ def definition(label: Label = NUMBER, **changes: object) -> ModelDefinition:
         "label": label,
         "linear": True,
         "statement": "TRAIN MODEL m ...",
+        "search_path": ((None, "main"),),
         "target_name": "label",
         "target_sql": TARGETS[label],
         "label_type": TYPES[label],

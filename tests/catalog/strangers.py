@@ -7,7 +7,7 @@ from grouplearn.errors import NotTrusted
 
 TABLE = "CREATE TABLE t AS SELECT i % 3 AS g, i * 0.5 AS x, i * 1.5 + 1 AS y FROM range(300) AS r(i)"
 TRAIN = "TRAIN MODEL {} USING linear_regression PREDICT y FEATURES ({}) FROM t GROUP BY g VALIDATE NONE"
-FIELDS = ("name", "kind", "position", "encoder", "impute", "scope", "buckets")
+FIELDS = ("name", "kind", "position", "encoder", "impute", "scope", "buckets", "options", "type")
 KEPT = ", ".join(f"'{name}': items[1].{name}" for name in FIELDS)
 FEATURE = f"UPDATE grouplearn.models SET items = [{{{KEPT}, 'sql': ?}}]"
 

@@ -371,7 +371,7 @@ def test_names_are_looked_for_in_the_current_schema_whatever_its_name(
 
 def test_texts_that_are_in_order_in_one_place_are_looked_at_in_another(con: grouplearn.Connection) -> None:
     """An expression may end in a comment, and a type may not: laid end to end, the texts of both models are the same."""
-    items = [ItemColumn(ITEMS[0].item, text) for text in ("g", "x", "FLOAT8", "INT4 --")]
+    items = [ItemColumn(ITEMS[0].item, text, "DOUBLE") for text in ("g", "x", "FLOAT8", "INT4 --")]
     honest = definition(target_sql="y", keys=(), items=tuple(items), hyperparameters=(), label_type="DOUBLE")
     key, l2 = KeyColumn("g", "g", "INT4 --"), HyperparameterColumn("l2", "DOUBLE")
     hostile = definition(
@@ -396,7 +396,7 @@ def test_an_expression_that_gives_no_number_is_told(con: grouplearn.Connection, 
 
 TYPED = {
     "keys": "[{{'name': 'g', 'sql': 'g', 'type': '{}'}}]",
-    "item_types": "['{}']",
+    "items": "list_transform(items, lambda x: struct_update(x, type := '{}'))",
     "label_type": "'{}'",
     "hyperparameters": "[{{'name': 'l2', 'type': '{}'}}]",
 }

@@ -148,7 +148,7 @@ def test_macro_function_and_arithmetic_agree(con, label, missing_group):
 
 
 def test_scores_beyond_the_range_of_exp(con):
-    items = (ItemColumn(Item("x", "numeric", 0), "CAST(x AS DOUBLE)"),)
+    items = (ItemColumn(Item("x", "numeric", 0), "CAST(x AS DOUBLE)", "DOUBLE"),)
     con.execute("CREATE TABLE big AS SELECT unnest([-1e6, -1e3, 0, 1e3, 1e6, 1e308]) AS x")
     for label, weights in ((TWO_CLASSES, [[3.0]]), (SEVERAL_CLASSES, [[3.0], [-3.0], [0.0]])):
         model = definition(label, name=label.name, items=items, keys=(), sets=((),), configs=({},), hyperparameters=())
@@ -207,8 +207,8 @@ def test_hostile_names_and_values(con):
     con.register("given", pa.table({"k": [*HOSTILE, None]}))
     con.execute("""CREATE TABLE "odd; 'table'" AS SELECT k, k AS color, 1.0 AS "src" FROM given""")
     items = (
-        ItemColumn(Item("src", "numeric", 0), "CAST(src AS DOUBLE)"),
-        ItemColumn(Item("color", "category", 0, "onehot"), "CAST(color AS VARCHAR) -- a comment"),
+        ItemColumn(Item("src", "numeric", 0), "CAST(src AS DOUBLE)", "DOUBLE"),
+        ItemColumn(Item("color", "category", 0, "onehot"), "CAST(color AS VARCHAR) -- a comment", "VARCHAR"),
     )
     name = 'm\'; "DROP"\n🛩️'
     classes = tuple(HOSTILE[:5])
@@ -266,7 +266,7 @@ def test_a_failed_group_falls_back_to_its_parent(con):
 
 def test_a_column_named_like_the_macro_parameter(con):
     con.execute("CREATE TABLE named AS SELECT 2.0 AS src")
-    items = (ItemColumn(Item("src", "numeric", 0), "CAST(src * 10 AS DOUBLE)"),)
+    items = (ItemColumn(Item("src", "numeric", 0), "CAST(src * 10 AS DOUBLE)", "DOUBLE"),)
     model = definition(items=items, keys=(), sets=((),))
     entry = group_outcome(model, Group(0, 0, (), ((0, 1),)), 0)
     write(con, model, outcome([entry]))
@@ -352,8 +352,8 @@ def test_a_model_that_is_not_declared_linear_predicts_through_the_function(con, 
 def test_boosted_trees_predict_as_lightgbm_does(con, label):
     lightgbm = pytest.importorskip("lightgbm")
     items = (
-        ItemColumn(Item("x1", "numeric", 0), "CAST(x1 AS DOUBLE)"),
-        ItemColumn(Item("size", "category", 0, "ordinal"), "size"),
+        ItemColumn(Item("x1", "numeric", 0), "CAST(x1 AS DOUBLE)", "DOUBLE"),
+        ItemColumn(Item("size", "category", 0, "ordinal"), "size", "VARCHAR"),
     )
     fitted = (FittedItem(items[0].item), FittedItem(items[1].item, categories=("L", "M", "S")))
     rows = con.sql("SELECT x1, size, y FROM t ORDER BY i").fetchall()

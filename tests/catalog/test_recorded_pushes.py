@@ -9,7 +9,6 @@ import duckdb
 import pytest
 
 import grouplearn
-from grouplearn.catalog.schema import SINCE, VERSION
 from grouplearn.plan import physical
 
 TRAIN = (
@@ -59,17 +58,3 @@ def test_pushes_that_cannot_be_are_not_repeated(con: grouplearn.Connection, push
     with pytest.raises(duckdb.Error) as error:
         con.execute(TRAIN.format("again", "partitions = 3, replay = 'm'"))
     assert SPOILED[pushes] in str(error.value)
-
-
-def test_models_of_a_version_before_have_no_order(con: grouplearn.Connection) -> None:
-    con.execute("DROP TABLE grouplearn.cases; DROP TABLE grouplearn.leaves")
-    for table, columns in SINCE.items():
-        for column in (column for column, since in columns.items() if since > 6):
-            con.execute(f"ALTER TABLE grouplearn.{table} DROP COLUMN {column}")
-    con.execute("UPDATE grouplearn.schema_version SET version = 6")
-    assert con.execute("SELECT count(*) FROM m_predict(signals)").fetchall() == [(600,)]
-    with pytest.raises(duckdb.Error, match='model "m" has no order of pushes'):
-        con.execute(TRAIN.format("again", "replay = 'm'"))
-    con.execute(TRAIN.format("again", "partitions = 3"))
-    assert con.execute("SELECT version FROM grouplearn.schema_version").fetchall() == [(VERSION,)]
-    assert con.execute("SELECT count(pushes) FROM grouplearn.units").fetchall() == [(1,)]

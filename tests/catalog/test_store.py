@@ -8,7 +8,6 @@ import pytest
 from handmade import definition, failed_outcome, group_outcome, outcome, rollup_groups, rollup_outcome
 
 from grouplearn.catalog import artifacts, models
-from grouplearn.catalog.checks.tables import scripts
 from grouplearn.catalog.models import StoredModel, load_definition
 from grouplearn.catalog.records import HyperparameterColumn, KeyColumn, ModelDefinition, RunOutcome
 from grouplearn.catalog.views import best_sql
@@ -62,22 +61,6 @@ def test_every_table_and_column_is_typed_and_tables_are_documented(con):
         "schema_version",
     }  # fmt: skip
     assert all(comment for _, comment in tables)
-
-
-@pytest.mark.usefixtures("commented")
-def test_tables_made_at_once_are_those_of_one_version_after_another() -> None:
-    with duckdb.connect() as con, duckdb.connect() as other:
-        store.ensure_schema(con, None)
-        for script in scripts():
-            other.execute(script)
-        for query in (
-            "SELECT table_name, sql, comment, index_count FROM duckdb_tables() ORDER BY ALL",
-            "SELECT table_name, column_name, column_index, data_type, is_nullable, column_default, comment"
-            " FROM duckdb_columns() WHERE NOT internal ORDER BY ALL",
-            "SELECT table_name, constraint_type, constraint_text FROM duckdb_constraints() ORDER BY ALL",
-            "FROM grouplearn.schema_version",
-        ):
-            assert con.execute(query).fetchall() == other.execute(query).fetchall()
 
 
 def test_model_table(con):

@@ -11,6 +11,7 @@ import pytest
 from strangers import TABLE, TRAIN, refusal
 
 import grouplearn
+from grouplearn.catalog.checks.tables import VERSION
 from grouplearn.errors import Error, NotTrusted
 
 
@@ -153,7 +154,7 @@ def test_macros_of_a_database_that_models_go_into_hide_nothing(con: grouplearn.C
         'DROP SCHEMA grouplearn CASCADE; CREATE SCHEMA "GROUPLEARN"; CREATE VIEW grouplearn."Models" AS SELECT 42 AS a',
         'DROP SCHEMA grouplearn CASCADE; CREATE SCHEMA "GROUPLEARN";'
         " CREATE TABLE grouplearn.\"MODELS\" (model UUID DEFAULT (error('ran')));"
-        " CREATE TABLE grouplearn.schema_version (version INTEGER); INSERT INTO grouplearn.schema_version VALUES (3)",
+        f" CREATE TABLE grouplearn.schema_version (version INTEGER); INSERT INTO grouplearn.schema_version VALUES ({VERSION})",
     ],
 )
 def test_what_is_no_table_of_ours_is_refused(con: grouplearn.Connection, made: str) -> None:

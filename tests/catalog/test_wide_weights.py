@@ -17,7 +17,6 @@ from helpers.thorough import every_other
 
 import grouplearn
 from grouplearn.catalog import artifacts
-from grouplearn.catalog.schema import SINCE, VERSION
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoding import wide
 from grouplearn.data.encoding.encoder import FittedItem
@@ -292,35 +291,10 @@ def test_one_hash_is_exported_to_onnx_and_safetensors(con: grouplearn.Connection
     assert [known[f"v[{bucket}]"] + intercept for bucket, _ in rows] == pytest.approx([value for _, value in rows])
 
 
-# --- databases of other versions, damage ---------------------------------------------------------------------------
+# --- items that were not wide, damage -------------------------------------------------------------------------------
 
 
-def test_models_of_earlier_versions_keep_all_of_their_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    with grouplearn.connect(":memory:", progress=False) as con:
-        con.execute(ROWS)
-        con.execute(OTHERS)
-        threshold(monkeypatch, 1 << 22)
-        features = "x, hash(visitor, 5000) AS v, hash(words, 6000) AS h"
-        train(con, "cost", SOLVERS[1], features)
-        before = by_macro(con, "cost")
-        threshold(monkeypatch, 4096)
-        for table, columns in SINCE.items():
-            for column in (column for column, since in columns.items() if since == VERSION):
-                con.execute(f"ALTER TABLE grouplearn.{table} DROP COLUMN {column}")
-        con.execute(f"UPDATE grouplearn.schema_version SET version = {VERSION - 1}")
-        con.execute("UPDATE t SET cost = NULL WHERE g = 1")
-        assert by_macro(con, "cost") == before
-        same(before, by_function(con, "cost"))
-        assert con.execute("SELECT count(*) FROM m_weights").fetchall() == [(3 * 11_002,)]
-        con.execute(
-            "TRAIN MODEL later USING linear_regression PREDICT cost FEATURES (hash(visitor, 5000)) FROM t WITH (l2 = 1)"
-        )
-        assert con.execute("SELECT version FROM grouplearn.schema_version").fetchall() == [(VERSION,)]
-        assert by_macro(con, "cost") == before
-        same(before, by_function(con, "cost"))
-
-
-def test_retry_of_a_model_of_an_earlier_version(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retry_of_a_model_whose_items_were_not_wide(monkeypatch: pytest.MonkeyPatch) -> None:
     features = "x, hash(visitor, 5000) AS v"
     with grouplearn.connect(":memory:", progress=False) as con:
         con.execute(ROWS)

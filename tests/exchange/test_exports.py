@@ -20,6 +20,7 @@ from helpers.thorough import THOROUGH
 from predictions import SHOWN, assert_same, by_function, by_macro
 
 import grouplearn
+from grouplearn.catalog.checks.tables import VERSION
 from grouplearn.catalog.schema import TABLES
 
 #: A model of each form in which models are stored.
@@ -136,7 +137,10 @@ def test_missing_file(con: grouplearn.Connection, tmp_path: Path) -> None:
             '{"program": "grouplearn", "layout": 1, "format": "native", "catalog_version": 99, "files": []}',
             "version 99",
         ),
-        ('{"program": "grouplearn", "layout": 1, "format": "native", "catalog_version": 2, "files": []}', "damaged"),
+        (
+            f'{{"program": "grouplearn", "layout": 1, "format": "native", "catalog_version": {VERSION}, "files": []}}',
+            "damaged",
+        ),
     ],
 )
 def test_manifests_that_are_none(con: grouplearn.Connection, tmp_path: Path, text: str | None, message: str) -> None:

@@ -8,7 +8,7 @@ from native_builds import TRAIN
 
 from grouplearn.catalog.schema import TABLES
 
-FIELDS = ("name", "kind", "position", "encoder", "impute", "scope", "buckets")
+FIELDS = ("name", "kind", "position", "encoder", "impute", "scope", "buckets", "options", "type")
 CHANGED = "UPDATE grouplearn.models SET "
 ITEM = (
     "UPDATE grouplearn.models SET items = [{{"

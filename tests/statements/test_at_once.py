@@ -12,7 +12,7 @@ from helpers.small_files import three_groups
 
 import grouplearn
 from grouplearn.catalog.checks import references
-from grouplearn.catalog.schema import VERSION
+from grouplearn.catalog.checks.tables import VERSION
 from grouplearn.errors import ConflictError, ModelExists
 from grouplearn.statements import databases
 

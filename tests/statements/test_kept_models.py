@@ -135,15 +135,6 @@ def test_a_model_with_another_link_is_not_kept_beside_those_that_have_none(con: 
     assert "is not kept: its hyperparameters predict in another way" in group_1(con, trees.format("regression"))["note"]
 
 
-def test_a_model_of_an_earlier_version_is_not_kept(con: Connection) -> None:
-    con.execute(RIDGE.format("")).fetchall()
-    con.execute("UPDATE grouplearn.models SET item_types = NULL")
-    fails(con)
-    found = group_1(con, RIDGE.format(""))
-    assert found["status"] == "failed"
-    assert found["note"].endswith(" is not kept: an earlier version trained it")
-
-
 def test_in_a_transaction_that_is_rolled_back(con: Connection) -> None:
     con.execute(RIDGE.format("")).fetchall()
     con.execute("BEGIN")

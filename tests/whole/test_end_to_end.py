@@ -10,7 +10,6 @@ import duckdb
 import pytest
 
 import grouplearn
-from grouplearn.catalog.schema import SINCE, VERSION
 from grouplearn.learners import registry
 from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
 
@@ -249,58 +248,6 @@ def test_a_transaction_that_cannot_write_is_refused_before_a_row_is_read(monkeyp
         con.execute(statement)
         con.execute("COMMIT")
         assert con.execute("SELECT status FROM m").fetchall() == [("done",)]
-
-
-def test_models_of_version_1_predict_and_the_next_training_brings_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
-    with grouplearn.connect(progress=False) as con:
-        con.execute("CREATE TABLE t AS SELECT range AS x, range * 2 AS y FROM range(100)")
-        with monkeypatch.context() as patch:
-            patch.setattr("grouplearn.catalog.sql_forms.MOST_NODES", 0)  # version 1 had no trees in SQL
-            con.execute("TRAIN MODEL trees USING gbdt PREDICT y FROM t")
-        con.execute("TRAIN MODEL line USING linear_regression PREDICT y FROM t")
-        for table in ("trees", "nodes", "layers", "factors", "cases", "leaves"):
-            con.execute(f"DROP TABLE grouplearn.{table}")
-        for table, columns in SINCE.items():
-            for column in columns:
-                con.execute(f"ALTER TABLE grouplearn.{table} DROP COLUMN {column}")
-        con.execute("UPDATE grouplearn.schema_version SET version = 1")
-        for name in ("trees", "line"):
-            assert con.execute(f"SELECT count(prediction) FROM {name}_predict(t)").fetchall() == [(100,)]
-        described = dict(con.execute("DESCRIBE MODEL trees").fetchall())
-        assert described["prediction"].startswith("function predict: it was trained by an")
-        con.execute("TRAIN MODEL later USING gbdt PREDICT y FROM t")
-        assert con.execute("SELECT version FROM grouplearn.schema_version").fetchall() == [(VERSION,)]
-        assert con.execute("SELECT count(*) > 0 FROM grouplearn.cases").fetchall() == [(True,)]
-        con.execute("DROP MODEL trees")
-        assert [row[0] for row in con.execute("SHOW MODELS").fetchall()] == ["later", "line"]
-
-
-@pytest.mark.parametrize(
-    ("change", "made"),
-    [
-        ("DROP TABLE grouplearn.schema_version", "an earlier version of grouplearn: their tables have version 0"),
-        (
-            "UPDATE grouplearn.schema_version SET version = 99",
-            "a later version of grouplearn: their tables have version 99",
-        ),
-    ],
-)
-def test_models_of_another_version_are_refused(change: str, made: str) -> None:
-    statement = "TRAIN MODEL {} USING linear_regression PREDICT y FROM t"
-    with grouplearn.connect(progress=False) as con:
-        con.execute("CREATE TABLE t AS SELECT range AS x, range * 2 AS y FROM range(100)")
-        con.execute(statement.format("m"))
-        con.execute(change)
-        for refused in (statement.format("n"), "SHOW MODELS", "DESCRIBE MODEL m", "SELECT predict('m', t) FROM t"):
-            with pytest.raises(grouplearn.Error) as error:
-                con.execute(refused).fetchall()
-            assert (
-                f'the models in database "memory" were made by {made}, and this one reads versions 1 to {VERSION}'
-                in str(error.value)
-            )
-        assert 'DROP SCHEMA "memory"."grouplearn" CASCADE' in str(error.value).replace(
-            "memory.grouplearn", '"memory"."grouplearn"'
-        )
 
 
 def test_our_statements_inside_others_take_parameters_and_run_in_order() -> None:

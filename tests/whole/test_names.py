@@ -11,7 +11,6 @@ import duckdb
 import pytest
 
 import grouplearn
-from grouplearn.catalog.schema import SINCE, columns_lacking
 from grouplearn.errors import BindError, DataError
 from grouplearn.train.results.ledger import Ledger
 
@@ -161,20 +160,6 @@ def test_a_database_that_is_gone_is_asked_for(con: grouplearn.Connection) -> Non
     with pytest.raises(BindError) as error:
         con.execute("RETRY FAILED MODEL p.m")
     assert error.value.hint == "ATTACH database shop under that name. USE shop looks for them there again."
-
-
-def test_models_of_earlier_versions_read_what_is_there_now(con: grouplearn.Connection) -> None:
-    con.execute("USE shop")
-    con.execute(TRAIN.format("p.m", "x", "t"))
-    con.execute("DROP TABLE p.grouplearn.factors; DROP TABLE p.grouplearn.cases; DROP TABLE p.grouplearn.leaves")
-    for table in SINCE:
-        for column in columns_lacking(table, 3):
-            con.execute(f"ALTER TABLE p.grouplearn.{table} DROP COLUMN {column}")
-    con.execute("UPDATE p.grouplearn.schema_version SET version = 3")
-    con.execute("USE other; UPDATE other.t SET y = 2 WHERE y IS NULL")
-    con.execute("RETRY FAILED MODEL p.m")
-    assert status(con, "p.m") == DONE
-    assert rows(con, "SELECT search_path FROM p.grouplearn.models") == [(None,)]
 
 
 def test_a_resumed_run_keeps_where_its_train_looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

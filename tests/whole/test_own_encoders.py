@@ -146,14 +146,15 @@ def test_onnx_has_its_nodes(con: Any, tmp_path: Path) -> None:
 
 def test_options_are_in_the_catalog_and_come_back(con: Any, tmp_path: Path) -> None:
     con.execute(TRAIN.format("linear_regression"))
-    options = con.execute("SELECT item_options FROM grouplearn.models").fetchone()[0]
+    query = "SELECT list_transform(items, lambda x: x.options) FROM grouplearn.models WHERE model_name = 'm'"
+    options = con.execute(query).fetchone()[0]
     assert options == [{"low": "-1.0", "high": "2.5"}, {"share": "0.8", "centre": "median"}, {}]
     before = values(con, "SELECT x, prediction FROM m_predict(t) ORDER BY ALL")
     con.execute(f"EXPORT MODEL m TO '{tmp_path / 'n'}' (FORMAT native)")
     con.execute(f"IMPORT MODEL other FROM '{tmp_path / 'n'}'")
     assert (values(con, "SELECT x, prediction FROM other_predict(t) ORDER BY ALL") == before).all()
     con.execute("RETRY FAILED MODEL m")
-    assert con.execute("SELECT item_options FROM grouplearn.models WHERE model_name = 'm'").fetchone()[0] == options
+    assert con.execute(query).fetchone()[0] == options
     shown = "\n".join(map(str, con.execute("DESCRIBE MODEL m").fetchall()))
     assert "clip, low -1.0, high 2.5" in shown
 
@@ -172,7 +173,9 @@ DAMAGED = (
 @pytest.mark.parametrize("options", DAMAGED)
 def test_options_that_train_could_not_have_written_are_damage(con: Any, options: str) -> None:
     con.execute(TRAIN.format("linear_regression"))
-    con.execute(f"UPDATE grouplearn.models SET item_options = {options}")
+    con.execute(
+        f"UPDATE grouplearn.models SET items = list_transform(items, lambda x, i: struct_update(x, options := ({options})[i]))"
+    )
     with pytest.raises(duckdb.Error, match=r'"m" is damaged: .*options'):
         con.execute("DESCRIBE MODEL m")
 

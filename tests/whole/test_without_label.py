@@ -9,7 +9,6 @@ from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 
 import grouplearn
-from grouplearn.catalog.schema import SINCE, VERSION
 from grouplearn.plan import physical
 
 Rows = list[tuple[Any, ...]]
@@ -116,28 +115,6 @@ def test_components_are_scikit_learns(con: grouplearn.Connection) -> None:
         ours, scores = np.array([row[0] for row in found]), theirs.transform(x)
         signs = np.sign((ours * scores).sum(axis=0))
         np.testing.assert_allclose(ours * signs, scores, rtol=1e-7, atol=1e-7)
-
-
-@pytest.mark.parametrize("learner", LEARNERS)
-def test_a_database_of_the_version_before_is_brought_up(learner: str, tmp_path: Any) -> None:
-    path = str(tmp_path / "old.duckdb")
-    with grouplearn.connect(path, progress=None) as con:
-        con.execute("CREATE TABLE t AS SELECT i % 2 AS g, i * 1.5 AS x, i % 7 AS y FROM range(60) AS r(i)")
-        con.execute("TRAIN MODEL before USING linear_regression PREDICT y FEATURES (x) FROM t GROUP BY g")
-        con.execute("DROP TABLE grouplearn.factors; DROP TABLE grouplearn.cases; DROP TABLE grouplearn.leaves")
-        for column in ("target_name", "target_sql", "label_type"):
-            con.execute(f"ALTER TABLE grouplearn.models ALTER COLUMN {column} SET NOT NULL")
-        for table, columns in SINCE.items():
-            for column in (column for column, since in columns.items() if since > 4):
-                con.execute(f"ALTER TABLE grouplearn.{table} DROP COLUMN {column}")
-        con.execute("UPDATE grouplearn.schema_version SET version = 4")
-    with grouplearn.connect(path, progress=None) as con:
-        was = con.execute("FROM before_predict(t)").fetchall()
-        con.execute(f"TRAIN MODEL after USING {learner} FEATURES (x, y) FROM t GROUP BY g")
-        assert con.execute("FROM grouplearn.schema_version").fetchall() == [(VERSION,)]
-        assert con.execute("FROM before_predict(t)").fetchall() == was
-        assert len(con.execute("FROM after_predict(t)").fetchall()) == 60
-        assert con.execute(f"SELECT count(*) > 0 FROM after_{VECTORS[learner]}").fetchall() == [(True,)]
 
 
 @pytest.mark.parametrize("learner", LEARNERS)

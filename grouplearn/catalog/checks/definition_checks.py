@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from grouplearn.bind.arrays import label_length
@@ -24,15 +24,15 @@ from grouplearn.models.label import CLUSTERING, NUMBER, PROJECTION, SEVERAL_CLAS
 from grouplearn.models.metrics.sums import every_metric
 
 _TEXTS = (
-    "schema_name", "model_name", "learner", "task", "statement", "metric", "missing_group",
+    "schema_name", "model_name", "learner", "task", "statement", "metric",
 )  # fmt: skip
 #: Columns about the label, NULL without one.
 _LABEL = ("target_name", "target_sql", "label_type")
-_CHOICES: Mapping[str, tuple[str | None, ...]] = {
+_CHOICES: Mapping[str, tuple[str, ...]] = {
     "task": tuple(label.name for label in (TWO_CLASSES, SEVERAL_CLASSES, NUMBER, CLUSTERING, PROJECTION)),
     "missing_group": ("parent", "null", "error"),
-    "null_label": (None, "skip", "error"),
-    "group_failure": (None, "keep", "error"),
+    "null_label": ("skip", "error"),
+    "group_failure": ("keep", "error"),
 }
 #: Tells items that share an array of a dataset.
 _CODED, _LISTED = operator.attrgetter("is_coded"), operator.attrgetter("is_list")
@@ -40,15 +40,17 @@ _CODED, _LISTED = operator.attrgetter("is_coded"), operator.attrgetter("is_list"
 _LONGEST_NAME = 10_000
 #: Most entries of lists in a row; TRAIN stays below.
 _LONGEST: Mapping[str, int] = {
-    "classes": MAX_CLASSES, "keys": 1_000, "sets": 1 << 16, "items": MAX_ITEMS, "item_types": MAX_ITEMS,
-    "item_options": MAX_ITEMS, "hyperparameters": 1_000, "metrics": 1_000, "search_path": 1_000,
+    "classes": MAX_CLASSES, "keys": 1_000, "sets": 1 << 16, "items": MAX_ITEMS,
+    "hyperparameters": 1_000, "metrics": 1_000, "search_path": 1_000,
 }  # fmt: skip
-_MAP_BYTES = "list_sum(list_transform(map_entries(x), lambda e: strlen(e.key) + coalesce(strlen(e.value), 0)))"
+_OPTION_BYTES = (
+    "list_sum(list_transform(map_entries(x.options), lambda e: strlen(e.key) + coalesce(strlen(e.value), 0)))"
+)
 #: What counts as the bytes, or numbers, of an entry of each list.
 _SIZES: Mapping[str, tuple[str, ...]] = {
     "classes": ("strlen(x)",), "keys": ("strlen(x.name)", "strlen(x.sql)", "strlen(x.type)"), "sets": ("len(x)",),
-    "items": ("strlen(x.name)", "strlen(x.sql)"), "item_types": ("strlen(x)",),
-    "item_options": (_MAP_BYTES,), "hyperparameters": ("strlen(x.name)", "strlen(x.type)"), "metrics": ("strlen(x)",),
+    "items": ("strlen(x.name)", "strlen(x.sql)", "strlen(x.type)", _OPTION_BYTES),
+    "hyperparameters": ("strlen(x.name)", "strlen(x.type)"), "metrics": ("strlen(x)",),
     "search_path": ("strlen(x.schema)", "strlen(x.database)"),
 }  # fmt: skip
 _LONG_TEXTS = ("statement", "target_name", "target_sql", "weight_sql", "label_type")
@@ -58,8 +60,8 @@ _MOST_BYTES, _MOST_NUMBERS = 1 << 24, 1 << 20
 _LONGEST_TYPE = 200
 
 
-def too_long(lacking: Collection[str] = ()) -> dict[str, str]:
-    """Return per column of ``models`` an SQL condition that its value is too long, except for columns that are ``lacking``.
+def too_long() -> dict[str, str]:
+    """Return per column of ``models`` an SQL condition that its value is too long.
 
     A file of a few MB can expand to lists and texts of many millions of equal entries, each of which would become a Python
     object.
@@ -70,7 +72,7 @@ def too_long(lacking: Collection[str] = ()) -> dict[str, str]:
         inside = f"list_sum(list_transform({name}, lambda x: {size}))"
         longest = _MOST_NUMBERS if name == "sets" else _MOST_BYTES
         found[name] = f"len({name}) > {most} OR (len({name}) <= {most} AND {inside} > {longest})"
-    return {name: condition for name, condition in found.items() if name not in lacking}
+    return found
 
 
 def check_definition(catalog: str, values: Mapping[str, Any]) -> None:
@@ -103,7 +105,7 @@ class _Checks:
             self._need(isinstance(self._row[name], str), f"{name} is {shown(self._row[name])}, not a text")
         for name, allowed in _CHOICES.items():
             self._need(
-                self._row[name] in allowed, f"{name} is {shown(self._row[name])}, and it is one of {_of(allowed)}"
+                self._row[name] in allowed, f"{name} is {shown(self._row[name])}, and it is one of {', '.join(allowed)}"
             )
         has_label = Label.named(self._row["task"]).is_given
         for name in _LABEL:
@@ -144,15 +146,9 @@ class _Checks:
 
     def items(self) -> None:
         """Check the features: their kinds, and their columns."""
-        items = self._structs("items", ("name", "kind", "encoder", "scope", "sql"))
-        types = self._row["item_types"]
-        fits = types is None or (isinstance(types, list) and len(types) == len(items))
-        self._need(fits and all(kind is None or isinstance(kind, str) for kind in types or ()), "item_types are others")
-        options = self._row["item_options"]
-        fits = options is None or (isinstance(options, list) and len(options) == len(items))
-        self._need(fits, "item_options are others")
-        for entry, own in zip(items, options or [{}] * len(items), strict=True):
-            self._item(entry, own)
+        items = self._structs("items", ("name", "kind", "encoder", "scope", "type", "sql"))
+        for entry in items:
+            self._item(entry)
         names = [entry["name"] for entry in items]
         self._need(len(set(names)) == len(names), "two items have the same name")
         made = [Item(each["name"], each["kind"], each["position"], buckets=each["buckets"]) for each in items]
@@ -163,7 +159,7 @@ class _Checks:
             beyond = next((first for first, count in columns if first + count > there), None)
             self._need(beyond is None, f"an item is at position {beyond} of {there}")
 
-    def _item(self, entry: Mapping[str, Any], options: Any) -> None:
+    def _item(self, entry: Mapping[str, Any]) -> None:
         name, kind, buckets, position = (entry[part] for part in ("name", "kind", "buckets", "position"))
         what = f"item {shown(name)}"
         encoder = known().get((kind, entry["encoder"]))
@@ -175,6 +171,7 @@ class _Checks:
         self._need(fits, f"{what} has {shown(buckets)} buckets" + (f", and at most {most:,}" if most else ""))
         impute = entry["impute"]
         self._need(impute in (None, "mean", "median") or _is_number(impute), f"{what} is imputed by {shown(impute)}")
+        options = entry["options"]
         self._need(encoder is not None and _fit(encoder, options), f"{what} has options {shown(options)}")
 
     def results(self) -> None:
@@ -188,11 +185,11 @@ class _Checks:
         self._need(unknown is None, f"metrics has {shown(unknown)}, and there are {', '.join(known)}")
         greater = self._row["greater_is_better"]
         self._need(isinstance(greater, bool), f"greater_is_better is {shown(greater)}")
+        refit = self._row["refit"]
+        self._need(isinstance(refit, bool), f"refit is {shown(refit)}")
 
     def search_path(self) -> None:
         """Check the stored search path: it is only compared, never used as SQL."""
-        if self._row["search_path"] is None:
-            return
         path = self._structs("search_path", ("schema",))
         self._need(len(path) > 0, "search_path has no entries")
         for each in path:
@@ -248,7 +245,3 @@ def _is_number(text: Any) -> bool:
         return math.isfinite(float(text))
     except (TypeError, ValueError):
         return False
-
-
-def _of(allowed: Sequence[str | None]) -> str:
-    return ", ".join("NULL" if each is None else each for each in allowed)

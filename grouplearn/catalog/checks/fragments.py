@@ -374,8 +374,7 @@ def _types(definition: ModelDefinition) -> Iterator[Fragment]:
     for key in definition.keys:
         yield Fragment(f'the type of key "{key.name}"', key.type)
     for entry in definition.items:
-        if entry.type is not None:
-            yield Fragment(f'the type of feature "{entry.item.name}"', entry.type)
+        yield Fragment(f'the type of feature "{entry.item.name}"', entry.type)
     for column in definition.hyperparameters:
         yield Fragment(f'the type of hyperparameter "{column.name}"', column.type)
 

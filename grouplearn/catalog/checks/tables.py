@@ -20,6 +20,8 @@ from grouplearn.errors import NotTrusted
 from grouplearn.sqltext import folded, identifier
 
 SCHEMA = "grouplearn"
+#: The version of the tables; a database's is in ``grouplearn.schema_version``. Other versions are not read.
+VERSION = 11
 #: DuckDB ignores the case of names, but lists them as written.
 _OF_OURS = f"system.main.lower(schema_name) = '{SCHEMA}'"
 #: Allowed constraints. A foreign key refers to another table, and CHECK and the others evaluate an expression.
@@ -84,38 +86,23 @@ def tables_in(tables: Listed) -> dict[str, dict[str, Table]]:
 
 
 @lru_cache
-def scripts() -> tuple[str, ...]:
-    """Return the SQL that makes the tables of version 1, and the migrations from each version to the next."""
+def creation() -> str:
+    """Return the SQL that makes the tables, with their comments and their version."""
     folder = resources.files("grouplearn.sql.catalog")
     files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".sql")), key=lambda entry: entry.name)
-    return tuple(entry.read_text(encoding="utf-8") for entry in files)
-
-
-def creation(version: int) -> str:
-    """Return the SQL that makes the tables of a version at once, in half the time of running all migrations.
-
-    The definitions are those that DuckDB gives for the tables that the migrations make.
-    """
-    made, text = _ours(version).tables, "".join(scripts()[:version])
-    tables = [made[name].sql for name in sorted(made, key=lambda name: text.index(f"CREATE TABLE {SCHEMA}.{name} "))]
-    number = f"INSERT INTO {SCHEMA}.schema_version VALUES ({version});"
-    return "\n".join([f"CREATE SCHEMA IF NOT EXISTS {SCHEMA};", *tables, number, *comments(version)])
-
-
-def comments(version: int) -> list[str]:
-    """Return the comments on the tables and columns of a version."""
-    return list({found[1]: found[0] for script in scripts()[:version] for found in _COMMENT.finditer(script)}.values())
+    texts = [entry.read_text(encoding="utf-8") for entry in files]
+    number = f"INSERT INTO {SCHEMA}.schema_version VALUES ({VERSION});"
+    return "\n".join([f"CREATE SCHEMA IF NOT EXISTS {SCHEMA};", *texts, number])
 
 
 def refuse_foreign(
     con: duckdb.DuckDBPyConnection,
     catalog: str,
     found: Mapping[str, Table],
-    version: int,
     only: tuple[str, ...] | None = None,
 ) -> None:
-    """Raise NotTrusted unless the tables of a database, or ``only`` these, are those of a version of ours."""
-    wanted = _ours(version)
+    """Raise NotTrusted unless the tables of a database, or ``only`` these, are ours."""
+    wanted = _ours()
     names = only or tuple(wanted.tables)
     for name in names:
         if name not in found:
@@ -155,19 +142,18 @@ def _version(con: duckdb.DuckDBPyConnection) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Ours:
-    """The tables of a version, and the types of their columns by table and column."""
+    """Our tables, and the types of their columns by table and column."""
 
     tables: dict[str, Table]
     columns: dict[str, dict[str, str]]
 
 
 @lru_cache
-def _ours(version: int) -> _Ours:
+def _ours() -> _Ours:
     """Return how this process's DuckDB describes tables that it makes itself."""
     with pristine() as con:
-        con.execute("BEGIN TRANSACTION")  # never committed: each version starts empty
-        for script in scripts()[:version]:
-            con.execute(_COMMENT.sub("", script))  # comments take half the time and are not compared
+        con.execute("BEGIN TRANSACTION")  # never committed
+        con.execute(_COMMENT.sub("", creation()))  # comments take half the time and are not compared
         ((_, tables),) = tables_in(listed(con)).items()
         columns: dict[str, dict[str, str]] = {}
         for _, table, column, kind, _ in _columns(con):

@@ -222,11 +222,9 @@ def other_name(
 ) -> tuple[str, Sequence[search_path.Place]] | None:
     """Return a name in a model's statement that means something else than in training, and the path then.
 
-    ``source`` is the text after FROM. None: names mean the same now, or the path then is unknown.
+    ``source`` is the text after FROM. None: names mean the same now.
     """
     here = attachments_of(con)
-    if definition.search_path is None:
-        return None
     then = search_path.resolved(definition.search_path, definition.catalog or here.database)
     places = search_path.searched(then), search_path.here(here)
     if places[0] == places[1]:

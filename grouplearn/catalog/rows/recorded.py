@@ -13,7 +13,7 @@ from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog import naming
 from grouplearn.catalog.checks.flaws import refuse_flaws
 from grouplearn.catalog.models import StoredModel, load_definition
-from grouplearn.catalog.schema import selected, table, version_of
+from grouplearn.catalog.schema import table
 from grouplearn.errors import Error
 from grouplearn.messages import Span
 from grouplearn.plan.replaying import Earlier, check_same, replay_span
@@ -54,8 +54,7 @@ def earlier(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Earlier:
     definition = model.definition
     ((operator,),) = rows("operator", "models")
     units = rows("DISTINCT unit, group_id, configs, coalesce(fold, -1)", "units")
-    columns = selected("unit, pushes", "units", version_of(con, model.location.catalog))
-    applied = rows(columns, "units", "AND pushes IS NOT NULL") if "NULL" not in columns else []
+    applied = rows("unit, pushes", "units", "AND pushes IS NOT NULL")
     trains = rows("unit, epoch, first_block, last_block", "units", "AND kind = 'train' ORDER BY rowid ASC")
     return Earlier(
         name=definition.name,

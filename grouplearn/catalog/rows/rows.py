@@ -83,6 +83,8 @@ def _defined(definition: ModelDefinition) -> dict[str, tuple[Any, Any]]:
             "impute": None if entry.item.impute is None else _text(entry.item.impute),
             "scope": entry.item.scope,
             "buckets": entry.item.buckets,
+            "options": {name: _text(value) for name, value in entry.item.options},
+            "type": entry.type,
             "sql": entry.sql,
         }
         for entry in definition.items
@@ -111,13 +113,10 @@ def _defined(definition: ModelDefinition) -> dict[str, tuple[Any, Any]]:
                 impute=text,
                 scope=text,
                 buckets=integer,
+                options=pa.map_(text, text),
+                type=text,
                 sql=text,
             ),
-        ),
-        "item_types": ([entry.type for entry in definition.items], _TEXTS),
-        "item_options": (
-            [{name: _text(value) for name, value in entry.item.options} for entry in definition.items],
-            pa.list_(pa.map_(text, text)),
         ),
         "hyperparameters": (
             [{"name": column.name, "type": column.type} for column in definition.hyperparameters],
@@ -134,13 +133,11 @@ def _defined(definition: ModelDefinition) -> dict[str, tuple[Any, Any]]:
         "null_label": (definition.null_label, text),
         "group_failure": (definition.group_failure, text),
         "refit": (definition.refit, pa.bool_()),
-        "search_path": (_search_path(definition), _struct(database=text, schema=text)),
+        "search_path": (
+            [{"database": database, "schema": schema} for database, schema in definition.search_path],
+            _struct(database=text, schema=text),
+        ),
     }
-
-
-def _search_path(definition: ModelDefinition) -> list[dict[str, str | None]] | None:
-    path = definition.search_path
-    return None if path is None else [{"database": database, "schema": schema} for database, schema in path]
 
 
 def configs(definition: ModelDefinition) -> Any:

@@ -135,8 +135,7 @@ class Call:
         return found
 
     def stored(self, texts: Mapping[str, str]) -> tuple[tuple[str, OptionValue], ...]:
-        """Return an item's own options from their texts in the catalog: one that a model of an earlier version lacks has its
-        default.
+        """Return an item's own options from their texts in the catalog.
 
         Raises ValueError for one that the call does not have, a missing one, or a value that is not allowed.
         """

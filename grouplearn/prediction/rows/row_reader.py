@@ -143,7 +143,7 @@ class RowReader:
         if entry.item.kind == "array":
             place = self._column(_between(entry.sql, _BYTES if reads_bytes(entry.sql) else _NUMBERS))
             return number, place if place is not None and self._is_array(place, reads_bytes(entry.sql)) else None
-        if entry.item.kind == "category" and entry.type is not None:
+        if entry.item.kind == "category":
             values = self._vocabulary.categories[number].values
             place = self._column(_between(entry.sql, as_text_of(entry.type)))
             return number, place if place is not None and values and values.takes(self._kind.field(place)) else None

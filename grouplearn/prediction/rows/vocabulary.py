@@ -135,7 +135,7 @@ class Vocabulary:
         for number, entry in enumerate(definition.items):
             if entry.item.kind == "category":
                 places = Places([own[number].categories for own in fitted])
-                values = None if entry.type is None else KnownValues.of(places.categories, entry.type, cursor)
+                values = KnownValues.of(places.categories, entry.type, cursor)
                 texts = KnownValues(pa.array(places.categories, pa.string()))
                 categories[number] = Categories(places, texts, values)
         wide = {

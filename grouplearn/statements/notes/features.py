@@ -38,11 +38,11 @@ def _is_id(job: Job, entry: ItemColumn) -> bool:
     item, data = entry.item, job.dataset
     if item.kind == "category":
         return len(data.dictionary(item)) >= _NEARLY * data.n_rows
-    if item.kind != "numeric" or types.kind(entry.type or "") != "numeric":
+    if item.kind != "numeric" or types.kind(entry.type) != "numeric":
         return False
     some = _known(data.numeric[:_SOME, item.column])
     named = _NAMED_ID.fullmatch(item.name) is not None
-    if not (named or types.fits_bigint(entry.type or "")) or not _are_unique(some):
+    if not (named or types.fits_bigint(entry.type)) or not _are_unique(some):
         return False
     values = _known(data.numeric[:_MOST, item.column])
     without_gaps = float(np.ptp(values)) < 2 * values.size

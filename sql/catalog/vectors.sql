@@ -1,8 +1,3 @@
-ALTER TABLE grouplearn.models ALTER COLUMN target_name DROP NOT NULL;
-ALTER TABLE grouplearn.models ALTER COLUMN target_sql DROP NOT NULL;
-ALTER TABLE grouplearn.models ALTER COLUMN label_type DROP NOT NULL;
-COMMENT ON COLUMN grouplearn.models.target_sql IS 'The PREDICT expression over the columns of the source; NULL for a learner that has no label.';
-
 CREATE TABLE grouplearn.factors (
   model UUID NOT NULL,
   group_id INTEGER NOT NULL,
@@ -15,5 +10,3 @@ COMMENT ON TABLE grouplearn.factors IS 'Models that are vectors over the encoded
 COMMENT ON COLUMN grouplearn.factors.part IS 'What the vector is: centroid, component, or the mean that is taken away before components are.';
 COMMENT ON COLUMN grouplearn.factors.place IS 'The number of the centroid or of the component, from 1 on; 0 for the mean.';
 COMMENT ON COLUMN grouplearn.factors.value IS 'Of a centroid the number of its training rows, of a component the variance along it, of the mean the variance in all.';
-
-UPDATE grouplearn.schema_version SET version = 5;
