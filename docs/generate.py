@@ -17,6 +17,7 @@ from grouplearn.learners.contract.access import PATTERNS
 from grouplearn.learners.contract.config import Hyperparameter
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.models.metrics import sums as metrics
+from grouplearn.models.outputs.outputs import OUTPUTS
 from grouplearn.schedule.operators import OPERATORS
 from grouplearn.statements import answers
 
@@ -136,7 +137,7 @@ def metrics_table() -> str:
     rows = (
         (
             f"`{metric.name}`",
-            ", ".join(sorted(label.name for label in family.labels)),
+            ", ".join(sorted(label.name for label, output in OUTPUTS.items() if output.metrics is family)),
             "greater" if metric.greater_is_better else "smaller",
             metric.meaning,
         )

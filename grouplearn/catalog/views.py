@@ -14,6 +14,7 @@ from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import first_row, table
 from grouplearn.data.encoding.encoder import INTERCEPT, encoder_of
 from grouplearn.learners import registry
+from grouplearn.models.outputs.output import Output
 from grouplearn.models.outputs.vectors import VectorView
 from grouplearn.sqltext import folded, identifier, literal
 
@@ -313,28 +314,37 @@ def suffixes(definition: ModelDefinition) -> tuple[str, ...]:
 
 def suffixes_of(learner: str) -> tuple[str, ...]:
     """Return the suffixes that models of a learner may have."""
-    return (*COMMON, *(view.suffix for view in _own_views([learner] if registry.is_known(learner) else ())))
+    outputs = _outputs([learner] if registry.is_known(learner) else ())
+    return (*COMMON, *(view.suffix for output in outputs for view in output.views))
 
 
 def comments() -> dict[str, str]:
     """Return the beginning of the comment of every view that models may have, by its suffix."""
-    return {**_COMMENTS, **{view.suffix: view.comment for view in _own_views(registry.names())}}
+    return {
+        **_COMMENTS,
+        **{view.suffix: view.comment for output in _outputs(registry.names()) for view in output.views},
+    }
 
 
-def _own_views(learners: Iterable[str]) -> Iterator[VectorView]:
-    """Yield the views that models of these learners may have, besides those of every model."""
+def macro_comments() -> dict[str, str]:
+    """Return the beginning of the comment of every macro that models may have, by its suffix."""
+    return {each.suffix: each.comment for output in _outputs(registry.names()) for each in output.endpoints}
+
+
+def _outputs(learners: Iterable[str]) -> Iterator[Output]:
+    """Yield the outputs that models of these learners may have."""
     for name in learners:
-        yield from _views_of_ours(name) if name in registry.LEARNERS else _views_of(name)
+        yield from _outputs_of_ours(name) if name in registry.LEARNERS else _outputs_of(name)
 
 
 @functools.cache
-def _views_of_ours(name: str) -> tuple[VectorView, ...]:
-    return tuple(_views_of(name))
+def _outputs_of_ours(name: str) -> tuple[Output, ...]:
+    return tuple(_outputs_of(name))
 
 
-def _views_of(name: str) -> Iterator[VectorView]:
+def _outputs_of(name: str) -> Iterator[Output]:
     for label in sorted(registry.learner(name).labels, key=lambda label: label.name):
-        yield from registry.output(name, label, (), "", 0).views
+        yield registry.output(name, label, (), "", 0)
 
 
 def _vectors(view: VectorView, definition: ModelDefinition, model: str, catalog: str | None) -> View:

@@ -14,7 +14,8 @@ from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import table
 from grouplearn.exchange.best import best_of
 from grouplearn.exchange.plain_expressions import with_plain_expressions
-from grouplearn.prediction.forms.macro import macro_parameter, predict_select, threshold_default
+from grouplearn.prediction.forms.macro import predict_select, threshold_default
+from grouplearn.prediction.forms.routed import free_parameter
 from grouplearn.sqltext import identifier, literal, qualified
 
 #: Rows per INSERT.
@@ -49,18 +50,20 @@ def files(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[tuple[
 def _script(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[str]:
     definition, name = with_plain_expressions(con, model.definition), model.location.name
     place = qualified(f"{name}_model")
-    macro = identifier(f"{name}_predict")
     title, learner = on_one_line(name), on_one_line(definition.learner)
     yield f"-- Model {title} ({learner}) for DuckDB 1.3 and later, made by grouplearn.\n"
-    yield f"-- After this script: FROM {on_one_line(macro)}(any_table);\n"
+    for endpoint in definition.output.endpoints:
+        yield f"-- After this script: FROM {on_one_line(identifier(name + endpoint.suffix))}({endpoint.parameter});\n"
     yield f"BEGIN TRANSACTION;\nCREATE SCHEMA {place};\n"
     for part in ("models", *model.form.tables):
         yield from _table(con, model, part, place)
-    parameter = macro_parameter(definition)
-    parameters = ", ".join([parameter, *threshold_default(definition)])
     tables = partial(qualified, f"{name}_model")
-    select = predict_select(definition, model.id, f"query_table({parameter})", tables, model.form)
-    yield f"CREATE MACRO {macro}({parameters}) AS TABLE {select};\nCOMMIT;\n"
+    for endpoint in definition.output.endpoints:
+        parameter = free_parameter(definition, endpoint.parameter)
+        parameters = ", ".join([parameter, *threshold_default(definition)])
+        select = predict_select(definition, model.id, endpoint.relation.format(parameter), tables, model.form)
+        yield f"CREATE MACRO {identifier(name + endpoint.suffix)}({parameters}) AS TABLE {select};\n"
+    yield "COMMIT;\n"
 
 
 def _table(con: duckdb.DuckDBPyConnection, model: StoredModel, part: str, place: str) -> Iterator[str]:

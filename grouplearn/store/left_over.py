@@ -7,7 +7,6 @@ import duckdb
 from grouplearn.catalog import views
 from grouplearn.catalog.identities import identity_at
 from grouplearn.catalog.schema import Location, views_changed
-from grouplearn.prediction.forms.macro import MACRO_COMMENT
 from grouplearn.sqltext import folded, literal
 
 
@@ -23,7 +22,7 @@ def left_over(con: duckdb.DuckDBPyConnection, place: Location) -> list[str]:
     ).fetchall()
     comments = {folded(name): comment or "" for name, comment in found}
     ours = {
-        "_predict": ("MACRO TABLE", MACRO_COMMENT),
+        **{end: ("MACRO TABLE", text) for end, text in views.macro_comments().items()},
         **{end: ("VIEW", text) for end, text in views.comments().items()},
     }
     drops = {

@@ -110,10 +110,11 @@ def seems_untouched(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, n
 def _in_the_way(name: str, model: Identity | None, objects: _Objects, suffixes: Collection[str]) -> NameTaken | None:
     """Return what is in the place of the model's objects and is not of ``model``, or a function that they would hide."""
     free = {folded(f"{name}{suffix}") for suffix in views.comments() if suffix not in suffixes}
+    macros = {folded(f"{name}{suffix}") for suffix in views.macro_comments()}
     if folded(name) == SCHEMA:  # its macro would hide the function ``predict``
         return NameTaken("function", f"{SCHEMA}_predict")
     for kind, found, sql in objects:
-        if (kind == "macro") != (folded(found) == folded(f"{name}_predict")) or folded(found) in free:
+        if (kind == "macro") != (folded(found) in macros) or folded(found) in free:
             continue
         if model is None or model.id not in sql:
             return NameTaken(kind, found)
@@ -122,7 +123,7 @@ def _in_the_way(name: str, model: Identity | None, objects: _Objects, suffixes: 
 
 def _objects(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -> _Objects:
     """Return kind, name and (except for tables) definition of a schema's objects with the names of a model's objects."""
-    wanted = {folded(f"{name}{suffix}") for suffix in (*views.comments(), "_predict")}
+    wanted = {folded(f"{name}{suffix}") for suffix in (*views.comments(), *views.macro_comments())}
     found: _Objects = [(kind, each, "") for kind, each, _ in _tables_and_views(con, catalog, schema, wanted)]
     where = f"lower(database_name) = lower({literal(catalog)}) AND lower(schema_name) = lower({literal(schema)})"
     asked = []
@@ -132,7 +133,7 @@ def _objects(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: st
         asked.append(
             f"SELECT 'view', view_name, coalesce(sql, '') FROM system.main.duckdb_views() WHERE {those} AND {where}"
         )
-    if not _lacks_macro(con, Location(catalog, schema, f"{name}_predict")):
+    if not all(_lacks_macro(con, Location(catalog, schema, f"{name}{suffix}")) for suffix in views.macro_comments()):
         asked.append(
             "SELECT 'macro', function_name, coalesce(macro_definition, '') FROM system.main.duckdb_functions()"
             f" WHERE {where} AND function_type LIKE '%macro'"
@@ -318,10 +319,11 @@ def create_objects(
         statements.append(f"COMMENT ON VIEW {target} IS {_shown(comment)}")
     default = folded(location.catalog) == folded(current_database(con))
     database = None if default else location.catalog
-    macro = location.sql("_predict")
-    head, query = macro_sql(definition, model, macro, form, database)
-    statements.append(head + checked(query))
-    statements.append(f"COMMENT ON MACRO TABLE {macro} IS {_shown(macro_comment(definition))}")
+    for endpoint in definition.output.endpoints:
+        macro = location.sql(endpoint.suffix)
+        head, query = macro_sql(definition, model, macro, endpoint, form, database)
+        statements.append(head + checked(query))
+        statements.append(f"COMMENT ON MACRO TABLE {macro} IS {_shown(macro_comment(definition, endpoint))}")
     _run(con, statements)
 
 
@@ -379,7 +381,8 @@ def _drop_objects(con: duckdb.DuckDBPyConnection, model: StoredModel | Identity)
 def _drops(model: StoredModel | Identity, objects: _Objects) -> list[str]:
     """Return the SQL that drops our objects; those that have such a name but do not mention the model are the user's."""
     location = model.location
-    ours = {folded(f"{location.name}{suffix}"): location.sql(suffix) for suffix in (*views.comments(), "_predict")}
+    suffixes = (*views.comments(), *views.macro_comments())
+    ours = {folded(f"{location.name}{suffix}"): location.sql(suffix) for suffix in suffixes}
     targets = ((kind, ours.get(folded(found)), sql) for kind, found, sql in objects)
     return [
         f"DROP {'VIEW' if kind == 'view' else 'MACRO TABLE'} {target}"

@@ -10,7 +10,7 @@ import sklearn.metrics as sk
 from grouplearn.kernels import metrics as kernel
 from grouplearn.layout import spilled
 from grouplearn.layout.pages import mapped_file
-from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
+from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES
 from grouplearn.models.metrics import sums as metrics
 from grouplearn.models.metrics.deviances import loss_sql, row_losses, with_losses
 from grouplearn.models.metrics.metric import Asked
@@ -25,6 +25,7 @@ from grouplearn.models.metrics.sums import (
     merge,
     metrics_for,
 )
+from grouplearn.models.outputs.outputs import OUTPUTS
 
 CONFIGS = 3
 
@@ -273,7 +274,7 @@ def test_every_metric_belongs_to_a_task_and_has_a_direction():
         "log_loss",
         "log_loss",
     ]
-    assert all(default_metric(label) in metrics_for(label) for label in Label)
+    assert all(default_metric(label) in metrics_for(label) for label in OUTPUTS)
 
 
 @pytest.mark.parametrize("label", ROWS, ids=lambda label: label.name)
@@ -296,7 +297,7 @@ def test_metrics_of_groups_are_pooled_where_they_say_so(label):
         assert np.allclose(pooled, expected, rtol=1e-9) == (METRICS[name].pooled is not None), name
 
 
-@pytest.mark.parametrize("label", Label, ids=lambda label: label.name)
+@pytest.mark.parametrize("label", list(OUTPUTS), ids=lambda label: label.name)
 def test_evaluate_has_every_metric(label):
     names = every_metric(label)
     losses = {loss.name: loss_sql(loss) for loss in row_losses(names, {"alpha": 0.9, "tweedie_variance_power": 1.5})}

@@ -20,8 +20,9 @@ from grouplearn.data.encoding.numbers import LONGEST_ARRAY
 from grouplearn.data.encoding.registry import known
 from grouplearn.errors import DataError
 from grouplearn.learners import registry
-from grouplearn.models.label import CLUSTERING, NUMBER, PROJECTION, SEVERAL_CLASSES, TWO_CLASSES, Label
+from grouplearn.models.label import Label
 from grouplearn.models.metrics.sums import every_metric
+from grouplearn.models.outputs.outputs import OUTPUTS
 
 _TEXTS = (
     "schema_name", "model_name", "learner", "task", "statement", "metric",
@@ -29,7 +30,7 @@ _TEXTS = (
 #: Columns about the label, NULL without one.
 _LABEL = ("target_name", "target_sql", "label_type")
 _CHOICES: Mapping[str, tuple[str, ...]] = {
-    "task": tuple(label.name for label in (TWO_CLASSES, SEVERAL_CLASSES, NUMBER, CLUSTERING, PROJECTION)),
+    "task": tuple(label.name for label in OUTPUTS),
     "missing_group": ("parent", "null", "error"),
     "null_label": ("skip", "error"),
     "group_failure": ("keep", "error"),

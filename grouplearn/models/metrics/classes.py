@@ -10,7 +10,6 @@ import numpy.typing as npt
 from grouplearn.data.shard import FloatArray
 from grouplearn.kernels.metrics import ClassCount, class_sums, label_sums
 from grouplearn.layout.spilled import ByRow
-from grouplearn.models.label import SEVERAL_CLASSES, TWO_CLASSES
 from grouplearn.models.metrics import ranking
 from grouplearn.models.metrics.metric import (
     EPSILON,
@@ -266,4 +265,4 @@ def _sums_sql(n_classes: int) -> str:
     )
 
 
-CLASSES = Family(frozenset({TWO_CLASSES, SEVERAL_CLASSES}), _METRICS, _measure, _judged, "loss")
+CLASSES = Family(_METRICS, _measure, _judged, "loss")

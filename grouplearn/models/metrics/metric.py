@@ -10,7 +10,6 @@ import numpy as np
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.layout.spilled import ByRow
-from grouplearn.models.label import Label
 from grouplearn.models.state import Tensors
 
 #: Probabilities are clipped to [ε, 1 − ε] before their logarithm, as scikit-learn does for float64.
@@ -134,10 +133,9 @@ class Judged(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The metrics for some labels in display order, the sums that they need, here and in SQL, and the name of a sum that no
-    other family has."""
+    """The metrics of an output in display order, the first optimised by default, the sums that they need, here and in SQL,
+    and the name of a sum that no other family has."""
 
-    labels: frozenset[Label]
     metrics: tuple[Metric, ...]
     measure: Callable[[Scores], MetricSums]
     judged: Callable[[Asked], Judged]

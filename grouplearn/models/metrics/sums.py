@@ -10,14 +10,13 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.models.label import Label
-from grouplearn.models.metrics.classes import CLASSES
-from grouplearn.models.metrics.distances import CLUSTERS, PROJECTIONS
 from grouplearn.models.metrics.metric import Family, Metric, Scores
 from grouplearn.models.metrics.metric import MetricSums as MetricSums
-from grouplearn.models.metrics.values import VALUES, merged_labels
+from grouplearn.models.metrics.values import merged_labels
+from grouplearn.models.outputs.outputs import OUTPUTS
 
-FAMILIES = (CLASSES, VALUES, CLUSTERS, PROJECTIONS)
-_FAMILY_OF: Mapping[Label, Family] = {label: family for family in FAMILIES for label in family.labels}
+_FAMILY_OF: Mapping[Label, Family] = {label: output.metrics for label, output in OUTPUTS.items()}
+FAMILIES = tuple(dict.fromkeys(_FAMILY_OF.values()))
 METRICS: Mapping[str, Metric] = MappingProxyType({each.name: each for family in FAMILIES for each in family.metrics})
 #: Metrics that differ by less than this relative to the better one are tied.
 TIED = 1e-9

@@ -6,7 +6,6 @@ import numpy as np
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.kernels.metrics import error_sums, label_sums
-from grouplearn.models.label import NUMBER
 from grouplearn.models.metrics.deviances import DEVIANCES
 from grouplearn.models.metrics.metric import (
     DEVIATION,
@@ -146,4 +145,4 @@ def _judged(asked: Asked) -> Judged:
     return Judged({"y": TARGET, "p": "prediction"}, known, f"centred AS (SELECT *, {mean} AS mean FROM known), {sums}")
 
 
-VALUES = Family(frozenset({NUMBER}), (*_METRICS, *DEVIANCES), _measure, _judged, "label_mean")
+VALUES = Family((*_METRICS, *DEVIANCES), _measure, _judged, "label_mean")

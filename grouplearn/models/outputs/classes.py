@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from grouplearn.data.encoding.encoder import OnnxGraph
+from grouplearn.models.metrics.classes import CLASSES
 from grouplearn.models.outputs.link import LINKS, Link
 from grouplearn.models.outputs.onnx import OnnxModel
 from grouplearn.models.outputs.output import BoolArray, Output, Scored
@@ -25,6 +26,8 @@ _POWER = "CASE WHEN {0} - __grouplearn_highest < -707.7 THEN 0 ELSE exp({0} - __
 
 class Classes(Output):
     """A class; ``classes`` are the label's values as text, castable to ``label_type``."""
+
+    metrics = CLASSES
 
     def __init__(self, classes: Sequence[str], label_type: str) -> None:
         self.classes, self.label_type = tuple(classes), label_type
@@ -46,6 +49,11 @@ class Classes(Output):
             "prediction": self._texts.take(pa.array(number, mask=missing)),
             "probabilities": _maps(self._keys(len(outputs)), outputs, missing),
         }
+
+    @classmethod
+    def of(cls, classes: Sequence[str], label_type: str) -> Classes:
+        """Return the output for a label with these classes."""
+        return cls(classes, label_type)
 
     @abstractmethod
     def chosen(self, outputs: FloatArray) -> Any:

@@ -8,6 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from grouplearn.data.encoding.encoder import OnnxGraph
+from grouplearn.kernels.clusters import distances
+from grouplearn.models.metrics.metric import Asked, Family, Judged, Metric, MetricSums, Scores, mean_of, summed
 from grouplearn.models.outputs.onnx import OnnxModel
 from grouplearn.models.outputs.output import BoolArray, Output, Scored, list_array
 from grouplearn.models.outputs.vectors import FEATURES, VectorSql, VectorView
@@ -37,6 +39,54 @@ _VIEW = VectorView(
 )
 
 
+def _sums(rows: Scores) -> MetricSums:
+    """Return the sums of rows with ``scores`` (n, c, 3): cluster, distance a to its centroid, distance b to the second
+    nearest.
+
+    ``clustered`` Σw (scalar), ``square`` Σw·a², ``width`` Σw·(1 − a/b), with 0 for rows without a second centroid (c,).
+    """
+    return MetricSums(distances.sums(rows.scores, rows.weight)._asdict())
+
+
+def _judged(_: Asked) -> Judged:
+    width = "CASE WHEN e IS NULL THEN 0 WHEN e > 0 THEN (e - d) / e ELSE 0 END"
+    sums = summed("known", {"square": "sum(w * d ** 2)", "width": f"sum(w * {width})"})
+    return Judged({"d": "distance", "e": "second"}, "distance IS NOT NULL", sums)
+
+
+METRICS = Family(
+    (
+        Metric(
+            "silhouette",
+            True,
+            "mean of 1 - a/b, a the distance to the nearest centroid, b to the second nearest; 0 of one cluster (the "
+            "simplified silhouette: of centroids in place of all pairs of rows)",
+            mean_of("width", "clustered"),
+            "width / total",
+            "mean",
+        ),
+        Metric(
+            "inertia",
+            False,
+            "sum of squared distances to the nearest centroid",
+            lambda sums: np.where(sums.tensors["clustered"] > 0, sums.tensors["square"], np.nan),
+            "square * unit",
+        ),
+        Metric(
+            "mean_squared_distance",
+            False,
+            "mean of squared distances to the nearest centroid",
+            mean_of("square", "clustered"),
+            "square / total",
+            "mean",
+        ),
+    ),
+    _sums,
+    _judged,
+    "clustered",
+)
+
+
 class Clusters(Output):
     """A score is the number of the nearest centroid, from 1, its Euclidean distance, and that of the second nearest.
 
@@ -46,6 +96,7 @@ class Clusters(Output):
 
     width = 3
     shown = ("cluster", "distance")
+    metrics = METRICS
     vectors = VectorSql(("centroid",), {_CENTROIDS: "v.centroid"}, _with_distances, views=(_VIEW,))
 
     def select(self, scored: Scored) -> str:

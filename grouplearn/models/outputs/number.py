@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from grouplearn.data.encoding.encoder import OnnxGraph
+from grouplearn.models.metrics.values import VALUES
 from grouplearn.models.outputs.link import LINKS
 from grouplearn.models.outputs.onnx import OnnxModel
 from grouplearn.models.outputs.output import BoolArray, Output, Scored
@@ -18,6 +19,7 @@ class Number(Output):
     """The inverse link of the score."""
 
     width = 1
+    metrics = VALUES
 
     def select(self, scored: Scored) -> str:
         """Return the number as ``prediction``."""

@@ -6,13 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from grouplearn.data.encoding.encoder import NoForm, OnnxGraph
+from grouplearn.models.metrics.metric import Family
 from grouplearn.models.outputs.link import Link
 from grouplearn.models.outputs.onnx import OnnxModel
 from grouplearn.models.outputs.vectors import VectorSql, VectorView
@@ -38,6 +39,24 @@ class Scored:
     judged: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A table macro of a model, called by the model's name with ``suffix``.
+
+    ``parameter`` is what it takes: a table of rows, or a number of steps. ``relation`` is the SQL of the rows that are
+    predicted, made of the parameter. ``comment`` begins the macro's comment.
+    """
+
+    suffix: str
+    parameter: str
+    relation: str
+    comment: str
+
+
+#: The rows of a table with their predictions.
+PREDICT = Endpoint("_predict", "src", "query_table({0})", "Rows with ")
+
+
 class Output(ABC):
     """What a model predicts for a row, computed from the learner's scores.
 
@@ -45,9 +64,13 @@ class Output(ABC):
     ``width`` numbers, NaN where there is no prediction.
     """
 
+    #: How predictions are judged; the first metric is optimised by default.
+    metrics: ClassVar[Family]
     n_scores: int = 1
     #: Columns that tables of predictions always have, before all others.
     shown: tuple[str, ...] = ("prediction",)
+    #: The macros of a model.
+    endpoints: tuple[Endpoint, ...] = (PREDICT,)
     #: How SQL scores rows by models that are vectors; None if there is no such SQL.
     vectors: VectorSql | None = None
     #: Further metrics of EVALUATE by name, weighted means over rows: SQL of a row's value over the columns of ``select`` and the
@@ -58,6 +81,11 @@ class Output(ABC):
     def views(self) -> tuple[VectorView, ...]:
         """The views of models with such outputs, besides those of every model."""
         return self.vectors.views if self.vectors else ()
+
+    @classmethod
+    def of(cls, classes: Sequence[str], label_type: str) -> Output:  # noqa: ARG003 - classes look at them
+        """Return the output for a label with ``classes`` of a type."""
+        return cls()
 
     @property
     @abstractmethod

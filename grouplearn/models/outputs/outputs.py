@@ -1,10 +1,10 @@
-"""The output of a model."""
+"""The outputs by their labels."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from grouplearn.models.label import CLUSTERING, PROJECTION, Label
+from grouplearn.models.label import CLUSTERING, NUMBER, PROJECTION, SEVERAL_CLASSES, TWO_CLASSES, Label
 from grouplearn.models.outputs.array import Array
 from grouplearn.models.outputs.classes import SeveralClasses, TwoClasses
 from grouplearn.models.outputs.clusters import Clusters
@@ -12,15 +12,16 @@ from grouplearn.models.outputs.number import Number
 from grouplearn.models.outputs.output import Output
 from grouplearn.models.outputs.projection import Projection
 
+OUTPUTS: Mapping[Label, type[Output]] = {
+    TWO_CLASSES: TwoClasses,
+    SEVERAL_CLASSES: SeveralClasses,
+    NUMBER: Number,
+    CLUSTERING: Clusters,
+    PROJECTION: Projection,
+}
+
 
 def output_of(label: Label, classes: Sequence[str], label_type: str, label_length: int) -> Output:
-    """Return the output for a label with ``classes``, of a type, that is an array of ``label_length`` values
-    unless that is 0."""
-    if label == CLUSTERING:
-        return Clusters()
-    if label == PROJECTION:
-        return Projection()
-    each: Output = Number()
-    if label.has_classes:
-        each = (SeveralClasses if label.scores_classes else TwoClasses)(classes, label_type)
+    """Return the output for a label with ``classes``, of a type, that is an array of ``label_length`` values unless that is 0."""
+    each = OUTPUTS[label].of(classes, label_type)
     return Array(each, label_type, label_length) if label_length else each

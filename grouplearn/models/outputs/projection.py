@@ -8,6 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from grouplearn.data.encoding.encoder import OnnxGraph
+from grouplearn.kernels.clusters import projections
+from grouplearn.models.metrics.metric import Asked, Family, Judged, Metric, MetricSums, Scores, mean_of, ratio, summed
 from grouplearn.models.outputs.onnx import OnnxModel
 from grouplearn.models.outputs.output import BoolArray, Output, Scored, list_array
 from grouplearn.models.outputs.vectors import FEATURES, VectorSql, VectorView
@@ -58,11 +60,51 @@ _GIVEN = {
 }
 
 
+def _sums(rows: Scores) -> MetricSums:
+    """Return the sums of rows with ``scores`` (n, c, 1 + k): the residual, then coordinates, NaN beyond a config's.
+
+    ``projected`` Σw (scalar), ``residual`` Σw·r², ``explained`` Σw·‖p‖² (c,).
+    """
+    return MetricSums(projections.sums(rows.scores, rows.weight)._asdict())
+
+
+def _judged(_: Asked) -> Judged:
+    # After CASE, DuckDB assumes that the list's values may be NULL, which list_dot_product refuses; not so for a slice of it.
+    length = "list_dot_product(projection[:], projection[:])"
+    sums = summed("known", {"residual": "sum(w * r)", "explained": "sum(w * p)"})
+    return Judged({"r": "residual ** 2", "p": length}, "residual IS NOT NULL", sums)
+
+
+METRICS = Family(
+    (
+        Metric(
+            "explained_variance",
+            True,
+            "share of the squared distances from the mean of the training rows that projections keep",
+            lambda sums: ratio(sums.tensors["explained"], sums.tensors["explained"] + sums.tensors["residual"]),
+            "explained / nullif(explained + residual, 0)",
+        ),
+        Metric(
+            "reconstruction_error",
+            False,
+            "mean of squared residuals",
+            mean_of("residual", "projected"),
+            "residual / total",
+            "mean",
+        ),
+    ),
+    _sums,
+    _judged,
+    "projected",
+)
+
+
 class Projection(Output):
     """A score is the residual followed by the coordinates; groups may have different numbers of components."""
 
     width = 1
     shown = ("projection", "residual")
+    metrics = METRICS
     vectors = VectorSql(("component",), _GIVEN, _with_coordinates, single=("mean",), views=_VIEWS)
 
     def select(self, scored: Scored) -> str:

@@ -12,6 +12,7 @@ from grouplearn.bind.definition import ROW
 from grouplearn.catalog.checks.tables import SCHEMA
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.sql_forms import SqlForm
+from grouplearn.models.outputs.output import Endpoint
 from grouplearn.prediction.forms.layers import layers_select
 from grouplearn.prediction.forms.leaves import leaves_select
 from grouplearn.prediction.forms.linear import linear_select
@@ -69,17 +70,17 @@ def predict_select(
 
 
 def macro_sql(
-    definition: ModelDefinition, model: str, name: str, form: SqlForm, database: str | None
+    definition: ModelDefinition, model: str, name: str, endpoint: Endpoint, form: SqlForm, database: str | None
 ) -> tuple[str, str]:
-    """Return the statement that creates a model's macro under a qualified name: the part before its query, and the query.
+    """Return the statement that creates a macro of a model under a qualified name: the part before its query, and the query.
 
     A macro's names are looked up in the reader's default database; unqualified names let the model survive renaming or
     copying the file. ``database`` is where its tables are looked up by default, if that has models; None for the default
     database.
     """
-    source, place = macro_parameter(definition), database_parameter(definition)
+    source, place = free_parameter(definition, endpoint.parameter), database_parameter(definition)
     parameters = [source, *threshold_default(definition), f"{place} := NULL"]
-    head, relation = f"CREATE MACRO {name}({', '.join(parameters)}) AS TABLE ", f"query_table({source})"
+    head, relation = f"CREATE MACRO {name}({', '.join(parameters)}) AS TABLE ", endpoint.relation.format(source)
     given = f"""CASE WHEN {place} IS NOT NULL THEN '"' || replace({place}, '"', '""') || '".'"""
     if form.kind == "function":  # which finds its tables by itself
         return head, function_select(definition, f"predict({given} ELSE '' END || {literal(model)}, {ROW})", relation)
@@ -122,20 +123,11 @@ def threshold_default(definition: ModelDefinition) -> list[str]:
     return [f"{threshold_parameter(definition)} := 0.5"] if definition.output.has_threshold else []
 
 
-#: The beginning of every macro's comment.
-MACRO_COMMENT = "Rows with "
-
-
-def macro_comment(definition: ModelDefinition) -> str:
+def macro_comment(definition: ModelDefinition, endpoint: Endpoint) -> str:
     """Return the macro's comment."""
-    text = f"{MACRO_COMMENT}{' and '.join(definition.output.shown)} and model_level, by the best trial of each group"
+    text = f"{endpoint.comment}{' and '.join(definition.output.shown)} and model_level, by the best trial of each group"
     if definition.output.has_threshold:
         of = f"{definition.target_name} = {definition.positive_class}"
         text += f"; probability is that of {of}, which is predicted above {threshold_parameter(definition)}"
     first = definition.output.shown[0]
     return f"{text}. Where the rows have a column of the name {first}, that of the model is {first}_1."
-
-
-def macro_parameter(definition: ModelDefinition) -> str:
-    """Return the name of the macro's parameter for rows."""
-    return free_parameter(definition, "src")

@@ -36,8 +36,9 @@ from grouplearn.data.lists import Lists
 from grouplearn.errors import DataError, TrainingError
 from grouplearn.failures import Failure
 from grouplearn.learners import registry
-from grouplearn.models.label import CLUSTERING, LABELLED, PROJECTION, Label
+from grouplearn.models.label import Label
 from grouplearn.models.metrics.sums import every_metric
+from grouplearn.models.outputs.outputs import OUTPUTS
 from grouplearn.schedule.averages import Averages
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.operators import OPERATORS
@@ -244,7 +245,7 @@ def _has_known_words(manifest: Manifest) -> bool:
     same = (job.learner, job.target.label, job.target.metric, job.items) == (
         definition.learner, definition.label, definition.metric, tuple(each.item for each in definition.items),
     )  # fmt: skip
-    known = definition.label in (*LABELLED, CLUSTERING, PROJECTION)
+    known = definition.label in OUTPUTS
     measured = known and set(job.target.metrics) <= set(every_metric(definition.label))
     if not (runs and same and measured and (search is None or search.method in PROCEDURES)):
         return False
