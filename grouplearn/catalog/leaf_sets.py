@@ -1,23 +1,25 @@
-"""The tables of trees as sets of leaves, from which SQL predicts without walking."""
+"""The table of trees as sets of leaves, from which SQL predicts without walking."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from grouplearn.learners.trees.leaf_sets import GroupSets, group_sets, tree_sets
+from grouplearn.learners.trees.leaf_sets import LEAVES, PARTS, GroupSets, group_sets, tree_sets
 from grouplearn.learners.trees.nodes import IntArray, Nodes
 
 #: Most words of a model: 64 MB.
-MOST_WORDS = 1 << 23
+MOST_WORDS = 1 << 22
 #: Most numbers that trees test, and most cases of one.
 MOST_SLOTS, MOST_CASES = 64, 1 << 16
-#: A number costs half as much as a step of a walk.
-_SLOTS_PER_STEP = 2
+#: What parts and steps of a walk cost, in lookups of a number's set for a part.
+_PER_PART, _PER_STEP = 20, 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,55 +40,48 @@ def slots_of(grown: Iterable[Grown]) -> IntArray:
 
 
 def leaf_tables(grown: Sequence[Grown], depth: int) -> tuple[tuple[str, Any], ...] | None:
-    """Return the tables ``cases`` and ``leaves``; None if a walk of ``depth`` steps is cheaper, or they would be large."""
+    """Return the table ``leaves``; None if a walk of ``depth`` steps is cheaper, or it would be large."""
     slots = slots_of(grown)
-    if not 0 < len(slots) <= min(MOST_SLOTS, _SLOTS_PER_STEP * depth):
+    n_leaves = sum(int((~np.isnan(each.nodes.value)).sum()) for each in grown)
+    n_parts = math.ceil(n_leaves / (LEAVES * max(1, sum(len(each.roots) for each in grown))))
+    cheap = n_parts * (len(slots) + _PER_PART) <= _PER_STEP * depth
+    if not (cheap and 0 < len(slots) <= MOST_SLOTS):
         return None  # of trees that test nothing the walk has no step
-    made: list[GroupSets] = []
+    made: list[Any] = []
     left = MOST_WORDS
     for each in grown:
         found = group_sets(tree_sets(each.nodes, each.roots), each.group, each.output, len(each.groups), slots)
-        left -= len(found.words)
+        left -= len(found.sets)
         if left < 0:
             return None
-        made.append(found)
-    if max(map(most_cases, made)) > MOST_CASES:
-        return None
-    return ("cases", _cases(grown, made)), ("leaves", _leaves(grown, made, slots))
+        made.append(_leaves(each.groups, found, slots))
+    leaves = pa.concat_tables(made)
+    return None if pc.max(leaves.column("most")).as_py() > MOST_CASES else (("leaves", leaves),)
 
 
-def _cases(grown: Sequence[Grown], made: Sequence[GroupSets]) -> Any:
-    group = [np.asarray(each.groups)[sets.cases.owner] for each, sets in zip(grown, made, strict=True)]
-    bound = np.concatenate([sets.cases.bound for sets in made])
-    ends = np.concatenate([[0], np.cumsum(np.concatenate([sets.n_words for sets in made]))])
-    words = np.concatenate([sets.words for sets in made])
+def _leaves(groups: Sequence[int], sets: GroupSets, slots: IntArray) -> Any:
+    n_groups = len(groups)
+    place = np.searchsorted(slots, sets.cases.slot)
+    counts = np.bincount(sets.cases.owner * len(slots) + place, minlength=n_groups * len(slots))
+    counts = counts.reshape(n_groups, len(slots))
+    starts = np.cumsum(np.pad(counts, ((0, 0), (1, 0))), axis=1)
+    n_cases, n_words = counts.sum(axis=1), sets.n_words
+    words = pa.Array.from_buffers(pa.decimal128(38, 0), len(sets.sets), [None, pa.py_buffer(sets.sets)])
+    small = pa.int32()
     return pa.table(
         {
-            "group_id": pa.array(np.concatenate(group), pa.int32()),
-            "slot": pa.array(np.concatenate([sets.cases.slot for sets in made]) + 1, pa.int32()),
-            "bound": pa.array(bound, pa.float64(), mask=bound == -np.inf),
-            "sets": pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(words)),
+            "group_id": pa.array(groups, small),
+            "slots": _lists(pa.array(np.tile(slots + 1, n_groups), small), np.full(n_groups, len(slots))),
+            "most": pa.array(counts.max(axis=1), small),
+            "starts": _lists(pa.array(starts.ravel(), small), np.full(n_groups, starts.shape[1])),
+            "bounds": _lists(pa.array(sets.cases.bound), n_cases),
+            "sets": _lists(words, n_cases * n_words),
+            "addends": _lists(pa.array(sets.values.ravel()), n_words * (PARTS * (LEAVES + 1))),
+            "outputs": _lists(pa.array(sets.outputs, small), n_words),
         }
     )
 
 
-def _leaves(grown: Sequence[Grown], made: Sequence[GroupSets], slots: IntArray) -> Any:
-    shown, rows = (slots + 1).tolist(), []
-    most = max(map(most_cases, made))
-    for each, sets in zip(grown, made, strict=True):
-        for place, group in enumerate(each.groups):
-            values = sets.values[place]
-            words = len(sets.outputs[place]) // 2
-            outputs = sets.outputs[place].tolist()
-            rows.append((group, shown, most, words, values.tolist(), outputs))
-    small = pa.int32()
-    names = ("group_id", "slots", "most", "words", "addends", "outputs")
-    types = (small, pa.list_(small), small, small, pa.list_(pa.float64()), pa.list_(small))
-    columns = zip(*rows, strict=True)
-    return pa.table({name: pa.array(column, kind) for name, column, kind in zip(names, columns, types, strict=True)})
-
-
-def most_cases(sets: GroupSets) -> int:
-    """Return the most cases of one number in one group."""
-    _, count = np.unique(np.stack([sets.cases.owner, sets.cases.slot]), axis=1, return_counts=True)
-    return int(count.max())
+def _lists(values: Any, lengths: IntArray) -> Any:
+    """Return values as lists of these lengths."""
+    return pa.ListArray.from_arrays(pa.array(np.cumsum(np.pad(lengths, (1, 0))), pa.int32()), values)

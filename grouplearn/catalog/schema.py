@@ -31,7 +31,7 @@ from grouplearn.sqltext import folded, identifier, qualified
 
 TABLES = (
     "models", "groups", "configs", "trials", "curves", "artifacts", "units", "errors", "trees", "nodes", "layers",
-    "factors", "cases", "leaves",
+    "factors", "leaves",
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from grouplearn.catalog.checks.damage import damaged
 from grouplearn.catalog.leaf_sets import MOST_CASES, MOST_SLOTS, Grown, leaf_tables
@@ -76,7 +77,7 @@ class SqlForm:
         of_kind = {
             "linear": ("artifacts",),
             "trees": ("trees", "nodes"),
-            "leaves": ("cases", "leaves"),
+            "leaves": ("leaves",),
             "layers": ("layers",),
             "vectors": ("factors",),
         }
@@ -195,7 +196,7 @@ def _trees(definition: ModelDefinition, best: Sequence[Best]) -> Prediction:
     depth = max((int(forest.nodes.depth.max()) for forest in forests), default=0)
     tables = leaf_tables([_grown(forest, several=several) for forest in forests], depth)
     if tables is not None:
-        return Prediction(_leaves_form(tables[1][1]), tables)
+        return Prediction(_leaves_form(tables[0][1]), tables)
     if count > MOST_WALKED:
         return _function(f"its trees have {count:,} nodes, and SQL takes {MOST_WALKED:,}")
     if depth > MOST_DEPTH:
@@ -272,9 +273,8 @@ def _grown(forest: _Forest, *, several: bool) -> Grown:
 
 
 def _leaves_form(leaves: Any) -> SqlForm:
-    first = leaves.slice(0, 1).to_pylist()[0]
-    width = max(leaves.column("words").to_pylist())
-    return SqlForm("leaves", first["most"], width, slots=tuple(first["slots"]))
+    depth, width = (int(pc.max(each).as_py()) for each in (leaves["most"], pc.list_value_length(leaves["outputs"])))
+    return SqlForm("leaves", depth, width, slots=tuple(leaves["slots"][0].as_py()))
 
 
 def _roots(forests: Sequence[_Forest], *, several: bool) -> Any:
@@ -418,7 +418,7 @@ def stored_form(con: duckdb.DuckDBPyConnection, catalog: str, model: str, defini
             return SqlForm("vectors")
         reason = f"a row has more encoded features than the {MOST_FEATURES:,} that SQL takes"
     bounded = partial(_bounded, con, catalog, where, definition.name)
-    most = {"most": (2, MOST_CASES), "words": (1, MOST_NODES), "len(slots)": (1, MOST_SLOTS)}
+    most = {"most": (2, MOST_CASES), "len(outputs)": (1, MOST_NODES), "len(slots)": (1, MOST_SLOTS)}
     if leaves := bounded("leaves", most):
         slots = first_row(con, f"SELECT min(slots) FROM {table(catalog, 'leaves')} {where}")
         numbers = [slot for slot in (slots[0] if slots else ()) if slot is not None]

@@ -35,7 +35,6 @@ _READ = {
     "nodes": ("*", "true"),
     "layers": ("*", "true"),
     "factors": ("*", "true"),
-    "cases": ("*", "true"),
     "leaves": ("*", "true"),
 }
 

@@ -174,7 +174,7 @@ def _predict_with(con: duckdb.DuckDBPyConnection, model: StoredModel) -> SqlForm
     """Rewrite what the model's macro reads from the best trials; return the form in which it predicts."""
     if model.definition.linear:
         return LINEAR.form
-    for name in ("trees", "nodes", "layers", "factors", "cases", "leaves"):
+    for name in ("trees", "nodes", "layers", "factors", "leaves"):
         con.execute(f"DELETE FROM {_table(model, name)} WHERE model = '{model.id}'::UUID")
     best = [Best(group.id, group.fitted, group.artifact) for group in load_groups(con, model)]
     predicts = of_best(model.definition, best)

@@ -64,9 +64,13 @@ TOLD = {
     "level": (("groups", "level", "7"), "SELECT predict('line', t) FROM t", "a group is of a level that the model has not"),
     "groups twice": (("groups", "group_id", "0"), "EVALUATE MODEL line ON t", "two rows are the same group"),
     "nodes twice": (("nodes", "node", "1"), "EVALUATE MODEL trees ON t", "two rows are the same node"),
-    "cases": (("leaves", "most", "200000"), "EVALUATE MODEL leaves ON t", "most is 200000, and it is 2 to 65,536"),
-    "cases twice": (("cases", "bound", "1"), "EXPORT MODEL leaves TO '{to}' (FORMAT sql)", "two rows are the same case"),
-    "leaves": (("leaves", "addends", "[0.5]"), "EXPORT MODEL leaves TO '{to}' (FORMAT sql)", "a leaf is missing"),
+    "most": (("leaves", "most", "200000"), "EVALUATE MODEL leaves ON t", "most is 200000, and it is 2 to 65,536"),
+    "cases": (
+        ("leaves", "starts", "list_reverse(starts)"),
+        "EXPORT MODEL leaves TO '{to}' (FORMAT sql)",
+        "a number's cases are not those of its group",
+    ),
+    "leaves": (("leaves", "addends", "[0.5]"), "EXPORT MODEL leaves TO '{to}' (FORMAT sql)", "a set or a leaf is missing"),
     "starts": (("groups", "starts", "list_reverse(starts)"), "EVALUATE MODEL line ON t", "not those of its encoders"),
     "task": (
         ("models", "task", "'x'"),

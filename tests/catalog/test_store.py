@@ -57,7 +57,7 @@ def test_every_table_and_column_is_typed_and_tables_are_documented(con):
     tables = con.execute("SELECT table_name, comment FROM duckdb_tables() WHERE schema_name = 'grouplearn'").fetchall()
     assert {name for name, _ in tables} == {
         "models", "groups", "configs", "trials", "curves", "artifacts", "units", "errors", "trees", "nodes", "layers",
-        "factors", "cases", "leaves",
+        "factors", "leaves",
         "schema_version",
     }  # fmt: skip
     assert all(comment for _, comment in tables)

@@ -213,23 +213,21 @@ def _nodes(_: ModelDefinition) -> Flaws:
     return {"two rows are the same node": _once("node"), "the value of a leaf is not finite": _every(finite)}
 
 
-def _cases(_: ModelDefinition) -> Flaws:
-    return {
-        "two rows are the same case": _once("group_id", "slot", "coalesce(bound, '-inf'::DOUBLE)"),
-        "a case has a set that is NULL": _every("list_count(sets) = len(sets)"),
-    }
-
-
 def _leaves(_: ModelDefinition) -> Flaws:
-    fits = (
-        f"len(addends) = words * {PARTS * LEAVES} AND len(outputs) = words * {PARTS} AND list_count(slots) = len(slots)"
+    lists = ("slots", "starts", "bounds", "sets", "addends", "outputs")
+    whole = " AND ".join(f"list_count({name}) = len({name})" for name in lists)
+    ascend = (
+        "list_sort(starts) = starts AND starts[1] = 0 AND starts[-1] = len(bounds) AND len(starts) = len(slots) + 1"
     )
-    finite = "list_count(list_filter(addends, lambda v: isfinite(v))) = len(addends)"
+    fits = f"len(sets) = len(bounds) * len(outputs) AND len(addends) = len(outputs) * {PARTS * (LEAVES + 1)}"
     return {
         "two rows are the same group": _once("group_id"),
         "two groups look at other numbers": "count(DISTINCT slots) <= 1",
-        "a leaf is missing": _every(f"{fits} AND list_count(outputs) = len(outputs)"),
-        "what a leaf adds is not finite": _every(finite),
+        "a set or a leaf is missing": _every(f"{whole} AND {fits}"),
+        "a number's cases are not those of its group": _every(ascend),
+        "what a leaf adds is not finite": _every(
+            "list_count(list_filter(addends, lambda v: isfinite(v))) = len(addends)"
+        ),
     }
 
 
@@ -264,5 +262,5 @@ def _factors(definition: ModelDefinition) -> Flaws:
 _OF: Mapping[str, Callable[[ModelDefinition], Flaws]] = {
     "models": _models, "groups": _groups, "configs": _configs, "trials": _trials, "curves": _curves, "artifacts": _artifacts,
     "units": _units, "errors": _errors, "trees": _trees, "nodes": _nodes, "layers": _layers, "factors": _factors,
-    "cases": _cases, "leaves": _leaves,
+    "leaves": _leaves,
 }  # fmt: skip

@@ -7,7 +7,6 @@ a tree grows with the numbers that trees test, and not with its depth.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +15,8 @@ import numpy.typing as npt
 from grouplearn.learners.trees.nodes import IntArray, Nodes
 from grouplearn.models.state import FloatArray
 
-#: Leaves per part of a tree, and parts per word, which is one BIGINT.
-LEAVES, PARTS = 31, 2
+#: Leaves per part of a tree, and parts per word, which is one HUGEINT.
+LEAVES, PARTS = 31, 4
 #: The bounds of the cases "the number is missing" and "it is above all bounds".
 _MISSING, _ABOVE = -np.inf, np.inf
 
@@ -141,17 +140,18 @@ def _decide(nodes: Nodes, at: IntArray, sets: npt.NDArray[np.int64], slot: IntAr
 
 @dataclass(frozen=True, slots=True)
 class GroupSets:
-    """What the trees of groups come to: per case its words, per group the value and the output of every leaf.
+    """What the trees of groups come to, one group after another: the words of its cases, and the values of its leaves.
 
-    ``words`` are those of one case after another, ``n_words`` (cases,) of each. ``values`` and ``outputs`` have a list per
-    group: ``LEAVES`` values per part, and an output per part.
+    A group has ``n_words`` (groups,), each for the trees of one of its ``outputs`` (all words,). ``sets`` holds the first
+    word of all its cases, then the second of all, and so on, each as its lower and its upper 64 bits. ``values`` (all
+    words, PARTS, LEAVES + 1) are what leaves add; the last of a part is 0, of rows that do not come to it.
     """
 
     cases: Cases
     n_words: IntArray
-    words: npt.NDArray[np.int64]
-    values: Sequence[FloatArray]
-    outputs: Sequence[IntArray]
+    sets: npt.NDArray[np.uint64]
+    values: FloatArray
+    outputs: IntArray
 
 
 def group_sets(trees: TreeSets, group: IntArray, output: IntArray, n_groups: int, slots: IntArray) -> GroupSets:
@@ -164,51 +164,61 @@ def group_sets(trees: TreeSets, group: IntArray, output: IntArray, n_groups: int
     own = trees.cases.of(group)
     cases = Cases(*(np.concatenate(pair) for pair in zip(every._columns(), own._columns(), strict=True))).distinct()
     tree, part = np.nonzero(np.arange(trees.sets.shape[1]) < trees.parts[:, None])
-    n_parts = np.bincount(group[tree], minlength=n_groups)
-    widths = n_parts + n_parts % PARTS
-    unit = np.arange(len(tree)) - (np.cumsum(n_parts) - n_parts)[group[tree]]
-    sizes = widths[cases.owner]
-    start = np.cumsum(sizes) - sizes
-    first = np.searchsorted(cases.owner, np.arange(n_groups))
+    unit, n_words, outputs = _in_words(group[tree], output[tree], n_groups)
+    n_cases = np.bincount(cases.owner, minlength=n_groups)
+    # Units have a line of all their group's cases each.
+    sizes = np.repeat(n_cases, PARTS * n_words)
+    lines = np.cumsum(sizes) - sizes
     flat = np.zeros(int(sizes.sum()), dtype=np.int64)
-    count = np.bincount(cases.owner, minlength=n_groups)
-    rows = _ranges(first[group[tree]], count[group[tree]])
-    flat[start[rows] + np.repeat(unit, count[group[tree]])] = np.repeat(trees.full[tree, part], count[group[tree]])
-    _write(trees, group, cases, start, flat, (tree, part, unit))
-    words = flat[0::2] | (flat[1::2] << LEAVES)
-    values, outputs = [], []
-    for place in range(n_groups):
-        mine = group[tree] == place
-        odd = widths[place] - n_parts[place]
-        values.append(np.pad(trees.values[tree[mine], part[mine]].ravel(), (0, int(odd) * LEAVES)))
-        outputs.append(np.pad(output[tree[mine]], (0, int(odd))))
-    return GroupSets(cases, sizes // PARTS, words, values, outputs)
+    flat[_ranges(lines[unit], sizes[unit])] = np.repeat(trees.full[tree, part], sizes[unit])
+    of_part = np.full(trees.full.shape, -1)
+    of_part[tree, part] = lines[unit] - (np.cumsum(n_cases) - n_cases)[group[tree]]
+    _write(trees, group, cases, of_part, flat)
+    values = np.zeros((PARTS * len(outputs), LEAVES + 1))
+    values[unit, :LEAVES] = trees.values[tree, part]
+    return GroupSets(cases, n_words, _packed(flat, np.repeat(n_cases, n_words)), values, outputs)
 
 
-def _write(
-    trees: TreeSets,
-    group: IntArray,
-    cases: Cases,
-    start: IntArray,
-    flat: npt.NDArray[np.int64],
-    units: tuple[IntArray, IntArray, IntArray],
-) -> None:
-    """Write the sets of every tree's own cases into all cases of its group that they cover: those since the case before."""
+def _in_words(group: IntArray, output: IntArray, n_groups: int) -> tuple[IntArray, IntArray, IntArray]:
+    """Return the place of each part of a tree among those of all words, each group's number of words, and each word's output.
+
+    A word has parts of one group and output; the last word of an output may have places without a part.
+    """
+    n_outputs = int(output.max(initial=0)) + 1
+    key = group * n_outputs + output
+    order = np.argsort(key, kind="stable")
+    runs, first, count = np.unique(key[order], return_index=True, return_counts=True)
+    words = -(-count // PARTS)
+    unit = np.empty(len(key), dtype=np.int64)
+    unit[order] = np.arange(len(key)) + np.repeat(PARTS * (np.cumsum(words) - words) - first, count)
+    n_words = np.bincount(runs // n_outputs, words, n_groups).astype(np.int64)
+    return unit, n_words, np.repeat(runs % n_outputs, words)
+
+
+def _write(trees: TreeSets, group: IntArray, cases: Cases, of_part: IntArray, flat: npt.NDArray[np.int64]) -> None:
+    """Write the sets of every tree's own cases into all cases of its group that they cover: those since the case before.
+
+    ``of_part`` (trees, most parts) is where case 0 of all cases would be in the line of a part, -1 for none.
+    """
     own = trees.cases
     last = cases.places(Cases(group[own.owner], own.slot, own.bound))
     count = np.diff(last, prepend=-1)
     count[own.bound == _MISSING] = 1
-    rows = _ranges(last - count + 1, count)
+    covered = _ranges(last - count + 1, count)
     source = np.repeat(np.arange(len(own)), count)
-    tree, part, unit = units
     for number in range(trees.sets.shape[1]):
-        of_tree = np.full(len(group), -1)
-        here = part == number
-        of_tree[tree[here]] = unit[here]
-        unit_of = of_tree[own.owner[source]]
-        there = unit_of >= 0
+        there = number < trees.parts[own.owner[source]]
         found = trees.sets[own.owner, number, trees.column][source]
-        flat[start[rows[there]] + unit_of[there]] = found[there]
+        flat[(of_part[own.owner[source], number] + covered)[there]] = found[there]
+
+
+def _packed(flat: npt.NDArray[np.int64], n_cases: IntArray) -> npt.NDArray[np.uint64]:
+    """Return words (all, 2) of 128 bits from the sets of their parts; each word has ``PARTS`` lines of so many cases."""
+    first = _ranges(PARTS * (np.cumsum(n_cases) - n_cases), n_cases)
+    step = np.repeat(n_cases, n_cases)
+    parts = [flat[first + number * step].astype(np.uint64) for number in range(PARTS)]
+    low, high = (parts[number] | parts[number + 1] << np.uint64(LEAVES) for number in (0, 2))
+    return np.stack([low | high << np.uint64(2 * LEAVES), high >> np.uint64(64 - 2 * LEAVES)], axis=1)
 
 
 def _ranges(first: IntArray, count: IntArray) -> IntArray:

@@ -48,27 +48,40 @@ def trees_select(
 
     A row makes as many steps as the deepest leaf needs, and stays at its leaf.
     """
+    values = f"(SELECT value FROM {catalog_tables('nodes')} WHERE model = '{model}'::UUID)"
+    sums = [unit_cte(values), f"{ADDED} AS ({_sums(definition, model, catalog_tables, form)})"]
+    return summed_select(definition, model, relation, catalog_tables, sums, extras)
+
+
+def summed_select(
+    definition: ModelDefinition,
+    model: str,
+    relation: str,
+    catalog_tables: CatalogTables,
+    sums: Sequence[str],
+    extras: Sequence[Extra],
+) -> str:
+    """Return the SELECT that predicts with trees; ``sums`` are the CTEs from the rows' ``SLOTS`` to their sums, ``ADDED``."""
     ctes = [
         rows_cte(definition, relation, NUMBERED_ROW, extras, listed(definition)),
         groups_cte(model, catalog_tables),
         routed_cte(definition, BEST, reachable(definition, model, catalog_tables), "MATERIALIZED "),
-        parameters_cte(definition),
+        _parameters_cte(definition),
         encoded_cte(definition, finite=False),
-        slots_cte(definition),
-        unit_cte(f"(SELECT value FROM {catalog_tables('nodes')} WHERE model = '{model}'::UUID)"),
-        f"{ADDED} AS ({_sums(definition, model, catalog_tables, form)})",
-        scored_cte(definition),
+        _slots_cte(definition),
+        *sums,
+        _scored_cte(definition),
     ]
     return f"WITH {', '.join(ctes)} {linked(definition, extras)}"
 
 
-def parameters_cte(definition: ModelDefinition) -> str:
+def _parameters_cte(definition: ModelDefinition) -> str:
     """Return the CTE of groups with the parameters of their encoders."""
     columns = ["group_id AS __grouplearn_id", f"level AS {LEVEL}", *encoders_sql(definition, finite=False)]
     return f"{PARAMETERS} AS (SELECT {', '.join(columns)} FROM {BEST})"
 
 
-def slots_cte(definition: ModelDefinition) -> str:
+def _slots_cte(definition: ModelDefinition) -> str:
     """Return the CTE of rows, each with the list of values that nodes test."""
     values = inputs_sql(definition, range(len(definition.items)), finite=False)
     joins = " ".join(
@@ -126,7 +139,7 @@ _NEXT = (
 )
 
 
-def scored_cte(definition: ModelDefinition) -> str:
+def _scored_cte(definition: ModelDefinition) -> str:
     """Return the CTE of rows with their scores."""
     outputs = range(definition.output.n_scores)
     scores = ", ".join(f"{score_sql([f's.s{each}'], definition)} AS __grouplearn_s{each}" for each in outputs)
