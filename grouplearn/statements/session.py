@@ -77,28 +77,27 @@ class Session:
         return [joined(pieces), *(piece for piece in pieces if isinstance(piece, str))]
 
     def _carried_out(self, statement: OurStatement, text: str, parameters: Parameters) -> Sequence[str | Sql]:
-        from grouplearn.statements.answering import carry_out
-        from grouplearn.statements.context import StatementContext
-
-        def leaves() -> None:
-            self.leaves_run = True
-
-        cancelled = self._cancelled.is_set
-        at = StatementContext(
-            connection=self._connection,
-            databases=self._databases,
-            settings=self._settings,
-            progress=self._progress,
-            cancelled=cancelled,
-            plan_format=self.plan_format,
-            leaves=leaves,
-            for_people=self.for_people,
-        )
-        before, self.is_busy = self.is_busy, True
+        before, self.is_busy = self.is_busy, True  # before the imports, which may take seconds
         try:
+            from grouplearn.statements.answering import carry_out
+            from grouplearn.statements.context import StatementContext
+
+            at = StatementContext(
+                connection=self._connection,
+                databases=self._databases,
+                settings=self._settings,
+                progress=self._progress,
+                cancelled=self._cancelled.is_set,
+                plan_format=self.plan_format,
+                leaves=self._leave_run,
+                for_people=self.for_people,
+            )
             return carry_out(statement, text, parameters, at)
         finally:
             self.is_busy = before
+
+    def _leave_run(self) -> None:
+        self.leaves_run = True
 
     def settle(self) -> None:
         """Remove the directories of durable runs whose transactions have been committed since."""

@@ -11,6 +11,7 @@ import pytest
 import grouplearn
 from grouplearn.catalog.checks.trust import Guard
 from grouplearn.frontends.python.dbapi import Connection
+from grouplearn.statements.databases import Databases
 
 TRAIN = "TRAIN OR REPLACE MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t GROUP BY g"
 
@@ -24,11 +25,14 @@ def con(tmp_path: Path) -> Iterator[grouplearn.Connection]:
 
 
 def held_while(
-    monkeypatch: pytest.MonkeyPatch, run: Callable[[], Any], act: Callable[[], None]
+    monkeypatch: pytest.MonkeyPatch,
+    run: Callable[[], Any],
+    act: Callable[[], None],
+    at: tuple[type, str] = (Guard, "refuse_hidden"),
 ) -> list[BaseException | None]:
     """Call ``act`` while a statement of ours that another thread runs waits in the midst; return how it ended."""
     reached, go_on = threading.Event(), threading.Event()
-    check = Guard.refuse_hidden
+    check = getattr(*at)
 
     def wait(*arguments: Any, **options: Any) -> None:
         reached.set()
@@ -44,7 +48,7 @@ def held_while(
         except BaseException as error:
             ended.append(error)
 
-    monkeypatch.setattr(Guard, "refuse_hidden", wait)
+    monkeypatch.setattr(*at, wait)
     thread = threading.Thread(target=watched)
     thread.start()
     try:
@@ -53,7 +57,7 @@ def held_while(
     finally:
         go_on.set()
         thread.join()
-    monkeypatch.setattr(Guard, "refuse_hidden", check)
+    monkeypatch.setattr(*at, check)
     return ended
 
 
@@ -92,6 +96,11 @@ def test_its_parent_is_not_closed_either(
     other = con.cursor()
     assert held_while(monkeypatch, lambda: cursor.execute(TRAIN), other.close) == [None]
     assert len(cursor.execute("FROM m").fetchall()) == 5
+
+
+def test_a_statement_that_has_only_begun_is_seen(con: grouplearn.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = held_while(monkeypatch, lambda: con.cursor().execute(TRAIN), lambda: refuses(con), (Databases, "__init__"))
+    assert begun == [None]
 
 
 def test_a_statement_that_is_interrupted_lets_close(
