@@ -52,7 +52,7 @@ def test_builds_are_compiled_when_they_are_named_or_for_this_processor(
 
     def compile_library(library: Path, *_: object) -> None:
         made.append(library.stem)
-        library.touch()
+        library.write_text(compiling.fingerprint())
 
     monkeypatch.setattr(compiling, "compile_library", compile_library)
     (folder / "kernels_processor.so").unlink()
@@ -62,3 +62,6 @@ def test_builds_are_compiled_when_they_are_named_or_for_this_processor(
     assert made[2:] == ["kernels_portable"]
     compiling.compile_builds(force=True)
     assert made[3:] == ["kernels_processor", "kernels_avx512"]
+    (folder / "kernels_avx512.so").write_text("compiled from other sources")  # copied here, so that it is the newest file
+    compiling.compile_builds()
+    assert made[5:] == ["kernels_avx512"]

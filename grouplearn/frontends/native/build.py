@@ -18,7 +18,7 @@ from pathlib import Path
 
 from grouplearn.data.files.own_files import make_own, replace_file
 from grouplearn.frontends.native.locate import build_for, duckdb_platform, sources
-from grouplearn.kernels.build.compiling import program, search_path
+from grouplearn.kernels.build.compiling import fingerprint_of, is_built_from, program, search_path
 
 #: Versions built by default: each DuckDB with a command line on PyPI, and Python's; with the SHA-256 of its source package,
 #: so that what is compiled is what was reviewed.
@@ -67,14 +67,14 @@ def build(version: str, *, force: bool = False, sha256: str | None = None) -> Pa
     ``sha256`` is the source package's, for a version that is not in ``VERSIONS``.
     """
     target = build_for(version)
-    newest = max(path.stat().st_mtime for path in sources().rglob("*.?pp"))
-    if not force and target.exists() and target.stat().st_mtime >= newest:
+    fingerprint = fingerprint_of(sources(), sorted(sources().rglob("*.?pp")))
+    if not force and is_built_from(target, fingerprint):
         return target
     with tempfile.TemporaryDirectory(prefix="grouplearn-build-") as temporary:
         library = Path(temporary) / "grouplearn.so"
         _compile(version, headers(version, sha256), library)
         target.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(target, library.read_bytes() + metadata(version), mode=0o644)
+        replace_file(target, library.read_bytes() + fingerprint.encode() + metadata(version), mode=0o644)
     return target
 
 

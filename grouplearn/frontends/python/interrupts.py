@@ -14,6 +14,8 @@ import signal
 import socket
 import threading
 import time
+from _signal import getsignal  # type: ignore[import-not-found]
+from _signal import signal as set_handler  # without the enums of signal.signal, which take half of a guard's time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
@@ -77,7 +79,7 @@ def interruptible(interrupt: Callable[[], None], *, at_once: bool) -> Iterator[N
     that comes after ``_PATIENCE`` seconds is handled as it was before. Only the main thread receives signals; in other
     threads, and if SIGINT is ignored, nothing is changed.
     """
-    previous = signal.getsignal(signal.SIGINT)
+    previous = getsignal(signal.SIGINT)
     if not callable(previous) or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -95,7 +97,7 @@ def interruptible(interrupt: Callable[[], None], *, at_once: bool) -> Iterator[N
         if not is_first and inside:
             previous(number, frame)
 
-    signal.signal(signal.SIGINT, ask)
+    set_handler(signal.SIGINT, ask)
     watcher = _watcher()
     descriptor = watcher.begin(interrupt)
     stopped: Exception | None = None
@@ -109,7 +111,7 @@ def interruptible(interrupt: Callable[[], None], *, at_once: bool) -> Iterator[N
     finally:
         inside = False
         watcher.end(descriptor, late=asked is not None)
-        signal.signal(signal.SIGINT, previous)
+        set_handler(signal.SIGINT, previous)
     try:
         if asked is not None:
             said = [str(stopped)] if isinstance(stopped, Cancelled) else []  # what is left, and how to go on

@@ -37,9 +37,10 @@ BUILDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "aarch64": {"neon": ("-march=armv8-a", "-DGROUPLEARN_NEON"), "portable": ()},
 }
-#: The library that knows the level of this processor, compiled for any, and its source.
+#: The library that knows the level of this processor, compiled for any; its source, and that of the fingerprint in it.
 PROCESSOR = "processor"
 PROCESSOR_SOURCE = SOURCES / "processor" / "level.cpp"
+FINGERPRINT_SOURCE = SOURCES / "lanes" / "thread.cpp"
 #: The level that each build needs of the processor.
 _LEVELS = {"avx512": 2, "avx2": 1}
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
@@ -72,11 +73,21 @@ def sources() -> list[Path]:
 
 @functools.cache
 def fingerprint() -> str:
-    """Return a fingerprint of the sources; a library returns the one that it was compiled from."""
+    """Return the fingerprint of the kernels' sources; a library returns the one that it was compiled from."""
+    return fingerprint_of(SOURCES, sources())
+
+
+def fingerprint_of(folder: Path, paths: Iterable[Path]) -> str:
+    """Return a fingerprint of the names and contents of files in a folder."""
     digest = hashlib.sha256()
-    for path in sources():
-        digest.update(str(path.relative_to(SOURCES)).encode() + b"\0" + path.read_bytes())
+    for path in paths:
+        digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def is_built_from(library: Path, fingerprint: str) -> bool:
+    """Return whether a library is there and has this fingerprint in it; a copied one may have any time."""
+    return library.exists() and fingerprint.encode() in library.read_bytes()
 
 
 def search_path() -> str:
@@ -115,13 +126,13 @@ def compile_all(*, force: bool = False) -> list[Path]:
 
 def compile_builds(names: Iterable[str] = (), *, force: bool = False) -> list[Path]:
     """Compile the named builds, or else the best one for this processor, and return the libraries; those up to date are kept."""
-    newest = max(path.stat().st_mtime for path in (*sources(), Path(__file__)))
     flags = {PROCESSOR: (), **builds()}
 
     def current(build: str) -> Path:
         library = path_of(build)
-        if force or not library.exists() or library.stat().st_mtime < newest:
-            compile_library(library, flags[build], [PROCESSOR_SOURCE] if build == PROCESSOR else units())
+        if force or not is_built_from(library, fingerprint()):
+            from_units = [PROCESSOR_SOURCE, FINGERPRINT_SOURCE] if build == PROCESSOR else units()
+            compile_library(library, flags[build], from_units)
         return library
 
     asks = current(PROCESSOR)
@@ -170,7 +181,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="grouplearn.kernels.build.compiling", description=__doc__)
     parser.add_argument("builds", nargs="*", metavar="BUILD", help=f"{', '.join(builds())}; the best for this processor")
     parser.add_argument("--all", action="store_true", help="every build of this kind of machine, as wheels have them")
-    parser.add_argument("--force", action="store_true", help="also what is up to date")
+    parser.add_argument("--force", action="store_true", help="also what is up to date, as after a change of flags")
     arguments = parser.parse_args()
     unknown = sorted({*arguments.builds} - {*builds()})
     if unknown:
