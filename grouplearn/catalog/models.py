@@ -18,7 +18,7 @@ from grouplearn.catalog.records import HyperparameterColumn, ItemColumn, KeyColu
 from grouplearn.catalog.schema import Location, databases_with_models, first_row, table
 from grouplearn.catalog.sql_forms import SqlForm, stored_form
 from grouplearn.data.dataset import Item
-from grouplearn.data.encoding.registry import encoder_of, known
+from grouplearn.data.encoding.registry import BY_NAME, encoder_of
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config, Value
 from grouplearn.models.label import NUMBER, Label
@@ -128,7 +128,7 @@ def _item(entry: Mapping[str, Any]) -> ItemColumn:
         impute if impute in (None, "mean", "median") else float(impute),
         entry["scope"],
         entry["buckets"],
-        known()[entry["kind"], entry["encoder"]].stored_options(entry["options"]),
+        BY_NAME[entry["kind"], entry["encoder"]].stored_options(entry["options"]),
     )
     return ItemColumn(item, entry["sql"], entry["type"])
 

@@ -12,7 +12,8 @@ from grouplearn.catalog.checks.trust import check
 from grouplearn.catalog.notes import NOTHING_SEEN, DataNotes, notes_sql, suspected_sql
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import first_row, table
-from grouplearn.data.encoding.encoder import INTERCEPT, encoder_of
+from grouplearn.data.encoding.encoder import INTERCEPT
+from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.learners import registry
 from grouplearn.models.outputs.output import Output
 from grouplearn.models.outputs.vectors import VectorView

@@ -62,6 +62,8 @@ def test_builds_are_compiled_when_they_are_named_or_for_this_processor(
     assert made[2:] == ["kernels_portable"]
     compiling.compile_builds(force=True)
     assert made[3:] == ["kernels_processor", "kernels_avx512"]
-    (folder / "kernels_avx512.so").write_text("compiled from other sources")  # copied here, so that it is the newest file
+    (folder / "kernels_avx512.so").write_text(
+        "compiled from other sources"
+    )  # copied here, so that it is the newest file
     compiling.compile_builds()
     assert made[5:] == ["kernels_avx512"]

@@ -34,9 +34,9 @@ PAIRS = [(name, label) for name in registry.names() for label in LABELS if label
 @pytest.mark.parametrize(("name", "label"), PAIRS)
 def test_macro_and_function_and_evaluation_agree(con: grouplearn.Connection, name: str, label: Label) -> None:
     options = f"WITH ({SMALL[name]})" if name in SMALL else ""
-    label = "y + 10" if name == "poisson_regression" else LABELS[label]  # counts and rates are not negative
+    target = "y + 10" if name == "poisson_regression" else LABELS[label]  # counts and rates are not negative
     con.execute(
-        f"TRAIN MODEL m USING {name} PREDICT {label} "
+        f"TRAIN MODEL m USING {name} PREDICT {target} "
         f"FEATURES (zscore(x), impute(z), onehot(kind), hash(kind, 3)) FROM points GROUP BY ROLLUP (g) VALIDATE NONE {options}"
     )
     con.execute(

@@ -15,7 +15,7 @@ from helpers.dying_runs import answer, dies
 
 import grouplearn
 from grouplearn.data.dataset import FloatArray, Item
-from grouplearn.data.encoding import encoder, registry
+from grouplearn.data.encoding import registry
 from grouplearn.data.encoding.calls import SCOPE, Call, EncoderOption, OptionValue
 from grouplearn.data.encoding.columns import IntArray, Reading, SqlColumn
 from grouplearn.data.encoding.encoder import FittedItem, OnnxGraph
@@ -87,7 +87,7 @@ def own_encoders(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "ENCODERS", (*registry.ENCODERS, *OWN))
     for each in OWN:
         assert each.call is not None
-        monkeypatch.setitem(encoder._KNOWN, (each.kind, each.name), each)
+        monkeypatch.setitem(registry.BY_NAME, (each.kind, each.name), each)
         monkeypatch.setitem(registry.CALLS, each.call.name, each.call)
 
 

@@ -17,7 +17,7 @@ from grouplearn.catalog.checks.damage import damaged, shown
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoding.encoder import Encoder
 from grouplearn.data.encoding.numbers import LONGEST_ARRAY
-from grouplearn.data.encoding.registry import known
+from grouplearn.data.encoding.registry import BY_NAME
 from grouplearn.errors import DataError
 from grouplearn.learners import registry
 from grouplearn.models.label import Label
@@ -163,7 +163,7 @@ class _Checks:
     def _item(self, entry: Mapping[str, Any]) -> None:
         name, kind, buckets, position = (entry[part] for part in ("name", "kind", "buckets", "position"))
         what = f"item {shown(name)}"
-        encoder = known().get((kind, entry["encoder"]))
+        encoder = BY_NAME.get((kind, entry["encoder"]))
         self._need(encoder is not None, f"{what} is {shown(kind)}, {shown(entry['encoder'])}")
         self._need(entry["scope"] in ("group", "all"), f"{what} has scope {shown(entry['scope'])}")
         self._need(_integer(position) and position >= 0, f"{what} is at position {shown(position)}")

@@ -146,7 +146,3 @@ class Call:
         if any(option.required and option.name not in texts for option in self.own):
             raise ValueError(texts)
         return tuple((name, value) for name, value in values if value is not None)
-
-
-#: The calls of all encoders that are registered, by name.
-CALLS: dict[str, Call] = {}

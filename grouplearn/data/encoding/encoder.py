@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.dataset import Item
-from grouplearn.data.encoding.calls import CALLS, Call, OptionValue
+from grouplearn.data.encoding.calls import Call, OptionValue
 from grouplearn.data.encoding.columns import ColumnPiece, Columns, IntArray, Reading, SqlColumn
 from grouplearn.sqltext import literal
 
@@ -221,6 +221,8 @@ class FittedItem:
     @property
     def encoder(self) -> Encoder:
         """Its encoder."""
+        from grouplearn.data.encoding.registry import encoder_of  # which has all encoders, which make fitted items
+
         return encoder_of(self.item)
 
     @property
@@ -283,22 +285,3 @@ class FittedGroups:
 
     fitted: Sequence[FittedItem]
     replay: Callable[[Columns, npt.NDArray[np.intp]], ColumnPiece]
-
-
-_KNOWN: dict[tuple[str, str], Encoder] = {}
-
-
-def register(encoders: Sequence[Encoder]) -> None:
-    """Add encoders to the registry by kind and name, and their calls to those of FEATURES."""
-    _KNOWN.update({(each.kind, each.name): each for each in encoders})
-    CALLS.update({each.call.name: each.call for each in encoders if each.call})
-
-
-def known() -> Mapping[tuple[str, str], Encoder]:
-    """Return all encoders by kind and name."""
-    return _KNOWN
-
-
-def encoder_of(item: Item) -> Encoder:
-    """Return an item's encoder."""
-    return _KNOWN[item.kind, item.encoder]

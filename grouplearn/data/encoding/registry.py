@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoding import wide
-from grouplearn.data.encoding.calls import CALLS, Call
+from grouplearn.data.encoding.calls import Call
 from grouplearn.data.encoding.categories import CATEGORIES
 from grouplearn.data.encoding.columns import SqlColumn
-from grouplearn.data.encoding.encoder import Encoder, encoder_of, known, register
+from grouplearn.data.encoding.encoder import Encoder
 from grouplearn.data.encoding.listed import LISTS, Listed
 from grouplearn.data.encoding.numbers import NUMBERS
 
-__all__ = ["CALLS", "ENCODERS", "Call", "automatic", "called", "encoder_of", "known", "of_list", "takers", "widened"]
-
 ENCODERS: tuple[Encoder, ...] = (*NUMBERS, *CATEGORIES, *LISTS)
-register(ENCODERS)
+#: Encoders by kind and name.
+BY_NAME: Mapping[tuple[str, str], Encoder] = {(each.kind, each.name): each for each in ENCODERS}
+#: The calls of FEATURES, by name.
+CALLS: Mapping[str, Call] = {each.call.name: each.call for each in ENCODERS if each.call}
+
+
+def encoder_of(item: Item) -> Encoder:
+    """Return an item's encoder."""
+    return BY_NAME[item.kind, item.encoder]
 
 
 def called(name: str) -> tuple[Encoder, ...]:

@@ -23,9 +23,9 @@ from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.learner import Form
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import BatchesLearner, DataParallelLearner, Piece, Visit
+from grouplearn.learners.gang_sockets import joined
 from grouplearn.learners.neural import mlp_model, mlp_parallel
 from grouplearn.learners.neural.cost import MLP
-from grouplearn.learners.neural.gang_sockets import joined
 from grouplearn.learners.neural.mlp_model import Networks, as_multiclass
 from grouplearn.learners.neural.mlp_rows import descent_of, rows_of, scaling_of, shape_of
 from grouplearn.models.label import LABELLED, Label

@@ -19,7 +19,7 @@ from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Gang
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import Visit
-from grouplearn.learners.neural.gang_sockets import gathered
+from grouplearn.learners.gang_sockets import gathered
 from grouplearn.learners.neural.mlp_rows import descent_of, rows_of, scaling_of, shape_of
 from grouplearn.models.state import FloatArray
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from grouplearn.learners.contract.control import Gang
-from grouplearn.learners.neural.gang_sockets import connected, exchange
+from grouplearn.learners.gang_sockets import connected, exchange
 from grouplearn.learners.trees.lightgbm.library import call
 
 _SIZES = ctypes.POINTER(ctypes.c_int32)

@@ -18,7 +18,7 @@ from grouplearn.learners.contract.learner import Form
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.requirement import Requirement
 from grouplearn.learners.contract.stacks import BoostedStackLearner, HeldOut
-from grouplearn.learners.neural.gang_sockets import NoGang
+from grouplearn.learners.gang_sockets import NoGang
 from grouplearn.learners.trees import together
 from grouplearn.learners.trees.boosting import Binned, BoostingControl, boost_family
 from grouplearn.learners.trees.checkpoint import from_state

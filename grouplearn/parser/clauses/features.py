@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from grouplearn.data.encoding.registry import CALLS, Call
+from grouplearn.data.encoding.calls import Call
+from grouplearn.data.encoding.registry import CALLS
 from grouplearn.parser.lexer.cursor import Cursor
 from grouplearn.parser.lexer.tokens import Kind
 from grouplearn.parser.statements import Feature, Name, Option, Sql
