@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from dataclasses import replace as changed
-from types import FunctionType
 from typing import Any, Literal
 
 import duckdb
-import pyarrow as pa
 
 from grouplearn.catalog import views
 from grouplearn.catalog.checks.flaws import refuse_flaws
@@ -39,7 +36,6 @@ from grouplearn.catalog.schema import (
 )
 from grouplearn.catalog.sql_forms import SqlForm, prediction_of
 from grouplearn.errors import ModelExists, data_error
-from grouplearn.frames import call_among
 from grouplearn.interrupting import ahead
 from grouplearn.prediction import prediction
 from grouplearn.prediction.forms.macro import macro_comment, macro_sql
@@ -49,8 +45,6 @@ from grouplearn.visible import visible_lines
 
 #: Bytes of Arrow tables that wait to be inserted.
 _BYTES_AHEAD = 1 << 24
-#: What is read to see whether DuckDB finds it.
-_NOTHING = pa.table({"nothing": pa.nulls(0)})
 #: Kind, name and definition of the objects in a schema.
 _Objects = list[tuple[Literal["table", "view", "macro"], str, str]]
 
@@ -235,62 +229,24 @@ def _tables(definition: ModelDefinition, outcome: RunOutcome) -> Iterator[tuple[
 
 def insert(con: duckdb.DuckDBPyConnection, catalog: str, model: str, tables: Iterable[tuple[str, Any]]) -> None:
     """Insert a model's rows into catalog tables: names, and Arrow tables of the other columns."""
-    name = _unique_name()
-    inserts = (
-        (
-            f"INSERT INTO {table(catalog, target)} BY NAME SELECT '{model}'::UUID AS model, * FROM {identifier(name)}",
-            values,
-        )
-        for target, values in tables
-        if values.num_rows
-    )
-    if _finds_variables(con):  # registering each table takes as long as inserting a few rows
-        for statement, values in inserts:
-            call_among({name: values}, {}, con.execute, statement)
-        return
-    with _registering(con, name) as register:
-        for statement, values in inserts:
-            register(values)
-            con.execute(statement)
+    for target, values in tables:
+        if values.num_rows:
+            with registered(con, values) as source:
+                con.execute(
+                    f"INSERT INTO {table(catalog, target)} BY NAME SELECT '{model}'::UUID AS model, * FROM {source}"
+                )
 
 
 @contextmanager
 def registered(con: duckdb.DuckDBPyConnection, values: Any) -> Iterator[str]:
-    """Make an Arrow table visible to the connection in the block, under a unique name."""
-    name = _unique_name()
-    with _registering(con, name) as register:
-        register(values)
-        yield identifier(name)
-
-
-def _unique_name() -> str:
-    """Return a name that no table or view of the user's has."""
-    return f"__grouplearn_{uuid.uuid4().hex}"
-
-
-@contextmanager
-def _registering(con: duckdb.DuckDBPyConnection, name: str) -> Iterator[Callable[[Any], object]]:
-    """Yield a function that makes an Arrow table visible in place of the previous one; the last is forgotten at the end."""
+    """Make an Arrow table visible to the connection in the block, under a name that no table or view of the user's has."""
+    name = f"__grouplearn_{uuid.uuid4().hex}"
+    con.register(name, values)
     try:
-        yield functools.partial(con.register, name)
+        yield identifier(name)
     finally:
         with suppress(duckdb.Error):  # in an aborted transaction, so that the error that aborted it is reported
             con.unregister(name)
-
-
-def _finds_variables(con: duckdb.DuckDBPyConnection) -> bool:
-    """Whether DuckDB reads Arrow tables that are variables of the frame which calls ``execute``.
-
-    It does not with ``SET python_enable_replacements = false``, nor where something in Python stands before its own method.
-    """
-    if not isinstance(con, duckdb.DuckDBPyConnection) or isinstance(type(con).execute, FunctionType):
-        return False
-    name = _unique_name()
-    try:  # ``sql`` only plans the query: an error does not abort the transaction, as one of ``execute`` would
-        call_among({name: _NOTHING}, {}, con.sql, f"FROM {name}")
-    except duckdb.CatalogException:
-        return False
-    return True
 
 
 def view_query(con: duckdb.DuckDBPyConnection, model: StoredModel, suffix: str) -> str:

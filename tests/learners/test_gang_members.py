@@ -29,6 +29,7 @@ from grouplearn.data.shard import Shard
 from grouplearn.learners.contract.control import Gang, Stop
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.trees.gbdt import Gbdt
+from grouplearn.models.label import NUMBER
 rank, size, directory = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 rng = np.random.default_rng(0)
 x = rng.normal(size=(900, 4))
@@ -47,6 +48,7 @@ from grouplearn.data.shard import Shard, Totals
 from grouplearn.learners.contract.control import Gang
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.neural.mlp import Mlp
+from grouplearn.models.label import NUMBER
 rank, size, directory = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 rng = np.random.default_rng(0)
 x, weight = rng.normal(size=(301, 4)), rng.uniform(0.5, 2, 301)

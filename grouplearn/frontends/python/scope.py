@@ -1,6 +1,8 @@
 """The caller's Python variables, so that ``FROM df`` finds a data frame through our wrapper as through DuckDB.
 
-DuckDB looks for variables in the calling frame, which would be ours.
+DuckDB looks for variables in the calling frame, which would be ours: ``Scope.call`` evaluates the call in a frame of the user's
+variables. ``register`` is no substitute: a relation (``con.sql("FROM df")``) reads its frame later, when the name would be gone
+again; a name that stays registered hides what the variable is next; and each query of DuckDB's would be searched for names first.
 """
 
 from __future__ import annotations
@@ -19,10 +21,10 @@ import duckdb
 
 from grouplearn.bind.sql.outside import Outside, setting
 from grouplearn.errors import Error
-from grouplearn.frames import call_among
 from grouplearn.frontends.python import frame_errors
 from grouplearn.sqltext import folded
 
+_CALL = compile("__grouplearn_call__(*__grouplearn_args__, **__grouplearn_options__)", "<grouplearn>", "eval")
 #: Modules that run a notebook's SQL cells, whose data frames are the cell's variables.
 _SQL_CELLS = "marimo._sql."
 _WORD = re.compile(r'"((?:[^"]|"")+)"|(\w+)')
@@ -79,8 +81,10 @@ class Scope:
         return Scope(self.globals, ChainMap(*layers), self.frame)
 
     def call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """Call a DuckDB method so that it sees these variables."""
-        return call_among(self.locals, self.globals, function, *arguments, **options)
+        """Call a DuckDB method so that it sees these variables; they are read only where it looks for a table among them."""
+        own = {"__grouplearn_call__": function, "__grouplearn_args__": arguments, "__grouplearn_options__": options}
+        layers: list[Any] = [own, self.locals]
+        return eval(_CALL, self.globals, ChainMap(*layers))  # noqa: S307, the expression is a constant
 
     def find(self, name: str) -> Any:
         """Return the variable, or None."""
