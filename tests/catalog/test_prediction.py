@@ -572,11 +572,13 @@ from grouplearn.store import writer as store
 import sys; sys.path.insert(0, sys.argv[1])
 from handmade import *
 con = duckdb.connect()
+con.execute("SET enable_progress_bar = false")  # a busy machine would see it
 functions.register_all(con)
 create_source(con)
 model = definition()
 store.write(con, model, rollup_outcome(model), replace=False)
 other = con.cursor()
+other.execute("SET enable_progress_bar = false")
 functions.register_all(other)
 print(con.sql("SELECT count(predict_value('m', t)) FROM t").fetchall())
 print(other.sql("SELECT count(predict_value('m', t)) FROM t").fetchall())
