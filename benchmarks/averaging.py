@@ -29,7 +29,8 @@ from grouplearn.frontends.shell.flights import load_flights
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import Piece, Visit
 from grouplearn.learners.linear.cost import SGD
-from grouplearn.learners.linear.stochastic_gradient.learners import LinearSvmSgd
+from grouplearn.learners.linear.learners import LINEAR_SVM
+from grouplearn.learners.linear.stochastic_gradient.solver import StochasticGradientSolver
 from grouplearn.models.label import TWO_CLASSES
 from grouplearn.models.state import State
 from grouplearn.runtime.simulated import Costs, simulate
@@ -40,7 +41,7 @@ from grouplearn.schedule.rounds.parameter_server import ParameterServer
 from grouplearn.schedule.rounds.stages import neighbours
 from grouplearn.schedule.workload import Workload
 
-SVM = LinearSvmSgd()
+SVM = StochasticGradientSolver(LINEAR_SVM)
 #: Rows, columns and values of a row, the former two from the paper's table I, the last as LIBSVM's page of data sets has them.
 SETS = {
     "avazu": (40_428_967, 1_000_000, 15),
@@ -141,7 +142,7 @@ def trajectory(data: Data, system: System, l2: float, rate: float, workers: int)
     parts = data.parts(workers)
     n_rows = data.rows.n_rows
     size = max(1, round(system.batch * n_rows / workers))
-    config = {each.name: each.default for each in SVM.hyperparameters} | {
+    config = {each.name: each.default for each in SVM.declaration.hyperparameters} | {
         "loss": "hinge", "average": False, "batch_size": size, "learning_rate": rate, "schedule": system.schedule,
         "l2": l2 * n_rows,
     }  # fmt: skip

@@ -31,12 +31,9 @@ from _pairs import write
 import grouplearn
 from grouplearn.data.shard import BLOCK_ROWS, Shard
 from grouplearn.learners.contract.problem import FeatureBlock, Problem
-from grouplearn.learners.linear.coordinate_descent.learner import CoordinateDescentLearner
-from grouplearn.learners.linear.coordinate_descent.learners import (
-    LinearRegressionByCoordinates,
-    LogisticRegressionByCoordinates,
-)
+from grouplearn.learners.linear.coordinate_descent.solver import CoordinateDescentSolver
 from grouplearn.learners.linear.cost import COORDINATES
+from grouplearn.learners.linear.learners import LINEAR_REGRESSION, LOGISTIC_REGRESSION
 from grouplearn.models.label import NUMBER, TWO_CLASSES, Label
 from grouplearn.plan.cost.coefficients import Machine
 from grouplearn.plan.physical import CELL_SECONDS, MOST_ITEMS, STEPS_SHARE
@@ -48,9 +45,9 @@ from grouplearn.schedule.sharded.partition import blocks_of
 from grouplearn.schedule.workload import Workload
 from grouplearn.train.rounds import LocalRounds
 
-LOSSES: dict[str, tuple[CoordinateDescentLearner, Label, int]] = {
-    "squares": (LinearRegressionByCoordinates(), NUMBER, 0),
-    "logistic": (LogisticRegressionByCoordinates(), TWO_CLASSES, 2),
+LOSSES: dict[str, tuple[CoordinateDescentSolver, Label, int]] = {
+    "squares": (CoordinateDescentSolver(LINEAR_REGRESSION), NUMBER, 0),
+    "logistic": (CoordinateDescentSolver(LOGISTIC_REGRESSION), TWO_CLASSES, 2),
 }
 #: How near the minimum of the objective is near enough, as a share of it.
 NEAR = 1e-6

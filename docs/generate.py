@@ -89,11 +89,11 @@ def encoder_default(option: EncoderOption) -> str:
 
 def learner_section(name: str) -> str:
     """Return what a learner declares."""
-    first, *others = registry.ways(registry.LEARNERS[name]())
-    usual = f" `solver = '{first.solver}'` unless the statement says otherwise." if others else ""
+    first, *others = registry.ways(registry.LEARNERS[name])
+    usual = f" `solver = '{first.declaration.solver}'` unless the statement says otherwise." if others else ""
     parts = [f"### {name}\n\n{about(first)}{usual}\n\n{hyperparameters_table(first)}"]
     parts += [
-        f"#### {name} by {each.solver}\n\n`WITH (solver = '{each.solver}')`: {about(each)}\n\n{hyperparameters_table(each)}"
+        f"#### {each.way}\n\n`WITH (solver = '{each.declaration.solver}')`: {about(each)}\n\n{hyperparameters_table(each)}"
         for each in others
     ]
     return "\n\n".join(parts)
@@ -101,16 +101,17 @@ def learner_section(name: str) -> str:
 
 def hyperparameters_table(learner: Learner) -> str:
     """Return what a way of a learner takes."""
-    rows = (hyperparameter_row(parameter) for parameter in learner.hyperparameters)
+    rows = (hyperparameter_row(parameter) for parameter in learner.declaration.hyperparameters)
     return table(("hyperparameter", "type", "default", "allowed", "meaning", "source"), rows)
 
 
 def about(learner: Learner) -> str:
     """Return what a learner is, in words."""
-    tasks = ", ".join(sorted(label.name for label in learner.labels))
-    epochs = "no epochs" if learner.default_epochs is None else f"at most {learner.default_epochs} epochs"
-    needs = f" Needs `{learner.requires.install_hint}`." if learner.requires else ""
-    summary = learner.summary[0].upper() + learner.summary[1:]
+    own = learner.declaration
+    tasks = ", ".join(sorted(label.name for label in own.labels))
+    epochs = "no epochs" if own.default_epochs is None else f"at most {own.default_epochs} epochs"
+    needs = f" Needs `{own.requires.install_hint}`." if own.requires else ""
+    summary = own.summary[0].upper() + own.summary[1:]
     return f"{summary}. Tasks: {tasks}. Trains on {learner.access.words}, {epochs}.{needs}"
 
 

@@ -324,7 +324,7 @@ class _Binder:
     def _hyperparameter_columns(self, fixed: Mapping[str, Any]) -> tuple[HyperparameterColumn, ...]:
         search = self._statement.search
         names = [name.value.casefold() for name in searched(search)] if search else []
-        kinds = {parameter.name: parameter.kind for parameter in self._learner.hyperparameters}
+        kinds = {parameter.name: parameter.kind for parameter in self._learner.declaration.hyperparameters}
         return tuple(HyperparameterColumn(name, SQL_TYPES[kinds[name]]) for name in dict.fromkeys([*names, *fixed]))
 
     # --- the rest --------------------------------------------------------------------------------------------------
@@ -333,8 +333,9 @@ class _Binder:
         chosen = self._statement.metric
         if chosen is None:
             return None
-        kind = self._learner.name if target is None else "classification" if target.classification else "regression"
-        labels, arrays = LABELS_OF_TASK.get(kind, self._learner.labels), bool(target and target.array)
+        own = self._learner.declaration
+        kind = own.name if target is None else "classification" if target.classification else "regression"
+        labels, arrays = LABELS_OF_TASK.get(kind, own.labels), bool(target and target.array)
         known = (name for label in labels for name in every_metric(label, arrays=arrays))
         allowed = tuple(dict.fromkeys(known))
         name = chosen.value.casefold()

@@ -110,7 +110,7 @@ class FeatureBinder:
         self._source = tuple(source)
         self._replay = replay
         self._items: list[BoundItem] = []
-        self._names = {INTERCEPT} if learner.form == "linear" else set[str]()
+        self._names = {INTERCEPT} if learner.declaration.form == "linear" else set[str]()
         self._counts: dict[str, int] = {"numeric": 0, "codes": 0, "lists": 0}
         #: What stands without an encoder, and the error for the first of it that needs one.
         self._candidates: list[Candidate] = []
@@ -217,7 +217,7 @@ class FeatureBinder:
         values = {name: value for name, value in given.items() if value is not None}
         fields: dict[str, Any] = {each.sets: given[each.name] for each in declared if each.sets}
         n_columns = fields.setdefault("buckets", 0)
-        if self._learner.form == "linear":
+        if self._learner.declaration.form == "linear":
             encoder = widened(encoder, n_columns)
         if encoder.most is not None and n_columns > encoder.most:
             self._refuse_columns(feature, encoder, n_columns)
@@ -243,7 +243,9 @@ class FeatureBinder:
     def _refuse_columns(self, feature: Feature, encoder: Encoder, n_columns: int) -> None:
         """Raise BindError for more columns than the learner takes."""
         option = next(each for each in feature.options if sqltext.folded(each.name.value) == encoder.size)
-        message = f"{self._learner.name} takes at most {encoder.most:,} columns of one item, got {n_columns:,}"
+        message = (
+            f"{self._learner.declaration.name} takes at most {encoder.most:,} columns of one item, got {n_columns:,}"
+        )
         raise self._checker.error(message, option.value.span, f"Linear learners take up to {MAX_WIDE:,}.")
 
     def _refuse_or_note(self, call: str | None, scalars: Sequence[_Scalar], column: SqlColumn) -> None:

@@ -79,8 +79,8 @@ class HoldoutBinder:
         span = next(
             option.name.span for option in self.statement.options if option.name.value.casefold() == "early_stopping"
         )
-        if learner.default_epochs is None and not has_rounds(learner):
-            message = f"{learner.name} has no epochs, so there is nothing to stop early"
+        if learner.declaration.default_epochs is None and not has_rounds(learner):
+            message = f"{learner.declaration.name} has no epochs, so there is nothing to stop early"
             raise self.checker.error(message, span, "It is solved exactly in one pass over the data.")
         if holdout.kind in ("sample", "where"):
             return

@@ -40,11 +40,11 @@ class LabelBinder:
 
     def bind(self) -> BoundTarget | None:
         """Return the label, None if the learner has none; raises BindError for a label that it cannot learn."""
-        if not any(label.is_given for label in self.learner.labels):
+        if not any(label.is_given for label in self.learner.declaration.labels):
             self._refuse_label()
             return None
         if self.statement.target is None:
-            message = f"{self.learner.name} needs a label, and the statement has no PREDICT clause"
+            message = f"{self.learner.declaration.name} needs a label, and the statement has no PREDICT clause"
             raise self.checker.error(message, self.statement.learner.span, "Add PREDICT <expression> [AS name].")
         expression, alias = self.statement.target.expression, self.statement.target.alias
         described = self.checker.describe("SELECT", expression, *self.source)
@@ -55,15 +55,17 @@ class LabelBinder:
         column = described[0]
         name, stored = alias.value if alias else column.name, self.replayer.stored(expression)
         array = arrays.array_type(column.type)
-        if array and self.learner.predicts_arrays:
-            classes = arrays.names_classes(self.checker, array, expression, self.learner.labels, self._classified())
+        if array and self.learner.declaration.predicts_arrays:
+            classes = arrays.names_classes(
+                self.checker, array, expression, self.learner.declaration.labels, self._classified()
+            )
             return BoundTarget(name, expression, stored, column.type, classes, array)
         classification = self._is_classification(column, expression)
         return BoundTarget(name, expression, stored, column.type, classification)
 
     def _is_classification(self, column: Column, expression: Sql) -> bool:
-        classifies = any(label.has_classes for label in self.learner.labels)
-        regresses = NUMBER in self.learner.labels
+        classifies = any(label.has_classes for label in self.learner.declaration.labels)
+        regresses = NUMBER in self.learner.declaration.labels
         if types.is_classless(column.type):
             message = f"a label of type {column.type} cannot be predicted"
             untyped = "It is NULL in every row: predict something else." if types.is_untyped(column.type) else None
@@ -71,7 +73,9 @@ class LabelBinder:
         classified = self._classified()
         if classified is not None:
             if not (classifies if classified else regresses):
-                raise self.checker.error(f"{self.learner.name} does no {self.task}", self.statement.learner.span)
+                raise self.checker.error(
+                    f"{self.learner.declaration.name} does no {self.task}", self.statement.learner.span
+                )
             classification = classified
         elif self.implied is not None and not types.is_class_label(column.type):
             # There may be as many fractions as rows: only the statement can say that they are classes.
@@ -80,7 +84,7 @@ class LabelBinder:
             is_open = classifies and regresses and not types.is_class_label(column.type)
             classification = self._is_zero_or_one(column, expression) if is_open else classifies
         if not classification and types.kind(column.type) != "numeric":
-            message = f"{self.learner.name} predicts numbers, and the label has type {column.type}"
+            message = f"{self.learner.declaration.name} predicts numbers, and the label has type {column.type}"
             hint = "Use logistic_regression, gbdt or mlp for classes."
             if not types.is_class_label(column.type):
                 hint = "Use logistic_regression for classes, or gbdt or mlp WITH (task = 'classification')."
@@ -124,7 +128,10 @@ class LabelBinder:
 
     def _refuse_label(self) -> None:
         """Raise for a label, or an option about labels, given to a learner without one."""
-        statement, told = self.statement, f"{self.learner.name} has no label: it learns from the features alone"
+        statement, told = (
+            self.statement,
+            f"{self.learner.declaration.name} has no label: it learns from the features alone",
+        )
         if statement.target is not None:
             raise self.checker.error(told, statement.target.expression.span, "Leave PREDICT out.")
         if statement.null_label is not None:

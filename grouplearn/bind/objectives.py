@@ -55,7 +55,7 @@ class Bound:
         """Raise if a hyperparameter names a feature that FEATURES does not have, or whose values have no order."""
         kinds = {folded(item.stored.item.name): item.stored.item.kind for item in items}
         features = [item.stored.item.name for item in items]
-        for parameter in self.learner.hyperparameters:
+        for parameter in self.learner.declaration.hyperparameters:
             if parameter.kind not in ("ints_by_feature", "floats_by_feature", "feature_sets"):
                 continue
             for name in self._names(parameter.name):
@@ -96,8 +96,8 @@ class Bound:
         parameter = METRICS[chosen].parameter if chosen else None
         if parameter is None or chosen is None:
             return chosen
-        if parameter not in {each.name for each in self.learner.hyperparameters}:
-            message = f"metric {chosen} is measured by {parameter}, which {self.learner.name} has not"
+        if parameter not in {each.name for each in self.learner.declaration.hyperparameters}:
+            message = f"metric {chosen} is measured by {parameter}, which {self.learner.declaration.name} has not"
             raise self.checker.error(message, self._metric_span())
         if len({config[parameter] for config in self.configs}) > 1 or parameter in self._open():
             message = f"{chosen} is measured by {parameter}, and configurations of different {parameter} cannot be compared by it"

@@ -98,7 +98,7 @@ class SearchBinder:
     ) -> procedures.SearchPlan:
         options, method = self._search, search.method
         self._check_procedure(statement, search)
-        epochs = self._training.epochs or self._learner.default_epochs or 1
+        epochs = self._training.epochs or self._learner.declaration.default_epochs or 1
         resource: Literal["epochs", "rows"] = "epochs"
         if method in ("hyperband", "asha") and self._learner.access.converges:
             self._refuse_min_epochs(statement, method)
@@ -130,9 +130,9 @@ class SearchBinder:
         place = _span_of(statement, "min_epochs")
         if place is not None:
             message = (
-                f"{method.upper()} judges trials of {self._learner.name} that have converged on part of the rows, "
+                f"{method.upper()} judges trials of {self._learner.declaration.name} that have converged on part of the"
             )
-            message += "and min_epochs is for trials that are judged between epochs"
+            message += " rows, and min_epochs is for trials that are judged between epochs"
             raise self._checker.error(message, place, "Leave it out, or use a network, such as mlp.")
 
     def _check_procedure(self, statement: TrainModel, search: Search) -> None:
@@ -164,24 +164,24 @@ class SearchBinder:
         if operator in ("auto", *STEADY) or not self._learner.access.visits:
             return
         place = next((each.value.span for each in statement.options if each.name.value.casefold() == "operator"), None)
-        message = (
-            f"operator {operator} does not run OVER {search.method.upper()} with {self._learner.name}: {ORDER_CHANGES}"
-        )
+        learner, method = self._learner.declaration.name, search.method.upper()
+        message = f"operator {operator} does not run OVER {method} with {learner}: {ORDER_CHANGES}"
         raise self._checker.error(message, place or search.span, f"Use operator = {' or '.join(map(repr, WHOLE))}.")
 
     def _refuse_without_barriers(self, method: str, span: Span) -> None:
         learner = self._learner
         others = "Use OVER TPE, OVER RANDOM or OVER GRID, which train every trial to its end."
         if learner.access.in_one_go:
-            message = f"{method} stops trials between epochs, and {learner.name} boosts each trial in one go"
+            message = (
+                f"{method} stops trials between epochs, and {learner.declaration.name} boosts each trial in one go"
+            )
             raise self._checker.error(message, span, others)
-        if learner.default_epochs is None:
-            message = f"{method} stops trials between epochs, and {learner.name} has none: it is solved in one pass"
+        if learner.declaration.default_epochs is None:
+            message = f"{method} stops trials between epochs, and {learner.declaration.name} has none: it is solved in one pass"
             raise self._checker.error(message, span, others)
         if method == "PBT" and not learner.access.retunes:
-            message = (
-                f"PBT changes hyperparameters in the middle of training, and {learner.name} minimises one objective"
-            )
+            name = learner.declaration.name
+            message = f"PBT changes hyperparameters in the middle of training, and {name} minimises one objective"
             raise self._checker.error(
                 message, span, "Use OVER HYPERBAND, ASHA, TPE, RANDOM or GRID, or a network, such as mlp."
             )
@@ -216,8 +216,8 @@ class SearchBinder:
         drawn = statement.search is not None and statement.search.method != "grid"
         found = {name.value.casefold() for name in searched(statement.search)} if statement.search else set[str]()
         given = found | {option.name.value.casefold() for option in statement.options}
-        others = {each.name: each for each in self._learner.hyperparameters}
-        for parameter in self._learner.hyperparameters:
+        others = {each.name: each for each in self._learner.declaration.hyperparameters}
+        for parameter in self._learner.declaration.hyperparameters:
             if parameter.only_with is None or parameter.name not in given:
                 continue
             name, values = parameter.only_with
@@ -287,7 +287,7 @@ class SearchBinder:
     def _range(self, dimension: Between) -> space.Range:
         check_parameter(self._checker, self._learner, dimension.parameter)
         name = dimension.parameter.value.casefold()
-        kind = next(entry.kind for entry in self._learner.hyperparameters if entry.name == name)
+        kind = next(entry.kind for entry in self._learner.declaration.hyperparameters if entry.name == name)
         if kind not in ("float", "int"):
             raise self._checker.error(f"{name} is no number: list its values with IN", dimension.parameter.span)
         low, high = (self._bound(dimension.parameter, end) for end in (dimension.low, dimension.high))

@@ -27,34 +27,38 @@ def choose(checker: SqlChecker, learner: Learner, options: tuple[Option, ...], s
 
 def chooses(learner: Learner, name: str) -> bool:
     """Return whether an option in WITH only repeats the learner's default way, of several."""
-    return name == SOLVER and learner.way == learner.name and len(registry.ways(learner)) > 1
+    return name == SOLVER and learner.way == learner.declaration.name and len(registry.ways(learner)) > 1
 
 
 def said(learner: Learner) -> dict[str, Value]:
     """Return the option of WITH that selects this way; the model table shows it, whatever selected it."""
-    return {} if learner.way == learner.name else {SOLVER: learner.solver}
+    return {} if learner.way == learner.declaration.name else {SOLVER: learner.declaration.solver}
 
 
 def of_another(learner: Learner, name: str) -> str | None:
     """Return a hint for a hyperparameter that only other ways of the learner have; None if none has it."""
-    others = [each for each in _all(learner) if each.solver != learner.solver]
+    own = learner.declaration
+    others = [each.declaration for each in _all(learner) if each.declaration.solver != own.solver]
     if name == SOLVER:
-        return "A statement trains by one solver: WITH (solver = ...)." if others else f"{learner.name} has one solver."
+        return "A statement trains by one solver: WITH (solver = ...)." if others else f"{own.name} has one solver."
     having = [each.solver for each in others if name in {parameter.name for parameter in each.hyperparameters}]
     return f"{name} is a hyperparameter of WITH (solver = '{having[0]}')." if having else None
 
 
 def _all(learner: Learner) -> tuple[Learner, ...]:
-    return registry.ways(registry.learner(learner.name)) if registry.is_known(learner.name) else (learner,)
+    name = learner.declaration.name
+    return registry.ways(registry.learner(name)) if registry.is_known(name) else (learner,)
 
 
 def _named(checker: SqlChecker, ways: tuple[Learner, ...], option: Option) -> Learner:
     value = checker.constant(option.value)
-    found = next((each for each in ways if isinstance(value, str) and each.solver == value.casefold()), None)
+    found = next(
+        (each for each in ways if isinstance(value, str) and each.declaration.solver == value.casefold()), None
+    )
     if found is not None:
         return found
-    solvers = [each.solver for each in ways]
-    message = f"unknown solver {shown(value)}\nSolvers of {ways[0].name}: {', '.join(solvers)}"
+    solvers = [each.declaration.solver for each in ways]
+    message = f"unknown solver {shown(value)}\nSolvers of {ways[0].declaration.name}: {', '.join(solvers)}"
     raise checker.error(message, option.value.span, did_you_mean(str(value), solvers))
 
 

@@ -136,7 +136,7 @@ def _item(entry: Mapping[str, Any]) -> ItemColumn:
 def _types(learner: str, columns: Iterable[HyperparameterColumn]) -> dict[str, str]:
     """Return the SQL types of hyperparameters: of all that a known learner declares, and of those shown."""
     ways = registry.ways(registry.learner(learner)) if registry.is_known(learner) else ()
-    declared = {each.name: SQL_TYPES[each.kind] for way in ways for each in way.hyperparameters}
+    declared = {each.name: SQL_TYPES[each.kind] for way in ways for each in way.declaration.hyperparameters}
     return declared | {column.name: column.type for column in columns}
 
 
@@ -282,7 +282,7 @@ def _is_zero_or_one(definition: ModelDefinition) -> bool:
     if set(definition.classes) != {"0", "1"} or not is_whole(definition.label_type or ""):
         return False
     learner = definition.learner
-    return registry.is_known(learner) and NUMBER in registry.learner(learner).labels
+    return registry.is_known(learner) and NUMBER in registry.learner(learner).declaration.labels
 
 
 def _as_written(definition: ModelDefinition) -> str | None:

@@ -170,7 +170,7 @@ def _few_rows(definition: ModelDefinition) -> str:
 def _limited(definition: ModelDefinition) -> str:
     """Return SQL for the note on a group's trials that have not converged, NULL if all have."""
     known = registry.is_known(definition.learner)
-    if known and registry.way(definition.learner, definition.configs).default_epochs is None:
+    if known and registry.way(definition.learner, definition.configs).declaration.default_epochs is None:
         text, values = "%d of %d trials have not converged: raise l1 or tolerance", ""
     else:
         text = "%d of %d trials stopped at the limit of %d epochs, not converged: raise epochs"

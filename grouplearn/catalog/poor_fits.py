@@ -58,7 +58,7 @@ def _worse(definition: ModelDefinition, learner: Learner | None, config: Config)
     known: dict[str, object] = {name: value for name, value in config.items() if isinstance(value, int | float)}
     known |= {name: f"train[{place}]" for place, name in enumerate(definition.metrics, start=1)}
     known["n_classes"] = len(definition.classes)
-    for condition in METRICS[judge].astray if judge else ():
+    for condition in METRICS[judge].worse_than_constant if judge else ():
         with suppress(KeyError):
             return condition.format_map(known)
     return None
@@ -78,14 +78,14 @@ def _hyperparameters_to_change(definition: ModelDefinition, learner: Learner | N
         yield from ("bring features to one scale (zscore)", "raise epochs")
         return
     of = {
-        wish: [each for each in learner.hyperparameters if each.remedy == wish]
+        wish: [each for each in learner.declaration.hyperparameters if each.remedy == wish]
         for wish in ("default", "lower", "raise")
     }
     yield from (f"set {each.name} = {shown(each.default)}" for each in of["default"] if _is_changed(each, definition))
-    if not learner.handles_missing:  # trees do not depend on the scale of features
+    if not learner.declaration.handles_missing:  # trees do not depend on the scale of features
         yield "bring features to one scale (zscore)"
     yield from (f"lower {each.name}" for each in of["lower"])
-    if learner.default_epochs is not None:
+    if learner.declaration.default_epochs is not None:
         yield "raise epochs"
     yield from (f"raise {each.name}" for each in of["raise"])
 

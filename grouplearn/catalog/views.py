@@ -344,7 +344,7 @@ def _outputs_of_ours(name: str) -> tuple[Output, ...]:
 
 
 def _outputs_of(name: str) -> Iterator[Output]:
-    for label in sorted(registry.learner(name).labels, key=lambda label: label.name):
+    for label in sorted(registry.learner(name).declaration.labels, key=lambda label: label.name):
         yield registry.output(name, label, (), "", 0)
 
 

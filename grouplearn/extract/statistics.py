@@ -127,7 +127,7 @@ def _of_fewer_classes(bound: BoundTrain, target: BoundTarget, some: Sequence[str
         return f"They are numbers written as text: PREDICT {cast} AS {identifier(target.name)} learns a number."
     if types.kind(target.type) != "numeric":
         return "Predict an expression that has fewer, such as left(y, 1), or a comparison."
-    regresses = NUMBER in bound.learner.labels
+    regresses = NUMBER in bound.learner.declaration.labels
     number = "WITH (task = 'regression')" if regresses else "USING linear_regression, gbdt or mlp"
     return f"For a number write {number}, or predict an expression such as y > 15."
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from grouplearn.failures import NotInstalled, WrongData
@@ -11,22 +11,7 @@ from grouplearn.learners import third_party
 from grouplearn.learners.contract.config import SOLVER, Config
 from grouplearn.learners.contract.learner import Form, Learner
 from grouplearn.learners.contract.problem import FeatureBlock, Problem
-from grouplearn.learners.linear.coordinate_descent.learners import (
-    LinearRegressionByCoordinates,
-    LinearSvmByCoordinates,
-    LogisticRegressionByCoordinates,
-    PoissonRegressionByCoordinates,
-)
-from grouplearn.learners.linear.linear_regression import LinearRegression
-from grouplearn.learners.linear.linear_svm import LinearSvm
-from grouplearn.learners.linear.logistic_regression import LogisticRegression
-from grouplearn.learners.linear.poisson_regression import PoissonRegression
-from grouplearn.learners.linear.stochastic_gradient.learners import (
-    LinearRegressionSgd,
-    LinearSvmSgd,
-    LogisticRegressionSgd,
-    PoissonRegressionSgd,
-)
+from grouplearn.learners.linear import learners as linear
 from grouplearn.learners.neural.mlp import Mlp
 from grouplearn.learners.trees.gbdt import Gbdt
 from grouplearn.learners.trees.random_forest import RandomForest
@@ -38,29 +23,8 @@ from grouplearn.models.outputs.output import Output
 from grouplearn.models.outputs.outputs import output_of
 from grouplearn.models.state import Artifact
 
-LEARNERS: Mapping[str, Callable[[], Learner]] = MappingProxyType(
-    {
-        LinearRegression.name: LinearRegression,
-        LogisticRegression.name: LogisticRegression,
-        PoissonRegression.name: PoissonRegression,
-        LinearSvm.name: LinearSvm,
-        Gbdt.name: Gbdt,
-        RandomForest.name: RandomForest,
-        Mlp.name: Mlp,
-        KMeans.name: KMeans,
-        Pca.name: Pca,
-    }
-)
-
-
-#: The ways of built-in learners besides the first, which is the default.
-FURTHER_WAYS: Mapping[str, tuple[Callable[[], Learner], ...]] = MappingProxyType(
-    {
-        LinearRegression.name: (LinearRegressionByCoordinates, LinearRegressionSgd),
-        LogisticRegression.name: (LogisticRegressionByCoordinates, LogisticRegressionSgd),
-        PoissonRegression.name: (PoissonRegressionByCoordinates, PoissonRegressionSgd),
-        LinearSvm.name: (LinearSvmByCoordinates, LinearSvmSgd),
-    }
+LEARNERS: Mapping[str, Learner] = MappingProxyType(
+    {each.declaration.name: each for each in (*linear.LEARNERS, Gbdt(), RandomForest(), Mlp(), KMeans(), Pca())}
 )
 
 #: Registered learners, networks included, and those of installed packages. The mappings are replaced, never changed, so
@@ -89,17 +53,17 @@ def _others() -> Mapping[str, Learner]:
             _installed = MappingProxyType({})  # for calls from packages while they are loaded
             found: dict[str, Learner] = {}
             for each in third_party.installed():
-                if each.name in LEARNERS or each.name in found:
+                if each.declaration.name in LEARNERS or each.declaration.name in found:
                     third_party.warn_taken(each)
                 else:
-                    found[each.name] = each
+                    found[each.declaration.name] = each
             _installed = MappingProxyType(found)
     return {**_installed, **_own}
 
 
 def form(name: str) -> Form:
     """Return the form of a learner's models, "own" if the learner is unknown."""
-    return learner(name).form if is_known(name) else "own"
+    return learner(name).declaration.form if is_known(name) else "own"
 
 
 def output(name: str, label: Label, classes: Sequence[str], label_type: str, label_length: int) -> Output:
@@ -121,15 +85,12 @@ def links(name: str, configs: Sequence[Config], label: Label) -> frozenset[Link]
 
 def learner(name: str) -> Learner:
     """Return the learner of that name; KeyError when there is none."""
-    return LEARNERS[name]() if name in LEARNERS else _others()[name]
+    return LEARNERS[name] if name in LEARNERS else _others()[name]
 
 
 def ways(learner: Learner) -> tuple[Learner, ...]:
     """Return the ways of a learner, the default first."""
-    further = (
-        tuple(make() for make in FURTHER_WAYS[learner.name]) if learner.name in FURTHER_WAYS else learner.further_ways
-    )
-    return (learner, *further)
+    return (learner, *learner.declaration.further_ways)
 
 
 def way_within(
@@ -137,8 +98,8 @@ def way_within(
 ) -> tuple[str, int] | None:
     """Return the solver of the first way that trains a config on these columns with at most this many numbers in memory,
     and its number; None if no way does."""
-    every = ways(LEARNERS[learner.name]()) if learner.name in LEARNERS else ()
-    found = ((each.solver, each.cost.most_values(config, blocks, outputs)) for each in every)
+    every = ways(LEARNERS[learner.declaration.name]) if learner.declaration.name in LEARNERS else ()
+    found = ((each.declaration.solver, each.cost.most_values(config, blocks, outputs)) for each in every)
     return next((each for each in found if each[1] <= most), None)
 
 
@@ -151,7 +112,7 @@ def _chosen(first: Learner, configs: Sequence[Config]) -> Learner:
     solver = next((config[SOLVER] for config in configs if SOLVER in config), None)
     if solver is None:
         return first
-    return next((each for each in ways(first)[1:] if each.solver == solver), first)
+    return next((each for each in ways(first)[1:] if each.declaration.solver == solver), first)
 
 
 def every_way() -> tuple[Learner, ...]:
@@ -178,7 +139,7 @@ def other(name: str, configs: Sequence[Config] = ()) -> Learner | None:
 def misfit(learner: Learner, problem: Problem, artifact: Artifact) -> str | None:
     """Return why a newly finished model does not have its declared form; only for third-party learners that are not
     networks."""
-    if learner.name in LEARNERS or learner.functions():
+    if learner.declaration.name in LEARNERS or learner.functions():
         return None
     return third_party.misfit(learner, problem, artifact)
 
@@ -191,9 +152,9 @@ def how_to_register(name: str) -> str:
 def register(learner: Learner) -> None:
     """Register a learner under its name, replacing an earlier one; ValueError if a built-in one has the name."""
     global _own
-    if learner.name in LEARNERS:
-        raise ValueError(f'"{learner.name}" is a built-in learner; choose another name')
-    _own = MappingProxyType({**_own, learner.name: learner})
+    if learner.declaration.name in LEARNERS:
+        raise ValueError(f'"{learner.declaration.name}" is a built-in learner; choose another name')
+    _own = MappingProxyType({**_own, learner.declaration.name: learner})
 
 
 def unregister(name: str) -> None:
@@ -206,14 +167,16 @@ def unregister(name: str) -> None:
 
 def is_installed(learner: Learner) -> bool:
     """Return whether the package that the learner needs, if any, is installed."""
-    return learner.requires is None or learner.requires.installed
+    needed = learner.declaration.requires
+    return needed is None or needed.installed
 
 
 def check_installed(learner: Learner) -> None:
     """Raise NotInstalled, with the exact command, when the package the learner needs is not installed."""
-    if learner.requires is None or learner.requires.installed:
+    needed = learner.declaration.requires
+    if needed is None or needed.installed:
         return
     raise NotInstalled(
-        f"USING {learner.name} needs the package {learner.requires.package}, which is not installed",
-        hint=learner.requires.install_hint,
+        f"USING {learner.declaration.name} needs the package {needed.package}, which is not installed",
+        hint=needed.install_hint,
     )

@@ -12,7 +12,7 @@ from typing import Any
 from grouplearn.learners.contract.config import SOLVER, Hyperparameter, solver_named
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.hyperparameter_values import resolve
-from grouplearn.learners.contract.learner import Form, Learner, VectorLearner
+from grouplearn.learners.contract.learner import Declaration, Form, Learner, VectorLearner
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.requirement import Requirement
 from grouplearn.learners.contract.stacks import BoostedStackLearner, GatheringLearner, MomentsLearner, StackLearner
@@ -55,7 +55,7 @@ def checked(given: Learner | type[Learner]) -> Learner:
     patterns = [pattern for pattern in _PATTERNS if pattern in kind.__mro__]
     if len(patterns) != 1:
         named = ", ".join(pattern.__name__ for pattern in _PATTERNS)
-        where = "of grouplearn.learners.contract.ways, by how it reads rows"
+        where = "of grouplearn.learning, by how it reads rows"
         raise ValueError(f"{kind.__name__} has to inherit from one of {named} {where}")
     problem = next(_problems(learner), None)
     if problem is not None:
@@ -65,7 +65,7 @@ def checked(given: Learner | type[Learner]) -> Learner:
 
 def misfit(learner: Learner, problem: Problem, artifact: Artifact) -> str | None:
     """Return why a third-party learner's model does not have its declared form; else None."""
-    if learner.form != "linear":
+    if learner.declaration.form != "linear":
         return learner.flaw(problem, artifact)
     shapes = {"weights": (problem.n_outputs, problem.n_features), "intercept": (problem.n_outputs,)}
     return shape_flaw(artifact, shapes)
@@ -87,22 +87,27 @@ def _problems(learner: Learner) -> Iterator[str]:
     ]
     if lacking:
         yield f"it has no {lacking[0]}()"
-    name = getattr(learner, "name", None)
-    if not is_name(name):
-        yield f"its name is an identifier, such as my_unet, got {name!r}"
-    if name != str(name).casefold():
-        yield f"its name is in lower case, got {name!r}"
-    if not isinstance(getattr(learner, "summary", None), str):
+    own = getattr(learner, "declaration", None)
+    if not isinstance(own, Declaration):
+        yield f"its declaration is a Declaration, got {own!r}"
+        return
+    if not is_name(own.name):
+        yield f"its name is an identifier, such as my_unet, got {own.name!r}"
+    if own.name != str(own.name).casefold():
+        yield f"its name is in lower case, got {own.name!r}"
+    if not isinstance(own.summary, str):
         yield "it declares no summary, which is a text"
-    labels = getattr(learner, "labels", None)
-    if not isinstance(labels, frozenset) or not labels or not all(isinstance(label, Label) for label in labels):
-        yield f"its labels are a frozenset of Label, got {labels!r}"
-    epochs = learner.default_epochs
-    if epochs is not None and (type(epochs) is not int or epochs < 1):
-        yield f"its default_epochs are a whole number from 1 on or None, got {epochs!r}"
-    if learner.form not in typing.get_args(Form):
-        yield f"its form is one of {', '.join(typing.get_args(Form))}, got {learner.form!r}"
-    if learner.form == "linear" and SEVERAL_CLASSES in learner.labels and kind.as_multiclass is Learner.as_multiclass:
+    if (
+        not isinstance(own.labels, frozenset)
+        or not own.labels
+        or not all(isinstance(label, Label) for label in own.labels)
+    ):
+        yield f"its labels are a frozenset of Label, got {own.labels!r}"
+    if own.default_epochs is not None and (type(own.default_epochs) is not int or own.default_epochs < 1):
+        yield f"its default_epochs are a whole number from 1 on or None, got {own.default_epochs!r}"
+    if own.form not in typing.get_args(Form):
+        yield f"its form is one of {', '.join(typing.get_args(Form))}, got {own.form!r}"
+    if own.form == "linear" and SEVERAL_CLASSES in own.labels and kind.as_multiclass is Learner.as_multiclass:
         yield "a linear learner of more than two classes has as_multiclass()"
     averaged = getattr(kind, "averaged", ())
     if learner.averages and not (
@@ -116,23 +121,24 @@ def _problems(learner: Learner) -> Iterator[str]:
         yield f"the tensors of its state that a model predicts with are a tuple of names, got {parameters!r}"
     if not isinstance(learner.cost, Cost):
         yield f"its cost is a Cost, got {learner.cost!r}"
-    if not (learner.requires is None or isinstance(learner.requires, Requirement)):
-        yield f"what it requires is a Requirement or None, got {learner.requires!r}"
-    yield from _problems_of(learner.hyperparameters)
-    yield from _problems_of_ways(learner)
+    if not (own.requires is None or isinstance(own.requires, Requirement)):
+        yield f"what it requires is a Requirement or None, got {own.requires!r}"
+    yield from _problems_of(own.hyperparameters)
+    yield from _problems_of_ways(own)
 
 
-def _problems_of_ways(first: Learner) -> Iterator[str]:
+def _problems_of_ways(first: Declaration) -> Iterator[str]:
     """Yield what is wrong with a learner's further ways: each must differ in its solver, and agree in the rest."""
-    solvers = [each.solver for each in (first, *first.further_ways)]
+    solvers = [first.solver, *(each.declaration.solver for each in first.further_ways)]
     if first.further_ways and not (all(solvers) and len(set(solvers)) == len(solvers)):
         yield f"each of its ways has a solver of its own, got {solvers!r}"
-    for each in first.further_ways:
-        if (each.name, each.labels, each.form) != (first.name, first.labels, first.form):
-            yield f"all its ways have one name, its labels and its form, and {each.solver!r} has not"
-        if solver_named(each.solver, "").choices not in [p.choices for p in each.hyperparameters if p.name == SOLVER]:
-            yield f"a way that is not its usual one has the hyperparameter solver_named({each.solver!r}, ...)"
-        yield from (f"way {each.solver!r}: {problem}" for problem in _problems(each))
+    for way in first.further_ways:
+        own = way.declaration
+        if (own.name, own.labels, own.form) != (first.name, first.labels, first.form):
+            yield f"all its ways have one name, its labels and its form, and {own.solver!r} does not"
+        if solver_named(own.solver, "").choices not in [p.choices for p in own.hyperparameters if p.name == SOLVER]:
+            yield f"a way that is not its usual one has the hyperparameter solver_named({own.solver!r}, ...)"
+        yield from (f"way {own.solver!r}: {problem}" for problem in _problems(way))
 
 
 def _problems_of(hyperparameters: Any) -> Iterator[str]:
@@ -157,8 +163,8 @@ def installed() -> Iterator[Learner]:
     for entry in entry_points(group=GROUP):
         try:
             learner = checked(entry.load())
-            if learner.name != entry.name:
-                raise ValueError(f"{entry.value} calls itself {learner.name}")
+            if learner.declaration.name != entry.name:
+                raise ValueError(f"{entry.value} calls itself {learner.declaration.name}")
         except Exception as error:
             _warn(entry, f"{type(error).__name__}: {error}")
         else:
@@ -168,7 +174,8 @@ def installed() -> Iterator[Learner]:
 def warn_taken(learner: Learner) -> None:
     """Warn about a skipped learner whose name is taken."""
     warnings.warn(
-        f'the learner "{learner.name}" of {type(learner).__module__} is left out: the name is taken', stacklevel=2
+        f'the learner "{learner.declaration.name}" of {type(learner).__module__} is left out: the name is taken',
+        stacklevel=2,
     )
 
 

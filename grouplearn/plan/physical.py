@@ -93,7 +93,7 @@ class PhysicalPlan:
             access=self.bound.learner.access.name,
             rows=self.stats.rows,
             workers=workers,
-            epochs=self.epochs if self.bound.learner.default_epochs is not None else 1,
+            epochs=self.epochs if self.bound.learner.declaration.default_epochs is not None else 1,
             block_rows=self.block_rows,
             evaluate_epochs=self._judges_epochs,
             hops=Hops(seed=options.training.seed, recorded=self.recorded),
@@ -269,7 +269,7 @@ def plan(bound: BoundTrain, stats: Statistics, rates: Rates | None = None) -> Ph
     bound = replace(bound, items=arrays.sized(bound.items, stats.lengths or [1] * len(bound.items)))
     bound = _widened(bound, stats)
     label = learned(bound, stats)
-    epochs = bound.options.training.epochs or bound.learner.default_epochs or 1
+    epochs = bound.options.training.epochs or bound.learner.declaration.default_epochs or 1
     width = _width(bound, stats)
     packs = pack_configs(bound.learner, bound.configs, len(stats.groups), most_packed(bound, stats, label, width))
     return PhysicalPlan(
@@ -296,7 +296,7 @@ def plan(bound: BoundTrain, stats: Statistics, rates: Rates | None = None) -> Ph
 
 def _widened(bound: BoundTrain, stats: Statistics) -> BoundTrain:
     """Return the statement with items of many categories as wide ones, for a linear learner."""
-    if bound.learner.form != "linear":
+    if bound.learner.declaration.form != "linear":
         return bound
     items = []
     for entry, categories in zip(bound.items, stats.categories, strict=True):
@@ -315,7 +315,9 @@ def repacked(physical: PhysicalPlan, packs: tuple[tuple[int, ...], ...]) -> Phys
 
 def learned(bound: BoundTrain, stats: Statistics) -> Label:
     """Return what is learned; it depends on how many classes the label has."""
-    return label_of(bound.learner.labels, len(stats.classes) if bound.target and bound.target.classification else None)
+    return label_of(
+        bound.learner.declaration.labels, len(stats.classes) if bound.target and bound.target.classification else None
+    )
 
 
 def _width(bound: BoundTrain, stats: Statistics) -> int:
@@ -395,9 +397,9 @@ def definition(physical: PhysicalPlan, statement: str) -> ModelDefinition:
         catalog=bound.catalog,
         schema=bound.schema,
         name=bound.name,
-        learner=bound.learner.name,
+        learner=bound.learner.declaration.name,
         label=physical.label,
-        linear=bound.learner.form == "linear",
+        linear=bound.learner.declaration.form == "linear",
         statement=statement,
         target_name=target.name if target else None,
         target_sql=target.stored if target else None,

@@ -45,8 +45,8 @@ def check_same(checker: SqlChecker, bound: BoundTrain, earlier: Earlier) -> None
         problem = f"{name} was trained by operator {earlier.operator}, which has no schedule to repeat"
     elif earlier.operator != operator:
         problem = f"{name} was trained by operator {earlier.operator}, and this statement is run by operator {operator}"
-    elif earlier.learner != bound.learner.name:
-        problem = f"{name} is a model of {earlier.learner}, and this one is of {bound.learner.name}"
+    elif earlier.learner != bound.learner.declaration.name:
+        problem = f"{name} is a model of {earlier.learner}, and this one is of {bound.learner.declaration.name}"
     elif earlier.seed != bound.options.training.seed:
         problem = f"{name} was trained with seed = {earlier.seed}, and this statement has seed = {bound.options.training.seed}"
     elif not _alike(earlier.configs, bound.configs):

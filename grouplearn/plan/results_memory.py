@@ -36,7 +36,7 @@ def _model_bytes(physical: PhysicalPlan) -> int:
     """Return the bytes of a finished model; with wide items a group has no more columns than its rows use."""
     learner, configs = physical.bound.learner, physical.bound.configs
     rows = math.ceil(physical.stats.n_rows * len(physical.bound.sets) / max(1, len(physical.stats.groups)))
-    if learner.form == "linear":
+    if learner.declaration.form == "linear":
         wide = sum(
             block.width
             for block, item in zip(physical.feature_blocks(), physical.bound.items, strict=True)
@@ -57,14 +57,15 @@ def _refuse_wide(checker: SqlChecker, physical: PhysicalPlan) -> None:
     learner, limit = physical.bound.learner, limit_of(physical.bound)
     of_level = Counter(group.level for group in watched(physical.stats.groups))
     blocks = physical.feature_blocks(min(of_level.values(), default=1))
-    for config in physical.bound.configs if learner.form in ("linear", "vectors") else ():
+    for config in physical.bound.configs if learner.declaration.form in ("linear", "vectors") else ():
         needed = cost.VALUE_BYTES * learner.cost.most_values(config, blocks, physical.outputs)
         if needed <= limit:
             continue
         columns = counted(sum(block.width for block in blocks), "column")
+        by = learner.declaration.solver and f" by {learner.declaration.solver}"
         message = (
-            f"{learner.name}{learner.solver and f' by {learner.solver}'} takes about {amount_of_bytes(needed)} of memory for"
-            f" {columns}; the limit is {amount_of_bytes(limit)}"
+            f"{learner.declaration.name}{by} takes about {amount_of_bytes(needed)} of memory for {columns};"
+            f" the limit is {amount_of_bytes(limit)}"
         )
         hint = "Use fewer columns, or set a higher memory_limit."
         other = registry.way_within(learner, config, blocks, physical.outputs, limit // cost.VALUE_BYTES)

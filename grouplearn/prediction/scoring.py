@@ -203,8 +203,8 @@ class Scorer:
         return outputs
 
     def _outputs(self, group: GroupModel, columns: Columns) -> FloatArray:
-        """Return the outputs (n, width) of the model's output; NaN: no prediction."""
-        width = None if self._learner.handles_sparse else sum(each.width for each in group.fitted)
+        """Return the outputs (n, width) of the model's answer; NaN: no prediction."""
+        width = None if self._learner.declaration.handles_sparse else sum(each.width for each in group.fitted)
         step = max(1, _DENSE_VALUES // width) if width else columns.n_rows
         if columns.n_rows <= step:
             return self._outputs_of(group, columns, width)
@@ -213,7 +213,7 @@ class Scorer:
 
     def _outputs_of(self, group: GroupModel, columns: Columns, dense_columns: int | None) -> FloatArray:
         x = encode(group.fitted, columns, dense_columns) if group.fitted else np.zeros((columns.n_rows, 0))
-        usable = np.arange(x.shape[0]) if self._learner.handles_missing else _finite_rows(x)
+        usable = np.arange(x.shape[0]) if self._learner.declaration.handles_missing else _finite_rows(x)
         if not usable.size:
             return np.full((x.shape[0], self._predictions.output.width), np.nan)
         # Extreme features may overflow: an infinite value is a prediction, NaN is none.

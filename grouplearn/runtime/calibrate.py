@@ -139,14 +139,14 @@ def _job(learner: Learner, rows: int, width: int, configs: int, epochs: int) -> 
     rng = np.random.default_rng(7)
     x = rng.normal(size=(rows, width))
     score = x @ rng.normal(size=width) + rng.normal(size=rows)
-    kind = simplest(learner.labels)
+    kind = simplest(learner.declaration.labels)
     empty = np.empty((rows, 0), dtype=np.int32)
     # Positive, for learners of counts and rates, and within few orders of magnitude.
     label = (score > 0).astype(float) if kind.has_classes else np.exp(score / np.sqrt(4 * (1 + width)))
     split = (np.arange(rows) % 10 == 0).astype(np.int16)  # configurations that compete hold out 10% of a group
     dataset = Dataset(x, empty, label, np.ones(rows), split, (), ("false", "true") if kind.has_classes else ())
     return Job(
-        learner=learner.name,
+        learner=learner.declaration.name,
         configs=_configs(learner, configs, epochs),
         items=tuple(Item(f"x{column}", "numeric", column) for column in range(width)),
         groups=(Group(0, 0, (), ((0, rows),)),),
@@ -158,8 +158,8 @@ def _job(learner: Learner, rows: int, width: int, configs: int, epochs: int) -> 
 
 def _configs(learner: Learner, count: int, epochs: int) -> tuple[Config, ...]:
     """Return configs of one pack: the defaults, with different penalties if there are any."""
-    names = {parameter.name for parameter in learner.hyperparameters}
-    base = {parameter.name: parameter.default for parameter in learner.hyperparameters}
+    names = {parameter.name for parameter in learner.declaration.hyperparameters}
+    base = {parameter.name: parameter.default for parameter in learner.declaration.hyperparameters}
     if "num_iterations" in names:
         base["num_iterations"] = epochs
     penalty = next((name for name in ("l2", "lambda_l2") if name in names), None)

@@ -67,12 +67,12 @@ def show_learners(statement: ShowLearners, checker: SqlChecker, at: StatementCon
     """Return a query of all learners with their solvers, if they have several, the default first."""
     rows = [
         (
-            learner.name,
-            learner.solver or None,
-            ", ".join(sorted(label.name for label in learner.labels)),
+            learner.declaration.name,
+            learner.declaration.solver or None,
+            ", ".join(sorted(label.name for label in learner.declaration.labels)),
             learner.access.words,
             registry.is_installed(learner),
-            learner.summary,
+            learner.declaration.summary,
         )
         for learner in registry.every_way()
     ]
@@ -82,7 +82,11 @@ def show_learners(statement: ShowLearners, checker: SqlChecker, at: StatementCon
 def describe_learner(statement: DescribeLearner, checker: SqlChecker, at: StatementContext) -> str:  # noqa: ARG001
     """Return a query of the hyperparameters of a learner."""
     ways = registry.ways(bind_learner(checker, statement.name))
-    rows = [(way.solver or None, *_described(entry)) for way in ways for entry in way.hyperparameters]
+    rows = [
+        (way.declaration.solver or None, *_described(entry))
+        for way in ways
+        for entry in way.declaration.hyperparameters
+    ]
     return answers.table(("solver", "hyperparameter", "type", "default", "allowed", "meaning", "source"), rows)
 
 

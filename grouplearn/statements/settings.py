@@ -26,7 +26,7 @@ def set_option(statement: SetOption, checker: SqlChecker, at: StatementContext) 
 def calibrate(statement: Calibrate, checker: SqlChecker, at: StatementContext) -> str:
     """Measure the cost coefficients, and return a query of them and of what could not be measured."""
     _refuse_outside(checker, statement)
-    learner = bind_learner(checker, statement.learner).name if statement.learner else None
+    learner = bind_learner(checker, statement.learner).declaration.name if statement.learner else None
     columns = ("subject", "coefficient", "default", "measured", "unit", "error")
     return answers.table(columns, training.calibrate(learner, at.cancelled))
 

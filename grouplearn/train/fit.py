@@ -265,7 +265,7 @@ def fit_together(pack: Pack, gang: Gang) -> Training:
     if pack.learner.access.in_one_go:
         return fit_sampling(pack, gang)
     if not pack.learner.in_gangs:
-        raise ValueError(f"{pack.learner.name} cannot train one model on several workers at the same time")
+        raise ValueError(f"{pack.learner.declaration.name} cannot train one model on several workers at the same time")
     learner = cast(DataParallelLearner, pack.learner)
     with learner.joined(gang) as together:
         return _fit_sequential(pack, lambda training: _descend(pack, learner, training, together))

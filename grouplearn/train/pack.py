@@ -199,7 +199,7 @@ def measure(pack: Pack, rows: Shard | StoredShard, scores: Scores, by_row: bool 
 
 def diverged(learner: Learner) -> str:
     """Return the reason of a trial whose objective became infinite."""
-    names = [each.name for each in learner.hyperparameters if each.remedy == "lower"]
+    names = [each.name for each in learner.declaration.hyperparameters if each.remedy == "lower"]
     lower = f"lower {' or '.join(names)}, or " if names else ""
     hint = f"{lower}bring the features to one scale, as zscore(...) does"
     return f"diverged: the objective became infinite; hint: {hint}"

@@ -20,14 +20,15 @@ def import_learner(learner: Learner) -> None:
 
     Must run before threads are limited, as only loaded libraries can be.
     """
-    if learner.requires is None:
+    needed = learner.declaration.requires
+    if needed is None:
         return
     registry.check_installed(learner)
     try:
-        learner.requires.load()
+        needed.load()
     except (ImportError, OSError) as error:
-        message = f"USING {learner.name} needs the package {learner.requires.package}, which does not load: {error}"
-        raise NotInstalled(message, hint=learner.requires.install_hint) from None
+        message = f"USING {learner.declaration.name} needs the package {needed.package}, which does not load: {error}"
+        raise NotInstalled(message, hint=needed.install_hint) from None
 
 
 class _Libraries:

@@ -68,7 +68,7 @@ def test_a_grid_of_what_has_no_effect_is_refused(con: Connection) -> None:
 
 def test_what_others_depend_on_is_declared() -> None:
     for name in registry.names():
-        known = {each.name: each for each in registry.learner(name).hyperparameters}
+        known = {each.name: each for each in registry.learner(name).declaration.hyperparameters}
         for parameter in known.values():
             if parameter.only_with is None:
                 continue

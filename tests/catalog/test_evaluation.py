@@ -234,7 +234,7 @@ def test_a_stored_configuration_has_the_types_of_its_declaration(learner: str) -
         con.execute("CREATE TABLE t AS SELECT sin(i) AS x, i % 3 = 0 AS y FROM range(60) AS r(i)")
         con.execute(f"TRAIN MODEL m USING {learner} PREDICT y FEATURES (x) FROM t")
         (config,) = stored(con, "m").definition.configs
-    declared = {each.name: each.default for each in registry.learner(learner).hyperparameters}
+    declared = {each.name: each.default for each in registry.learner(learner).declaration.hyperparameters}
     assert {name: (type(value), value) for name, value in config.items()} == {
         name: (type(value), value) for name, value in declared.items()
     }

@@ -7,7 +7,7 @@ import pytest
 from helpers.dying_runs import dies
 
 import grouplearn
-from grouplearn.learners.linear import linear_regression
+from grouplearn.learners.linear.least_squares import solver as least_squares
 from grouplearn.learners.trees.gbdt import Gbdt
 from grouplearn.train.results import ledger
 
@@ -42,8 +42,8 @@ def test_held_out_rows_that_judge_no_trial() -> None:
 
 
 def test_what_has_no_epochs_is_not_told_to_raise_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear_regression, "_LEAST_ROUNDS", 1)
-    monkeypatch.setattr(linear_regression, "_ROUNDS_OF_COLUMNS", 0)
+    monkeypatch.setattr(least_squares, "_LEAST_ROUNDS", 1)
+    monkeypatch.setattr(least_squares, "_ROUNDS_OF_COLUMNS", 0)
     with grouplearn.connect(progress=False) as con:
         rows = answer(
             con, "TRAIN MODEL m USING linear_regression PREDICT y::INT FROM t GROUP BY g OVER GRID (l1 IN (0.1, 1e6))"
@@ -207,9 +207,9 @@ def test_failed_groups_have_an_error_and_no_note() -> None:
 def test_what_helps_is_what_hyperparameters_declare(options: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     declared = tuple(
         replace(each, remedy={"num_leaves": "raise", "lambda_l2": "default", "max_depth": "lower"}.get(each.name))
-        for each in Gbdt.hyperparameters
+        for each in Gbdt.declaration.hyperparameters
     )
-    monkeypatch.setattr(Gbdt, "hyperparameters", declared)
+    monkeypatch.setattr(Gbdt, "declaration", replace(Gbdt.declaration, hyperparameters=declared))
     with grouplearn.connect(progress=False) as con:
         (row,) = answer(con, f"TRAIN MODEL m USING gbdt PREDICT a * 2 AS z FEATURES (a) FROM t WITH ({options})")
     assert f"than a constant: {told}" in str(row["note"])

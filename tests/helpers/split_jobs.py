@@ -10,7 +10,7 @@ from torch import nn
 
 from grouplearn.data.dataset import Group, Item
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.neural.declared import declared
+from grouplearn.learners.neural.declared import declaration
 from grouplearn.learners.neural.network import Network
 from grouplearn.models.label import LABELLED, NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
 from grouplearn.schedule.messages import Unit
@@ -84,7 +84,7 @@ def own_network(problem: Problem, config: Any) -> Any:
 
 
 METRICS = {NUMBER: "rmse", SEVERAL_CLASSES: "log_loss"}
-OWN = Network("own", own_network, None, declared("own", {"width": 5}), LABELLED, "of a test")
+OWN = Network(declaration("own", "of a test", LABELLED, {"width": 5}), own_network, None)
 
 
 def pictures_job(label: Label, **options: Any) -> Job:

@@ -13,7 +13,6 @@ from helpers.thorough import every_other
 from grouplearn.kernels import algebra
 from grouplearn.kernels.linear import generalised_linear as kernel
 from grouplearn.kernels.linear import moments
-from grouplearn.kernels.linear.losses import Loss
 
 RANDOM = np.random.default_rng(5)
 SIZES = np.array([40, 1, 0, 7, 90])
@@ -33,15 +32,13 @@ L2 = np.array([1.0, 0.125, 0.0, 0.5, 64.0, 0.25] * 3) + np.arange(18) / 64
 PENALTIES = kernel.Penalties(L1, L2, np.full(18, 1e-8))
 
 
-def solve(
-    loss: Loss, x=X, label=None, weight=WEIGHT, start=START, penalties=PENALTIES, **others
-) -> kernel.FittedModels:
+def solve(loss: str, x=X, label=None, weight=WEIGHT, start=START, penalties=PENALTIES, **others) -> kernel.FittedModels:
     settings = {"fit_intercept": True, "epochs": 300, "report": lambda _: None, "cancelled": lambda: False, **others}
     label = LABELS[loss] if label is None else label
     return kernel.solve(x, label, weight, start, loss=loss, outputs=OUTPUTS[loss], penalties=penalties, **settings)
 
 
-def losses(loss: Loss, score: np.ndarray, label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def losses(loss: str, score: np.ndarray, label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The loss of rows (n,) and its derivatives by the scores (n, K)."""
     if loss == "logistic":
         return np.logaddexp(0, score[:, 0]) - label * score[:, 0], scipy.special.expit(score) - label[:, None]
@@ -67,7 +64,7 @@ SMOOTH = [loss for loss in LABELS if loss != "hinge"]
 
 
 @pytest.mark.parametrize("loss", SMOOTH)
-def test_every_model_is_at_its_optimum(loss: Loss) -> None:
+def test_every_model_is_at_its_optimum(loss: str) -> None:
     """The subgradient is zero (Boyd & Vandenberghe 2004, 4.2.3), and the objective is the one reported."""
     found = solve(loss)
     for group in (0, 4):
@@ -86,7 +83,7 @@ def test_every_model_is_at_its_optimum(loss: Loss) -> None:
 
 
 @pytest.mark.parametrize("loss", [*LABELS])
-def test_a_model_is_the_same_alone_and_in_any_company(build: str, loss: Loss) -> None:
+def test_a_model_is_the_same_alone_and_in_any_company(build: str, loss: str) -> None:
     together = solve(loss)
     for group, configs in ((0, [3]), (4, [17, 0]), (4, [2, 2, 5])):
         rows = slice(START[group], START[group + 1])
@@ -101,7 +98,7 @@ FEW = ([0], [2], [1, 5, 3], list(range(8)), list(range(9)))
 
 @pytest.mark.examples(7)
 @pytest.mark.parametrize(("loss", "configs"), every_other(product(LABELS, FEW)))
-def test_groups_that_share_lanes_are_as_they_are_alone(build: str, loss: Loss, configs: list[int]) -> None:
+def test_groups_that_share_lanes_are_as_they_are_alone(build: str, loss: str, configs: list[int]) -> None:
     """Few configs leave lanes to other groups, among them one without rows, one of a single row, one of too many rows."""
     random = np.random.default_rng(len(configs))
     sizes = np.array([90, 3000, 1, 0, 40, 2049, 7, *random.integers(20, 300, 14)])
@@ -164,7 +161,7 @@ def test_training_stops_when_it_is_told_to() -> None:
     assert sum(seen) == found.passes[[0, 1, 3, 4]].sum()
 
 
-def begun(loss: Loss, form: kernel.Form, chosen: kernel.Penalties) -> tuple[np.ndarray, kernel.Sums]:
+def begun(loss: str, form: kernel.Form, chosen: kernel.Penalties) -> tuple[np.ndarray, kernel.Sums]:
     """Models at their start, and the sums there as they follow from moments."""
     label, outputs = LABELS[loss], OUTPUTS[loss]
     targets = np.eye(3)[label.astype(int)] if loss == "softmax" else label[:, None]
@@ -211,7 +208,7 @@ FORMS = [(True, True), (False, True), (True, False)]
 @pytest.mark.parametrize("loss", [*LABELS])
 @pytest.mark.parametrize(("fit_intercept", "dense"), FORMS)
 def test_sums_at_the_start_are_those_that_follow_from_moments(
-    build: str, loss: Loss, fit_intercept: bool, dense: bool
+    build: str, loss: str, fit_intercept: bool, dense: bool
 ) -> None:
     form = kernel.Form(4, OUTPUTS[loss], fit_intercept, 3, dense)
     models, expected = begun(loss, form, PENALTIES)
@@ -223,7 +220,7 @@ def test_sums_at_the_start_are_those_that_follow_from_moments(
 
 @pytest.mark.parametrize("loss", [*LABELS])
 @pytest.mark.parametrize(("fit_intercept", "dense"), FORMS)
-def test_epochs_reach_the_objectives_of_whole_groups(loss: Loss, fit_intercept: bool, dense: bool) -> None:
+def test_epochs_reach_the_objectives_of_whole_groups(loss: str, fit_intercept: bool, dense: bool) -> None:
     """With rows in two blocks, dense and sparse."""
     start = np.array([0, len(X)])
     whole = solve(loss, start=start, fit_intercept=fit_intercept, epochs=400)
@@ -260,7 +257,7 @@ def standardised(form: kernel.Form, models: np.ndarray, sums: np.ndarray) -> np.
 
 
 @pytest.mark.parametrize("loss", [*LABELS])
-def test_wide_models_of_sparse_rows_have_the_sums_of_a_loop_over_their_entries(build: str, loss: Loss) -> None:
+def test_wide_models_of_sparse_rows_have_the_sums_of_a_loop_over_their_entries(build: str, loss: str) -> None:
     """Rows without entries, and columns without any, too; counts of rows that are no multiple of a tile."""
     form, random = kernel.Form(4, OUTPUTS[loss], True, 3, False), np.random.default_rng(3)
     models, sums = begun(loss, form, PENALTIES)
@@ -287,7 +284,7 @@ def test_wide_models_of_sparse_rows_have_the_sums_of_a_loop_over_their_entries(b
 
 @pytest.mark.parametrize("loss", [*LABELS])
 @pytest.mark.parametrize("dense", [True, False])
-def test_steps_have_the_same_bits_everywhere_and_in_any_company(build: str, loss: Loss, dense: bool) -> None:
+def test_steps_have_the_same_bits_everywhere_and_in_any_company(build: str, loss: str, dense: bool) -> None:
     """In single precision, alone, and of many rows of which few bend, too."""
     random = np.random.default_rng(7)
     form, digest = kernel.Form(4, OUTPUTS[loss], True, 3, dense), hashlib.sha256()

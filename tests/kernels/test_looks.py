@@ -102,11 +102,11 @@ def parted() -> Callable[[], object]:
     return lambda: least_squares.parted(*given, 1.0)
 
 
-def stack(loss: glm.Loss, n: int, d: int) -> tuple[np.ndarray, np.ndarray]:
+def stack(loss: str, n: int, d: int) -> tuple[np.ndarray, np.ndarray]:
     return numbers(n, d), (np.arange(n) * 7 % 5 > 2) * 1.0
 
 
-def fit(loss: glm.Loss, l1: float = 0.0, n: int = 6_000, d: int = 60) -> Callable[[], object]:
+def fit(loss: str, l1: float = 0.0, n: int = 6_000, d: int = 60) -> Callable[[], object]:
     x, y = stack(loss, n, d)
     penalties = glm.Penalties(np.full(8, l1), np.full(8, 1.0), np.full(8, 1e-6))
     return lambda: glm.solve(

@@ -1,4 +1,4 @@
-"""The list of losses is the same in Python as in the kernels, and no other source names a loss."""
+"""Each loss has a header and a declaration, and no other source names a loss."""
 
 from __future__ import annotations
 
@@ -8,18 +8,25 @@ from pathlib import Path
 import pytest
 
 from grouplearn.kernels.build import compiling
-from grouplearn.kernels.linear.losses import LOSSES, number_of
+from grouplearn.kernels.linear.losses import number_of
+from grouplearn.models.losses.losses import LOSSES
 
 ROOM = compiling.SOURCES / "losses"
 
 
-def test_they_are_listed_in_the_order_of_the_kernels() -> None:
+def test_each_has_a_header_and_a_declaration() -> None:
     listed = re.findall(r"^    each\((\w+), (\w+)\)", (ROOM / "losses.hpp").read_text(encoding="utf-8"), re.MULTILINE)
-    assert [name for _, name in listed] == [*LOSSES]
-    assert [number_of(loss) for loss in LOSSES] == [*range(len(LOSSES))]
-    assert sorted(f"{name}.hpp" for name in (*LOSSES, "loss", "losses")) == sorted(path.name for path in ROOM.iterdir())
+    names = [name for _, name in listed]
+    assert sorted(names) == sorted(loss.name for loss in LOSSES)
+    assert [number_of(name) for name in names] == [*range(len(names))]
+    assert sorted(f"{name}.hpp" for name in (*names, "loss", "losses")) == sorted(path.name for path in ROOM.iterdir())
     for kind, name in listed:
         assert f"struct {kind} : Usual {{" in (ROOM / f"{name}.hpp").read_text(encoding="utf-8")
+
+
+def test_an_unknown_loss_has_no_number() -> None:
+    with pytest.raises(KeyError, match="absolute"):
+        number_of("absolute")
 
 
 LINEAR = [path for path in compiling.sources() if path.parent.name == "linear"]

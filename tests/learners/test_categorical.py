@@ -5,12 +5,12 @@ import pytest
 import scipy.sparse
 
 from grouplearn.data.shard import Shard
+from grouplearn.learners import registry
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.linear.least_squares import categorical
-from grouplearn.learners.linear.linear_regression import LinearRegression
 from grouplearn.models.label import NUMBER
 
-LINEAR = LinearRegression()
+LINEAR = registry.learner("linear_regression")
 CATEGORIES, ROWS = 520, 2000
 
 

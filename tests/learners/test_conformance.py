@@ -77,7 +77,7 @@ PAIRS = [
     *(
         (name, label)
         for name in (*WAYS, *SPECIAL)
-        for label in sorted(named(name).labels, key=lambda label: label.name)
+        for label in sorted(named(name).declaration.labels, key=lambda label: label.name)
     ),
     *(("own_network", label) for label in sorted(LABELLED, key=lambda label: label.name)),
 ]
@@ -99,7 +99,7 @@ def registered() -> Iterator[None]:
 
 
 def configs_of(name: str) -> list[Config]:
-    base = {parameter.name: parameter.default for parameter in named(name).hyperparameters}
+    base = {parameter.name: parameter.default for parameter in named(name).declaration.hyperparameters}
     return [{**base, **changes} for changes in GRIDS.get(name, [{}] * 3)]
 
 
@@ -151,7 +151,7 @@ def after_rounds(
 
 
 def epochs(learner: Learner, problem: Problem) -> int:
-    return problem.epochs if learner.default_epochs else 1
+    return problem.epochs if learner.declaration.default_epochs else 1
 
 
 def trained(
@@ -233,7 +233,7 @@ def test_it_learns_something(name: str, label: Label) -> None:
 
 @pytest.mark.parametrize("name", [*WAYS, "own_network"])
 def test_hyperparameters_are_documented_and_their_defaults_allowed(name: str) -> None:
-    for parameter in named(name).hyperparameters:
+    for parameter in named(name).declaration.hyperparameters:
         assert parameter.doc
         assert parameter.source
         if parameter.default is not None:
@@ -244,19 +244,21 @@ def test_hyperparameters_are_documented_and_their_defaults_allowed(name: str) ->
 @pytest.mark.parametrize("name", [*WAYS, "own_network"])
 def test_a_group_without_a_category_has_a_model_of_a_constant_or_says_why_not(name: str) -> None:
     learner = named(name)
-    label = "y" if NUMBER in learner.labels else "y % 2 = 0"
+    label = "y" if NUMBER in learner.declaration.labels else "y % 2 = 0"
     with grouplearn.connect(progress=None) as con, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch's, of tensors without elements
         con.execute(
             "CREATE TABLE t AS SELECT i % 2 AS g, if(g = 1, 'k' || i % 3, NULL) AS k, i // 2 AS y FROM range(40) AS r(i)"
         )
-        predict = f"PREDICT {label} AS label" if learner.labels & LABELLED else ""
-        solver = "" if learner.way == learner.name else f"WITH (solver = '{learner.solver}')"
-        con.execute(f"TRAIN MODEL m USING {learner.name} {predict} FEATURES (onehot(k)) FROM t GROUP BY g {solver}")
+        predict = f"PREDICT {label} AS label" if learner.declaration.labels & LABELLED else ""
+        solver = "" if learner.way == learner.declaration.name else f"WITH (solver = '{learner.declaration.solver}')"
+        con.execute(
+            f"TRAIN MODEL m USING {learner.declaration.name} {predict} FEATURES (onehot(k)) FROM t GROUP BY g {solver}"
+        )
         found = con.execute("SELECT g, status, error FROM m ORDER BY g").fetchall()
         shown = con.sql("FROM m_predict(t)").columns[3]
         missing = con.execute(f"SELECT DISTINCT g, {shown} IS NULL FROM m_predict(t) ORDER BY g").fetchall()
-    constant = learner.form == "linear" or name == "own_network"
+    constant = learner.declaration.form == "linear" or name == "own_network"
     told = "done" if constant else "failed", None if constant else "there are no features"
     assert found == [(0, *told), (1, "done", None)]
     assert missing == [(0, not constant), (1, False)]

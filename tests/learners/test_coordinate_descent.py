@@ -20,18 +20,18 @@ from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.problem import FeatureBlock, Problem
-from grouplearn.learners.linear.coordinate_descent import learners as by_coordinates
-from grouplearn.learners.linear.coordinate_descent.learner import CoordinateDescentLearner
+from grouplearn.learners.linear.coordinate_descent.solver import CoordinateDescentSolver
+from grouplearn.learners.linear.learners import LINEAR_REGRESSION, LINEAR_SVM, LOGISTIC_REGRESSION, POISSON_REGRESSION
 from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
+from grouplearn.models.losses.hinge import HINGE
 from grouplearn.models.state import State
 from grouplearn.train.rounds import Cell, LocalRounds
 
-LINEAR = by_coordinates.LinearRegressionByCoordinates()
-LOGISTIC = by_coordinates.LogisticRegressionByCoordinates()
-POISSON = by_coordinates.PoissonRegressionByCoordinates()
-SVM = by_coordinates.LinearSvmByCoordinates()
+LINEAR, LOGISTIC, POISSON, SVM = map(
+    CoordinateDescentSolver, (LINEAR_REGRESSION, LOGISTIC_REGRESSION, POISSON_REGRESSION, LINEAR_SVM)
+)
 #: A learner, its task and number of classes.
-KINDS: dict[str, tuple[CoordinateDescentLearner, Label, int]] = {
+KINDS: dict[str, tuple[CoordinateDescentSolver, Label, int]] = {
     "least squares": (LINEAR, NUMBER, 0),
     "logistic": (LOGISTIC, TWO_CLASSES, 2),
     "softmax": (LOGISTIC, SEVERAL_CLASSES, 3),
@@ -72,7 +72,7 @@ def problem_of(kind: str, width: int = WIDTH, items: Any = ITEMS, epochs: int = 
     return Problem(label, width, classes, epochs=epochs, items=tuple(FeatureBlock(*item) for item in items))
 
 
-def whole(problem: Problem, learner: CoordinateDescentLearner, configs: Sequence[Config]) -> LocalRounds:
+def whole(problem: Problem, learner: CoordinateDescentSolver, configs: Sequence[Config]) -> LocalRounds:
     return LocalRounds(learner, problem, tuple(configs), lambda: None)
 
 
@@ -312,13 +312,13 @@ def test_with_l1_the_end_is_known_where_slopes_show_it(kind: str, acceleration: 
     config = {"l1": 2.0, "l2": 0.0, "acceleration": acceleration, "selection": selection}
     learner, problem = KINDS[kind][0], problem_of(kind, 150, items)
     state, curve = trained(kind, shard, [config], items)
-    assert learner.knows_its_end(state, 0)
+    assert learner.proves_convergence(state, 0)
     assert off_by(kind, shard, learner.finalize(problem, [config], state, 0).tensors) <= 2e-4 * 2.0
     before, _ = trained(kind, shard, [config], items, len(curve) - 1)
-    assert not learner.knows_its_end(before, 0)
+    assert not learner.proves_convergence(before, 0)
     without, _ = trained(kind, shard, [{**config, "l1": 0.0, "tolerance": 1e-4}], items)
     assert without.done[0]
-    assert not learner.knows_its_end(without, 0)
+    assert not learner.proves_convergence(without, 0)
 
 
 def off_by(kind: str, shard: Shard, model: Any) -> float:
@@ -654,20 +654,25 @@ def test_what_cannot_be_learned_is_told() -> None:
 
 
 def test_the_hinge_is_refused_with_its_reason() -> None:
-    loss = next(each for each in SVM.hyperparameters if each.name == "loss")
+    loss = next(each for each in SVM.declaration.hyperparameters if each.name == "loss")
     assert loss.choices == ("squared_hinge",)
     assert dict(loss.refused)["hinge"].startswith("its kinks")
+
+
+def test_an_objective_of_none_but_refused_losses_is_refused() -> None:
+    with pytest.raises(ValueError, match="linear_svm cannot be trained by coordinate_descent: its kinks stop"):
+        CoordinateDescentSolver(replace(LINEAR_SVM, losses=(HINGE,)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_models_are_those_of_the_usual_way(kind: str) -> None:
     """Artifacts, scores and probabilities go the same ways."""
-    learner, usual = KINDS[kind][0], registry.learner(KINDS[kind][0].name)
-    assert (learner.name, learner.labels, learner.form, learner.log_link) == (
-        usual.name,
-        usual.labels,
-        usual.form,
-        usual.log_link,
+    learner = KINDS[kind][0]
+    usual = registry.learner(learner.declaration.name)
+    assert (learner.declaration.labels, learner.declaration.form, learner.declaration.log_link) == (
+        usual.declaration.labels,
+        usual.declaration.form,
+        usual.declaration.log_link,
     )
     shard, problem = mixed(kind), problem_of(kind)
     state, _ = trained(kind, shard, epochs=5)

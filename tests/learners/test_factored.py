@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from grouplearn.data.shard import Shard, Stack
+from grouplearn.learners import registry
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.linear.least_squares import moments
-from grouplearn.learners.linear.linear_regression import LinearRegression
 from grouplearn.models.label import NUMBER
 
-LINEAR = LinearRegression()
+LINEAR = registry.learner("linear_regression")
 #: NIST Statistical Reference Datasets, linear regression, Filip: y and x; a polynomial of degree 10.
 FILIP = np.array([
     0.8116, -6.860120914, 0.9072, -4.324130045, 0.9052, -4.358625055, 0.9039, -4.358426747, 0.8053, -6.955852379,

@@ -19,7 +19,7 @@ from grouplearn.models.metrics import sums as metrics
 from grouplearn.models.state import State
 
 GBDT = Gbdt()
-DEFAULTS = {parameter.name: parameter.default for parameter in GBDT.hyperparameters}
+DEFAULTS = {parameter.name: parameter.default for parameter in GBDT.declaration.hyperparameters}
 NEVER = Stop("rmse")
 FIXED = {
     "deterministic": True,

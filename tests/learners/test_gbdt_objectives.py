@@ -245,7 +245,7 @@ def test_a_random_forest():
         "feature_fraction_bynode": 1 / np.sqrt(5),
     }  # fmt: skip
     assert_near(forest.score(TWO_CLASSES, artifact, shard.x)[:, 0], by_hand(theirs, shard).predict(shard.x))
-    assert "boosting" not in {each.name for each in forest.hyperparameters}
+    assert "boosting" not in {each.name for each in forest.declaration.hyperparameters}
 
 
 def test_the_metric_of_an_objective_is_watched():

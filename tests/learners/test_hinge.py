@@ -12,12 +12,12 @@ from sklearn.svm import SVC
 
 import grouplearn
 from grouplearn.data.shard import Shard, Stack
+from grouplearn.learners import registry
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.linear.linear_svm import LinearSvm
 from grouplearn.models.label import SEVERAL_CLASSES, TWO_CLASSES
 from grouplearn.models.state import State
 
-LEARNER = LinearSvm()
+LEARNER = registry.learner("linear_svm")
 CONFIGS = [
     {"loss": "hinge", **each}
     for each in ({"l2": 0.1}, {"l2": 1.0}, {"l2": 100.0}, {"l1": 3.0, "l2": 0.0}, {"l1": 1.0, "l2": 1.0})

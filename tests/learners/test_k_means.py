@@ -31,7 +31,7 @@ def problem_of(x: np.ndarray) -> Problem:
 
 
 def configs_of(*given: Config) -> list[Config]:
-    return [{**{each.name: each.default for each in LEARNER.hyperparameters}, **config} for config in given]
+    return [{**{each.name: each.default for each in LEARNER.declaration.hyperparameters}, **config} for config in given]
 
 
 def trained(x: np.ndarray, weight: np.ndarray, *given: Config) -> State:

@@ -9,16 +9,16 @@ import sklearn.linear_model as sk
 from helpers.moments import stack_moments
 
 from grouplearn.data.shard import Shard
+from grouplearn.learners import registry
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import AlgebraicLearner
-from grouplearn.learners.linear import linear_regression
 from grouplearn.learners.linear.least_squares import moments
-from grouplearn.learners.linear.linear_regression import LinearRegression
+from grouplearn.learners.linear.least_squares import solver as least_squares
 from grouplearn.models.label import NUMBER
 from grouplearn.models.state import State
 
-LEARNER = LinearRegression()
+LEARNER = registry.learner("linear_regression")
 
 
 def make_rows(n=300, d=8, seed=0):
@@ -81,7 +81,7 @@ CONFIGS = [
 
 def test_it_is_an_algebraic_learner():
     assert isinstance(LEARNER, AlgebraicLearner)
-    assert LEARNER.default_epochs is None
+    assert LEARNER.declaration.default_epochs is None
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
@@ -379,8 +379,8 @@ def test_l1_beside_an_outlier_ends_at_the_least_objective_or_says_that_it_has_no
 
 
 def test_what_has_something_left_to_gain_has_not_converged(monkeypatch):
-    monkeypatch.setattr(linear_regression, "_LEAST_ROUNDS", 1)
-    monkeypatch.setattr(linear_regression, "_ROUNDS_OF_COLUMNS", 0)
+    monkeypatch.setattr(least_squares, "_LEAST_ROUNDS", 1)
+    monkeypatch.setattr(least_squares, "_ROUNDS_OF_COLUMNS", 0)
     x, y = _wider_than_long()
     configs = [{"l1": 0.01}, {"l1": 1e6}, {"l2": 1.0}]
     for features in (x, scipy.sparse.csr_array(np.where(np.abs(x) > 0.1, x, 0.0))):

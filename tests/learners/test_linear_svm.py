@@ -12,14 +12,14 @@ from sklearn.svm import LinearSVC
 
 import grouplearn
 from grouplearn.data.shard import Shard, Stack
+from grouplearn.learners import registry
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import StackLearner
 from grouplearn.learners.contract.ways import AlgebraicLearner
-from grouplearn.learners.linear.linear_svm import LinearSvm
 from grouplearn.models.label import SEVERAL_CLASSES, TWO_CLASSES
 from grouplearn.models.state import State
 
-LEARNER = LinearSvm()
+LEARNER = registry.learner("linear_svm")
 CONFIGS = [{"l2": 0.01}, {"l2": 1.0}, {"l2": 100.0}, {"l1": 3.0, "l2": 0.0}, {"l1": 1.0, "l2": 1.0}]
 TIGHT = [{**config, "tolerance": 1e-13} for config in CONFIGS]
 

@@ -11,14 +11,14 @@ import scipy.special
 import sklearn.linear_model as sk
 
 from grouplearn.data.shard import Shard, Stack
+from grouplearn.learners import registry
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import AlgebraicLearner
-from grouplearn.learners.linear.logistic_regression import LogisticRegression
 from grouplearn.models.label import SEVERAL_CLASSES, TWO_CLASSES
 from grouplearn.models.state import State
 
-LEARNER = LogisticRegression()
+LEARNER = registry.learner("logistic_regression")
 EXCESS = 1e-5
 
 
@@ -130,7 +130,7 @@ def scipy_l1(shard, config):
 
 def test_it_is_an_algebraic_learner_with_kingpins_defaults():
     assert isinstance(LEARNER, AlgebraicLearner)
-    defaults = {each.name: each.default for each in LEARNER.hyperparameters}
+    defaults = {each.name: each.default for each in LEARNER.declaration.hyperparameters}
     assert defaults["learning_rate"] == 1
     assert defaults["l1"] == 0
     assert defaults["l2"] == 1

@@ -22,7 +22,7 @@ from grouplearn.models.label import LABELLED, NUMBER, SEVERAL_CLASSES, TWO_CLASS
 from grouplearn.models.state import State
 
 MLP = Mlp()
-DEFAULTS = {parameter.name: parameter.default for parameter in MLP.hyperparameters}
+DEFAULTS = {parameter.name: parameter.default for parameter in MLP.declaration.hyperparameters}
 EPOCHS = 4
 MODULES = {"relu": torch.nn.ReLU, "tanh": torch.nn.Tanh, "gelu": torch.nn.GELU, "sigmoid": torch.nn.Sigmoid}
 

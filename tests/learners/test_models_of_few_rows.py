@@ -8,18 +8,16 @@ from helpers.passes import trained
 
 from grouplearn.data.shard import Shard, Stack
 from grouplearn.kernels.linear import few_rows, generalised_linear
+from grouplearn.learners import registry
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.linear.glm_learner import GlmLearner
-from grouplearn.learners.linear.linear_svm import LinearSvm
-from grouplearn.learners.linear.logistic_regression import LogisticRegression
-from grouplearn.learners.linear.poisson_regression import PoissonRegression
+from grouplearn.learners.linear.newton import NewtonSolver
 from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES
 
-LEARNERS: dict[generalised_linear.Loss, GlmLearner] = {
-    "logistic": LogisticRegression(),
-    "poisson": PoissonRegression(),
-    "squared_hinge": LinearSvm(),
+LEARNERS: dict[str, NewtonSolver] = {
+    "logistic": registry.learner("logistic_regression"),
+    "poisson": registry.learner("poisson_regression"),
+    "squared_hinge": registry.learner("linear_svm"),
 }
 CONFIGS = [{"l1": 0.03, "l2": 0.0}, {"l1": 1.0, "l2": 0.0}, {"l1": 0.0, "l2": 0.1}]
 
@@ -37,7 +35,7 @@ def made(loss: str, rows: int, columns: int, classes: int = 2) -> tuple[Problem,
     )
 
 
-def least(loss: generalised_linear.Loss, shard: Shard, y: np.ndarray) -> np.ndarray:
+def least(loss: str, shard: Shard, y: np.ndarray) -> np.ndarray:
     columns = [np.array([config[name] for config in CONFIGS]) for name in ("l1", "l2")]
     penalties = generalised_linear.Penalties(*columns, np.full(3, 1e-9))
     found = few_rows.solve(shard.x, y, shard.weight, loss, True, penalties)
@@ -47,7 +45,7 @@ def least(loss: generalised_linear.Loss, shard: Shard, y: np.ndarray) -> np.ndar
 
 @pytest.mark.parametrize("loss", LEARNERS)
 @pytest.mark.parametrize(("rows", "columns"), [(30, 50), (60, 300)])
-def test_epochs_and_stacks_end_at_the_least_objective(loss: generalised_linear.Loss, rows: int, columns: int) -> None:
+def test_epochs_and_stacks_end_at_the_least_objective(loss: str, rows: int, columns: int) -> None:
     learner, (problem, shard) = LEARNERS[loss], made(loss, rows, columns)
     expected = least(loss, shard, shard.y)
     dense = trained(learner, problem, CONFIGS, shard, 16, 300)

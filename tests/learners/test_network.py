@@ -14,7 +14,7 @@ from grouplearn.data import shard as shards
 from grouplearn.data.shard import Shard
 from grouplearn.kernels.networks import visiting_order
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.neural.declared import declared
+from grouplearn.learners.neural.declared import declaration, declared
 from grouplearn.learners.neural.network import Network
 from grouplearn.models.label import LABELLED, NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
 from grouplearn.models.state import Artifact, State
@@ -36,8 +36,8 @@ def convolutional(problem: Problem, config: Any) -> nn.Module:
 
 
 def network(make_module: Any, name: str = "net", **options: Any) -> Network:
-    own = declared(name, options.pop("hyperparameters", {}))
-    return Network(name, make_module, options.pop("loss", None), own, LABELLED, "of a test")
+    own = declaration(name, "of a test", LABELLED, options.pop("hyperparameters", {}))
+    return Network(own, make_module, options.pop("loss", None))
 
 
 def problem_of(label: Label, label_length: int = 1) -> Problem:
@@ -312,7 +312,7 @@ def test_a_stored_model_is_of_its_group_and_no_larger_than_its_tensors() -> None
     assert flaw(hyperparameters=huge).startswith("its module would have ")
     assert flaw(n_features=10**12) == f"its module is made for n_features = {10**12}, not {problem.n_features}"
     assert flaw(label_length=7) == "its module is made for label_length = 7, not 1"
-    assert flaw(label="binary") == "its module is made for 'binary', not regression"
+    assert flaw(task="binary") == "its module is made for 'binary', not regression"
     for sizes in ({"seed": -1}, {"epochs": 1.5}, {"n_classes": "3"}, {"n_features": True}):
         assert flaw(**sizes) == "its module is made from sizes that are none"
     assert flaw(other=1) == "it says something else than what its module is made from"

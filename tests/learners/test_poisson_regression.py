@@ -8,13 +8,13 @@ from helpers.passes import trained
 from scipy.special import xlogy
 
 from grouplearn.data.shard import Shard, Stack
+from grouplearn.learners import registry
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import AlgebraicLearner
-from grouplearn.learners.linear.poisson_regression import PoissonRegression
 from grouplearn.models.label import NUMBER
 from grouplearn.models.state import State
 
-LEARNER = PoissonRegression()
+LEARNER = registry.learner("poisson_regression")
 PROBLEM = Problem(NUMBER, 8, epochs=100)
 CONFIGS = [{"l2": 0.01}, {"l2": 1.0}, {"l2": 100.0}, {"l1": 3.0, "l2": 0.0}, {"l1": 1.0, "l2": 1.0}]
 
@@ -49,7 +49,7 @@ def least(shard, config):
 
 def test_it_is_an_algebraic_learner_of_regression_with_the_link_of_counts():
     assert isinstance(LEARNER, AlgebraicLearner)
-    assert LEARNER.labels == {NUMBER}
+    assert LEARNER.declaration.labels == {NUMBER}
 
 
 @pytest.mark.parametrize("level", [-2.0, 0.5, 9.0])

@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
@@ -108,10 +109,10 @@ def test_every_learner_is_listed_under_its_name_and_declares_itself():
     for name in registry.names():
         learner = registry.learner(name)
         assert isinstance(learner, Learner)
-        assert learner.name == name
-        names = [parameter.name for parameter in learner.hyperparameters]
+        assert learner.declaration.name == name
+        names = [parameter.name for parameter in learner.declaration.hyperparameters]
         assert len(names) == len(set(names))
-        for each in learner.hyperparameters:
+        for each in learner.declaration.hyperparameters:
             assert each.doc
             assert each.source
             assert hyperparameter_values.resolve(each, each.default) == each.default
@@ -124,7 +125,7 @@ def test_an_unknown_learner_is_a_key_error():
 
 def test_a_missing_package_names_the_command_that_installs_it():
     class Lacking(Gbdt):
-        requires = Requirement("no_such_package_here", "grouplearn[gbdt]")
+        declaration = replace(Gbdt.declaration, requires=Requirement("no_such_package_here", "grouplearn[gbdt]"))
 
     with pytest.raises(NotInstalled) as caught:
         registry.check_installed(Lacking())
@@ -137,9 +138,9 @@ def test_a_missing_package_names_the_command_that_installs_it():
 def test_installed_and_built_in_learners_pass_the_check():
     for name in registry.names():
         registry.check_installed(registry.learner(name))
-    assert registry.learner("gbdt").requires.install_hint == 'pip install "grouplearn[gbdt]"'
-    assert registry.learner("linear_regression").requires is None
-    assert registry.learner("mlp").requires is None
+    assert registry.learner("gbdt").declaration.requires.install_hint == 'pip install "grouplearn[gbdt]"'
+    assert registry.learner("linear_regression").declaration.requires is None
+    assert registry.learner("mlp").declaration.requires is None
 
 
 def test_importing_the_registry_loads_no_optional_package():

@@ -17,29 +17,23 @@ from sklearn.linear_model import SGDClassifier, SGDRegressor
 import grouplearn
 from grouplearn.data.shard import Shard
 from grouplearn.kernels.networks import visiting_order
+from grouplearn.learners import registry
 from grouplearn.learners.contract import averaging
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import Piece, Visit
-from grouplearn.learners.linear.linear_regression import LinearRegression
-from grouplearn.learners.linear.linear_svm import LinearSvm
-from grouplearn.learners.linear.logistic_regression import LogisticRegression
-from grouplearn.learners.linear.poisson_regression import PoissonRegression
+from grouplearn.learners.linear.learners import LINEAR_REGRESSION, LINEAR_SVM, LOGISTIC_REGRESSION, POISSON_REGRESSION
 from grouplearn.learners.linear.stochastic_gradient import state as sgd_state
-from grouplearn.learners.linear.stochastic_gradient.learner import SgdLearner
-from grouplearn.learners.linear.stochastic_gradient.learners import (
-    LinearRegressionSgd,
-    LinearSvmSgd,
-    LogisticRegressionSgd,
-    PoissonRegressionSgd,
-)
+from grouplearn.learners.linear.stochastic_gradient.solver import StochasticGradientSolver
 from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
 from grouplearn.models.state import State
 
-LOGISTIC, LINEAR, POISSON, SVM = LogisticRegressionSgd(), LinearRegressionSgd(), PoissonRegressionSgd(), LinearSvmSgd()
-EXACT = {each.name: each for each in (LogisticRegression(), LinearRegression(), PoissonRegression(), LinearSvm())}
-CASES: dict[str, tuple[SgdLearner, Label, dict[str, Any]]] = {
+LOGISTIC, LINEAR, POISSON, SVM = map(
+    StochasticGradientSolver, (LOGISTIC_REGRESSION, LINEAR_REGRESSION, POISSON_REGRESSION, LINEAR_SVM)
+)
+EXACT = registry.LEARNERS
+CASES: dict[str, tuple[StochasticGradientSolver, Label, dict[str, Any]]] = {
     "logistic": (LOGISTIC, TWO_CLASSES, {}),
     "softmax": (LOGISTIC, SEVERAL_CLASSES, {}),
     "squares": (LINEAR, NUMBER, {}),
@@ -50,8 +44,8 @@ CASES: dict[str, tuple[SgdLearner, Label, dict[str, Any]]] = {
 }
 
 
-def config(learner: SgdLearner, **values: Any) -> Config:
-    return {parameter.name: parameter.default for parameter in learner.hyperparameters} | values
+def config(learner: StochasticGradientSolver, **values: Any) -> Config:
+    return {parameter.name: parameter.default for parameter in learner.declaration.hyperparameters} | values
 
 
 def sparse_rows(random: np.random.Generator, n: int, columns: int, items: int = 10) -> scipy.sparse.csr_matrix:
@@ -64,7 +58,7 @@ def sparse_rows(random: np.random.Generator, n: int, columns: int, items: int = 
 
 
 def data(
-    learner: SgdLearner, label: Label, n: int = 2000, columns: int = 8, sparse: bool = False
+    learner: StochasticGradientSolver, label: Label, n: int = 2000, columns: int = 8, sparse: bool = False
 ) -> tuple[Problem, Shard]:
     random = np.random.default_rng(7)
     x = sparse_rows(random, n, columns) if sparse else random.normal(size=(n, columns))
@@ -74,20 +68,24 @@ def data(
         TWO_CLASSES: random.random(n) < scipy.special.expit(2 * scores[:, 0]),
         SEVERAL_CLASSES: (2 * scores + random.gumbel(size=scores.shape)).argmax(axis=1),
     }[label]
-    y = random.poisson(np.exp(scores[:, 0] / 2)) if learner.log_link else y
+    y = random.poisson(np.exp(scores[:, 0] / 2)) if learner.declaration.log_link else y
     n_classes = {TWO_CLASSES: 2, SEVERAL_CLASSES: 3}.get(label, 0)
     problem = Problem(label, columns, n_classes, seed=3)
     return problem, Shard(x, np.asarray(y, float), random.uniform(0.3, 2, n))
 
 
-def train(learner: SgdLearner, problem: Problem, configs: Sequence[Config], shard: Shard, epochs: int = 3) -> State:
+def train(
+    learner: StochasticGradientSolver, problem: Problem, configs: Sequence[Config], shard: Shard, epochs: int = 3
+) -> State:
     state = learner.init(problem, configs)
     for epoch in range(epochs):
         state = learner.train(problem, configs, state, shard, epoch)
     return state
 
 
-def losses_of(learner: SgdLearner, problem: Problem, one: Config, scores: np.ndarray, y: np.ndarray) -> np.ndarray:
+def losses_of(
+    learner: StochasticGradientSolver, problem: Problem, one: Config, scores: np.ndarray, y: np.ndarray
+) -> np.ndarray:
     """The loss of each row by its scores (n, k)."""
     label = y[:, None] if scores.shape[1] == 1 else (y[:, None] == np.arange(scores.shape[1])) * 1.0
     margin = np.maximum(0, 1 - (2 * label - 1) * scores)
@@ -100,12 +98,12 @@ def losses_of(learner: SgdLearner, problem: Problem, one: Config, scores: np.nda
         "poisson": lambda: np.exp(scores) - label * scores + scipy.special.xlogy(label, label) - label,
         "hinge": lambda: margin,
         "squared_hinge": lambda: margin**2,
-    }[learner.loss(problem, one)]()
+    }[learner.loss(problem.label, one).name]()
     return np.asarray(found.sum(axis=1))
 
 
 def objective(
-    learner: SgdLearner, problem: Problem, one: Config, model: tuple[np.ndarray, np.ndarray], shard: Shard
+    learner: StochasticGradientSolver, problem: Problem, one: Config, model: tuple[np.ndarray, np.ndarray], shard: Shard
 ) -> float:
     weights, intercept = model
     losses = losses_of(learner, problem, one, np.asarray(shard.x @ weights.T) + intercept, shard.y)
@@ -113,10 +111,10 @@ def objective(
     return float(shard.weight @ losses + penalty)
 
 
-def optimum(learner: SgdLearner, problem: Problem, one: Config, shard: Shard) -> float:
+def optimum(learner: StochasticGradientSolver, problem: Problem, one: Config, shard: Shard) -> float:
     """The least objective, by the learner's own method."""
-    exact = EXACT[learner.name]
-    known = {parameter.name: parameter.default for parameter in exact.hyperparameters}
+    exact = EXACT[learner.declaration.name]
+    known = {parameter.name: parameter.default for parameter in exact.declaration.hyperparameters}
     same = {name: one[name] for name in ("l1", "l2", "loss", "fit_intercept") if name in known}
     state = exact.init(problem, [{**known, **same}])
     for _ in range(300):
@@ -128,7 +126,9 @@ def optimum(learner: SgdLearner, problem: Problem, one: Config, shard: Shard) ->
     return objective(learner, problem, one, (tensors["weights"], tensors["intercept"]), shard)
 
 
-def model(learner: SgdLearner, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Any:
+def model(
+    learner: StochasticGradientSolver, problem: Problem, configs: Sequence[Config], state: State, index: int
+) -> Any:
     tensors = learner.finalize(problem, configs, state, index).tensors
     return tensors["weights"], tensors["intercept"]
 

@@ -13,19 +13,21 @@ from helpers.moments import stack_moments
 
 from grouplearn.data.shard import Shard, Stack
 from grouplearn.kernels import metrics as kernel
+from grouplearn.learners import registry
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import MomentsLearner, StackLearner
 from grouplearn.learners.linear import solved as of_solved
 from grouplearn.learners.linear.least_squares import moments
-from grouplearn.learners.linear.linear_regression import LinearRegression
-from grouplearn.learners.linear.logistic_regression import LogisticRegression
-from grouplearn.learners.linear.poisson_regression import PoissonRegression
 from grouplearn.learners.linear.solved import SolvedLinear, measure
 from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
 from grouplearn.models.metrics.sums import METRICS, every_metric
 
-LOGISTIC, POISSON, LINEAR = LogisticRegression(), PoissonRegression(), LinearRegression()
+LOGISTIC, POISSON, LINEAR = (
+    registry.learner("logistic_regression"),
+    registry.learner("poisson_regression"),
+    registry.learner("linear_regression"),
+)
 BINARY, MULTICLASS = Problem(TWO_CLASSES, 6, 2, epochs=100), Problem(SEVERAL_CLASSES, 6, 3, epochs=100)
 RIDGES = [{"l2": value} for value in (1e-3, 0.1, 10.0, 1000.0)]
 
@@ -352,7 +354,10 @@ def test_a_group_of_a_least_squares_stack_that_overflows_is_alone_in_it():
 def test_metrics_that_the_kernel_has_not_are_those_of_each_group(
     label: Label, parts: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    random, learner = np.random.default_rng(1), LinearRegression() if label == NUMBER else LogisticRegression()
+    random, learner = (
+        np.random.default_rng(1),
+        registry.learner("linear_regression") if label == NUMBER else registry.learner("logistic_regression"),
+    )
     problem = Problem(label, 2, n_classes=0 if label == NUMBER else 2 if label == TWO_CLASSES else 3)
     y = random.normal(size=60) if label == NUMBER else random.integers(0, problem.n_classes, 60).astype(float)
     stack = Stack(

@@ -51,7 +51,7 @@ def by_steps(
 def test_a_stack_is_each_group_alone(name: str, epochs: int) -> None:
     learner, label, configs = CASES[name]
     shards, seeds = groups(), np.arange(11, 16, dtype=np.uint64)
-    problem = Problem(label, 5, epochs=epochs if learner.default_epochs else 1)
+    problem = Problem(label, 5, epochs=epochs if learner.declaration.default_epochs else 1)
     told: list[int] = []
     stack = replace(Stack.of(shards), seed=seeds)
     solved = learner.solve(problem, configs, stack, told.append, lambda: False)
@@ -80,7 +80,7 @@ def test_a_stack_is_each_group_alone(name: str, epochs: int) -> None:
 def test_held_out_rows_of_some_groups(name: str) -> None:
     learner, label, configs = CASES[name]
     stack = replace(Stack.of(groups()), seed=np.arange(5, dtype=np.uint64))
-    problem = Problem(label, 5, epochs=50 if learner.default_epochs else 1)
+    problem = Problem(label, 5, epochs=50 if learner.declaration.default_epochs else 1)
     solved = learner.solve(problem, configs, stack, lambda _: None, lambda: False)
     held_out = stack.where(np.arange(len(stack.y)) < 200)
     found = learner.measure(problem, configs, held_out, solved, metrics.metrics_for(label))

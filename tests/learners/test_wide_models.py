@@ -16,21 +16,19 @@ from helpers.passes import trained
 
 from grouplearn.data.shard import Shard
 from grouplearn.kernels.library import asking
+from grouplearn.learners import registry
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.linear import glm
-from grouplearn.learners.linear.glm_learner import GlmLearner
-from grouplearn.learners.linear.linear_svm import LinearSvm
-from grouplearn.learners.linear.logistic_regression import LogisticRegression
-from grouplearn.learners.linear.poisson_regression import PoissonRegression
+from grouplearn.learners.linear.newton import NewtonSolver
 from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES
 
 ROWS, COLUMNS, ENTRIES = 900, 400, 6
 LEARNERS = {
-    "logistic": LogisticRegression(),
-    "softmax": LogisticRegression(),
-    "poisson": PoissonRegression(),
-    "squared_hinge": LinearSvm(),
+    "logistic": registry.learner("logistic_regression"),
+    "softmax": registry.learner("logistic_regression"),
+    "poisson": registry.learner("poisson_regression"),
+    "squared_hinge": registry.learner("linear_svm"),
 }
 SHAPES = ("popular", "repeated", "twins", "empty", "weightless", "separable", "scales")
 
@@ -106,7 +104,7 @@ def least(loss: str, shard: Shard, config: dict[str, float], near: np.ndarray, i
     return float(found.fun)
 
 
-def fit(learner: GlmLearner, problem: Problem, shard: Shard, configs: list[dict[str, float]], rows: int = 256):
+def fit(learner: NewtonSolver, problem: Problem, shard: Shard, configs: list[dict[str, float]], rows: int = 256):
     state = trained(learner, problem, configs, shard, rows, 400)
     assert state.done.all()
     return state

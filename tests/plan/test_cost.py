@@ -30,12 +30,12 @@ def rates(learner: str, **changes: float) -> Rates:
 
 
 def config_of(learner: str, **values: object) -> dict:
-    return {entry.name: entry.default for entry in registry.learner(learner).hyperparameters} | values
+    return {entry.name: entry.default for entry in registry.learner(learner).declaration.hyperparameters} | values
 
 
 def test_a_unit_of_an_algebraic_learner() -> None:
     learner, configs = registry.learner("logistic_regression"), [{}, {}]
-    seconds = cost.unit_seconds(learner, configs, 1024, 8, 10, 3, 2, rates(learner.name))
+    seconds = cost.unit_seconds(learner, configs, 1024, 8, 10, 3, 2, rates(learner.declaration.name))
     fixed = 0.5 * 2 + 0.25 * 2 + 2.0**-28 * 1024 * 8
     gradients = 2 * 10 * (2.0**-30 * 8 + 2.0**-29) * 1024 * 3
     assert seconds == fixed + gradients + 2 * 10 * 2.0**-12 + 10 * 2.0**-11
@@ -43,9 +43,9 @@ def test_a_unit_of_an_algebraic_learner() -> None:
 
 def test_typical_epochs_cap_the_passes_and_a_correction_multiplies_everything() -> None:
     learner = registry.learner("logistic_regression")
-    few = cost.unit_seconds(learner, [{}], 100, 4, 40, 1, rates=rates(learner.name))
-    capped = cost.unit_seconds(learner, [{}], 100, 4, 1000, 1, rates=rates(learner.name, typical_epochs=40))
-    doubled = cost.unit_seconds(learner, [{}], 100, 4, 40, 1, rates=rates(learner.name, correction=2.0))
+    few = cost.unit_seconds(learner, [{}], 100, 4, 40, 1, rates=rates(learner.declaration.name))
+    capped = cost.unit_seconds(learner, [{}], 100, 4, 1000, 1, rates=rates(learner.declaration.name, typical_epochs=40))
+    doubled = cost.unit_seconds(learner, [{}], 100, 4, 40, 1, rates=rates(learner.declaration.name, correction=2.0))
     assert few == capped
     assert doubled == 2 * few
 
@@ -122,7 +122,7 @@ def test_state_bytes_are_those_of_a_real_state(name: str, width: int, outputs: i
     learner, configs = registry.learner(name), [config_of(name)] * 4
     problem = Problem(NUMBER if outputs == 1 else SEVERAL_CLASSES, width, 0 if outputs == 1 else outputs)
     state = learner.init(problem, configs)
-    if isinstance(learner, AlgebraicLearner) and learner.default_epochs:
+    if isinstance(learner, AlgebraicLearner) and learner.declaration.default_epochs:
         rows = Shard(np.random.default_rng(0).random((400, width)), np.ones(400), np.ones(400))
         state = learner.step(problem, configs, state, learner.accumulate(problem, configs, state, rows))
     real = sum(tensor.nbytes for tensor in state.tensors.values())

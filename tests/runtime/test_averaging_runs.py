@@ -57,7 +57,7 @@ CONFIGS: dict[str, tuple[dict[str, Any], ...]] = {"mlp": MLP}
 CASES = [
     (way, label, patience, folds)
     for at, (way, learner) in enumerate(AVERAGED.items())
-    for place, label in enumerate(sorted(learner.labels, key=lambda label: label.name))
+    for place, label in enumerate(sorted(learner.declaration.labels, key=lambda label: label.name))
     for number, (patience, folds) in enumerate(((None, 0), (1, 0), (None, 2)))
     if THOROUGH or way == "mlp" or (at + place) % 3 != number
 ]

@@ -19,7 +19,8 @@ from grouplearn.failures import NotInstalled, StatementInterrupted
 from grouplearn.kernels.library import threads
 from grouplearn.learners import registry
 from grouplearn.learners.contract.requirement import Requirement
-from grouplearn.learners.linear.logistic_regression import LogisticRegression
+from grouplearn.learners.linear.learners import LOGISTIC_REGRESSION
+from grouplearn.learners.linear.newton import NewtonSolver
 from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.schedule.task_parallel import GroupTaskParallel, ModelTaskParallel
@@ -134,7 +135,7 @@ def test_a_failing_group_fails_alone() -> None:
     ]
 
 
-class Stubborn(LogisticRegression):
+class Stubborn(NewtonSolver):
     """Spends a minute in one step, in Python, without looking up."""
 
     def step(self, *arguments: Any) -> Any:
@@ -144,7 +145,7 @@ class Stubborn(LogisticRegression):
         return super().step(*arguments)
 
 
-class Endless(LogisticRegression):
+class Endless(NewtonSolver):
     """Short steps without end."""
 
     def step(self, problem: Any, configs: Any, state: Any, sums: Any) -> Any:
@@ -155,12 +156,12 @@ class Endless(LogisticRegression):
         return np.zeros(state.done.shape)
 
 
-@pytest.mark.parametrize("learner", [Stubborn, Endless])
+@pytest.mark.parametrize("solver", [Stubborn, Endless])
 @pytest.mark.parametrize("workers", [1, 3])
 def test_cancelling_stops_within_two_seconds(
-    monkeypatch: pytest.MonkeyPatch, learner: type[LogisticRegression], workers: int
+    monkeypatch: pytest.MonkeyPatch, solver: type[NewtonSolver], workers: int
 ) -> None:
-    monkeypatch.setattr(registry, "LEARNERS", {"logistic_regression": learner})
+    monkeypatch.setattr(registry, "LEARNERS", {"logistic_regression": solver(LOGISTIC_REGRESSION, ())})
     a_job = job(epochs=100_000)
     asked = time.monotonic() + 0.3
     with pytest.raises(StatementInterrupted, match="training was interrupted; nothing was stored"):
@@ -174,7 +175,7 @@ def test_cancelling_stops_within_two_seconds(
 
 
 def test_ctrl_c_stops_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "LEARNERS", {"logistic_regression": Endless})
+    monkeypatch.setattr(registry, "LEARNERS", {"logistic_regression": Endless(LOGISTIC_REGRESSION, ())})
 
     def interrupt() -> bool:
         raise KeyboardInterrupt
@@ -223,7 +224,9 @@ def test_numerical_libraries_are_limited_during_a_run_and_restored_after() -> No
 
 
 def test_a_learner_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LogisticRegression, "requires", Requirement("no_such_module", "grouplearn[magic]"))
+    learner = registry.learner("logistic_regression")
+    requires = Requirement("no_such_module", "grouplearn[magic]")
+    monkeypatch.setattr(learner, "declaration", replace(learner.declaration, requires=requires))
     a_job = job()
     with pytest.raises(NotInstalled) as error:
         LocalRuntime().run(a_job, GroupTaskParallel(units(a_job)), 1, Watcher(), never)

@@ -33,7 +33,7 @@ CONFIGS: dict[str, tuple[dict[str, Any], ...]] = {
 CASES = [
     (name, label, patience, folds)
     for name in SEQUENTIAL
-    for label in sorted(registry.learner(name).labels, key=lambda label: label.name)
+    for label in sorted(registry.learner(name).declaration.labels, key=lambda label: label.name)
     for patience, folds in ((None, 0), (1, 0), (None, 2))
 ]
 

@@ -34,7 +34,7 @@ from grouplearn.train.results.evaluation import conclude, evaluate
 from grouplearn.train.rows.prepare import prepare
 from grouplearn.train.unit import pack_of
 
-WAYS = [(way, min(learner.labels, key=lambda label: label.name)) for way, learner in AVERAGED.items()]
+WAYS = [(way, min(learner.declaration.labels, key=lambda label: label.name)) for way, learner in AVERAGED.items()]
 Orders = dict[int, tuple[Push, ...]]
 
 

@@ -15,6 +15,7 @@ from helpers.thorough import THOROUGH
 
 from grouplearn.data.dataset import Group, Item
 from grouplearn.failures import TrainingFailed
+from grouplearn.learners.linear.least_squares.solver import LeastSquaresSolver
 from grouplearn.models.label import NUMBER, TWO_CLASSES
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.worker import outline_or_failed
@@ -168,12 +169,11 @@ def test_a_config_that_diverges_fails_alone() -> None:
 
 
 def test_what_breaks_in_a_step_becomes_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    from grouplearn.learners.linear.linear_regression import LinearRegression
 
     def fail(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(LinearRegression, "step", fail)
+    monkeypatch.setattr(LeastSquaresSolver, "step", fail)
     a_job = CASES["linear"]
     results = split(a_job, [Unit(0, 1, (0, 1, 2))], 2)
     assert {trial.reason for trial in results[0].trials} == {
@@ -184,12 +184,11 @@ def test_what_breaks_in_a_step_becomes_the_reason(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("shape", ["chain", "star"])
 def test_a_unit_fails_once_however_many_of_its_steps_break(shape: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from grouplearn.learners.linear.linear_regression import LinearRegression
 
     def fail(*_: object) -> None:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr(LinearRegression, "accumulate", fail)
+    monkeypatch.setattr(LeastSquaresSolver, "accumulate", fail)
     a_job, watcher = CASES["linear"], Watcher()
     operator = Scripted(a_job, plan(a_job), runs(n_blocks(a_job), 3), shape)
     results = LocalRuntime().run(a_job, operator, operator.workers_needed, watcher, lambda: False)

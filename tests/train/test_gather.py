@@ -10,7 +10,7 @@ from helpers.runtime_jobs import Watcher, changed, job
 
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.failures import StatementInterrupted
-from grouplearn.learners.linear.logistic_regression import LogisticRegression
+from grouplearn.learners import registry
 from grouplearn.models.label import SEVERAL_CLASSES, TWO_CLASSES, Label
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.schedule.messages import Unit
@@ -90,7 +90,10 @@ def assert_same(together: UnitResult, single: UnitResult) -> None:
             continue
         label = TWO_CLASSES if len(theirs.artifact.tensors["intercept"]) == 1 else SEVERAL_CLASSES
         x = PROBE[:, : theirs.artifact.tensors["weights"].shape[1]]
-        scores = [LogisticRegression().score(label, artifact, x) for artifact in (ours.artifact, theirs.artifact)]
+        scores = [
+            registry.learner("logistic_regression").score(label, artifact, x)
+            for artifact in (ours.artifact, theirs.artifact)
+        ]
         np.testing.assert_allclose(*scores, atol=1e-3)
         # Near its minimum the objective is flat: known to 1e-10, it leaves a single metric some 1e-6 of play, and more on
         # rows that it was not trained on.

@@ -121,7 +121,8 @@ def test_wide_features_are_made_dense_for_a_learner_of_dense_ones_up_to_a_limit(
 ) -> None:
     wide = Item("hash(tail)", "hash", 0, "hash", buckets=600)
     data = dataset(np.zeros((2, 0)), [0.0, 1.0], codes=[[5], [599]], dictionaries=((),))
-    monkeypatch.setattr(registry.LEARNERS["mlp"], "handles_sparse", False)
+    mlp = registry.LEARNERS["mlp"]
+    monkeypatch.setattr(mlp, "declaration", replace(mlp.declaration, handles_sparse=False))
     a_job = one_group(data, learner="mlp", items=(wide,))
     assert np.argwhere(ready(a_job).train.x).tolist() == [[0, 5], [1, 599]]
     monkeypatch.setattr("grouplearn.train.rows.chosen.DENSE_BYTES", 1000)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from types import FrameType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from grouplearn.data.dataset import Group
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.control import Diverged, Interrupted
-from grouplearn.learners.contract.learner import Form
+from grouplearn.learners.contract.learner import Declaration
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import AlgebraicLearner
 from grouplearn.models.label import NUMBER, TWO_CLASSES, Label
@@ -34,12 +34,14 @@ RATE = Hyperparameter("learning_rate", "float", 0.1, "step length", "Cauchy 1847
 class Descent(AlgebraicLearner):
     """Least squares without intercept by gradient descent, one step of ``learning_rate`` per epoch."""
 
-    name: ClassVar[str] = "descent"
-    summary: ClassVar[str] = "a learner for tests"
-    labels: ClassVar[frozenset[Label]] = frozenset({NUMBER})
-    hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (RATE,)
-    default_epochs: ClassVar[int | None] = 10
-    form: ClassVar[Form] = "linear"
+    declaration = Declaration(
+        name="descent",
+        summary="a learner for tests",
+        labels=frozenset({NUMBER}),
+        hyperparameters=(RATE,),
+        default_epochs=10,
+        form="linear",
+    )
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
         self.check(configs)
@@ -78,7 +80,7 @@ class Descent(AlgebraicLearner):
 
 @pytest.fixture
 def descent(monkeypatch: pytest.MonkeyPatch) -> type[Descent]:
-    monkeypatch.setattr(registry, "LEARNERS", {**registry.LEARNERS, "descent": Descent})
+    monkeypatch.setattr(registry, "LEARNERS", {**registry.LEARNERS, "descent": Descent()})
     return Descent
 
 

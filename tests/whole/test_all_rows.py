@@ -34,12 +34,20 @@ GRIDS = {"gbdt": "num_leaves IN (3, 7)", "random_forest": "num_leaves IN (3, 7)"
 
 
 def statement(learner: Learner, rest: str, over: str = "") -> str:
-    label = f"PREDICT {LABELS.get(learner.name, 'b')} AS label" if learner.name not in ("kmeans", "pca") else ""
-    short = [each.name for each in learner.hyperparameters if each.name in SHORT and f"{each.name} " not in over + rest]
+    label = (
+        f"PREDICT {LABELS.get(learner.declaration.name, 'b')} AS label"
+        if learner.declaration.name not in ("kmeans", "pca")
+        else ""
+    )
+    short = [
+        each.name
+        for each in learner.declaration.hyperparameters
+        if each.name in SHORT and f"{each.name} " not in over + rest
+    ]
     options = [f"{name} = {SHORT[name]}" for name in short]
-    options += ["epochs = 2"] if learner.default_epochs is not None else []
+    options += ["epochs = 2"] if learner.declaration.default_epochs is not None else []
     options += ["weight = w", rest]
-    return f"TRAIN OR REPLACE MODEL m USING {learner.name} {label} {FEATURES} {over} WITH ({', '.join(options)})"
+    return f"TRAIN OR REPLACE MODEL m USING {learner.declaration.name} {label} {FEATURES} {over} WITH ({', '.join(options)})"
 
 
 @pytest.fixture

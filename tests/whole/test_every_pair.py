@@ -44,16 +44,18 @@ ILLEGAL = [(*pair, executor) for pair in PAIRS for executor in RUNTIMES if execu
 
 def statement(learner: Learner, operator: str, more: str = "", epochs: int = 3) -> str:
     """Return a TRAIN of the learner's simplest label, as short as its hyperparameters allow."""
-    learned = simplest(learner.labels)
-    label = f"PREDICT {'y > 4' if learned.has_classes else 'y'} AS label" if learned.is_given else ""
+    label = simplest(learner.declaration.labels)
+    label = f"PREDICT {'y > 4' if label.has_classes else 'y'} AS label" if label.is_given else ""
     short = {"num_iterations": 3, "min_data_in_leaf": 5}
-    options = [f"{each.name} = {short[each.name]}" for each in learner.hyperparameters if each.name in short]
-    if learner.default_epochs is not None:
+    options = [
+        f"{each.name} = {short[each.name]}" for each in learner.declaration.hyperparameters if each.name in short
+    ]
+    if learner.declaration.default_epochs is not None:
         options.append(f"epochs = {epochs}")
-    if len(registry.ways(registry.learner(learner.name))) > 1:
-        options.append(f"solver = '{learner.solver}'")
+    if len(registry.ways(registry.learner(learner.declaration.name))) > 1:
+        options.append(f"solver = '{learner.declaration.solver}'")
     options += [f"operator = '{operator}'", "workers = 2", *([more] if more else [])]
-    train = f"TRAIN OR REPLACE MODEL m USING {learner.name} {label} FEATURES (a, b) FROM t GROUP BY g VALIDATE NONE"
+    train = f"TRAIN OR REPLACE MODEL m USING {learner.declaration.name} {label} FEATURES (a, b) FROM t GROUP BY g VALIDATE NONE"
     return f"{train} WITH ({', '.join(options)})"
 
 

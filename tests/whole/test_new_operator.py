@@ -32,7 +32,7 @@ PATIENCE = OperatorOption("patience", "nothing but a number", whole(1, 9), 3)
 
 def contradiction(given, learner):
     if given.get("patience", 3) == 8 and learner.access.visits:
-        return Contradiction("patience", f"nobody waits 8 for {learner.name}", "Wait less.")
+        return Contradiction("patience", f"nobody waits 8 for {learner.declaration.name}", "Wait less.")
     if given.get("patience", 3) == 9 and given.get("workers") == 1:
         return Contradiction("workers", "one worker has not the patience", "Add workers = 2.")
     return None

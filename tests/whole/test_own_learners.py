@@ -8,8 +8,9 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,12 +20,19 @@ from helpers.pages import blocks
 import grouplearn
 from grouplearn.bind.run import compatibility
 from grouplearn.learners import registry, third_party
-from grouplearn.learners.contract.config import Config, Hyperparameter
-from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.contract.stacks import StackLearner
-from grouplearn.learners.contract.ways import AlgebraicLearner, AveragingLearner
-from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, Label
-from grouplearn.models.state import Artifact, State
+from grouplearn.learning import (
+    NUMBER,
+    SEVERAL_CLASSES,
+    AlgebraicLearner,
+    Artifact,
+    AveragingLearner,
+    Config,
+    Declaration,
+    Hyperparameter,
+    Problem,
+    StackLearner,
+    State,
+)
 from grouplearn.plan import physical
 from grouplearn.schedule.operators import OPERATORS
 
@@ -116,7 +124,8 @@ def test_every_operator_that_can_run_it_does(con: grouplearn.Connection, median:
 @pytest.mark.usefixtures("small_blocks")
 def test_one_that_can_be_averaged_is_averaged_and_pushed(con: grouplearn.Connection, module: Any) -> None:
     """It says which tensors are averaged, and no more: changes of these add up."""
-    own = type("Averaged", (module.MedianSgd, AveragingLearner), {"name": "averaged_median", "averaged": ("median",)})
+    declaration = replace(module.MedianSgd.declaration, name="averaged_median")
+    own = type("Averaged", (module.MedianSgd, AveragingLearner), {"declaration": declaration, "averaged": ("median",)})
     grouplearn.register_learner(own)
     try:
         for options in ("operator = 'averaging'", *(f"operator = 'parameter_server', staleness = {s}" for s in (0, 2))):
@@ -231,9 +240,7 @@ if __name__ == "__main__":
 class Sums(AlgebraicLearner):
     """The mean."""
 
-    name: ClassVar[str] = "sums"
-    summary: ClassVar[str] = "the mean"
-    labels: ClassVar[frozenset[Label]] = frozenset({NUMBER})
+    declaration = Declaration(name="sums", summary="the mean", labels=frozenset({NUMBER}))
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
         return State({"loss": np.full(len(configs), np.nan)}, np.zeros(len(configs), bool))
@@ -262,7 +269,8 @@ def test_a_model_that_is_not_of_the_form_is_none() -> None:
         lambda problem, configs, state, sums: State({"loss": np.zeros(len(configs))}, np.ones(len(configs), bool))
     )
     scores = staticmethod(lambda problem, configs, state, x: np.zeros((len(x), len(configs), 1)))
-    changes = {"name": "misshapen", "form": "linear", "finalize": finalize, "step": step, "scores": scores}
+    declaration = replace(Sums.declaration, name="misshapen", form="linear")
+    changes = {"declaration": declaration, "finalize": finalize, "step": step, "scores": scores}
     grouplearn.register_learner(type("Misshapen", (Sums,), changes))
     try:
         with grouplearn.connect(progress=False) as con:
@@ -282,8 +290,11 @@ def hyperparameter(**changes: Any) -> Hyperparameter:
     return Hyperparameter(**{"name": "p", "kind": "float", "default": 1.0, "doc": "d", "source": "s", **changes})
 
 
+def wrong(kind: str, /, **declared: Any) -> type[Sums]:
+    return type(kind, (Sums,), {"declaration": replace(Sums.declaration, **declared)})
+
+
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "lacks": ({"step": AlgebraicLearner.step}, "it has no step()"),
     "name": ({"name": "a-b"}, "its name is an identifier, such as my_unet, got 'a-b'"),
     "case": ({"name": "Sums"}, "its name is in lower case, got 'Sums'"),
     "summary": ({"summary": 3}, "it declares no summary, which is a text"),
@@ -308,9 +319,22 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize(("changes", "message"), WRONG.values(), ids=WRONG)
 def test_a_wrong_declaration_is_said_at_once(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(grouplearn.ProgrammingError) as error:
-        grouplearn.register_learner(type("Wrong", (Sums,), changes))
+        grouplearn.register_learner(wrong("Wrong", **changes))
     assert str(error.value) == f"register_learner: Wrong: {message}"
     assert "sums" not in registry.names()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"step": AlgebraicLearner.step}, "it has no step()"),
+        ({"declaration": "sums"}, "its declaration is a Declaration, got 'sums'"),
+    ],
+)
+def test_what_a_learner_lacks_is_said_at_once(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(grouplearn.ProgrammingError) as error:
+        grouplearn.register_learner(type("Wrong", (Sums,), changes))
+    assert str(error.value) == f"register_learner: Wrong: {message}"
 
 
 @pytest.mark.parametrize("lacking", ["gathers", "measure", "solve"])
@@ -324,9 +348,9 @@ def test_a_learner_of_stacks_supplies_what_they_need(lacking: str) -> None:
     ("given", "message"),
     [
         (object, "object has to inherit from one of AlgebraicLearner, SequentialLearner, SamplingLearner of"),
-        (type("Taken", (Sums,), {"name": "gbdt"}), '"gbdt" is a built-in learner; choose another name'),
+        (wrong("Taken", name="gbdt"), '"gbdt" is a built-in learner; choose another name'),
         (type("Bare", (Sums,), {"__init__": lambda self, x: None}), "Bare cannot be made without arguments"),
-        (type("Option", (Sums,), {"hyperparameters": (hyperparameter(name="seed"),)}), "seed is an option of TRAIN"),
+        (wrong("Option", hyperparameters=(hyperparameter(name="seed"),)), "seed is an option of TRAIN"),
     ],
 )
 def test_what_is_no_learner_of_ones_own(given: Any, message: str) -> None:
@@ -377,7 +401,7 @@ def test_a_package_that_is_broken_breaks_no_other(offered: Callable[..., None]) 
 
 
 def test_a_package_cannot_take_a_built_in_name(offered: Callable[..., None], module: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(module.MedianSgd, "name", "gbdt")
+    monkeypatch.setattr(module.MedianSgd, "declaration", replace(module.MedianSgd.declaration, name="gbdt"))
     offered(gbdt="median_sgd:MedianSgd")
     with pytest.warns(UserWarning, match='the learner "gbdt" of median_sgd is left out: the name is taken'):
         assert registry.names() == (*registry.LEARNERS,)

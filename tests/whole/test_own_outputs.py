@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -13,17 +13,30 @@ import pyarrow as pa
 import pytest
 
 import grouplearn
-from grouplearn.data.encoding.encoder import OnnxGraph
-from grouplearn.learners.contract.config import Config, Hyperparameter
-from grouplearn.learners.contract.learner import Vector, VectorLearner
-from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.contract.ways import AlgebraicLearner
-from grouplearn.models.label import NUMBER, Label
-from grouplearn.models.metrics.metric import TARGET
-from grouplearn.models.outputs.onnx import OnnxModel
-from grouplearn.models.outputs.output import BoolArray, Output, Scored, list_array
-from grouplearn.models.outputs.vectors import FEATURES, VectorSql, VectorView
-from grouplearn.models.state import Artifact, FloatArray, State
+from grouplearn.learning import (
+    FEATURES,
+    NUMBER,
+    TARGET,
+    AlgebraicLearner,
+    Artifact,
+    BoolArray,
+    Config,
+    Declaration,
+    FloatArray,
+    Hyperparameter,
+    Label,
+    OnnxGraph,
+    OnnxModel,
+    Output,
+    Problem,
+    Scored,
+    State,
+    Vector,
+    VectorLearner,
+    VectorSql,
+    VectorView,
+    list_array,
+)
 
 MIDDLE = "__grouplearn_middle"
 REACH = "__grouplearn_reach"
@@ -79,11 +92,12 @@ class Interval(Output):
 class Bounds(AlgebraicLearner, VectorLearner):
     """Least squares, and as many standard deviations of the residuals to either side."""
 
-    name: ClassVar[str] = "bounds"
-    summary: ClassVar[str] = "an interval around least squares"
-    labels: ClassVar[frozenset[Label]] = frozenset({NUMBER})
-    hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (
-        Hyperparameter("deviations", "float", 2.0, "to either side", "", low=0.0),
+    declaration = Declaration(
+        name="bounds",
+        summary="an interval around least squares",
+        labels=frozenset({NUMBER}),
+        hyperparameters=(Hyperparameter("deviations", "float", 2.0, "to either side", "", low=0.0),),
+        form="vectors",
     )
 
     def output(self, label: Label, classes: Sequence[str], label_type: str) -> Output | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,21 +13,30 @@ from helpers.dying_runs import answer, dies
 
 import grouplearn
 from grouplearn.learners import registry
-from grouplearn.learners.contract.config import Hyperparameter, solver_named
-from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.ways import AlgebraicLearner, SequentialLearner
-from grouplearn.models.label import NUMBER, TWO_CLASSES
-from grouplearn.models.state import Artifact, State
+from grouplearn.learning import (
+    NUMBER,
+    TWO_CLASSES,
+    AlgebraicLearner,
+    Artifact,
+    Declaration,
+    Hyperparameter,
+    Learner,
+    SequentialLearner,
+    State,
+    solver_named,
+)
 
 
 class _Mean(Learner):
     """The weighted mean of a label."""
 
-    name = "mean_of"
-    summary = "the mean of a number"
-    labels = frozenset({NUMBER})
-    form = "linear"
-    default_epochs = 2
+    usual = Declaration(
+        name="mean_of",
+        summary="the mean of a number",
+        labels=frozenset({NUMBER}),
+        form="linear",
+        default_epochs=2,
+    )
 
     def finalize(self, problem: Any, configs: Any, state: State, index: int) -> Artifact:
         mean = state.tensors["mean"][index : index + 1]
@@ -39,10 +49,13 @@ class _Mean(Learner):
 class BySgd(_Mean, SequentialLearner):
     """By steps of ``rate`` towards each row."""
 
-    solver: ClassVar[str] = "sgd"
-    hyperparameters = (
-        solver_named("sgd", "Robbins & Monro 1951"),
-        Hyperparameter("rate", "float", 0.01, "share of the way to a row", "Robbins & Monro 1951", low=0.0),
+    declaration = replace(
+        _Mean.usual,
+        solver="sgd",
+        hyperparameters=(
+            solver_named("sgd", "Robbins & Monro 1951"),
+            Hyperparameter("rate", "float", 0.01, "share of the way to a row", "Robbins & Monro 1951", low=0.0),
+        ),
     )
 
     def init(self, problem: Any, configs: Any) -> State:
@@ -60,9 +73,12 @@ class BySgd(_Mean, SequentialLearner):
 class BySums(_Mean, AlgebraicLearner):
     """By Σwy / Σw."""
 
-    solver: ClassVar[str] = "sums"
-    further_ways: ClassVar[tuple[Learner, ...]] = (BySgd(),)
-    hyperparameters = (Hyperparameter("shift", "float", 0.0, "added to the mean", "nobody", low=0.0),)
+    declaration = replace(
+        _Mean.usual,
+        solver="sums",
+        further_ways=(BySgd(),),
+        hyperparameters=(Hyperparameter("shift", "float", 0.0, "added to the mean", "nobody", low=0.0),),
+    )
 
     def init(self, problem: Any, configs: Any) -> State:
         names = ("mean", "loss")
@@ -196,8 +212,8 @@ def test_retry_trains_failed_groups_by_the_same_way(con: grouplearn.Connection) 
     ],
 )
 def test_ways_that_do_not_belong_together_are_refused(changed: dict[str, Any], said: str) -> None:
-    other = type("Other", (BySgd,), changed)
-    first = type("First", (BySums,), {"further_ways": (other(),)})
+    other = type("Other", (BySgd,), {"declaration": replace(BySgd.declaration, **changed)})
+    first = type("First", (BySums,), {"declaration": replace(BySums.declaration, further_ways=(other(),))})
     with pytest.raises(grouplearn.ProgrammingError) as error:
         grouplearn.register_learner(first)
     assert said in str(error.value)
@@ -207,14 +223,19 @@ def test_every_built_in_way_has_its_learners_name_tasks_and_form() -> None:
     for name in registry.LEARNERS:
         first, *others = registry.ways(registry.learner(name))
         for each in others:
-            assert (each.name, each.labels, each.form, each.predicts_arrays) == (
-                first.name,
-                first.labels,
-                first.form,
-                first.predicts_arrays,
+            assert (
+                each.declaration.name,
+                each.declaration.labels,
+                each.declaration.form,
+                each.declaration.predicts_arrays,
+            ) == (
+                first.declaration.name,
+                first.declaration.labels,
+                first.declaration.form,
+                first.declaration.predicts_arrays,
             )
             assert registry.by_way(each.way) is not None
-            assert registry.way(name, [{"solver": each.solver}]).way == each.way
+            assert registry.way(name, [{"solver": each.declaration.solver}]).way == each.way
 
 
 def test_that_nothing_is_left_to_gain_is_said_where_it_is_known() -> None:

@@ -42,7 +42,7 @@ def refusal(operator: str, learner: Learner, executor: str) -> str | None:
         return None
     unlike = _unlike(how, learner)
     if unlike:
-        return f"operator {operator} does not run {learner.name}, because {unlike}"
+        return f"operator {operator} does not run {learner.declaration.name}, because {unlike}"
     what = f"learners that train on {learner.access.words}"
     if not places:
         return f"operator {operator} does not run {what}, because {how.reason}"
@@ -95,7 +95,9 @@ def _refuse_unsupported(
 ) -> None:
     for name, option in OPTIONS.items():
         if name in given and not option.suits(run[name], learner.in_batches):
-            message = f"{name} must be {shown(option.default)}: {learner.name} does not say what its batches do"
+            message = (
+                f"{name} must be {shown(option.default)}: {learner.declaration.name} does not say what its batches do"
+            )
             raise checker.error(message, given[name].value.span)
 
 

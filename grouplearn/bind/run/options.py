@@ -256,7 +256,7 @@ def _enclosed(checker: SqlChecker, options: tuple[Option, ...], run: Mapping[str
 
 
 def _refuse_epochs(checker: SqlChecker, learner: Learner, options: tuple[Option, ...], run: Mapping[str, Any]) -> None:
-    if "epochs" not in run or learner.default_epochs is not None:
+    if "epochs" not in run or learner.declaration.default_epochs is not None:
         return
     span = next(option.name.span for option in options if option.name.value.casefold() == "epochs")
     hint = (
@@ -264,7 +264,7 @@ def _refuse_epochs(checker: SqlChecker, learner: Learner, options: tuple[Option,
         if has_rounds(learner)
         else "It is solved exactly in one pass over the data."
     )
-    raise checker.error(f"{learner.name} has no epochs", span, hint)
+    raise checker.error(f"{learner.declaration.name} has no epochs", span, hint)
 
 
 def _refuse_illegal(checker: SqlChecker, learner: Learner, options: tuple[Option, ...], run: Mapping[str, Any]) -> None:
@@ -282,7 +282,7 @@ def _refuse_illegal(checker: SqlChecker, learner: Learner, options: tuple[Option
 
 def has_rounds(learner: Learner) -> bool:
     """Whether the learner boosts: rounds take the place of epochs."""
-    return any(parameter.name == "num_iterations" for parameter in learner.hyperparameters)
+    return any(parameter.name == "num_iterations" for parameter in learner.declaration.hyperparameters)
 
 
 def _class_weight(checker: SqlChecker, fragment: Sql) -> Literal["balanced"] | ClassWeights:
@@ -315,25 +315,25 @@ def bind_hyperparameter(
 
 def check_parameter(checker: SqlChecker, learner: Learner, name: Name, also: tuple[str, ...] = ()) -> None:
     """Raise unless ``name`` is a hyperparameter of the learner."""
-    parameters = [parameter.name for parameter in learner.hyperparameters]
+    parameters = [parameter.name for parameter in learner.declaration.hyperparameters]
     if name.value.casefold() in parameters:
         return
     reason = learner.why_refused(name.value.casefold())
     if reason:
-        raise checker.error(f"{learner.name} takes no {name.value}: {reason}", name.span)
+        raise checker.error(f"{learner.declaration.name} takes no {name.value}: {reason}", name.span)
     what = "option" if also else "hyperparameter"
-    message = f'unknown {what} "{name.value}"\nHyperparameters of {learner.name}: {", ".join(parameters)}'
+    message = f'unknown {what} "{name.value}"\nHyperparameters of {learner.declaration.name}: {", ".join(parameters)}'
     if also:
         message += f"\nOptions of TRAIN: {', '.join(also)}"
     hint = ways.of_another(learner, name.value.casefold()) or did_you_mean(name.value, [*parameters, *also])
-    if name.value.casefold() == "threshold" and any(label.has_classes for label in learner.labels):
+    if name.value.casefold() == "threshold" and any(label.has_classes for label in learner.declaration.labels):
         hint = "It is said to predictions: FROM m_predict(t, threshold := 0.3)."
     raise checker.error(message, name.span, hint)
 
 
 def resolved(checker: SqlChecker, learner: Learner, name: Name, value: Any, fragment: Sql) -> Value:
     """Return ``value`` converted to the hyperparameter's type and checked against its range."""
-    parameter = next(entry for entry in learner.hyperparameters if entry.name == name.value.casefold())
+    parameter = next(entry for entry in learner.declaration.hyperparameters if entry.name == name.value.casefold())
     try:
         return resolve(parameter, value)
     except ValueError as error:
@@ -342,4 +342,4 @@ def resolved(checker: SqlChecker, learner: Learner, name: Name, value: Any, frag
 
 def defaults(learner: Learner) -> Config:
     """Return the learner's hyperparameters at their defaults."""
-    return {parameter.name: parameter.default for parameter in learner.hyperparameters}
+    return {parameter.name: parameter.default for parameter in learner.declaration.hyperparameters}

@@ -34,7 +34,7 @@ def unregister(name: str) -> None:
 
 def make_known(learner: Learner) -> None:
     """Add a learner to the registry; raises ValueError for an invalid name of it or its hyperparameters."""
-    taken = [parameter.name for parameter in learner.hyperparameters if parameter.name in WITH_OPTIONS]
+    taken = [parameter.name for parameter in learner.declaration.hyperparameters if parameter.name in WITH_OPTIONS]
     if taken:
         raise ValueError(f"{taken[0]} is an option of TRAIN; name the hyperparameter otherwise")
     registry.register(learner)

@@ -9,7 +9,7 @@ from grouplearn.errors import ProgrammingError
 from grouplearn.frontends.python.learners import make_known
 from grouplearn.learners.contract.config import Value
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.neural.declared import declared
+from grouplearn.learners.neural.declared import declaration
 from grouplearn.learners.neural.network import Network
 from grouplearn.learners.third_party import is_name
 from grouplearn.messages import did_you_mean
@@ -45,8 +45,8 @@ def register(
             raise ValueError(f"the name of a network is an identifier, such as my_unet, got {name!r}")
         if not callable(make_module) or (loss is not None and not callable(loss)):
             raise ValueError("make_module, and loss if given, must be functions")
-        own = declared(name, hyperparameters or {})
-        make_known(Network(name.casefold(), make_module, loss, own, _tasks(tasks), summary))
+        own = declaration(name, summary, _tasks(tasks), hyperparameters or {})
+        make_known(Network(own, make_module, loss))
     except ValueError as error:
         raise ProgrammingError(f"register: {error}") from None
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from grouplearn.kernels.library import address, features, function, single_or_double, threads
 from grouplearn.kernels.linear.generalised_linear import Penalties
-from grouplearn.kernels.linear.losses import Loss, number_of
+from grouplearn.kernels.linear.losses import number_of
 from grouplearn.layout import spilled
 from grouplearn.layout.pages import forget_pages, read_ahead
 from grouplearn.layout.spilled import NewArray
@@ -201,7 +201,7 @@ def _block(form: int, entries: int, n_rows: int, new: NewArray) -> tuple[npt.NDA
 class Shape:
     """The loss of a group's models, their number and how many outputs each has."""
 
-    loss: Loss
+    loss: str
     configs: int
     outputs: int
 

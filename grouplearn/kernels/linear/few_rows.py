@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from grouplearn.kernels.library import address, function
 from grouplearn.kernels.linear.generalised_linear import FloatArray, Penalties
-from grouplearn.kernels.linear.losses import Loss, number_of
+from grouplearn.kernels.linear.losses import number_of
 
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 
@@ -25,7 +25,7 @@ class FewRowsModels(NamedTuple):
     converged: npt.NDArray[np.bool_]
 
 
-def epochs_until(loss: Loss, outputs: int, rows: int, columns: int, *, dense: bool) -> int:
+def epochs_until(loss: str, outputs: int, rows: int, columns: int, *, dense: bool) -> int:
     """Return after how many epochs a model that has a penalty is to be solved on its rows, 0 if never: they are too many,
     or the loss has several scores or a kink.
 
@@ -36,7 +36,7 @@ def epochs_until(loss: Loss, outputs: int, rows: int, columns: int, *, dense: bo
 
 
 def solve(
-    x: npt.NDArray[Any], label: FloatArray, weight: FloatArray, loss: Loss, fit_intercept: bool, penalties: Penalties
+    x: npt.NDArray[Any], label: FloatArray, weight: FloatArray, loss: str, fit_intercept: bool, penalties: Penalties
 ) -> FewRowsModels:
     """Return the models of every config on rows ``x`` (n, d) with their ``label`` and ``weight`` (n,).
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.kernels.library import WATCH, Stopped, address, asking, features, function, single_or_double, watching
-from grouplearn.kernels.linear.losses import Loss, number_of
+from grouplearn.kernels.linear.losses import number_of
 
 FloatArray = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]
@@ -59,7 +59,7 @@ def solve(
     weight: FloatArray,
     start: npt.NDArray[np.int64],
     *,
-    loss: Loss,
+    loss: str,
     outputs: int,
     fit_intercept: bool,
     penalties: Penalties,
@@ -188,7 +188,7 @@ class Form:
 
     def begin(
         self,
-        kind: Loss,
+        kind: str,
         moments: Mapping[str, npt.NDArray[Any]],
         rows: tuple[float, float],
         score: FloatArray,
@@ -224,7 +224,7 @@ class Form:
         x: Any,
         label: FloatArray,
         weight: FloatArray,
-        loss: Loss,
+        loss: str,
         models: FloatArray,
         active: Places | None = None,
     ) -> Sums:
@@ -265,7 +265,7 @@ class Form:
 
     def step(
         self,
-        loss: Loss,
+        loss: str,
         models: FloatArray,
         penalties: Penalties,
         first_length: FloatArray,

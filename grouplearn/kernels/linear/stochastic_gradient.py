@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.kernels.library import address, features, function, single_or_double
-from grouplearn.kernels.linear.losses import Loss, number_of
+from grouplearn.kernels.linear.losses import number_of
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -90,7 +90,7 @@ class Descent:
     ``ridge`` and ``lasso`` are penalties per row; ``with_intercept`` is 1 or 0.
     """
 
-    loss: Loss
+    loss: str
     rate: FloatArray
     decay: FloatArray
     rooted: FloatArray

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -26,6 +27,47 @@ from grouplearn.models.state import Artifact, FloatArray, State, has_tensors_of,
 Form = Literal["linear", "trees", "layers", "vectors", "own"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """What a learner says of itself.
+
+    - ``name`` in USING; ``summary`` in the reference; ``labels``: the labels that it learns.
+    - ``default_epochs``: the most epochs by default; None if the option ``epochs`` does not apply (it is rejected).
+    - ``form`` of a finished model: all but "own" have an SQL form and exports. ``log_link``: a linear learner of numbers
+      predicts exp(score).
+    - ``handles_missing``: NaN in X means missing; else training skips rows with missing features. ``handles_sparse``: X may
+      be scipy CSR.
+    - ``predicts_arrays``: labels may be arrays: a shard's ``y`` is then (n, L), and a score (n, n_configs, K·L), classes
+      outermost.
+    - ``draws``: training draws random numbers; stacks have a seed for each group.
+    - ``requires``: a package that must be loaded before training. ``cost``: None for the usual one.
+    - ``solver``: ``WITH (solver = ...)`` of this way, if a learner has several. The ways share name, labels, outputs and
+      artifacts. The first has the others as ``further_ways``, and these have a hyperparameter ``solver``, see
+      ``solver_named``.
+    """
+
+    name: str
+    summary: str
+    labels: frozenset[Label]
+    hyperparameters: tuple[Hyperparameter, ...] = ()
+    default_epochs: int | None = None
+    form: Form = "own"
+    log_link: bool = False
+    handles_missing: bool = False
+    handles_sparse: bool = False
+    predicts_arrays: bool = False
+    draws: bool = False
+    requires: Requirement | None = None
+    cost: Cost | None = None
+    solver: str = ""
+    further_ways: tuple[Learner, ...] = ()
+
+    @property
+    def is_first_way(self) -> bool:
+        """Whether a learner trains in this way unless the statement says otherwise."""
+        return all(parameter.name != SOLVER for parameter in self.hyperparameters)
+
+
 @runtime_checkable
 class Learner(Protocol):
     """What every learner declares and supplies. Functions do not change a state: they return a new one.
@@ -33,34 +75,14 @@ class Learner(Protocol):
     A learner inherits from the protocol of its access pattern in ``ways`` and overrides the defaults here.
     """
 
-    name: ClassVar[str]
-    summary: ClassVar[str]
-    #: ``WITH (solver = ...)`` of this way, if a learner has several ways. They share name, labels, outputs and artifacts.
-    #: All but the first have a hyperparameter ``solver``, see ``solver_named``.
-    solver: ClassVar[str] = ""
-    #: The other ways of a third-party learner.
-    further_ways: ClassVar[tuple[Learner, ...]] = ()
+    declaration: Declaration
     access: ClassVar[AccessPattern]
-    labels: ClassVar[frozenset[Label]]
-    hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = ()
-    #: Default for the most epochs; None if the option ``epochs`` does not apply (it is rejected).
-    default_epochs: ClassVar[int | None] = None
-    #: The form of a finished model; all but "own" have an SQL form and exports.
-    form: ClassVar[Form] = "own"
-    #: A linear learner of numbers predicts exp(score): it has a log link.
-    log_link: ClassVar[bool] = False
-    #: NaN in X means missing and is handled; else training skips rows with missing features.
-    handles_missing: ClassVar[bool] = False
-    #: Sparse X (scipy CSR) is accepted.
-    handles_sparse: ClassVar[bool] = False
-    #: Labels may be arrays: a shard's ``y`` is then (n, L), and a score (n, n_configs, K·L), classes outermost.
-    predicts_arrays: ClassVar[bool] = False
+    #: The cost of a learner that declares none.
+    usual_cost: ClassVar[Cost] = Cost()
     #: Small groups may train together in one call (``GatheringLearner``).
     stacks: ClassVar[bool] = False
     #: So may all folds of a group, from their moments (``MomentsLearner``).
     has_moments: ClassVar[bool] = False
-    #: Training draws random numbers: stacks have a seed for each group.
-    draws: ClassVar[bool] = False
     #: Several epochs over a small group may be one call (``EpochsLearner``).
     epochs_in_one_call: ClassVar[bool] = False
     #: Several workers with different rows can train one model together; not needed for learners of sums.
@@ -69,21 +91,22 @@ class Learner(Protocol):
     averages: ClassVar[bool] = False
     #: It can stop after any batch, or return gradients (``BatchesLearner``).
     in_batches: ClassVar[bool] = False
-    #: A package that must be loaded before training; None if it needs none besides grouplearn's.
-    requires: ClassVar[Requirement | None] = None
-    #: The cost of training.
-    cost: ClassVar[Cost] = Cost()
 
     @property
     def way(self) -> str:
         """Its name, with its solver if it is not the first way: ``logistic_regression by sgd``."""
-        usual = all(parameter.name != SOLVER for parameter in self.hyperparameters)
-        return self.name if usual else f"{self.name} by {self.solver}"
+        own = self.declaration
+        return own.name if own.is_first_way else f"{own.name} by {own.solver}"
 
     @property
-    def sooner_sparse(self) -> bool:
+    def cost(self) -> Cost:
+        """The cost of training."""
+        return self.declaration.cost or self.usual_cost
+
+    @property
+    def prefers_sparse(self) -> bool:
         """Whether it trains faster on CSR if most values are zeros; boosting bins rows in either form."""
-        return self.handles_sparse and self.stacks and not self.access.in_one_go
+        return self.declaration.handles_sparse and self.stacks and not self.access.in_one_go
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
         """Return the state before the first epoch."""
@@ -148,7 +171,7 @@ class Learner(Protocol):
         ``n_features``, ``n_classes`` and ``label_length`` count; two classes of a label that has more went through
         ``as_multiclass``. By default: its tensors do not have the shapes of a new model.
         """
-        config = {parameter.name: parameter.default for parameter in self.hyperparameters}
+        config = {parameter.name: parameter.default for parameter in self.declaration.hyperparameters}
         begun = self.finalize(problem, [config], self.init(problem, [config]), 0)
         return shape_flaw(artifact, {name: tensor.shape for name, tensor in begun.tensors.items()})
 
@@ -183,7 +206,7 @@ class Learner(Protocol):
         del configs
         return []
 
-    def knows_its_end(self, state: State, index: int) -> bool:
+    def proves_convergence(self, state: State, index: int) -> bool:
         """Return whether convergence of config ``index``, whose training ended by itself, is proven rather than guessed."""
         del state, index
         return True
@@ -220,7 +243,7 @@ class Learner(Protocol):
     def link(self, config: Config, label: Label) -> Link:
         """Return the link of a config's scores."""
         del config
-        of_numbers: Link = "exp" if self.log_link else "identity"
+        of_numbers: Link = "exp" if self.declaration.log_link else "identity"
         of_classes: dict[Label, Link] = {TWO_CLASSES: "logistic", SEVERAL_CLASSES: "softmax"}
         return of_classes.get(label, of_numbers)
 
@@ -254,8 +277,6 @@ class Vector(NamedTuple):
 @runtime_checkable
 class VectorLearner(Learner, Protocol):
     """Its models are vectors over the encoded features, which SQL compares with rows."""
-
-    form: ClassVar[Form] = "vectors"
 
     def vectors(self, artifact: Artifact) -> Sequence[Vector]:
         """Return the vectors of a model."""

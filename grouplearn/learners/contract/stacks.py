@@ -158,8 +158,6 @@ class BoostedStack(SolvedStack, Protocol):
 class BoostedStackLearner(GatheringLearner, SamplingLearner, Protocol):
     """Boosts a stack, each model with the same bits as alone."""
 
-    draws: ClassVar[bool] = True
-
     def boost_together(
         self,
         problem: Problem,

@@ -44,7 +44,7 @@ class SequentialLearner(Learner, Protocol):
     """Learns row by row (SGD)."""
 
     access: ClassVar[AccessPattern] = PASSES
-    cost: ClassVar[Cost] = BatchCost()
+    usual_cost: ClassVar[Cost] = BatchCost()
 
     def train(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, epoch: int) -> State:
         """Return the state after one pass over the shard; the visiting order depends only on (seed, epoch)."""

@@ -16,7 +16,6 @@ import numpy.typing as npt
 from grouplearn.data.shard import FloatArray, Shard, Stack
 from grouplearn.kernels.linear import few_rows as kernel
 from grouplearn.kernels.linear import generalised_linear
-from grouplearn.kernels.linear.losses import Loss
 from grouplearn.models.state import Tensors
 
 #: How the names of rows, labels and weights begin among the sums of a pass.
@@ -27,7 +26,7 @@ NAMES = ("row_features", "row_labels", "row_weights")
 def finish(
     models: generalised_linear.FittedModels,
     stack: Stack,
-    loss: Loss,
+    loss: str,
     fit_intercept: bool,
     penalties: generalised_linear.Penalties,
     epochs: int,
@@ -69,7 +68,7 @@ def some_of(penalties: generalised_linear.Penalties, places: npt.NDArray[np.intp
 
 
 def solve(
-    sums: Tensors, loss: Loss, fit_intercept: bool, penalties: generalised_linear.Penalties
+    sums: Tensors, loss: str, fit_intercept: bool, penalties: generalised_linear.Penalties
 ) -> Sequence[FloatArray | npt.NDArray[np.bool_]]:
     """Return weights (C, 1, d), intercepts (C, 1), objectives and whether these are the least ones (C,), from the rows among
     the sums of a pass."""

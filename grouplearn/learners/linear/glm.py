@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,49 +19,17 @@ from grouplearn.data.shard import FloatArray, Shard, Stack
 from grouplearn.kernels.library import Stopped, asking
 from grouplearn.kernels.linear import few_rows as few_rows_kernel
 from grouplearn.kernels.linear import generalised_linear as kernel
-from grouplearn.kernels.linear.losses import Loss
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.linear import few_rows, linear_model
 from grouplearn.learners.linear.least_squares import moments
 from grouplearn.learners.linear.solved import SolvedLinear
+from grouplearn.models.losses.loss import Loss
 from grouplearn.models.state import State, Tensors
 
 #: Up to this many parameters per config the solver uses second derivatives; above, a diagonal and its recent steps.
 DENSE_PARAMETERS = 256
-
-
-class Family(Protocol):
-    """What differs between generalised linear models; arrays may have leading axes."""
-
-    def loss(self, problem: Problem) -> Loss:
-        """Return the loss of each row, by its name in the kernels."""
-        ...
-
-    def targets(self, problem: Problem, y: FloatArray) -> FloatArray:
-        """Return the values (..., n, t) that the first pass averages.
-
-        The first K are, at zero weights, the predictions minus the derivatives of the loss by the scores. Where the score
-        is the natural parameter, these are the labels of the K outputs.
-        """
-        ...
-
-    def start(self, problem: Problem, observed: FloatArray, with_intercept: bool) -> FloatArray:
-        """Return the prediction (..., K) at zero weights, from the averages of the targets (..., t)."""
-        ...
-
-    def scores(self, mean: FloatArray) -> FloatArray:
-        """Return the scores that predict ``mean``."""
-        ...
-
-    def coupling(self, mean: FloatArray) -> FloatArray:
-        """Return the second derivatives of the loss with respect to the scores, (..., K, K)."""
-        ...
-
-    def mean_loss(self, observed: FloatArray, mean: FloatArray) -> FloatArray:
-        """Return the average loss if the prediction of every row is ``mean``."""
-        ...
 
 
 def init(problem: Problem, configs: Sequence[Config]) -> State:
@@ -81,20 +49,20 @@ def has_solver(problem: Problem, configs: Sequence[Config], state: State) -> boo
     return solver is None or (solver.shape[:1] == (len(configs),) and _form(problem, configs).are_sound(solver))
 
 
-def accumulate(family: Family, problem: Problem, configs: Sequence[Config], state: State, block: Shard) -> Tensors:
+def accumulate(loss: Loss, problem: Problem, configs: Sequence[Config], state: State, block: Shard) -> Tensors:
     """Return the moments of one block in the first pass; later ``kernel.Form.sums`` of the configs that are not done."""
     if "solver" not in state.tensors:
-        return block_moments(problem, configs, family.targets(problem, block.y), block)
-    given = (block.x, block.y, block.weight, family.loss(problem), state.tensors["solver"])
+        return block_moments(problem, configs, loss.targets(block.y, problem.n_outputs), block)
+    given = (block.x, block.y, block.weight, loss.name, state.tensors["solver"])
     sums = dict(_form(problem, configs).sums(*given, np.flatnonzero(~state.done)))
-    return {**sums, **few_rows.of_block(block)} if _goes_by_rows(family, problem, configs, state) else sums
+    return {**sums, **few_rows.of_block(block)} if _goes_by_rows(loss, problem, configs, state) else sums
 
 
-def _goes_by_rows(family: Family, problem: Problem, configs: Sequence[Config], state: State) -> bool:
+def _goes_by_rows(loss: Loss, problem: Problem, configs: Sequence[Config], state: State) -> bool:
     """Return whether the configs that are not done are after the pass from which on few rows are seen as they are."""
     form, penalties = _form(problem, configs), _penalties(configs)
     passes, rows = form.progress(state.tensors["solver"], np.flatnonzero(~state.done))
-    until = few_rows_kernel.epochs_until(family.loss(problem), form.outputs, rows, form.columns, dense=form.dense)
+    until = few_rows_kernel.epochs_until(loss.name, form.outputs, rows, form.columns, dense=form.dense)
     return passes == until > 0 and bool((penalties.l1 + penalties.l2 > 0).any())
 
 
@@ -117,7 +85,7 @@ def merge(left: Tensors, right: Tensors) -> Tensors:
     }
 
 
-def step(family: Family, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:
+def step(loss: Loss, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:
     """Return the state after one pass: steps accepted or shortened, next trial points chosen.
 
     Raises Diverged in the first pass when the sums overflow.
@@ -125,23 +93,23 @@ def step(family: Family, problem: Problem, configs: Sequence[Config], state: Sta
     form = _form(problem, configs)
     if "solver" not in state.tensors:
         moments.require_finite(sums)
-        state, sums = _begun(family, problem, configs, state, sums, form)
+        state, sums = _begun(loss, configs, state, sums, form)
     active = np.flatnonzero(~state.done)
     chosen = [configs[place] for place in active.tolist()]
     rates = linear_model.column(chosen, linear_model.LEARNING_RATE)
-    stepped = form.step(family.loss(problem), state.tensors["solver"], _penalties(chosen), rates, sums, active)
+    stepped = form.step(loss.name, state.tensors["solver"], _penalties(chosen), rates, sums, active)
     tensors, done = {**state.tensors, "solver": stepped.models}, state.done.copy()
     for name, value in zip(("weights", "intercept", "loss"), stepped[1:], strict=False):
         tensors[name] = tensors[name].copy()
         tensors[name][active] = value
     done[active] = stepped.finished
     if few_rows.NAMES[0] in sums:
-        _solve_on_rows(family.loss(problem), configs, sums, tensors, done)
+        _solve_on_rows(loss.name, configs, sums, tensors, done)
     return State(tensors, done)
 
 
 def _solve_on_rows(
-    loss: Loss, configs: Sequence[Config], sums: Tensors, tensors: dict[str, Any], done: npt.NDArray[np.bool_]
+    loss: str, configs: Sequence[Config], sums: Tensors, tensors: dict[str, Any], done: npt.NDArray[np.bool_]
 ) -> None:
     """Solve what has penalties and is not ``done`` on its rows; where that does not end, training goes on as it did."""
     penalties = _penalties(configs)
@@ -155,14 +123,15 @@ def _solve_on_rows(
 
 
 def _begun(
-    family: Family, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors, form: kernel.Form
+    loss: Loss, configs: Sequence[Config], state: State, sums: Tensors, form: kernel.Form
 ) -> tuple[State, kernel.Sums]:
     """Return the state before the first step and the sums there: at zero weights both follow from the moments."""
-    share = family.start(problem, sums["target_mean"], form.fit_intercept)
-    residual = share - sums["target_mean"][: len(share)]
-    loss = float(family.mean_loss(sums["target_mean"], share))
-    known = (family.scores(share), residual, loss, family.coupling(share))
-    model, at_start = form.begin(family.loss(problem), sums, tuple(sums["rows"].tolist()), *known)
+    if loss.coupling is None or loss.mean_loss is None:
+        raise TypeError(f"Newton's method does not train by {loss.name}")
+    mean = loss.mean(sums["target_mean"], form.fit_intercept)
+    residual = mean - sums["target_mean"][: len(mean)]
+    known = (loss.scores(mean), residual, float(loss.mean_loss(sums["target_mean"], mean)), loss.coupling(mean))
+    model, at_start = form.begin(loss.name, sums, tuple(sums["rows"].tolist()), *known)
     models = model if len(configs) == 1 else np.repeat(model, len(configs), axis=0)  # a copy takes long if wide
     tensors = {**state.tensors, "solver": models}
     by_config = {name: np.repeat(at_start[name], len(configs), axis=0) for name in ("sums", "curvature")}
@@ -170,7 +139,7 @@ def _begun(
 
 
 def solve(
-    family: Family,
+    loss: Loss,
     problem: Problem,
     configs: Sequence[Config],
     stack: Stack,
@@ -202,7 +171,7 @@ def solve(
                 stack.y,
                 stack.weight,
                 stack.start,
-                loss=family.loss(problem),
+                loss=loss.name,
                 outputs=problem.n_outputs,
                 fit_intercept=bool(fit_intercept),
                 penalties=_penalties(chosen),
@@ -212,7 +181,7 @@ def solve(
             )
             with asking(_raising(cancelled)):
                 models = few_rows.finish(
-                    models, stack, family.loss(problem), bool(fit_intercept), _penalties(chosen), problem.epochs
+                    models, stack, loss.name, bool(fit_intercept), _penalties(chosen), problem.epochs
                 )
         except Stopped:
             raise Interrupted from None

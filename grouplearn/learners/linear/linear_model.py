@@ -45,6 +45,14 @@ GLM_L2 = Hyperparameter(
     "scikit-learn: C = 1/l2",
     low=0.0,
 )
+RIDGE_L2 = Hyperparameter(
+    "l2",
+    "float",
+    0.0,
+    "weight of the penalty ½·l2·‖w‖² (ridge): the more, the smaller the weights",
+    "Hoerl & Kennard 1970",
+    low=0.0,
+)
 HISTORY = Hyperparameter(
     "history",
     "int",

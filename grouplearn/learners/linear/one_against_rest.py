@@ -17,6 +17,7 @@ from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.linear import glm
 from grouplearn.learners.linear.solved import SolvedLinear
 from grouplearn.models.label import TWO_CLASSES
+from grouplearn.models.losses.loss import Loss
 from grouplearn.models.state import State, Tensors, has_tensors_of
 
 
@@ -25,7 +26,7 @@ def of_two(problem: Problem) -> Problem:
     return replace(problem, label=TWO_CLASSES, n_classes=2)
 
 
-def has_solvers(problem: Problem, configs: Sequence[Config], state: State) -> bool:
+def has_solver(problem: Problem, configs: Sequence[Config], state: State) -> bool:
     """Return whether the solver state of each class's models, if there is one, is valid."""
     if "solver" not in state.tensors:
         return True
@@ -37,30 +38,30 @@ def has_solvers(problem: Problem, configs: Sequence[Config], state: State) -> bo
     return all(glm.has_solver(of_two(problem), configs, part) for part in parts)
 
 
-def accumulate(family: glm.Family, problem: Problem, configs: Sequence[Config], state: State, block: Shard) -> Tensors:
+def accumulate(loss: Loss, problem: Problem, configs: Sequence[Config], state: State, block: Shard) -> Tensors:
     """Return the moments of one block in the first pass, with targets for each class.
 
     Later ``glm.accumulate`` of each unfinished class, with the number of the class at the end of the names.
     """
     if "solver" not in state.tensors:
-        targets = [family.targets(of_two(problem), labels) for labels in labels_of(problem, block.y)]
+        targets = [loss.targets(labels, 1) for labels in labels_of(problem, block.y)]
         return glm.block_moments(of_two(problem), configs, np.concatenate(targets, axis=-1), block)
     sums = {}
     for place, labels in enumerate(labels_of(problem, block.y)):
         part = _part(problem, configs, state, place)
         if not part.done.all():
-            found = glm.accumulate(family, of_two(problem), configs, part, replace(block, y=labels))
+            found = glm.accumulate(loss, of_two(problem), configs, part, replace(block, y=labels))
             sums.update({f"{name}_{place}": value for name, value in found.items()})
     return sums
 
 
-def step(family: glm.Family, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:
+def step(loss: Loss, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:
     """Return the state after one pass, with a step of every unfinished model; see ``glm.step``."""
     parts = []
     for place in range(problem.n_outputs):
         part = _part(problem, configs, state, place)
         if not part.done.all():
-            part = glm.step(family, of_two(problem), configs, part, _sums_of(sums, place))
+            part = glm.step(loss, of_two(problem), configs, part, _sums_of(sums, place))
         parts.append(part)
     by_class = {name: np.stack([part.tensors[name] for part in parts], axis=1) for name in ("loss", "solver")}
     tensors = {
@@ -74,7 +75,7 @@ def step(family: glm.Family, problem: Problem, configs: Sequence[Config], state:
 
 
 def solve(
-    family: glm.Family,
+    loss: Loss,
     problem: Problem,
     configs: Sequence[Config],
     stack: Stack,
@@ -83,12 +84,12 @@ def solve(
 ) -> SolvedLinear:
     """Return the models of a stack, solved class by class; raises Interrupted."""
     if problem.label == TWO_CLASSES:
-        return glm.solve(family, problem, configs, stack, report, cancelled)
+        return glm.solve(loss, problem, configs, stack, report, cancelled)
     parts: list[SolvedLinear] = []
     epochs = np.zeros((stack.n_groups, len(configs)), np.int64)
     for labels in labels_of(problem, stack.y):
         of_class = replace(stack, y=labels)
-        parts.append(glm.solve(family, of_two(problem), configs, of_class, lambda _: None, cancelled))
+        parts.append(glm.solve(loss, of_two(problem), configs, of_class, lambda _: None, cancelled))
         longer = np.maximum(epochs, parts[-1].epochs)
         report(int((longer - epochs).sum()))  # the classes' epochs count as simultaneous
         epochs = longer

@@ -124,7 +124,10 @@ def measure(
     parts, C, ...): the models at place p are measured on the rows of part p. A metric is NaN where it is not defined, as in
     ``metrics.finish``.
     """
-    kind = {NUMBER: kernel.LOG_VALUES if learner.log_link else kernel.VALUES, TWO_CLASSES: kernel.BINARY}
+    kind = {
+        NUMBER: kernel.LOG_VALUES if learner.declaration.log_link else kernel.VALUES,
+        TWO_CLASSES: kernel.BINARY,
+    }
     found = kernel.of_models(
         kernel.LabelledRows(stack.y, stack.weight, stack.start, part),
         stack.x,
@@ -155,7 +158,11 @@ def _others(
             continue
         model = (group,) if part is None else (group, place)
         predictor = linear_predictor(stack.x[rows], models.weights[model], models.intercept[model])
-        scores, y, weight = inverse_link(problem.label, predictor, learner.log_link), stack.y[rows], stack.weight[rows]
+        scores, y, weight = (
+            inverse_link(problem.label, predictor, learner.declaration.log_link),
+            stack.y[rows],
+            stack.weight[rows],
+        )
         sums = metrics.measure(problem.label, problem.n_classes, scores, y, weight, problem.n_unseen)
         for name, values in metrics.finish(with_losses(sums, losses, scores, y, weight), *names).items():
             found[name][group, place] = values

@@ -8,12 +8,16 @@ from typing import Any
 
 from grouplearn.learners.contract.config import Hyperparameter
 from grouplearn.learners.contract.hyperparameter_values import resolve
+from grouplearn.learners.contract.learner import Declaration
+from grouplearn.learners.contract.requirement import Requirement
+from grouplearn.learners.neural.cost import NETWORK
 from grouplearn.learners.neural.mlp import Mlp
+from grouplearn.models.label import Label
 
 #: Hyperparameters of every network, as for ``mlp``.
 COMMON = tuple(
     parameter
-    for parameter in Mlp.hyperparameters
+    for parameter in Mlp.declaration.hyperparameters
     if parameter.name in ("optimizer", "learning_rate", "momentum", "l1", "l2", "batch_size", "precision")
 )
 
@@ -27,6 +31,20 @@ _ASPECTS: Mapping[str, tuple[type, ...]] = {
     "choices": (tuple, list),
     "doc": (str,),
 }
+
+
+def declaration(name: str, summary: str, labels: frozenset[Label], given: Mapping[str, Any]) -> Declaration:
+    """Return what a network declares; raises ValueError for hyperparameters that are ``given`` wrongly."""
+    return Declaration(
+        name=name.casefold(),
+        summary=summary,
+        labels=labels,
+        hyperparameters=declared(name, given),
+        default_epochs=10,
+        predicts_arrays=True,
+        requires=Requirement("torch", "grouplearn[networks]"),
+        cost=NETWORK,
+    )
 
 
 def declared(network: str, given: Mapping[str, Any]) -> tuple[Hyperparameter, ...]:

@@ -19,8 +19,7 @@ from grouplearn.learners.contract import averaging
 from grouplearn.learners.contract.access import PASSES, AccessPattern
 from grouplearn.learners.contract.config import Config, Hyperparameter, Value
 from grouplearn.learners.contract.control import Diverged, Gang
-from grouplearn.learners.contract.cost import Cost
-from grouplearn.learners.contract.learner import Form
+from grouplearn.learners.contract.learner import Declaration
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import BatchesLearner, DataParallelLearner, Piece, Visit
 from grouplearn.learners.gang_sockets import joined
@@ -39,6 +38,26 @@ _SKLEARN = "scikit-learn MLPClassifier"
 _STEP_SIZE = "step size; where a number is predicted, on labels scaled to mean 0 and standard deviation 1"
 _BATCH = "rows per step; a batch ends where a block of 16,384 rows does"
 _TORCH = "torch.optim, torch.nn"
+_HYPERPARAMETERS = (
+    Hyperparameter(
+        "hidden_layers", "ints", (32,), "units of each hidden layer; [] for none", _SKLEARN, low=1, nullable=True
+    ),
+    Hyperparameter("activation", "str", "relu", "activation of the hidden units", _SKLEARN, choices=networks.ACTIVATIONS),
+    Hyperparameter(
+        "dropout", "float", 0.0, "share of hidden units dropped in each batch", "Srivastava et al. 2014",
+        low=0.0, high=0.95,
+    ),
+    Hyperparameter("optimizer", "str", "adam", "how a batch moves the weights", _TORCH, choices=networks.OPTIMIZERS),
+    Hyperparameter("learning_rate", "float", 1e-3, _STEP_SIZE, _TORCH, low=0.0, open_low=True, remedy="lower"),
+    Hyperparameter(
+        "momentum", "float", 0.0, "momentum of sgd; adam has its own", _TORCH, low=0.0, high=1.0,
+        only_with=("optimizer", ("sgd",)),
+    ),
+    Hyperparameter("l1", "float", 0.0, "weight of the penalty l1·‖w‖₁", "Tibshirani 1996", low=0.0),
+    Hyperparameter("l2", "float", 0.0, "weight of the penalty ½·l2·‖w‖²", "Hoerl & Kennard 1970", low=0.0),
+    Hyperparameter("batch_size", "int", 32, _BATCH, _TORCH, low=1, high=1 << 31),
+    Hyperparameter("precision", "str", "single", "of the numbers in training; double is slower", _TORCH, choices=_PRECISIONS),
+)  # fmt: skip
 
 
 class Mlp(BatchesLearner, DataParallelLearner):
@@ -60,36 +79,19 @@ class Mlp(BatchesLearner, DataParallelLearner):
     ``label_mean``, ``label_scale`` (1,).
     """
 
-    name: ClassVar[str] = "mlp"
-    summary: ClassVar[str] = "Multilayer perceptron (small neural network) by minibatch Adam or SGD"
-    labels: ClassVar[frozenset[Label]] = LABELLED
-    hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (
-        Hyperparameter(
-            "hidden_layers", "ints", (32,), "units of each hidden layer; [] for none", _SKLEARN, low=1, nullable=True
-        ),
-        Hyperparameter("activation", "str", "relu", "activation of the hidden units", _SKLEARN, choices=networks.ACTIVATIONS),
-        Hyperparameter(
-            "dropout", "float", 0.0, "share of hidden units dropped in each batch", "Srivastava et al. 2014",
-            low=0.0, high=0.95,
-        ),
-        Hyperparameter("optimizer", "str", "adam", "how a batch moves the weights", _TORCH, choices=networks.OPTIMIZERS),
-        Hyperparameter("learning_rate", "float", 1e-3, _STEP_SIZE, _TORCH, low=0.0, open_low=True, remedy="lower"),
-        Hyperparameter(
-            "momentum", "float", 0.0, "momentum of sgd; adam has its own", _TORCH, low=0.0, high=1.0,
-            only_with=("optimizer", ("sgd",)),
-        ),
-        Hyperparameter("l1", "float", 0.0, "weight of the penalty l1·‖w‖₁", "Tibshirani 1996", low=0.0),
-        Hyperparameter("l2", "float", 0.0, "weight of the penalty ½·l2·‖w‖²", "Hoerl & Kennard 1970", low=0.0),
-        Hyperparameter("batch_size", "int", 32, _BATCH, _TORCH, low=1, high=1 << 31),
-        Hyperparameter("precision", "str", "single", "of the numbers in training; double is slower", _TORCH, choices=_PRECISIONS),
-    )  # fmt: skip
-    default_epochs: ClassVar[int | None] = 10
+    declaration = Declaration(
+        name="mlp",
+        summary="Multilayer perceptron (small neural network) by minibatch Adam or SGD",
+        labels=LABELLED,
+        hyperparameters=_HYPERPARAMETERS,
+        default_epochs=10,
+        form="layers",
+        cost=MLP,
+    )
     #: A kernel runs all batches of a block without the interpreter lock. With 1,000 rows of 32 numbers and 12
     #: configurations that takes as long as the Python around it; with ten times as many values two threads no longer wait
     #: for each other.
     access: ClassVar[AccessPattern] = replace(PASSES, threaded_from=400_000.0)
-    form: ClassVar[Form] = "layers"
-    cost: ClassVar[Cost] = MLP
     averaged: ClassVar[tuple[str, ...]] = ("parameters", "first_moment", "second_moment")
     parameters: ClassVar[tuple[str, ...]] = ("parameters",)
 
@@ -294,7 +296,7 @@ class Mlp(BatchesLearner, DataParallelLearner):
         return Networks(shape.activation, tuple(weights), tuple(biases))
 
     def _complete(self, config: Config) -> Config:
-        return {parameter.name: parameter.default for parameter in self.hyperparameters} | dict(config)
+        return {parameter.name: parameter.default for parameter in self.declaration.hyperparameters} | dict(config)
 
 
 def _scaled(problem: Problem, state: State, whole: Totals) -> dict[str, npt.NDArray[Any]]:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import Matrix, Shard
-from grouplearn.learners.contract.config import Config, Hyperparameter, Value
+from grouplearn.learners.contract.config import Config, Value
 from grouplearn.learners.contract.control import Diverged, Gang
-from grouplearn.learners.contract.cost import Cost
+from grouplearn.learners.contract.learner import Declaration
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.contract.requirement import Requirement
 from grouplearn.learners.contract.ways import DataParallelLearner
 from grouplearn.learners.neural import network_artifact, network_parallel
-from grouplearn.learners.neural.cost import NETWORK
 from grouplearn.learners.neural.network_module import Recipe, built, load_tensors, module_tensors, predicted
 from grouplearn.learners.neural.network_training import Trainee
 from grouplearn.models.label import SEVERAL_CLASSES, TWO_CLASSES, Label
@@ -44,17 +42,9 @@ class Network(DataParallelLearner):
     model has ``module/<name>`` and ``made_from``, JSON text as bytes: task, sizes, seed and hyperparameters.
     """
 
-    name: str  # type: ignore[misc]  # of the instance, as are the next three
+    declaration: Declaration
     make_module: Callable[[Problem, Mapping[str, Value]], Any]
     loss: Callable[[Any, Any], Any] | None
-    hyperparameters: tuple[Hyperparameter, ...] = field()  # type: ignore[misc]
-    labels: frozenset[Label]  # type: ignore[misc]
-    summary: str  # type: ignore[misc]
-
-    default_epochs: ClassVar[int | None] = 10
-    predicts_arrays: ClassVar[bool] = True
-    cost: ClassVar[Cost] = NETWORK
-    requires: ClassVar[Requirement | None] = Requirement("torch", "grouplearn[networks]")
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:
         """Return a key for this config alone: modules may differ in everything."""
@@ -141,7 +131,7 @@ class Network(DataParallelLearner):
 
     def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
         """Return why the model cannot be of such a group, by the arguments that its module was made with."""
-        return network_artifact.flaw(self._recipe, self.hyperparameters, problem, artifact)
+        return network_artifact.flaw(self._recipe, self.declaration.hyperparameters, problem, artifact)
 
     def functions(self) -> tuple[Callable[..., Any], ...]:
         """Return the functions for the module and the loss."""
@@ -149,22 +139,22 @@ class Network(DataParallelLearner):
 
     @property
     def _recipe(self) -> Recipe:
-        return Recipe(self.name, self.make_module, self.loss)
+        return Recipe(self.declaration.name, self.make_module, self.loss)
 
     def _complete(self, config: Config) -> Config:
-        return {parameter.name: parameter.default for parameter in self.hyperparameters} | dict(config)
+        return {parameter.name: parameter.default for parameter in self.declaration.hyperparameters} | dict(config)
 
     def _trainee(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Trainee:
         config = self._complete(configs[index])
         module = built(self._recipe, problem, config)
-        load_tensors(module, _part(state, index, "module"), self.name)
+        load_tensors(module, _part(state, index, "module"), self.declaration.name)
         return Trainee(self._recipe, problem, config, module, _part(state, index, "optimizer"))
 
     def _predicted(
         self, problem: Problem, config: Config, tensors: Mapping[str, npt.NDArray[Any]], x: Matrix
     ) -> FloatArray:
         module = built(self._recipe, problem, config)
-        load_tensors(module, tensors, self.name)
+        load_tensors(module, tensors, self.declaration.name)
         return predicted(self._recipe, problem, module, x)
 
 

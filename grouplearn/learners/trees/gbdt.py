@@ -5,16 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import ClassVar
 
 import numpy as np
 
 from grouplearn.data.shard import Matrix, Shard, Stack, StoredShard
 from grouplearn.kernels.library import asking
-from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value
+from grouplearn.learners.contract.config import Config, Conflict, Value
 from grouplearn.learners.contract.control import Boosted, Diverged, Gang, Interrupted, Stop
-from grouplearn.learners.contract.cost import Cost
-from grouplearn.learners.contract.learner import Form
+from grouplearn.learners.contract.learner import Declaration
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.requirement import Requirement
 from grouplearn.learners.contract.stacks import BoostedStackLearner, HeldOut
@@ -61,15 +59,18 @@ class Gbdt(BoostedStackLearner):
     bytes.
     """
 
-    name: ClassVar[str] = "gbdt"
-    summary: ClassVar[str] = "Gradient boosted decision trees (LightGBM)"
-    labels: ClassVar[frozenset[Label]] = LABELLED
-    hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = HYPERPARAMETERS
-    form: ClassVar[Form] = "trees"
-    cost: ClassVar[Cost] = COST
-    handles_missing: ClassVar[bool] = True
-    handles_sparse: ClassVar[bool] = True
-    requires: ClassVar[Requirement | None] = Requirement("lightgbm", "grouplearn[gbdt]", library)
+    declaration = Declaration(
+        name="gbdt",
+        summary="Gradient boosted decision trees (LightGBM)",
+        labels=LABELLED,
+        hyperparameters=HYPERPARAMETERS,
+        form="trees",
+        handles_missing=True,
+        handles_sparse=True,
+        draws=True,
+        requires=Requirement("lightgbm", "grouplearn[gbdt]", library),
+        cost=COST,
+    )
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:
         """Configs that bin features in the same way share the binned rows."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
 
 from grouplearn.learners.contract.config import Config, Hyperparameter, Value
 from grouplearn.learners.trees.gbdt import Gbdt
@@ -39,10 +38,11 @@ class RandomForest(Gbdt):
     It is ``gbdt`` with ``boosting = 'rf'`` and other defaults; rows are drawn without replacement.
     """
 
-    name: ClassVar[str] = "random_forest"
-    summary: ClassVar[str] = "Random forests (LightGBM)"
-    hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = tuple(
-        _of_forests(parameter) for parameter in HYPERPARAMETERS if parameter.name not in _OF_BOOSTING
+    declaration = replace(
+        Gbdt.declaration,
+        name="random_forest",
+        summary="Random forests (LightGBM)",
+        hyperparameters=tuple(_of_forests(each) for each in HYPERPARAMETERS if each.name not in _OF_BOOSTING),
     )
 
     def why_refused(self, name: str) -> str | None:

@@ -17,8 +17,7 @@ from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.access import SUMS, AccessPattern
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.control import Diverged
-from grouplearn.learners.contract.cost import Cost
-from grouplearn.learners.contract.learner import Vector, VectorLearner
+from grouplearn.learners.contract.learner import Declaration, Vector, VectorLearner
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import Solved, StackLearner
 from grouplearn.learners.unsupervised import k_means
@@ -61,15 +60,16 @@ class KMeans(StackLearner, VectorLearner):
     each further pass moves them by all rows. See ``k_means``.
     """
 
-    name: ClassVar[str] = "kmeans"
-    summary: ClassVar[str] = (
-        "clusters by k-means++ and Lloyd's algorithm, every k of a grid from the same passes over the rows"
+    declaration = Declaration(
+        name="kmeans",
+        summary="clusters by k-means++ and Lloyd's algorithm, every k of a grid from the same passes over the rows",
+        labels=frozenset({CLUSTERING}),
+        hyperparameters=(K, N_INIT, TOLERANCE),
+        default_epochs=k_means.DEFAULT_EPOCHS,
+        form="vectors",
+        draws=True,
+        cost=CLUSTERS,
     )
-    labels: ClassVar[frozenset[Label]] = frozenset({CLUSTERING})
-    hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (K, N_INIT, TOLERANCE)
-    default_epochs: ClassVar[int | None] = k_means.DEFAULT_EPOCHS
-    cost: ClassVar[Cost] = CLUSTERS
-    draws: ClassVar[bool] = True
     #: A pass over a block compares its rows with tens of centroids without the interpreter lock.
     access: ClassVar[AccessPattern] = replace(SUMS, threaded_from=4_000.0)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +13,7 @@ from grouplearn.kernels.library import Runs
 from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.control import Diverged
-from grouplearn.learners.contract.cost import Cost
-from grouplearn.learners.contract.learner import Vector, VectorLearner
+from grouplearn.learners.contract.learner import Declaration, Vector, VectorLearner
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import Solved, StackLearner
 from grouplearn.learners.linear.least_squares import moments
@@ -45,13 +43,14 @@ class Pca(StackLearner, VectorLearner):
     PCA(svd_solver="covariance_eigh").
     """
 
-    name: ClassVar[str] = "pca"
-    summary: ClassVar[str] = (
-        "principal components, every number of them from one pass over the rows; a weight counts as so many rows"
+    declaration = Declaration(
+        name="pca",
+        summary="principal components, every number of them from one pass over the rows; a weight counts as so many rows",
+        labels=frozenset({PROJECTION}),
+        hyperparameters=(N_COMPONENTS,),
+        form="vectors",
+        cost=COMPONENTS,
     )
-    labels: ClassVar[frozenset[Label]] = frozenset({PROJECTION})
-    hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (N_COMPONENTS,)
-    cost: ClassVar[Cost] = COMPONENTS
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
         """Return zero components; Diverged if there is nothing to learn from."""

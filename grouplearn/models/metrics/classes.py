@@ -10,9 +10,9 @@ import numpy.typing as npt
 from grouplearn.data.shard import FloatArray
 from grouplearn.kernels.metrics import ClassCount, class_sums, label_sums
 from grouplearn.layout.spilled import ByRow
+from grouplearn.models.losses.loss_metric import EPSILON
 from grouplearn.models.metrics import ranking
 from grouplearn.models.metrics.metric import (
-    EPSILON,
     FAR,
     TARGET,
     Asked,
@@ -103,7 +103,7 @@ _METRICS = (
         mean_of("loss"),
         "loss / total",
         "mean",
-        astray=(f"{{log_loss}} > {FAR} * ln({{n_classes}})",),  # log_loss of equal probabilities
+        worse_than_constant=(f"{{log_loss}} > {FAR} * ln({{n_classes}})",),  # log_loss of equal probabilities
     ),
     Metric(
         "auc",

@@ -11,7 +11,7 @@ With the prediction μ and e = y - μ; both are kept away from 0 before a logari
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -20,11 +20,11 @@ import numpy as np
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.kernels.algebra import exponential, logarithm
-from grouplearn.models.metrics.metric import DEVIATION, EPSILON, FAR, SOME_LEFT, Metric, MetricSums, mean_of
+from grouplearn.models.losses.loss_metric import EPSILON, MEAN_SQL, LossMetric, Mean
+from grouplearn.models.losses.losses import LOSSES
+from grouplearn.models.losses.poisson import deviance, deviance_of_mean, deviance_sql
+from grouplearn.models.metrics.metric import DEVIATION, FAR, SOME_LEFT, Metric, MetricSums, mean_of
 from grouplearn.models.state import Tensors
-
-#: The means of values per row, by group.
-Mean = Callable[[FloatArray], FloatArray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,11 @@ class RowLoss:
     def of(self, predicted: FloatArray, y: FloatArray) -> FloatArray:
         """Return the loss of each row; ``predicted`` and ``y`` broadcast. NaN for labels without a loss."""
         with np.errstate(all="ignore"):
-            return _LOSSES[self.name].of(predicted, y, self.parameter or 0.0)
+            return _METRICS[self.name].of(predicted, y, self.parameter or 0.0)
 
     def of_constant(self, y: FloatArray, mean: Mean) -> FloatArray:
         """Return the metric of the best constant, the mean label; ``mean`` is that of values per row, by group."""
-        found = _LOSSES[self.name].of_constant
+        found = _METRICS[self.name].of_constant
         if found is None:
             raise ValueError(f"the mean is not the best constant by {self.name}")
         return found(y, mean, self.parameter or 0.0)
@@ -49,12 +49,12 @@ class RowLoss:
 
 def has_constant(name: str) -> bool:
     """Return whether a metric is a row loss of which the mean label is the best constant."""
-    return name in _LOSSES and _LOSSES[name].of_constant is not None
+    return name in _METRICS and _METRICS[name].of_constant is not None
 
 
 def row_losses(names: Collection[str], config: Mapping[str, Any]) -> tuple[RowLoss, ...]:
     """Return the row losses among some metrics, with a config's parameters for them; KeyError if one is missing."""
-    found = [_LOSSES[name] for name in dict.fromkeys(names) if name in _LOSSES]
+    found = [_METRICS[name] for name in dict.fromkeys(names) if name in _METRICS]
     numbers = ((each.name, None if each.parameter is None else config[each.parameter]) for each in found)
     return tuple(RowLoss(name, None if number is None else float(number)) for name, number in numbers)
 
@@ -77,18 +77,12 @@ def loss_sums(losses: Collection[RowLoss], scores: FloatArray, y: FloatArray, we
 
 def loss_sql(loss: RowLoss) -> str:
     """Return a row's loss as SQL over the columns ``y`` and ``p``, NULL for labels without one."""
-    return _LOSSES[loss.name].sql(loss.parameter or 0.0)
+    return _METRICS[loss.name].sql(loss.parameter or 0.0)
 
 
 def _pinball(predicted: FloatArray, y: FloatArray, alpha: float) -> FloatArray:
     error = y - predicted
     loss: FloatArray = np.maximum(alpha * error, (alpha - 1.0) * error)
-    return loss
-
-
-def _poisson(predicted: FloatArray, y: FloatArray, _: float) -> FloatArray:
-    mean = np.maximum(predicted, EPSILON)
-    loss: FloatArray = 2.0 * (y * logarithm(np.where(y == 0, mean, y) / mean) - y + mean)
     return loss
 
 
@@ -99,16 +93,10 @@ def _gamma(predicted: FloatArray, y: FloatArray, _: float) -> FloatArray:
 
 def _tweedie(predicted: FloatArray, y: FloatArray, power: float) -> FloatArray:
     if power == 1.0:
-        return _poisson(predicted, y, power)
+        return deviance(predicted, y)
     mean, one, two = np.maximum(predicted, EPSILON), 1.0 - power, 2.0 - power
     loss: FloatArray = _power(y, two) / (one * two) - y * _power(mean, one) / one + _power(mean, two) / two
     return 2.0 * loss
-
-
-def _poisson_of_mean(y: FloatArray, mean: Mean, _: float) -> FloatArray:
-    """Return 2·(mean of y·log y - ȳ·log ȳ)."""
-    constant = mean(y)
-    return 2.0 * (mean(np.where(y > 0, y * np.log(np.where(y > 0, y, 1.0)), 0.0)) - constant * np.log(constant))
 
 
 def _gamma_of_mean(y: FloatArray, mean: Mean, _: float) -> FloatArray:
@@ -119,7 +107,7 @@ def _gamma_of_mean(y: FloatArray, mean: Mean, _: float) -> FloatArray:
 def _tweedie_of_mean(y: FloatArray, mean: Mean, power: float) -> FloatArray:
     """Return 2·(mean of y^(2-p) - ȳ^(2-p)) / ((1-p)(2-p))."""
     if power == 1.0:
-        return _poisson_of_mean(y, mean, power)
+        return deviance_of_mean(y, mean)
     one, two = 1.0 - power, 2.0 - power
     return 2.0 * (mean(y**two) - mean(y) ** two) / (one * two)
 
@@ -135,57 +123,41 @@ def _cross_entropy(predicted: FloatArray, y: FloatArray, _: float) -> FloatArray
     return np.where((y >= 0) & (y <= 1), loss, np.nan)
 
 
-_MEAN, _SHARE = f"greatest(p, {EPSILON})", f"least(greatest(p, {EPSILON}), {1.0 - EPSILON})"
-_POISSON = f"CASE WHEN y >= 0 THEN 2 * (CASE WHEN y > 0 THEN y * ln(y / {_MEAN}) ELSE 0 END - y + {_MEAN}) END"
+_SHARE = f"least(greatest(p, {EPSILON}), {1.0 - EPSILON})"
 
 
 def _tweedie_sql(power: float) -> str:
     if power == 1:
-        return _POISSON
+        return deviance_sql()
     one, two = 1 - power, 2 - power
-    parts = f"pow(y, {two}) / {one * two} - y * pow({_MEAN}, {one}) / {one} + pow({_MEAN}, {two}) / {two}"
+    parts = f"pow(y, {two}) / {one * two} - y * pow({MEAN_SQL}, {one}) / {one} + pow({MEAN_SQL}, {two}) / {two}"
     return f"CASE WHEN y >= 0 THEN 2 * ({parts}) END"
 
 
-@dataclass(frozen=True, slots=True)
-class _Loss:
-    """A row loss of prediction, label and parameter, also as SQL; ``parameter`` is the hyperparameter with its value.
-
-    ``astray`` is its metric's; deviances are not bounded, and compared with ``of_constant``, that of the mean label.
-    """
-
-    name: str
-    meaning: str
-    of: Callable[[FloatArray, FloatArray, float], FloatArray]
-    sql: Callable[[float], str]
-    parameter: str | None = None
-    astray: tuple[str, ...] = ()
-    of_constant: Callable[[FloatArray, Mean, float], FloatArray] | None = None
-
-    def metric(self) -> Metric:
-        """Return its metric, the mean."""
-        return Metric(
-            self.name,
-            False,
-            self.meaning,
-            mean_of(self.name),
-            f"CASE WHEN all_{self.name} THEN sum_{self.name} / total END",
-            "mean",
-            always=False,
-            row_loss=True,
-            parameter=self.parameter,
-            astray=self.astray,
-        )
+def _metric(loss: LossMetric) -> Metric:
+    """Return the mean of a loss as a metric."""
+    return Metric(
+        loss.name,
+        False,
+        loss.meaning,
+        mean_of(loss.name),
+        f"CASE WHEN all_{loss.name} THEN sum_{loss.name} / total END",
+        "mean",
+        always=False,
+        row_loss=True,
+        parameter=loss.parameter,
+        worse_than_constant=loss.worse_than_constant,
+    )
 
 
 #: The quantile ``alpha`` is at most this many deviations from the mean.
 _OF_QUANTILE = f"{FAR} * {DEVIATION} * sqrt({{alpha}} * (1 - {{alpha}}))"
 
-_LOSSES: Mapping[str, _Loss] = MappingProxyType(
+_METRICS: Mapping[str, LossMetric] = MappingProxyType(
     {
         loss.name: loss
         for loss in (
-            _Loss(
+            LossMetric(
                 "pinball",
                 "mean of alpha·(y - ŷ) if positive, else of (alpha - 1)·(y - ŷ)",
                 _pinball,
@@ -197,21 +169,15 @@ _LOSSES: Mapping[str, _Loss] = MappingProxyType(
                     f"{SOME_LEFT} least({{alpha}}, 1 - {{alpha}}) * {{mae}} > {_OF_QUANTILE}",
                 ),
             ),
-            _Loss(
-                "poisson_deviance",
-                "mean of 2·(y·log(y / ŷ) - y + ŷ); of labels >= 0",
-                _poisson,
-                lambda _: _POISSON,
-                of_constant=_poisson_of_mean,
-            ),
-            _Loss(
+            *(each.metric for each in LOSSES if each.metric is not None),
+            LossMetric(
                 "gamma_deviance",
                 "mean of 2·(log(ŷ / y) + y / ŷ - 1); of labels > 0",
                 _gamma,
-                lambda _: f"CASE WHEN y > 0 THEN 2 * (y / {_MEAN} - ln(y / {_MEAN}) - 1) END",
+                lambda _: f"CASE WHEN y > 0 THEN 2 * (y / {MEAN_SQL} - ln(y / {MEAN_SQL}) - 1) END",
                 of_constant=_gamma_of_mean,
             ),
-            _Loss(
+            LossMetric(
                 "tweedie_deviance",
                 "mean of 2·(y^(2-p) / ((1-p)(2-p)) - y·ŷ^(1-p) / (1-p) + ŷ^(2-p) / (2-p)), p hyperparameter "
                 "tweedie_variance_power; of labels >= 0",
@@ -220,14 +186,14 @@ _LOSSES: Mapping[str, _Loss] = MappingProxyType(
                 "tweedie_variance_power",
                 of_constant=_tweedie_of_mean,
             ),
-            _Loss(
+            LossMetric(
                 "cross_entropy",
                 "mean of -(y·log ŷ + (1 - y)·log(1 - ŷ)), ŷ as for log_loss; of labels from 0 to 1",
                 _cross_entropy,
                 lambda _: f"CASE WHEN y BETWEEN 0 AND 1 THEN -(y * ln({_SHARE}) + (1 - y) * ln(1 - {_SHARE})) END",
-                astray=(f"{{cross_entropy}} > {FAR} * ln(2)",),  # the cross entropy of 1/2
+                worse_than_constant=(f"{{cross_entropy}} > {FAR} * ln(2)",),  # the cross entropy of 1/2
             ),
         )
     }
 )
-DEVIANCES: tuple[Metric, ...] = tuple(loss.metric() for loss in _LOSSES.values())
+DEVIANCES: tuple[Metric, ...] = tuple(map(_metric, _METRICS.values()))

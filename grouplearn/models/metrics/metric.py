@@ -12,12 +12,10 @@ from grouplearn.data.shard import FloatArray
 from grouplearn.layout.spilled import ByRow
 from grouplearn.models.state import Tensors
 
-#: Probabilities are clipped to [ε, 1 − ε] before their logarithm, as scikit-learn does for float64.
-EPSILON = float(np.finfo(np.float64).eps)
 #: How many times worse than a constant counts as far: a note must not be reversed by a few more rows.
 FAR = 2
-#: A label's deviation, in ``Metric.astray``: a constant's mean absolute error is at most that. If r2 is 1 there is nothing
-#: left to explain.
+#: A label's deviation, in ``Metric.worse_than_constant``: a constant's mean absolute error is at most that. If r2 is 1 there
+#: is nothing left to explain.
 DEVIATION = "{rmse} / sqrt(1 - {r2})"
 SOME_LEFT = "{r2} < 1 AND"
 #: In SQL, the label of a predicted row.
@@ -76,8 +74,8 @@ class Metric:
     squares;
       other metrics of several groups do not follow from those of each.
     - ``of_class``: SQL of its value for a class, see ``classes``.
-    - ``astray``: conditions that a model is far worse than a constant on its own rows, the first that can be asked counts;
-    ``useless``: on held-out rows. ``constant``: the value of a model that is a constant. A model above
+    - ``worse_than_constant``: conditions that a model is far worse than a constant on its own rows; the first that can be asked
+      counts. ``useless``: on held-out rows. ``constant``: the value of a model that is a constant. A model above
     ``too_good`` may have learned from what is known only with the label.
     """
 
@@ -92,7 +90,7 @@ class Metric:
     row_loss: bool = False
     parameter: str | None = None
     of_class: str | None = None
-    astray: tuple[str, ...] = ()
+    worse_than_constant: tuple[str, ...] = ()
     useless: Useless | None = None
     too_good: float | None = None
     constant: float | None = None

@@ -6,10 +6,10 @@ import numpy as np
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.kernels.metrics import error_sums, label_sums
+from grouplearn.models.losses.loss_metric import EPSILON
 from grouplearn.models.metrics.deviances import DEVIANCES
 from grouplearn.models.metrics.metric import (
     DEVIATION,
-    EPSILON,
     FAR,
     SOME_LEFT,
     TARGET,
@@ -54,7 +54,7 @@ _METRICS = (
         lambda sums: np.sqrt(mean_of("square")(sums)),
         "sqrt(square / total)",
         "root",
-        astray=(f"{{r2}} < {1 - FAR}",),
+        worse_than_constant=(f"{{r2}} < {1 - FAR}",),
     ),
     Metric(
         "mae",
@@ -63,7 +63,7 @@ _METRICS = (
         mean_of("absolute"),
         "absolute / total",
         "mean",
-        astray=(f"{SOME_LEFT} {{mae}} > {FAR} * {DEVIATION}",),
+        worse_than_constant=(f"{SOME_LEFT} {{mae}} > {FAR} * {DEVIATION}",),
     ),
     Metric(
         "r2",
@@ -86,7 +86,7 @@ _METRICS = (
         "relative / total",
         "mean",
         always=False,
-        astray=(f"{{mape}} > {FAR}",),  # predicting 0 gives at most 1
+        worse_than_constant=(f"{{mape}} > {FAR}",),  # predicting 0 gives at most 1
     ),
 )
 

@@ -185,7 +185,7 @@ def _packed_trials(physical: PhysicalPlan) -> str:
     holdout = physical.bound.holdout
     judged = f"{holdout.split.folds} folds" if holdout.kind == "folds" else "a fit that is judged"
     per = f", each {judged} and the final fit" if holdout.split.folds else ""
-    epochs = f", at most {physical.epochs} epochs" if physical.bound.learner.default_epochs else ""
+    epochs = f", at most {physical.epochs} epochs" if physical.bound.learner.declaration.default_epochs else ""
     product = f"{counted(groups, 'group')} x {counted(configs, 'configuration')}"
     rounds = _rounds(physical, configs)
     return f"{groups * configs:,} = {product}, {counted(len(distinct), 'pack')} {size} per group{per}{epochs}{rounds}"
@@ -287,7 +287,7 @@ def _features(physical: PhysicalPlan) -> str:
     kind = "dense" if is_dense(physical) else "sparse"
     most = max(physical.stats.rows, default=0)
     learner = physical.bound.learner
-    if learner.sooner_sparse and encoders.is_mostly_zero(items, physical.width, most):
+    if learner.prefers_sparse and encoders.is_mostly_zero(items, physical.width, most):
         kind = "sparse where a group has many rows"
     size = f"{counted(len(items), 'feature')} as {counted(physical.width, 'column')}, {kind}"
     if left_out := physical.bound.left_out:

@@ -46,8 +46,8 @@ def _facts(physical: PhysicalPlan) -> dict[str, Any]:
     sizes = physical.stats.rows
     return {
         "model": bound.name,
-        "learner": bound.learner.name,
-        "solver": bound.learner.solver or None,
+        "learner": bound.learner.declaration.name,
+        "solver": bound.learner.declaration.solver or None,
         "access": bound.learner.access.words,
         "task": physical.label.name,
         "label": bound.target and bound.target.name,

@@ -53,7 +53,7 @@ def learner_code(learner: Learner | None) -> LearnerCode | None:
 
 def _by_name(learner: Learner) -> bytes:
     kind = type(learner)
-    message = f"the learner {learner.name} cannot be sent to worker processes"
+    message = f"the learner {learner.declaration.name} cannot be sent to worker processes"
     if kind.__module__ == "__main__":
         hint = f"write {kind.__qualname__} into a module that they can import, not into a script or a notebook"
         raise TrainingFailed(f"{message}: its class is of __main__", hint=f"{hint}; or executor = 'local'")
@@ -78,13 +78,15 @@ def _by_value(learner: Learner, functions: Sequence[Callable[..., Any]]) -> byte
     try:
         import cloudpickle
     except ImportError as error:
-        message = f"to send the network {learner.name} to worker processes needs the package cloudpickle: {error}"
+        message = (
+            f"to send the network {learner.declaration.name} to worker processes needs the package cloudpickle: {error}"
+        )
         raise NotInstalled(message, hint='pip install "grouplearn[ray]"') from None
     with _own_modules_by_value(cloudpickle, functions):
         try:
             code: bytes = cloudpickle.dumps(learner)
         except Exception as error:
-            message = f"the network {learner.name} cannot be sent to worker processes: {error}"
+            message = f"the network {learner.declaration.name} cannot be sent to worker processes: {error}"
             hint = "make_module and loss may use functions and values, but no connection, file or lock; or executor = 'local'"
             raise TrainingFailed(message, hint=hint) from None
     return code

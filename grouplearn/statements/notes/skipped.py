@@ -31,7 +31,7 @@ def skipped_rows(job: Job, definition: ModelDefinition, best: BestTrials) -> Map
 def _is_required(job: Job, item: Item) -> bool:
     """Return whether a row without this feature is skipped, and has no prediction."""
     filled = item.impute is not None or encoder_of(item).fills
-    return not filled and not job.trainer.handles_missing and (item.is_numeric or item.kind == "category")
+    return not filled and not job.trainer.declaration.handles_missing and (item.is_numeric or item.kind == "category")
 
 
 def _note(job: Job, definition: ModelDefinition, required: list[Item], group: Group, skipped: int) -> str:

@@ -101,9 +101,11 @@ def _has_possible_configs(job: Job) -> bool:
 
 
 def _is_declared(learner: Learner, config: Config) -> bool:
-    declared = {each.name for each in learner.hyperparameters}
+    declared = {each.name for each in learner.declaration.hyperparameters}
     return (
-        set(config) == declared and are_declared(learner.hyperparameters, config) and learner.conflict(config) is None
+        set(config) == declared
+        and are_declared(learner.declaration.hyperparameters, config)
+        and learner.conflict(config) is None
     )
 
 
@@ -204,14 +206,14 @@ def _spans(learner: Learner, dimension: Dimension) -> bool:
         width = len(dimension.names)
         points = all(
             len(point) == width
-            and are_declared(learner.hyperparameters, dict(zip(dimension.names, point, strict=True)))
+            and are_declared(learner.declaration.hyperparameters, dict(zip(dimension.names, point, strict=True)))
             for point in dimension.points
         )
         return points and len(dimension.points) > 0
-    kinds = {each.name: each.kind for each in learner.hyperparameters}
+    kinds = {each.name: each.kind for each in learner.declaration.hyperparameters}
     kind = {"int": int, "float": float}.get(kinds.get(dimension.name, ""))
     ends = (dimension.low, dimension.high)
     if kind is None or dimension.integer != (kind is int) or not all(map(math.isfinite, ends)):
         return False
-    within = all(are_declared(learner.hyperparameters, {dimension.name: kind(end)}) for end in ends)
+    within = all(are_declared(learner.declaration.hyperparameters, {dimension.name: kind(end)}) for end in ends)
     return within and dimension.low <= dimension.high and (dimension.low > 0 or not dimension.log)

@@ -50,7 +50,9 @@ def on_all_rows(job: Job) -> Job:
     """Return the job without held-out rows; encoders of ``scope := 'all'`` are fitted on all rows."""
     dataset: Dataset = job.dataset
     without = without_holdout(job)
-    return replace(without, fitted=fit_on_all_groups(job.items, dataset, job.trainer.handles_missing, without.split))
+    return replace(
+        without, fitted=fit_on_all_groups(job.items, dataset, job.trainer.declaration.handles_missing, without.split)
+    )
 
 
 def without_holdout(job: Job) -> Job:

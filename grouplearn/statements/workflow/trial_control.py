@@ -111,8 +111,10 @@ class TrialControl:
         """Return whether ALTER MODEL could have given a stored command, as far as that is known before the search resumes."""
         if isinstance(command, Halt):
             return True
-        declared = {each.name for each in self.learner.hyperparameters}
-        known = set(command.config) == declared and are_declared(self.learner.hyperparameters, command.config)
+        declared = {each.name for each in self.learner.declaration.hyperparameters}
+        known = set(command.config) == declared and are_declared(
+            self.learner.declaration.hyperparameters, command.config
+        )
         return (
             known and (command.parent is None or command.parent >= 0) and self.learner.conflict(command.config) is None
         )

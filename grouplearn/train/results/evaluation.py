@@ -96,7 +96,7 @@ def _converged(pack: Pack, training: Training, index: int, epochs: int) -> bool 
     learner, state = pack.learner, training.state
     if not learner.access.converges or (pack.patience is not None and epochs < training.epochs):
         return None
-    return (True if learner.knows_its_end(state, index) else None) if state.done[index] else False
+    return (True if learner.proves_convergence(state, index) else None) if state.done[index] else False
 
 
 def _as_far_as_it_came(pack: Pack, training: Training, index: int, trial: TrialResult) -> TrialResult:
@@ -196,7 +196,7 @@ def _model(pack: Pack, training: Training, index: int) -> _Model:
     if not all(np.isfinite(tensor).all() for tensor in artifact.tensors.values()):
         return _Model(None, diverged(pack.learner))
     if misfit := registry.misfit(pack.learner, pack.prepared.problem, artifact):
-        return _Model(None, f"{pack.learner.name} made a model that is not of its form: {misfit}")
+        return _Model(None, f"{pack.learner.declaration.name} made a model that is not of its form: {misfit}")
     return _Model(artifact)
 
 

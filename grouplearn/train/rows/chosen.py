@@ -95,14 +95,14 @@ class ChosenRows:
     def encoded(self, rows: Rows) -> tuple[Rows, Matrix]:
         """Return the rows with their features at once, without those that the learner cannot handle."""
         x = encode_rows(self.fitted, rows.dataset, rows.numbers, self.dense_columns)
-        if self.learner.handles_missing or (kept := _complete(x)).all():
+        if self.learner.declaration.handles_missing or (kept := _complete(x)).all():
             return rows, x
         return rows.only(kept), x[kept]
 
     def scanned(self, rows: Rows) -> Rows:
         """Return the rows that ``encoded`` keeps, without their features, encoding few at a time."""
         items, data = [each.item for each in self.fitted], rows.dataset
-        if self.learner.handles_missing or not rows.numbers.size or all(map(encoders.always_finite, items)):
+        if self.learner.declaration.handles_missing or not rows.numbers.size or all(map(encoders.always_finite, items)):
             return rows
         runs, made = rows.runs(block_rows(items, BLOCK_ROWS)), replays(self.fitted, data)
         encoded = (encode_rows(self.fitted, data, run, self.dense_columns, made) for run in runs)
@@ -302,7 +302,7 @@ def _refuse(what: str, faults: int, n_rows: int, hint: str) -> None:
 
 def _fit(job: Job, rows: RowNumbers) -> tuple[FittedItem, ...]:
     """Return the encoders fitted on the rows that the learner will see, which may exclude incomplete ones."""
-    learns_all = job.trainer.handles_missing or all(map(encoders.needs_no_fit, job.items))
+    learns_all = job.trainer.declaration.handles_missing or all(map(encoders.needs_no_fit, job.items))
     if not learns_all and not (kept := encoders.complete(job.items, job.dataset, rows)).all():
         rows = rows[kept]
     fitted = []
@@ -317,7 +317,11 @@ def _fit(job: Job, rows: RowNumbers) -> tuple[FittedItem, ...]:
 def _refuse_wide(job: Job, fitted: Sequence[FittedItem]) -> None:
     """Raise GroupFailed if the numbers of one model in training do not fit into memory."""
     learner = job.trainer
-    if learner.form != "linear" or not job.configs or sum(each.width for each in fitted) <= encoders.DENSE_COLUMNS:
+    if (
+        learner.declaration.form != "linear"
+        or not job.configs
+        or sum(each.width for each in fitted) <= encoders.DENSE_COLUMNS
+    ):
         return
     blocks = [FeatureBlock(each.item.name, each.width, each.pure) for each in fitted]
     outputs = job.target.label.n_scores(len(job.dataset.classes))
@@ -335,7 +339,7 @@ def _refuse_wide(job: Job, fitted: Sequence[FittedItem]) -> None:
 
 def learns_sparse(learner: Learner, fitted: Sequence[FittedItem], n_rows: int) -> bool:
     """Whether a learner that supports both trains faster on CSR for this many rows; the same for all folds of a group."""
-    return learner.sooner_sparse and encoders.is_mostly_zero(
+    return learner.prefers_sparse and encoders.is_mostly_zero(
         [each.item for each in fitted], sum(each.width for each in fitted), n_rows
     )
 
@@ -345,11 +349,11 @@ def _dense_columns(fitted: Sequence[FittedItem], n_rows: int, learner: Learner) 
     arrays = sum(each.width for each in fitted if each.item.kind == "array")
     if encoders.is_dense([each.item for each in fitted], width):
         return max(width, encoders.DENSE_COLUMNS)
-    if learner.handles_sparse:
+    if learner.declaration.handles_sparse:
         return encoders.DENSE_COLUMNS
     if 8 * (width - arrays) * n_rows > DENSE_BYTES:
         raise GroupFailed(
-            f"{learner.name} takes dense features only, and {n_rows} rows x {width} columns exceed "
+            f"{learner.declaration.name} takes dense features only, and {n_rows} rows x {width} columns exceed "
             f"{DENSE_BYTES >> 30} GiB; hint: use hash(x, buckets) or ordinal(x) for the widest categories"
         )
     return width

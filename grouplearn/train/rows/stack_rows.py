@@ -162,7 +162,7 @@ class StackRows:
                 others[members] = True
                 continue
             rows, numbers = self._rows(job, fitted, members), self._numbers_of(members)
-            if not job.trainer.handles_missing and not (finite := finite_rows(rows.x)).all():
+            if not job.trainer.declaration.handles_missing and not (finite := finite_rows(rows.x)).all():
                 # A rank that training rows do not have: without its row the group has fewer.
                 others[self.of[numbers][~finite]] = True
                 waiting += [rest] if (rest := members[~others[members]]).size else []
@@ -289,7 +289,7 @@ def _usable(job: Job, data: Dataset) -> tuple[BoolArray, BoolArray]:
     if job.rules.null_label == "error":
         refused |= ~labelled
     usable = labelled & (weight > 0)
-    if not job.trainer.handles_missing:
+    if not job.trainer.declaration.handles_missing:
         usable &= encoders.complete(job.items, data, slice(None))
     return usable, refused
 
@@ -307,6 +307,6 @@ def nothing_is_fitted(job: Job) -> bool:
 
 def seeds_of(job: Job, groups: Sequence[Group]) -> npt.NDArray[np.uint64] | None:
     """Return the groups' seeds, None if the learner draws no random numbers."""
-    if not job.trainer.draws:
+    if not job.trainer.declaration.draws:
         return None
     return np.array([group_seed(job.training.seed, group) for group in groups], np.uint64)

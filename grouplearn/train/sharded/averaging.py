@@ -269,7 +269,7 @@ def _piece(step: Step) -> Piece:
 
 def _learner(pack: Pack) -> AveragingLearner:
     if not pack.learner.averages:
-        raise ValueError(f"models of {pack.learner.name} cannot be averaged")
+        raise ValueError(f"models of {pack.learner.declaration.name} cannot be averaged")
     return cast(AveragingLearner, pack.learner)
 
 

@@ -1,4 +1,4 @@
-// The list of losses of linear models: a new one is a header and a line here, and its name in ``kernels/linear/losses.py``.
+// The list of losses of linear models: a new one is a header and a line here, and a declaration in ``learners/losses``.
 #pragma once
 #include "losses/hinge.hpp"
 #include "losses/logistic.hpp"
@@ -9,7 +9,7 @@
 
 namespace grouplearn::losses {
 
-/// Each loss by its type and its name, in the order of ``LOSSES`` in Python.
+/// Each loss by its type and its name.
 #define GROUPLEARN_LOSSES(each)                                                                                                            \
     each(Squares, squares)                                                                                                                 \
     each(Logistic, logistic)                                                                                                               \
@@ -23,6 +23,14 @@ enum class Loss : int64_t {
     GROUPLEARN_LOSSES(GROUPLEARN_NAMED)
 #undef GROUPLEARN_NAMED
 };
+
+/// The name of a loss; null after the last.
+inline const char *name_of(int64_t number) {
+#define GROUPLEARN_NAME(Kind, name) #name,
+    static const char *const names[] = {GROUPLEARN_LOSSES(GROUPLEARN_NAME) nullptr};
+#undef GROUPLEARN_NAME
+    return names[number];
+}
 
 /// ``work`` with the loss of that name; every loss gives a result of the same type.
 template <class Work> inline auto with(Loss loss, Work work) {

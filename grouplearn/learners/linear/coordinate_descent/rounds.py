@@ -18,12 +18,12 @@ import numpy as np
 from grouplearn.data.shard import FloatArray, Shard, StoredShard
 from grouplearn.kernels.linear import coordinate_descent as kernel
 from grouplearn.kernels.linear.generalised_linear import Penalties
-from grouplearn.kernels.linear.losses import Loss
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import Descended, Round
 from grouplearn.learners.linear import linear_model
 from grouplearn.learners.linear.coordinate_descent.options import TOLERANCE, has_intercept, leaps
+from grouplearn.models.losses.loss import Loss
 from grouplearn.models.state import State, Tensors
 
 #: The number of the round before the first block.
@@ -58,7 +58,7 @@ def init(problem: Problem, configs: Sequence[Config], loss: Loss) -> State:
         "epoch": np.zeros(1, np.int64),
         "round": np.full(1, SURVEY, np.int64),
     }
-    if loss != "squares":
+    if not loss.is_quadratic:
         tensors["radius"] = np.full(shape, np.inf)
     return State(tensors, np.zeros(n, dtype=bool))
 
@@ -100,7 +100,7 @@ def _of_order(order: kernel.Order) -> Tensors:
     return {"order": order.block[None], "gains": order.gain[None], "waits": order.waits[None]}
 
 
-def knows_its_end(state: State, index: int) -> bool:
+def proves_convergence(state: State, index: int) -> bool:
     """Return whether a config is done because its gradient shows that it is near the minimum."""
     return bool(state.done[index] and state.tensors["pull"][index] == 0)
 
@@ -119,7 +119,7 @@ def group_of(
     tensors = state.tensors
     cut = kernel.Blocks(*(np.ascontiguousarray(tensors[name][0]) for name in ("first", "form", "mean")))
     penalties = Penalties(*(linear_model.column(configs, each) for each in (linear_model.L1, l2, TOLERANCE)))
-    shape = kernel.Shape(loss, len(configs), problem.n_outputs)
+    shape = kernel.Shape(loss.name, len(configs), problem.n_outputs)
     unit = np.ascontiguousarray(tensors["unit"][0])
     return kernel.GroupRounds(
         shape, cut, tensors["complete"][0], unit, has_intercept(configs), penalties, leaps(configs)

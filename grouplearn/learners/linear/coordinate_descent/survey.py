@@ -18,13 +18,13 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Shard, StoredShard
 from grouplearn.kernels.linear import coordinate_descent as kernel
-from grouplearn.kernels.linear.losses import LOSSES, Loss
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.linear.coordinate_descent.options import BLOCKS, chooses, has_intercept
 from grouplearn.learners.linear.cost import SPLIT_UP_TO
 from grouplearn.learners.linear.least_squares import moments
+from grouplearn.models.losses.loss import Loss
 from grouplearn.models.state import State, Tensors
 
 #: A column whose values differ by less than this share of the largest is constant up to rounding.
@@ -95,7 +95,7 @@ def begin(
         }
     weights = np.zeros_like(tensors["weights"])
     weights[:, :, -1] = level
-    if LOSSES[loss].curvature is None:
+    if loss.curvature is None:
         tensors["radius"] = np.broadcast_to(unit, weights.shape).copy()
     return State({**tensors, "weights": weights, "before": weights.copy()}, state.done)
 

@@ -450,4 +450,7 @@ GROUPLEARN_ENTRY int solve_generalised_linear(const float *x_single, const doubl
     return solve_waiting();
 }
 
+/// The name of a loss, null after the last.
+GROUPLEARN_ENTRY const char *loss_name(int64_t number) { return losses::name_of(number); }
+
 } // namespace grouplearn::generalised_linear

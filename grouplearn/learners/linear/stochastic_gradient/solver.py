@@ -1,4 +1,4 @@
-"""Linear models by stochastic gradient descent: what logistic, linear and Poisson regression and SVM share."""
+"""Stochastic gradient descent for linear models."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Totals
 from grouplearn.kernels.linear import stochastic_gradient as kernel
-from grouplearn.kernels.linear.losses import LOSSES, Loss
 from grouplearn.learners.contract.access import PASSES, AccessPattern
-from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value, solver_named
+from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.cost import Cost
-from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import BatchesLearner, Descended, Piece, Visit
 from grouplearn.learners.linear import linear_model
@@ -24,8 +22,8 @@ from grouplearn.learners.linear.cost import SGD
 from grouplearn.learners.linear.linear_learner import LinearLearner
 from grouplearn.learners.linear.stochastic_gradient import rows
 from grouplearn.learners.linear.stochastic_gradient import state as sgd_state
-from grouplearn.models.label import SEVERAL_CLASSES, Label
-from grouplearn.models.outputs.link import Link
+from grouplearn.models.label import SEVERAL_CLASSES
+from grouplearn.models.losses.loss import Loss
 from grouplearn.models.state import Artifact, State, Tensors, has_tensors_of
 
 LEARNING_RATE = Hyperparameter(
@@ -75,13 +73,12 @@ TOLERANCE = Hyperparameter(
     "scikit-learn SGDClassifier",
     low=0.0,
 )
-SOLVER = solver_named("sgd", "Bottou 2012")
 #: Epochs without progress after which a config is done.
 _PATIENCE = 5
 
 
-class SgdLearner(LinearLearner, BatchesLearner):
-    """Stochastic gradient descent for the linear learner ``of``, whose objective and models it shares.
+class StochasticGradientSolver(LinearLearner, BatchesLearner):
+    """Stochastic gradient descent.
 
     An epoch visits every row once, block by block, each block in its own shuffled order that depends on (seed, epoch,
     number of the block). A batch B of b rows, all of one block, descends
@@ -105,27 +102,29 @@ class SgdLearner(LinearLearner, BatchesLearner):
     solver: ClassVar[str] = "sgd"
     averaged: ClassVar[tuple[str, ...]] = sgd_state.WIDE
     parameters: ClassVar[tuple[str, ...]] = ("unscaled", "intercept")
-    of: ClassVar[Learner]
-    l2: ClassVar[Hyperparameter] = linear_model.GLM_L2
+    source: ClassVar[str] = "Bottou 2012"
+    summary: ClassVar[str] = ", with L1 and L2, by stochastic gradient descent"
+    options: ClassVar[tuple[Hyperparameter, ...]] = (
+        LEARNING_RATE,
+        SCHEDULE,
+        BATCH_SIZE,
+        linear_model.L1,
+        linear_model.GLM_L2,
+        AVERAGE,
+        TOLERANCE,
+        linear_model.FIT_INTERCEPT,
+    )
     default_epochs: ClassVar[int | None] = 50
     #: A kernel runs all rows of a block without the interpreter lock.
     access: ClassVar[AccessPattern] = replace(PASSES, threaded_from=400_000.0)
-    cost: ClassVar[Cost] = SGD
-    handles_sparse: ClassVar[bool] = True
+    usual_cost: ClassVar[Cost] = SGD
     epochs_in_one_call: ClassVar[bool] = True
 
-    def loss(self, problem: Problem, config: Config) -> Loss:
-        """Return the loss of a config, by its name in the kernels."""
-        raise NotImplementedError
-
-    def check_labels(self, y: FloatArray, weight: FloatArray) -> None:
-        """Raise ValueError, with a reason a user understands, for labels (...,) that the loss cannot have."""
-        del y, weight
-
     def pack_key(self, config: Config) -> tuple[Value, ...]:
-        """Return the batch size, whether there is l1 and whether steps are averaged: these set the state's tensors."""
+        """Return the batch size, whether there is l1 and whether steps are averaged, which set the state's tensors, and the loss,
+        if configs choose it."""
         batch_size = config.get(BATCH_SIZE.name, BATCH_SIZE.default)
-        return (batch_size, _number(config, linear_model.L1) > 0, _averages(config))
+        return (batch_size, _number(config, linear_model.L1) > 0, _averages(config), *self.chosen_loss(config))
 
     def conflict(self, config: Config) -> Conflict | None:
         """Return a conflict between l1 and a mean of steps, which has no zeros."""
@@ -165,7 +164,7 @@ class SgdLearner(LinearLearner, BatchesLearner):
         active = np.flatnonzero(~state.done).tolist()
         if not active or not shard.n_rows:
             return state
-        self.check_labels(shard.y, shard.weight)
+        self.check_labels(self.loss(problem.label, configs[0]), shard.y, shard.weight)
         picked = [configs[index] for index in active]
         blocks = rows.blocks_of(problem, self.batch_rows(picked[0]), shard, visit)
         tensors = sgd_state.chosen(state.tensors, active)
@@ -196,7 +195,7 @@ class SgdLearner(LinearLearner, BatchesLearner):
         whole, active = block.totals, np.flatnonzero(~state.done).tolist()
         if not whole.n_rows:
             raise Diverged("there are no training rows")
-        self.check_labels(block.y, block.weight)
+        self.check_labels(self.loss(problem.label, configs[0]), block.y, block.weight)
         picked = [configs[index] for index in active]
         visit = Visit(epochs.start, 0, block.n_rows, begins=False)
         (visited,) = rows.blocks_of(problem, self.batch_rows(picked[0]), block, visit)
@@ -242,7 +241,7 @@ class SgdLearner(LinearLearner, BatchesLearner):
         del configs
         weights, intercept = sgd_state.finished(state, slice(None))
         predictor = linear_model.linear_predictor(x, weights, intercept)
-        return linear_model.inverse_link(problem.label, predictor, self.log_link)
+        return linear_model.inverse_link(problem.label, predictor, self.declaration.log_link)
 
     def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
         """Return ``weights`` (k, d) and ``intercept`` (k,) of config ``index``; raises Diverged where they overflowed."""
@@ -278,7 +277,7 @@ class SgdLearner(LinearLearner, BatchesLearner):
         ``square``, Σ w̃ᵢ‖xᵢ‖² (1,).
         """
         whole = block.totals
-        self.check_labels(block.y, block.weight)
+        self.check_labels(self.loss(problem.label, configs[0]), block.y, block.weight)
         visited = rows.blocks_of(problem, self.batch_rows(configs[0]), block, visit)
         tensors = self._penalised(configs, self._begun(problem, configs, state.tensors, 1.0, whole), whole)
         models = sgd_state.models_of(tensors)
@@ -324,25 +323,11 @@ class SgdLearner(LinearLearner, BatchesLearner):
         found = State(sgd_state.updated(state, active, after.tensors), state.done)
         return _ended(found, configs, active, whole, sums["losses"] / sums["weight"])
 
-    # --- the same as for the learner itself -------------------------------------------------------------------------
-
-    def judged_by(self, config: Config, label: Label) -> str | None:
-        """Return the metric of the loss of a config."""
-        return self.of.judged_by(config, label)
-
-    def uncalibrated_metric(self) -> str | None:
-        """Return the metric to optimise for classes whose probabilities are not calibrated."""
-        return self.of.uncalibrated_metric()
-
-    def link(self, config: Config, label: Label) -> Link:
-        """Return the function from scores to predictions."""
-        return self.of.link(config, label)
-
     # --- the parts of a pass ----------------------------------------------------------------------------------------
 
     def _penalised(self, configs: Sequence[Config], tensors: sgd_state.Arrays, whole: Totals) -> sgd_state.Arrays:
         """Return the tensors with each config's penalties divided by the weight of all rows."""
-        penalties = {"l1": linear_model.L1, "l2": self.l2}
+        penalties = {"l1": linear_model.L1, "l2": self.objective.l2}
         by_row = {name: linear_model.column(configs, each) / whole.weight for name, each in penalties.items()}
         return {**tensors, **by_row}
 
@@ -351,7 +336,7 @@ class SgdLearner(LinearLearner, BatchesLearner):
         if "rate" not in tensors:
             return tensors
         fresh = (tensors["rate"] == 0) & (linear_model.column(configs, linear_model.FIT_INTERCEPT) > 0)
-        first = _first_intercept(self.loss(problem, configs[0]), problem, whole)
+        first = _first_intercept(self.loss(problem.label, configs[0]), problem, whole)
         return {**tensors, "intercept": np.where(fresh[:, None], first, tensors["intercept"])}
 
     def _begun(
@@ -361,9 +346,9 @@ class SgdLearner(LinearLearner, BatchesLearner):
 
         ``steepness`` stands for ‖x‖² + 1 of a row: its mean where all rows make a step together, else ``rows.steepness``.
         """
-        fresh, loss = tensors["rate"] == 0, self.loss(problem, configs[0])
+        fresh, loss = tensors["rate"] == 0, self.loss(problem.label, configs[0])
         started = self.started(problem, configs, tensors, whole)
-        curvature = LOSSES[loss].curvature
+        curvature = loss.curvature
         if curvature is None:  # estimated from the labels
             curvature = whole.label_mean + 2.0 * whole.label_scale
         rate = 1.0 / (curvature * steepness)
@@ -377,13 +362,13 @@ class SgdLearner(LinearLearner, BatchesLearner):
         """Return the settings of the configs of a pack, as the kernels take them."""
         rate = linear_model.column(configs, LEARNING_RATE) * tensors["rate"]
         schedule = [config.get(SCHEDULE.name, SCHEDULE.default) for config in configs]
-        batch_size, loss = int(_number(configs[0], BATCH_SIZE)), self.loss(problem, configs[0])
-        unbounded = LOSSES[loss].curvature is None
+        batch_size, loss = int(_number(configs[0], BATCH_SIZE)), self.loss(problem.label, configs[0])
+        unbounded = loss.curvature is None
         ends = np.array([unbounded or not _averages(each) for each in configs]) | (tensors["l2"] == 0)
         bottou = np.maximum(rate * tensors["l2"], np.where(ends, batch_size / whole.n_rows, 0.0))
         decays = {"constant": np.zeros_like(rate), "inverse_sqrt": np.ones_like(rate), "bottou": bottou}
         return kernel.Descent(
-            loss,
+            loss.name,
             rate,
             np.array([decays[str(name)][place] for place, name in enumerate(schedule)]),
             np.array([float(name == "inverse_sqrt") for name in schedule]),
@@ -425,8 +410,10 @@ def _averages(config: Config) -> bool:
 
 
 def _first_intercept(loss: Loss, problem: Problem, whole: Totals) -> float:
-    """Return the score that predicts the mean label; 0 for more than two classes and for hinge losses."""
-    return 0.0 if problem.label == SEVERAL_CLASSES else LOSSES[loss].start(whole.label_mean)
+    """Return the score that predicts the mean label; 0 for more than two classes and for losses that are not calibrated."""
+    if problem.label == SEVERAL_CLASSES or not loss.is_calibrated:
+        return 0.0
+    return float(loss.scores(loss.mean(np.array([whole.label_mean]), True))[0])
 
 
 def _added(by_output: FloatArray) -> FloatArray:

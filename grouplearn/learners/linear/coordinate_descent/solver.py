@@ -1,13 +1,15 @@
-"""Coordinate descent for the linear learners; subclasses declare the loss, the allowed labels and the starting point."""
+"""Coordinate descent for linear models."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar
 
+import numpy as np
+
 from grouplearn.data.shard import FloatArray, Matrix, Shard, StoredShard
-from grouplearn.kernels.linear.losses import Loss
-from grouplearn.learners.contract.config import Config, Hyperparameter, Value, solver_named
+from grouplearn.learners.contract.config import Config, Hyperparameter, Value
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import Descended, Round, RoundsLearner
@@ -16,24 +18,26 @@ from grouplearn.learners.linear.coordinate_descent import options, soundness, su
 from grouplearn.learners.linear.coordinate_descent import rounds as coordinates
 from grouplearn.learners.linear.cost import COORDINATES
 from grouplearn.learners.linear.linear_learner import LinearLearner
+from grouplearn.learners.linear.one_against_rest import labels_of
+from grouplearn.models.losses.loss import Loss
 from grouplearn.models.state import Artifact, State, Tensors
 
 #: Hyperparameters whose values the configs of a pack share.
 _SHAPED_BY = (options.BLOCKS, linear_model.FIT_INTERCEPT, options.SELECTION, options.ACCELERATION)
-SOLVER = solver_named("coordinate_descent", "Rendle, Fetterly, Shekita & Su 2016")
 
 
-class CoordinateDescentLearner(LinearLearner, RoundsLearner):
-    """Minimises Σ wᵢ·loss(yᵢ, xᵢ'w + b) + l1·‖w‖₁ + ½·l2·‖w‖² over (w, b), one block of columns after the other.
+class CoordinateDescentSolver(LinearLearner, RoundsLearner):
+    """Coordinate descent, one block of columns after the other.
 
     One round updates one block of columns, usually an item of FEATURES, all its columns at once; see ``rounds``. The
-    objective never rises.
+    objective never rises. For half the squared error a round on a pure block is its exact minimum (scd equation 3). Of a
+    softmax a column's weights change together, each at most half as far as it could alone.
     """
 
     solver: ClassVar[str] = "coordinate_descent"
-    l2: ClassVar[Hyperparameter] = linear_model.GLM_L2
-    hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (
-        SOLVER,
+    source: ClassVar[str] = "Rendle, Fetterly, Shekita & Su 2016"
+    summary: ClassVar[str] = ", by coordinate descent on blocks of columns"
+    options: ClassVar[tuple[Hyperparameter, ...]] = (
         linear_model.L1,
         linear_model.GLM_L2,
         options.TOLERANCE,
@@ -43,24 +47,17 @@ class CoordinateDescentLearner(LinearLearner, RoundsLearner):
         linear_model.FIT_INTERCEPT,
     )
     default_epochs: ClassVar[int | None] = 1000
-    cost: ClassVar[Cost] = COORDINATES
-    handles_sparse: ClassVar[bool] = True
+    usual_cost: ClassVar[Cost] = COORDINATES
+    needs: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"is_smooth": "its kinks stop coordinate descent before the minimum; train it with another solver"}
+    )
 
-    def loss_of(self, problem: Problem) -> Loss:
-        """Return the loss of each row, by its name in the kernels."""
-        raise NotImplementedError
-
-    def targets(self, problem: Problem, y: FloatArray) -> FloatArray:
+    def _targets(self, loss: Loss, problem: Problem, y: FloatArray) -> FloatArray:
         """Return the values (n, t) that the survey averages."""
-        raise NotImplementedError
-
-    def level(self, problem: Problem, observed: FloatArray, with_intercept: bool) -> FloatArray:
-        """Return the score (K,) from which all rows start, from the averages of the targets (t,)."""
-        raise NotImplementedError
-
-    def check_labels(self, y: FloatArray, weight: FloatArray) -> None:
-        """Raise ValueError, with a reason a user understands, for labels (...,) that the loss cannot have."""
-        del y, weight
+        if not loss.by_class:
+            return np.ascontiguousarray(loss.targets(y, problem.n_outputs))
+        parts = [loss.targets(labels, 1) for labels in labels_of(problem, y)]
+        return np.ascontiguousarray(np.concatenate(parts, axis=-1))
 
     def explained(self, configs: Sequence[Config]) -> list[str]:
         """Return how many configs choose which item is next, as a line for EXPLAIN; nothing if none does."""
@@ -74,25 +71,26 @@ class CoordinateDescentLearner(LinearLearner, RoundsLearner):
         )
         return [f"selection = 'greedy'{of}: next is the item from which most is expected, by what it gained"]
 
-    def knows_its_end(self, state: State, index: int) -> bool:
+    def proves_convergence(self, state: State, index: int) -> bool:
         """Return whether the gradient shows convergence, which requires a penalty; small gains are no proof, as they may
         last for thousands of epochs."""
-        return coordinates.knows_its_end(state, index)
+        return coordinates.proves_convergence(state, index)
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:
-        """Return (blocks, fit_intercept, selection, acceleration): these set the shape of the state.
+        """Return (blocks, fit_intercept, selection, acceleration), which set the shape of the state, and the loss, if configs
+        choose it.
 
         Where blocks are chosen by their gains, each config has its own order and forms its own pack: the key is all
         hyperparameters.
         """
-        key = tuple(config.get(each.name, each.default) for each in _SHAPED_BY)
+        key = (*(config.get(each.name, each.default) for each in _SHAPED_BY), *self.chosen_loss(config))
         if not options.chooses([config]):
             return key
-        return (*key, *(config.get(each.name, each.default) for each in self.hyperparameters))
+        return (*key, *(config.get(each.name, each.default) for each in self.declaration.hyperparameters))
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
         """Return zero weights and an unknown loss."""
-        return coordinates.init(problem, configs, self.loss_of(problem))
+        return coordinates.init(problem, configs, self.loss(problem.label, configs[0]))
 
     def resumes(self, problem: Problem, configs: Sequence[Config], state: State) -> bool:
         """Return whether the stored tensors are valid for these configs and columns."""
@@ -117,15 +115,16 @@ class CoordinateDescentLearner(LinearLearner, RoundsLearner):
     ) -> Iterator[Tensors]:
         """Yield each shard's sums: of the survey, of a block, or of the end of an epoch.
 
-        Raises ValueError in the survey for labels that the loss cannot have.
+        Raises ValueError in the survey for labels that have no loss.
         """
         if coordinates.is_surveyed(state):
             yield from coordinates.work(self._group(problem, configs, state), state, cells)
             return
+        loss = self.loss(problem.label, configs[0])
         for shard, _ in cells:
             y, weight = shard.labels()
-            self.check_labels(y, weight)
-            yield survey.survey(problem, configs, self.targets(problem, y), weight, shard)
+            self.check_labels(loss, y, weight)
+            yield survey.survey(problem, configs, self._targets(loss, problem, y), weight, shard)
 
     def merge(self, left: Tensors, right: Tensors) -> Tensors:
         """Return the sums of both."""
@@ -151,8 +150,11 @@ class CoordinateDescentLearner(LinearLearner, RoundsLearner):
         if coordinates.is_surveyed(state):
             return coordinates.take(self._group(problem, configs, state), state, parts, in_place=in_place)
         with_intercept = options.has_intercept(configs)
-        level = self.level(problem, parts[0]["target_mean"], with_intercept)
-        return survey.begin(problem, configs, state, parts[0], level, self.loss_of(problem))
+        loss = self.loss(problem.label, configs[0])
+        level = loss.scores(loss.mean(parts[0]["target_mean"], with_intercept))
+        if not with_intercept:  # any equal scores have the mean of a softmax
+            level = np.zeros_like(level)
+        return survey.begin(problem, configs, state, parts[0], level, loss)
 
     def descend(
         self,
@@ -166,13 +168,13 @@ class CoordinateDescentLearner(LinearLearner, RoundsLearner):
         return coordinates.descend(self._group(problem, configs, state), state, cells, epochs)
 
     def _group(self, problem: Problem, configs: Sequence[Config], state: State) -> Any:
-        return coordinates.group_of(problem, configs, state, self.loss_of(problem), self.l2)
+        return coordinates.group_of(problem, configs, state, self.loss(problem.label, configs[0]), self.objective.l2)
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
         """Return the predicted means or probabilities after the last epoch, shape (n, n_configs, n_outputs)."""
         del configs
         predictor = linear_model.linear_predictor(x, *coordinates.models(state))
-        return linear_model.inverse_link(problem.label, predictor, self.log_link)
+        return linear_model.inverse_link(problem.label, predictor, self.declaration.log_link)
 
     def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
         """Return ``weights`` (k, d) and ``intercept`` (k,) of config ``index`` after its last epoch."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -19,17 +20,8 @@ from grouplearn.learners.linear.cost import MOMENTS
 from grouplearn.learners.linear.least_squares import categorical, factored, moments, sparse_moments
 from grouplearn.learners.linear.linear_learner import LinearStackLearner
 from grouplearn.learners.linear.solved import SolvedLinear
-from grouplearn.models.label import NUMBER, Label
 from grouplearn.models.state import Artifact, State, Tensors
 
-L2 = Hyperparameter(
-    "l2",
-    "float",
-    0.0,
-    "weight of the penalty ½·l2·‖w‖² (ridge): the more, the smaller the weights",
-    "Hoerl & Kennard 1970",
-    low=0.0,
-)
 TOLERANCE = Hyperparameter(
     "tolerance",
     "float",
@@ -43,29 +35,26 @@ TOLERANCE = Hyperparameter(
 _LEAST_ROUNDS, _ROUNDS_OF_COLUMNS = 1_000, 1_000_000
 
 
-class LinearRegression(LinearStackLearner, MomentsLearner):
-    """Minimises Σ wᵢ·½(yᵢ − xᵢ'w − b)² + l1·‖w‖₁ + ½·l2·‖w‖² over (w, b), exactly, in one pass.
+class LeastSquaresSolver(LinearStackLearner, MomentsLearner):
+    """Least squares, ridge, lasso and elastic net, exactly, in one pass.
 
     The pass gathers Σw, the means and the centred second moments of (x, y). Then, on columns scaled to unit length:
     without penalties the pseudo-inverse (of all least squares solutions the one with the smallest ‖w‖ on the features
     as written, as LAPACK's least squares on centred features; ``factored`` says which directions count);
     with l2 alone Cholesky's factor; with l1 coordinate descent, then exact solves on the faces that it reaches
-    (``kernels.least_squares``), and where that comes to no end an active set on a factor of the rows. scikit-learn:
-    Ridge(alpha=l2); Lasso(alpha=l1/n).
+    (``kernels.least_squares``), and where that comes to no end an active set on a factor of the rows.
     """
 
-    name: ClassVar[str] = "linear_regression"
     solver: ClassVar[str] = "moments"
-    summary: ClassVar[str] = "least squares, ridge, lasso and elastic net from one pass"
-    labels: ClassVar[frozenset[Label]] = frozenset({NUMBER})
-    hyperparameters: ClassVar[tuple[Hyperparameter, ...]] = (
+    summary: ClassVar[str] = " from one pass"
+    options: ClassVar[tuple[Hyperparameter, ...]] = (
         linear_model.L1,
-        L2,
+        linear_model.RIDGE_L2,
         TOLERANCE,
         linear_model.FIT_INTERCEPT,
     )
-    cost: ClassVar[Cost] = MOMENTS
-    handles_sparse: ClassVar[bool] = True
+    usual_cost: ClassVar[Cost] = MOMENTS
+    needs: ClassVar[Mapping[str, str]] = MappingProxyType({"is_quadratic": "least squares need a quadratic loss"})
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
         """Return zero weights and an unknown loss."""
@@ -163,7 +152,7 @@ def _penalties(configs: Sequence[Config], sums: Tensors) -> least_squares.Penalt
     """Return the configs as the kernel takes them, for ``sums`` (G, ...)."""
     return least_squares.Penalties(
         l1=linear_model.column(configs, linear_model.L1),
-        l2=linear_model.column(configs, L2),
+        l2=linear_model.column(configs, linear_model.RIDGE_L2),
         tolerance=linear_model.column(configs, TOLERANCE),
         fit_intercept=linear_model.column(configs, linear_model.FIT_INTERCEPT) > 0,
         rounds=max(_LEAST_ROUNDS, _ROUNDS_OF_COLUMNS // max(1, sums["mean"].shape[-1])),
@@ -201,7 +190,7 @@ def _sparse_models(
     weights, intercept, loss = np.zeros((n_configs, sums["mean"].size)), *np.zeros((2, n_configs))
     converged, left = np.ones(n_configs, np.bool_), np.ones(n_configs, np.bool_)
     with_intercept = linear_model.column(configs, linear_model.FIT_INTERCEPT) > 0
-    plain, l2 = linear_model.column(configs, linear_model.L1) == 0, linear_model.column(configs, L2)
+    plain, l2 = linear_model.column(configs, linear_model.L1) == 0, linear_model.column(configs, linear_model.RIDGE_L2)
     for chosen, centred in ((with_intercept & plain, True), (~with_intercept & plain, False)):
         about = sums if centred else sparse_moments.about_zero(sums)
         parted = categorical.parted(about) if chosen.any() else None

@@ -1,0 +1,63 @@
+"""The linear learners: an objective each, and the solvers that minimise it, the default first."""
+
+from __future__ import annotations
+
+from grouplearn.learners.contract.config import Hyperparameter
+from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.linear import linear_model
+from grouplearn.learners.linear.coordinate_descent.solver import CoordinateDescentSolver
+from grouplearn.learners.linear.least_squares.solver import LeastSquaresSolver
+from grouplearn.learners.linear.linear_learner import LinearLearner, Objective
+from grouplearn.learners.linear.newton import NewtonSolver
+from grouplearn.learners.linear.stochastic_gradient.solver import StochasticGradientSolver
+from grouplearn.models.losses.hinge import HINGE
+from grouplearn.models.losses.logistic import LOGISTIC
+from grouplearn.models.losses.poisson import POISSON
+from grouplearn.models.losses.softmax import SOFTMAX
+from grouplearn.models.losses.squared_hinge import SQUARED_HINGE
+from grouplearn.models.losses.squares import SQUARES
+
+#: scikit-learn: LinearRegression, Ridge(alpha=l2), Lasso(alpha=l1/n); SGDRegressor(alpha=l2/Σw).
+LINEAR_REGRESSION = Objective(
+    name="linear_regression",
+    summary="least squares, ridge, lasso and elastic net",
+    losses=(SQUARES,),
+    l2=linear_model.RIDGE_L2,
+)
+#: scikit-learn: LogisticRegression(C=1/l2), or penalty l1 with C=1/l1; SGDClassifier(loss="log_loss", alpha=l2/Σw).
+LOGISTIC_REGRESSION = Objective(
+    name="logistic_regression",
+    summary="binary and multinomial logistic regression",
+    losses=(LOGISTIC, SOFTMAX),
+)
+#: scikit-learn: PoissonRegressor(alpha=l2/Σw).
+POISSON_REGRESSION = Objective(
+    name="poisson_regression", summary="regression of counts and rates (log link)", losses=(POISSON,)
+)
+#: scikit-learn: LinearSVC(C=1/l2), or penalty l1 with C=1/l1 and l2 = 0, which also penalises its intercept unless
+#: intercept_scaling is huge; for the hinge SVC(kernel="linear", C=1/l2). The probability is the logistic function of the
+#: score, with more classes the softmax of the scores. It orders rows, and the class changes at 1/2, but it is not calibrated.
+LINEAR_SVM = Objective(
+    name="linear_svm",
+    summary="linear support vector machine for classes, one against the rest",
+    losses=(SQUARED_HINGE, HINGE),
+    choice=Hyperparameter(
+        "loss",
+        "str",
+        SQUARED_HINGE.name,
+        "what a row costs whose margin m is below 1",
+        "scikit-learn: LinearSVC(loss='hinge'), SVC(kernel='linear')",
+    ),
+)
+
+
+def _learner(objective: Objective, first: type[LinearLearner]) -> Learner:
+    return first(objective, (CoordinateDescentSolver(objective), StochasticGradientSolver(objective)))
+
+
+LEARNERS = (
+    _learner(LINEAR_REGRESSION, LeastSquaresSolver),
+    _learner(LOGISTIC_REGRESSION, NewtonSolver),
+    _learner(POISSON_REGRESSION, NewtonSolver),
+    _learner(LINEAR_SVM, NewtonSolver),
+)

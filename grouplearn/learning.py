@@ -1,0 +1,40 @@
+"""What learners of packages and users import: docs/learners.md describes it. It is stable; other paths are no API."""
+
+from __future__ import annotations
+
+from grouplearn.data.encoding.encoder import OnnxGraph
+from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack, StoredShard, Totals
+from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value, solver_named
+from grouplearn.learners.contract.control import Boosted, Diverged, Gang, Interrupted, Stop
+from grouplearn.learners.contract.cost import BatchCost, Coefficients, Cost
+from grouplearn.learners.contract.learner import Declaration, Form, Learner, Vector, VectorLearner
+from grouplearn.learners.contract.problem import FeatureBlock, Problem
+from grouplearn.learners.contract.requirement import Requirement
+from grouplearn.learners.contract.stacks import StackLearner
+from grouplearn.learners.contract.ways import (
+    AlgebraicLearner,
+    AveragingLearner,
+    BatchesLearner,
+    DataParallelLearner,
+    Piece,
+    SamplingLearner,
+    SequentialLearner,
+    Visit,
+)
+from grouplearn.models.label import LABELLED, NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
+from grouplearn.models.metrics.metric import TARGET
+from grouplearn.models.outputs.link import Link
+from grouplearn.models.outputs.onnx import OnnxModel
+from grouplearn.models.outputs.output import BoolArray, Output, Scored, list_array
+from grouplearn.models.outputs.vectors import FEATURES, VectorSql, VectorView
+from grouplearn.models.state import Artifact, State, Tensors, has_tensors_of, shape_flaw
+
+__all__ = [
+    "FEATURES", "LABELLED", "NUMBER", "SEVERAL_CLASSES", "TARGET", "TWO_CLASSES", "AlgebraicLearner", "Artifact",
+    "AveragingLearner", "BatchCost", "BatchesLearner", "BoolArray", "Boosted", "Coefficients", "Config", "Conflict", "Cost",
+    "DataParallelLearner", "Declaration", "Diverged", "FeatureBlock", "FloatArray", "Form", "Gang", "Hyperparameter",
+    "Interrupted", "Label", "Learner", "Link", "Matrix", "OnnxGraph", "OnnxModel", "Output", "Piece", "Problem", "Requirement",
+    "SamplingLearner", "Scored", "SequentialLearner", "Shard", "Stack", "StackLearner", "State", "Stop", "StoredShard",
+    "Tensors", "Totals", "Value", "Vector", "VectorLearner", "VectorSql", "VectorView", "Visit", "has_tensors_of", "list_array",
+    "shape_flaw", "solver_named",
+]  # fmt: skip
