@@ -96,6 +96,17 @@ def test_ctrl_c_while_rows_are_read_says_so(place):
     ask(place, "SELECT 'still' || 'here';", "stillhere")
 
 
+def test_ctrl_c_inside_one_task_that_never_ends(place):
+    ask(place, f"{TABLE} {TRAIN}", DONE)
+    ask(place, "SET threads = 1; SELECT 'one' || 'thread';", "onethread")
+    endless = "(SELECT t.* FROM t, range(3000000) AS a(i), range(3000000) AS b(j) WHERE i + j < 0)"
+    place.send(f"{TRAIN.replace('MODEL m', 'MODEL n').replace('FROM t', f'FROM {endless}')}\r")
+    time.sleep(3)
+    place.sendintr()
+    place.expect("nterrupted")
+    ask(place, "SELECT 'still' || 'here';", "stillhere")
+
+
 def test_ctrl_c_when_the_process_does_not_listen(place):
     """Not while it is waited for, and not while it is sent more than fits into a socket."""
     ask(place, f"{TABLE} {TRAIN}", DONE)

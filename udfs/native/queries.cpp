@@ -1,5 +1,7 @@
 #include "queries.hpp"
 
+#include <csignal>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -12,6 +14,19 @@ namespace grouplearn {
 namespace {
 
 constexpr uint32_t EXACT = 1, STREAMED = 2;
+//! How long an interrupted query may go on unheard.
+constexpr auto UNHEARD = std::chrono::milliseconds(50);
+
+//! Lets a connection be interrupted in a block.
+struct Interruptible {
+	Interruptible(Interrupter &by, duckdb_connection connection) : by(by) {
+		by.Runs(connection);
+	}
+	~Interruptible() {
+		by.Runs(nullptr);
+	}
+	Interrupter &by;
+};
 
 //! Throws what an Arrow function of the C API reports.
 void Check(duckdb_error_data error) {
@@ -163,6 +178,42 @@ void UnpackChunk(const Connection &connection, Reader &schema, std::string batch
 	Check(error);
 }
 
+Interrupter::Interrupter(const duckdb::ClientContext &user) : user(user) {
+	sigset_t all, before; // handlers of signals do not run on this thread: they are the program's
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	try {
+		thread = std::thread(&Interrupter::Watch, this);
+	} catch (const std::system_error &) { // no memory for a thread: it is heard between tasks
+	}
+	pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Interrupter::~Interrupter() {
+	{
+		std::lock_guard<std::mutex> guard(lock);
+		ended = true;
+	}
+	changed.notify_all();
+	if (thread.joinable()) {
+		thread.join();
+	}
+}
+
+void Interrupter::Runs(duckdb_connection connection) {
+	std::lock_guard<std::mutex> guard(lock);
+	running = connection;
+}
+
+void Interrupter::Watch() {
+	std::unique_lock<std::mutex> guard(lock);
+	while (!changed.wait_for(guard, UNHEARD, [this] { return ended; })) {
+		if (running && IsInterrupted(user)) {
+			duckdb_interrupt(running);
+		}
+	}
+}
+
 Server::Server(Channel &channel, duckdb::ClientContext &user, Connection &users, bool in_session)
     : channel(channel), user(user), users(users), in_session(in_session) {
 }
@@ -224,6 +275,10 @@ void Server::Query(Reader &request) {
 	auto &connection = At(number);
 	auto flags = request.Number<uint32_t>();
 	auto sql = request.Text();
+	if (!interrupter) {
+		interrupter.reset(new Interrupter(user));
+	}
+	Interruptible interruptible(*interrupter, connection.handle);
 	Statements statements;
 	auto count = duckdb_extract_statements(connection.handle, sql.c_str(), &statements.handle);
 	auto error = count ? nullptr : duckdb_extract_statements_error(statements.handle);

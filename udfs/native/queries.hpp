@@ -1,11 +1,35 @@
 // What the grouplearn process may ask of the database: plain SQL, its rows as Arrow; rows of its own in a temporary table.
 #pragma once
+#include <condition_variable>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <thread>
 
 #include "host.hpp"
 
 namespace grouplearn {
+
+//! Interrupts what runs on a connection of ours soon after the user's statement was asked to stop, on a thread of its own: one
+//! task of a query may never end, as that of a cross product without rows.
+class Interrupter {
+public:
+	explicit Interrupter(const duckdb::ClientContext &user);
+	~Interrupter();
+	Interrupter(const Interrupter &) = delete;
+	//! What runs from now on; nullptr if nothing does.
+	void Runs(duckdb_connection connection);
+
+private:
+	void Watch();
+
+	const duckdb::ClientContext &user;
+	std::mutex lock;
+	std::condition_variable changed;
+	duckdb_connection running = nullptr;
+	bool ended = false;
+	std::thread thread;
+};
 
 //! Answers the requests of one channel until it has its answer.
 class Server {
@@ -39,6 +63,7 @@ private:
 	Connection &users;
 	bool in_session;
 	std::map<uint32_t, std::unique_ptr<Other>> others;
+	std::unique_ptr<Interrupter> interrupter; // from the first query on
 };
 
 //! Rows of a chunk as a BATCH body; fills the SCHEMA body.
