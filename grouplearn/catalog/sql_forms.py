@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from grouplearn.catalog.checks.damage import damaged
 from grouplearn.catalog.leaf_sets import MOST_CASES, MOST_SLOTS, Grown, leaf_tables
-from grouplearn.catalog.records import GroupOutcome, ModelDefinition, RunOutcome
+from grouplearn.catalog.records import ModelDefinition, RunOutcome
 from grouplearn.catalog.schema import first_row, table
 from grouplearn.data.encoders import FittedItem
 from grouplearn.interrupting import watched
@@ -99,17 +99,8 @@ def prediction_of(definition: ModelDefinition, outcome: RunOutcome) -> Predictio
     """Return how a newly trained model will predict."""
     if definition.linear:
         return LINEAR
-    best = []
-    for entry in watched(outcome.groups):
-        artifact = best_artifact(entry)
-        if artifact is not None and entry.facts is not None:
-            best.append(Best(entry.group.id, entry.facts.fitted, artifact))
-    best += [
-        Best(group.id, facts.fitted, artifact)
-        for pack in outcome.packs
-        for group, facts, artifact in watched(pack.best_models())
-    ]
-    return of_best(definition, sorted(best, key=lambda each: each.group))
+    models = watched(outcome.found.best_models())
+    return of_best(definition, [Best(group.id, facts.fitted, artifact) for group, facts, artifact in models])
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +142,6 @@ def _always_function(definition: ModelDefinition) -> str:
     if len(registry.links(definition.learner, definition.configs, definition.label)) > 1:
         return "its configurations have objectives on different scales"
     return ""
-
-
-def best_artifact(entry: GroupOutcome) -> Artifact | None:
-    """Return the artifact of a group's best trial, None if there is none."""
-    best = next((trial for trial in entry.trials if trial.config == entry.best and trial.usable), None)
-    return None if best is None or entry.facts is None else best.artifact
 
 
 def _function(reason: str) -> Prediction:

@@ -17,7 +17,6 @@ import pyarrow as pa
 from grouplearn.catalog.checks.unreadable import features, unreadable
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.records import ModelDefinition, RunOutcome
-from grouplearn.catalog.rows import rows as stored_rows
 from grouplearn.data.dataset import FloatArray
 from grouplearn.data.encoders import Columns, encode
 from grouplearn.data.shard import Matrix
@@ -252,12 +251,8 @@ def load_scorer(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Scorer:
 
 def scorer_of(definition: ModelDefinition, outcome: RunOutcome) -> Scorer:
     """Return a newly trained model ready for scoring, without the catalog."""
-    groups = []
-    for entry in outcome.every_group(definition.metric):
-        best = next(
-            (trial for trial in stored_rows.kept_trials(definition, entry)[:1] if trial.config == entry.best), None
-        )
-        if best is not None and best.artifact is not None and entry.facts is not None:
-            group, facts = entry.group, entry.facts
-            groups.append(GroupModel(group.id, group.level, group.keys, facts.fitted, facts.classes, best.artifact))
+    groups = [
+        GroupModel(group.id, group.level, group.keys, facts.fitted, facts.classes, artifact)
+        for group, facts, artifact in outcome.found.best_models()
+    ]
     return Scorer(definition, groups)

@@ -38,7 +38,6 @@ from grouplearn.train.sharded.descent import Reached, RoundStep, Takes, cells_wi
 from grouplearn.train.sharded.pushing import whole_order
 from grouplearn.train.sharded.steps import Product, StepAnswer, finish, goes_on, make
 from grouplearn.train.unit import (
-    failed_trials,
     failed_unit,
     group_of,
     groups_of,
@@ -234,7 +233,9 @@ class Worker:
                         return StepAnswer(step, unrecorded, product, more=goes_on(pack, product))
                     takes = rounds.finished()
                 if step.kind == "finish":
-                    result = UnitResult(unit, finish(pack, unit, takes), decided.facts, pushes=whole_order(step, takes))
+                    result = UnitResult(
+                        unit, finish(pack, unit, takes), {unit.group: decided.facts}, pushes=whole_order(step, takes)
+                    )
                     return StepAnswer(step, unrecorded, result=result, more=False)
                 product = make(pack, step, takes)
                 if isinstance(product, Training) and step.kind != "init" and goes_on(pack, product):
@@ -290,7 +291,7 @@ class Worker:
             with np.errstate(all="ignore"):
                 trials = finish(pack, unit, [training, *evaluations])
             answer = StepAnswer(
-                step, _unrecorded(step), result=UnitResult(unit, trials, pack.prepared.facts), more=False
+                step, _unrecorded(step), result=UnitResult(unit, trials, {unit.group: pack.prepared.facts}), more=False
             )
         except Exception as error:
             answer = _broken_step(step, error, pack.prepared.facts)
@@ -363,7 +364,7 @@ def failed_step(step: Step, result: UnitResult, worker: int = 0, at: float = 0.0
 
 def _broken_step(step: Step, error: Exception, facts: GroupFacts) -> StepAnswer:
     """Return an answer in which every config fails, as the other workers' sums include all of them."""
-    return failed_step(step, UnitResult(step.unit, failed_trials(step.unit, reason_of(error, facts.features)), facts))
+    return failed_step(step, failed_unit(step.unit, reason_of(error, facts.features), facts=facts))
 
 
 def _unrecorded(step: Step) -> StepRecord:

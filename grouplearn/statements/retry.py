@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from grouplearn.bind.bind import bind
 from grouplearn.bind.bound import BoundTrain
 from grouplearn.bind.run import compatibility as legality
@@ -19,7 +21,7 @@ from grouplearn.catalog.checks.trust import other_name
 from grouplearn.catalog.identities import Identity
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.notes import with_kept
-from grouplearn.catalog.records import ModelDefinition, RunOutcome
+from grouplearn.catalog.records import ModelDefinition, Outcome, RunOutcome
 from grouplearn.catalog.views import best_sql
 from grouplearn.data.dataset import Group
 from grouplearn.data.files.run_directory import RunDirectory
@@ -231,7 +233,7 @@ class _Retry:
         shown, before = databases.in_transaction(), Identity(self.model.id, location)
 
         with_models = {group.number for group in failed if group.others}
-        lost = [group for group in outcome.failed_groups() if group.id not in with_models]
+        lost = [group for group in outcome.found.failed_groups() if group.id not in with_models]
 
         def store_it() -> tuple[str, Kept]:
             if models.load_by_id(connection, location.catalog, self.model.id) is None:
@@ -266,16 +268,17 @@ def _numbers(failed: Sequence[FailedGroup], stats: Statistics) -> dict[int, Fail
 
 def _renumbered(outcome: RunOutcome, numbers: Mapping[int, int]) -> RunOutcome:
     """Return the outcome with the catalog's numbers of groups."""
-
-    def group(each: Group) -> Group:
-        return replace(each, id=numbers[each.id])
+    found = outcome.found
+    new = np.array([numbers[number] for number in found.ids.tolist()], np.int32)
+    order, trials = np.argsort(new), replace(found.trials, group=new[found.place])
+    found = Outcome(
+        groups=tuple(replace(found.groups[place], id=int(new[place])) for place in order.tolist()),
+        facts=tuple(found.facts[place] for place in order.tolist()),
+        trials=trials.ordered(),
+        best=found.best[order],
+    )
 
     def unit(each: Unit) -> Unit:
         return replace(each, group=numbers[each.group], others=tuple(numbers[other] for other in each.others))
 
-    return replace(
-        outcome,
-        groups=tuple(replace(each, group=group(each.group)) for each in outcome.groups),
-        packs=tuple(replace(each, groups=tuple(map(group, each.groups))) for each in outcome.packs),
-        units=tuple(replace(each, unit=unit(each.unit)) for each in outcome.units),
-    )
+    return replace(outcome, found=found, units=tuple(replace(each, unit=unit(each.unit)) for each in outcome.units))

@@ -13,7 +13,7 @@ import numpy as np
 from grouplearn.catalog.checks.flaws import refuse_flaws
 from grouplearn.catalog.identities import Identity
 from grouplearn.catalog.models import StoredModel, load_by_id
-from grouplearn.catalog.records import GroupOutcome, ModelDefinition, RunOutcome
+from grouplearn.catalog.records import ModelDefinition, Outcome, RunOutcome
 from grouplearn.catalog.schema import table
 from grouplearn.data.dataset import Group
 from grouplearn.errors import DataError, NotTrusted
@@ -22,7 +22,8 @@ from grouplearn.learners.contract.config import Config
 from grouplearn.plan.retrying import differing
 from grouplearn.prediction.group_models import GroupModel, load_groups
 from grouplearn.search.space import MAX_CONFIGS
-from grouplearn.train.job import CurvePoint, GroupFacts, TrialResult
+from grouplearn.train.job import GroupFacts
+from grouplearn.train.results.trials import CurvePoint, TrialResult, Trials
 
 #: The set of a group's keys, and their values.
 _Key = tuple[tuple[int, ...], tuple[str | None, ...]]
@@ -93,33 +94,30 @@ class _Keeping:
 
     def with_models(self, models: Iterable[_Model]) -> Kept:
         """Return the run in which groups have these models, as far as they fit."""
-        outcome = self._outcome.apart([model.number for model in models], self._definition.metric)
-        by_number = {model.number: model for model in models}
-        groups = tuple(
-            self._kept(entry, by_number[entry.group.id]) if entry.group.id in by_number else entry
-            for entry in outcome.groups
-        )
-        definition = replace(self._definition, configs=tuple(self._configs))
-        return Kept(definition, replace(outcome, groups=groups), self._notes)
-
-    def _kept(self, entry: GroupOutcome, model: _Model) -> GroupOutcome:
-        classes, config = self._classes(model.group), self._config(model.config)
-        if classes is None or config is None:
-            what = "a class that it knows is gone" if classes is None else "its hyperparameters predict in another way"
-            self._notes[model.number] = _not_kept(model.trained_at, what)
-            return entry
-        reason = next((trial.reason for trial in entry.trials if trial.reason), "the training failed")
-        kept = replace(model.trial, config=config, reason=reason)
-        trials = (*(trial for trial in entry.trials if trial.config != config), kept)
-        self._notes[model.number] = f"kept its model of {_shown(model.trained_at)}"
-        n_rows, *counts = (count or 0 for count in model.counts)
-        return GroupOutcome(
-            replace(entry.group, ranges=((0, n_rows),)),  # the rows on which the model was trained
-            tuple(sorted(trials, key=lambda trial: trial.config)),
-            GroupFacts(model.group.fitted, classes, *counts),
-            config,
-            model.trained_at,
-        )
+        found, names = self._outcome.found, self._before.metrics
+        groups, facts, best = list(found.groups), list(found.facts), found.best.copy()
+        place_of = {group.id: place for place, group in enumerate(groups)}
+        added, kept = [], {}
+        for model in models:
+            classes, config = self._classes(model.group), self._config(model.config)
+            if classes is None or config is None:
+                what = (
+                    "a class that it knows is gone" if classes is None else "its hyperparameters predict in another way"
+                )
+                self._notes[model.number] = _not_kept(model.trained_at, what)
+                continue
+            self._notes[model.number] = f"kept its model of {_shown(model.trained_at)}"
+            reason = next(iter(found.trials.only(model.number).texts.values()), "the training failed")
+            added.append(Trials.of(model.number, [replace(model.trial, config=config, reason=reason)], names))
+            place, (n_rows, *counts) = place_of[model.number], (count or 0 for count in model.counts)
+            groups[place] = replace(groups[place], ranges=((0, n_rows),))  # the rows on which the model was trained
+            facts[place] = GroupFacts(model.group.fitted, classes, *counts)
+            best[place], kept[model.number] = config, model.trained_at
+        ours = Trials.joined(added)
+        rest = found.trials.take(np.flatnonzero(~np.isin(found.trials.key, ours.key)))
+        trials = Trials.joined([rest, ours]).ordered()
+        outcome = replace(self._outcome, found=Outcome(tuple(groups), tuple(facts), trials, best, kept))
+        return Kept(replace(self._definition, configs=tuple(self._configs)), outcome, self._notes)
 
     def _classes(self, group: GroupModel) -> tuple[int, ...] | None:
         """Return the group's classes by their numbers now; None if one of them is gone."""
@@ -172,7 +170,7 @@ def _misfit(before: ModelDefinition, now: ModelDefinition) -> str | None:
         return f"it is of the learner {before.learner}"
     if before.search_path != now.search_path:
         return "names are looked up in other places"
-    what = "label" if before.label is not now.label else differing(before, now)
+    what = "label" if before.label != now.label else differing(before, now)
     return f"the {what} changed" if what else None
 
 
@@ -200,7 +198,7 @@ def _models(
         counts, config, epochs, seconds, train, valid, importance, converged, kept = rows[group.id]
         trial = TrialResult(
             config,
-            "done",
+            "kept",
             epochs=epochs,
             seconds=seconds,
             train=_measured(definition, train),

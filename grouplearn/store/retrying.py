@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from grouplearn.catalog.checks.flaws import refuse_flaws
 from grouplearn.catalog.models import StoredModel
-from grouplearn.catalog.records import RunOutcome
+from grouplearn.catalog.records import Outcome, RunOutcome
 from grouplearn.catalog.rows import rows
 from grouplearn.catalog.rows import units as unit_rows
+from grouplearn.catalog.rows.models import artifacts, kept
 from grouplearn.catalog.schema import ensure_schema, table
 from grouplearn.catalog.sql_forms import LINEAR, Best, SqlForm, of_best
 from grouplearn.data.encoders import FittedItem
@@ -24,8 +26,9 @@ from grouplearn.models.state import Artifact
 from grouplearn.prediction import prediction
 from grouplearn.prediction.group_models import load_groups
 from grouplearn.store import writer as store
-from grouplearn.train.job import GroupFacts, TrialResult
-from grouplearn.train.results.outcome import GroupOutcome, best_config
+from grouplearn.train.job import GroupFacts
+from grouplearn.train.results.outcome import best_configs
+from grouplearn.train.results.trials import BoolArray, TrialResult, Trials
 
 _ENCODERS = ("features", "starts", "fills", "centers", "scales", "categories")
 _CHANGED = (
@@ -158,11 +161,10 @@ def replace_failed(
     """
     ensure_schema(con, model.location.catalog)
     by_number = {group.number: group for group in failed}
-    metric = model.definition.metric, model.definition.greater_is_better
-    entries = [_Entry.of(by_number[entry.group.id], entry, *metric) for entry in outcome.every_group(metric[0])]
-    _delete(con, model, entries)
-    store.insert(con, model.location.catalog, model.id, _rows(con, model, entries, outcome))
-    _update_best(con, model, [entry for entry in entries if entry.before.others])
+    retried = _Retried.of(model, by_number, outcome.found)
+    _delete(con, model, retried)
+    store.insert(con, model.location.catalog, model.id, _rows(con, model, retried, outcome))
+    _update_best(con, model, retried.whole.only(retried.has_others))
     form = _predict_with(con, model)
     identity = _renew(con, model, outcome.seconds, form)
     if shown:
@@ -183,25 +185,34 @@ def _predict_with(con: duckdb.DuckDBPyConnection, model: StoredModel) -> SqlForm
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    """A group before the retry, its retried trials, and the whole group after it."""
+class _Retried:
+    """The whole groups after the retry: which trials (T,) are ``again`` trained, and which groups (G,) have others."""
 
-    before: FailedGroup
-    again: tuple[TrialResult, ...]
-    whole: GroupOutcome
+    whole: Outcome
+    again: BoolArray
+    has_others: BoolArray
 
     @classmethod
-    def of(cls, before: FailedGroup, entry: GroupOutcome, metric: str, greater_is_better: bool) -> _Entry:
-        again = entry.trials
-        if before.others and before.encoders is not None and entry.facts is not None and _other(before, entry.facts):
-            again = tuple(TrialResult(trial.config, "failed", _CHANGED, seconds=trial.seconds) for trial in again)
-        trials = tuple(sorted((*before.others, *again), key=lambda trial: trial.config))
-        best = best_config(trials, metric, greater_is_better) if before.others else entry.best
-        return cls(before, again, changed(entry, trials=trials, best=best))
+    def of(cls, model: StoredModel, before: Mapping[int, FailedGroup], found: Outcome) -> _Retried:
+        definition, trials = model.definition, found.trials
+        own = [before[group.id] for group in found.groups]
+        changed_ = [
+            bool(each.others) and each.encoders is not None and facts is not None and _other(each, facts)
+            for each, facts in zip(own, found.facts, strict=True)
+        ]
+        refused = np.flatnonzero(np.array(changed_, np.bool_)[found.place]).tolist()
+        trials = trials.failed(dict.fromkeys(refused, _CHANGED))
+        others = [Trials.of(each.number, each.others, definition.metrics) for each in own if each.others]
+        whole = changed(found, trials=Trials.joined([trials, *others]).ordered())
+        has_others = np.array([bool(each.others) for each in own], np.bool_)
+        best = best_configs(whole, whole.trials.usable, definition.metric, definition.greater_is_better)
+        whole = changed(whole, best=np.where(has_others, best, found.best))
+        return cls(whole, np.isin(whole.trials.key, trials.key), has_others)
 
-    def only(self, trials: Iterable[TrialResult]) -> GroupOutcome:
-        """Return the group with only some of its trials, and with a given best one."""
-        return changed(self.whole, trials=tuple(trials))
+    def pairs(self, which: BoolArray) -> list[tuple[int, int | None]]:
+        """Return group and config of some trials (T,)."""
+        trials = self.whole.trials
+        return list(zip(trials.group[which].tolist(), trials.config[which].tolist(), strict=True))
 
 
 def _other(before: FailedGroup, facts: GroupFacts) -> bool:
@@ -212,23 +223,17 @@ def _plain(value: Any) -> Any:
     return [_plain(each) for each in value] if isinstance(value, tuple | list) else value
 
 
-def _delete(con: duckdb.DuckDBPyConnection, model: StoredModel, entries: Sequence[_Entry]) -> None:
+def _delete(con: duckdb.DuckDBPyConnection, model: StoredModel, retried: _Retried) -> None:
     """Delete rows that will be written again, and models that are no longer among KEEP BEST."""
-    again: list[tuple[int, int | None]] = [
-        (entry.whole.group.id, trial.config) for entry in entries if entry.before.others for trial in entry.again
-    ]
-    lost = [
-        (entry.whole.group.id, trial.config)
-        for entry in entries
-        for trial in entry.before.others
-        if trial.config not in _kept(model, entry)
-    ]
-    whole = [(entry.whole.group.id, None) for entry in entries if not entry.before.others]
+    again = retried.pairs(retried.again & retried.has_others[retried.whole.place])
+    lost = retried.pairs(~retried.again & ~kept(model.definition, retried.whole))
+    every: list[tuple[int, int | None]] = [(group.id, None) for group in retried.whole.groups]
+    whole = [pair for pair, has_others in zip(every, retried.has_others.tolist(), strict=True) if not has_others]
     for name, pairs in (("trials", again), ("curves", again), ("artifacts", again + lost)):
         _delete_rows(con, model, name, pairs, "source.config = t.config")
         _delete_rows(con, model, name, whole)
     _delete_rows(con, model, "groups", whole)
-    _delete_rows(con, model, "errors", [(entry.whole.group.id, None) for entry in entries])
+    _delete_rows(con, model, "errors", every)
 
 
 def _delete_rows(
@@ -247,37 +252,27 @@ def _delete_rows(
         )
 
 
-def _kept(model: StoredModel, entry: _Entry) -> Collection[int]:
-    """Return the configs whose models are kept."""
-    return {trial.config for trial in rows.kept_trials(model.definition, entry.whole)}
-
-
 def _rows(
-    con: duckdb.DuckDBPyConnection, model: StoredModel, entries: Sequence[_Entry], outcome: RunOutcome
+    con: duckdb.DuckDBPyConnection, model: StoredModel, retried: _Retried, outcome: RunOutcome
 ) -> Iterable[tuple[str, Any]]:
-    def of(select: Callable[[_Entry], GroupOutcome | None]) -> RunOutcome:
-        groups = tuple(entry for entry in map(select, entries) if entry is not None)
-        return changed(outcome, groups=groups, packs=())
-
-    definition, again = model.definition, of(lambda entry: entry.only(entry.again))
+    definition, whole = model.definition, retried.whole
+    again = changed(whole, trials=whole.trials.take(np.flatnonzero(retried.again)))
     query = f"SELECT coalesce(max(unit) + 1, 0) FROM {_table(model, 'units')} WHERE model = '{model.id}'::UUID"
     ((first,),) = con.execute(query).fetchall()
     later = tuple(changed(each, unit=changed(each.unit, id=first + place)) for place, each in enumerate(outcome.units))
-    yield "groups", rows.groups(of(lambda entry: None if entry.before.others else entry.whole))
+    yield "groups", rows.groups(whole.only(~retried.has_others))
     yield "trials", rows.trials(definition, again)
-    yield "curves", rows.curves(again, definition.metric)
-    kept = of(lambda entry: entry.only(trial for trial in entry.again if trial.config in _kept(model, entry)))
-    for part in rows.parts_of(kept):
-        yield "artifacts", rows.artifacts(definition, part)
+    yield "curves", rows.curves(again)
+    for part in artifacts(definition, whole, kept(definition, whole) & retried.again):
+        yield "artifacts", part
     yield "units", unit_rows.units(changed(outcome, units=later))
-    yield "errors", rows.errors(of(lambda entry: entry.whole))
+    yield "errors", rows.errors(whole)
 
 
-def _update_best(con: duckdb.DuckDBPyConnection, model: StoredModel, entries: Sequence[_Entry]) -> None:
+def _update_best(con: duckdb.DuckDBPyConnection, model: StoredModel, whole: Outcome) -> None:
     """Mark the best trial in groups that had other trials before."""
-    groups = pa.array([entry.whole.group.id for entry in entries], pa.int32())
-    best = pa.array([entry.whole.best for entry in entries], pa.int32())
-    with store.registered(con, pa.table({"group_id": groups, "best": best})) as source:
+    best = pa.array(whole.best, mask=whole.best < 0)
+    with store.registered(con, pa.table({"group_id": pa.array(whole.ids), "best": best})) as source:
         own = f"t.model = '{model.id}'::UUID AND source.group_id = t.group_id"
         con.execute(f"UPDATE {_table(model, 'groups')} AS t SET best = source.best FROM {source} AS source WHERE {own}")
         con.execute(

@@ -22,6 +22,7 @@ from grouplearn.catalog.models import StoredModel, load_definition
 from grouplearn.catalog.records import ModelDefinition, RunOutcome
 from grouplearn.catalog.rows import rows
 from grouplearn.catalog.rows import units as unit_rows
+from grouplearn.catalog.rows.models import artifacts
 from grouplearn.catalog.schema import (
     TABLES,
     Location,
@@ -217,14 +218,14 @@ def _identity(given: str | None) -> str:
 
 def _tables(definition: ModelDefinition, outcome: RunOutcome) -> Iterator[tuple[str, Any]]:
     yield "models", rows.models(definition, outcome)
-    yield "groups", rows.groups(outcome)
+    yield "groups", rows.groups(outcome.found)
     yield "configs", rows.configs(definition)
-    yield "trials", rows.trials(definition, outcome)
-    yield "curves", rows.curves(outcome, definition.metric)
-    for part in rows.parts_of(outcome):
-        yield "artifacts", rows.artifacts(definition, part)
+    yield "trials", rows.trials(definition, outcome.found)
+    yield "curves", rows.curves(outcome.found)
+    for part in artifacts(definition, outcome.found):
+        yield "artifacts", part
     yield "units", unit_rows.units(outcome)
-    yield "errors", rows.errors(outcome)
+    yield "errors", rows.errors(outcome.found)
 
 
 def insert(con: duckdb.DuckDBPyConnection, catalog: str, model: str, tables: Iterable[tuple[str, Any]]) -> None:

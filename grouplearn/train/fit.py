@@ -27,7 +27,6 @@ from grouplearn.learners.contract.ways import (
 from grouplearn.models.metrics import sums as metrics
 from grouplearn.models.state import State, Tensors
 from grouplearn.train.block_sums import BlockSums
-from grouplearn.train.job import CurvePoint
 from grouplearn.train.pack import (
     EpochSums,
     Fit,
@@ -42,6 +41,7 @@ from grouplearn.train.pack import (
     settle,
     waited_values,
 )
+from grouplearn.train.results.trials import CurvePoint
 from grouplearn.train.rounds import Cell, LocalRounds
 
 #: Values, of all models, that rounds process between two checks for commands: some tenths of a second.

@@ -14,7 +14,7 @@ from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import MomentsLearner
 from grouplearn.learners.linear.least_squares import moments
 from grouplearn.learners.linear.solved import SolvedLinear, measure
-from grouplearn.train.results.packed import mean_known
+from grouplearn.train.results.outcome import mean_known
 from grouplearn.train.rows.stack_rows import PreparedFolds
 
 
@@ -53,13 +53,12 @@ def _solve_some(
     final.loss[learner.unclear(configs, whole, rows)] = np.nan
     known = np.isfinite(every.loss[:, :-1])
     measured = measure(learner, problem, rows, every, wanted, folds)
-    by_fold = [
-        {name: np.where(known[:, fold], each[:, fold], np.nan) for name, each in measured.items()}
-        for fold in range(folds[1])
-    ]
     # A mean over only some folds would be that of the easier ones.
     sound = known.all(axis=1)
-    return final, {name: np.where(sound, mean, np.nan) for name, mean in mean_known(by_fold).items()}
+    means = {
+        name: mean_known(np.where(known, each[:, : folds[1]], np.nan).swapaxes(0, 1)) for name, each in measured.items()
+    }
+    return final, {name: np.where(sound, mean, np.nan) for name, mean in means.items()}
 
 
 def _of_all_rows(every: SolvedLinear) -> SolvedLinear:

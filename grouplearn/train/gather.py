@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -26,15 +26,14 @@ from grouplearn.learners.contract.stacks import (
     SolvedStack,
     StackLearner,
 )
-from grouplearn.models.state import Artifact
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.folds import solve_folds
-from grouplearn.train.job import GroupFacts, Job, TrialResult, UnitResult
-from grouplearn.train.results.outcome import trial_with_folds
-from grouplearn.train.results.packed import TEXT, Curves, Models, Packed
+from grouplearn.train.job import GroupFacts, Job, UnitResult
+from grouplearn.train.results.outcome import with_folds
+from grouplearn.train.results.trials import DONE, FAILED, TEXT, Curves, Models, Trials
 from grouplearn.train.rows.prepare import GroupFailed, Prepared
 from grouplearn.train.rows.prepare_stack import prepare_folds, prepare_stacks
-from grouplearn.train.rows.stack_rows import PreparedFolds, PreparedStack
+from grouplearn.train.rows.stack_rows import PreparedStack
 from grouplearn.train.unit import groups_of, train_unit
 
 Metrics = Mapping[str, FloatArray]
@@ -48,73 +47,63 @@ def train_gathered(job: Job, unit: Unit, report: Callable[[int], None], cancelle
     Stacks depend only on the plan and the data, so the models are the same on any worker. Raises only Interrupted.
     """
     began = time.perf_counter()
-    table = _Table(job, unit)
+    gathered = _Gathered(job, unit, report, cancelled)
     if unit.folds:
-        _train_folds(job, unit, table, report, cancelled)
-        return UnitResult(unit, (), pack=table.finished(time.perf_counter() - began))
-    prepared = prepare_stacks(job, groups_of(job, unit.groups), unit.fold, table.configs)
-    table.fail(prepared.failed)
+        _train_folds(gathered)
+        return gathered.result(time.perf_counter() - began)
+    prepared = prepare_stacks(job, groups_of(job, unit.groups), unit.fold, gathered.configs)
+    gathered.fail(prepared.failed)
     train = _boost if job.trainer.access.in_one_go else _solve
     for stack in prepared.stacks:
         # Groups that broke the stack report their reasons when they train alone.
-        broken = train(table, stack, report, cancelled)
-        table.train_alone(dict.fromkeys(broken), report, cancelled)
-    table.train_alone(prepared.alone, report, cancelled)
-    return UnitResult(unit, (), pack=table.finished(time.perf_counter() - began))
+        gathered.train_alone(dict.fromkeys(train(gathered, stack)))
+    gathered.train_alone(prepared.alone)
+    return gathered.result(time.perf_counter() - began)
 
 
-def _train_folds(
-    job: Job, unit: Unit, table: _Table, report: Callable[[int], None], cancelled: Callable[[], bool]
-) -> None:
+def _train_folds(gathered: _Gathered) -> None:
     """Train every fold and the final models together; unusual groups fold by fold."""
-    learner = cast(MomentsLearner, job.trainer)
+    job, unit = gathered.job, gathered.unit
     prepared, others = prepare_folds(job, groups_of(job, unit.groups))
-    if cancelled():
+    if gathered.cancelled():
         raise Interrupted
     try:
         if prepared is not None:
             with np.errstate(all="ignore"):
-                solved, valid = solve_folds(learner, table.configs, prepared, job.target.measured)
-            others = (*others, *table.add_folded(prepared, solved, valid))
-            report((1 + unit.folds) * solved.epochs.size)
+                solved, valid = solve_folds(
+                    cast(MomentsLearner, job.trainer), gathered.configs, prepared, job.target.measured
+                )
+            stack = PreparedStack(
+                prepared.members, prepared.problem, prepared.rows, prepared.rows.weight, None, prepared.facts
+            )
+            others = (*others, *gathered.add(stack, solved, valid))
+            gathered.report((1 + unit.folds) * solved.epochs.size)
     except Interrupted:  # raised in a thread that does not check for interrupts itself
         raise
     except Exception:
         others = tuple(range(len(unit.groups)))
     for place in others:
-        table.train_folds_alone(place, report, cancelled)
+        gathered.train_folds_alone(place)
 
 
-def _solve(
-    table: _Table, stack: PreparedStack, report: Callable[[int], None], cancelled: Callable[[], bool]
-) -> Sequence[int]:
+def _solve(gathered: _Gathered, stack: PreparedStack) -> Sequence[int]:
     """Train a stack in one solve; return the places of groups that could not be trained by it."""
-    learner = cast(StackLearner, table.job.trainer)  # the plan puts only groups of these side by side
-    solved = _unless_broken(
-        learner,
-        stack.problem,
-        table.configs,
-        lambda: learner.solve(stack.problem, table.configs, stack.train, report, cancelled),
-    )
-    return stack.members if solved is None else table.add(stack, solved)
+    learner = cast(StackLearner, gathered.job.trainer)  # the plan puts only groups of these side by side
+    given = stack.problem, gathered.configs, stack.train, gathered.report, gathered.cancelled
+    solved = _unless_broken(learner, stack.problem, gathered.configs, lambda: learner.solve(*given))
+    return stack.members if solved is None else gathered.add(stack, solved)
 
 
-def _boost(
-    table: _Table, stack: PreparedStack, report: Callable[[int], None], cancelled: Callable[[], bool]
-) -> Sequence[int]:
+def _boost(gathered: _Gathered, stack: PreparedStack) -> Sequence[int]:
     """Boost a stack in one call; return the places of groups that must train alone."""
-    learner = cast(BoostedStackLearner, table.job.trainer)
-    held_out = HeldOut(stack.valid, table.job.target.metric)
-    solved = _unless_broken(
-        learner,
-        stack.problem,
-        table.configs,
-        lambda: learner.boost_together(stack.problem, table.configs, stack.train, held_out, cancelled),
-    )
+    learner = cast(BoostedStackLearner, gathered.job.trainer)
+    held_out = HeldOut(stack.valid, gathered.job.target.metric)
+    given = stack.problem, gathered.configs, stack.train, held_out, gathered.cancelled
+    solved = _unless_broken(learner, stack.problem, gathered.configs, lambda: learner.boost_together(*given))
     if solved is None:
         return stack.members
-    broken = table.add_boosted(stack, solved)
-    report(int(solved.epochs[solved.sound].sum()))
+    broken = gathered.add(stack, solved)
+    gathered.report(int(solved.epochs[solved.sound].sum()))
     return broken
 
 
@@ -143,11 +132,6 @@ def _parted(
     return stack.take(kept), solved.take(kept), others
 
 
-def _named(artifact: Artifact) -> Mapping[str, npt.NDArray[Any]]:
-    """Return a model as named arrays; a text as its bytes."""
-    return {TEXT: np.frombuffer(artifact.text, np.uint8)} if artifact.text else artifact.tensors
-
-
 def _beyond(metrics: Sequence[FloatArray], groups: int) -> npt.NDArray[np.bool_]:
     """Return which groups (G,) have an infinite metric (G, C)."""
     beyond = np.zeros(groups, np.bool_)
@@ -157,69 +141,74 @@ def _beyond(metrics: Sequence[FloatArray], groups: int) -> npt.NDArray[np.bool_]
 
 
 @dataclass
-class _Table:
-    """The unit's results so far: arrays over its groups and configs, models stack by stack."""
+class _Gathered:
+    """The results of a unit so far: trials stack by stack and group by group, and what is known of groups."""
 
     job: Job
     unit: Unit
-    reasons: dict[tuple[int, int], str] = field(default_factory=dict)
-    notes: dict[tuple[int, int], str] = field(default_factory=dict)
-    models: list[Models] = field(default_factory=list)
+    report: Callable[[int], None]
+    cancelled: Callable[[], bool]
+    trials: list[Trials] = field(default_factory=list)
+    facts: dict[int, GroupFacts] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        shape = len(self.unit.groups), len(self.unit.configs)
-        names = self.job.target.measured
-        self.configs = tuple(self.job.configs[number] for number in self.unit.configs)
-        self.facts: list[GroupFacts | None] = [None] * shape[0]
-        self.epochs = np.zeros(shape, dtype=np.int32)
-        self.converged = np.zeros(shape, dtype=np.bool_) if self.job.trainer.access.converges else None
-        self.train = (
-            {name: np.full(shape, np.nan) for name in names}
-            if self.job.split.measures_training_rows(self.unit.fold)
-            else {}
-        )
-        self.valid = {name: np.full(shape, np.nan) for name in names}
-        self.lengths = np.zeros(shape, dtype=np.int32)
-        #: The objective after each epoch (g, C, epochs) of some groups, and the metric where it was measured.
-        self.curves: list[tuple[npt.NDArray[np.intp], FloatArray, FloatArray]] = []
+    @property
+    def configs(self) -> tuple[Config, ...]:
+        """The unit's configs."""
+        return tuple(self.job.configs[number] for number in self.unit.configs)
 
     def fail(self, failed: dict[int, GroupFailed]) -> None:
         """Record groups that cannot be trained."""
         for place, why in failed.items():
-            self.facts[place] = why.facts
-            self.reasons |= {(place, config): str(why) for config in range(len(self.configs))}
+            group = self.unit.groups[place]
+            self.trials.append(Trials.alike([group], self.unit.configs, FAILED, str(why)))
+            if why.facts is not None:
+                self.facts[group] = why.facts
 
-    def add(self, stack: PreparedStack, solved: Solved) -> list[int]:
-        """Add and measure a stack's models; return the places of groups with a diverged model."""
-        stack, solved, broken = self._measure(stack, solved)
+    def add(self, stack: PreparedStack, solved: SolvedStack, folds: Metrics | None = None) -> list[int]:
+        """Add and measure a stack's models; return the places of groups with a diverged model.
+
+        With ``folds`` their validation metrics are these, (G, C) each.
+        """
+        members = stack.members
+        stack, solved, measured, broken = self._measure(stack, solved)
         if not stack.members:
             return broken
-        members = np.array(stack.members)
-        self.epochs[members] = self.lengths[members] = solved.epochs
-        if self.converged is not None:
-            self.converged[members] = solved.converged
-        self._draw(members, solved)
-        if self.unit.fold == FINAL:
+        if folds is not None:
+            kept = np.isin(members, stack.members)
+            measured = [measured[0], {name: each[kept] for name, each in folds.items()}]
+        groups, names = [self.unit.groups[place] for place in stack.members], self.job.target.measured
+        self.facts |= dict(zip(groups, stack.facts, strict=True))
+        trials = Trials.alike(groups, self.unit.configs, DONE)
+        nothing = np.full(len(trials), np.nan)
+        train, valid = (
+            np.stack([each[name].ravel() if name in each else nothing for name in names], axis=1) for each in measured
+        )
+        epochs = solved.epochs.ravel().astype(np.int32)
+        trials = replace(trials, epochs=epochs, train=train, valid=valid, names=names)
+        self.trials.append(self._with_models(trials, stack, solved))
+        return broken
+
+    def _with_models(self, trials: Trials, stack: PreparedStack, solved: SolvedStack) -> Trials:
+        """Return the trials of a stack with its curves and, of the final fit, its models."""
+        places, is_final = np.arange(len(trials)), self.unit.fold == FINAL
+        if isinstance(solved, Solved):
+            curves = _curves_of(solved, trials.metric("valid", self.job.target.metric))
             whole = solved.as_multiclass() if stack.problem.among_more else solved
-            self.models.append(Models(members, whole.tensors()))
-        return broken
+            models = Models(places, whole.tensors())
+            trials = replace(trials, converged=solved.converged.ravel().astype(np.int8))
+            return replace(trials, curves=curves, models=(models,) if is_final else ())
+        boosted = cast(BoostedStack, solved)
+        judged = np.ascontiguousarray(boosted.judged.transpose(1, 2, 0))
+        values = judged[np.arange(judged.shape[2]) < boosted.points[:, :, None]]
+        curves = Curves(boosted.points.ravel().astype(np.int32), np.full(values.size, np.nan), values)
+        gain = Ragged.of_equal(boosted.gain.ravel(), len(trials))
+        models = Models(places, {TEXT: boosted.texts}, gain)
+        return replace(trials, curves=curves, models=(models,) if is_final else ())
 
-    def add_boosted(self, stack: PreparedStack, solved: BoostedStack) -> list[int]:
-        """Add a boosted stack's models as ``add`` does; a round is an epoch of its curve."""
-        stack, solved, broken = self._measure(stack, solved)
-        if not stack.members:
-            return broken
-        members = np.array(stack.members)
-        self.epochs[members], self.lengths[members] = solved.epochs, solved.points
-        judged = np.ascontiguousarray(solved.judged.transpose(1, 2, 0))
-        self.curves.append((members, np.full(judged.shape, np.nan), judged))
-        if self.unit.fold == FINAL:
-            gain = Ragged.of_equal(solved.gain.ravel(), solved.epochs.size)
-            self.models.append(Models(members, {TEXT: solved.texts}, gain))
-        return broken
-
-    def _measure(self, stack: PreparedStack, solved: AnySolved) -> tuple[PreparedStack, AnySolved, list[int]]:
-        """Add the metrics of models; return the groups that have them, and the places of the others."""
+    def _measure(
+        self, stack: PreparedStack, solved: AnySolved
+    ) -> tuple[PreparedStack, AnySolved, list[Metrics], list[int]]:
+        """Return the groups that have models and their metrics on training and held-out rows, and the places of the others."""
         stack, solved, broken = _parted(stack, solved, solved.sound)
         measured = self._measured(stack, solved)
         if not self.job.target.label.has_classes:  # an overflow is no model, either
@@ -227,120 +216,52 @@ class _Table:
             stack, solved, more = _parted(stack, solved, kept)
             measured = [{name: each[kept] for name, each in found.items()} for found in measured]
             broken += more
-        members = np.array(stack.members, dtype=np.intp)
-        for place, group_facts in zip(stack.members, stack.facts, strict=True):
-            self.facts[place] = group_facts
-        for into, found in zip((self.train, self.valid), measured, strict=True):
-            for name, values in found.items():
-                into[name][members] = values
-        return stack, solved, broken
-
-    def _draw(self, members: npt.NDArray[np.intp], solved: Solved) -> None:
-        """Store the curves, which end with the finished model's objective."""
-        curve = np.ascontiguousarray(solved.curve.transpose(1, 2, 0))
-        np.put_along_axis(curve, (solved.epochs - 1)[:, :, None], solved.loss[:, :, None], axis=2)
-        self.curves.append((members, curve, np.full(curve.shape, np.nan)))
-
-    def _drawn(self) -> Curves:
-        """Return all curves, trial after trial."""
-        losses, metrics = np.empty(self.lengths.sum()), np.empty(self.lengths.sum())
-        first = (np.cumsum(self.lengths) - self.lengths.ravel()).reshape(self.lengths.shape)
-        for members, curve, judged in self.curves:
-            epoch = np.arange(curve.shape[2])
-            reached = epoch < self.lengths[members][:, :, None]
-            places = (first[members][:, :, None] + epoch)[reached]
-            losses[places], metrics[places] = curve[reached], judged[reached]
-        return Curves(self.lengths, losses, metrics if self.job.trainer.access.in_one_go else None)
-
-    def add_folded(self, prepared: PreparedFolds, solved: Solved, valid: dict[str, FloatArray]) -> list[int]:
-        """Add the models of all rows and the folds' mean metrics; return the places of diverged groups."""
-        rows = prepared.rows
-        stack = PreparedStack(prepared.members, prepared.problem, rows, rows.weight, None, prepared.facts)
-        broken = self.add(stack, solved)
-        for name, values in valid.items():
-            self.valid[name][np.array(prepared.members)] = values
-        return broken
-
-    def train_folds_alone(self, place: int, report: Callable[[int], None], cancelled: Callable[[], bool]) -> None:
-        """Train a group's folds one after another."""
-        unit = replace(self.unit.of(self.unit.groups[place]), folds=0)
-        results = [
-            train_unit(self.job, replace(unit, fold=fold), None, report, cancelled) for fold in self.job.split.fits
-        ]
-        self.facts[place] = results[-1].facts
-        by_config = zip(*(result.trials for result in results), strict=True)
-        self._take(place, [trial_with_folds(trials[-1], trials[:-1]) for trials in by_config])
-        self._keep_alone(place, results[-1].trials)
+        return stack, solved, measured, broken
 
     def _measured(self, stack: PreparedStack, solved: SolvedStack) -> list[Metrics]:
         """Return the metrics of a stack's models on training and on held-out rows, empty if not wanted."""
         learner = cast(GatheringLearner, self.job.trainer)
+        measures_training_rows = self.job.split.measures_training_rows(self.unit.fold)
 
         def of(rows: Stack) -> Metrics:
             return learner.measure(stack.problem, self.configs, rows, solved, self.job.target.measured)
 
         with np.errstate(all="ignore"):
-            train = of(replace(stack.train, weight=stack.row_weight)) if self.train and stack.members else {}
+            train = (
+                of(replace(stack.train, weight=stack.row_weight)) if measures_training_rows and stack.members else {}
+            )
             return [train, of(stack.valid) if stack.valid is not None and stack.members else {}]
 
-    def train_alone(
-        self,
-        places: Mapping[int, Prepared | None],
-        report: Callable[[int], None],
-        cancelled: Callable[[], bool],
-    ) -> None:
+    def train_folds_alone(self, place: int) -> None:
+        """Train a group's folds one after another."""
+        unit = replace(self.unit.of(self.unit.groups[place]), folds=0)
+        *folds, final = (
+            train_unit(self.job, replace(unit, fold=fold), None, self.report, self.cancelled)
+            for fold in self.job.split.fits
+        )
+        self.trials.append(with_folds(final.trials, [each.trials for each in folds]))
+        self.facts |= final.facts
+
+    def train_alone(self, places: Mapping[int, Prepared | None]) -> None:
         """Train groups one after another, on already prepared rows if there are any."""
         for place, prepared in places.items():
-            result = train_unit(self.job, self.unit.of(self.unit.groups[place]), prepared, report, cancelled)
-            self.facts[place] = result.facts
-            self._take(place, result.trials)
-            self._keep_alone(place, result.trials)
+            unit = self.unit.of(self.unit.groups[place])
+            result = train_unit(self.job, unit, prepared, self.report, self.cancelled)
+            self.trials.append(result.trials)
+            self.facts |= result.facts
 
-    def _take(self, place: int, trials: Sequence[TrialResult]) -> None:
-        """Store the results of every config of a group that trained alone."""
-        self.lengths[place] = [len(trial.curve) for trial in trials]
-        curves, judged = (np.full((1, len(trials), self.lengths[place].max()), np.nan) for _ in range(2))
-        for config, trial in enumerate(trials):
-            if trial.status == "failed":
-                self.reasons[place, config] = trial.reason or "failed"
-            elif trial.reason is not None:
-                self.notes[place, config] = trial.reason
-            self.epochs[place, config] = trial.epochs
-            if self.converged is not None:
-                self.converged[place, config] = bool(trial.converged)
-            curves[0, config, : len(trial.curve)] = [point.train_loss for point in trial.curve]
-            judged[0, config, : len(trial.curve)] = [point.valid_metric for point in trial.curve]
-            for into, values in ((self.train, trial.train), (self.valid, trial.valid)):
-                for name in into:
-                    into[name][place, config] = values.get(name, np.nan)
-        self.curves.append((np.array([place]), curves, judged))
-
-    def _keep_alone(self, place: int, trials: Sequence[TrialResult]) -> None:
-        found = [trial.artifact for trial in trials]
-        some = next((artifact for artifact in found if artifact is not None), None)
-        if some is None:
-            return
-        tensors = {
-            name: Ragged.of([like[:0] if each is None else _named(each)[name] for each in found])
-            for name, like in _named(some).items()
-        }
-        told = [np.array(trial.importance or (), np.float64) for trial in trials]
-        importance = Ragged.of(told) if any(each.size for each in told) else None
-        self.models.append(Models(np.array([place]), tensors, importance))
-
-    def finished(self, seconds: float) -> Packed:
+    def result(self, seconds: float) -> UnitResult:
         """Return the results; the time is shared equally, as everything ran at once."""
-        return Packed(
-            groups=self.unit.groups,
-            configs=self.unit.configs,
-            facts=tuple(self.facts),
-            reasons=self.reasons,
-            notes=self.notes,
-            epochs=self.epochs,
-            converged=self.converged,
-            seconds=seconds / max(1, self.epochs.size),
-            train=self.train,
-            valid=self.valid,
-            curves=self._drawn(),
-            models=tuple(self.models),
-        )
+        trials = Trials.joined(self.trials).ordered()
+        trials = replace(trials, seconds=np.full(len(trials), seconds / max(1, len(trials))))
+        return UnitResult(self.unit, trials, self.facts)
+
+
+def _curves_of(solved: Solved, valid: FloatArray) -> Curves:
+    """Return the curves of models, which end with the finished model's objective and its ``valid`` metric (G·C,)."""
+    curve, lengths = np.ascontiguousarray(solved.curve.transpose(1, 2, 0)), solved.epochs
+    np.put_along_axis(curve, (lengths - 1)[:, :, None], solved.loss[:, :, None], axis=2)
+    losses = curve[np.arange(curve.shape[2]) < lengths[:, :, None]]
+    judged, some = np.full(losses.size, np.nan), lengths.ravel() > 0
+    judged[np.cumsum(lengths)[some] - 1] = valid[some]
+    return Curves(lengths.ravel().astype(np.int32), losses, judged)

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -20,29 +20,8 @@ from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.models.label import Label
 from grouplearn.models.metrics.sums import metrics_for
-from grouplearn.models.state import Artifact
 from grouplearn.schedule.messages import Blocks, Operator, Push, StepKind, Unit
-
-if TYPE_CHECKING:
-    from grouplearn.train.results.packed import Packed
-
-
-@dataclass(frozen=True, slots=True)
-class CurvePoint:
-    """One epoch of one trial: the training objective and the validation metric (NaN when there is none)."""
-
-    epoch: int
-    train_loss: float
-    valid_metric: float
-
-
-@dataclass(frozen=True, slots=True)
-class Carried:
-    """What a trial continues from after a barrier: epochs, its own state (``State.to_bytes``), its curve."""
-
-    epochs: int
-    state: bytes
-    curve: tuple[CurvePoint, ...] = ()
+from grouplearn.train.results.trials import FAILED, Carried, Trials
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,33 +147,6 @@ NOT_VALIDATED = "the time that WITHIN gives was up before it was validated on an
 
 
 @dataclass(frozen=True, slots=True)
-class TrialResult:
-    """The outcome of one config in a unit; metrics by name (``train`` is empty in a fold's unit).
-
-    ``stopped``: it should have had more epochs or folds; without any epoch it has no model but a ``reason``. ``converged``:
-    it ended at the optimum; None if the learner does not say.
-    """
-
-    config: int
-    status: Literal["done", "stopped", "failed"]
-    reason: str | None = None
-    epochs: int = 0
-    seconds: float = 0.0
-    train: Mapping[str, float] = field(default_factory=dict)
-    valid: Mapping[str, float] = field(default_factory=dict)
-    curve: tuple[CurvePoint, ...] = ()
-    artifact: Artifact | None = None
-    importance: tuple[float, ...] | None = None
-    carried: Carried | None = None
-    converged: bool | None = None
-
-    @property
-    def usable(self) -> bool:
-        """Whether there is a model."""
-        return self.status == "done" or (self.status == "stopped" and self.artifact is not None)
-
-
-@dataclass(frozen=True, slots=True)
 class GroupFacts:
     """What a unit found out about its group: fitted items, classes, rows used and skipped.
 
@@ -249,22 +201,21 @@ class LostWork:
 
 @dataclass(frozen=True, slots=True)
 class UnitResult:
-    """A finished unit; times are seconds since the run began. ``facts`` is None if the group could not be prepared.
+    """A finished unit; times are seconds since the run began. ``facts`` are those of the groups of which some are known.
 
-    A unit of several groups has its results in ``pack`` and no trials. One of a split group has records of its ``steps`` in
-    the order in which they ended; ``worker`` is the last one's. ``loaded`` are the bytes of rows that workers loaded for
-    the unit (rows that stay loaded count for the first unit). ``lost`` is work that had to be run again. ``pushes`` made
-    its models, in this order, with a parameter server. ``processor`` are the processor seconds of a whole unit's thread, and
-    of others that helped. From what it ``reached`` a unit continues whose turn was over.
+    One of a split group has records of its ``steps`` in the order in which they ended; ``worker`` is the last one's.
+    ``loaded`` are the bytes of rows that workers loaded for the unit (rows that stay loaded count for the first unit).
+    ``lost`` is work that had to be run again. ``pushes`` made its models, in this order, with a parameter server.
+    ``processor`` are the processor seconds of a whole unit's thread, and of others that helped. From what it ``reached`` a
+    unit continues whose turn was over.
     """
 
     unit: Unit
-    trials: tuple[TrialResult, ...]
-    facts: GroupFacts | None = None
+    trials: Trials
+    facts: Mapping[int, GroupFacts] = field(default_factory=dict)
     worker: int = 0
     started: float = 0.0
     ended: float = 0.0
-    pack: Packed | None = None
     steps: tuple[StepRecord, ...] = ()
     loaded: int = 0
     lost: tuple[LostWork, ...] = ()
@@ -292,22 +243,16 @@ class UnitResult:
     @property
     def epochs(self) -> float:
         """Mean number of epochs of its trials; 0 without any."""
-        made = self.pack.epochs if self.pack is not None else [trial.epochs for trial in self.trials]
-        return float(np.mean(made)) if len(made) else 0.0
+        return float(np.mean(self.trials.epochs)) if len(self.trials) else 0.0
 
     @property
     def failed(self) -> int:
         """Number of trials without a model."""
-        if self.pack is not None:
-            return len(self.pack.reasons)
-        return sum(trial.status == "failed" for trial in self.trials)
+        return int((self.trials.status == FAILED).sum())
 
     def best(self, metric: str, greater_is_better: bool) -> float:
         """Return the best validation metric of the unit's trials, NaN if there is none."""
-        known = self.pack.valid.get(metric, np.empty(0)) if self.pack else [
-            trial.valid.get(metric, math.nan) for trial in self.trials
-        ]  # fmt: skip
-        values = np.asarray(known, dtype=np.float64)
+        values = self.trials.metric("valid", metric)
         values = values[~np.isnan(values)]
         return float(values.max() if greater_is_better else values.min()) if values.size else math.nan
 

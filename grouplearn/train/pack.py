@@ -22,7 +22,7 @@ from grouplearn.models.metrics.deviances import row_losses, with_losses
 from grouplearn.models.metrics.sums import MetricSums
 from grouplearn.models.state import Artifact, State, Tensors
 from grouplearn.train.block_sums import BlockSums
-from grouplearn.train.job import CurvePoint
+from grouplearn.train.results.trials import CurvePoint
 from grouplearn.train.rows.prepare import Prepared
 
 Scores = Callable[[Matrix], FloatArray]

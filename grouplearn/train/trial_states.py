@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from grouplearn.models.state import State
-from grouplearn.train.job import Carried
 from grouplearn.train.pack import Fit, Training
+from grouplearn.train.results.trials import Carried
 
 
 def extract_trial(training: Training, index: int) -> Carried:

@@ -15,11 +15,11 @@ from grouplearn.data.split import FINAL
 from grouplearn.learners.contract.control import Diverged, Interrupted
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.fit import fit_pack
-from grouplearn.train.job import NOT_BEGUN, GroupFacts, Job, TrialResult, UnitResult
+from grouplearn.train.job import NOT_BEGUN, GroupFacts, Job, UnitResult
 from grouplearn.train.pack import Pack, Training, kernels_hear
 from grouplearn.train.results.checkpoints import Checkpointer
 from grouplearn.train.results.evaluation import conclude, evaluate
-from grouplearn.train.results.packed import failed_pack
+from grouplearn.train.results.trials import FAILED, STOPPED, TrialResult, Trials
 from grouplearn.train.rows.prepare import GroupFailed, Prepared, prepare
 from grouplearn.train.trial_states import combine_trials
 from grouplearn.train.turns import in_turn
@@ -45,7 +45,7 @@ def train_unit(
     """
     started = time.perf_counter()
     if job.training.expired():
-        return UnitResult(unit, tuple(TrialResult(config, "stopped", NOT_BEGUN) for config in unit.configs))
+        return UnitResult(unit, Trials.alike(unit.groups, unit.configs, STOPPED, NOT_BEGUN))
     try:
         # Divergence shows in the numbers; warnings are not needed.
         with np.errstate(all="ignore"), kernels_hear(cancelled):
@@ -58,20 +58,14 @@ def train_unit(
     except Exception as error:
         facts = None if prepared is None else prepared.facts
         return failed_unit(unit, reason_of(error), time.perf_counter() - started, facts)
-    return UnitResult(unit, trials, prepared.facts, reached=reached)
+    found = Trials.of(unit.group, trials, job.target.measured)
+    return UnitResult(unit, found, {unit.group: prepared.facts}, reached=reached)
 
 
 def failed_unit(unit: Unit, reason: str, seconds: float = 0.0, facts: GroupFacts | None = None) -> UnitResult:
     """Return the result of a unit whose trials all failed for one reason, with what is known of its group's rows."""
-    if unit.stays_whole:
-        return UnitResult(unit, (), pack=failed_pack(unit, reason, seconds))
-    return UnitResult(unit, failed_trials(unit, reason, seconds), facts)
-
-
-def failed_trials(unit: Unit, reason: str, seconds: float = 0.0) -> tuple[TrialResult, ...]:
-    """Return a unit's trials, all failed for one reason."""
-    share = seconds / max(1, len(unit.configs))
-    return tuple(TrialResult(config, "failed", reason, seconds=share) for config in unit.configs)
+    trials = Trials.alike(unit.groups, unit.configs, FAILED, reason, seconds)
+    return UnitResult(unit, trials, {} if facts is None else {unit.group: facts})
 
 
 def group_of(job: Job, number: int) -> Group:

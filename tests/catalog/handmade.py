@@ -2,16 +2,17 @@
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import duckdb
 import numpy as np
 
 from grouplearn.catalog.records import (
-    GroupOutcome,
     HyperparameterColumn,
     ItemColumn,
     KeyColumn,
     ModelDefinition,
+    Outcome,
     RunOutcome,
 )
 from grouplearn.data.dataset import Group, Item
@@ -19,7 +20,19 @@ from grouplearn.data.encoders import FittedItem
 from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
 from grouplearn.models.state import Artifact
 from grouplearn.schedule.messages import Unit
-from grouplearn.train.job import CurvePoint, GroupFacts, TrialResult, UnitResult
+from grouplearn.train.job import GroupFacts, UnitResult
+from grouplearn.train.results.trials import CurvePoint, TrialResult, Trials
+
+
+@dataclass(frozen=True)
+class GroupOutcome:
+    """A group's trials, and the number of its best config."""
+
+    group: Group
+    trials: tuple[TrialResult, ...]
+    facts: GroupFacts | None
+    best: int | None
+
 
 LEARNERS = {
     NUMBER: "linear_regression",
@@ -135,11 +148,28 @@ def failed_outcome(model: ModelDefinition, group: Group, reason: str) -> GroupOu
 
 
 def outcome(groups: Sequence[GroupOutcome]) -> RunOutcome:
+    names = tuple(dict.fromkeys(name for entry in groups for trial in entry.trials for name in trial.train))
+    trials = [Trials.of(entry.group.id, entry.trials, names) for entry in groups]
     units = tuple(
-        UnitResult(Unit(number, entry.group.id, tuple(trial.config for trial in entry.trials)), entry.trials)
-        for number, entry in enumerate(groups)
+        UnitResult(Unit(number, entry.group.id, tuple(trial.config for trial in entry.trials)), own)
+        for number, (entry, own) in enumerate(zip(groups, trials, strict=True))
     )
-    return RunOutcome(tuple(groups), units, "group_task_parallel", "local", 1, 0.5)
+    found = Outcome(
+        tuple(entry.group for entry in groups),
+        tuple(entry.facts for entry in groups),
+        Trials.joined(trials),
+        np.array([-1 if entry.best is None else entry.best for entry in groups], np.int32),
+    )
+    return RunOutcome(found, units, "group_task_parallel", "local", 1, 0.5)
+
+
+def entries(run: RunOutcome) -> list[GroupOutcome]:
+    """Return what a run found, group by group."""
+    found = zip(run.found.groups, run.found.facts, run.found.best.tolist(), strict=True)
+    return [
+        GroupOutcome(group, tuple(run.found.trials.only(group.id)), facts, None if best < 0 else best)
+        for group, facts, best in found
+    ]
 
 
 def rollup_groups() -> list[Group]:

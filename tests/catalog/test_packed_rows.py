@@ -1,8 +1,7 @@
-"""The rows of groups that trained side by side are those that each would have alone."""
+"""The rows of models and of units of several groups."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +9,7 @@ import pytest
 
 import grouplearn
 from grouplearn.catalog.records import ModelDefinition, RunOutcome
-from grouplearn.catalog.rows import rows
+from grouplearn.catalog.rows import models as model_rows
 from grouplearn.catalog.rows import units as unit_rows
 from grouplearn.store import writer as store
 
@@ -35,41 +34,16 @@ def written(monkeypatch: pytest.MonkeyPatch, options: str) -> tuple[ModelDefinit
         )
         con.execute(f"TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x, z) FROM t GROUP BY g {options}")
     definition, outcome = found
-    assert outcome.packs
     return definition, outcome
 
 
-def told(table: Any) -> list[str]:
-    return sorted(repr({**row, "seconds": None}) for row in table.to_pylist())
-
-
-@pytest.mark.parametrize("options", [OVER, f"{OVER} KEEP BEST 1", f"{OVER} WITH (min_rows = 40)", "VALIDATE NONE"])
-@pytest.mark.parametrize("at_once", [1, 64])
-def test_packs_give_the_rows_of_their_groups(monkeypatch: pytest.MonkeyPatch, options: str, at_once: int) -> None:
-    monkeypatch.setattr(rows, "_PACKS_AT_ONCE", at_once)
-    definition, outcome = written(monkeypatch, options)
-    alone = replace(outcome, groups=tuple(outcome.every_group(definition.metric)), packs=())
-    for make in (
-        lambda each: rows.groups(each),
-        lambda each: rows.trials(definition, each),
-        lambda each: rows.curves(each, definition.metric),
-        lambda each: rows.artifacts(definition, each),
-        lambda each: rows.errors(each),
-    ):
-        assert told(make(outcome)) == told(make(alone))
-        assert make(outcome).schema == make(alone).schema
-
-
-def test_artifacts_are_made_some_groups_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_artifacts_are_made_some_models_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     definition, outcome = written(monkeypatch, OVER)
-    alone = replace(outcome, groups=tuple(outcome.every_group(definition.metric)), packs=())
-    for each in (outcome, alone):
-        for most in (0, 1 << 24):
-            monkeypatch.setattr(rows, "_MODEL_BYTES", most)
-            parts = list(rows.parts_of(each))
-            assert len(parts) == (len(each.groups) + len(each.packs) if most == 0 else 1)
-            joined = pa.concat_tables([rows.artifacts(definition, part) for part in parts])
-            assert told(joined) == told(rows.artifacts(definition, each))
+    whole = pa.concat_tables(model_rows.artifacts(definition, outcome.found)).to_pylist()
+    monkeypatch.setattr(model_rows, "_MODEL_BYTES", 0)
+    parts = list(model_rows.artifacts(definition, outcome.found))
+    assert len(parts) == len(outcome.found.trials.models) > 1
+    assert pa.concat_tables(parts).to_pylist() == whole
 
 
 def test_a_unit_of_several_groups_has_a_row_for_each_and_its_bytes_once(monkeypatch: pytest.MonkeyPatch) -> None:

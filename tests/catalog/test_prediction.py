@@ -11,8 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from handmade import (
+    GroupOutcome,
     create_source,
     definition,
+    entries,
     failed_outcome,
     group_outcome,
     linear_artifact,
@@ -25,7 +27,6 @@ import grouplearn
 from grouplearn.catalog import sql_forms
 from grouplearn.catalog.models import load_definition
 from grouplearn.catalog.records import (
-    GroupOutcome,
     HyperparameterColumn,
     ItemColumn,
     KeyColumn,
@@ -41,7 +42,8 @@ from grouplearn.prediction import functions, scoring
 from grouplearn.prediction import prediction as predicting
 from grouplearn.prediction.scoring import load_scorer, scorer_of
 from grouplearn.store import writer as store
-from grouplearn.train.job import GroupFacts, TrialResult
+from grouplearn.train.job import GroupFacts
+from grouplearn.train.results.trials import TrialResult
 
 
 def write(con: duckdb.DuckDBPyConnection, model: ModelDefinition, run: RunOutcome) -> None:
@@ -52,7 +54,7 @@ def write(con: duckdb.DuckDBPyConnection, model: ModelDefinition, run: RunOutcom
 
 def by_hand(model: ModelDefinition, run: RunOutcome, row: dict, extra: str) -> tuple[object, ...]:
     """Return (scores or None, level) of one row of ``t`` by arithmetic on plain numbers."""
-    known = {(entry.group.level, entry.group.keys): entry for entry in run.groups if entry.best is not None}
+    known = {(entry.group.level, entry.group.keys): entry for entry in entries(run) if entry.best is not None}
     keys = (row["carrier"], None if row["dest"] is None else str(row["dest"]))
     masked = [
         (level, tuple(key if place in kept else None for place, key in enumerate(keys)))
@@ -226,12 +228,12 @@ def test_hostile_names_and_values(con):
     fitted = (FittedItem(items[0].item), FittedItem(items[1].item, categories=tuple(sorted(HOSTILE))))
     features = tuple(feature for item in fitted for feature in item.features)
     facts = GroupFacts(fitted, (0, 1, 2, 3, 4), 1, 0, 0)
-    entries = []
+    found = []
     for number, key in enumerate([*HOSTILE, None]):
         artifact = linear_artifact(np.random.default_rng(number), 5, len(features))
         trial = TrialResult(0, "done", artifact=artifact)
-        entries.append(GroupOutcome(Group(number, 0, (key,), ((0, 1),)), (trial,), facts, 0))
-    write(con, model, outcome(entries))
+        found.append(GroupOutcome(Group(number, 0, (key,), ((0, 1),)), (trial,), facts, 0))
+    write(con, model, outcome(found))
     quoted = '"' + name.replace('"', '""') + '"'
     macro_name = '"' + (name + "_predict").replace('"', '""') + '"'
     macro = con.sql(f"""SELECT k, prediction, probabilities FROM {macro_name}("odd; 'table'")""").fetchall()
@@ -258,8 +260,8 @@ def test_missing_group_error_names_the_group(con):
 def test_a_failed_group_falls_back_to_its_parent(con):
     model = definition()
     groups = rollup_groups()
-    entries = [failed_outcome(model, groups[0], "a single class"), *(group_outcome(model, g, g.id) for g in groups[1:])]
-    write(con, model, outcome(entries))
+    found = [failed_outcome(model, groups[0], "a single class"), *(group_outcome(model, g, g.id) for g in groups[1:])]
+    write(con, model, outcome(found))
     query = "SELECT DISTINCT model_level FROM m_predict(t) WHERE carrier = 'AA' AND dest = 1"
     assert con.sql(query).fetchall() == [("carrier",)]
 
@@ -377,9 +379,9 @@ def test_function_notices_drop_and_replace(con):
     model = definition()
     write(con, model, rollup_outcome(model))
     first = con.sql("SELECT predict_value('m', t) FROM t WHERE i = 3").fetchall()
-    entries = [group_outcome(model, group, group.id + 100) for group in rollup_groups()]
+    found = [group_outcome(model, group, group.id + 100) for group in rollup_groups()]
     con.execute("BEGIN")
-    store.write(con, model, outcome(entries), replace=True)
+    store.write(con, model, outcome(found), replace=True)
     con.execute("COMMIT")
     second = con.sql("SELECT predict_value('m', t) FROM t WHERE i = 3").fetchall()
     macro = con.sql("SELECT prediction FROM m_predict(t) WHERE i = 3").fetchall()

@@ -5,7 +5,7 @@ import dataclasses
 import duckdb
 import numpy as np
 import pytest
-from handmade import definition, failed_outcome, group_outcome, outcome, rollup_groups, rollup_outcome
+from handmade import definition, entries, failed_outcome, group_outcome, outcome, rollup_groups, rollup_outcome
 
 from grouplearn.catalog import artifacts, models
 from grouplearn.catalog.models import StoredModel, load_definition
@@ -66,8 +66,8 @@ def test_every_table_and_column_is_typed_and_tables_are_documented(con):
 def test_model_table(con):
     model = definition(TWO_CLASSES)
     groups = rollup_groups()
-    entries = [failed_outcome(model, groups[0], "a single class"), *(group_outcome(model, g, g.id) for g in groups[1:])]
-    write(con, model, outcome(entries))
+    found = [failed_outcome(model, groups[0], "a single class"), *(group_outcome(model, g, g.id) for g in groups[1:])]
+    write(con, model, outcome(found))
     columns = con.sql("FROM m")
     assert dict(zip(columns.columns, map(str, columns.types), strict=True)) == {
         "carrier": "VARCHAR", "dest": "BIGINT", "model_level": "VARCHAR", "l1": "DOUBLE", "l2": "DOUBLE",
@@ -101,7 +101,7 @@ def test_weights_curves_and_importance(con, label):
     model = definition(label)
     run = rollup_outcome(model)
     write(con, model, run)
-    few = run.groups[1]  # ('NULL', 2), which lacks a class when there are three
+    few = entries(run)[1]  # ('NULL', 2), which lacks a class when there are three
     artifact = few.trials[1].artifact
     expected = {}
     for output, row in enumerate(artifact.tensors["weights"]):

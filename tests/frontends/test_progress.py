@@ -10,7 +10,8 @@ from rich.console import Console
 
 from grouplearn.frontends.progress import NotebookProgress, Tally, TerminalProgress, _bar, choose_progress, duration
 from grouplearn.schedule.messages import Unit
-from grouplearn.train.job import RunSummary, TrialResult, UnitResult
+from grouplearn.train.job import RunSummary, UnitResult
+from grouplearn.train.results.trials import TrialResult, Trials
 
 SUMMARY = RunSummary("m", 2, 4, 40, "auc", True, "group_task_parallel", "local", 2)
 
@@ -25,7 +26,7 @@ class Timer:
 
 def unit_result(group: int, configs: tuple[int, ...], auc: float, status: str = "done", fold: int = -1) -> UnitResult:
     trials = tuple(TrialResult(config, status, valid={"auc": auc}) for config in configs)  # type: ignore[arg-type]
-    return UnitResult(Unit(0, group, configs, fold), trials)
+    return UnitResult(Unit(0, group, configs, fold), Trials.of(group, trials, ("auc",)))
 
 
 def test_a_tally_counts_trials_groups_epochs_and_time() -> None:
@@ -60,7 +61,7 @@ def test_the_first_units_correct_the_estimate_of_the_rest() -> None:
     for number in range(3):
         clock.now += 2
         unit = Unit(number, number, (0,), fold=0, cost=1.0)
-        tally.unit_done(UnitResult(unit, (), started=2.0 * number, ended=2.0 * number + 2))
+        tally.unit_done(UnitResult(unit, Trials.joined(()), started=2.0 * number, ended=2.0 * number + 2))
     assert tally.seconds_left == 2 * 100 - 6  # twice what was estimated, for all that is left
     clock.now += 1000
     tally.epochs_done(20)

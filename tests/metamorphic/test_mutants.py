@@ -212,12 +212,7 @@ def a_ledger_is_read_wrongly(patch: pytest.MonkeyPatch) -> None:
     def init(before: Any, book: Any, directory: Any, **named: Any) -> None:
         before(book, directory, **named)
         book.results = tuple(
-            replace(
-                each,
-                trials=tuple(replace(trial, epochs=trial.epochs + 1) for trial in each.trials),
-                pack=each.pack and replace(each.pack, epochs=each.pack.epochs + 1),
-            )
-            for each in book.results
+            replace(each, trials=replace(each.trials, epochs=each.trials.epochs + 1)) for each in book.results
         )
 
     wrap(patch, ledger.Ledger, "__init__", init)

@@ -13,7 +13,8 @@ from grouplearn.schedule.messages import Dismiss, Finish, Instruction, Run, RunS
 from grouplearn.schedule.sharded.gap import Gap
 from grouplearn.schedule.task_parallel import ModelTaskParallel
 from grouplearn.schedule.workload import Workload
-from grouplearn.train.job import StepRecord, TrialResult, UnitResult
+from grouplearn.train.job import StepRecord, UnitResult
+from grouplearn.train.results.trials import DONE, Trials
 from grouplearn.train.sharded.steps import StepAnswer
 
 UNITS = [Unit(0, 0, (0,), cost=2.0), Unit(1, 1, (0,), cost=1.0)]
@@ -35,7 +36,7 @@ def given(orders: tuple[Instruction, ...]) -> list[tuple[int, int]]:
 
 
 def done(worker: int, unit: Unit) -> UnitEnded:
-    return UnitEnded(worker, to_bytes(UnitResult(unit, (TrialResult(0, "done"),), worker=worker)))
+    return UnitEnded(worker, to_bytes(UnitResult(unit, Trials.alike(unit.groups, (0,), DONE), worker=worker)))
 
 
 def test_units_go_to_workers_that_join_and_results_are_read_afterwards() -> None:
@@ -101,7 +102,7 @@ def test_others_do_the_share_of_a_worker_that_does_not_come() -> None:
 
     def ended(step: Step) -> StepEnded:
         record = StepRecord(step.id, step.kind, step.epoch, step.blocks, 0, 0.0, 0.0)
-        result = UnitResult(step.unit, (TrialResult(0, "done"),)) if step.kind == "finish" else None
+        result = UnitResult(step.unit, Trials.alike(step.unit.groups, (0,), DONE)) if step.kind == "finish" else None
         return StepEnded(StepAnswer(step, record, result=result, more=False))
 
     orders = [*told(coordinator, Joined(0)), *told(coordinator, Absent(1))]

@@ -23,7 +23,8 @@ from grouplearn.runtime.ray.settings import Cluster
 from grouplearn.runtime.ray.supervised.pipe import Begin, Joined, Lost, News, Orders, Pipe, PipeClosed, Stop
 from grouplearn.schedule.messages import Blocks, Discard, Load, Release, Run, RunStep, Step, Unit
 from grouplearn.train.group_table import GroupTable
-from grouplearn.train.job import Carried, CurvePoint, LostWork, TrialResult, UnitResult
+from grouplearn.train.job import LostWork, UnitResult
+from grouplearn.train.results.trials import Carried, CurvePoint, TrialResult, Trials
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ def test_large_messages_pass_while_both_are_busy(ends: tuple[Pipe, Pipe, socket.
         TrialResult(number, "done", curve=(CurvePoint(1, 0.5, float("nan")),), carried=Carried(1, bytes(200_000)))
         for number in range(20)
     )
-    result = UnitResult(Unit(0, 0, (0,)), states, lost=(LostWork(1, 0.5, 1.0, 2, Blocks(0, 1)),))
+    result = UnitResult(Unit(0, 0, (0,)), Trials.of(0, states, ()), lost=(LostWork(1, 0.5, 1.0, 2, Blocks(0, 1)),))
     sender = threading.Thread(target=here.send, args=(result,))
     sender.start()
     received = there.receive(10.0)

@@ -204,8 +204,8 @@ def test_a_unit_that_kills_its_workers_is_given_up(on_ray: RayRuntime) -> None:
 def test_workers_load_the_rows_of_their_blocks_alone(on_ray: RayRuntime) -> None:
     a_job = CASES["linear"]
     (result,) = on_ray.run(a_job, Scripted(a_job, [Unit(0, 1, (0,))], runs(n_blocks(a_job), 2)), 2, Watcher(), never)
-    assert result.facts is not None
-    used = result.facts.n_train + result.facts.n_valid
+    (facts,) = result.facts.values()
+    used = facts.n_train + facts.n_valid
     per_row = dataset_bytes(a_job.dataset) // a_job.dataset.n_rows
     assert result.loaded == used * per_row
     loads = [step.loaded for step in result.steps if step.loaded]

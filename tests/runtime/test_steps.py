@@ -150,8 +150,7 @@ def test_a_group_that_cannot_be_trained_fails_with_its_reason_and_the_next_unit_
     a_job = replace(a_job, dataset=replace(a_job.dataset, y=label))
     results = split(a_job, plan(a_job), 2)
     assert "the label is b in all of the group's" in str(results[0].trials[0].reason)
-    facts = results[0].facts
-    assert facts is not None
+    (facts,) = results[0].facts.values()
     assert facts.n_train + facts.n_valid + facts.n_skipped == a_job.groups[results[0].unit.group].n_rows
     assert_same(results, whole(a_job, plan(a_job)))
 
@@ -179,7 +178,7 @@ def test_what_breaks_in_a_step_becomes_the_reason(monkeypatch: pytest.MonkeyPatc
     assert {trial.reason for trial in results[0].trials} == {
         "out of memory; hint: fewer feature columns (hash, ordinal), or fewer workers at a time"
     }
-    assert results[0].facts is not None
+    assert results[0].facts
 
 
 @pytest.mark.parametrize("shape", ["chain", "star"])

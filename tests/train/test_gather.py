@@ -68,10 +68,9 @@ UNIT = Unit(0, 0, (0, 1, 2), others=tuple(range(1, len(SIZES))))
 
 
 def gathered(a_job: Job, unit: Unit = UNIT) -> dict[int, UnitResult]:
-    pack = train_gathered(a_job, unit, lambda _: None, lambda: False).pack
-    assert pack is not None
-    rows = zip(pack.groups, pack.trials("log_loss"), pack.facts, strict=True)
-    return {group: UnitResult(unit.of(group), trials, facts) for group, trials, facts in rows}
+    result = train_gathered(a_job, unit, lambda _: None, lambda: False)
+    facts = {group: {group: result.facts[group]} if group in result.facts else {} for group in unit.groups}
+    return {group: UnitResult(unit.of(group), result.trials.only(group), facts[group]) for group in unit.groups}
 
 
 def alone(a_job: Job, group: int, unit: Unit = UNIT) -> UnitResult:
@@ -150,9 +149,8 @@ def test_a_group_that_breaks_the_stack_leaves_the_others_untouched() -> None:
 def test_a_run_tells_of_every_group_and_can_be_cancelled() -> None:
     a_job, watcher = small_groups(), Watcher()
     (result,) = LocalRuntime().run(a_job, GroupTaskParallel([UNIT]), 1, watcher, lambda: False)
-    assert result.pack is not None
-    assert result.pack.groups == tuple(range(len(SIZES)))
-    assert watcher.epochs == result.pack.epochs.sum()
+    assert sorted(set(result.trials.group.tolist())) == list(range(len(SIZES)))
+    assert watcher.epochs == result.trials.epochs.sum()
     assert result.loaded == dataset_bytes(a_job.dataset)
     with pytest.raises(StatementInterrupted):
         LocalRuntime().run(a_job, GroupTaskParallel([UNIT]), 1, watcher, lambda: True)
@@ -208,17 +206,14 @@ def test_configs_of_several_packs_stand_in_one_outcome() -> None:
         train_gathered(a_job, replace(UNIT, id=number, configs=configs), lambda _: None, lambda: False)
         for number, configs in enumerate([(0, 2), (1,)])
     ]
-    _, (together,) = merge(a_job, [whole], greater_is_better=False)
-    _, (joined,) = merge(a_job, halves, greater_is_better=False)
-    assert joined.pack.configs == (0, 1, 2)
+    together, joined = (merge(a_job, results, greater_is_better=False) for results in ([whole], halves))
     np.testing.assert_array_equal(joined.best, together.best)
-    for ours, theirs in zip(joined.pack.trials("log_loss"), together.pack.trials("log_loss"), strict=True):
-        for one, other in zip(ours, theirs, strict=True):
-            assert (one.config, one.status) == (other.config, other.status)
-            assert one.valid == pytest.approx(other.valid, rel=1e-6, abs=1e-7, nan_ok=True)
-            if other.artifact is not None:
-                weights = (trial.artifact.tensors["weights"] for trial in (one, other))
-                np.testing.assert_allclose(*weights, rtol=1e-4, atol=1e-6)
+    for one, other in zip(joined.trials, together.trials, strict=True):
+        assert (one.config, one.status) == (other.config, other.status)
+        assert one.valid == pytest.approx(other.valid, rel=1e-6, abs=1e-7, nan_ok=True)
+        if one.artifact is not None and other.artifact is not None:
+            weights = (artifact.tensors["weights"] for artifact in (one.artifact, other.artifact))
+            np.testing.assert_allclose(*weights, rtol=1e-4, atol=1e-6)
 
 
 def test_folds_of_small_groups_are_averaged() -> None:
@@ -226,11 +221,9 @@ def test_folds_of_small_groups_are_averaged() -> None:
     a_job = replace(a_job, dataset=replace(a_job.dataset, split=(np.arange(sum(SIZES)) % 2).astype(np.int16)))
     units = [replace(UNIT, id=number, fold=fold) for number, fold in enumerate((0, 1, -1))]
     results = [train_gathered(a_job, unit, lambda _: None, lambda: False) for unit in units]
-    _, (packed,) = merge(a_job, results, greater_is_better=False)
     singles = [alone(a_job, group, unit) for unit in units for group in unit.groups]
-    alone_outcomes, _ = merge(a_job, singles, greater_is_better=False)
-    for ours, theirs in zip(packed.outcomes("log_loss"), alone_outcomes, strict=True):
-        assert (ours.group, ours.facts) == (theirs.group, theirs.facts)
-        for one, other in zip(ours.trials, theirs.trials, strict=True):
-            assert (one.status, one.reason) == (other.status, other.reason)
-            assert one.valid == pytest.approx(other.valid, rel=1e-5, abs=1e-7, nan_ok=True)
+    ours, theirs = (merge(a_job, each, greater_is_better=False) for each in (results, singles))
+    assert (ours.groups, ours.facts) == (theirs.groups, theirs.facts)
+    for one, other in zip(ours.trials, theirs.trials, strict=True):
+        assert (one.status, one.reason) == (other.status, other.reason)
+        assert one.valid == pytest.approx(other.valid, rel=1e-5, abs=1e-7, nan_ok=True)

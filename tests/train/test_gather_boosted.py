@@ -21,9 +21,10 @@ from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
 from grouplearn.schedule.messages import Unit
 from grouplearn.train import gather
 from grouplearn.train.gather import train_gathered
-from grouplearn.train.job import Job, TrialResult
+from grouplearn.train.job import Job
 from grouplearn.train.results.ledger import RESULT_KINDS
 from grouplearn.train.results.soundness import is_sound
+from grouplearn.train.results.trials import TrialResult
 from grouplearn.train.unit import train_unit
 
 pytest.importorskip("lightgbm")
@@ -89,12 +90,11 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def assert_as_alone(given: Job, fold: int = -1) -> None:
     unit = Unit(0, 0, tuple(range(len(given.configs))), fold=fold, others=tuple(range(1, len(SIZES))))
-    pack = train_gathered(given, unit, lambda _: None, lambda: False).pack
-    assert pack is not None
-    for group, ours, facts in zip(pack.groups, pack.trials(given.target.metric), pack.facts, strict=True):
+    together = train_gathered(given, unit, lambda _: None, lambda: False)
+    for group in unit.groups:
         result = train_unit(given, unit.of(group), None, lambda _: None, lambda: False)
-        assert facts == result.facts
-        for one, other in zip(ours, result.trials, strict=True):
+        assert together.facts.get(group) == result.facts.get(group)
+        for one, other in zip(together.trials.only(group), result.trials, strict=True):
             assert _plain(one, fold) == _plain(other, fold), (group, one.config)
 
 
@@ -206,13 +206,12 @@ def test_a_pack_is_kept_and_gone_on_from() -> None:
     result = train_gathered(given, unit, lambda _: None, lambda: False)
     again = from_bytes(to_bytes(result), RESULT_KINDS)
     assert is_sound(given, again)
-    assert result.pack is not None
-    for one, other in zip(result.pack.trials("rmse"), again.pack.trials("rmse"), strict=True):
-        assert [_plain(trial, -1) for trial in one] == [_plain(trial, -1) for trial in other]
-    (models, *_) = result.pack.models
+    for one, other in zip(result.trials, again.trials, strict=True):
+        assert _plain(one, -1) == _plain(other, -1)
+    (models, *_) = result.trials.models
     for odd in (models.tensors["text"].values[::-1], np.zeros(models.tensors["text"].values.size)):
         damaged = replace(models, tensors={"text": Ragged(odd, models.tensors["text"].start)})
-        assert not is_sound(given, replace(result, pack=replace(result.pack, models=(damaged,))))
+        assert not is_sound(given, replace(result, trials=replace(result.trials, models=(damaged,))))
 
 
 def test_it_stops_soon_and_leaves_nothing_behind() -> None:

@@ -12,10 +12,11 @@ from test_gather import SIZES, UNIT, alone, gathered, small_groups
 from grouplearn.data.files.plain import from_bytes, to_bytes
 from grouplearn.models.label import CLUSTERING, PROJECTION
 from grouplearn.train.gather import train_gathered
-from grouplearn.train.job import Job, TrialResult, UnitResult
+from grouplearn.train.job import Job, UnitResult
 from grouplearn.train.results.ledger import RESULT_KINDS
 from grouplearn.train.results.outcome import merge
 from grouplearn.train.results.soundness import is_sound
+from grouplearn.train.results.trials import TrialResult
 
 CASES = {
     "kmeans": (CLUSTERING, "inertia", tuple({"k": k, "n_init": 2, "tolerance": 1e-4} for k in (2, 3, 5))),
@@ -69,31 +70,31 @@ def test_configs_of_several_packs_stand_in_one_outcome(a_job: Job) -> None:
         train_gathered(a_job, replace(UNIT, id=number, configs=configs), lambda _: None, lambda: False)
         for number, configs in enumerate([(0, 2), (1,)])
     ]
-    _, (together,) = merge(a_job, [whole], greater_is_better=True)
-    _, (joined,) = merge(a_job, parts, greater_is_better=True)
+    together, joined = (merge(a_job, results, greater_is_better=True) for results in ([whole], parts))
     np.testing.assert_array_equal(joined.best, together.best)
-    for ours, theirs in zip(
-        joined.pack.trials(a_job.target.metric), together.pack.trials(a_job.target.metric), strict=True
-    ):
-        for one, other in zip(ours, theirs, strict=True):
-            same(one, other)
+    for one, other in zip(joined.trials, together.trials, strict=True):
+        same(one, other)
     models = {group.id: artifact for group, _, artifact in together.best_models()}
-    for outcome in together.outcomes(a_job.target.metric):
-        best = next((trial for trial in outcome.trials if trial.config == outcome.best), None)
-        assert (best is None) == (outcome.group.id not in models)
+    for group, config in zip(together.groups, together.best.tolist(), strict=True):
+        best = next((trial for trial in together.trials.only(group.id) if trial.config == config), None)
+        assert (best is None) == (group.id not in models)
         if best is not None and best.artifact is not None:
             for name, tensor in best.artifact.tensors.items():
-                assert models[outcome.group.id].tensors[name].tobytes() == tensor.tobytes()
+                assert models[group.id].tensors[name].tobytes() == tensor.tobytes()
 
 
 def test_results_come_back_from_bytes_and_damaged_ones_do_not(a_job: Job) -> None:
     result = train_gathered(a_job, UNIT, lambda _: None, lambda: False)
     read = from_bytes(to_bytes(result), RESULT_KINDS)
     assert isinstance(read, UnitResult)
-    assert read.pack is not None
     assert is_sound(a_job, read)
-    models = read.pack.models[0]
-    cut = replace(models, tensors={name: each.part(0, len(each) - 1) for name, each in models.tensors.items()})
-    assert not is_sound(a_job, replace(read, pack=replace(read.pack, models=(cut, *read.pack.models[1:]))))
-    torn = replace(models, tensors={name: each.none(len(each)) for name, each in models.tensors.items()})
-    assert not is_sound(a_job, replace(read, pack=replace(read.pack, models=(torn, *read.pack.models[1:]))))
+    models, *others = read.trials.models
+    for flawed in (
+        replace(models, tensors={name: each.part(0, len(each) - 1) for name, each in models.tensors.items()}),
+        replace(models, tensors={name: each.none(len(each)) for name, each in models.tensors.items()}),
+        replace(models, places=models.places + len(read.trials)),
+    ):
+        assert not is_sound(a_job, replace(read, trials=replace(read.trials, models=(flawed, *others))))
+    for name in ("group", "config", "status", "train", "seconds"):
+        short = replace(read.trials, **{name: getattr(read.trials, name)[1:]})
+        assert not is_sound(a_job, replace(read, trials=short)), name

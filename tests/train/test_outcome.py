@@ -5,12 +5,13 @@ from dataclasses import replace
 from typing import Literal
 
 import pytest
-from helpers.runtime_jobs import job
+from helpers.runtime_jobs import changed, job
 
 from grouplearn.models.state import Artifact
 from grouplearn.schedule.messages import Unit
-from grouplearn.train.job import NOT_BEGUN, NOT_VALIDATED, GroupFacts, TrialResult, UnitResult
-from grouplearn.train.results.outcome import GroupOutcome, best_config, merge
+from grouplearn.train.job import NOT_BEGUN, NOT_VALIDATED, GroupFacts, UnitResult
+from grouplearn.train.results.outcome import Outcome, merge, outcome_of
+from grouplearn.train.results.trials import TrialResult, Trials
 
 FACTS = GroupFacts((), (0, 1), 10, 0, 0)
 MODEL = Artifact("tensors")
@@ -44,18 +45,22 @@ def failed(config: int, reason: str = "diverged") -> TrialResult:
     ],
 )
 def test_best_config(trials: list[TrialResult], greater: bool, best: int | None) -> None:
-    assert best_config(trials, "log_loss", greater) == best
+    columns = Trials.of(0, trials, ("log_loss",)).ordered()
+    outcome = outcome_of(job(groups=1).groups, {}, columns, "log_loss", greater)
+    assert outcome.best.tolist() == [-1 if best is None else best]
 
 
-def merged(*by_fold: list[TrialResult]) -> GroupOutcome:
+def merged(*by_fold: list[TrialResult]) -> Outcome:
     """Folds -1, 0, 1, ... of the only group, the final fit last to arrive."""
     results = [
-        UnitResult(Unit(number, 0, (), fold=number - 1), tuple(trials), FACTS if number == 0 else None)
+        UnitResult(
+            Unit(number, 0, (), fold=number - 1),
+            Trials.of(0, trials, ("log_loss",)),
+            {0: FACTS} if number == 0 else {},
+        )
         for number, trials in enumerate(by_fold)
     ]
-    (outcome,), packs = merge(job(groups=1), reversed(results), greater_is_better=False)
-    assert not packs
-    return outcome
+    return merge(changed(job(groups=1), folds=max(2, len(by_fold) - 1)), reversed(results), greater_is_better=False)
 
 
 def test_validation_metrics_are_means_over_folds_that_have_one() -> None:
@@ -64,13 +69,13 @@ def test_validation_metrics_are_means_over_folds_that_have_one() -> None:
     assert [trial.valid["log_loss"] for trial in outcome.trials] == pytest.approx([0.2, 0.3])
     assert [trial.artifact for trial in outcome.trials] == [MODEL, MODEL]
     assert [trial.seconds for trial in outcome.trials] == [4.0, 4.0]
-    assert (outcome.best, outcome.facts) == (0, FACTS)
+    assert (outcome.best.tolist(), outcome.facts) == ([0], (FACTS,))
 
 
 def test_a_trial_with_a_failed_fold_is_not_validated() -> None:
     final = [done(0, artifact=MODEL), done(1, artifact=MODEL)]
     outcome = merged(final, [done(0, 0.3), done(1, 0.1)], [done(0, 0.3), failed(1)])
-    assert (outcome.trials[1].status, outcome.trials[1].valid, outcome.best) == ("done", {}, 0)
+    assert (outcome.trials[1].status, outcome.trials[1].valid, outcome.best.tolist()) == ("done", {}, [0])
     assert outcome.trials[1].reason == "not validated: 1 of 2 folds failed; the first: diverged"
 
 
@@ -78,7 +83,7 @@ def test_a_trial_fails_with_its_final_fit_or_with_all_its_folds() -> None:
     outcome = merged([failed(0), done(1), done(2)], [done(0, 0.1), failed(1), done(2, 0.5)], [done(0, 0.1), failed(1)])
     assert [trial.status for trial in outcome.trials] == ["failed", "failed", "done"]
     assert outcome.trials[1].reason == "all 2 folds failed; the first: diverged"
-    assert outcome.best == 2
+    assert outcome.best.tolist() == [2]
 
 
 @pytest.mark.parametrize("final", ["done", "stopped"])
@@ -90,12 +95,13 @@ def test_a_model_that_time_left_without_any_fold_says_so(final: Literal["done", 
 
 
 def test_groups_and_configs_in_order_whoever_trained_them() -> None:
+    names = ("log_loss",)
     results = [
-        UnitResult(Unit(3, 1, (1,)), (done(1, 0.1),), FACTS),
-        UnitResult(Unit(2, 1, (0,)), (done(0, 0.2),), FACTS),
-        UnitResult(Unit(0, 0, (0, 1)), (failed(0), failed(1))),
+        UnitResult(Unit(3, 1, (1,)), Trials.of(1, [done(1, 0.1)], names), {1: FACTS}),
+        UnitResult(Unit(2, 1, (0,)), Trials.of(1, [done(0, 0.2)], names), {1: FACTS}),
+        UnitResult(Unit(0, 0, (0, 1)), Trials.of(0, [failed(0), failed(1)], names)),
     ]
-    (first, second), _ = merge(job(groups=2), results, greater_is_better=False)
-    assert (first.group.id, first.best, first.facts) == (0, None, None)
-    assert [trial.config for trial in second.trials] == [0, 1]
-    assert second.best == 1
+    outcome = merge(job(groups=2), results, greater_is_better=False)
+    assert (outcome.groups[0].id, outcome.facts) == (0, (None, FACTS))
+    assert list(zip(outcome.trials.group, outcome.trials.config, strict=True)) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert outcome.best.tolist() == [-1, 1]

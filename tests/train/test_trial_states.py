@@ -14,8 +14,9 @@ from grouplearn.models.state import State
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.task_parallel import GroupTaskParallel
-from grouplearn.train.job import Carried, Job, TrainingLimits, UnitResult
+from grouplearn.train.job import Job, TrainingLimits, UnitResult
 from grouplearn.train.pack import Fit, Training
+from grouplearn.train.results.trials import Carried
 from grouplearn.train.trial_states import combine_trials, extract_trial
 
 CONFIGS: dict[str, tuple[dict[str, Any], ...]] = {

@@ -169,7 +169,7 @@ def test_a_group_that_cannot_be_prepared_fails_all_its_trials() -> None:
     a_job = replace(job(), groups=(Group(0, 0, (), ()),))
     result = train(a_job)
     assert [trial.reason for trial in result.trials] == ["the group has no rows"] * 2
-    assert result.facts is None
+    assert not result.facts
 
 
 def test_early_stopping_keeps_the_best_epoch(descent: type[Descent]) -> None:

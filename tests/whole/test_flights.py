@@ -37,7 +37,8 @@ from grouplearn.parser.statements import TrainModel
 from grouplearn.plan.physical import plan
 from grouplearn.statements.workflow import planning, training
 from grouplearn.statements.workflow.scheduled import Attendance
-from grouplearn.train.job import Job, TrialResult
+from grouplearn.train.job import Job
+from grouplearn.train.results.trials import TrialResult
 from grouplearn.train.rows.prepare import Prepared, prepare
 
 FEATURES = "FEATURES (zscore(dep_delay, distance, air_time), onehot(origin), sin(hour * 2 * pi() / 24))"
@@ -94,14 +95,14 @@ def test_logistic_regression_reaches_the_objective_of_scikit_learn(flights: duck
     )
     for group, prepared in trained.prepared():
         rows = prepared.train
-        for trial in trained.outcome.every_group("log_loss")[group].trials:
+        for trial in trained.outcome.found.trials.only(group):
             config = trained.job.configs[trial.config]
             with threadpool_limits(1):
                 reference = LogisticRegression(C=1 / config["l2"], tol=1e-10, max_iter=5000).fit(rows.x, rows.y)
             least = logistic_objective(reference.coef_[0], reference.intercept_[0], rows, config)
             ours = logistic_objective(*linear(trial), rows, config)
             assert ours <= least * (1 + 1e-5)
-    assert len(trained.outcome.every_group("rmse")) == CARRIERS
+    assert len(trained.outcome.found.groups) == CARRIERS
 
 
 @pytest.mark.filterwarnings(
@@ -120,8 +121,8 @@ def test_logistic_regression_with_l1_reaches_the_objective_of_scikit_learn(fligh
     for group, prepared in trained.prepared():
         rows = prepared.train
         trials = zip(
-            trained.outcome.every_group("log_loss")[group].trials,
-            exact.outcome.every_group("log_loss")[group].trials,
+            trained.outcome.found.trials.only(group),
+            exact.outcome.found.trials.only(group),
             strict=True,
         )
         for trial, proof in trials:
@@ -167,7 +168,7 @@ def test_linear_regression_equals_closed_form_and_scikit_learn(flights: duckdb.D
     for group, prepared in trained.prepared():
         rows = prepared.train
         n = rows.n_rows
-        for trial in trained.outcome.every_group("log_loss")[group].trials:
+        for trial in trained.outcome.found.trials.only(group):
             config = trained.job.configs[trial.config]
             l1, l2 = float(config["l1"]), float(config["l2"])
             if l1:
@@ -191,7 +192,7 @@ def test_gbdt_equals_lightgbm_called_by_hand(flights: duckdb.DuckDBPyConnection)
     gbdt = learner("gbdt")
     for group, prepared in trained.prepared():
         rows = prepared.train
-        for trial in trained.outcome.every_group("log_loss")[group].trials:
+        for trial in trained.outcome.found.trials.only(group):
             parameters = lightgbm_parameters(prepared.problem, trained.job.configs[trial.config])
             data = lightgbm.Dataset(rows.x, rows.y, weight=rows.weight, params=parameters)
             booster = lightgbm.train(parameters, data, num_boost_round=10)
@@ -213,7 +214,7 @@ def test_mlp_equals_a_plain_torch_loop(flights: duckdb.DuckDBPyConnection, preci
         rows = prepared.train
         if precision == "single" and rows.n_rows > 10_000:
             continue
-        for trial in trained.outcome.every_group("log_loss")[group].trials:
+        for trial in trained.outcome.found.trials.only(group):
             config = trained.job.configs[trial.config]
             dtype = torch.float64 if precision == "double" else torch.float32
             expected = torch_loop(rows, prepared.problem.seed, float(config["learning_rate"]), dtype)

@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from grouplearn.catalog.artifacts import store
-from grouplearn.catalog.records import GroupOutcome, ModelDefinition, PackedOutcome, RunOutcome
-from grouplearn.catalog.rows import packed as packed_rows
-from grouplearn.data.dataset import Group
+from grouplearn.catalog.records import ModelDefinition, Outcome, RunOutcome
 from grouplearn.data.encoders import FittedItem
-from grouplearn.interrupting import look, pieces, watched
-from grouplearn.models.state import Artifact
-from grouplearn.train.job import CurvePoint, GroupFacts, TrialResult
+from grouplearn.interrupting import pieces, watched
+from grouplearn.layout.ragged import Ragged
+from grouplearn.train.job import GroupFacts
+from grouplearn.train.results.trials import FAILED, KEPT, STATUSES, BoolArray, Trials
 
 _TEXTS = pa.list_(pa.string())
 _NUMBERS = pa.list_(pa.float64())
 _INTEGERS = pa.list_(pa.int32())
-#: Packs, of a hundred groups each, whose rows are made together.
-_PACKS_AT_ONCE = 64
-#: Bytes of models whose rows are made together.
-_MODEL_BYTES = 1 << 24
+#: Times of trials are kept to a microsecond: more is noise, which people would have to read.
+_CLOCK_DIGITS = 6
 
 
 def columns_of(rows: Iterable[tuple[Any, ...]], **types: Any) -> Any:
@@ -155,39 +148,17 @@ def _text(value: Any) -> str:
     return str(list(value)) if isinstance(value, tuple | list) else str(value)
 
 
-def groups(outcome: RunOutcome) -> Any:
+def groups(outcome: Outcome) -> Any:
     """Return the rows of ``groups``."""
-    tables = [
-        _groups(
-            [entry.group for entry in piece],
-            [entry.facts for entry in piece],
-            pa.array([entry.best for entry in piece], pa.int32()),
-        )
-        for piece in pieces(outcome.groups)
-    ]
-    for start in range(0, len(outcome.packs), _PACKS_AT_ONCE):
-        look()
-        packs = outcome.packs[start : start + _PACKS_AT_ONCE]
-        tables.append(
-            _groups(
-                [group for pack in packs for group in pack.groups],
-                [facts for pack in packs for facts in pack.pack.facts],
-                packed_rows.best(packs),
-            )
-        )
-    return pa.concat_tables(tables) if tables else _groups([], [], pa.array([], pa.int32()))
-
-
-def _groups(every: Sequence[Group], facts: Sequence[GroupFacts | None], best: Any) -> Any:
-    """Return the rows by column; ``best`` are the numbers of the best configs."""
-    keys = [group.keys for group in every]
+    every, facts = outcome.groups, outcome.facts
+    keys = [group.keys for group in watched(every)]
     offsets = np.concatenate([[0], np.cumsum([len(key) for key in keys])]).astype(np.int32)
     columns = {
-        "group_id": pa.array([group.id for group in every], pa.int32()),
+        "group_id": pa.array(outcome.ids),
         "level": pa.array([group.level for group in every], pa.int32()),
         "keys": pa.ListArray.from_arrays(offsets, pa.array([*itertools.chain.from_iterable(keys)], pa.string())),
-        "n_rows": pa.array([group.n_rows for group in every], pa.int64()),
-        "best": best,
+        "n_rows": pa.array([group.n_rows for group in watched(every)], pa.int64()),
+        "best": pa.array(outcome.best, mask=outcome.best < 0),
         "n_train": pa.array([each and each.n_train for each in facts], pa.int64()),
         "n_valid": pa.array([each and each.n_valid for each in facts], pa.int64()),
         "n_skipped": pa.array([each and each.n_skipped for each in facts], pa.int64()),
@@ -233,159 +204,93 @@ def starts(fitted: Iterable[FittedItem]) -> list[int]:
     return [0, *itertools.accumulate(0 if item.encoder.wide else item.width for item in fitted)][:-1]
 
 
-def trials(definition: ModelDefinition, outcome: RunOutcome) -> Any:
+def trials(definition: ModelDefinition, outcome: Outcome) -> Any:
     """Return the rows of ``trials``."""
-    rows = (
-        (
-            entry.group.id,
-            trial.config,
-            "kept" if entry.is_kept(trial) else trial.status,
-            trial.reason,
-            trial.epochs,
-            trial.converged,
-            round(trial.seconds, packed_rows.CLOCK_DIGITS),
-            trial.config == entry.best,
-            _metrics(definition, trial.train),
-            _metrics(definition, trial.valid),
-            None if definition.linear else trial.importance,
-            entry.kept if entry.is_kept(trial) else None,
-        )
-        for entry, trial in _trials(outcome)
+    every, best, usable = outcome.trials, outcome.is_best, outcome.trials.usable
+    kept = [outcome.kept.get(group) for group in every.group.tolist()] if outcome.kept else [None] * len(every)
+    is_kept = every.status == KEPT
+    return pa.table(
+        {
+            **_numbers(every),
+            "status": pa.array(STATUSES).take(pa.array(every.status)),
+            "error": _texts(every.texts, len(every)),
+            "epochs": pa.array(every.epochs),
+            "converged": pa.array(every.converged == 1, mask=every.converged < 0),
+            "seconds": pa.array(every.seconds.round(_CLOCK_DIGITS)),
+            "is_best": pa.array(best),
+            "train": _metrics(definition, every, "train"),
+            "valid": _metrics(definition, every, "valid"),
+            "importance": pa.nulls(len(every), _NUMBERS) if definition.linear else _importance(every, usable),
+            "trained_at": pa.array(kept, pa.timestamp("us"), mask=~is_kept),
+        }
     )
-    alone = columns_of(
-        rows,
-        group_id=pa.int32(),
-        config=pa.int32(),
-        status=pa.string(),
-        error=pa.string(),
-        epochs=pa.int32(),
-        converged=pa.bool_(),
-        seconds=pa.float64(),
-        is_best=pa.bool_(),
-        train=_NUMBERS,
-        valid=_NUMBERS,
-        importance=_NUMBERS,
-        trained_at=pa.timestamp("us"),
-    )
-    return _with_packs(alone, outcome, lambda packs: packed_rows.trials(definition, packs))
 
 
-def _with_packs(alone: Any, outcome: RunOutcome, of_packs: Callable[[Sequence[PackedOutcome]], Any]) -> Any:
-    """Return the rows of groups that trained alone followed by those that trained side by side."""
-    tables = [alone]
-    for start in range(0, len(outcome.packs), _PACKS_AT_ONCE):
-        look()
-        table = of_packs(outcome.packs[start : start + _PACKS_AT_ONCE])
-        tables.append(table.select(alone.column_names).cast(alone.schema))
-    return pa.concat_tables(tables)
+def _numbers(every: Trials) -> dict[str, Any]:
+    return {"group_id": pa.array(every.group), "config": pa.array(every.config)}
 
 
-def _trials(outcome: RunOutcome) -> Iterator[tuple[GroupOutcome, TrialResult]]:
-    return ((entry, trial) for entry in watched(outcome.groups) for trial in entry.trials)
+def _texts(texts: Mapping[int, str], count: int) -> Any:
+    """Return why trials failed, and notes on others."""
+    if not texts:
+        return pa.nulls(count, pa.string())
+    found = np.full(count, None, dtype=object)
+    found[[*texts]] = [*texts.values()]
+    return pa.array(found, pa.string())
 
 
-def _metrics(definition: ModelDefinition, values: Mapping[str, float]) -> list[float | None]:
+def _metrics(definition: ModelDefinition, every: Trials, part: str) -> Any:
+    """Return a list column, empty where there are no rows to measure on."""
+    known = np.stack([every.metric(part, name) for name in definition.metrics], axis=1)
+    shown = ~np.isnan(known).all(axis=1)
+    offsets = np.concatenate([[0], np.cumsum(shown) * known.shape[1]]).astype(np.int32)
+    items = known[shown].ravel()
     # DuckDB sorts NaN above every number, so that an undefined metric would look best.
-    known = (values.get(name, math.nan) for name in definition.metrics) if values else ()
-    return [None if math.isnan(value) else float(value) for value in known]
+    return pa.ListArray.from_arrays(offsets, pa.array(items, mask=np.isnan(items)))
 
 
-def curves(outcome: RunOutcome, metric_name: str) -> Any:
+def _importance(every: Trials, usable: BoolArray) -> Any:
+    """Return a list column with a number per feature column, NULL without a model or importances."""
+    told = [each for each in every.models if each.importance is not None]
+    if not told:
+        return pa.nulls(len(every), _NUMBERS)
+    places = np.concatenate([each.places for each in told])
+    order = np.argsort(places, kind="stable")
+    found = Ragged.joined([each.importance for each in told if each.importance is not None]).take(order)
+    sizes, known = np.zeros(len(every), np.int64), np.zeros(len(every), np.bool_)
+    sizes[places[order]] = found.sizes
+    known[places[order]] = (found.sizes > 0) & usable[places[order]]
+    ends = pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32), mask=np.append(~known, False))
+    return pa.ListArray.from_arrays(ends, pa.array(found.values))
+
+
+def curves(outcome: Outcome) -> Any:
     """Return the rows of ``curves``."""
-    drawn = [(entry.group.id, trial.config, trial.curve) for entry, trial in _trials(outcome) if trial.curve]
-    lengths = [len(curve) for *_, curve in drawn]
-
-    def per_trial(place: int) -> Any:
-        return pa.array(np.repeat(np.array([row[place] for row in drawn], dtype=np.int32), lengths))
-
-    def per_point(value: Callable[[CurvePoint], float]) -> npt.NDArray[np.float64]:
-        return np.fromiter((value(point) for *_, curve in drawn for point in curve), np.float64, sum(lengths))
-
-    loss, metric = per_point(lambda point: point.train_loss), per_point(lambda point: point.valid_metric)
-    alone = pa.table(
+    drawn, lengths = outcome.trials.curves, outcome.trials.curves.lengths
+    first = np.cumsum(lengths) - lengths
+    return pa.table(
         {
-            "group_id": per_trial(0),
-            "config": per_trial(1),
-            "epoch": pa.array(per_point(lambda point: point.epoch).astype(np.int32)),
-            "train_loss": pa.array(loss, mask=np.isnan(loss)),
-            "valid_metric": pa.array(metric, mask=np.isnan(metric)),
+            **{name: pa.array(np.repeat(np.asarray(each), lengths)) for name, each in _numbers(outcome.trials).items()},
+            "epoch": pa.array((np.arange(drawn.losses.size) - np.repeat(first, lengths) + 1).astype(np.int32)),
+            "train_loss": pa.array(drawn.losses, mask=np.isnan(drawn.losses)),
+            "valid_metric": pa.array(drawn.judged, mask=np.isnan(drawn.judged)),
         }
     )
-    return _with_packs(alone, outcome, lambda packs: packed_rows.curves(packs, metric_name))
 
 
-def parts_of(outcome: RunOutcome) -> Iterator[RunOutcome]:
-    """Yield the outcome in parts of some groups: texts of trees may take half of the memory, and rows are a copy of them."""
-    part: list[GroupOutcome] = []
-    size = 0
-    for entry in outcome.groups:
-        own = sum(_bytes_of(trial.artifact) for trial in entry.trials if trial.artifact is not None)
-        if part and size + own > _MODEL_BYTES:
-            yield replace(outcome, groups=tuple(part), packs=())
-            part, size = [], 0
-        part.append(entry)
-        size += own
-    packs: list[PackedOutcome] = []
-    for trained in outcome.packs:
-        own = sum(models.nbytes for models in trained.pack.models)
-        if (part or packs) and size + own > _MODEL_BYTES:
-            yield replace(outcome, groups=tuple(part), packs=tuple(packs))
-            part, packs, size = [], [], 0
-        packs.append(trained)
-        size += own
-    yield replace(outcome, groups=tuple(part), packs=tuple(packs))
-
-
-def _bytes_of(artifact: Artifact) -> int:
-    return len(artifact.text) + sum(tensor.nbytes for tensor in artifact.tensors.values())
-
-
-def artifacts(definition: ModelDefinition, outcome: RunOutcome) -> Any:
-    """Return the rows of ``artifacts``: of every trial that has a model, or of the ``keep_best`` best of each group."""
-    kept = [
-        (entry.group.id, trial.config, store(trial.artifact, definition.linear, entry.facts.fitted))
-        for entry in watched(outcome.groups)
-        for trial in kept_trials(definition, entry)
-        if trial.artifact is not None and entry.facts is not None
-    ]
-    stored = [artifact for _, _, artifact in kept]
-    alone = pa.table(
-        {
-            "group_id": pa.array([group for group, _, _ in kept], pa.int32()),
-            "config": pa.array([config for _, config, _ in kept], pa.int32()),
-            **packed_rows.stored_columns(stored),
-        }
-    )
-    return _with_packs(alone, outcome, lambda packs: packed_rows.artifacts(definition, packs))
-
-
-def kept_trials(definition: ModelDefinition, entry: GroupOutcome) -> list[TrialResult]:
-    """Return the trials of a group whose artifact is kept, best first."""
-    done = [trial for trial in entry.trials if trial.usable]
-    ranked = sorted(done, key=lambda trial: (trial.config != entry.best, _badness(definition, trial), trial.config))
-    return ranked[: definition.keep_best]
-
-
-def _badness(definition: ModelDefinition, trial: TrialResult) -> float:
-    value = (trial.valid or trial.train).get(definition.metric, math.nan)
-    if math.isnan(value):
-        return math.inf
-    return -value if definition.greater_is_better else value
-
-
-def errors(outcome: RunOutcome) -> Any:
+def errors(outcome: Outcome) -> Any:
     """Return the rows of ``errors``: one per failed trial, or one for the group when all failed for one reason."""
+    every, failed = outcome.trials, np.isin(outcome.trials.status, (FAILED, KEPT))
+    all_failed = np.ones(len(outcome.groups), np.bool_)
+    all_failed[outcome.place[~failed]] = False
+    reasons: dict[int, dict[int, str]] = {}
+    for place, group in zip(np.flatnonzero(failed).tolist(), outcome.place[failed].tolist(), strict=True):
+        reasons.setdefault(group, {})[int(every.config[place])] = every.texts.get(place, "failed")
     rows: list[tuple[int, int | None, str]] = []
-    for entry in watched(outcome.groups):
-        failed = [
-            (trial.config, trial.reason or "failed")
-            for trial in entry.trials
-            if trial.status == "failed" or entry.is_kept(trial)
-        ]
-        reasons = {reason for _, reason in failed}
-        if len(reasons) == 1 and len(failed) == len(entry.trials):
-            rows.append((entry.group.id, None, reasons.pop()))
+    for group, own in reasons.items():
+        number = outcome.groups[group].id
+        if all_failed[group] and len(set(own.values())) == 1:
+            rows.append((number, None, next(iter(own.values()))))
         else:
-            rows.extend((entry.group.id, config, reason) for config, reason in failed)
-    rows += [row for pack in outcome.packs for row in packed_rows.errors(pack)]
+            rows += [(number, config, reason) for config, reason in own.items()]
     return columns_of(rows, group_id=pa.int32(), config=pa.int32(), reason=pa.string())

@@ -27,7 +27,7 @@ def seen_in_rows(
     VALIDATE looks at them. The rows of a group are looked at only if its metrics or its number of skipped rows are
     suspicious.
     """
-    best = BestTrials.of(outcome)
+    best = BestTrials.of(outcome.found)
     with np.errstate(all="ignore"):  # rows have numbers of any size, and what overflows is not noted
         if best.groups:
             return _seen(job, definition, best, (*_of_times(times), *_of_validation(left_out)))

@@ -51,7 +51,7 @@ from grouplearn.train.job import Job, Turn
 from grouplearn.train.results import ledger
 
 #: The format of manifests; runs of other versions are refused.
-FORMAT = 11
+FORMAT = 12
 #: The last time, in seconds, that has a date in every time zone.
 _LATEST = 253_402_214_400
 

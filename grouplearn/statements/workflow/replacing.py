@@ -25,7 +25,7 @@ def replacing(
     existing model of that name has some. The caller holds the transaction.
     """
     catalog = definition.catalog or current_database(at.connection)
-    failed = outcome.failed_groups()
+    failed = outcome.found.failed_groups()
     before = identity_at(at.connection, catalog, definition.schema, definition.name) if failed else None
     refuse_failures(definition, outcome, failed, before, span, checker)
     _refuse_loss(definition, outcome, before, span, checker, at)
@@ -45,9 +45,7 @@ def refuse_failures(
         return
     stays = "nothing was stored" if before is None else f'model "{definition.name}" stays as it was'
     first = min(failed, key=lambda group: group.id)
-    apart = outcome.apart([first.id], definition.metric)
-    trials = next(entry.trials for entry in apart.groups if entry.group.id == first.id)
-    reason = next((trial.reason for trial in trials if trial.reason), "it failed")
+    reason = next(iter(outcome.found.trials.only(first.id).texts.values()), "it failed")
     names = (definition.keys[place].name for place in definition.sets[first.level])
     values = (first.keys[place] for place in definition.sets[first.level])
     named = ", ".join(
@@ -55,7 +53,9 @@ def refuse_failures(
     )
     message, hint = f"training failed, and {stays}: {reason}", None
     if definition.keys:
-        message = f"{len(failed)} of {outcome.n_groups} groups failed, and {stays}\n{named or 'all rows'}: {reason}"
+        message = (
+            f"{len(failed)} of {len(outcome.found.groups)} groups failed, and {stays}\n{named or 'all rows'}: {reason}"
+        )
         hint = "ON GROUP FAILURE KEEP stores the other groups, and under OR REPLACE the failed ones keep their models."
     raise TrainingError(message, text=checker.text, span=span, hint=hint)
 
@@ -69,14 +69,14 @@ def _refuse_loss(
     at: StatementContext,
 ) -> None:
     """Raise TrainingError if no group has a model, but the existing model of that name has some."""
-    if outcome.has_model or before is None:
+    if (outcome.found.best >= 0).any() or before is None:
         return
     groups = table(before.location.catalog, "groups")
     usable = f"SELECT 1 FROM {groups} WHERE model = ?::UUID AND best IS NOT NULL LIMIT 1"
     if not at.databases.rows(usable, [before.id]):
         return
-    trials = (trial for group in outcome.every_group(definition.metric) for trial in group.trials)
-    reasons = [trial.reason or "it failed" for trial in trials]
+    trials = outcome.found.trials
+    reasons = [trials.texts.get(place, "it failed") for place in range(len(trials))]
     (most, _), *others = Counter(map(without_counts, reasons)).most_common(2)
     reason = next(each for each in reasons if without_counts(each) == most)
     raise TrainingError(

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 
 from grouplearn.schedule.messages import Unit
-from grouplearn.train.job import Forwarding, Observer, Progress, TrialResult, UnitResult
+from grouplearn.train.job import Forwarding, Observer, Progress, UnitResult
 from grouplearn.train.results.ledger import Ledger
+from grouplearn.train.results.trials import TrialResult, Trials
 
 _Key = tuple[int, int]
 
@@ -26,8 +27,7 @@ class Ends:
             if result.unit.fold >= 0:
                 self._progress.unit_done(result)
             else:
-                bare = replace(result, trials=())
-                self._going |= {(result.unit.group, config): bare for config in result.unit.configs}
+                self._going |= {(result.unit.group, config): result for config in result.unit.configs}
         ended: dict[int, list[_Key]] = defaultdict(list)
         for key, result in self._going.items():
             if key not in going:
@@ -35,7 +35,8 @@ class Ends:
         for keys in ended.values():
             result = [self._going.pop(key) for key in keys][-1]
             unit = replace(result.unit, configs=tuple(config for _, config in keys))
-            self._progress.unit_done(replace(result, unit=unit, trials=tuple(trials[key] for key in keys)))
+            own = Trials.of(unit.group, [trials[key] for key in keys], result.trials.names)
+            self._progress.unit_done(replace(result, unit=unit, trials=own))
 
 
 class Epochs(Forwarding):

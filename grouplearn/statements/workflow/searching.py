@@ -11,6 +11,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from grouplearn.interrupting import look, watched
 from grouplearn.learners.contract.config import Config
 from grouplearn.models.metrics.sums import METRICS
@@ -23,9 +25,10 @@ from grouplearn.search.procedures import SearchPlan
 from grouplearn.statements.workflow.scheduled import Attendance, Scheduled
 from grouplearn.statements.workflow.search_progress import Ends, Epochs, later
 from grouplearn.statements.workflow.trial_control import Halt, Standing
-from grouplearn.train.job import NOT_BEGUN, Carried, GroupFacts, Job, Progress, SearchRound, TrialResult, UnitResult
+from grouplearn.train.job import NOT_BEGUN, GroupFacts, Job, Progress, SearchRound, UnitResult
 from grouplearn.train.results.ledger import units_left
-from grouplearn.train.results.outcome import GroupOutcome, best_config, merge
+from grouplearn.train.results.outcome import Outcome, best_configs, merge, outcome_of
+from grouplearn.train.results.trials import DONE, STOPPED, Carried, TrialResult, Trials
 from grouplearn.train.rows.sampled import group_seed, share_of
 from grouplearn.train.unit import group_of
 
@@ -34,9 +37,9 @@ _Key = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The result of a search: outcomes by group, the units of all rounds, every configuration that was tried."""
+    """The result of a search: the outcome, the units of all rounds, every configuration that was tried."""
 
-    groups: tuple[GroupOutcome, ...]
+    outcome: Outcome
     units: tuple[UnitResult, ...]
     configs: tuple[Config, ...]
 
@@ -243,21 +246,21 @@ class _Search:
 
     def _take(self, results: tuple[UnitResult, ...]) -> None:
         """Store the results of a round; trials without progress keep their earlier results."""
-        self._units += (replace(result, trials=()) for result in results)
-        outcomes, _ = merge(self._job, results, self._greater)
-        for outcome in outcomes:
-            known = self._facts.get(outcome.group.id)
-            if outcome.facts is not None and (known is None or known.n_train < outcome.facts.n_train):
-                self._facts[outcome.group.id] = outcome.facts
-            for trial in outcome.trials:
-                key = (outcome.group.id, trial.config)
-                before = self._trials.get(key)
-                seconds = trial.seconds + (before.seconds if before else 0.0)
-                further = before is None or trial.status == "failed" or self._is_further(trial, before)
-                if further and self._plan.resource == "rows":
-                    self._goals[key] = self._wanted[key]
-                kept = trial if further or before is None else before
-                self._trials[key] = replace(kept, seconds=seconds)
+        self._units += (replace(result, trials=Trials.joined(())) for result in results)
+        outcome = merge(self._job, results, self._greater)
+        for group, facts in zip(outcome.groups, outcome.facts, strict=True):
+            known = self._facts.get(group.id)
+            if facts is not None and (known is None or known.n_train < facts.n_train):
+                self._facts[group.id] = facts
+        for number, trial in zip(outcome.trials.group.tolist(), outcome.trials, strict=True):
+            key = (number, trial.config)
+            before = self._trials.get(key)
+            seconds = trial.seconds + (before.seconds if before else 0.0)
+            further = before is None or trial.status == "failed" or self._is_further(trial, before)
+            if further and self._plan.resource == "rows":
+                self._goals[key] = self._wanted[key]
+            kept = trial if further or before is None else before
+            self._trials[key] = replace(kept, seconds=seconds)
 
     def _is_further(self, trial: TrialResult, before: TrialResult) -> bool:
         return trial.status == "done" if self._plan.resource == "rows" else trial.epochs > before.epochs
@@ -275,7 +278,10 @@ class _Search:
 
         The rest is emptied, not removed: decisions depend on whether a trial has a model, and a state to continue from.
         """
-        return replace(result, trials=tuple(self._still_needed(result.unit.group, trial) for trial in result.trials))
+        group, names = result.unit.group, result.trials.names
+        return replace(
+            result, trials=Trials.of(group, [self._still_needed(group, trial) for trial in result.trials], names)
+        )
 
     def _still_needed(self, group: int, trial: TrialResult) -> TrialResult:
         latest = self._trials[group, trial.config]
@@ -304,18 +310,15 @@ class _Search:
         by_group: dict[int, list[TrialResult]] = defaultdict(list)
         for key, trial in sorted(self._trials.items()):
             by_group[key[0]].append(self._concluded(key, trial))
-        outcomes = []
-        for group in self._job.groups:
-            trials = tuple(by_group[group.id]) or self._not_begun()
-            whole = tuple(trial for trial in trials if trial.status == "done") if self._plan.resource == "rows" else ()
-            best = best_config(
-                whole or trials, self._job.target.metric, self._greater
-            )  # a model of few rows may win by chance
-            outcomes.append(GroupOutcome(group, trials, self._facts.get(group.id), best))
-        return Found(tuple(outcomes), tuple(self._units), self._grouped_search.configs)
-
-    def _not_begun(self) -> tuple[TrialResult, ...]:
-        return tuple(TrialResult(number, "stopped", NOT_BEGUN) for number in range(len(self._grouped_search.configs)))
+        names, configs = self._job.target.measured, self._grouped_search.configs
+        idle = [group.id for group in self._job.groups if group.id not in by_group]
+        begun = [Trials.of(group, own, names) for group, own in by_group.items()]
+        trials = Trials.joined([*begun, Trials.alike(idle, range(len(configs)), STOPPED, NOT_BEGUN)]).ordered()
+        outcome = outcome_of(self._job.groups, self._facts, trials, self._job.target.metric, self._greater)
+        if self._plan.resource == "rows":  # a model of few rows may win by chance
+            whole = best_configs(outcome, trials.status == DONE, self._job.target.metric, self._greater)
+            outcome = replace(outcome, best=np.where(whole >= 0, whole, outcome.best))
+        return Found(outcome, tuple(self._units), configs)
 
     def _concluded(self, key: _Key, trial: TrialResult) -> TrialResult:
         """Return a trial without its state; if it should have had more epochs or rows, its status is stopped."""

@@ -48,7 +48,7 @@ from grouplearn.train.job import (
     UnitResult,
 )
 from grouplearn.train.results.ledger import Ledger, units_left
-from grouplearn.train.results.outcome import GroupOutcome, PackedOutcome, merge
+from grouplearn.train.results.outcome import Outcome, merge
 
 
 def job_of(
@@ -163,14 +163,15 @@ def run(work: Work, attendance: Attendance) -> RunOutcome:
     try:
         if work.rounds is not None:
             found = search(work.rounds, job, watching, attendance)
-            merged, configs = _Merged(found.groups, (), found.units), found.configs
+            outcome, units, configs = found.outcome, found.units, found.configs
         else:
-            merged, configs = _merged(work, job, watching, attendance), None
+            outcome, units = _merged(work, job, watching, attendance)
+            configs = None
     finally:
         watching.ended()
     seconds = work.spent + time.perf_counter() - started
     ran = (work.scheduled.operator, work.scheduled.executor, work.workers, seconds)
-    return RunOutcome(merged.alone, merged.results, *ran, packs=merged.packs, configs=configs)
+    return RunOutcome(outcome, units, *ran, configs=configs)
 
 
 def prepare(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> None:
@@ -182,28 +183,19 @@ def prepare(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> None:
     get_ready(executor, Cluster.of(physical.bound.options.placement), cancelled)
 
 
-@dataclass(frozen=True, slots=True)
-class _Merged:
-    """The results of units: the outcomes of groups, trained alone or side by side, and the results themselves."""
-
-    alone: tuple[GroupOutcome, ...]
-    packs: tuple[PackedOutcome, ...]
-    results: tuple[UnitResult, ...]
-
-
-def _merged(work: Work, job: Job, watching: Observer, attendance: Attendance) -> _Merged:
+def _merged(work: Work, job: Job, watching: Observer, attendance: Attendance) -> tuple[Outcome, tuple[UnitResult, ...]]:
     """Carry out all units and, with ``refit``, train the best configuration of each group once more on all rows."""
     greater_is_better = METRICS[job.target.metric].greater_is_better
     results = _carry_out(work.scheduled, work.units, job, watching, attendance)
     found = merge(job, results, greater_is_better)
     if work.refit is None:
-        return _Merged(*found, results)
+        return found, results
     units = refitting.units_of(work.units, found, spares=job.split.spares)
     again = _carry_out(work.scheduled, units, work.refit, watching, attendance)
     models = merge(work.refit, again, greater_is_better)
     ended = max((result.ended for result in results), default=0.0)
     every = (*results, *(later(result, ended) for result in again))
-    return _Merged(*refitting.merged(found, models, job.target.metric), every)
+    return refitting.merged(found, models), every
 
 
 def _carry_out(

@@ -11,9 +11,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from grouplearn.schedule.messages import Unit
 from grouplearn.statements.workflow.search_progress import later
-from grouplearn.train.job import Forwarding, Job, Observer, TrialResult, Turn, UnitResult
+from grouplearn.train.job import Forwarding, Job, Observer, Turn, UnitResult
+from grouplearn.train.results.trials import STOPPED, Trials
 
 #: The parts of the time left that units share in the first turn and in later ones. What the first leaves is also for what
 #: shares do not count: reading rows, an epoch that was longer than the share, measuring.
@@ -48,7 +51,7 @@ def in_turns(
 
 def is_cut(result: UnitResult) -> bool:
     """Return whether a unit wants more time."""
-    return any(trial.status == "stopped" for trial in result.trials)
+    return bool((result.trials.status == STOPPED).any())
 
 
 class WhenEnded(Forwarding):
@@ -96,7 +99,7 @@ class _Turns(Forwarding):
     def unit_done(self, result: UnitResult) -> None:
         """Forward what a unit has reached, unless it had no time."""
         before = self._latest(result.unit)
-        if before is not None and result.facts is None and is_cut(result):
+        if before is not None and not result.facts and is_cut(result):
             return
         merged = _further(before, later(result, self._offset))
         self.ran[result.unit.id] = merged
@@ -120,12 +123,9 @@ def _further(before: UnitResult | None, result: UnitResult) -> UnitResult:
     """Return a unit's result after a further turn; a trial that began again and came less far keeps its earlier model."""
     if before is None:
         return result
-    earlier = {trial.config: trial for trial in before.trials}
-    trials = tuple(_further_trial(earlier[trial.config], trial) for trial in result.trials)
+    earlier, latest = before.trials.ordered(), result.trials.ordered()
+    lost = (latest.status == STOPPED) & (latest.epochs < earlier.epochs)
+    trials = Trials.joined([earlier, latest]).take(np.arange(len(latest)) + np.where(lost, 0, len(latest)))
+    trials = replace(trials, seconds=earlier.seconds + latest.seconds)
     processor, loaded = before.processor + result.processor, before.loaded + result.loaded
     return replace(result, trials=trials, facts=result.facts or before.facts, processor=processor, loaded=loaded)
-
-
-def _further_trial(before: TrialResult, trial: TrialResult) -> TrialResult:
-    chosen = before if trial.status == "stopped" and trial.epochs < before.epochs else trial
-    return replace(chosen, seconds=before.seconds + trial.seconds)

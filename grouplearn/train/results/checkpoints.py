@@ -18,9 +18,9 @@ from grouplearn.data.tensors import NotTensors
 from grouplearn.failures import TrainingFailed
 from grouplearn.models.state import Artifact, State
 from grouplearn.schedule.messages import Unit
-from grouplearn.train.job import CurvePoint
 from grouplearn.train.pack import Fit, Training
 from grouplearn.train.results import ledger
+from grouplearn.train.results.trials import CurvePoint
 
 #: Least seconds between two checkpoints of a pack: the most that dying inside a unit costs.
 SAVE_SECONDS = 10.0

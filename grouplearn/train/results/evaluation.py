@@ -15,7 +15,7 @@ from grouplearn.models.metrics import sums as metrics
 from grouplearn.models.metrics.sums import MetricSums
 from grouplearn.models.state import Artifact
 from grouplearn.train.block_sums import BlockSums
-from grouplearn.train.job import NOT_BEGUN, TrialResult
+from grouplearn.train.job import NOT_BEGUN
 from grouplearn.train.pack import (
     Fit,
     Pack,
@@ -28,6 +28,7 @@ from grouplearn.train.pack import (
     settle,
     waited_values,
 )
+from grouplearn.train.results.trials import TrialResult
 from grouplearn.train.trial_states import extract_trial
 
 

@@ -24,10 +24,9 @@ from grouplearn.data.memory import memory_limit
 from grouplearn.failures import TrainingFailed
 from grouplearn.interrupting import watched
 from grouplearn.layout.ragged import Ragged
-from grouplearn.models.state import Artifact
 from grouplearn.schedule.messages import Blocks, Push, Unit
-from grouplearn.train.job import Carried, CurvePoint, GroupFacts, LostWork, StepRecord, TrialResult, UnitResult
-from grouplearn.train.results.packed import Curves, Models, Packed
+from grouplearn.train.job import GroupFacts, LostWork, StepRecord, UnitResult
+from grouplearn.train.results.trials import Carried, CurvePoint, Curves, Models, Trials
 
 #: Seconds of results that can be lost, besides units in flight, when everything dies.
 FLUSH_SECONDS = 1.0
@@ -35,8 +34,8 @@ FLUSH_SECONDS = 1.0
 COMPACT_BYTES = 1 << 22
 #: The types of values in results.
 RESULT_KINDS = (
-    Artifact, Blocks, Carried, Curves, CurvePoint, FittedItem, GroupFacts, Item, LostWork, Models, Packed, Push,
-    Ragged, StepRecord, TrialResult, Unit, UnitResult,
+    Blocks, Carried, Curves, CurvePoint, FittedItem, GroupFacts, Item, LostWork, Models, Push, Ragged, StepRecord, Trials,
+    Unit, UnitResult,
 )  # fmt: skip
 
 _DIGEST = 32

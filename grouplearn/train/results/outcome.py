@@ -1,235 +1,205 @@
-"""From unit results to one outcome per group: folds merged, the best trial chosen."""
+"""From unit results to the outcome of every group: folds merged, the best trial chosen."""
 
 from __future__ import annotations
 
 import datetime
-import itertools
-import math
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.dataset import Group
+from grouplearn.data.split import FINAL
 from grouplearn.interrupting import watched
 from grouplearn.models.metrics.ranking import in_order
 from grouplearn.models.metrics.sums import first_best
 from grouplearn.models.state import Artifact
-from grouplearn.train.job import NOT_VALIDATED, GroupFacts, Job, TrialResult, UnitResult
-from grouplearn.train.results.packed import Packed, beside, mean_known
+from grouplearn.train.job import NOT_VALIDATED, GroupFacts, Job, UnitResult
+from grouplearn.train.results.trials import DONE, FAILED, STOPPED, BoolArray, IntArray, Places, Trials
 
 
 @dataclass(frozen=True, slots=True)
-class GroupOutcome:
-    """A group's trials, one per config, folds merged; ``best`` is the number of the best config, None if all failed.
+class Outcome:
+    """What training made of G groups: their trials in order of group and config, folds merged.
 
-    ``kept`` is when the best trial was trained, if this training failed and that trial is the group's model of before. Its
-    reason is then that of the failure, and ``facts`` are of its rows.
+    ``groups`` are in order of number, ``facts`` (G) what is known of their rows, None if nothing is. ``best`` (G,) is the
+    number of the best config, -1 without a model. A group that failed and keeps its model of before has a best trial of
+    status ``kept``, whose text is the reason of the failure and whose facts are those of its own rows; ``kept`` says by
+    group when it was trained.
     """
-
-    group: Group
-    trials: tuple[TrialResult, ...]
-    facts: GroupFacts | None
-    best: int | None
-    kept: datetime.datetime | None = None
-
-    def is_kept(self, trial: TrialResult) -> bool:
-        """Whether a trial of the group is its model of before."""
-        return self.kept is not None and trial.config == self.best
-
-
-@dataclass(frozen=True, slots=True)
-class PackedOutcome:
-    """The outcomes of groups trained side by side: ``best`` (G,) is the place of the best config, -1 for none."""
 
     groups: tuple[Group, ...]
-    pack: Packed
-    best: npt.NDArray[np.intp]
+    facts: tuple[GroupFacts | None, ...]
+    trials: Trials
+    best: IntArray
+    kept: Mapping[int, datetime.datetime] = field(default_factory=dict)
 
-    def only(self, places: npt.NDArray[np.intp]) -> PackedOutcome:
-        """Return the groups at these places, in this order."""
-        groups = tuple(self.groups[place] for place in places.tolist())
-        return PackedOutcome(groups, self.pack.only(places), self.best[places])
+    @property
+    def ids(self) -> IntArray:
+        """The groups' numbers (G,)."""
+        return np.fromiter((group.id for group in self.groups), np.int32, len(self.groups))
 
-    def outcomes(self, metric: str) -> Iterator[GroupOutcome]:
-        """Yield the groups' outcomes one by one; ``metric`` is that of the curves."""
-        rows = zip(self.groups, self.pack.trials(metric), self.pack.facts, self.best.tolist(), strict=True)
-        for group, trials, facts, best in rows:
-            yield GroupOutcome(group, trials, facts, self.pack.configs[best] if best >= 0 else None)
+    @property
+    def place(self) -> Places:
+        """The place (T,) of each trial's group."""
+        return np.searchsorted(self.ids, self.trials.group)
+
+    @property
+    def is_best(self) -> BoolArray:
+        """Which trials (T,) are their group's best."""
+        return np.asarray(self.trials.config == self.best[self.place])
+
+    def failed_groups(self) -> list[Group]:
+        """Return the groups without a model."""
+        return [self.groups[place] for place in np.flatnonzero(self.best < 0).tolist()]
 
     def best_models(self) -> Iterator[tuple[Group, GroupFacts, Artifact]]:
-        """Yield the best model of each group that has one."""
-        configs = len(self.pack.configs)
-        for models in self.pack.models:
-            for at, place in enumerate(models.members.tolist()):
-                best, facts = int(self.best[place]), self.pack.facts[place]
-                if best >= 0 and facts is not None:
-                    yield self.groups[place], facts, models.artifact(at * configs + best)
+        """Yield the best model of each group that has one, in order of group."""
+        is_best, place = self.is_best & self.trials.usable, self.place
+        found: dict[int, tuple[GroupFacts, Artifact]] = {}
+        for models in self.trials.models:
+            for at in np.flatnonzero(is_best[models.places]).tolist():
+                group = int(place[models.places[at]])
+                if (facts := self.facts[group]) is not None:
+                    found[group] = facts, models.artifact(at)
+        for group, model in sorted(found.items()):
+            yield self.groups[group], *model
+
+    def only(self, chosen: BoolArray) -> Outcome:
+        """Return the chosen groups (G,)."""
+        if chosen.all():
+            return self
+        at = np.flatnonzero(chosen).tolist()
+        groups, facts = tuple(self.groups[each] for each in at), tuple(self.facts[each] for each in at)
+        return replace(
+            self,
+            groups=groups,
+            facts=facts,
+            trials=self.trials.take(np.flatnonzero(chosen[self.place])),
+            best=self.best[at],
+        )
 
 
-def merge(
-    job: Job, results: Iterable[UnitResult], greater_is_better: bool
-) -> tuple[tuple[GroupOutcome, ...], tuple[PackedOutcome, ...]]:
-    """Return the outcome of every group of ``job`` in order, trials in order of config number.
+def merge(job: Job, results: Iterable[UnitResult], greater_is_better: bool) -> Outcome:
+    """Return the outcome of every group of ``job`` that has results.
 
-    First the groups that trained alone, then those that trained side by side. With VALIDATE FOLDS a trial is the final fit
-    on all rows, with the means of validation metrics over folds (NaN and failed folds left out); it failed if the final fit
-    or every fold failed.
+    With VALIDATE FOLDS a trial is the final fit on all rows, with the means of validation metrics over folds (NaN left out);
+    it failed if the final fit or every fold failed. With a sample for a fit that is only judged, it has that fit's metrics.
     """
-    by_group: dict[int, list[UnitResult]] = defaultdict(list)
-    by_groups: dict[tuple[int, ...], dict[int, list[Packed]]] = defaultdict(lambda: defaultdict(list))
-    for result in watched(sorted(results, key=lambda each: each.unit.id)):
-        if result.pack is None:
-            by_group[result.unit.group].append(result)
-        else:
-            by_groups[result.unit.groups][result.unit.fold].append(result.pack)
-    alone = tuple(
-        _outcome(job, group, by_group[group.id], greater_is_better)
-        for group in watched(job.groups)
-        if group.id in by_group
+    ordered = sorted(watched(results), key=lambda each: (each.unit.fold, each.unit.id))
+    final, *folds = (
+        Trials.joined([each.trials for each in watched(ordered) if each.unit.fold == fold]).ordered()
+        for fold in (FINAL, *job.split.fits[:-1])
     )
-    group_of = {group.id: group for group in watched(job.groups)}
-    packs = []
-    merged = with_judged if job.split.has_sample else with_folds
-    for numbers, by_fold in watched(by_groups.items()):
-        pack = merged(*(beside(by_fold[fold]) for fold in sorted(by_fold)))
-        groups = tuple(group_of[number] for number in numbers)
-        packs.append(PackedOutcome(groups, pack, best_places(pack, job.target.metric, greater_is_better)))
-    return alone, tuple(packs)
+    facts: dict[int, GroupFacts] = {}
+    judged: dict[int, GroupFacts] = {}
+    for result in watched(ordered):
+        into = facts if result.unit.fold == FINAL else judged
+        for group, known in result.facts.items():
+            into.setdefault(group, known)
+    made: dict[tuple[int, int], GroupFacts] = {}  # many small groups share what is known of them
+    for group, known in judged.items() if job.split.has_sample else ():
+        if known.n_valid and (of_all := facts.get(group)) is not None:
+            key = id(of_all), known.n_valid
+            if key not in made:
+                made[key] = replace(of_all, n_train=of_all.n_train - known.n_valid, n_valid=known.n_valid)
+            facts[group] = made[key]
+    merged = with_judged(final, *folds) if job.split.has_sample else with_folds(final, folds)
+    return outcome_of(job.groups, facts, merged, job.target.metric, greater_is_better)
 
 
-def with_judged(final: Packed, judged: Packed) -> Packed:
-    """Return the models of all rows with the metrics of those that held out a sample, as by ``trial_with_judged``."""
-    done = judged.done()
-    train = {name: np.where(done, judged.train[name], values) for name, values in final.train.items()}
-    valid = {name: np.where(done, values, np.nan) for name, values in judged.valid.items()}
-    facts = tuple(itertools.starmap(facts_with_judged, zip(final.facts, judged.facts, strict=True)))
-    return replace(final, train=train, valid=valid, facts=facts, seconds=final.seconds + judged.seconds)
+def outcome_of(
+    groups: Iterable[Group], facts: Mapping[int, GroupFacts], trials: Trials, metric: str, greater_is_better: bool
+) -> Outcome:
+    """Return the outcome of groups with these trials, which are in order."""
+    known = frozenset(np.unique(trials.group).tolist())
+    own = sorted((group for group in watched(groups) if group.id in known), key=lambda group: group.id)
+    found = Outcome(tuple(own), tuple(facts.get(group.id) for group in own), trials, np.full(len(own), -1, np.int32))
+    return replace(found, best=best_configs(found, trials.usable, metric, greater_is_better))
 
 
-def with_folds(final: Packed, *folds: Packed) -> Packed:
-    """Return the final fits with mean validation metrics of the folds, as by ``trial_with_folds``."""
-    if not folds:
-        return final
-    done = np.array([fold.done() for fold in folds])
-    reasons, notes = dict(final.reasons), dict(final.notes)
-    for group, config in np.argwhere(~done.all(axis=0)).tolist():
-        place, failed = (group, config), ~done[:, group, config]
-        first = folds[int(failed.argmax())].reasons[place]
-        if failed.all():
-            reasons.setdefault(place, f"all {len(folds)} folds failed; the first: {first}")
-        elif place not in reasons:
-            notes[place] = _some_failed(int(failed.sum()), len(folds), first)
-    seconds = final.seconds + sum(fold.seconds for fold in folds)
-    means = mean_known([fold.valid for fold in folds])
-    means = {name: np.where(done.all(axis=0), values, np.nan) for name, values in means.items()}
-    return replace(final, valid=means, reasons=reasons, notes=notes, seconds=seconds)
+def aligned(final: Trials, fold: Trials) -> tuple[Places, Places]:
+    """Return the places of trials that both have, in either."""
+    _, of_final, of_fold = np.intersect1d(final.key, fold.key, assume_unique=True, return_indices=True)
+    return of_final, of_fold
 
 
-def _some_failed(failed: int, folds: int, first: str | None) -> str:
-    return f"not validated: {failed} of {folds} folds failed; the first: {first}"
-
-
-def best_places(pack: Packed, metric: str, greater_is_better: bool) -> npt.NDArray[np.intp]:
-    """Return the place of every group's best config, by the rules of ``best_config``; -1 if none is done."""
-    done = pack.done()
-    best = np.where(done.any(axis=1), done.argmax(axis=1), -1)
-    undecided = np.ones(len(best), dtype=bool)
-    for metrics in (pack.valid, pack.train):
-        if metric not in metrics:
-            continue
-        values = np.where(done, metrics[metric], np.nan)
-        known = ~np.isnan(values).all(axis=1) & undecided
-        best[known] = first_best(values[known], greater_is_better)
-        undecided &= ~known
-    return best
-
-
-def _outcome(job: Job, group: Group, results: Sequence[UnitResult], greater_is_better: bool) -> GroupOutcome:
-    final: dict[int, TrialResult] = {}
-    folds: dict[int, list[TrialResult]] = defaultdict(list)
-    facts, judged = None, None
-    for result in sorted(results, key=lambda each: (each.unit.fold, each.unit.id)):
-        for trial in result.trials:
-            if result.unit.fold < 0:
-                final[trial.config] = trial
-            else:
-                folds[trial.config].append(trial)
-        if result.unit.fold < 0 and facts is None:
-            facts = result.facts
-        elif result.unit.fold >= 0:
-            judged = result.facts
-    if job.split.has_sample:
-        facts = facts_with_judged(facts, judged)
-        trials = tuple(trial_with_judged(final[config], folds[config][0]) for config in sorted(final))
-    else:
-        trials = tuple(trial_with_folds(final[config], folds[config]) for config in sorted(final))
-    return GroupOutcome(group, trials, facts, best_config(trials, job.target.metric, greater_is_better))
-
-
-def facts_with_judged(final: GroupFacts | None, judged: GroupFacts | None) -> GroupFacts | None:
-    """Return what is known of a group, with the number of rows that were held out of the fit that was judged."""
-    if final is None or judged is None or not judged.n_valid:
-        return final
-    return replace(final, n_train=final.n_train - judged.n_valid, n_valid=judged.n_valid)
-
-
-def trial_with_judged(final: TrialResult, judged: TrialResult) -> TrialResult:
-    """Return the final fit of a trial with the metrics of the fit that held out a sample, on both parts of its rows.
+def with_judged(final: Trials, judged: Trials) -> Trials:
+    """Return final fits with the metrics of the fits that held out a sample, on both parts of their rows.
 
     If that fit failed, the metrics are those of the final fit on all rows.
     """
-    done = final.usable and judged.status == "done"
-    train, valid = (judged.train, judged.valid) if done else (final.train, {})
-    return replace(final, train=train, valid=valid, seconds=final.seconds + judged.seconds)
+    at, own = aligned(final, judged)
+    seconds, train, valid = final.seconds.copy(), final.train.copy(), np.full_like(final.train, np.nan)
+    judged = judged.measured(final.names)
+    seconds[at] += judged.seconds[own]
+    done = final.usable[at] & (judged.status[own] == DONE)
+    train[at[done]], valid[at[done]] = judged.train[own[done]], judged.valid[own[done]]
+    return replace(final, train=train, valid=valid, seconds=seconds)
 
 
-def trial_with_folds(final: TrialResult, folds: Sequence[TrialResult]) -> TrialResult:
-    """Return the final fit of a trial with the mean validation metrics of its folds.
+def with_folds(final: Trials, folds: Sequence[Trials]) -> Trials:
+    """Return final fits with the mean validation metrics of their folds.
 
-    If a fold failed there is no mean, as it would be that of the easier folds, and the reason says so.
+    If a fold failed there is no mean, as it would be that of the easier folds, and the text says so. A trial without fits of
+    folds, as all were fitted in one pass, stays as it is.
     """
-    if not folds:
+    if not any(map(len, folds)):
         return final
-    seconds = final.seconds + sum(fold.seconds for fold in folds)
-    done = [fold for fold in folds if fold.status == "done" or (fold.status == "stopped" and fold.epochs)]
-    if not final.usable:
-        return replace(final, seconds=seconds)
-    if not done and any(trial.status == "stopped" for trial in (final, *folds)):
-        return replace(final, status="stopped", reason=NOT_VALIDATED, seconds=seconds)
-    if not done:
-        reason = f"all {len(folds)} folds failed; the first: {folds[0].reason}"
-        return TrialResult(final.config, "failed", reason, seconds=seconds)
-    failed = [fold for fold in folds if fold.status == "failed"]
-    if failed:
-        reason = _some_failed(len(failed), len(folds), failed[0].reason)
-        return replace(final, valid={}, reason=reason, seconds=seconds)
-    names = dict.fromkeys(name for fold in done for name in fold.valid)
-    means = {name: _mean([fold.valid.get(name, math.nan) for fold in done]) for name in names}
-    return replace(final, valid=means, seconds=seconds)
+    shape = len(folds), len(final)
+    status, judged = np.full(shape, -1, np.int8), np.full((*shape, len(final.names)), np.nan)
+    done, seconds = np.zeros(shape, np.bool_), final.seconds.copy()
+    first: dict[int, str | None] = {}
+    for number, fold in enumerate(folds):
+        at, own = aligned(final, fold)
+        status[number, at], judged[number, at] = fold.status[own], fold.measured(final.names).valid[own]
+        done[number, at] = (fold.status[own] == DONE) | ((fold.status[own] == STOPPED) & (fold.epochs[own] > 0))
+        seconds[at] += fold.seconds[own]
+        broken = fold.status[own] == FAILED
+        for place, other in zip(at[broken].tolist(), own[broken].tolist(), strict=True):
+            first.setdefault(place, fold.texts.get(other))
+    judged[~done] = np.nan
+    seen = np.asarray((status >= 0).any(axis=0))
+    usable, failed, any_done = final.usable & seen, np.sum(status == FAILED, axis=0), done.any(axis=0)
+    stopped = usable & ~any_done & ((final.status == STOPPED) | (status == STOPPED).any(axis=0))
+    lost, some = usable & ~any_done & ~stopped, usable & any_done & (failed > 0)
+    sound = np.asarray(usable & any_done & (failed == 0))
+    valid = np.where(sound[:, None], mean_known(judged), np.where(seen[:, None], np.nan, final.valid))
+    status_of_all = np.where(stopped, STOPPED, final.status).astype(np.int8)
+    texts = {**final.texts, **dict.fromkeys(np.flatnonzero(stopped).tolist(), NOT_VALIDATED)}
+    for place in np.flatnonzero(some).tolist():
+        texts[place] = f"not validated: {failed[place]} of {len(folds)} folds failed; the first: {first[place]}"
+    merged = replace(final, status=status_of_all, valid=valid, texts=texts, seconds=seconds)
+    all_failed = f"all {len(folds)} folds failed; the first: "
+    return merged.failed({place: f"{all_failed}{first[place]}" for place in np.flatnonzero(lost).tolist()})
 
 
-def _mean(values: Sequence[float]) -> float:
-    known = [value for value in values if not math.isnan(value)]
-    return float(in_order(np.array(known))) / len(known) if known else math.nan
+def mean_known(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the means over the first axis of the values that are not NaN."""
+    known = ~np.isnan(values)
+    total, count = in_order(np.where(known, values, 0.0)), known.sum(axis=0)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
-def best_config(trials: Sequence[TrialResult], metric: str, greater_is_better: bool) -> int | None:
-    """Return the config with the best validation metric, or training metric if no trial has a validation metric.
+def best_configs(outcome: Outcome, among: BoolArray, metric: str, greater_is_better: bool) -> IntArray:
+    """Return the config (G,) with the best validation metric ``among`` each group's trials (T,), -1 without any.
 
-    Ties (see ``first_best``) go to trials that are done, then to the lowest config number. NaN never beats a number; if
-    every metric is NaN (such as R² of a constant label) the first trial with a model wins. None if no trial has a model.
+    If no trial of a group has a validation metric, the training metric decides. Ties (see ``first_best``) go to trials that
+    are done, then to the lowest config number. NaN never beats a number; if every metric is NaN (such as R² of a constant
+    label) the first trial wins.
     """
-    done = sorted((trial for trial in trials if trial.usable), key=lambda trial: (trial.status != "done", trial.config))
-    for metrics in ({trial.config: trial.valid for trial in done}, {trial.config: trial.train for trial in done}):
-        values = _known(metrics, metric)
-        if values:
-            return list(values)[int(first_best(np.array(list(values.values())), greater_is_better))]
-    return done[0].config if done else None
-
-
-def _known(metrics: Mapping[int, Mapping[str, float]], name: str) -> dict[int, float]:
-    values = {config: each.get(name, math.nan) for config, each in metrics.items()}
-    return {config: value for config, value in values.items() if not math.isnan(value)}
+    trials, groups = outcome.trials, len(outcome.groups)
+    chosen, place = np.flatnonzero(among), outcome.place
+    order = chosen[np.lexsort((trials.config[chosen], trials.status[chosen] == STOPPED, place[chosen]))]
+    of, counts = place[order], np.bincount(place[order], minlength=groups)
+    start = np.cumsum(counts) - counts
+    best, open_ = np.full(groups, -1, np.int32), counts > 0
+    best[open_] = trials.config[order[start[open_]]]
+    for part in ("valid", "train"):
+        values = np.full((groups, counts.max(initial=1)), np.nan)
+        values[of, np.arange(order.size) - start[of]] = trials.metric(part, metric)[order]
+        decided = open_ & ~np.isnan(values).all(axis=1)
+        best[decided] = trials.config[order[start[decided] + first_best(values[decided], greater_is_better)]]
+        open_ &= ~decided
+    return best

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.models.state import Artifact
 from grouplearn.schedule.messages import Blocks
 from grouplearn.train.job import GroupFacts, Job, UnitResult
+from grouplearn.train.results.trials import COLUMNS, KEPT, Models
 
 #: Limits of catalog columns: counts, bytes and rows; and more seconds than any run takes.
 _MOST, _MOST_BYTES, _LONGEST = 2**31 - 1, 2**63 - 1, 1e12
@@ -20,34 +22,46 @@ def is_sound(job: Job, result: UnitResult) -> bool:
         return False
     if any(config < 0 for config in unit.configs):
         return False
-    if not (_is_of_unit(result) and _counts(result)):
-        return False
     try:
-        return all(_fits(job, facts, artifact) for facts, artifact in _models(job, result))
-    except (IndexError, KeyError, ValueError):  # a pack's arrays differ in length
+        return _is_of_unit(result) and _counts(result) and all(_fits(job, *model) for model in _models(result))
+    except (IndexError, KeyError, ValueError, TypeError):  # arrays differ in length
         return False
 
 
 def _is_of_unit(result: UnitResult) -> bool:
-    """Return whether a result has each trial of its unit exactly once."""
-    unit, pack = result.unit, result.pack
-    if pack is not None:
-        counts = all(each.count == len(each.members) * len(pack.configs) for each in pack.models)
-        return (pack.groups, pack.configs) == (unit.groups, unit.configs) and counts and not result.trials
-    return sorted(trial.config for trial in result.trials) == sorted(unit.configs)
+    """Return whether a result has each trial of its unit exactly once, and facts of no other group."""
+    unit, trials = result.unit, result.trials
+    wanted = [(group, config) for group in unit.groups for config in unit.configs]
+    found = list(zip(trials.group.tolist(), trials.config.tolist(), strict=True))
+    places = [place for models in trials.models for place in models.places.tolist()]
+    return (
+        sorted(found) == sorted(wanted)
+        and set(result.facts) <= set(unit.groups)
+        and len(set(places)) == len(places)
+        and all(0 <= place < len(trials) for place in (*places, *trials.texts, *trials.carried))
+        and all(len(each) == len(models.places) for models in trials.models for each in _arrays(models))
+        and bool((trials.status >= 0).all() and (trials.status < KEPT).all() and (trials.curves.lengths >= 0).all())
+        and all(len(getattr(trials, name)) == len(trials) for name in COLUMNS)
+        and trials.train.shape == trials.valid.shape == (len(trials), len(trials.names))
+        and len(trials.curves.losses) == len(trials.curves.judged) == trials.curves.lengths.sum()
+    )
+
+
+def _arrays(models: Models) -> Iterator[Ragged]:
+    """Yield the arrays that models have one of each."""
+    yield from models.tensors.values()
+    if models.importance is not None:
+        yield models.importance
 
 
 def _counts(result: UnitResult) -> bool:
     """Return whether counts and measurements are within the catalog's limits."""
-    pack = result.pack
-    known = [facts for facts in (result.facts, *(pack.facts if pack else ())) if facts is not None]
-    times = [result.started, result.ended, *([pack.seconds] if pack else [])]
-    counts = [result.unit.id, result.worker]
+    known, trials = result.facts.values(), result.trials
+    times = [result.started, result.ended, *trials.seconds.tolist()]
+    counts = [result.unit.id, result.worker, *trials.epochs.tolist(), *trials.converged.tolist()]
     many = [result.loaded, *(each for facts in known for each in (facts.n_train, facts.n_valid, facts.n_skipped))]
-    for trial in result.trials:
-        times.append(trial.seconds)
-        counts += [trial.epochs, *(point.epoch for point in trial.curve)]
-        counts += [trial.carried.epochs, *(point.epoch for point in trial.carried.curve)] if trial.carried else []
+    for carried in trials.carried.values():
+        counts += [carried.epochs, *(point.epoch for point in carried.curve)]
     for step in result.steps:
         times += [step.started, step.ended]
         counts += [step.step, step.epoch, step.worker, *_ends(step.blocks)]
@@ -66,12 +80,11 @@ def _ends(blocks: Blocks | None) -> tuple[int, ...]:
     return (blocks.first, blocks.last) if blocks is not None else ()
 
 
-def _models(job: Job, result: UnitResult) -> Iterator[tuple[GroupFacts | None, Artifact]]:
+def _models(result: UnitResult) -> Iterator[tuple[GroupFacts | None, Artifact]]:
     """Yield the models of a result, with the facts of their group."""
-    yield from ((result.facts, trial.artifact) for trial in result.trials if trial.artifact is not None)
-    if result.pack is not None:
-        for facts, trials in zip(result.pack.facts, result.pack.trials(job.target.metric), strict=True):
-            yield from ((facts, trial.artifact) for trial in trials if trial.artifact is not None)
+    for models in result.trials.models:
+        for at, place in enumerate(models.places.tolist()):
+            yield result.facts.get(int(result.trials.group[place])), models.artifact(at)
 
 
 def _fits(job: Job, facts: GroupFacts | None, artifact: Artifact) -> bool:

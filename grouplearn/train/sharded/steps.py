@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
+import numpy as np
+
 from grouplearn.data.split import FINAL
 from grouplearn.models.metrics import sums as metrics
 from grouplearn.models.metrics.sums import MetricSums
@@ -14,9 +16,10 @@ from grouplearn.models.state import Tensors
 from grouplearn.schedule.messages import Blocks, Part, Step, StepDone, Unit
 from grouplearn.train.block_sums import BlockSums
 from grouplearn.train.fit import accumulate, merge_sums, update, visit
-from grouplearn.train.job import StepRecord, TrialResult, UnitResult
+from grouplearn.train.job import StepRecord, UnitResult
 from grouplearn.train.pack import EpochSums, Pack, Training, begin, has_more, judge_blocks, settle, waited_values
 from grouplearn.train.results.evaluation import Evaluation, conclude, evaluate
+from grouplearn.train.results.trials import Trials
 from grouplearn.train.sharded import averaging, pushing
 from grouplearn.train.sharded.averaging import ModelPart, Pieces
 from grouplearn.train.sharded.descent import News, RoundPart
@@ -87,10 +90,11 @@ def _make_of_state(pack: Pack, step: Step, takes: Sequence[Product]) -> Product:
     raise ValueError(f"a step of kind {step.kind} makes no product")
 
 
-def finish(pack: Pack, unit: Unit, takes: Sequence[Product]) -> tuple[TrialResult, ...]:
+def finish(pack: Pack, unit: Unit, takes: Sequence[Product]) -> Trials:
     """Return the trials of a unit from its last state, whole or in parts, and the sums of its evaluation."""
     evaluation = merge_evaluations(each for each in takes if isinstance(each, Evaluation))
-    return conclude(pack, unit.configs, averaging.model(pack, takes), evaluation, unit.fold == FINAL, 0.0)
+    trials = conclude(pack, unit.configs, averaging.model(pack, takes), evaluation, unit.fold == FINAL, 0.0)
+    return Trials.of(unit.group, trials, pack.metrics)
 
 
 def merge_evaluations(evaluations: Iterable[Evaluation]) -> Evaluation:
@@ -215,7 +219,7 @@ class StepLog:
         seconds = sum(record.ended - record.started for record in records) / max(1, len(result.trials))
         return replace(
             result,
-            trials=tuple(replace(trial, seconds=seconds) for trial in result.trials),
+            trials=replace(result.trials, seconds=np.full(len(result.trials), seconds)),
             worker=last.worker,
             started=min(record.started for record in records),
             ended=last.ended,

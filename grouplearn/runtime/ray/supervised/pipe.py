@@ -33,8 +33,9 @@ from grouplearn.schedule.messages import (
     Step,
 )
 from grouplearn.train.group_table import GroupTable
-from grouplearn.train.job import Carried, Job, Turn
+from grouplearn.train.job import Job, Turn
 from grouplearn.train.results.ledger import RESULT_KINDS
+from grouplearn.train.results.trials import Carried
 from grouplearn.train.sharded.steps import StepAnswer
 
 #: How long the other side may take to receive a message.

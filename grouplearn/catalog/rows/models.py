@@ -1,0 +1,162 @@
+"""The models of a run as rows of ``artifacts``, without an object per model where their form allows it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from grouplearn.catalog.artifacts import StoredArtifact, store
+from grouplearn.catalog.records import ModelDefinition, Outcome
+from grouplearn.data.tensors import tensor_bytes
+from grouplearn.interrupting import watched
+from grouplearn.kernels import digests
+from grouplearn.layout.ragged import Ragged
+from grouplearn.train.results.trials import TEXT, BoolArray, Models
+
+#: Bytes of models whose rows are made together.
+_MODEL_BYTES = 1 << 24
+
+
+def artifacts(definition: ModelDefinition, outcome: Outcome, wanted: BoolArray | None = None) -> Iterator[Any]:
+    """Yield the rows of ``artifacts`` of the ``wanted`` trials (T,), all that are kept unless given.
+
+    They come in parts: texts of trees may take half of the memory, and rows are a copy of them.
+    """
+    wanted = kept(definition, outcome) if wanted is None else wanted
+    part: list[Models] = []
+    size = 0
+    for models in watched(outcome.trials.models):
+        if part and size + models.nbytes > _MODEL_BYTES:
+            yield _rows(definition, outcome, part)
+            part, size = [], 0
+        chosen = wanted[models.places]
+        if chosen.any():
+            part.append(models.take(chosen, models.places[chosen]))
+            size += models.nbytes
+    yield _rows(definition, outcome, part)
+
+
+def kept(definition: ModelDefinition, outcome: Outcome) -> BoolArray:
+    """Return which trials (T,) keep their model: all that are usable, or the ``keep_best`` best of each group."""
+    trials, place = outcome.trials, outcome.place
+    usable = trials.usable
+    if definition.keep_best is None:
+        return usable
+    valid, train = (trials.metric(part, definition.metric) for part in ("valid", "train"))
+    values = np.where(np.isnan(trials.valid).all(axis=1), train, valid)
+    badness = np.where(np.isnan(values), np.inf, -values if definition.greater_is_better else values)
+    chosen = np.flatnonzero(usable)
+    order = chosen[np.lexsort((trials.config[chosen], badness[chosen], ~outcome.is_best[chosen], place[chosen]))]
+    counts = np.bincount(place[order], minlength=len(outcome.groups))
+    rank = np.arange(order.size) - (np.cumsum(counts) - counts)[place[order]]
+    found = np.zeros(len(trials), np.bool_)
+    found[order[rank < definition.keep_best]] = True
+    return found
+
+
+def _rows(definition: ModelDefinition, outcome: Outcome, part: Sequence[Models]) -> Any:
+    places = np.concatenate([np.empty(0, np.intp), *(each.places for each in part)])
+    of_form = _linear if definition.linear else _tensors
+    columns = stored_columns(_wide(outcome, part)) if definition.is_wide else of_form(part)
+    numbers = (pa.array(each[places]) for each in (outcome.trials.group, outcome.trials.config))
+    return pa.table({**dict(zip(("group_id", "config"), numbers, strict=True)), **columns})
+
+
+def _wide(outcome: Outcome, part: Sequence[Models]) -> list[StoredArtifact]:
+    """Return linear models with wide items; zero weights of these are not stored."""
+    place, found = outcome.place, []
+    for models in part:
+        for at, trial in enumerate(models.places.tolist()):
+            facts = outcome.facts[place[trial]]
+            found.append(store(models.artifact(at), linear=True, fitted=() if facts is None else facts.fitted))
+    return found
+
+
+def stored_columns(stored: Sequence[StoredArtifact]) -> dict[str, Any]:
+    """Return models as columns without an object per number."""
+    return {
+        "format": pa.array([each.format for each in stored], pa.string()),
+        "weights": _lists_of([each.weights for each in stored]),
+        "intercept": _lists_of([each.intercept for each in stored]),
+        "content": pa.array([each.content for each in stored], pa.binary()),
+        "sha256": pa.array([each.sha256 for each in stored], pa.string()),
+        "places": _lists_of_items([each.places for each in stored], np.int64),
+        "nonzeros": _lists_of_items([each.nonzeros for each in stored], np.float64),
+    }
+
+
+def _lists_of(values: Sequence[npt.NDArray[Any] | None], kind: npt.DTypeLike = np.float64) -> Any:
+    """Return a list column in which all rows are NULL or none is."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values) or not known:
+        return pa.nulls(len(values), pa.large_list(pa.from_numpy_dtype(kind)))
+    offsets = np.cumsum([0, *(value.size for value in known)], dtype=np.int64)
+    return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(np.concatenate(known)))
+
+
+def _lists_of_items(values: Sequence[Sequence[npt.NDArray[Any]] | None], kind: npt.DTypeLike) -> Any:
+    """Return a column with a list per item in which all rows are NULL or none is."""
+    known = [value for value in values if value is not None]
+    inside = _lists_of([each for value in known for each in value], kind)
+    if len(known) < len(values) or not known:
+        return pa.nulls(len(values), pa.large_list(inside.type))
+    offsets = np.cumsum([0, *map(len, known)], dtype=np.int64)
+    return pa.LargeListArray.from_arrays(pa.array(offsets), inside)
+
+
+def _no_items(count: int) -> dict[str, Any]:
+    """Return the wide items' columns for models without any."""
+    return {
+        "places": _lists_of_items([None] * count, np.int64),
+        "nonzeros": _lists_of_items([None] * count, np.float64),
+    }
+
+
+def _linear(part: Sequence[Models]) -> dict[str, Any]:
+    """Return the columns of linear models, without an object per model."""
+    nothing = Ragged.of_sizes(np.empty(0), ())
+    numbers = [
+        Ragged.joined([each.tensors[name].flat() for each in part]) if part else nothing
+        for name in ("weights", "intercept")
+    ]
+    return {
+        "format": pa.array(["linear"]).take(pa.array(np.zeros(len(numbers[0]), np.int8))),
+        **{name: _lists(each) for name, each in zip(("weights", "intercept"), numbers, strict=True)},
+        "content": pa.nulls(len(numbers[0]), pa.binary()),
+        "sha256": _texts(digests.of_rows(*numbers)),
+        **_no_items(len(numbers[0])),
+    }
+
+
+def _tensors(part: Sequence[Models]) -> dict[str, Any]:
+    """Return the columns of models that are kept as bytes."""
+    formats, contents = [], []
+    for models in part:
+        is_text = TEXT in models.tensors
+        for at in range(len(models.places)):
+            artifact = models.artifact(at)
+            contents.append(artifact.text if is_text else tensor_bytes(artifact.tensors))
+        formats += ["lightgbm" if is_text else "tensors"] * len(models.places)
+    return {
+        "format": pa.array(formats, pa.string()),
+        **{name: pa.nulls(len(contents), pa.large_list(pa.float64())) for name in ("weights", "intercept")},
+        "content": pa.array(contents, pa.binary()),
+        "sha256": pa.array([hashlib.sha256(content).hexdigest() for content in contents], pa.string()),
+        **_no_items(len(contents)),
+    }
+
+
+def _lists(rows: Ragged) -> Any:
+    return pa.LargeListArray.from_arrays(rows.start, pa.array(rows.values))
+
+
+def _texts(ascii_codes: npt.NDArray[np.uint8]) -> Any:
+    """Return texts (n, length) of equal length as an array, without an object per text."""
+    count, length = ascii_codes.shape
+    ends = np.arange(0, (count + 1) * length, length, dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(ascii_codes)])
