@@ -10,17 +10,18 @@ import duckdb
 
 from grouplearn.bind.definition import SQL_TYPES
 from grouplearn.bind.sql.types import is_whole
-from grouplearn.catalog.checks.damage import damaged, shown
+from grouplearn.catalog.checks.damage import damaged
 from grouplearn.catalog.checks.definition_checks import check_definition, too_long
 from grouplearn.catalog.checks.flaws import refuse_flaws
 from grouplearn.catalog.identities import identity_at
 from grouplearn.catalog.records import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition
 from grouplearn.catalog.schema import Location, databases_with_models, first_row, table
-from grouplearn.catalog.sql_forms import SqlForm, stored_form
+from grouplearn.catalog.stored_forms import stored_form
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoding.registry import BY_NAME, encoder_of
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config, Value
+from grouplearn.models.forms.form import SqlForm
 from grouplearn.models.label import NUMBER, Label
 from grouplearn.search.space import MAX_CONFIGS
 from grouplearn.sqltext import identifier, literal
@@ -74,9 +75,6 @@ def _load(con: duckdb.DuckDBPyConnection, catalog: str, where: str) -> StoredMod
     form = stored_form(con, catalog, row["model"], definition)
     if not definition.configs:
         raise damaged(catalog, definition.name, "configs", "there are none")
-    if form.kind != "function" and registry.form(definition.learner) == "own":
-        message = f"the learner is {shown(definition.learner)}, whose models are not predicted by SQL"
-        raise damaged(catalog, definition.name, "models", message)
     location = Location(catalog, definition.schema, definition.name)
     model = StoredModel(row["model"], location, definition, form)
     refuse_flaws(con, model, ("configs",))

@@ -21,13 +21,13 @@ from grouplearn.catalog.views import (
     each_weight,
     importances,
     joined,
-    level_names,
     select_list,
     trial_columns,
     where,
     with_importances,
 )
 from grouplearn.messages import ROW_COUNT
+from grouplearn.models.forms.routed import level_names
 from grouplearn.models.metrics.sums import METRICS
 from grouplearn.plan.explain.gantt import Bar
 from grouplearn.sqltext import literal

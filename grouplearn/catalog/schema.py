@@ -27,12 +27,10 @@ from grouplearn.catalog.checks.tables import (
     views_listed,
 )
 from grouplearn.errors import NotSupportedHere, OtherVersion
+from grouplearn.models.forms import forms
 from grouplearn.sqltext import folded, identifier, qualified
 
-TABLES = (
-    "models", "groups", "configs", "trials", "curves", "artifacts", "units", "errors", "trees", "nodes", "layers",
-    "factors", "leaves",
-)  # fmt: skip
+TABLES = ("models", "groups", "configs", "trials", "curves", "artifacts", "units", "errors", *forms.TABLES)
 
 
 @dataclass(frozen=True, slots=True)

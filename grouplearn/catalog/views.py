@@ -15,6 +15,8 @@ from grouplearn.catalog.schema import first_row, table
 from grouplearn.data.encoding.encoder import INTERCEPT
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.learners import registry
+from grouplearn.models.forms.linear import nonzeros_sql
+from grouplearn.models.forms.routed import level_sql
 from grouplearn.models.outputs.output import Output
 from grouplearn.models.outputs.vectors import VectorView
 from grouplearn.sqltext import folded, identifier, literal
@@ -33,17 +35,6 @@ _COMMENTS = {
 
 #: A query in two parts: its columns' names, which may repeat, with their SQL; and FROM with what follows.
 View = tuple[list[tuple[str, str]], str]
-
-
-def level_names(definition: ModelDefinition) -> tuple[str, ...]:
-    """Return the texts of ``model_level`` per grouping set: ``carrier, dest``, ``carrier``, ``()``."""
-    return tuple(", ".join(definition.keys[key].name for key in keys) or "()" for keys in definition.sets)
-
-
-def level_sql(definition: ModelDefinition, level: str) -> str:
-    """Return the SQL of ``model_level`` for a 0-based level."""
-    names = ", ".join(literal(name) for name in level_names(definition))
-    return f"([{names}])[{level} + 1]"
 
 
 def view_sql(definition: ModelDefinition, model: str, catalog: str | None, suffix: str) -> tuple[str, str]:
@@ -177,14 +168,6 @@ def best_sql(
         f" WHERE g.model = '{model}'::UUID AND t.model = '{model}'::UUID{chosen}"
         " ORDER BY coalesce(list_position(['kept', 'failed'], t.status), 0) ASC, g.level ASC, g.group_id ASC"
     )
-
-
-def nonzeros_sql(definition: ModelDefinition, at: int, artifact: str, output: str) -> str:
-    """Return the weights of the ``at``-th wide item for an output of the model, counted from 1."""
-    if not definition.label.scores_classes:
-        return f"{artifact}nonzeros[{at}]"
-    width = f"len({artifact}places[{at}])"
-    return f"{artifact}nonzeros[{at}][({output} - 1) * {width} + 1 : {output} * {width}]"
 
 
 def each_weight(definition: ModelDefinition, model: str, catalog: str | None, *, intercept: bool = False) -> str:

@@ -11,10 +11,11 @@ import duckdb
 
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import table
-from grouplearn.catalog.views import level_names
 from grouplearn.exchange.directory import CannotExchange
 from grouplearn.learners.contract.config import Config
-from grouplearn.prediction.group_models import GroupModel, load_groups
+from grouplearn.models.forms.form import GroupModel
+from grouplearn.models.forms.routed import level_names
+from grouplearn.prediction.group_models import load_groups
 
 INDEX = "index.json"
 

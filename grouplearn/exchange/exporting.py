@@ -15,7 +15,7 @@ from grouplearn.catalog.models import StoredModel
 from grouplearn.exchange import native, plain_files, sql_script
 from grouplearn.exchange.onnx import files as onnx_files
 from grouplearn.exchange.writing import WrittenExport, write
-from grouplearn.learners import registry
+from grouplearn.models.forms.forms import form_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +35,16 @@ class Format:
 FORMATS: Mapping[str, Format] = {
     "native": Format(native.files, lambda _: None),
     "onnx": Format(onnx_files.files, onnx_files.lacking),
-    "lightgbm": Format(plain_files.lightgbm_files, lambda model: None if _has_trees(model) else "it has no trees"),
+    "lightgbm": Format(plain_files.lightgbm_files, lambda model: None if _is_text(model) else "it has no trees"),
     "safetensors": Format(
-        plain_files.safetensors_files, lambda model: "its trees are not tensors" if _has_trees(model) else None
+        plain_files.safetensors_files, lambda model: "its trees are not tensors" if _is_text(model) else None
     ),
     "sql": Format(sql_script.files, lambda model: model.form.reason or None, evaluated=True),
 }
 
 
-def _has_trees(model: StoredModel) -> bool:
-    return registry.form(model.definition.learner) == "trees"
+def _is_text(model: StoredModel) -> bool:
+    return form_of(model.definition).artifact == "lightgbm"
 
 
 def export(

@@ -14,8 +14,8 @@ from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.schema import table
 from grouplearn.exchange.best import best_of
 from grouplearn.exchange.plain_expressions import with_plain_expressions
-from grouplearn.prediction.forms.macro import predict_select, threshold_default
-from grouplearn.prediction.forms.routed import free_parameter
+from grouplearn.models.forms.routed import PredictedRows, free_parameter
+from grouplearn.prediction.macro import threshold_default
 from grouplearn.sqltext import identifier, literal, qualified
 
 #: Rows per INSERT.
@@ -31,11 +31,6 @@ _READ = {
         "model, group_id, config, weights, intercept{wide}",
         "(group_id, config) IN (SELECT (group_id, best) FROM {groups})",
     ),
-    "trees": ("*", "true"),
-    "nodes": ("*", "true"),
-    "layers": ("*", "true"),
-    "factors": ("*", "true"),
-    "leaves": ("*", "true"),
 }
 
 
@@ -60,13 +55,13 @@ def _script(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[str]
     for endpoint in definition.output.endpoints:
         parameter = free_parameter(definition, endpoint.parameter)
         parameters = ", ".join([parameter, *threshold_default(definition)])
-        select = predict_select(definition, model.id, endpoint.relation.format(parameter), tables, model.form)
+        select = model.form.select(PredictedRows(definition, model.id, endpoint.relation.format(parameter), tables))
         yield f"CREATE MACRO {identifier(name + endpoint.suffix)}({parameters}) AS TABLE {select};\n"
     yield "COMMIT;\n"
 
 
 def _table(con: duckdb.DuckDBPyConnection, model: StoredModel, part: str, place: str) -> Iterator[str]:
-    columns, where = _READ[part]
+    columns, where = _READ.get(part, ("*", "true"))
     columns = columns.format(wide=", places, nonzeros" if model.definition.is_wide else "")
     catalog, own = model.location.catalog, f"model = '{model.id}'::UUID"
     chosen = where.format(groups=f"{table(catalog, 'groups')} WHERE {own}")

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from grouplearn.catalog.records import ModelDefinition
-from grouplearn.catalog.sql_forms import feature_columns
 from grouplearn.data.dataset import FloatArray
 from grouplearn.data.encoders import DENSE_COLUMNS, FittedItem
 from grouplearn.kernels.library import Runs
 from grouplearn.kernels.scoring import Encoders, LinearModels, Link, linked
 from grouplearn.kernels.trees import Forests
 from grouplearn.learners import registry
-from grouplearn.learners.trees.nodes import FeatureColumns
-from grouplearn.learners.trees.scoring import GroupTrees, compile_forests
-from grouplearn.models.outputs import link
+from grouplearn.models.forms.form import GroupModel, Layout
+from grouplearn.models.forms.forms import form_of
 from grouplearn.models.outputs.output import Output
-from grouplearn.prediction.group_models import GroupModel
 from grouplearn.prediction.rows.known_values import Codes
-from grouplearn.prediction.rows.vocabulary import Layout
-
-#: The kernels' links of linear models: for two classes both probabilities are returned.
-_LINKS: Mapping[link.Link, Link] = {
-    "identity": Link.VALUE,
-    "exp": Link.EXPONENTIAL,
-    "logistic": Link.SIGMOID,
-    "softmax": Link.SOFTMAX,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +36,13 @@ class CompiledModel:
         """Return a model compiled for lines of this layout, None if the kernels do not support it."""
         if definition.label_length or not groups:
             return None
-        found = _linear(definition, groups, layout) if definition.linear else _forests(definition, groups, layout)
+        form = form_of(definition)
+        found = form.compiled(definition, groups, layout)
         if found is None:
             return None
         items = zip(layout.starts, (entry.item for entry in definition.items), strict=True)
         arrays = tuple(slice(start, start + item.buckets) for start, item in items if item.kind == "array")
-        encoders = _encoders(definition, [group.fitted for group in groups], finite=definition.linear)
+        encoders = _encoders(definition, [group.fitted for group in groups], finite=not form.handles_missing)
         models, link = found
         return cls(encoders, models, link, arrays)
 
@@ -119,49 +108,3 @@ def _encoders(definition: ModelDefinition, fitted: Sequence[tuple[FittedItem, ..
     flat = np.array([(np.nan if fill is None else fill, *others) for fill, *others in values], dtype=np.float64)
     fills, centers, scales = (np.ascontiguousarray(each).reshape(shape) for each in flat.reshape(-1, 3).T)
     return Encoders(fills, centers, scales, finite)
-
-
-def _linear(
-    definition: ModelDefinition, groups: Sequence[GroupModel], layout: Layout
-) -> tuple[LinearModels, Link] | None:
-    several, n_outputs = definition.label.scores_classes, definition.output.n_scores
-    weights = np.zeros((len(groups), n_outputs, layout.n_numbers))
-    intercepts = np.full((len(groups), n_outputs), -np.inf if several else 0.0)
-    starts = np.zeros((len(groups), n_outputs, layout.width - layout.n_numbers), dtype=np.int64)
-    flat, base = [], 0
-    for place, group in enumerate(groups):
-        own, intercept = group.artifact.tensors["weights"], group.artifact.tensors["intercept"]
-        outputs = list(group.classes) if several else [0]
-        intercepts[place, outputs] = intercept
-        # For a class that the group does not have any weights will do: its intercept, and so its score, is minus infinity.
-        row = np.zeros(n_outputs, dtype=np.int64)
-        row[outputs] = base + np.arange(len(outputs)) * own.shape[1]
-        row[[number for number in range(n_outputs) if number not in outputs]] = base
-        columns: list[int] = []
-        features: list[int] = []
-        at = 0
-        for item, start in zip(group.fitted, layout.starts, strict=True):
-            if start >= layout.n_numbers:
-                starts[place, :, start - layout.n_numbers] = row + at
-            else:
-                columns += range(start, start + item.width)
-                features += range(at, at + item.width)
-            at += item.width
-        weights[place, np.array(outputs)[:, None], columns] = own[:, features]
-        flat.append(own.ravel())
-        base += own.size
-    (link,) = registry.links(definition.learner, definition.configs, definition.label)
-    return LinearModels(weights, intercepts, starts, np.concatenate(flat)), _LINKS[link]
-
-
-def _forests(definition: ModelDefinition, groups: Sequence[GroupModel], layout: Layout) -> tuple[Forests, Link] | None:
-    if any(group.artifact.format != "lightgbm" for group in groups):
-        return None
-    known: dict[tuple[int, ...], FeatureColumns] = {}
-    models = []
-    for group in groups:
-        widths = tuple(item.width for item in group.fitted)
-        if widths not in known:
-            known[widths] = feature_columns(group.fitted, layout.starts)
-        models.append(GroupTrees(group.artifact.text, known[widths], group.classes))
-    return compile_forests(models, definition.label, len(definition.classes))

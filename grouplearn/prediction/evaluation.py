@@ -17,18 +17,26 @@ from grouplearn.catalog.checks.damage import damaged
 from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import table
-from grouplearn.catalog.sql_forms import SqlForm
-from grouplearn.catalog.views import key_columns, level_names, level_sql, select_list
+from grouplearn.catalog.views import key_columns, select_list
+from grouplearn.models.forms.form import FunctionSql
+from grouplearn.models.forms.routed import (
+    GROUP,
+    ROUTED,
+    Extra,
+    PredictedRows,
+    level_names,
+    level_sql,
+    routed_cte,
+    rows_cte,
+)
 from grouplearn.models.label import NUMBER
 from grouplearn.models.metrics.deviances import loss_sql, row_losses
 from grouplearn.models.metrics.metric import TARGET, Asked, Judged
 from grouplearn.models.metrics.sums import METRICS, every_metric, family_of
-from grouplearn.prediction.forms.macro import predict_select
-from grouplearn.prediction.forms.routed import GROUP, ROUTED, Extra, routed_cte, rows_cte
 from grouplearn.sqltext import identifier, literal
 
 _WEIGHT = "__grouplearn_weight"
-_FUNCTION = SqlForm("function")
+_FUNCTION = FunctionSql("its SQL takes longer")
 _SUBQUERY = re.compile(r"\b(select|from|table|values)\b", re.IGNORECASE)
 
 
@@ -64,7 +72,7 @@ def evaluate_sql(
     rows = source_rows(source, where)
     asked = asks_predict(model) if level is None else None
     form, known = (model.form, model.id) if asked is None else (_FUNCTION, asked)
-    predicted = predict_select(definition, known, rows, partial(_table, catalog, level), form, extras)
+    predicted = form.select(PredictedRows(definition, known, rows, partial(_table, catalog, level), extras))
     others = (name for name in every_metric(definition.label) if not METRICS[name].row_loss)
     chosen = dict.fromkeys((*definition.metrics, *others))
     columns = [
@@ -94,7 +102,7 @@ def _table(catalog: str, level: int | None, name: str) -> str:
 
 def asks_predict(model: StoredModel) -> str | None:
     """Return how ``evaluate_sql`` names the model to the function ``predict``; None if it predicts in SQL."""
-    if model.form.kind != "function" and not _is_slow(model):
+    if not model.form.reason and not _is_slow(model):
         return None
     # A copied database has models with the same identities.
     return f"{identifier(model.location.catalog)}.{model.id}"
@@ -134,7 +142,7 @@ def _is_slow(model: StoredModel) -> bool:
     """
     definition = model.definition
     texts = [*(key.sql for key in definition.keys), *(entry.sql for entry in definition.items)]
-    return model.form.of_trees and not any(map(_SUBQUERY.search, texts))
+    return model.form.is_slow and not any(map(_SUBQUERY.search, texts))
 
 
 def source_rows(source: str, where: str | None) -> str:

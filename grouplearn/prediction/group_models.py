@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import duckdb
@@ -21,22 +20,10 @@ from grouplearn.data.encoders import FittedItem
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.registry import is_known
 from grouplearn.learners.registry import learner as learner_named
-from grouplearn.models.state import Artifact
+from grouplearn.models.forms.form import GroupModel
 
 #: Number of columns from ``_numbers``.
 _NUMBERS = 4
-
-
-@dataclass(frozen=True, slots=True)
-class GroupModel:
-    """A group's predicting model: its encoders, its classes, and the artifact."""
-
-    id: int
-    level: int
-    keys: tuple[str | None, ...]
-    fitted: tuple[FittedItem, ...]
-    classes: tuple[int, ...]
-    artifact: Artifact
 
 
 def load_groups(

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from grouplearn.catalog.records import ModelDefinition
-from grouplearn.catalog.views import level_names
 from grouplearn.data.dataset import FloatArray
 from grouplearn.errors import data_error
+from grouplearn.models.forms.routed import level_names
 from grouplearn.prediction.rows.known_values import Codes
 
 #: The result of ``predict`` as an Arrow type: ``asking.PREDICTION``.

@@ -24,9 +24,10 @@ from grouplearn.errors import data_error
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.registry import how_to_register, is_known
 from grouplearn.learners.registry import learner as learner_named
+from grouplearn.models.forms.form import GroupModel
+from grouplearn.models.forms.routed import GROUP, NUMERIC, evaluated, item_alias, routed_cte, rows_cte
 from grouplearn.prediction.compiled import CompiledModel, ModelsInRuns
-from grouplearn.prediction.forms.routed import GROUP, NUMERIC, evaluated, item_alias, routed_cte, rows_cte
-from grouplearn.prediction.group_models import GroupModel, load_groups
+from grouplearn.prediction.group_models import load_groups
 from grouplearn.prediction.predictions import Part, Predictions
 from grouplearn.prediction.rows.exact_rows import ExactRows
 from grouplearn.prediction.rows.known_values import Codes

@@ -186,11 +186,11 @@ def _evaluated(model: StoredModel, statement: EvaluateModel, checker: SqlChecker
         message = f'EVALUATE MODEL compares single values, and model "{model.definition.name}" predicts arrays'
         hint = f"Compare them in SQL: FROM {model.definition.name}_predict(...)."
         raise checker.error(message, statement.name.span, hint)
-    if statement.every_level is not None and model.form.kind == "function":
+    if statement.every_level is not None and model.form.reason:
         message = f'model "{model.definition.name}" predicts by a function, which takes the finest level that a row has'
         raise checker.error(message, statement.every_level, "Leave out AT EVERY LEVEL.")
     refuse_flaws(at.connection, model, ("models", *model.form.tables))
-    if model.form.kind == "linear":
+    if "artifacts" in model.form.tables:
         refuse_damaged_weights(at.connection, model)
     predictor_for(at.connection).guard.admit(at.connection, model.definition)
     # The query does not see an enclosing WITH.

@@ -19,8 +19,9 @@ from grouplearn.data.dataset import Group
 from grouplearn.errors import DataError, NotTrusted
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
+from grouplearn.models.forms.form import GroupModel
 from grouplearn.plan.retrying import differing
-from grouplearn.prediction.group_models import GroupModel, load_groups
+from grouplearn.prediction.group_models import load_groups
 from grouplearn.search.space import MAX_CONFIGS
 from grouplearn.train.job import GroupFacts
 from grouplearn.train.results.trials import CurvePoint, TrialResult, Trials

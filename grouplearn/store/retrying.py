@@ -20,8 +20,9 @@ from grouplearn.catalog.rows import rows
 from grouplearn.catalog.rows import units as unit_rows
 from grouplearn.catalog.rows.models import artifacts, kept
 from grouplearn.catalog.schema import ensure_schema, table
-from grouplearn.catalog.sql_forms import LINEAR, Best, SqlForm, of_best
 from grouplearn.data.encoders import FittedItem
+from grouplearn.models.forms.form import Best, SqlForm
+from grouplearn.models.forms.forms import form_of
 from grouplearn.models.state import Artifact
 from grouplearn.prediction import prediction
 from grouplearn.prediction.group_models import load_groups
@@ -174,12 +175,13 @@ def replace_failed(
 
 def _predict_with(con: duckdb.DuckDBPyConnection, model: StoredModel) -> SqlForm:
     """Rewrite what the model's macro reads from the best trials; return the form in which it predicts."""
-    if model.definition.linear:
-        return LINEAR.form
-    for name in ("trees", "nodes", "layers", "factors", "leaves"):
+    form = form_of(model.definition)
+    if not form.tables:
+        return model.form
+    for name in form.tables:
         con.execute(f"DELETE FROM {_table(model, name)} WHERE model = '{model.id}'::UUID")
     best = [Best(group.id, group.fitted, group.artifact) for group in load_groups(con, model)]
-    predicts = of_best(model.definition, best)
+    predicts = form.prediction(model.definition, best)
     store.insert(con, model.location.catalog, model.id, predicts.tables)
     return predicts.form
 

@@ -35,11 +35,12 @@ from grouplearn.catalog.schema import (
     views_changed,
     views_of,
 )
-from grouplearn.catalog.sql_forms import SqlForm, prediction_of
+from grouplearn.catalog.stored_forms import prediction_of
 from grouplearn.errors import ModelExists, data_error
 from grouplearn.interrupting import ahead
+from grouplearn.models.forms.form import SqlForm
 from grouplearn.prediction import prediction
-from grouplearn.prediction.forms.macro import macro_comment, macro_sql
+from grouplearn.prediction.macro import macro_comment, macro_sql
 from grouplearn.prediction.scoring import scorer_of
 from grouplearn.sqltext import folded, identifier, literal
 from grouplearn.visible import visible_lines

@@ -8,7 +8,7 @@ import duckdb
 import numpy as np
 
 import grouplearn
-from grouplearn.catalog import leaf_sets
+from grouplearn.models.forms.trees import leaf_tables
 
 MODELS = {
     "line": ("linear_regression", "y", "x, zscore(z), onehot(k), hash(k, 4)", ""),
@@ -28,7 +28,9 @@ def make(path: Path) -> None:
         )
         for name, (learner, target, features, rest) in MODELS.items():
             rows = "t WHERE kind <> 'c' OR g = 1" if learner == "gbdt" else "t"
-            with mock.patch.object(leaf_sets, "MOST_SLOTS", 0 if name == "trees" else leaf_sets.MOST_SLOTS):  # walked
+            with mock.patch.object(
+                leaf_tables, "MOST_SLOTS", 0 if name == "trees" else leaf_tables.MOST_SLOTS
+            ):  # walked
                 con.execute(
                     f"TRAIN MODEL {name} USING {learner} PREDICT {target} AS label FEATURES ({features}) FROM {rows}"
                     f" GROUP BY ROLLUP (g) {rest}"

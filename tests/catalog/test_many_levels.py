@@ -6,7 +6,7 @@ import pytest
 from helpers.thorough import some
 
 import grouplearn
-from grouplearn.prediction.forms import routed as predict_sql
+from grouplearn.models.forms import routed as predict_sql
 
 KEYS = "a, b, c, d, e"
 ODD = {  # keys as the rows to predict have them

@@ -24,7 +24,6 @@ from handmade import (
 )
 
 import grouplearn
-from grouplearn.catalog import sql_forms
 from grouplearn.catalog.models import load_definition
 from grouplearn.catalog.records import (
     HyperparameterColumn,
@@ -36,6 +35,7 @@ from grouplearn.catalog.records import (
 from grouplearn.data.dataset import Group, Item
 from grouplearn.data.encoders import FittedItem
 from grouplearn.errors import DataError
+from grouplearn.models.forms.trees import trees as tree_form
 from grouplearn.models.label import LABELLED, NUMBER, SEVERAL_CLASSES, TWO_CLASSES
 from grouplearn.models.state import Artifact
 from grouplearn.prediction import functions, scoring
@@ -726,8 +726,8 @@ def test_networks_read_columns_without_sql_and_as_sql_reads_them(monkeypatch, fe
 def test_trees_are_parsed_some_at_a_time(monkeypatch: pytest.MonkeyPatch, objective: str) -> None:
     """Of three classes and, in one group, of two, whose trees are the second one's or mirrored."""
     found = []
-    for together in (sql_forms._TOGETHER_BYTES, 0):
-        monkeypatch.setattr(sql_forms, "_TOGETHER_BYTES", together)
+    for together in (tree_form._TOGETHER_BYTES, 0):
+        monkeypatch.setattr(tree_form, "_TOGETHER_BYTES", together)
         with grouplearn.connect(progress=None) as con:
             con.execute(
                 "CREATE TABLE t AS SELECT i % 4 AS g, i * 0.37 % 7 AS x, ['a', 'b', 'c'][i % 3 + 1] AS kind"

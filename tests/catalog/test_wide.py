@@ -13,7 +13,7 @@ from helpers.thorough import some
 
 import grouplearn
 from grouplearn.catalog.models import load_definition
-from grouplearn.prediction.forms.items import MOST_COLUMNS, listed
+from grouplearn.models.forms.items import MOST_COLUMNS, listed
 
 #: Beyond DuckDB's limit of 1,000 nested expressions.
 _WIDE = 1_100

@@ -31,7 +31,7 @@ def test_trees_that_test_many_numbers_are_walked(
     con: grouplearn.Connection, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     learner, task, features, given = MODELS[name]
-    monkeypatch.setattr("grouplearn.catalog.leaf_sets.MOST_SLOTS", 0)
+    monkeypatch.setattr("grouplearn.models.forms.trees.leaf_tables.MOST_SLOTS", 0)
     walked = f"walked_{task}"
     con.execute("BEGIN")
     con.execute(
@@ -71,7 +71,7 @@ def test_database_predicts_where_grouplearn_is_not(con: grouplearn.Connection, d
 
 
 def test_large_forest_goes_through_the_function(con: grouplearn.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grouplearn.catalog.sql_forms.MOST_NODES", 100)
+    monkeypatch.setattr("grouplearn.models.forms.trees.trees.MOST_NODES", 100)
     con.execute("BEGIN")
     con.execute("TRAIN MODEL big_value USING gbdt PREDICT y FEATURES (x, z) FROM t").fetchall()
     assert_same(by_macro(con, "big_value"), by_function(con, "big_value"), 0)
@@ -85,7 +85,7 @@ def test_deep_trees_are_planned(
     con: grouplearn.Connection, monkeypatch: pytest.MonkeyPatch, tests_few_numbers: bool
 ) -> None:
     if not tests_few_numbers:
-        monkeypatch.setattr("grouplearn.catalog.leaf_sets.MOST_SLOTS", 0)
+        monkeypatch.setattr("grouplearn.models.forms.trees.leaf_tables.MOST_SLOTS", 0)
     con.execute("BEGIN")
     con.execute(
         "TRAIN MODEL deep_value USING gbdt PREDICT hash(id) % 1000 FEATURES (id) FROM t"

@@ -26,8 +26,8 @@ def text_of(label: Label, n_classes: int = 0, **parameters: object) -> bytes:
     x = rng.normal(size=(400, N_FEATURES))
     x[:, 0] = rng.integers(0, 70, 400)  # categories of three words
     x[rng.random(400) < 0.1, 1] = np.nan
-    label = x[:, 2] * 2 + np.isin(x[:, 0], [3, 5, 60]) * 3
-    y = label if label == NUMBER else np.digitize(label, [0.0] if n_classes == 2 else [-1.0, 1.0])
+    value = x[:, 2] * 2 + np.isin(x[:, 0], [3, 5, 60]) * 3
+    y = value if label == NUMBER else np.digitize(value, [0.0] if n_classes == 2 else [-1.0, 1.0])
     given = {
         "objective": {NUMBER: "regression", TWO_CLASSES: "binary", SEVERAL_CLASSES: "multiclass"}[label],
         **({"num_class": n_classes} if label == SEVERAL_CLASSES else {}),

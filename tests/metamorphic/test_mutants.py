@@ -19,17 +19,18 @@ from test_rules import keeps
 
 from grouplearn.bind import bind
 from grouplearn.bind.sql import types
-from grouplearn.catalog import sessions, sql_forms
+from grouplearn.catalog import sessions
 from grouplearn.exchange import native
 from grouplearn.extract import extract, sorted_rows
+from grouplearn.models.forms import items as predict_items
+from grouplearn.models.forms import layers as predict_layers
+from grouplearn.models.forms import linear as predict_linear
+from grouplearn.models.forms import routed as predict_sql
+from grouplearn.models.forms.trees import trees as tree_form
+from grouplearn.models.forms.trees import walks as predict_trees
 from grouplearn.models.metrics.sums import METRICS
 from grouplearn.prediction import evaluation
-from grouplearn.prediction.forms import items as predict_items
-from grouplearn.prediction.forms import layers as predict_layers
-from grouplearn.prediction.forms import linear as predict_linear
-from grouplearn.prediction.forms import macro as predict_macro
-from grouplearn.prediction.forms import routed as predict_sql
-from grouplearn.prediction.forms import trees as predict_trees
+from grouplearn.prediction import macro as predict_macro
 from grouplearn.prediction.rows import row_reader
 from grouplearn.store import copying
 from grouplearn.store import writer as store
@@ -163,7 +164,7 @@ def a_leaf_in_sql_is_not_that_of_the_text(patch: pytest.MonkeyPatch) -> None:
         value[0] += 1
         return before(replace(forest, value=value), columns)
 
-    wrap(patch, sql_forms, "nodes_of", nodes_of)
+    wrap(patch, tree_form, "nodes_of", nodes_of)
 
 
 @found_by("predictions_keep_the_order_of_rows", "linear_regression", "logistic_regression", "gbdt", "mlp")

@@ -29,7 +29,7 @@ STATEMENTS = {
     "TRAIN MODEL m USING gbdt PREDICT y FEATURES (x) FROM t GROUP BY k WITH (num_iterations = 1, min_data_in_leaf = 1)": (
         PLANNING | READING | LOADING
     )
-    | {"sql_forms"},
+    | {"stored_forms"},
     "TRAIN MODEL m USING mlp PREDICT y FEATURES (x) FROM t GROUP BY k WITH (epochs = 1)": PLANNING | READING | LOADING,
     "EXPLAIN TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t GROUP BY k": (PLANNING - {"extract"})
     | {"facts"},

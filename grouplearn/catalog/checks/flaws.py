@@ -19,8 +19,8 @@ from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import table
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.errors import DataError, data_error
-from grouplearn.kernels.networks import ACTIVATIONS
-from grouplearn.learners.trees.leaf_sets import LEAVES, PARTS
+from grouplearn.models.forms.form import Checks, every, once
+from grouplearn.models.forms.forms import TABLES
 from grouplearn.sqltext import literal
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 _OF_CASTS = frozenset({"models", "groups"})
 #: Row counts of a group, and their maximum: their sum over all groups must also fit.
 _COUNTS, _MOST_ROWS = ("n_rows", "n_train", "n_valid", "n_skipped"), 1 << 48
-#: A flaw in words, and an aggregate over the model's rows of a table that is true if they do not have it.
-Flaws = Mapping[str, str]
 
 
 def refuse_flaws(con: duckdb.DuckDBPyConnection, model: StoredModel, parts: Iterable[str]) -> None:
@@ -40,7 +38,7 @@ def refuse_flaws(con: duckdb.DuckDBPyConnection, model: StoredModel, parts: Iter
     for part in parts:
         if part in _OF_CASTS:
             check(con, definition)
-        flaws = _OF[part](definition)
+        flaws = _checks(part, definition)
         if not flaws:
             continue
         checks = ", ".join(f"coalesce({sound}, true)" for sound in flaws.values())
@@ -68,68 +66,60 @@ def _unsound(con: duckdb.DuckDBPyConnection, model: StoredModel, part: str, flaw
     )
 
 
-def _every(condition: str) -> str:
-    return f"bool_and(coalesce({condition}, false))"
-
-
-def _once(*columns: str) -> str:
-    return f"count(*) = count(DISTINCT ({', '.join(columns)}))"
-
-
 def _fits(text: str, kind: str) -> str:
     """Return the condition that a text is NULL or castable to the type that readers cast it to."""
     return f"{text} IS NULL OR TRY_CAST({text} AS {kind}) IS NOT NULL"
 
 
-def _models(definition: ModelDefinition) -> Flaws:
+def _models(definition: ModelDefinition) -> Checks:
     kind = definition.label_type
     if kind is None or kind == "VARCHAR" or not definition.classes or definition.label_length:
         return {}
     others = f"len(list_filter(classes, lambda text: NOT ({_fits('text', kind)})))"
-    return {"a class is not of the label's type": _every(f"{others} = 0")}
+    return {"a class is not of the label's type": every(f"{others} = 0")}
 
 
-def _groups(definition: ModelDefinition) -> Flaws:
+def _groups(definition: ModelDefinition) -> Checks:
     n_items, n_classes = len(definition.items), len(definition.classes)
     lists = ("starts", "fills", "centers", "scales", "categories")
     lengths = " AND ".join(f"len({name}) = {n_items}" for name in lists)
     known = " AND ".join(f"list_count({name}) = {n_items}" for name in ("starts", "centers", "scales", "categories"))
     flaws = {
-        "two rows are the same group": _once("group_id"),
-        "a group has no number": _every("group_id >= 0"),
-        "a group is of a level that the model has not": _every(f"level >= 0 AND level < {len(definition.sets)}"),
-        "two groups have the same keys": _once("level", bytewise("keys", "VARCHAR[]")),
-        f"a group has not {len(definition.keys)} keys": _every(f"len(keys) = {len(definition.keys)}"),
+        "two rows are the same group": once("group_id"),
+        "a group has no number": every("group_id >= 0"),
+        "a group is of a level that the model has not": every(f"level >= 0 AND level < {len(definition.sets)}"),
+        "two groups have the same keys": once("level", bytewise("keys", "VARCHAR[]")),
+        f"a group has not {len(definition.keys)} keys": every(f"len(keys) = {len(definition.keys)}"),
         **{
-            f'the value of key "{key.name}" is not of its type in a group': _every(_fits(f"keys[{place}]", key.type))
+            f'the value of key "{key.name}" is not of its type in a group': every(_fits(f"keys[{place}]", key.type))
             for place, key in enumerate(definition.keys, start=1)
             if key.type != "VARCHAR"
         },
-        "it is not said how many rows a group has": _every("n_rows IS NOT NULL"),
-        "a group has fewer than no rows, or more than there can be": _every(
+        "it is not said how many rows a group has": every("n_rows IS NOT NULL"),
+        "a group has fewer than no rows, or more than there can be": every(
             " AND ".join(f"({name} IS NULL OR {name} BETWEEN 0 AND {_MOST_ROWS})" for name in _COUNTS)
         ),
-        "a group's best trial is of a configuration that is not there": _every(
+        "a group's best trial is of a configuration that is not there": every(
             f"best IS NULL OR (best >= 0 AND best < {len(definition.configs)})"
         ),
-        f"a group has not {n_items} encoders": _every(
+        f"a group has not {n_items} encoders": every(
             f"(features IS NULL AND best IS NULL) OR (features IS NOT NULL AND {lengths} AND {known})"
         ),
-        "a feature column has no name": _every("features IS NULL OR list_count(features) = len(features)"),
-        "a group has a category that is NULL": _every(
+        "a feature column has no name": every("features IS NULL OR list_count(features) = len(features)"),
+        "a group has a category that is NULL": every(
             "features IS NULL OR list_count(flatten(categories)) = len(flatten(categories))"
         ),
-        "the feature columns of a group are not those of its encoders": _every(
+        "the feature columns of a group are not those of its encoders": every(
             f"features IS NULL OR ({_columns_fit(definition)})"
         ),
     }
     if not definition.label.has_classes:
-        flaws["a group has classes, and the label has none"] = _every("classes IS NULL OR len(classes) = 0")
+        flaws["a group has classes, and the label has none"] = every("classes IS NULL OR len(classes) = 0")
     elif n_classes < 2:
-        flaws["a group has a model, and the label has not two classes"] = _every("best IS NULL")
+        flaws["a group has a model, and the label has not two classes"] = every("best IS NULL")
     else:
         inside = f"list_min(classes) >= 0 AND list_max(classes) < {n_classes}"
-        flaws["the classes of a group are not those of the model"] = _every(
+        flaws["the classes of a group are not those of the model"] = every(
             f"best IS NULL OR (len(classes) > 0 AND {inside} AND len(list_distinct(classes)) = len(classes))"
         )
     return flaws
@@ -146,12 +136,12 @@ def _columns_fit(definition: ModelDefinition) -> str:
     return f"starts[1] = 0 AND list_append(starts[2:], len(features)) = {ends}"
 
 
-def _configs(definition: ModelDefinition) -> Flaws:
+def _configs(definition: ModelDefinition) -> Checks:
     numbered = f"count(*) = {len(definition.configs)} AND min(config) = 0 AND max(config) = count(*) - 1"
     return {
-        "configurations are not numbered from 0 on": f"count(*) = 0 OR ({numbered} AND {_once('config')})",
+        "configurations are not numbered from 0 on": f"count(*) = 0 OR ({numbered} AND {once('config')})",
         **{
-            f'the value of hyperparameter "{column.name}" is not of its type': _every(
+            f'the value of hyperparameter "{column.name}" is not of its type': every(
                 _fits(f"parameters[{literal(column.name)}]", column.type)
             )
             for column in definition.hyperparameters
@@ -160,107 +150,55 @@ def _configs(definition: ModelDefinition) -> Flaws:
     }
 
 
-def _trials(definition: ModelDefinition) -> Flaws:
+def _trials(definition: ModelDefinition) -> Checks:
     return {
-        "two rows are the same trial": _once("group_id", "config"),
-        "a trial is of a configuration that is not there": _every(
+        "two rows are the same trial": once("group_id", "config"),
+        "a trial is of a configuration that is not there": every(
             f"config >= 0 AND config < {len(definition.configs)} AND group_id >= 0"
         ),
-        "a trial is not done, stopped, failed or kept": _every("status IN ('done', 'stopped', 'failed', 'kept')"),
-        "a trial had fewer than no epochs": _every("epochs >= 0"),
-        "a trial has more metrics than the model": _every(
+        "a trial is not done, stopped, failed or kept": every("status IN ('done', 'stopped', 'failed', 'kept')"),
+        "a trial had fewer than no epochs": every("epochs >= 0"),
+        "a trial has more metrics than the model": every(
             f"len(train) <= {len(definition.metrics)} AND len(valid) <= {len(definition.metrics)}"
         ),
     }
 
 
-def _curves(_: ModelDefinition) -> Flaws:
-    return {"a point has no epoch": _every("epoch >= 0 AND group_id >= 0 AND config >= 0")}
+def _curves(_: ModelDefinition) -> Checks:
+    return {"a point has no epoch": every("epoch >= 0 AND group_id >= 0 AND config >= 0")}
 
 
-def _artifacts(definition: ModelDefinition) -> Flaws:
-    flaws = {"two rows are of the same trial": _once("group_id", "config")}
+def _artifacts(definition: ModelDefinition) -> Checks:
+    flaws = {"two rows are of the same trial": once("group_id", "config")}
     if definition.is_wide:
         sizes = "list_transform({}, lambda each: len(each))"
         fits = f"{sizes.format('nonzeros')} = list_transform(places, lambda each: len(each) * len(intercept))"
         whole = " AND ".join(f"list_count(flatten({name})) = len(flatten({name}))" for name in ("places", "nonzeros"))
         items = f"len(places) = {len(definition.items)}"
-        flaws["a model has not as many weights as columns"] = _every(f"{items} AND {fits} AND {whole}")
+        flaws["a model has not as many weights as columns"] = every(f"{items} AND {fits} AND {whole}")
     return flaws
 
 
-def _units(_: ModelDefinition) -> Flaws:
+def _units(_: ModelDefinition) -> Checks:
     blocks = "(first_block IS NULL AND last_block IS NULL) OR (first_block >= 0 AND last_block >= first_block)"
     return {
-        "a unit has no number": _every("unit >= 0 AND group_id >= 0 AND worker >= 0"),
-        "a unit has no configurations": _every("list_count(configs) = len(configs)"),
-        "a step is of no epoch": _every("kind IS NOT NULL AND (epoch IS NULL OR epoch >= 1)"),
-        "a step of training is of no blocks": _every(f"kind <> 'train' OR (epoch IS NOT NULL AND ({blocks}))"),
-        "a unit has no time": _every("isfinite(started) AND isfinite(ended)"),
+        "a unit has no number": every("unit >= 0 AND group_id >= 0 AND worker >= 0"),
+        "a unit has no configurations": every("list_count(configs) = len(configs)"),
+        "a step is of no epoch": every("kind IS NOT NULL AND (epoch IS NULL OR epoch >= 1)"),
+        "a step of training is of no blocks": every(f"kind <> 'train' OR (epoch IS NOT NULL AND ({blocks}))"),
+        "a unit has no time": every("isfinite(started) AND isfinite(ended)"),
     }
 
 
-def _errors(_: ModelDefinition) -> Flaws:
-    return {"an error is of no group": _every("group_id >= 0 AND reason IS NOT NULL")}
+def _errors(_: ModelDefinition) -> Checks:
+    return {"an error is of no group": every("group_id >= 0 AND reason IS NOT NULL")}
 
 
-def _trees(_: ModelDefinition) -> Flaws:
-    return {"two rows are the same group": _once("group_id")}
-
-
-def _nodes(_: ModelDefinition) -> Flaws:
-    finite = "value IS NULL OR isfinite(value)"
-    return {"two rows are the same node": _once("node"), "the value of a leaf is not finite": _every(finite)}
-
-
-def _leaves(_: ModelDefinition) -> Flaws:
-    lists = ("slots", "starts", "bounds", "sets", "addends", "outputs")
-    whole = " AND ".join(f"list_count({name}) = len({name})" for name in lists)
-    ascend = (
-        "list_sort(starts) = starts AND starts[1] = 0 AND starts[-1] = len(bounds) AND len(starts) = len(slots) + 1"
-    )
-    fits = f"len(sets) = len(bounds) * len(outputs) AND len(addends) = len(outputs) * {PARTS * (LEAVES + 1)}"
-    return {
-        "two rows are the same group": _once("group_id"),
-        "two groups look at other numbers": "count(DISTINCT slots) <= 1",
-        "a set or a leaf is missing": _every(f"{whole} AND {fits}"),
-        "a number's cases are not those of its group": _every(ascend),
-        "what a leaf adds is not finite": _every(
-            "list_count(list_filter(addends, lambda v: isfinite(v))) = len(addends)"
-        ),
-    }
-
-
-def _layers(_: ModelDefinition) -> Flaws:
-    whole = "list_transform(weights, lambda unit: list_count(unit))"
-    fits = f"len(weights) = len(bias) AND list_count(bias) = len(bias) AND list_min({whole}) = len(weights[1])"
-    return {
-        "two rows are the same layer": _once("group_id", "layer"),
-        "a layer is beyond its network": _every("layer >= 1 AND layer <= layers"),
-        "a layer has an activation that there is not": _every(
-            f"activation IN ({', '.join(map(literal, ACTIVATIONS))})"
-        ),
-        "the units of a layer have not as many weights each, or not one bias": _every(
-            f"len(weights) > 0 AND {fits} AND list_max({whole}) = len(weights[1])"
-        ),
-    }
-
-
-def _factors(definition: ModelDefinition) -> Flaws:
-    read = definition.output.vectors
-    places = (
-        {} if read is None else {**dict.fromkeys(read.parts, "place >= 1"), **dict.fromkeys(read.single, "place = 0")}
-    )
-    there = " OR ".join(f"(part = {literal(part)} AND {fits})" for part, fits in places.items()) or "place >= 0"
-    return {
-        "two rows are the same vector": _once("group_id", "part", "place"),
-        "a vector is of no part that there is": _every(f"({there})"),
-        "a vector has a number that is NULL": _every("list_count(vector) = len(vector)"),
-    }
-
-
-_OF: Mapping[str, Callable[[ModelDefinition], Flaws]] = {
+_OF: Mapping[str, Callable[[ModelDefinition], Checks]] = {
     "models": _models, "groups": _groups, "configs": _configs, "trials": _trials, "curves": _curves, "artifacts": _artifacts,
-    "units": _units, "errors": _errors, "trees": _trees, "nodes": _nodes, "layers": _layers, "factors": _factors,
-    "leaves": _leaves,
+    "units": _units, "errors": _errors,
 }  # fmt: skip
+
+
+def _checks(part: str, definition: ModelDefinition) -> Checks:
+    return _OF[part](definition) if part in _OF else TABLES[part].checks(definition)[part]

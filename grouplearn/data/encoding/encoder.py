@@ -48,6 +48,10 @@ class OnnxGraph(Protocol):
         """Add one double."""
         ...
 
+    def tensor(self, values: npt.ArrayLike) -> Any:
+        """Return values as an attribute of a node."""
+        ...
+
     def doubles(self, value: str) -> str:
         """Cast to double."""
         ...

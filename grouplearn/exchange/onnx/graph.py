@@ -74,6 +74,10 @@ class Graph:
         """Add a constant of one double."""
         return self.constant(np.array(value, dtype=np.float64))
 
+    def tensor(self, values: npt.ArrayLike) -> Any:
+        """Return values as an attribute of a node."""
+        return self._onnx.numpy_helper.from_array(np.asarray(values))
+
     def add(self, kind: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
         """Add a node with one output and return its name."""
         name = self._apart(f"value_{len(self._nodes)}")

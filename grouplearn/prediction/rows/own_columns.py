@@ -15,10 +15,10 @@ from grouplearn.data.dataset import FloatArray, Item
 from grouplearn.data.encoders import Columns
 from grouplearn.data.encoding.encoder import FittedItem
 from grouplearn.data.list_columns import lists_of
+from grouplearn.models.forms.form import Layout
 from grouplearn.prediction.rows.known_values import Codes, KnownValues
 from grouplearn.prediction.rows.list_reader import PlacesOf, list_entries
 from grouplearn.prediction.rows.row_reader import array_values, bucket_numbers
-from grouplearn.prediction.rows.vocabulary import Layout
 from grouplearn.prediction.rows.vocabulary import Places as OwnPlaces
 
 

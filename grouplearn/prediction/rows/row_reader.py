@@ -19,7 +19,7 @@ from grouplearn.data import arrays
 from grouplearn.data.dataset import FloatArray, Item
 from grouplearn.errors import data_error
 from grouplearn.kernels.columns import NumberReader, is_readable
-from grouplearn.prediction.forms.routed import item_alias, item_sql, key_alias, key_sql, key_value
+from grouplearn.models.forms.routed import item_alias, item_sql, key_alias, key_sql, key_value
 from grouplearn.prediction.rows.known_values import Codes
 from grouplearn.prediction.rows.routes import codes_with_null
 from grouplearn.prediction.rows.vocabulary import Vocabulary

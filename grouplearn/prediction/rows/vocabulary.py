@@ -16,37 +16,12 @@ from grouplearn.catalog.records import ModelDefinition
 from grouplearn.data.dataset import FloatArray
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.encoding.registry import encoder_of
-from grouplearn.kernels.scoring import LANES
+from grouplearn.models.forms.form import Layout
 from grouplearn.prediction.rows.known_values import Codes, KnownValues
 from grouplearn.prediction.rows.routes import Routes
 
 #: Most entries of a table with all groups' category places; for more, sorted pairs are searched.
 _MOST = 1 << 22
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Where each item begins in a row's line: numbers, padded to multiples of ``LANES``, then categories."""
-
-    starts: tuple[int, ...]
-    n_numbers: int
-    width: int
-
-    @classmethod
-    def of(cls, definition: ModelDefinition) -> Layout:
-        """Return the layout: numeric items in order, ordinal places and arrays, then one-hot and hashed items."""
-        items = [entry.item for entry in definition.items]
-        later = [number for number, item in enumerate(items) if encoder_of(item).role == "indicator"]
-        numeric = [number for number, item in enumerate(items) if item.kind == "numeric"]
-        between = [number for number in range(len(items)) if number not in {*later, *numeric}]
-        starts, at = [0] * len(items), 0
-        for number in (*numeric, *between):
-            starts[number] = at
-            at += items[number].buckets if items[number].kind == "array" else 1
-        n_numbers = -(-at // LANES) * LANES
-        for place, number in enumerate(later):
-            starts[number] = n_numbers + place
-        return cls(tuple(starts), n_numbers, n_numbers + len(later))
 
 
 class Places:

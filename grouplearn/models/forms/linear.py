@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from grouplearn.catalog.records import ModelDefinition
-from grouplearn.catalog.views import nonzeros_sql
+import numpy as np
+
+from grouplearn.bind.definition import ModelDefinition
+from grouplearn.data.encoding.encoder import OnnxGraph
 from grouplearn.data.encoding.registry import encoder_of, of_list
-from grouplearn.prediction.forms.items import (
+from grouplearn.kernels.scoring import LinearModels, Link
+from grouplearn.learners import registry
+from grouplearn.models.forms.form import Best, Form, GroupModel, Layout, Prediction, SqlForm, StoredRows, affine
+from grouplearn.models.forms.items import (
     encoded_cte,
     encoders_sql,
     inputs_sql,
@@ -18,7 +24,7 @@ from grouplearn.prediction.forms.items import (
     position_join,
     value_sql,
 )
-from grouplearn.prediction.forms.routed import (
+from grouplearn.models.forms.routed import (
     BEST,
     ENCODED,
     GROUP,
@@ -28,8 +34,7 @@ from grouplearn.prediction.forms.routed import (
     PARAMETERS,
     ROUTED,
     SCORED,
-    CatalogTables,
-    Extra,
+    PredictedRows,
     best_cte,
     item_alias,
     linked,
@@ -39,30 +44,15 @@ from grouplearn.prediction.forms.routed import (
     score_sql,
     sortable_row,
 )
+from grouplearn.models.outputs import link as links
 
-
-def linear_select(
-    definition: ModelDefinition, model: str, relation: str, catalog_tables: CatalogTables, extras: Sequence[Extra] = ()
-) -> str:
-    """Return the SELECT that predicts with a linear model in plain SQL.
-
-    Columns: those of ``relation``, or instead the group and the extras; ``prediction``, ``probability`` or
-    ``probabilities``, ``model_level``. Numeric items are ``(coalesce(x, fill) - center) / scale``; every other item is a
-    hash join of (group, value) with its weights, so that rows carry no list of categories.
-    """
-    outputs = range(definition.output.n_scores)
-    # Lists are unnested and aggregated again by row number.
-    apart = any(entry.item.is_list for entry in definition.items)
-    carried, kind = (NUMBERED_ROW, "MATERIALIZED ") if apart else (sortable_row(extras), "")
-    ctes = [
-        rows_cte(definition, relation, carried, extras, listed(definition)),
-        best_cte(definition, model, catalog_tables),
-        routed_cte(definition, BEST, reachable(definition, model, catalog_tables), kind),
-        _parameters(definition, outputs),
-        encoded_cte(definition, finite=True),
-        _scored(definition, outputs),
-    ]
-    return f"WITH {', '.join(ctes)} {linked(definition, extras)}"
+#: The kernels' links of linear models: for two classes both probabilities are returned.
+_LINKS: Mapping[links.Link, Link] = {
+    "identity": Link.VALUE,
+    "exp": Link.EXPONENTIAL,
+    "logistic": Link.SIGMOID,
+    "softmax": Link.SOFTMAX,
+}
 
 
 def _parameters(definition: ModelDefinition, outputs: range) -> str:
@@ -170,3 +160,98 @@ def _weights_of_values(definition: ModelDefinition, number: int, outputs: range)
             own = nonzeros_sql(definition, at, "", _place(definition, output))
         columns.append(f"unnest(CASE WHEN {_known(definition, output)} THEN {own} END) AS w{output}")
     return f"SELECT {', '.join(columns)} FROM {BEST}"
+
+
+def nonzeros_sql(definition: ModelDefinition, at: int, artifact: str, output: str) -> str:
+    """Return the weights of the ``at``-th wide item for an output of the model, counted from 1."""
+    if not definition.label.scores_classes:
+        return f"{artifact}nonzeros[{at}]"
+    width = f"len({artifact}places[{at}])"
+    return f"{artifact}nonzeros[{at}][({output} - 1) * {width} + 1 : {output} * {width}]"
+
+
+@dataclass(frozen=True, slots=True)
+class LinearSql(SqlForm):
+    """By the weights in ``artifacts``."""
+
+    tables = ("groups", "artifacts")
+
+    def select(self, rows: PredictedRows) -> str:
+        """Return the SELECT that sums weighted features.
+
+        Numeric items are ``(coalesce(x, fill) - center) / scale``; every other item is a hash join of (group, value) with its
+        weights, so that rows carry no list of categories.
+        """
+        definition = rows.definition
+        outputs = range(definition.output.n_scores)
+        # Lists are unnested and aggregated again by row number.
+        apart = any(entry.item.is_list for entry in definition.items)
+        carried, kind = (NUMBERED_ROW, "MATERIALIZED ") if apart else (sortable_row(rows.extras), "")
+        ctes = [
+            rows_cte(definition, rows.relation, carried, rows.extras, listed(definition)),
+            best_cte(rows),
+            routed_cte(definition, BEST, reachable(rows), kind),
+            _parameters(definition, outputs),
+            encoded_cte(definition, finite=True),
+            _scored(definition, outputs),
+        ]
+        return f"WITH {', '.join(ctes)} {linked(definition, rows.extras)}"
+
+
+class Linear(Form):
+    """``weights`` (k, d) and ``intercept`` (k,) of ``link(x @ weights.T + intercept)``."""
+
+    name = "linear"
+
+    def without_sql(self, definition: ModelDefinition) -> str:
+        """Return the empty text: linear models have SQL for every item."""
+        del definition
+        return ""
+
+    def rows(self, definition: ModelDefinition, best: Sequence[Best]) -> Prediction:
+        """Return the SQL form alone: artifacts have the weights."""
+        del definition, best
+        return Prediction(LinearSql())
+
+    def read(self, rows: StoredRows) -> SqlForm:
+        """Return the SQL form."""
+        del rows
+        return LinearSql()
+
+    def onnx_scores(self, graph: OnnxGraph, definition: ModelDefinition, group: GroupModel, x: str) -> str:
+        """Add weighted sums."""
+        del definition
+        return affine(graph, x, group.artifact.tensors["weights"], group.artifact.tensors["intercept"])
+
+    def compiled(
+        self, definition: ModelDefinition, groups: Sequence[GroupModel], layout: Layout
+    ) -> tuple[LinearModels, Link]:
+        """Return the weights of all groups, and where each item's are."""
+        several, n_outputs = definition.label.scores_classes, definition.output.n_scores
+        weights = np.zeros((len(groups), n_outputs, layout.n_numbers))
+        intercepts = np.full((len(groups), n_outputs), -np.inf if several else 0.0)
+        starts = np.zeros((len(groups), n_outputs, layout.width - layout.n_numbers), dtype=np.int64)
+        flat, base = [], 0
+        for place, group in enumerate(groups):
+            own, intercept = group.artifact.tensors["weights"], group.artifact.tensors["intercept"]
+            outputs = list(group.classes) if several else [0]
+            intercepts[place, outputs] = intercept
+            # For a class that the group does not have any weights will do: its intercept, and so its score, is minus infinity.
+            row = np.zeros(n_outputs, dtype=np.int64)
+            row[outputs] = base + np.arange(len(outputs)) * own.shape[1]
+            row[[number for number in range(n_outputs) if number not in outputs]] = base
+            columns: list[int] = []
+            features: list[int] = []
+            at = 0
+            for item, start in zip(group.fitted, layout.starts, strict=True):
+                if start >= layout.n_numbers:
+                    starts[place, :, start - layout.n_numbers] = row + at
+                else:
+                    columns += range(start, start + item.width)
+                    features += range(at, at + item.width)
+                at += item.width
+            weights[place, np.array(outputs)[:, None], columns] = own[:, features]
+            flat.append(own.ravel())
+            base += own.size
+        (link,) = registry.links(definition.learner, definition.configs, definition.label)
+        return LinearModels(weights, intercepts, starts, np.concatenate(flat)), _LINKS[link]

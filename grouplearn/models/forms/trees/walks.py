@@ -7,12 +7,13 @@ lambdas over lists, and rows are not kept in memory between levels.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from grouplearn.catalog.records import ModelDefinition
-from grouplearn.catalog.sql_forms import SqlForm
+from grouplearn.bind.definition import ModelDefinition
 from grouplearn.kernels.trees import TO_GRID
-from grouplearn.prediction.forms.items import encoded_cte, encoders_sql, groups_cte, inputs_sql, listed, position_join
-from grouplearn.prediction.forms.routed import (
+from grouplearn.models.forms.form import SqlForm
+from grouplearn.models.forms.items import encoded_cte, encoders_sql, groups_cte, inputs_sql, listed, position_join
+from grouplearn.models.forms.routed import (
     BEST,
     ENCODED,
     GROUP,
@@ -22,8 +23,7 @@ from grouplearn.prediction.forms.routed import (
     PARAMETERS,
     ROUTED,
     SCORED,
-    CatalogTables,
-    Extra,
+    PredictedRows,
     linked,
     reachable,
     routed_cte,
@@ -36,43 +36,57 @@ SLOTS, UNIT, ADDED = "__grouplearn_slots", "__grouplearn_unit", "__grouplearn_su
 _DIGITS, _LEAST = 100, 1000
 
 
-def trees_select(
-    definition: ModelDefinition,
-    model: str,
-    relation: str,
-    catalog_tables: CatalogTables,
-    form: SqlForm,
-    extras: Sequence[Extra] = (),
-) -> str:
-    """Return the SELECT that predicts with trees; columns as in ``linear_select``.
+@dataclass(frozen=True, slots=True)
+class TreeWalks(SqlForm):
+    """Down trees of at most ``depth`` splits, at most ``width`` in a group."""
 
-    A row makes as many steps as the deepest leaf needs, and stays at its leaf.
-    """
-    values = f"(SELECT value FROM {catalog_tables('nodes')} WHERE model = '{model}'::UUID)"
-    sums = [unit_cte(values), f"{ADDED} AS ({_sums(definition, model, catalog_tables, form)})"]
-    return summed_select(definition, model, relation, catalog_tables, sums, extras)
+    depth: int = 0
+    width: int = 0
+    tables = ("groups", "trees", "nodes")
+    is_slow = True
+
+    def select(self, rows: PredictedRows) -> str:
+        """Return the SELECT with a join per split: a row makes as many steps as the deepest leaf needs, and stays at its leaf."""
+        values = f"(SELECT value FROM {rows.table('nodes')})"
+        return summed_select(rows, [unit_cte(values), f"{ADDED} AS ({self._sums(rows)})"])
+
+    def _sums(self, rows: PredictedRows) -> str:
+        """Return the sums of each row's leaves, a column per output."""
+        multiclass = rows.definition.label.scores_classes
+        output = "t.classes[(k.place - 1) % len(t.classes) + 1]" if multiclass else "0"
+        trees = (
+            f"SELECT t.group_id, t.roots, g.classes FROM {rows.tables('trees')} AS t"
+            f" JOIN {BEST} AS g ON g.group_id = t.group_id WHERE t.model = '{rows.model}'::UUID"
+        )
+        # From a product DuckDB knows the number of rows, and looks up nodes by rows, not rows by nodes. Places after a group's
+        # last tree have no node.
+        walk = (
+            f"SELECT s.{NUMBER}, s.x, {output} AS output, t.roots[k.place] AS node FROM {SLOTS} AS s"
+            f" JOIN ({trees}) AS t ON t.group_id = s.{GROUP} CROSS JOIN range(1, {self.width + 1}) AS k(place)"
+        )
+        nodes = f"(SELECT * FROM {rows.table('nodes')}) AS n ON n.node = w.node"
+        for _ in range(self.depth):
+            walk = f"SELECT w.{NUMBER}, w.x, w.output, {_NEXT} AS node FROM ({walk}) AS w JOIN {nodes}"
+        units = f"SELECT node, CAST(value * many AS HUGEINT) AS units FROM {rows.tables('nodes')}, {UNIT}"
+        leaves = f"({units} WHERE model = '{rows.model}'::UUID) AS n ON n.node = w.node"
+        sums = sums_sql(rows.definition, "n.units", "w.output")
+        return f"SELECT w.{NUMBER}, {sums} FROM ({walk}) AS w JOIN {leaves} GROUP BY w.{NUMBER}"
 
 
-def summed_select(
-    definition: ModelDefinition,
-    model: str,
-    relation: str,
-    catalog_tables: CatalogTables,
-    sums: Sequence[str],
-    extras: Sequence[Extra],
-) -> str:
+def summed_select(rows: PredictedRows, sums: Sequence[str]) -> str:
     """Return the SELECT that predicts with trees; ``sums`` are the CTEs from the rows' ``SLOTS`` to their sums, ``ADDED``."""
+    definition = rows.definition
     ctes = [
-        rows_cte(definition, relation, NUMBERED_ROW, extras, listed(definition)),
-        groups_cte(model, catalog_tables),
-        routed_cte(definition, BEST, reachable(definition, model, catalog_tables), "MATERIALIZED "),
+        rows_cte(definition, rows.relation, NUMBERED_ROW, rows.extras, listed(definition)),
+        groups_cte(rows),
+        routed_cte(definition, BEST, reachable(rows), "MATERIALIZED "),
         _parameters_cte(definition),
         encoded_cte(definition, finite=False),
         _slots_cte(definition),
         *sums,
         _scored_cte(definition),
     ]
-    return f"WITH {', '.join(ctes)} {linked(definition, extras)}"
+    return f"WITH {', '.join(ctes)} {linked(definition, rows.extras)}"
 
 
 def _parameters_cte(definition: ModelDefinition) -> str:
@@ -99,29 +113,6 @@ def unit_cte(values: str) -> str:
     """
     power = f"least({_DIGITS} - ceil(log2(max(abs(value)) FILTER (value <> 0))), {_LEAST})"
     return f"{UNIT} AS (SELECT CAST(coalesce(2 ** {power}, 1) AS DOUBLE) AS many FROM {values})"
-
-
-def _sums(definition: ModelDefinition, model: str, catalog_tables: CatalogTables, form: SqlForm) -> str:
-    """Return the sums of each row's leaves, a column per output."""
-    multiclass = definition.label.scores_classes
-    output = "t.classes[(k.place - 1) % len(t.classes) + 1]" if multiclass else "0"
-    trees = (
-        f"SELECT t.group_id, t.roots, g.classes FROM {catalog_tables('trees')} AS t"
-        f" JOIN {BEST} AS g ON g.group_id = t.group_id WHERE t.model = '{model}'::UUID"
-    )
-    # From a product DuckDB knows the number of rows, and looks up nodes by rows, not rows by nodes. Places after a group's
-    # last tree have no node.
-    walk = (
-        f"SELECT s.{NUMBER}, s.x, {output} AS output, t.roots[k.place] AS node FROM {SLOTS} AS s"
-        f" JOIN ({trees}) AS t ON t.group_id = s.{GROUP} CROSS JOIN range(1, {form.width + 1}) AS k(place)"
-    )
-    nodes = f"(SELECT * FROM {catalog_tables('nodes')} WHERE model = '{model}'::UUID) AS n ON n.node = w.node"
-    for _ in range(form.depth):
-        walk = f"SELECT w.{NUMBER}, w.x, w.output, {_NEXT} AS node FROM ({walk}) AS w JOIN {nodes}"
-    units = f"SELECT node, CAST(value * many AS HUGEINT) AS units FROM {catalog_tables('nodes')}, {UNIT}"
-    leaves = f"({units} WHERE model = '{model}'::UUID) AS n ON n.node = w.node"
-    sums = sums_sql(definition, "n.units", "w.output")
-    return f"SELECT w.{NUMBER}, {sums} FROM ({walk}) AS w JOIN {leaves} GROUP BY w.{NUMBER}"
 
 
 def sums_sql(definition: ModelDefinition, units: str, output: str) -> str:

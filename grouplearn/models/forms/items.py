@@ -10,17 +10,17 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 
 from grouplearn.bind.arrays import reads_bytes
-from grouplearn.catalog.records import ItemColumn, ModelDefinition
+from grouplearn.bind.definition import ItemColumn, ModelDefinition
 from grouplearn.data.arrays import BYTE_SCALE
 from grouplearn.data.encoding.registry import encoder_of
-from grouplearn.prediction.forms.routed import (
+from grouplearn.models.forms.routed import (
     BEST,
     ENCODED,
     GROUP,
     NUMERIC,
     PARAMETERS,
     ROUTED,
-    CatalogTables,
+    PredictedRows,
     item_alias,
 )
 from grouplearn.sqltext import literal
@@ -38,9 +38,9 @@ def listed(definition: ModelDefinition) -> bool:
     return sum(entry.item.kind == "numeric" for entry in definition.items) > MOST_COLUMNS
 
 
-def groups_cte(model: str, catalog_tables: CatalogTables) -> str:
+def groups_cte(rows: PredictedRows) -> str:
     """Return the CTE of groups with a model."""
-    return f"{BEST} AS (SELECT * FROM {catalog_tables('groups')} WHERE model = '{model}'::UUID AND best IS NOT NULL)"
+    return f"{BEST} AS (SELECT * FROM {rows.table('groups')} AND best IS NOT NULL)"
 
 
 def encoders_sql(definition: ModelDefinition, finite: bool, groups: str = "") -> list[str]:

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from grouplearn.catalog.records import ItemColumn, ModelDefinition
+import numpy as np
+import pyarrow as pa
+
+from grouplearn.bind.definition import ItemColumn, ModelDefinition
+from grouplearn.data.encoding.encoder import OnnxGraph
 from grouplearn.data.encoding.registry import encoder_of
-from grouplearn.prediction.forms.items import (
+from grouplearn.kernels.networks import ACTIVATIONS
+from grouplearn.learners.neural.mlp_model import Networks
+from grouplearn.models.forms.form import (
+    Best,
+    Checks,
+    Form,
+    FunctionSql,
+    GroupModel,
+    Prediction,
+    SqlForm,
+    StoredRows,
+    affine,
+    every,
+    once,
+)
+from grouplearn.models.forms.items import (
     encoded_cte,
     encoders_sql,
     groups_cte,
@@ -17,14 +37,13 @@ from grouplearn.prediction.forms.items import (
     picked_sql,
     position_join,
 )
-from grouplearn.prediction.forms.routed import (
+from grouplearn.models.forms.routed import (
     BEST,
     ENCODED,
     GROUP,
     PARAMETERS,
     SCORED,
-    CatalogTables,
-    Extra,
+    PredictedRows,
     item_alias,
     linked,
     reachable,
@@ -34,34 +53,13 @@ from grouplearn.prediction.forms.routed import (
     sortable_row,
     sum_sql,
 )
+from grouplearn.sqltext import literal
 
 _LAYERS = "__grouplearn_layers"
-
-
-def layers_select(
-    definition: ModelDefinition,
-    model: str,
-    relation: str,
-    catalog_tables: CatalogTables,
-    depth: int,
-    extras: Sequence[Extra] = (),
-) -> str:
-    """Return the SELECT that predicts with networks; columns as in ``linear_select``.
-
-    ``depth`` is the most layers of a network; networks with fewer finish earlier. Numbers enter as a list, a category as
-    the list of its contributions to the units of the first layer.
-    """
-    layers = f"SELECT * FROM {catalog_tables('layers')} WHERE model = '{model}'::UUID"
-    ctes = [
-        rows_cte(definition, relation, sortable_row(extras), extras, listed(definition)),
-        groups_cte(model, catalog_tables),
-        routed_cte(definition, BEST, reachable(definition, model, catalog_tables)),
-        f"{_LAYERS} AS ({layers})",
-        _parameters(definition, depth),
-        encoded_cte(definition, finite=True),
-        _scored(definition, depth),
-    ]
-    return f"WITH {', '.join(ctes)} {linked(definition, extras)}"
+#: Most weights of one network, which every row carries, and of all groups' networks.
+MOST_WEIGHTS, MOST_WEIGHTS_IN_ALL = 20_000, 5_000_000
+#: Most layers of a network: the macro has a step for each.
+MOST_LAYERS = 8
 
 
 def _parameters(definition: ModelDefinition, depth: int) -> str:
@@ -206,3 +204,108 @@ _ACTIVATIONS = {
     "gelu": f"v * CASE WHEN v > 0 THEN 1 - {_TAIL} ELSE {_TAIL} END",
     "sigmoid": "1 / (1 + exp(-v))",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class LayersSql(SqlForm):
+    """Through the layers of networks, at most ``depth``."""
+
+    depth: int = 1
+    tables = ("groups", "layers")
+
+    def select(self, rows: PredictedRows) -> str:
+        """Return the SELECT with a step per layer; networks with fewer finish earlier.
+
+        Numbers enter as a list, a category as the list of its contributions to the units of the first layer.
+        """
+        definition = rows.definition
+        ctes = [
+            rows_cte(definition, rows.relation, sortable_row(rows.extras), rows.extras, listed(definition)),
+            groups_cte(rows),
+            routed_cte(definition, BEST, reachable(rows)),
+            f"{_LAYERS} AS (SELECT * FROM {rows.table('layers')})",
+            _parameters(definition, self.depth),
+            encoded_cte(definition, finite=True),
+            _scored(definition, self.depth),
+        ]
+        return f"WITH {', '.join(ctes)} {linked(definition, rows.extras)}"
+
+
+class Layers(Form):
+    """``weight_i`` and ``bias_i`` of a small network's layers, and its ``activation``."""
+
+    name = "layers"
+    tables = ("layers",)
+
+    def rows(self, definition: ModelDefinition, best: Sequence[Best]) -> Prediction:
+        """Return a row per layer, unless the networks are too large for SQL."""
+        del definition
+        networks = [(each.group, Networks.of(each.artifact)) for each in best]
+        sizes = [sum(weights[0].size for weights in network.weights) for _, network in networks]
+        depth = max((len(network.weights) for _, network in networks), default=1)
+        if max(sizes, default=0) > MOST_WEIGHTS:
+            return Prediction(FunctionSql(f"a network has {max(sizes):,} weights, and SQL takes {MOST_WEIGHTS:,}"))
+        if sum(sizes) > MOST_WEIGHTS_IN_ALL:
+            return Prediction(
+                FunctionSql(f"its networks have {sum(sizes):,} weights, and SQL takes {MOST_WEIGHTS_IN_ALL:,}")
+            )
+        if depth > MOST_LAYERS:
+            return Prediction(FunctionSql(f"a network has {depth} layers, and SQL takes {MOST_LAYERS}"))
+        rows = [
+            {
+                "group_id": group,
+                "layer": place + 1,
+                "layers": len(network.weights),
+                "activation": network.activation,
+                "weights": network.weights[place][0].tolist(),
+                "bias": network.biases[place][0, 0].tolist(),
+            }
+            for group, network in networks
+            for place in range(len(network.weights))
+        ]
+        numbers, small = pa.list_(pa.float64()), pa.int32()
+        fields = [("group_id", small), ("layer", small), ("layers", small), ("activation", pa.string())]
+        schema = pa.schema([*fields, ("weights", pa.list_(numbers)), ("bias", numbers)])
+        return Prediction(LayersSql(depth), (("layers", pa.Table.from_pylist(rows, schema)),))
+
+    def read(self, rows: StoredRows) -> SqlForm:
+        """Return the SQL form for the deepest network."""
+        if rows.first("groups", "count(best)") == 0:
+            return LayersSql()
+        found = rows.greatest("layers", {"layers": (1, MOST_LAYERS)})
+        return LayersSql(found[0]) if found else FunctionSql("its size")
+
+    def checks(self, definition: ModelDefinition) -> Mapping[str, Checks]:
+        """Return the checks of layers."""
+        del definition
+        whole = "list_transform(weights, lambda unit: list_count(unit))"
+        fits = f"len(weights) = len(bias) AND list_count(bias) = len(bias) AND list_min({whole}) = len(weights[1])"
+        return {
+            "layers": {
+                "two rows are the same layer": once("group_id", "layer"),
+                "a layer is beyond its network": every("layer >= 1 AND layer <= layers"),
+                "a layer has an activation that there is not": every(
+                    f"activation IN ({', '.join(map(literal, ACTIVATIONS))})"
+                ),
+                "the units of a layer have not as many weights each, or not one bias": every(
+                    f"len(weights) > 0 AND {fits} AND list_max({whole}) = len(weights[1])"
+                ),
+            }
+        }
+
+    def onnx_scores(self, graph: OnnxGraph, definition: ModelDefinition, group: GroupModel, x: str) -> str:
+        """Add layer after layer."""
+        del definition
+        network = Networks.of(group.artifact)
+        for place, (weights, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
+            x = affine(graph, x if not place else _onnx_activated(graph, network.activation, x), weights[0], bias[0, 0])
+        return x
+
+
+def _onnx_activated(graph: OnnxGraph, name: str, z: str) -> str:
+    if name != "gelu":
+        return graph.add({"relu": "Relu", "tanh": "Tanh", "sigmoid": "Sigmoid"}[name], z)
+    # z·Φ(z) = z·(1 + erf(z/√2))/2; onnxruntime's erf is in single precision only.
+    single = graph.add("Cast", graph.add("Mul", z, graph.number(np.sqrt(0.5))), to=1)
+    erf = graph.doubles(graph.add("Erf", single))
+    return graph.add("Mul", z, graph.add("Mul", graph.add("Add", erf, graph.number(1.0)), graph.number(0.5)))

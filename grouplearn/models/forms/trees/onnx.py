@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from grouplearn.exchange.directory import CannotExchange
-from grouplearn.exchange.onnx.graph import Graph, onnx
+from grouplearn.data.encoding.encoder import NoForm, OnnxGraph
 from grouplearn.learners.trees.nodes import Forest, IntArray, parse_forest
 
 _LESS_OR_EQUAL, _SUM = 0, 1
@@ -16,18 +15,18 @@ _LESS_OR_EQUAL, _SUM = 0, 1
 _DEEPEST = 500
 
 
-def tree_scores(graph: Graph, text: bytes, x: str, outputs: int) -> str:
+def tree_scores(graph: OnnxGraph, text: bytes, x: str, outputs: int) -> str:
     """Return the sums of the leaves (rows, outputs) of a LightGBM model over feature columns ``x``.
 
     If the model has fewer outputs than ``outputs`` they are the last ones, and the others are 0.
     """
     if b"\nis_linear=1\n" in text:
-        raise CannotExchange("trees whose leaves are linear models have no ONNX form")
+        raise NoForm("trees whose leaves are linear models have no ONNX form")
     forest = parse_forest(text)
     if forest.zero_is_missing.any():
-        raise CannotExchange("trees to which zero is missing have no ONNX form")
+        raise NoForm("trees to which zero is missing have no ONNX form")
     if _is_deeper(forest, _DEEPEST):
-        raise CannotExchange(f"trees that ask more than {_DEEPEST:,} questions in a row have no ONNX form")
+        raise NoForm(f"trees that ask more than {_DEEPEST:,} questions in a row have no ONNX form")
     feature, threshold = forest.feature.copy(), forest.threshold.copy()
     splits = np.flatnonzero(forest.categorical)
     if len(splits):
@@ -35,7 +34,7 @@ def tree_scores(graph: Graph, text: bytes, x: str, outputs: int) -> str:
         x, first = _with_sets(graph, x, forest, splits, width), width
         # The column is 0 if the category is in the set, else 1: 0 goes left, as the set does.
         feature[splits], threshold[splits] = first + np.arange(len(splits)), 0.5
-    return graph.add("TreeEnsemble", x, domain="ai.onnx.ml", **_attributes(forest, outputs, feature, threshold))
+    return graph.add("TreeEnsemble", x, domain="ai.onnx.ml", **_attributes(graph, forest, outputs, feature, threshold))
 
 
 def _is_deeper(forest: Forest, most: int) -> bool:
@@ -56,7 +55,7 @@ def graph_width(forest: Forest) -> int:
     return int(forest.feature.max()) + 1
 
 
-def _with_sets(graph: Graph, x: str, forest: Forest, splits: IntArray, width: int) -> str:
+def _with_sets(graph: OnnxGraph, x: str, forest: Forest, splits: IntArray, width: int) -> str:
     """Return the first ``width`` columns of x, followed by one per categorical split."""
     columns = []
     for split, inside in zip(splits.tolist(), forest.sets_of(splits), strict=True):
@@ -72,7 +71,7 @@ def _with_sets(graph: Graph, x: str, forest: Forest, splits: IntArray, width: in
     return graph.add("Concat", kept, *columns, axis=1)
 
 
-def _attributes(forest: Forest, outputs: int, feature: IntArray, threshold: Any) -> dict[str, Any]:
+def _attributes(graph: OnnxGraph, forest: Forest, outputs: int, feature: IntArray, threshold: Any) -> dict[str, Any]:
     """Return the attributes of TreeEnsemble; a tree without a split gets one with the same leaf on both sides."""
     stumps = np.flatnonzero(forest.splits == 0)
     n_splits, first_leaf = len(feature), np.cumsum(forest.leaves) - forest.leaves
@@ -89,20 +88,19 @@ def _attributes(forest: Forest, outputs: int, feature: IntArray, threshold: Any)
     right, right_is_leaf = ways(forest.right)
     count, padding = n_splits + len(stumps), len(stumps)
     target = np.repeat(forest.output + outputs - int(forest.n_outputs[0]), forest.leaves)
-    tensor = onnx().numpy_helper.from_array
     return {
         "aggregate_function": _SUM,
         "post_transform": 0,
         "n_targets": outputs,
         "tree_roots": roots.tolist(),
         "nodes_featureids": [*feature.tolist(), *[0] * padding],
-        "nodes_splits": tensor(np.concatenate([threshold, np.zeros(padding)])),
-        "nodes_modes": tensor(np.full(count, _LESS_OR_EQUAL, dtype=np.uint8)),
+        "nodes_splits": graph.tensor(np.concatenate([threshold, np.zeros(padding)])),
+        "nodes_modes": graph.tensor(np.full(count, _LESS_OR_EQUAL, dtype=np.uint8)),
         "nodes_truenodeids": left,
         "nodes_trueleafs": left_is_leaf,
         "nodes_falsenodeids": right,
         "nodes_falseleafs": right_is_leaf,
         "nodes_missing_value_tracks_true": [*forest.missing_left.astype(int).tolist(), *[0] * padding],
         "leaf_targetids": target.tolist(),
-        "leaf_weights": tensor(forest.value),
+        "leaf_weights": graph.tensor(forest.value),
     }

@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from grouplearn.bind.definition import ROW, KeyColumn
+from grouplearn.bind.definition import ROW, ItemColumn, KeyColumn, ModelDefinition
 from grouplearn.bind.sql.types import exactly, is_nested, told_apart
-from grouplearn.catalog.records import ItemColumn, ModelDefinition
-from grouplearn.catalog.views import level_sql
 from grouplearn.learners import registry
 from grouplearn.models.outputs.link import Link
 from grouplearn.models.outputs.output import Scored
@@ -46,6 +44,35 @@ class Extra:
 
     name: str
     sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedRows:
+    """The rows of ``relation``, predicted by a ``model`` whose catalog tables are ``tables``.
+
+    Predictions stand beside the rows' columns; with ``extras`` beside the group and these.
+    """
+
+    definition: ModelDefinition
+    model: str
+    relation: str
+    tables: CatalogTables
+    extras: Sequence[Extra] = ()
+
+    def table(self, name: str) -> str:
+        """Return a catalog table, and the condition on the model's rows."""
+        return f"{self.tables(name)} WHERE model = '{self.model}'::UUID"
+
+
+def level_names(definition: ModelDefinition) -> tuple[str, ...]:
+    """Return the texts of ``model_level`` per grouping set: ``carrier, dest``, ``carrier``, ``()``."""
+    return tuple(", ".join(definition.keys[key].name for key in keys) or "()" for keys in definition.sets)
+
+
+def level_sql(definition: ModelDefinition, level: str) -> str:
+    """Return the SQL of ``model_level`` for a 0-based level."""
+    names = ", ".join(literal(name) for name in level_names(definition))
+    return f"([{names}])[{level} + 1]"
 
 
 def sortable_row(extras: Sequence[Extra]) -> str:
@@ -202,28 +229,28 @@ def _missing_message(definition: ModelDefinition) -> str:
     return " || ".join([head, " || ', ' || ".join(parts) or "'()'"])
 
 
-def best_cte(definition: ModelDefinition, model: str, catalog_tables: CatalogTables) -> str:
+def best_cte(rows: PredictedRows) -> str:
     """Return the CTE of groups with a model, with their best trial's parameters."""
-    wide = ", a.places, a.nonzeros" if definition.is_wide else ""
+    wide = ", a.places, a.nonzeros" if rows.definition.is_wide else ""
     return (
-        f"{BEST} AS (SELECT g.*, a.weights, a.intercept{wide} FROM {catalog_tables('groups')} AS g"
-        f" JOIN {catalog_tables('artifacts')} AS a"
+        f"{BEST} AS (SELECT g.*, a.weights, a.intercept{wide} FROM {rows.tables('groups')} AS g"
+        f" JOIN {rows.tables('artifacts')} AS a"
         " ON a.model = g.model AND a.group_id = g.group_id AND a.config = g.best"
-        f" WHERE g.model = '{model}'::UUID AND a.model = '{model}'::UUID)"
+        f" WHERE g.model = '{rows.model}'::UUID AND a.model = '{rows.model}'::UUID)"
     )
 
 
-def reachable(definition: ModelDefinition, model: str, catalog_tables: CatalogTables) -> str:
+def reachable(rows: PredictedRows) -> str:
     """Return NULL as SQL that raises if the catalog tables found are not the model's.
 
     A macro's unqualified names are looked up in the reader's default database, not the macro's.
     """
+    definition = rows.definition
     message = literal(
         f'the tables of model "{definition.name}" are not in the default database: USE the database that holds it, or name it'
         f" in {definition.name}_predict(..., {database_parameter(definition)} := 'its name')"
     )
-    tables = f"{catalog_tables('models')} WHERE model = '{model}'::UUID"
-    return f"(SELECT CAST(CASE WHEN count(*) = 0 THEN error({message}) END AS INTEGER) FROM {tables})"
+    return f"(SELECT CAST(CASE WHEN count(*) = 0 THEN error({message}) END AS INTEGER) FROM {rows.table('models')})"
 
 
 def free_parameter(definition: ModelDefinition, name: str) -> str:

@@ -6,67 +6,23 @@ connection that has it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from grouplearn.bind.definition import ROW
 from grouplearn.catalog.checks.tables import SCHEMA
 from grouplearn.catalog.records import ModelDefinition
-from grouplearn.catalog.sql_forms import SqlForm
-from grouplearn.models.outputs.output import Endpoint
-from grouplearn.prediction.forms.layers import layers_select
-from grouplearn.prediction.forms.leaves import leaves_select
-from grouplearn.prediction.forms.linear import linear_select
-from grouplearn.prediction.forms.routed import (
-    GROUP,
-    SHOWN,
-    CatalogTables,
-    Extra,
+from grouplearn.models.forms.form import SqlForm, function_select
+from grouplearn.models.forms.routed import (
+    PredictedRows,
     database_parameter,
     evaluated_row,
     free_parameter,
     threshold_parameter,
-    threshold_sql,
 )
-from grouplearn.prediction.forms.trees import trees_select
-from grouplearn.prediction.forms.vectors import vectors_select
+from grouplearn.models.outputs.output import Endpoint
 from grouplearn.sqltext import identifier, literal, qualified
 
 #: The function that predicts evaluated rows; a connection without our functions lacks it.
 _FUNCTION = "grouplearn_predictions"
 _CALLED, _PLAIN = "__grouplearn_called", "__grouplearn_plain"
-
-
-def function_select(definition: ModelDefinition, call: str, relation: str, extras: Sequence[Extra] = ()) -> str:
-    """Return the SELECT that predicts the rows of ``relation`` through a function; ``call`` is its call for one row."""
-    columns = ", ".join([f"{ROW}.*", *(f"({extra.sql}\n) AS {identifier(extra.name)}" for extra in extras)])
-    inner = f"SELECT {columns}, {call} AS __grouplearn_p FROM {relation} AS {ROW}"
-    predicted = "__grouplearn_p"
-    shown = definition.output.columns(predicted, threshold_sql(definition, extras), judged=bool(extras))
-    head = [f"{predicted}.group_id AS {GROUP}", *(identifier(extra.name) for extra in extras)] if extras else [SHOWN]
-    return f"SELECT {', '.join([*head, *shown])}, {predicted}.model_level AS model_level FROM ({inner})"
-
-
-def predict_select(
-    definition: ModelDefinition,
-    model: str,
-    relation: str,
-    catalog_tables: CatalogTables,
-    form: SqlForm,
-    extras: Sequence[Extra] = (),
-) -> str:
-    """Return the SELECT that predicts the rows of ``relation``, in plain SQL if the model has an SQL form."""
-    match form.kind:
-        case "linear":
-            return linear_select(definition, model, relation, catalog_tables, extras)
-        case "trees":
-            return trees_select(definition, model, relation, catalog_tables, form, extras)
-        case "leaves":
-            return leaves_select(definition, model, relation, catalog_tables, form, extras)
-        case "vectors":
-            return vectors_select(definition, model, relation, catalog_tables, extras)
-        case "layers":
-            return layers_select(definition, model, relation, catalog_tables, form.depth, extras)
-    return function_select(definition, f"predict({literal(model)}, {ROW})", relation, extras)
 
 
 def macro_sql(
@@ -82,7 +38,7 @@ def macro_sql(
     parameters = [source, *threshold_default(definition), f"{place} := NULL"]
     head, relation = f"CREATE MACRO {name}({', '.join(parameters)}) AS TABLE ", endpoint.relation.format(source)
     given = f"""CASE WHEN {place} IS NOT NULL THEN '"' || replace({place}, '"', '""') || '".'"""
-    if form.kind == "function":  # which finds its tables by itself
+    if form.reason:  # which finds its tables by itself
         return head, function_select(definition, f"predict({given} ELSE '' END || {literal(model)}, {ROW})", relation)
     known = "" if database is None else f" WHEN {_has_models(database)} THEN {literal(identifier(database) + '.')}"
     place = f"{given}{known} ELSE '' END"
@@ -90,8 +46,8 @@ def macro_sql(
     def tables(table_name: str) -> str:
         return f"query_table({place} || {literal(qualified(SCHEMA, table_name))})"
 
-    plain = predict_select(definition, model, relation, tables, form)
-    if not form.of_trees:
+    plain = form.select(PredictedRows(definition, model, relation, tables))
+    if not form.is_slow:
         return head, plain
     call = f"{_FUNCTION}({place} || {literal(model)}, {evaluated_row(definition)})"
     return head, _called_or_plain(function_select(definition, call, relation), plain)

@@ -8,13 +8,13 @@ lies together. This takes a tenth of the time of a walk, and does not grow with 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
-from grouplearn.catalog.records import ModelDefinition
-from grouplearn.catalog.sql_forms import SqlForm
+from grouplearn.bind.definition import ModelDefinition
 from grouplearn.learners.trees.leaf_sets import LEAVES, PARTS
-from grouplearn.prediction.forms.routed import BEST, GROUP, NUMBER, ROUTED, CatalogTables, Extra
-from grouplearn.prediction.forms.trees import ADDED, SLOTS, UNIT, summed_select, sums_sql, unit_cte
+from grouplearn.models.forms.form import SqlForm
+from grouplearn.models.forms.routed import BEST, GROUP, NUMBER, ROUTED, PredictedRows
+from grouplearn.models.forms.trees.walks import ADDED, SLOTS, UNIT, summed_select, sums_sql, unit_cte
 
 _GROUPS, _BOUNDS, _SETS, _UNITS = (f"__grouplearn_{part}" for part in ("leaves", "bounds", "sets", "units"))
 
@@ -22,25 +22,28 @@ _GROUPS, _BOUNDS, _SETS, _UNITS = (f"__grouplearn_{part}" for part in ("leaves",
 _ALL, _BOTH = (1 << LEAVES) - 1, (1 << 2 * LEAVES) - 1
 
 
-def leaves_select(
-    definition: ModelDefinition,
-    model: str,
-    relation: str,
-    catalog_tables: CatalogTables,
-    form: SqlForm,
-    extras: Sequence[Extra] = (),
-) -> str:
-    """Return the SELECT that predicts with trees; columns as in ``linear_select``."""
-    leaves = f"{catalog_tables('leaves')} WHERE model = '{model}'::UUID"
-    sums = [
-        unit_cte(f"(SELECT unnest(addends) AS value FROM {leaves})"),
-        *_list_ctes(leaves, form, several=definition.label.scores_classes),
-        f"{ADDED} AS ({_sums(definition, form)})",
-    ]
-    return summed_select(definition, model, relation, catalog_tables, sums, extras)
+@dataclass(frozen=True, slots=True)
+class LeafSets(SqlForm):
+    """By sets of leaves: at most ``depth`` cases of each of ``slots``, and ``width`` words."""
+
+    depth: int
+    width: int
+    slots: tuple[int, ...]
+    tables = ("groups", "leaves")
+    is_slow = True
+
+    def select(self, rows: PredictedRows) -> str:
+        """Return the SELECT that looks leaves up."""
+        leaves = rows.table("leaves")
+        sums = [
+            unit_cte(f"(SELECT unnest(addends) AS value FROM {leaves})"),
+            *_list_ctes(leaves, self, several=rows.definition.label.scores_classes),
+            f"{ADDED} AS ({_sums(rows.definition, self)})",
+        ]
+        return summed_select(rows, sums)
 
 
-def _list_ctes(leaves: str, form: SqlForm, *, several: bool) -> list[str]:
+def _list_ctes(leaves: str, form: LeafSets, *, several: bool) -> list[str]:
     """Return the CTEs of the groups that rows have: the lists of all, and where each group's and number's begin.
 
     ``n`` counts the bounds of a number, ``b`` is the place of its first case, that of a missing number. The word ``k`` of the
@@ -77,7 +80,7 @@ def _list_ctes(leaves: str, form: SqlForm, *, several: bool) -> list[str]:
     ]
 
 
-def _sums(definition: ModelDefinition, form: SqlForm) -> str:
+def _sums(definition: ModelDefinition, form: LeafSets) -> str:
     """Return the sums of each row's leaves, a column per output.
 
     What a word adds is one row: sorting rows out takes longer than adding them.
@@ -110,7 +113,7 @@ def _units(part: int) -> str:
     return f"l.units[p.word * {PARTS * (LEAVES + 1)} + {part * (LEAVES + 1) + 1} + {leaf}]"
 
 
-def _located(form: SqlForm) -> str:
+def _located(form: LeafSets) -> str:
     """Return the rows with the place of each number's case, ``c``, and their group's words."""
     slots = form.slots
     kept = f"r.{NUMBER}, r.words, r.cases, r.shift, r.word"

@@ -1,0 +1,1 @@
+"""Trees: as nodes that are walked, as sets of leaves, in ONNX."""

@@ -1,0 +1,201 @@
+"""Prediction by vectors as one SELECT: a row's features, scored as its output says, by its group's vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import cast
+
+import pyarrow as pa
+
+from grouplearn.bind.definition import ItemColumn, ModelDefinition
+from grouplearn.learners import registry
+from grouplearn.learners.contract.learner import VectorLearner
+from grouplearn.models.forms.form import (
+    OF_LISTS,
+    Best,
+    Checks,
+    Form,
+    FunctionSql,
+    Prediction,
+    SqlForm,
+    StoredRows,
+    every,
+    once,
+)
+from grouplearn.models.forms.items import (
+    encoded_cte,
+    encoders_sql,
+    groups_cte,
+    inputs_sql,
+    is_number,
+    listed,
+    position_join,
+)
+from grouplearn.models.forms.routed import (
+    BEST,
+    ENCODED,
+    LEVEL,
+    PARAMETERS,
+    SCORED,
+    PredictedRows,
+    item_alias,
+    linked,
+    reachable,
+    routed_cte,
+    rows_cte,
+    sortable_row,
+)
+from grouplearn.models.outputs.vectors import FEATURES, VectorSql
+from grouplearn.sqltext import identifier, literal
+
+_VECTORS = "__grouplearn_vectors"
+#: Most encoded features of a row in SQL, as a list.
+MOST_FEATURES = 4_096
+
+
+def _parameters(definition: ModelDefinition, read: VectorSql) -> str:
+    columns = [
+        "g.group_id AS __grouplearn_id",
+        f"g.level AS {LEVEL}",
+        *(f"{sql} AS {name}" for name, sql in read.given.items()),
+        *(
+            f"len(g.categories[{number + 1}]) AS {_count(number)}"
+            for number, entry in enumerate(definition.items)
+            if _is_looked_up(entry)
+        ),
+        *encoders_sql(definition, finite=True, groups="g."),
+    ]
+    parts = [
+        f"list({column} ORDER BY place ASC) FILTER (part = {literal(part)}) AS {identifier(part + suffix)}"
+        for column, suffix in (("vector", ""), *((("value", "_values"),) if read.values else ()))
+        for part in (*read.parts, *read.single)
+    ]
+    vectors = f"SELECT group_id, {', '.join(parts)} FROM {_VECTORS} GROUP BY group_id"
+    source = f"{BEST} AS g LEFT JOIN ({vectors}) AS v ON v.group_id = g.group_id"
+    return f"{PARAMETERS} AS (SELECT {', '.join(columns)} FROM {source})"
+
+
+def _is_looked_up(entry: ItemColumn) -> bool:
+    """Return whether an item is 0s with a 1 at its category's place in the group's list."""
+    return entry.item.kind == "category" and not is_number(entry)
+
+
+def _count(number: int) -> str:
+    """Return the column with an item's number of categories."""
+    return f"__grouplearn_count{number}"
+
+
+def _rows(definition: ModelDefinition) -> str:
+    """Return rows with their group's columns, and the list of their features."""
+    joins = [position_join(number) for number, entry in enumerate(definition.items) if entry.item.kind == "category"]
+    pieces = list(_pieces(definition))
+    vector = pieces[0] if len(pieces) == 1 else f"flatten([{', '.join(pieces)}])"
+    return f"SELECT r.*, {vector} AS {FEATURES} FROM {ENCODED} AS r {' '.join(joins)}"
+
+
+def _pieces(definition: ModelDefinition) -> Iterator[str]:
+    """Yield the lists that make up a row's features: of adjacent numbers, and of each category."""
+    for numeric, run in groupby(enumerate(definition.items), key=lambda each: is_number(each[1])):
+        members = [number for number, _ in run]
+        if numeric:
+            yield inputs_sql(definition, members, finite=True)
+        else:
+            yield from (_indicators(definition.items[number], number) for number in members)
+
+
+def _indicators(entry: ItemColumn, number: int) -> str:
+    """Return a category's 0s and 1; all 0 if the group does not know it."""
+    if _is_looked_up(entry):
+        count, place = f"r.{_count(number)}", f"j{number}.position"
+    else:
+        count, place = str(entry.item.buckets), f"r.{item_alias(number)}"
+    return f"list_transform(range({count}), lambda i: CAST(coalesce(i = {place}, false) AS DOUBLE))"
+
+
+@dataclass(frozen=True, slots=True)
+class VectorsSql(SqlForm):
+    """By the vectors in ``factors``."""
+
+    tables = ("groups", "factors")
+
+    def select(self, rows: PredictedRows) -> str:
+        """Return the SELECT that compares the list of a row's encoded features with each vector of its group."""
+        definition = rows.definition
+        read = definition.output.vectors
+        if read is None:
+            raise NotImplementedError(definition.learner)
+        ctes = [
+            rows_cte(definition, rows.relation, sortable_row(rows.extras), rows.extras, listed(definition)),
+            groups_cte(rows),
+            routed_cte(definition, BEST, reachable(rows)),
+            f"{_VECTORS} AS (SELECT * FROM {rows.table('factors')})",
+            _parameters(definition, read),
+            encoded_cte(definition, finite=True),
+            f"{SCORED} AS ({read.scored(_rows(definition))})",
+        ]
+        return f"WITH {', '.join(ctes)} {linked(definition, rows.extras)}"
+
+
+class Vectors(Form):
+    """Vectors over the encoded features (``VectorLearner``)."""
+
+    name = "vectors"
+    tables = ("factors",)
+
+    def without_sql(self, definition: ModelDefinition) -> str:
+        """Return why there is no SQL: the output may have none."""
+        if definition.output.vectors is None and not definition.label_length:
+            return f"SQL has no form of {' and '.join(definition.output.shown)} by vectors"
+        return super().without_sql(definition)
+
+    def prediction(self, definition: ModelDefinition, best: Sequence[Best]) -> Prediction:
+        """Return the vectors also where lists make SQL impossible: views show them."""
+        reason = self.without_sql(definition)
+        if reason and reason != OF_LISTS:
+            return Prediction(FunctionSql(reason))
+        found = self.rows(definition, best)
+        return Prediction(FunctionSql(reason), found.tables) if reason else found
+
+    def rows(self, definition: ModelDefinition, best: Sequence[Best]) -> Prediction:
+        """Return the vectors of all models; SQL compares a list of a row's features with each."""
+        learner = cast(VectorLearner, registry.learner(definition.learner))
+        rows = [
+            {"group_id": each.group, "part": part, "place": place, "vector": vector.tolist(), "value": value}
+            for each in best
+            for part, place, vector, value in learner.vectors(each.artifact)
+        ]
+        small = pa.int32()
+        fields = [("group_id", small), ("part", pa.string()), ("place", small), ("vector", pa.list_(pa.float64()))]
+        factors = pa.Table.from_pylist(rows, pa.schema([*fields, ("value", pa.float64())]))
+        width = max((sum(item.width for item in each.fitted) for each in best), default=0)
+        return Prediction(_form(width), (("factors", factors),))
+
+    def read(self, rows: StoredRows) -> SqlForm:
+        """Return the SQL form, if rows are no longer than SQL takes."""
+        return _form(rows.first("groups", "max(len(features))") or 0)
+
+    def checks(self, definition: ModelDefinition) -> Mapping[str, Checks]:
+        """Return the checks of vectors: the output says which parts there are."""
+        read = definition.output.vectors
+        places = (
+            {}
+            if read is None
+            else {**dict.fromkeys(read.parts, "place >= 1"), **dict.fromkeys(read.single, "place = 0")}
+        )
+        there = " OR ".join(f"(part = {literal(part)} AND {fits})" for part, fits in places.items()) or "place >= 0"
+        return {
+            "factors": {
+                "two rows are the same vector": once("group_id", "part", "place"),
+                "a vector is of no part that there is": every(f"({there})"),
+                "a vector has a number that is NULL": every("list_count(vector) = len(vector)"),
+            }
+        }
+
+
+def _form(width: int) -> SqlForm:
+    """Return how a model predicts whose longest row has this many encoded features."""
+    if width > MOST_FEATURES:
+        return FunctionSql(f"a row has {width:,} encoded features, and SQL takes {MOST_FEATURES:,}")
+    return VectorsSql()
