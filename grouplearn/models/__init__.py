@@ -1,1 +1,1 @@
-"""What a trained model is: what it learned (label), what it predicts (outputs), what it consists of (state)."""
+"""What a trained model is: what it learned (label), predicts (outputs), consists of (forms), continues from (state)."""
