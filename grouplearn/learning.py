@@ -8,6 +8,22 @@ from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter
 from grouplearn.learners.contract.control import Boosted, Diverged, Gang, Interrupted, Stop
 from grouplearn.learners.contract.cost import BatchCost, Coefficients, Cost
 from grouplearn.learners.contract.learner import Declaration, Form, Learner, Vector, VectorLearner
+from grouplearn.learners.contract.optional import (
+    ChecksManyModels,
+    ExplainsTraining,
+    GrowsTrees,
+    HasImportance,
+    HasLossMetric,
+    HasObjectives,
+    HasOutput,
+    IsMadeOfFunctions,
+    JoinsClasses,
+    NeedsWholeGroups,
+    NotesConstantModels,
+    ProvesConvergence,
+    RefusesConfigs,
+    ScoresRuns,
+)
 from grouplearn.learners.contract.problem import FeatureBlock, Problem
 from grouplearn.learners.contract.requirement import Requirement
 from grouplearn.learners.contract.stacks import StackLearner
@@ -31,10 +47,12 @@ from grouplearn.models.state import Artifact, State, Tensors, has_tensors_of, sh
 
 __all__ = [
     "FEATURES", "LABELLED", "NUMBER", "SEVERAL_CLASSES", "TARGET", "TWO_CLASSES", "AlgebraicLearner", "Artifact",
-    "AveragingLearner", "BatchCost", "BatchesLearner", "BoolArray", "Boosted", "Coefficients", "Config", "Conflict", "Cost",
-    "DataParallelLearner", "Declaration", "Diverged", "FeatureBlock", "FloatArray", "Form", "Gang", "Hyperparameter",
-    "Interrupted", "Label", "Learner", "Link", "Matrix", "OnnxGraph", "OnnxModel", "Output", "Piece", "Problem", "Requirement",
-    "SamplingLearner", "Scored", "SequentialLearner", "Shard", "Stack", "StackLearner", "State", "Stop", "StoredShard",
-    "Tensors", "Totals", "Value", "Vector", "VectorLearner", "VectorSql", "VectorView", "Visit", "has_tensors_of", "list_array",
-    "shape_flaw", "solver_named",
+    "AveragingLearner", "BatchCost", "BatchesLearner", "BoolArray", "Boosted", "ChecksManyModels", "Coefficients", "Config",
+    "Conflict", "Cost", "DataParallelLearner", "Declaration", "Diverged", "ExplainsTraining", "FeatureBlock", "FloatArray",
+    "Form", "Gang", "GrowsTrees", "HasImportance", "HasLossMetric", "HasObjectives", "HasOutput", "Hyperparameter",
+    "Interrupted", "IsMadeOfFunctions", "JoinsClasses", "Label", "Learner", "Link", "Matrix", "NeedsWholeGroups",
+    "NotesConstantModels", "OnnxGraph", "OnnxModel", "Output", "Piece", "Problem", "ProvesConvergence", "RefusesConfigs",
+    "Requirement", "SamplingLearner", "Scored", "ScoresRuns", "SequentialLearner", "Shard", "Stack", "StackLearner", "State",
+    "Stop", "StoredShard", "Tensors", "Totals", "Value", "Vector", "VectorLearner", "VectorSql", "VectorView", "Visit",
+    "has_tensors_of", "list_array", "shape_flaw", "solver_named",
 ]  # fmt: skip

@@ -9,6 +9,7 @@ from grouplearn.bind.run.options import bind_hyperparameter
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.optional import conflict
 from grouplearn.messages import did_you_mean
 from grouplearn.parser.statements import AddTrial, Sql
 from grouplearn.search.procedures import SearchPlan
@@ -66,7 +67,7 @@ def bind_added(
 
 
 def _consistent(checker: SqlChecker, statement: AddTrial, learner: Learner, config: Config) -> Config:
-    contradiction = learner.conflict(config)
+    contradiction = conflict(learner, config)
     if contradiction:
         given = {option.name.value.casefold(): option.value.span for option in statement.options}
         found = (given[name] for name in contradiction.parameters if name in given)

@@ -30,6 +30,7 @@ from grouplearn.bind.sql.rowwise import refuse_aggregates, refuse_places, refuse
 from grouplearn.bind.sql.volatile import Volatility
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.optional import HasObjectives
 from grouplearn.messages import did_you_mean
 from grouplearn.models.label import LABELS_OF_TASK
 from grouplearn.models.metrics.sums import METRICS, every_metric
@@ -96,7 +97,7 @@ class _Binder:
         statement = self._statement
         options, fixed = bind_options(self._checker, self._learner, statement.options, self._settings)
         fixed |= ways.said(self._learner)
-        implied = self._learner.classifies(fixed)
+        implied = self._learner.classifies(fixed) if isinstance(self._learner, HasObjectives) else None
         options = options.changed({"within": bind_within(self._checker, statement.within)})
         weight = [options.rows.weight] if options.rows.weight else []
         read_ahead(self._checker, self._source, [*self._expressions(), *weight])

@@ -13,6 +13,7 @@ from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.errors import Error
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.optional import HasObjectives, NeedsWholeGroups
 from grouplearn.messages import Span, did_you_mean
 from grouplearn.models.metrics.sums import METRICS
 from grouplearn.parser.statements import TrainModel
@@ -39,10 +40,12 @@ class Bound:
         not go with the objectives of such a label."""
         other, what = ("regression", "a number") if target.classification else ("classification", "classes")
         hint = f"WITH (task = '{other}') takes the label for {what}, where its type allows it."
+        if not isinstance(self.learner, HasObjectives):
+            return
         for config in self.configs:
-            misplaced = self.learner.misplaced(config, target.classification)
-            if misplaced:
-                raise self.checker.error(misplaced.message, place_of(self.statement, *misplaced.parameters), hint)
+            found = self.learner.label_conflict(config, target.classification)
+            if found:
+                raise self.checker.error(found.message, place_of(self.statement, *found.parameters), hint)
             classifies = self.learner.classifies(config)
             if classifies is None or classifies == target.classification:
                 continue
@@ -68,9 +71,9 @@ class Bound:
 
     def check_operator(self, operator: str) -> None:
         """Raise for an operator that splits groups over workers where a hyperparameter needs a group's rows together."""
-        if operator == "auto" or not OPERATORS[operator].divides:
+        if operator == "auto" or not OPERATORS[operator].divides or not isinstance(self.learner, NeedsWholeGroups):
             return
-        for reason in filter(None, map(self.learner.only_undivided, self.configs)):
+        for reason in filter(None, map(self.learner.undivided, self.configs)):
             message = f"{reason} needs all rows of a group in one place, and operator '{operator}' divides them"
             raise self._error("operator", message, "Leave the operator out, and groups train side by side.")
 
@@ -88,11 +91,11 @@ class Bound:
 
         Raises for a metric that has other parameters in other configs.
         """
-        if chosen is None and not classification:
+        if chosen is None and not classification and isinstance(self.learner, HasObjectives):
             every = {self.learner.default_metric(config) for config in self.configs}
             chosen = every.pop() if len(every) == 1 and "objective" not in self._open() else None
         if chosen is None and classification:
-            chosen = self.learner.uncalibrated_metric()
+            chosen = self.learner.declaration.metric_of_classes
         parameter = METRICS[chosen].parameter if chosen else None
         if parameter is None or chosen is None:
             return chosen

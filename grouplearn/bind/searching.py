@@ -14,6 +14,7 @@ from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.interrupting import watched
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.optional import conflict
 from grouplearn.messages import Span
 from grouplearn.parser.statements import (
     Between,
@@ -204,7 +205,7 @@ class SearchBinder:
 
     def _consistent(self, configs: tuple[Config, ...], statement: TrainModel) -> tuple[Config, ...]:
         for config in configs:
-            contradiction = self._learner.conflict(config)
+            contradiction = conflict(self._learner, config)
             if contradiction:
                 span = place_of(statement, *contradiction.parameters)
                 raise self._checker.error(contradiction.message, span)

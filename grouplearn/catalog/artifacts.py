@@ -15,6 +15,7 @@ from grouplearn.data.encoding.encoder import FittedItem
 from grouplearn.data.tensors import NotTensors, named_tensors, tensor_bytes
 from grouplearn.errors import DataError, data_error
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.optional import ChecksManyModels
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.models.state import Artifact
 
@@ -102,10 +103,10 @@ def refuse_misfits(learner: Learner, models: Sequence[tuple[Problem, Artifact]],
     """
     for start in range(0, len(models), _TOGETHER):
         some = models[start : start + _TOGETHER]
-        if learner.no_flaw(some):
+        if isinstance(learner, ChecksManyModels) and learner.are_valid(some):
             continue
         for place, (problem, artifact) in enumerate(some, start):
-            flaw = learner.flaw(problem, artifact)
+            flaw = learner.validation_error(problem, artifact)
             if flaw is not None:
                 raise _damaged(where(place), flaw)
 

@@ -9,6 +9,7 @@ from grouplearn.catalog.records import ModelDefinition
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.optional import HasLossMetric, NotesConstantModels
 from grouplearn.models.metrics.sums import METRICS, default_metric
 from grouplearn.sqltext import literal, shown
 
@@ -30,9 +31,10 @@ def poor_fits(definition: ModelDefinition) -> list[tuple[str, str]]:
 
 def constant_models(definition: ModelDefinition) -> tuple[str, str] | None:
     """Return the condition on a group's best trial that it predicts a constant, and SQL for the note; None if none is made."""
-    if not registry.is_known(definition.learner):
+    known = registry.is_known(definition.learner)
+    learner = registry.way(definition.learner, definition.configs) if known else None
+    if not isinstance(learner, NotesConstantModels):
         return None
-    learner = registry.way(definition.learner, definition.configs)
     rows = "(n_train + n_valid)" if definition.refit else "n_train"
     found: dict[tuple[tuple[str, str], ...], list[int]] = {}
     for number, config in enumerate(definition.configs):
@@ -54,7 +56,8 @@ def constant_models(definition: ModelDefinition) -> tuple[str, str] | None:
 
 def _worse(definition: ModelDefinition, learner: Learner | None, config: Config) -> str | None:
     """Return the condition that a config's metric is far worse than a constant's; None if unknown."""
-    judge = default_metric(definition.label) if learner is None else learner.judged_by(config, definition.label)
+    label = definition.label
+    judge = learner.loss_metric(config, label) if isinstance(learner, HasLossMetric) else default_metric(label)
     known: dict[str, object] = {name: value for name, value in config.items() if isinstance(value, int | float)}
     known |= {name: f"train[{place}]" for place, name in enumerate(definition.metrics, start=1)}
     known["n_classes"] = len(definition.classes)

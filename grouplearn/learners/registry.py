@@ -10,6 +10,7 @@ from grouplearn.failures import NotInstalled, WrongData
 from grouplearn.learners import third_party
 from grouplearn.learners.contract.config import SOLVER, Config
 from grouplearn.learners.contract.learner import Form, Learner
+from grouplearn.learners.contract.optional import GrowsTrees, HasOutput, IsMadeOfFunctions
 from grouplearn.learners.contract.problem import FeatureBlock, Problem
 from grouplearn.learners.linear import learners as linear
 from grouplearn.learners.neural.mlp import Mlp
@@ -68,13 +69,15 @@ def form(name: str) -> Form:
 
 def output(name: str, label: Label, classes: Sequence[str], label_type: str, label_length: int) -> Output:
     """Return the form of a learner's predictions, that of its label if the learner is unknown; see ``output_of``."""
-    own = learner(name).output(label, classes, label_type) if is_known(name) and not label_length else None
+    known = learner(name) if is_known(name) and not label_length else None
+    own = known.output(label, classes, label_type) if isinstance(known, HasOutput) else None
     return own or output_of(label, classes, label_type, label_length)
 
 
 def has_linear_leaves(name: str, configs: Sequence[Config]) -> bool:
     """Return whether a learner's models may be trees with linear leaves."""
-    return is_known(name) and any(map(learner(name).linear_leaves, configs))
+    known = learner(name) if is_known(name) else None
+    return isinstance(known, GrowsTrees) and any(map(known.has_linear_leaves, configs))
 
 
 def links(name: str, configs: Sequence[Config], label: Label) -> frozenset[Link]:
@@ -139,7 +142,7 @@ def other(name: str, configs: Sequence[Config] = ()) -> Learner | None:
 def misfit(learner: Learner, problem: Problem, artifact: Artifact) -> str | None:
     """Return why a newly finished model does not have its declared form; only for third-party learners that are not
     networks."""
-    if learner.declaration.name in LEARNERS or learner.functions():
+    if learner.declaration.name in LEARNERS or isinstance(learner, IsMadeOfFunctions):
         return None
     return third_party.misfit(learner, problem, artifact)
 

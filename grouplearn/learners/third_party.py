@@ -13,6 +13,7 @@ from grouplearn.learners.contract.config import SOLVER, Hyperparameter, solver_n
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.hyperparameter_values import resolve
 from grouplearn.learners.contract.learner import Declaration, Form, Learner, VectorLearner
+from grouplearn.learners.contract.optional import JoinsClasses
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.requirement import Requirement
 from grouplearn.learners.contract.stacks import BoostedStackLearner, GatheringLearner, MomentsLearner, StackLearner
@@ -66,7 +67,7 @@ def checked(given: Learner | type[Learner]) -> Learner:
 def misfit(learner: Learner, problem: Problem, artifact: Artifact) -> str | None:
     """Return why a third-party learner's model does not have its declared form; else None."""
     if learner.declaration.form != "linear":
-        return learner.flaw(problem, artifact)
+        return learner.validation_error(problem, artifact)
     shapes = {"weights": (problem.n_outputs, problem.n_features), "intercept": (problem.n_outputs,)}
     return shape_flaw(artifact, shapes)
 
@@ -107,7 +108,7 @@ def _problems(learner: Learner) -> Iterator[str]:
         yield f"its default_epochs are a whole number from 1 on or None, got {own.default_epochs!r}"
     if own.form not in typing.get_args(Form):
         yield f"its form is one of {', '.join(typing.get_args(Form))}, got {own.form!r}"
-    if own.form == "linear" and SEVERAL_CLASSES in own.labels and kind.as_multiclass is Learner.as_multiclass:
+    if own.form == "linear" and SEVERAL_CLASSES in own.labels and not isinstance(learner, JoinsClasses):
         yield "a linear learner of more than two classes has as_multiclass()"
     averaged = getattr(kind, "averaged", ())
     if learner.averages and not (

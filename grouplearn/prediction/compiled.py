@@ -15,6 +15,7 @@ from grouplearn.kernels.library import Runs
 from grouplearn.kernels.scoring import Encoders, LinearModels, Link, linked
 from grouplearn.kernels.trees import Forests
 from grouplearn.learners import registry
+from grouplearn.learners.contract.optional import ScoresRuns
 from grouplearn.models.forms.form import GroupModel, Layout
 from grouplearn.models.forms.forms import form_of
 from grouplearn.models.outputs.output import Output
@@ -73,7 +74,9 @@ class ModelsInRuns:
         known = registry.is_known(definition.learner) and 0 < len(definition.items) <= DENSE_COLUMNS
         if not (groups and numbers and known) or definition.label_length:
             return None
-        scores = registry.learner(definition.learner).score_runs(definition.label, [group.artifact for group in groups])
+        learner = registry.learner(definition.learner)
+        artifacts = [group.artifact for group in groups]
+        scores = learner.score_runs(definition.label, artifacts) if isinstance(learner, ScoresRuns) else None
         if scores is None:
             return None
         number = {classes: place for place, classes in enumerate(dict.fromkeys(group.classes for group in groups))}

@@ -678,7 +678,7 @@ def test_models_are_those_of_the_usual_way(kind: str) -> None:
     state, _ = trained(kind, shard, epochs=5)
     for number in range(3):
         model = learner.finalize(problem, CONFIGS, state, number)
-        assert learner.flaw(problem, model) is None
+        assert learner.validation_error(problem, model) is None
         scores = learner.scores(problem, CONFIGS, state, shard.x)[:, number]
         np.testing.assert_allclose(learner.score(problem.label, model, shard.x), scores, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(usual.score(problem.label, model, shard.x), scores, rtol=1e-9, atol=1e-12)

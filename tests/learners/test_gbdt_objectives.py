@@ -12,9 +12,9 @@ from grouplearn.learners.contract.control import Diverged, Gang, Stop
 from grouplearn.learners.contract.problem import FeatureBlock, Problem
 from grouplearn.learners.trees.gbdt import Gbdt
 from grouplearn.learners.trees.lightgbm import objectives as gbdt_objectives
-from grouplearn.learners.trees.lightgbm import refused as gbdt_refused
 from grouplearn.learners.trees.lightgbm.library import Booster
 from grouplearn.learners.trees.lightgbm.parameters import HYPERPARAMETERS
+from grouplearn.learners.trees.lightgbm.refused import REFUSED
 from grouplearn.learners.trees.nodes import FeatureColumns, nodes_of, parse_forest
 from grouplearn.learners.trees.random_forest import RandomForest
 from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES
@@ -92,7 +92,7 @@ def test_an_objective_of_numbers(objective):
         artifact, _ = trained(problem, values, shard)
         reference = by_hand(values, shard)
         assert_near(GBDT.score(NUMBER, artifact, shard.x)[:, 0], reference.predict(shard.x))
-        assert GBDT.flaw(problem, artifact) is None
+        assert GBDT.validation_error(problem, artifact) is None
         assert_tables_predict_alike(artifact.text, reference, shard.x, GBDT.link(values, NUMBER))
 
 
@@ -136,7 +136,7 @@ def test_two_classes(values):
     artifact, _ = trained(problem, values, shard)
     reference = by_hand({"objective": "binary", **values}, shard)
     assert_near(GBDT.score(TWO_CLASSES, artifact, shard.x)[:, 0], reference.predict(shard.x))
-    assert GBDT.flaw(problem, artifact) is None
+    assert GBDT.validation_error(problem, artifact) is None
     assert_tables_predict_alike(artifact.text, reference, shard.x, "logistic")
 
 
@@ -163,7 +163,7 @@ def test_one_class_against_the_rest_gives_shares_of_one():
     theirs = by_hand({**values, "num_class": 3}, shard, boosted.rounds[0]).predict(shard.x)
     ours = GBDT.score(SEVERAL_CLASSES, artifact, shard.x)
     assert_near(ours, theirs / theirs.sum(axis=1, keepdims=True))
-    assert GBDT.flaw(problem, artifact) is None
+    assert GBDT.validation_error(problem, artifact) is None
     held_out = rows(labels="three", seed=2)
     scores = GBDT.score(SEVERAL_CLASSES, artifact, held_out.x)[:, None]
     final = metrics.finish(metrics.measure(SEVERAL_CLASSES, 3, scores, held_out.y, held_out.weight))["log_loss"][0]
@@ -203,7 +203,7 @@ def test_other_parameters(name):
     artifact, _ = trained(problem_of(), values, shard)
     expected = by_hand({"objective": "regression", **values}, shard).predict(shard.x)
     assert_near(GBDT.score(NUMBER, artifact, shard.x)[:, 0], expected)
-    assert GBDT.flaw(problem_of(), artifact) is None
+    assert GBDT.validation_error(problem_of(), artifact) is None
 
 
 NAMED = {
@@ -222,7 +222,7 @@ def test_parameters_by_the_name_of_a_feature(name):
     artifact, _ = trained(problem_of(), {name: ours}, shard)
     predicted = GBDT.score(NUMBER, artifact, shard.x)[:, 0]
     assert_near(predicted, by_hand({"objective": "regression", name: theirs}, shard).predict(shard.x))
-    assert GBDT.flaw(problem_of(), artifact) is None
+    assert GBDT.validation_error(problem_of(), artifact) is None
     plain, _ = trained(problem_of(), {}, shard)
     assert not np.array_equal(predicted, GBDT.score(NUMBER, plain, shard.x)[:, 0])
 
@@ -364,11 +364,10 @@ def test_every_parameter_of_lightgbm_is_taken_or_refused_with_a_reason():
     text = by_hand({}, shard, 1).model_to_string()
     theirs = {line[1:].split(":", 1)[0] for line in text.splitlines() if line.startswith("[")}
     ours = {parameter.name for parameter in HYPERPARAMETERS}
-    unknown = {name for name in theirs - ours - {"seed"} if gbdt_refused.why(name) is None}
+    unknown = {name for name in theirs - ours - {"seed"} if REFUSED.get(name) is None}
     assert unknown == set()
-    assert not {name for name in ours if gbdt_refused.why(name)}
-    assert gbdt_refused.why("n_estimators") == "it is num_iterations here"
-    assert gbdt_refused.why("no_such_parameter") is None
+    assert not {name for name in ours if REFUSED.get(name)}
+    assert REFUSED["n_estimators"] == "it is num_iterations here"
 
 
 def test_two_boosters_are_made_where_leaves_differ_in_kind(monkeypatch):

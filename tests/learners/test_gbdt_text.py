@@ -58,7 +58,7 @@ TEXTS = {
 
 def flaw(text: bytes, name: str = "value", n_features: int = N_FEATURES) -> str | None:
     label, n_classes, _ = TEXTS[name]
-    return Gbdt().flaw(Problem(label, n_features, n_classes), Artifact("lightgbm", text=text))
+    return Gbdt().validation_error(Problem(label, n_features, n_classes), Artifact("lightgbm", text=text))
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -74,7 +74,7 @@ def test_texts_of_another_problem() -> None:
         flaw(TEXTS["classes"][2], "two of more classes")
         == "its objective is 'multiclass num_class:3', and it is one of 2 classes"
     )
-    assert Gbdt().flaw(Problem(NUMBER, 4), Artifact("tensors", {})) == "it is tensors, not lightgbm"
+    assert Gbdt().validation_error(Problem(NUMBER, 4), Artifact("tensors", {})) == "it is tensors, not lightgbm"
 
 
 def changed(pattern: bytes, new: bytes, name: str = "value") -> bytes:
@@ -256,9 +256,9 @@ def test_many_texts_together() -> None:
         (Problem(label, N_FEATURES, n_classes), Artifact("lightgbm", text=text))
         for label, n_classes, text in TEXTS.values()
     ]
-    assert Gbdt().no_flaw(models)
+    assert Gbdt().are_valid(models)
     problem, right = models[0]
     wrong = Artifact("lightgbm", text=changed(rb"^split_feature=\S+", b"split_feature=4"))
-    assert Gbdt().no_flaw([*models, (Problem(problem.label, N_FEATURES), right)])
-    assert not Gbdt().no_flaw([*models, (problem, wrong)])
-    assert not Gbdt().no_flaw([(problem, wrong), *models])
+    assert Gbdt().are_valid([*models, (Problem(problem.label, N_FEATURES), right)])
+    assert not Gbdt().are_valid([*models, (problem, wrong)])
+    assert not Gbdt().are_valid([(problem, wrong), *models])

@@ -75,7 +75,7 @@ def reference(shard, config):
 def test_it_trains_by_sums_and_in_stacks_and_is_judged_by_its_classes():
     assert isinstance(LEARNER, AlgebraicLearner)
     assert isinstance(LEARNER, StackLearner)
-    assert LEARNER.uncalibrated_metric() == "accuracy"
+    assert LEARNER.declaration.metric_of_classes == "accuracy"
 
 
 @pytest.mark.parametrize("classes", [2, 3])

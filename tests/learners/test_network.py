@@ -305,7 +305,9 @@ def test_a_stored_model_is_of_its_group_and_no_larger_than_its_tensors() -> None
 
     def flaw(**changes: Any) -> str | None:
         text = json.dumps({**made_from, **changes}).encode()
-        return net.flaw(problem, Artifact("tensors", {**sound.tensors, "made_from": np.frombuffer(text, np.uint8)}))
+        return net.validation_error(
+            problem, Artifact("tensors", {**sound.tensors, "made_from": np.frombuffer(text, np.uint8)})
+        )
 
     assert flaw() is None
     huge = {**made_from["hyperparameters"], "width": 10**12}
@@ -321,10 +323,16 @@ def test_a_stored_model_is_of_its_group_and_no_larger_than_its_tensors() -> None
     deep = network(wide, hyperparameters={"width": {"default": 3, "low": 1, "high": 8}})
     text = json.dumps({**made_from, "hyperparameters": huge}).encode()
     beyond = Artifact("tensors", {**sound.tensors, "made_from": np.frombuffer(text, np.uint8)})
-    assert deep.flaw(problem, beyond) == f"its hyperparameter width = {10**12} is beyond what the network declares"
+    assert (
+        deep.validation_error(problem, beyond)
+        == f"its hyperparameter width = {10**12} is beyond what the network declares"
+    )
     text = np.frombuffer(b"[" * 100_000, np.uint8)
-    assert net.flaw(problem, Artifact("tensors", {"made_from": text})) == "what its module is made from is no JSON"
-    assert net.flaw(problem, Artifact("tensors", {})) == "it does not say what its module is made from"
+    assert (
+        net.validation_error(problem, Artifact("tensors", {"made_from": text}))
+        == "what its module is made from is no JSON"
+    )
+    assert net.validation_error(problem, Artifact("tensors", {})) == "it does not say what its module is made from"
 
 
 def test_declared_hyperparameters() -> None:

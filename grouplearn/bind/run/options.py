@@ -318,7 +318,7 @@ def check_parameter(checker: SqlChecker, learner: Learner, name: Name, also: tup
     parameters = [parameter.name for parameter in learner.declaration.hyperparameters]
     if name.value.casefold() in parameters:
         return
-    reason = learner.why_refused(name.value.casefold())
+    reason = learner.declaration.refused.get(name.value.casefold())
     if reason:
         raise checker.error(f"{learner.declaration.name} takes no {name.value}: {reason}", name.span)
     what = "option" if also else "hyperparameter"

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from grouplearn.data.shard import Matrix
-from grouplearn.kernels.library import Runs
 from grouplearn.learners.contract.access import AccessPattern
-from grouplearn.learners.contract.config import SOLVER, Config, Conflict, Hyperparameter, Value
+from grouplearn.learners.contract.config import SOLVER, Config, Hyperparameter, Value
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.requirement import Requirement
 from grouplearn.models.label import SEVERAL_CLASSES, TWO_CLASSES, Label
-from grouplearn.models.metrics.sums import default_metric
 from grouplearn.models.outputs.link import Link
-from grouplearn.models.outputs.output import Output
 from grouplearn.models.state import Artifact, FloatArray, State, has_tensors_of, shape_flaw
 
 #: The form of a finished model, for SQL, tables and exports: ``weights`` (k, d) and ``intercept`` (k,) of ``link(x @
@@ -40,6 +37,8 @@ class Declaration:
     - ``predicts_arrays``: labels may be arrays: a shard's ``y`` is then (n, L), and a score (n, n_configs, K·L), classes
       outermost.
     - ``draws``: training draws random numbers; stacks have a seed for each group.
+    - ``refused``: names that hyperparameters have elsewhere, and what to say of them. ``metric_of_classes``: the default metric
+      if its probabilities order rows but are not calibrated.
     - ``requires``: a package that must be loaded before training. ``cost``: None for the usual one.
     - ``solver``: ``WITH (solver = ...)`` of this way, if a learner has several. The ways share name, labels, outputs and
       artifacts. The first has the others as ``further_ways``, and these have a hyperparameter ``solver``, see
@@ -57,6 +56,8 @@ class Declaration:
     handles_sparse: bool = False
     predicts_arrays: bool = False
     draws: bool = False
+    refused: Mapping[str, str] = field(default_factory=dict, hash=False)
+    metric_of_classes: str | None = None
     requires: Requirement | None = None
     cost: Cost | None = None
     solver: str = ""
@@ -72,7 +73,8 @@ class Declaration:
 class Learner(Protocol):
     """What every learner declares and supplies. Functions do not change a state: they return a new one.
 
-    A learner inherits from the protocol of its access pattern in ``ways`` and overrides the defaults here.
+    A learner inherits from the protocol of its access pattern in ``ways``, overrides the defaults here, and may supply more:
+    ``optional``.
     """
 
     declaration: Declaration
@@ -125,16 +127,6 @@ class Learner(Protocol):
         models = (self.finalize(problem, configs, state, index) for index in range(len(configs)))
         return np.stack([self.score(problem.label, model, x) for model in models], axis=1)
 
-    def score_runs(
-        self, label: Label, artifacts: Sequence[Artifact]
-    ) -> Callable[[FloatArray, Runs], FloatArray] | None:
-        """Return a function that scores runs of rows (n, d), each with one of these models, in one call: (n, n_outputs).
-
-        Rows are finite doubles in C order. None (the default): models are called one by one, which is slow for few rows each.
-        """
-        del label, artifacts
-        return None
-
     def losses(self, state: State) -> FloatArray:
         """Return the objective per config after the last epoch (NaN before the first): the tensor ``loss``."""
         loss: FloatArray = state.tensors["loss"]
@@ -152,19 +144,7 @@ class Learner(Protocol):
         del config
         return ()
 
-    def conflict(self, config: Config) -> Conflict | None:
-        """Return why the values of a config contradict each other, or None; the binder refuses such configs."""
-        del config
-        return None
-
-    def as_multiclass(self, artifact: Artifact) -> Artifact:
-        """Return a finished model of two classes as ``score`` needs it among more classes: softmax of 0 and its score.
-
-        By default unchanged: the model itself has its number of classes.
-        """
-        return artifact
-
-    def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
+    def validation_error(self, problem: Problem, artifact: Artifact) -> str | None:
         """Return why a finished model read from a file is not valid for this learner and group; else None.
 
         It is called before anything else uses the model, and must not rely on any of it. Of ``problem`` only the label,
@@ -175,94 +155,12 @@ class Learner(Protocol):
         begun = self.finalize(problem, [config], self.init(problem, [config]), 0)
         return shape_flaw(artifact, {name: tensor.shape for name, tensor in begun.tensors.items()})
 
-    def no_flaw(self, models: Sequence[tuple[Problem, Artifact]]) -> bool:
-        """Return whether ``flaw`` would find nothing in any of these models of many groups."""
-        return all(self.flaw(problem, artifact) is None for problem, artifact in models)
-
-    def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:
-        """Return one non-negative number per feature column (linear: sum over outputs of |w|), or None."""
-        del artifact, n_features
-        return None
-
-    # --- learners of several losses, which a hyperparameter names ------------------------------------------------------
-
-    def classifies(self, config: Config) -> bool | None:
-        """Return whether a config's loss is for classes, not numbers; None if it depends on the label."""
-        del config
-        return None
-
-    def misplaced(self, config: Config, classes: bool) -> Conflict | None:
-        """Return which hyperparameter of a config does not apply to a label that has ``classes``, or is a number."""
-        del config, classes
-        return None
-
-    def default_metric(self, config: Config) -> str | None:
-        """Return the metric that goes with a config's loss, None for the label's default."""
-        del config
-        return None
-
-    def explained(self, configs: Sequence[Config]) -> list[str]:
-        """Return lines for EXPLAIN on how configs train."""
-        del configs
-        return []
-
-    def proves_convergence(self, state: State, index: int) -> bool:
-        """Return whether convergence of config ``index``, whose training ended by itself, is proven rather than guessed."""
-        del state, index
-        return True
-
-    def judged_by(self, config: Config, label: Label) -> str | None:
-        """Return the metric of a config's loss, None if there is none."""
-        del config
-        return default_metric(label)
-
-    def constant_model_notes(self, config: Config, n_rows: str) -> Sequence[tuple[str, str]]:
-        """Return notes on a model without any important feature: that of the first condition that holds, SQL over ``n_rows``,
-        the number of rows that it learned from."""
-        del config, n_rows
-        return ()
-
-    def uncalibrated_metric(self) -> str | None:
-        """Return the default metric for classes of a learner whose probabilities rank rows but are not calibrated; else
-        None."""
-        return None
-
-    def only_undivided(self, config: Config) -> str | None:
-        """Return which hyperparameter of a config needs all rows of a group in one place, None if none does."""
-        del config
-        return None
-
-    def output(self, label: Label, classes: Sequence[str], label_type: str) -> Output | None:
-        """Return the form of its predictions for a label with ``classes``, of a type; None for that of every such label.
-
-        It knows their columns, SQL, metrics of EVALUATE and ONNX. An array label has its usual one.
-        """
-        del label, classes, label_type
-        return None
-
     def link(self, config: Config, label: Label) -> Link:
         """Return the link of a config's scores."""
         del config
         of_numbers: Link = "exp" if self.declaration.log_link else "identity"
         of_classes: dict[Label, Link] = {TWO_CLASSES: "logistic", SEVERAL_CLASSES: "softmax"}
         return of_classes.get(label, of_numbers)
-
-    def linear_leaves(self, config: Config) -> bool:
-        """Return whether its trees have linear models as leaves."""
-        del config
-        return False
-
-    def functions(self) -> tuple[Callable[..., Any], ...]:
-        """Return the user's functions that it consists of, which are sent to other processes.
-
-        Otherwise its class is imported there by module and name.
-        """
-        return ()
-
-    def why_refused(self, name: str) -> str | None:
-        """Return why there is no hyperparameter of that name, or what it is called here; None for an unknown name."""
-        del name
-        return None
 
 
 class Vector(NamedTuple):

@@ -80,6 +80,8 @@ class LinearLearner(Learner):
             form="linear",
             log_link=any(loss.log_link for loss in self.usable_losses),
             handles_sparse=True,
+            refused=_ELSEWHERE,
+            metric_of_classes=None if all(loss.is_calibrated for loss in self.usable_losses) else "accuracy",
             cost=self._cost(),
             solver=self.solver,
             further_ways=further_ways or (),
@@ -120,17 +122,9 @@ class LinearLearner(Learner):
         """Raise ValueError, with a reason a user understands, for labels (...,) that have no loss."""
         loss.check_labels(y, weight, self.declaration.name)
 
-    def judged_by(self, config: Config, label: Label) -> str | None:
+    def loss_metric(self, config: Config, label: Label) -> str | None:
         """Return the metric of the loss; None if its predictions are not calibrated."""
         return default_metric(label) if self.loss(label, config).is_calibrated else None
-
-    def uncalibrated_metric(self) -> str | None:
-        """Return accuracy if predictions are not calibrated, as a log loss would judge them."""
-        return None if all(loss.is_calibrated for loss in self.usable_losses) else "accuracy"
-
-    def why_refused(self, name: str) -> str | None:
-        """Return what a hyperparameter of other libraries is called here; None for an unknown name."""
-        return _ELSEWHERE.get(name)
 
     def score(self, label: Label, artifact: Artifact, x: Matrix) -> FloatArray:
         """Return the predicted values, means or probabilities of a finished model, shape (n, n_outputs)."""
@@ -140,7 +134,7 @@ class LinearLearner(Learner):
         """Return a binary model with weights and an intercept for each class, 0 for the first."""
         return linear_model.as_multiclass(artifact)
 
-    def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
+    def validation_error(self, problem: Problem, artifact: Artifact) -> str | None:
         """Return how the tensors differ from those of a model for this problem; None if they do not."""
         return linear_model.flaw(problem, artifact)
 

@@ -281,7 +281,7 @@ class Mlp(BatchesLearner, DataParallelLearner):
         """Return a network of two classes with an output per class, weights and bias 0 for the first."""
         return as_multiclass(artifact)
 
-    def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
+    def validation_error(self, problem: Problem, artifact: Artifact) -> str | None:
         """Return how the tensors differ from those of such a group."""
         return mlp_model.flaw(problem, artifact)
 

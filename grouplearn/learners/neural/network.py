@@ -129,7 +129,7 @@ class Network(DataParallelLearner):
         found = self._predicted(problem, config, own, x)
         return of_both_classes(found) if label == SEVERAL_CLASSES and problem.label == TWO_CLASSES else found
 
-    def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
+    def validation_error(self, problem: Problem, artifact: Artifact) -> str | None:
         """Return why the model cannot be of such a group, by the arguments that its module was made with."""
         return network_artifact.flaw(self._recipe, self.declaration.hyperparameters, problem, artifact)
 

@@ -23,7 +23,6 @@ from grouplearn.learners.trees.checkpoint import from_state
 from grouplearn.learners.trees.cost import COST
 from grouplearn.learners.trees.gang import network
 from grouplearn.learners.trees.lightgbm import objectives as gbdt_objectives
-from grouplearn.learners.trees.lightgbm import refused as gbdt_refused
 from grouplearn.learners.trees.lightgbm import text as gbdt_text
 from grouplearn.learners.trees.lightgbm.library import Booster, LightGBMError, library
 from grouplearn.learners.trees.lightgbm.parameters import (
@@ -34,6 +33,7 @@ from grouplearn.learners.trees.lightgbm.parameters import (
     conflict,
     draws_rows,
 )
+from grouplearn.learners.trees.lightgbm.refused import REFUSED
 from grouplearn.learners.trees.predicting import Recent, Scores, predicted, predicted_in_training
 from grouplearn.learners.trees.together import SolvedTrees, StackBooster
 from grouplearn.models.label import LABELLED, Label
@@ -68,6 +68,7 @@ class Gbdt(BoostedStackLearner):
         handles_missing=True,
         handles_sparse=True,
         draws=True,
+        refused=REFUSED,
         requires=Requirement("lightgbm", "grouplearn[gbdt]", library),
         cost=COST,
     )
@@ -85,11 +86,7 @@ class Gbdt(BoostedStackLearner):
         """Return why the parameters contradict each other, or None."""
         return conflict(self.filled(config))
 
-    def why_refused(self, name: str) -> str | None:
-        """Return why a LightGBM parameter is not a hyperparameter, or what it is called here."""
-        return gbdt_refused.why(name)
-
-    def misplaced(self, config: Config, classes: bool) -> Conflict | None:
+    def label_conflict(self, config: Config, classes: bool) -> Conflict | None:
         """Return which parameter applies to no objective of such a label."""
         if config.get("objective") is not None:
             return None  # conflicts with the objective are reported by ``conflict``
@@ -108,7 +105,7 @@ class Gbdt(BoostedStackLearner):
         objective = gbdt_objectives.of_config(config)
         return None if objective is None else objective.metric
 
-    def judged_by(self, config: Config, label: Label) -> str | None:
+    def loss_metric(self, config: Config, label: Label) -> str | None:
         """Return the metric of the objective; None if classes are weighted, or roots fitted."""
         config = self.filled(config)
         if any(config[name] != DEFAULTS[name] for name in ("reg_sqrt", "is_unbalance", "scale_pos_weight")):
@@ -125,11 +122,11 @@ class Gbdt(BoostedStackLearner):
             return ((f"{n_rows} >= {2 * leaf} AND {n_rows} < {leaf + bins}", of_bins), ("true", of_leaves))
         return (("true", of_bins),)
 
-    def linear_leaves(self, config: Config) -> bool:
+    def has_linear_leaves(self, config: Config) -> bool:
         """Return whether leaves are linear models."""
         return bool(config.get("linear_tree", False))
 
-    def only_undivided(self, config: Config) -> str | None:
+    def undivided(self, config: Config) -> str | None:
         """Return which hyperparameter of a config does not support rows split over workers."""
         return _only_undivided(self.filled(config))
 
@@ -168,7 +165,9 @@ class Gbdt(BoostedStackLearner):
             _check(problem, config, shard.n_rows, gang)
         for config in {config["objective"]: config for config in filled}.values():
             gbdt_objectives.check_labels(config, shard.label_runs())
-        found, under_way = from_state(state, lambda text: self.flaw(problem, Artifact("lightgbm", text=text)) is None)
+        found, under_way = from_state(
+            state, lambda text: self.validation_error(problem, Artifact("lightgbm", text=text)) is None
+        )
         kept = {index: each for index, each in found.items() if each.whole}
         with _network(gang):
             for binned_alike in _grouped(
@@ -244,7 +243,7 @@ class Gbdt(BoostedStackLearner):
         """Return values or probabilities, shape (n, n_outputs); the text is our own, or passed ``flaw``."""
         return predicted(label, artifact.text, _in_prediction(artifact.text)(x))
 
-    def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
+    def validation_error(self, problem: Problem, artifact: Artifact) -> str | None:
         """Return what LightGBM cannot have written in the text for such a group."""
         if artifact.format != "lightgbm":
             return f"it is {artifact.format}, not lightgbm"
@@ -254,7 +253,7 @@ class Gbdt(BoostedStackLearner):
             return str(error)
         return None
 
-    def no_flaw(self, models: Sequence[tuple[Problem, Artifact]]) -> bool:
+    def are_valid(self, models: Sequence[tuple[Problem, Artifact]]) -> bool:
         """Return whether LightGBM could have written all these texts."""
         try:
             gbdt_text.check([(problem, artifact.text) for problem, artifact in models])

@@ -42,14 +42,12 @@ class RandomForest(Gbdt):
         Gbdt.declaration,
         name="random_forest",
         summary="Random forests (LightGBM)",
+        refused={
+            **Gbdt.declaration.refused,
+            **dict.fromkeys(_OF_BOOSTING, "trees of a forest do not follow from each other; gbdt has it"),
+        },
         hyperparameters=tuple(_of_forests(each) for each in HYPERPARAMETERS if each.name not in _OF_BOOSTING),
     )
-
-    def why_refused(self, name: str) -> str | None:
-        """Return why a LightGBM parameter is not a hyperparameter, or what it is called here."""
-        if name in _OF_BOOSTING:
-            return "trees of a forest do not follow from each other; gbdt has it"
-        return super().why_refused(name)
 
     def filled(self, config: Config) -> dict[str, Value]:
         """Return the config completed by the defaults of forests."""

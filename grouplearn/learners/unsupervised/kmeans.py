@@ -163,7 +163,7 @@ class KMeans(StackLearner, VectorLearner):
         centroids = Ragged.of([artifact.tensors["centroids"] for artifact in artifacts])
         return lambda x, runs: distances.score_runs(x, centroids.values, centroids.start, runs)
 
-    def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
+    def validation_error(self, problem: Problem, artifact: Artifact) -> str | None:
         """Return how the tensors differ from valid centroids of such a group."""
         names = {"centroids", "weight", "rows"}
         if artifact.format != "tensors" or artifact.tensors.keys() != names:

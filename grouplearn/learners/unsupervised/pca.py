@@ -171,7 +171,7 @@ class Pca(StackLearner, VectorLearner):
         mean, components = (np.stack([each.tensors[name] for each in artifacts]) for name in ("mean", "components"))
         return lambda x, runs: projections.score_runs(x, mean, components, runs)
 
-    def flaw(self, problem: Problem, artifact: Artifact) -> str | None:
+    def validation_error(self, problem: Problem, artifact: Artifact) -> str | None:
         """Return how the tensors differ from valid components of such a group."""
         if artifact.format != "tensors" or artifact.tensors.keys() != {"mean", "components", "variance", "total"}:
             return "it has not the tensors of components"

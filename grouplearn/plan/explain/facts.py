@@ -13,6 +13,7 @@ from grouplearn.data import encoders
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.interrupting import watched
 from grouplearn.kernels.build import builds
+from grouplearn.learners.contract.optional import ExplainsTraining
 from grouplearn.plan.choose import Candidate, Choice
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.plan.results_memory import results_bytes
@@ -174,7 +175,8 @@ def trials(physical: PhysicalPlan) -> list[str]:
     bound = physical.bound
     if not physical.stats.groups:
         return [f"none: no group for {counted(len(bound.configs), 'configuration')}"]
-    return [_packed_trials(physical), *bound.learner.explained(bound.configs)]
+    own = bound.learner.explained(bound.configs) if isinstance(bound.learner, ExplainsTraining) else []
+    return [_packed_trials(physical), *own]
 
 
 def _packed_trials(physical: PhysicalPlan) -> str:

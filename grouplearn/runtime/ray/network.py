@@ -16,6 +16,7 @@ from typing import Any
 
 from grouplearn.failures import NotInstalled, TrainingFailed
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.optional import IsMadeOfFunctions
 
 _OURS = "grouplearn"
 
@@ -46,8 +47,7 @@ def learner_code(learner: Learner | None) -> LearnerCode | None:
     """
     if learner is None:
         return None
-    functions = learner.functions()
-    content = _by_value(learner, functions) if functions else _by_name(learner)
+    content = _by_value(learner, learner.functions()) if isinstance(learner, IsMadeOfFunctions) else _by_name(learner)
     return LearnerCode(content, tuple(handed_over()))
 
 

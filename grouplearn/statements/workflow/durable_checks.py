@@ -19,6 +19,7 @@ from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.hyperparameter_values import are_declared
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.optional import HasObjectives, conflict
 from grouplearn.schedule.messages import Unit, could_be
 from grouplearn.schedule.operators import OPERATORS
 from grouplearn.search.procedures import PROCEDURES, SearchPlan
@@ -96,8 +97,10 @@ def _has_possible_configs(job: Job) -> bool:
         return True
     learner, of_classes = registry.way(job.learner, job.configs), job.target.label.has_classes
     known = {id(config): config for config in job.configs}.values()
-    fits = all(_is_declared(learner, config) and not learner.misplaced(config, of_classes) for config in known)
-    return fits and len(job.configs) > 0
+    fits = all(_is_declared(learner, config) for config in known) and len(job.configs) > 0
+    if not fits or not isinstance(learner, HasObjectives):
+        return fits
+    return not any(learner.label_conflict(config, of_classes) for config in known)
 
 
 def _is_declared(learner: Learner, config: Config) -> bool:
@@ -105,7 +108,7 @@ def _is_declared(learner: Learner, config: Config) -> bool:
     return (
         set(config) == declared
         and are_declared(learner.declaration.hyperparameters, config)
-        and learner.conflict(config) is None
+        and conflict(learner, config) is None
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from grouplearn.interrupting import look, watched
 from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.optional import conflict
 from grouplearn.models.metrics.sums import METRICS
 from grouplearn.models.state import Artifact
 from grouplearn.plan.cost import durations as cost
@@ -141,7 +142,7 @@ class _Search:
 
     def _alike(self, one: Config, other: Config) -> bool:
         learner = self._job.trainer
-        return learner.pack_key(one) == learner.pack_key(other) and learner.conflict(other) is None
+        return learner.pack_key(one) == learner.pack_key(other) and conflict(learner, other) is None
 
     # --- a round ---------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from grouplearn.data.files.plain import NotPlain, from_bytes, to_bytes
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.hyperparameter_values import are_declared
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.optional import conflict
 from grouplearn.search.procedures import SearchPlan
 from grouplearn.train.results import ledger
 
@@ -116,7 +117,7 @@ class TrialControl:
             self.learner.declaration.hyperparameters, command.config
         )
         return (
-            known and (command.parent is None or command.parent >= 0) and self.learner.conflict(command.config) is None
+            known and (command.parent is None or command.parent >= 0) and conflict(self.learner, command.config) is None
         )
 
     def report(self, standings: tuple[Standing, ...]) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from grouplearn.data.shard import FloatArray, Matrix
 from grouplearn.learners import registry
 from grouplearn.learners.contract.control import Diverged
+from grouplearn.learners.contract.optional import HasImportance, JoinsClasses, ProvesConvergence
 from grouplearn.models.metrics import sums as metrics
 from grouplearn.models.metrics.sums import MetricSums
 from grouplearn.models.state import Artifact
@@ -97,7 +98,9 @@ def _converged(pack: Pack, training: Training, index: int, epochs: int) -> bool 
     learner, state = pack.learner, training.state
     if not learner.access.converges or (pack.patience is not None and epochs < training.epochs):
         return None
-    return (True if learner.proves_convergence(state, index) else None) if state.done[index] else False
+    if not state.done[index]:
+        return False
+    return True if not isinstance(learner, ProvesConvergence) or learner.proves_convergence(state, index) else None
 
 
 def _as_far_as_it_came(pack: Pack, training: Training, index: int, trial: TrialResult) -> TrialResult:
@@ -231,10 +234,13 @@ def _trial(pack: Pack, fit: Fit, model: _Model, measured: TrialResult, keep_mode
     if model.artifact is None:
         return replace(measured, curve=tuple(fit.curve))
     problem = pack.prepared.problem
-    importance = pack.learner.importance(model.artifact, problem.n_features)
+    learner, artifact = pack.learner, model.artifact
+    importance = learner.importance(artifact, problem.n_features) if isinstance(learner, HasImportance) else None
+    if problem.among_more and isinstance(learner, JoinsClasses):
+        artifact = learner.as_multiclass(artifact)
     return replace(
         measured,
         curve=tuple(fit.curve),
-        artifact=pack.learner.as_multiclass(model.artifact) if problem.among_more else model.artifact,
+        artifact=artifact,
         importance=None if importance is None else tuple(importance.tolist()),
     )

@@ -109,11 +109,12 @@ _WHY = {name: reason for reason, names in _REASONS.items() for name in names}
 _MEANS = {alias: name for name, aliases in _ALIASES.items() for alias in aliases}
 
 
-def why(name: str) -> str | None:
-    """Return why LightGBM's parameter is not accepted, or its name here; None if LightGBM has no such parameter."""
+def _reason(name: str) -> str:
     meant = _MEANS.get(name, name)
     if meant in _WHY:
         return _WHY[meant]
-    if meant == "seed" and meant != name:
-        return "it is seed here: WITH (seed = 7)"
-    return f"it is {meant} here" if meant != name else None
+    return "it is seed here: WITH (seed = 7)" if meant == "seed" else f"it is {meant} here"
+
+
+#: Parameters of LightGBM that are no hyperparameters, and why, or what they are called here.
+REFUSED = {name: _reason(name) for name in (*_WHY, *_MEANS)}

@@ -1,0 +1,166 @@
+"""What a learner may supply besides; callers ask with ``isinstance`` whether it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from grouplearn.kernels.library import Runs
+from grouplearn.learners.contract.config import Config, Conflict
+from grouplearn.learners.contract.problem import Problem
+from grouplearn.models.label import Label
+from grouplearn.models.outputs.link import Link
+from grouplearn.models.outputs.output import Output
+from grouplearn.models.state import Artifact, FloatArray, State
+
+
+@runtime_checkable
+class RefusesConfigs(Protocol):
+    """Some values of its hyperparameters contradict each other."""
+
+    def conflict(self, config: Config) -> Conflict | None:
+        """Return why the values of a config contradict each other, or None; the binder refuses such configs."""
+        ...
+
+
+@runtime_checkable
+class HasObjectives(Protocol):
+    """A hyperparameter ``objective`` names one of several losses, each for classes or for numbers."""
+
+    def classifies(self, config: Config) -> bool | None:
+        """Return whether a config's loss is for classes, not numbers; None if it depends on the label."""
+        ...
+
+    def label_conflict(self, config: Config, classes: bool) -> Conflict | None:
+        """Return which hyperparameter of a config does not apply to a label that has ``classes``, or is a number."""
+        ...
+
+    def default_metric(self, config: Config) -> str | None:
+        """Return the metric that goes with a config's loss, None for the label's default."""
+        ...
+
+
+@runtime_checkable
+class HasLossMetric(Protocol):
+    """The default metric of its labels is not always its loss."""
+
+    def loss_metric(self, config: Config, label: Label) -> str | None:
+        """Return the metric that a config's loss is, None if there is none."""
+        ...
+
+
+@runtime_checkable
+class NeedsWholeGroups(Protocol):
+    """Some values of its hyperparameters need all rows of a group in one place."""
+
+    def undivided(self, config: Config) -> str | None:
+        """Return which hyperparameter of a config does, None if none does."""
+        ...
+
+
+@runtime_checkable
+class ExplainsTraining(Protocol):
+    """EXPLAIN has lines of its own on how it trains."""
+
+    def explained(self, configs: Sequence[Config]) -> list[str]:
+        """Return lines on how configs train."""
+        ...
+
+
+@runtime_checkable
+class ProvesConvergence(Protocol):
+    """It may guess that training has converged; others end when that is proven."""
+
+    def proves_convergence(self, state: State, index: int) -> bool:
+        """Return whether convergence of config ``index``, whose training ended by itself, is proven."""
+        ...
+
+
+@runtime_checkable
+class NotesConstantModels(Protocol):
+    """It knows why a model has no important feature."""
+
+    def constant_model_notes(self, config: Config, n_rows: str) -> Sequence[tuple[str, str]]:
+        """Return notes on such a model: that of the first condition that holds, SQL over ``n_rows``, the number of rows that
+        it learned from."""
+        ...
+
+
+@runtime_checkable
+class HasImportance(Protocol):
+    """It knows which features matter to a model."""
+
+    def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:
+        """Return one non-negative number per feature column (linear: sum over outputs of |w|), or None."""
+        ...
+
+
+@runtime_checkable
+class JoinsClasses(Protocol):
+    """A model of two classes has another form among more classes; other models are of any number as they are."""
+
+    def as_multiclass(self, artifact: Artifact) -> Artifact:
+        """Return a finished model of two classes as ``score`` needs it among more classes: softmax of 0 and its score."""
+        ...
+
+
+@runtime_checkable
+class ScoresRuns(Protocol):
+    """It scores rows of many groups in one call; other models are called one by one, which is slow for few rows each."""
+
+    def score_runs(
+        self, label: Label, artifacts: Sequence[Artifact]
+    ) -> Callable[[FloatArray, Runs], FloatArray] | None:
+        """Return a function that scores runs of rows (n, d), each with one of these models, in one call: (n, n_outputs).
+
+        Rows are finite doubles in C order. None: these models are called one by one.
+        """
+        ...
+
+
+@runtime_checkable
+class ChecksManyModels(Protocol):
+    """It checks models of many groups at once."""
+
+    def are_valid(self, models: Sequence[tuple[Problem, Artifact]]) -> bool:
+        """Return whether ``validation_error`` would find nothing in any of these models."""
+        ...
+
+
+@runtime_checkable
+class HasOutput(Protocol):
+    """Its predictions have a form of their own."""
+
+    def output(self, label: Label, classes: Sequence[str], label_type: str) -> Output | None:
+        """Return the form of predictions for a label with ``classes``, of a type; None for that of every such label.
+
+        It knows their columns, SQL, metrics of EVALUATE and ONNX. An array label has its usual one.
+        """
+        ...
+
+
+@runtime_checkable
+class GrowsTrees(Protocol):
+    """Its models are trees, whose leaves and links depend on the config."""
+
+    def has_linear_leaves(self, config: Config) -> bool:
+        """Return whether leaves are linear models."""
+        ...
+
+    def link(self, config: Config, label: Label) -> Link:
+        """Return the link of a config's scores."""
+        ...
+
+
+@runtime_checkable
+class IsMadeOfFunctions(Protocol):
+    """It consists of the user's functions, which are sent to other processes; other classes are imported there by name."""
+
+    def functions(self) -> tuple[Callable[..., Any], ...]:
+        """Return the functions."""
+        ...
+
+
+def conflict(learner: object, config: Config) -> Conflict | None:
+    """Return why the values of a config contradict each other; None if they do not."""
+    return learner.conflict(config) if isinstance(learner, RefusesConfigs) else None
