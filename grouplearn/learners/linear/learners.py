@@ -23,6 +23,7 @@ LINEAR_REGRESSION = Objective(
     summary="least squares, ridge, lasso and elastic net",
     losses=(SQUARES,),
     l2=linear_model.RIDGE_L2,
+    summaries={"sgd": "least squares, ridge, lasso and elastic net by stochastic gradient descent"},
 )
 #: scikit-learn: LogisticRegression(C=1/l2), or penalty l1 with C=1/l1; SGDClassifier(loss="log_loss", alpha=l2/Σw).
 LOGISTIC_REGRESSION = Objective(
@@ -41,6 +42,9 @@ LINEAR_SVM = Objective(
     name="linear_svm",
     summary="linear support vector machine for classes, one against the rest",
     losses=(SQUARED_HINGE, HINGE),
+    summaries={
+        "coordinate_descent": "linear support vector machine for classes, by coordinate descent on blocks of columns"
+    },
     choice=Hyperparameter(
         "loss",
         "str",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -38,7 +38,8 @@ _ELSEWHERE = {
 class Objective:
     """What a linear learner minimises by any solver: Σ wᵢ·loss(yᵢ, xᵢ'w + b) + l1·‖w‖₁ + ½·l2·‖w‖² over (w, b).
 
-    ``losses``: one for each kind of label, or several, of which the hyperparameter ``choice`` names one.
+    ``losses``: one for each kind of label, or several, of which the hyperparameter ``choice`` names one. ``summaries``: by
+    solver, if not ``summary`` and the solver's.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Objective:
     losses: tuple[Loss, ...]
     l2: Hyperparameter = linear_model.GLM_L2
     choice: Hyperparameter | None = None
+    summaries: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 class LinearLearner(Learner):
@@ -73,7 +75,7 @@ class LinearLearner(Learner):
             raise ValueError(f"{objective.name} cannot be trained by {self.solver}: {next(reasons)}")
         self.declaration = Declaration(
             name=objective.name,
-            summary=objective.summary + self.summary,
+            summary=objective.summaries.get(self.solver, objective.summary + self.summary),
             labels=labels,
             hyperparameters=tuple(self._hyperparameters(is_first=further_ways is not None)),
             default_epochs=self.default_epochs,
