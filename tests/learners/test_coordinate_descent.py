@@ -112,7 +112,7 @@ def objective(kind: str, shard: Shard, config: Config, weights: np.ndarray, inte
 
 def best(kind: str, shard: Shard, configs: Sequence[Config]) -> np.ndarray:
     """The minima (C,) of the learner's usual way."""
-    learner: Any = registry.learner(KINDS[kind][0].name)
+    learner: Any = registry.learner(KINDS[kind][0].declaration.name)
     tight = [{**config, "tolerance": 1e-13} for config in configs]
     problem = problem_of(kind, shard.x.shape[1], (), 1000)
     dense = replace(shard, x=shard.x.toarray()) if scipy.sparse.issparse(shard.x) else shard
