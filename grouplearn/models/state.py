@@ -12,6 +12,8 @@ import numpy.typing as npt
 from grouplearn.data.tensors import NotTensors, named_tensors, tensor_bytes
 
 FloatArray = npt.NDArray[np.float64]
+#: The tensor name of models that are texts, as bytes.
+TEXT = "text"
 Tensors = Mapping[str, npt.NDArray[Any]]
 
 

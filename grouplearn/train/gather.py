@@ -12,17 +12,14 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Stack
 from grouplearn.data.split import FINAL
-from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import (
-    BoostedStack,
     BoostedStackLearner,
     GatheringLearner,
     HeldOut,
     MomentsLearner,
-    Solved,
     SolvedStack,
     StackLearner,
 )
@@ -30,7 +27,7 @@ from grouplearn.schedule.messages import Unit
 from grouplearn.train.folds import solve_folds
 from grouplearn.train.job import GroupFacts, Job, UnitResult
 from grouplearn.train.results.outcome import with_folds
-from grouplearn.train.results.trials import DONE, FAILED, TEXT, Curves, Models, Trials
+from grouplearn.train.results.trials import DONE, FAILED, Curves, Models, Trials
 from grouplearn.train.rows.prepare import GroupFailed, Prepared
 from grouplearn.train.rows.prepare_stack import prepare_folds, prepare_stacks
 from grouplearn.train.rows.stack_rows import PreparedStack
@@ -53,10 +50,9 @@ def train_gathered(job: Job, unit: Unit, report: Callable[[int], None], cancelle
         return gathered.result(time.perf_counter() - began)
     prepared = prepare_stacks(job, groups_of(job, unit.groups), unit.fold, gathered.configs)
     gathered.fail(prepared.failed)
-    train = _boost if job.trainer.access.in_one_go else _solve
     for stack in prepared.stacks:
         # Groups that broke the stack report their reasons when they train alone.
-        gathered.train_alone(dict.fromkeys(train(gathered, stack)))
+        gathered.train_alone(dict.fromkeys(_solve(gathered, stack)))
     gathered.train_alone(prepared.alone)
     return gathered.result(time.perf_counter() - began)
 
@@ -87,23 +83,22 @@ def _train_folds(gathered: _Gathered) -> None:
 
 
 def _solve(gathered: _Gathered, stack: PreparedStack) -> Sequence[int]:
-    """Train a stack in one solve; return the places of groups that could not be trained by it."""
-    learner = cast(StackLearner, gathered.job.trainer)  # the plan puts only groups of these side by side
-    given = stack.problem, gathered.configs, stack.train, gathered.report, gathered.cancelled
-    solved = _unless_broken(learner, stack.problem, gathered.configs, lambda: learner.solve(*given))
-    return stack.members if solved is None else gathered.add(stack, solved)
+    """Train a stack in one call; return the places of groups that must train alone."""
+    job, learner = gathered.job, gathered.job.trainer
+    given = stack.problem, gathered.configs, stack.train
 
+    def made() -> SolvedStack:
+        if learner.access.in_one_go:
+            held_out = HeldOut(stack.valid, job.target.metric)
+            return cast(BoostedStackLearner, learner).boost_together(*given, held_out, gathered.cancelled)
+        return cast(StackLearner, learner).solve(*given, gathered.report, gathered.cancelled)
 
-def _boost(gathered: _Gathered, stack: PreparedStack) -> Sequence[int]:
-    """Boost a stack in one call; return the places of groups that must train alone."""
-    learner = cast(BoostedStackLearner, gathered.job.trainer)
-    held_out = HeldOut(stack.valid, gathered.job.target.metric)
-    given = stack.problem, gathered.configs, stack.train, held_out, gathered.cancelled
-    solved = _unless_broken(learner, stack.problem, gathered.configs, lambda: learner.boost_together(*given))
+    solved = _unless_broken(cast(GatheringLearner, learner), stack.problem, gathered.configs, made)
     if solved is None:
         return stack.members
     broken = gathered.add(stack, solved)
-    gathered.report(int(solved.epochs[solved.sound].sum()))
+    if learner.access.in_one_go:
+        gathered.report(int(solved.epochs[solved.sound].sum()))
     return broken
 
 
@@ -189,21 +184,23 @@ class _Gathered:
         return broken
 
     def _with_models(self, trials: Trials, stack: PreparedStack, solved: SolvedStack) -> Trials:
-        """Return the trials of a stack with its curves and, of the final fit, its models."""
-        places, is_final = np.arange(len(trials)), self.unit.fold == FINAL
-        if isinstance(solved, Solved):
-            curves = _curves_of(solved, trials.metric("valid", self.job.target.metric))
-            whole = solved.as_multiclass() if stack.problem.among_more else solved
-            models = Models(places, whole.tensors())
+        """Return the trials of a stack with their curves and, of the final fit, their models."""
+        lengths, losses, judged = solved.drawn
+        some = lengths.ravel() > 0
+        last, judged = (np.cumsum(lengths) - 1)[some], judged.copy()
+        # Without a metric after each epoch, the curve ends with that of the finished model.
+        judged[last] = np.where(
+            np.isnan(judged[last]), trials.metric("valid", self.job.target.metric)[some], judged[last]
+        )
+        if solved.converged is not None:
             trials = replace(trials, converged=solved.converged.ravel().astype(np.int8))
-            return replace(trials, curves=curves, models=(models,) if is_final else ())
-        boosted = cast(BoostedStack, solved)
-        judged = np.ascontiguousarray(boosted.judged.transpose(1, 2, 0))
-        values = judged[np.arange(judged.shape[2]) < boosted.points[:, :, None]]
-        curves = Curves(boosted.points.ravel().astype(np.int32), np.full(values.size, np.nan), values)
-        gain = Ragged.of_equal(boosted.gain.ravel(), len(trials))
-        models = Models(places, {TEXT: boosted.texts}, gain)
-        return replace(trials, curves=curves, models=(models,) if is_final else ())
+        whole = solved.as_multiclass() if stack.problem.among_more else solved
+        models = Models(np.arange(len(trials)), whole.tensors(), whole.importance)
+        return replace(
+            trials,
+            curves=Curves(lengths.ravel().astype(np.int32), losses, judged),
+            models=(models,) if self.unit.fold == FINAL else (),
+        )
 
     def _measure(
         self, stack: PreparedStack, solved: AnySolved
@@ -255,13 +252,3 @@ class _Gathered:
         trials = Trials.joined(self.trials).ordered()
         trials = replace(trials, seconds=np.full(len(trials), seconds / max(1, len(trials))))
         return UnitResult(self.unit, trials, self.facts)
-
-
-def _curves_of(solved: Solved, valid: FloatArray) -> Curves:
-    """Return the curves of models, which end with the finished model's objective and its ``valid`` metric (G·C,)."""
-    curve, lengths = np.ascontiguousarray(solved.curve.transpose(1, 2, 0)), solved.epochs
-    np.put_along_axis(curve, (lengths - 1)[:, :, None], solved.loss[:, :, None], axis=2)
-    losses = curve[np.arange(curve.shape[2]) < lengths[:, :, None]]
-    judged, some = np.full(losses.size, np.nan), lengths.ravel() > 0
-    judged[np.cumsum(lengths)[some] - 1] = valid[some]
-    return Curves(lengths.ravel().astype(np.int32), losses, judged)

@@ -16,7 +16,8 @@ from grouplearn.data.tensors import tensor_bytes
 from grouplearn.interrupting import watched
 from grouplearn.kernels import digests
 from grouplearn.layout.ragged import Ragged
-from grouplearn.train.results.trials import TEXT, BoolArray, Models
+from grouplearn.models.state import TEXT
+from grouplearn.train.results.trials import BoolArray, Models
 
 #: Bytes of models whose rows are made together.
 _MODEL_BYTES = 1 << 24

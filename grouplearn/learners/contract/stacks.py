@@ -17,6 +17,15 @@ from grouplearn.learners.contract.ways import AlgebraicLearner, SamplingLearner
 from grouplearn.models.state import FloatArray, Tensors
 
 
+class Drawn(NamedTuple):
+    """The curves of G·C models: the ``losses`` and the metric on held-out rows (``judged``), NaN where there is none, of
+    ``lengths`` (G, C) epochs, model after model."""
+
+    lengths: npt.NDArray[np.int64]
+    losses: FloatArray
+    judged: FloatArray
+
+
 class SolvedStack(Protocol):
     """The finished models of a stack: G groups, each with the same C configs."""
 
@@ -30,9 +39,40 @@ class SolvedStack(Protocol):
         """Which groups (G,) have all their models; the others train alone, and say why."""
         ...
 
+    @property
+    def converged(self) -> npt.NDArray[np.bool_] | None:
+        """Which models (G, C) have converged; None if the learner does not say."""
+        ...
+
+    @property
+    def importance(self) -> Ragged | None:
+        """The importance of each model's feature columns (G·C), if the learner gives any."""
+        ...
+
+    @property
+    def drawn(self) -> Drawn:
+        """The curves of the models."""
+        ...
+
     def take(self, groups: npt.NDArray[Any]) -> Self:
         """Return the results of some groups, by mask or in this order."""
         ...
+
+    def as_multiclass(self) -> Self:
+        """Return models of two classes converted by ``Learner.as_multiclass``."""
+        ...
+
+    def tensors(self) -> Mapping[str, Ragged]:
+        """Return the artifacts' tensors by name, (G·C, ...), those of the first group's configs first; texts as ``TEXT``."""
+        ...
+
+
+def drawn(curve: FloatArray, epochs: npt.NDArray[np.int64], loss: FloatArray) -> Drawn:
+    """Return curves (passes, G, C) of so many ``epochs`` (G, C), which end with the finished model's ``loss`` (G, C)."""
+    whole = np.ascontiguousarray(curve.transpose(1, 2, 0))
+    np.put_along_axis(whole, (epochs - 1)[:, :, None], loss[:, :, None], axis=2)
+    losses = whole[np.arange(whole.shape[2]) < epochs[:, :, None]]
+    return Drawn(epochs, losses, np.full(losses.size, np.nan))
 
 
 class GatheringLearner(Learner, Protocol):
@@ -55,34 +95,6 @@ class GatheringLearner(Learner, Protocol):
 
 
 @runtime_checkable
-class Solved(SolvedStack, Protocol):
-    """Models trained by sums over rows, whose artifacts are tensors."""
-
-    @property
-    def loss(self) -> FloatArray:
-        """The objective (G, C) of each model, NaN if there is none."""
-        ...
-
-    @property
-    def curve(self) -> FloatArray:
-        """The objective (passes, G, C) after each pass, NaN once a model is finished."""
-        ...
-
-    @property
-    def converged(self) -> npt.NDArray[np.bool_]:
-        """Which models (G, C) have converged."""
-        ...
-
-    def as_multiclass(self) -> Self:
-        """Return models of two classes converted by ``Learner.as_multiclass``."""
-        ...
-
-    def tensors(self) -> Mapping[str, Ragged]:
-        """Return the artifacts' tensors by name, (G·C, ...), those of the first group's configs first."""
-        ...
-
-
-@runtime_checkable
 class StackLearner(GatheringLearner, AlgebraicLearner, Protocol):
     """Solves a stack from sums over its rows, instead of epoch by epoch."""
 
@@ -93,7 +105,7 @@ class StackLearner(GatheringLearner, AlgebraicLearner, Protocol):
         stack: Stack,
         report: Callable[[int], None],
         cancelled: Callable[[], bool],
-    ) -> Solved:
+    ) -> SolvedStack:
         """Return the models of ``configs`` for each group of ``stack``.
 
         ``problem`` is one group's; all have equal (n_features, n_classes). A model does not depend on the other groups
@@ -113,7 +125,7 @@ class MomentsLearner(StackLearner, Protocol):
         """Return which groups of a stack (G,) must train alone, as their ``sums`` have lost precision."""
         ...
 
-    def solve_moments(self, problem: Problem, configs: Sequence[Config], sums: Tensors) -> Solved:
+    def solve_moments(self, problem: Problem, configs: Sequence[Config], sums: Tensors) -> SolvedStack:
         """Return the models from moments, whose leading axes, any number, replace G in the result.
 
         For G groups with F folds, ``moments.fold_moments`` (G, F, ...) gives ``moments.leave_one_out`` (G, F + 1, ...), and
@@ -130,30 +142,6 @@ class HeldOut(NamedTuple):
     metric: str
 
 
-class BoostedStack(SolvedStack, Protocol):
-    """Boosted models, whose artifacts are texts."""
-
-    @property
-    def texts(self) -> Ragged:
-        """The texts (G·C) as uint8, those of all configs of the first group first."""
-        ...
-
-    @property
-    def gain(self) -> FloatArray:
-        """The importance (G, C, d) of feature columns."""
-        ...
-
-    @property
-    def points(self) -> npt.NDArray[np.int64]:
-        """How many rounds (G, C) were scored on held-out rows."""
-        ...
-
-    @property
-    def judged(self) -> FloatArray:
-        """The metric of held-out rows (rounds, G, C) after each round."""
-        ...
-
-
 @runtime_checkable
 class BoostedStackLearner(GatheringLearner, SamplingLearner, Protocol):
     """Boosts a stack, each model with the same bits as alone."""
@@ -165,7 +153,7 @@ class BoostedStackLearner(GatheringLearner, SamplingLearner, Protocol):
         train: Stack,
         held_out: HeldOut,
         cancelled: Callable[[], bool],
-    ) -> BoostedStack:
+    ) -> SolvedStack:
         """Return what ``boost`` makes of each group of ``train``, whose ``problem`` differs in its seed alone.
 
         Groups with anything unusual are not ``sound``. Raises Interrupted soon after ``cancelled()`` became true, and Diverged

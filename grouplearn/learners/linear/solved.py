@@ -14,6 +14,7 @@ from grouplearn.kernels import metrics as kernel
 from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import Problem
+from grouplearn.learners.contract.stacks import Drawn, drawn
 from grouplearn.learners.linear.linear_model import inverse_link, linear_predictor
 from grouplearn.models.label import NUMBER, TWO_CLASSES
 from grouplearn.models.metrics import sums as metrics
@@ -27,7 +28,7 @@ def _lengthened(curve: FloatArray, passes: int) -> FloatArray:
 
 @dataclass(frozen=True, slots=True)
 class SolvedLinear:
-    """The finished linear models of a stack: G groups, each with the same C configs; see ``stacks.Solved``.
+    """The finished linear models of a stack: G groups, each with the same C configs; see ``stacks.SolvedStack``.
 
     ``weights`` (G, C, k, d) and ``intercept`` (G, C, k); ``loss`` (G, C) is the objective there, NaN where a model
     diverged; ``epochs`` (G, C) counts the passes over the rows that each took; ``curve`` (passes, G, C) is the objective
@@ -57,6 +58,15 @@ class SolvedLinear:
         """Which groups (G,) have only finite models."""
         finite = np.isfinite(self.loss) & np.isfinite(self.weights).all(axis=(2, 3))
         return np.asarray(finite.all(axis=1))
+
+    @property
+    def importance(self) -> None:
+        """None: weights say it."""
+
+    @property
+    def drawn(self) -> Drawn:
+        """The objective after each pass."""
+        return drawn(self.curve, self.epochs, self.loss)
 
     def as_multiclass(self) -> SolvedLinear:
         """Return binary models with weights and an intercept for each class, 0 for the first."""

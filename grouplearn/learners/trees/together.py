@@ -22,7 +22,7 @@ from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.contract.stacks import HeldOut
+from grouplearn.learners.contract.stacks import Drawn, HeldOut
 from grouplearn.learners.trees.boosting import WITHOUT_SPLITS, is_forest, is_one_vs_all, is_random, native_metric
 from grouplearn.learners.trees.lightgbm import objectives, stumps
 from grouplearn.learners.trees.lightgbm.given import lightgbm_parameters
@@ -32,6 +32,7 @@ from grouplearn.learners.trees.predicting import predicted_in_training, shares_o
 from grouplearn.models.label import NUMBER, TWO_CLASSES
 from grouplearn.models.metrics import sums as metrics
 from grouplearn.models.metrics.deviances import row_losses, with_losses
+from grouplearn.models.state import TEXT
 
 #: Share of the labels' range below which changes by single precision need no closer check.
 _SURELY = 1e-2
@@ -56,6 +57,30 @@ class SolvedTrees:
     points: npt.NDArray[np.int64]
     judged: FloatArray
     sound: BoolArray
+
+    @property
+    def converged(self) -> None:
+        """None: boosting does not say."""
+
+    @property
+    def importance(self) -> Ragged:
+        """The gain of each model's feature columns."""
+        return Ragged.of_equal(self.gain.ravel(), self.epochs.size)
+
+    @property
+    def drawn(self) -> Drawn:
+        """The metric after each round."""
+        whole = np.ascontiguousarray(self.judged.transpose(1, 2, 0))
+        judged = whole[np.arange(whole.shape[2]) < self.points[:, :, None]]
+        return Drawn(self.points, np.full(judged.size, np.nan), judged)
+
+    def as_multiclass(self) -> SolvedTrees:
+        """Return them unchanged: texts have all classes."""
+        return self
+
+    def tensors(self) -> Mapping[str, Ragged]:
+        """Return the texts."""
+        return {TEXT: self.texts}
 
     def take(self, groups: npt.NDArray[Any]) -> SolvedTrees:
         """Return the results of some groups, by mask or in this order."""

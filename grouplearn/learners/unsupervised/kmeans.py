@@ -19,7 +19,7 @@ from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.learner import Declaration, Vector, VectorLearner
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.contract.stacks import Solved, StackLearner
+from grouplearn.learners.contract.stacks import SolvedStack, StackLearner
 from grouplearn.learners.unsupervised import k_means
 from grouplearn.learners.unsupervised.cost import CLUSTERS
 from grouplearn.learners.unsupervised.solved import SolvedVectors
@@ -129,7 +129,7 @@ class KMeans(StackLearner, VectorLearner):
         return k_means.solve(_plan(problem, configs), stack, problem.epochs, report, cancelled)
 
     def measure(
-        self, problem: Problem, configs: Sequence[Config], stack: Stack, solved: Solved, wanted: Collection[str]
+        self, problem: Problem, configs: Sequence[Config], stack: Stack, solved: SolvedStack, wanted: Collection[str]
     ) -> dict[str, FloatArray]:
         """Return the metrics of solved models on rows of the same groups; see ``stacks.GatheringLearner``."""
         del problem, configs

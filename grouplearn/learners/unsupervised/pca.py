@@ -15,7 +15,7 @@ from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.learner import Declaration, Vector, VectorLearner
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.contract.stacks import Solved, StackLearner
+from grouplearn.learners.contract.stacks import SolvedStack, StackLearner
 from grouplearn.learners.linear.least_squares import moments
 from grouplearn.learners.unsupervised import principal_components
 from grouplearn.learners.unsupervised.cost import COMPONENTS
@@ -126,7 +126,7 @@ class Pca(StackLearner, VectorLearner):
         return SolvedVectors(tensors, loss, ones, loss[None].copy(), ones > 0)
 
     def measure(
-        self, problem: Problem, configs: Sequence[Config], stack: Stack, solved: Solved, wanted: Collection[str]
+        self, problem: Problem, configs: Sequence[Config], stack: Stack, solved: SolvedStack, wanted: Collection[str]
     ) -> dict[str, FloatArray]:
         """Return the metrics of solved models on rows of the same groups; see ``stacks.GatheringLearner``."""
         tensors, components = solved.tensors(), solved.tensors()["components"]

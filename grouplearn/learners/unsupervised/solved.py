@@ -11,11 +11,12 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.layout.ragged import Ragged
+from grouplearn.learners.contract.stacks import Drawn, drawn
 
 
 @dataclass(frozen=True, slots=True)
 class SolvedVectors:
-    """The finished models of a stack, G groups with the same C configs: their tensors by name; see ``stacks.Solved``."""
+    """The finished models of a stack, G groups with the same C configs: their tensors by name; see ``stacks.SolvedStack``."""
 
     found: Mapping[str, Ragged]
     loss: FloatArray
@@ -38,6 +39,15 @@ class SolvedVectors:
             self.curve[:, groups],
             self.converged[groups],
         )
+
+    @property
+    def importance(self) -> None:
+        """None: weights say it."""
+
+    @property
+    def drawn(self) -> Drawn:
+        """The objective after each pass."""
+        return drawn(self.curve, self.epochs, self.loss)
 
     def as_multiclass(self) -> SolvedVectors:
         """Return them unchanged: there are no classes."""

@@ -13,13 +13,11 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.layout.ragged import Ragged
-from grouplearn.models.state import Artifact
+from grouplearn.models.state import TEXT, Artifact
 
 IntArray = npt.NDArray[np.int32]
 Places = npt.NDArray[np.intp]
 BoolArray = npt.NDArray[np.bool_]
-#: The tensor name of models that are texts.
-TEXT = "text"
 #: What became of a trial, by its number in ``Trials.status``. A kept one failed, and its group keeps the model of before.
 STATUSES = ("failed", "stopped", "done", "kept")
 FAILED, STOPPED, DONE, KEPT = range(4)
