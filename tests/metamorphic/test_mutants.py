@@ -35,7 +35,7 @@ from grouplearn.prediction.rows import row_reader
 from grouplearn.store import copying
 from grouplearn.store import writer as store
 from grouplearn.train import block_sums
-from grouplearn.train.results import ledger, outcome, packed
+from grouplearn.train.results import ledger, outcome
 from grouplearn.train.rows import chosen as chosen_rows
 from grouplearn.train.rows import prepare
 
@@ -261,9 +261,7 @@ def held_out_rows_train(patch: pytest.MonkeyPatch) -> None:
 
 @found_by("a_larger_search_is_no_worse", "linear_regression", "logistic_regression")
 def the_worst_is_taken_for_the_best(patch: pytest.MonkeyPatch) -> None:
-    for place in (outcome, packed):
-        if hasattr(place, "first_best"):
-            wrap(patch, place, "first_best", lambda before, values, greater: before(values, not greater))
+    wrap(patch, outcome, "first_best", lambda before, values, greater: before(values, not greater))
 
 
 @found_by("a_macro_costs_what_its_rows_cost", "gbdt")
