@@ -76,7 +76,7 @@ REDUCTIONS: tuple[Reduction, ...] = ("scatter", "tree", "star")
 def a_job(way: str, label: Label, patience: int | None = None, folds: int = 0, epochs: int = 4) -> Job:
     metric = "rmse" if label == NUMBER else "log_loss" if way == "mlp" or "svm" not in way else "auc"
     metric = "accuracy" if label == SEVERAL_CLASSES and "svm" in way else metric
-    name, configs = AVERAGED[way].name, CONFIGS.get(way, SGD)
+    name, configs = AVERAGED[way].declaration.name, CONFIGS.get(way, SGD)
     job = split_job(name, label, configs, epochs=epochs, patience=patience, folds=folds, metric=metric)
     return replace(job, dataset=replace(job.dataset, y=abs(job.dataset.y))) if "poisson" in way else job
 
@@ -231,7 +231,7 @@ def test_models_are_those_of_a_serial_run_of_the_partitions(
 
 @functools.cache
 def expected_of(way: str, form: str, patience: int | None = None, folds: int = 0, epochs: int = 2) -> Any:
-    job = a_job(way, min(AVERAGED[way].labels, key=lambda label: label.name), patience, folds, epochs)
+    job = a_job(way, min(AVERAGED[way].declaration.labels, key=lambda label: label.name), patience, folds, epochs)
     return models(tuple(serial_rounds(job, unit, FORMS[form]) for unit in units_of(job)))
 
 
@@ -246,7 +246,7 @@ def expected_of(way: str, form: str, patience: int | None = None, folds: int = 0
     ],
 )
 def test_every_form_of_rounds_is_that_of_a_serial_run(form: str, way: str) -> None:
-    job = a_job(way, min(AVERAGED[way].labels, key=lambda label: label.name), epochs=2)
+    job = a_job(way, min(AVERAGED[way].declaration.labels, key=lambda label: label.name), epochs=2)
     results = run_as(job, 2, FORMS[form])
     assert {trial.status for result in results for trial in result.trials} == {"done"}
     assert models(results) == expected_of(way, form)
