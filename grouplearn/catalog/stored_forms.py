@@ -8,12 +8,13 @@ from typing import Any
 
 import duckdb
 
-from grouplearn.catalog.checks.damage import damaged
+from grouplearn.catalog.checks.damage import damaged, shown
 from grouplearn.catalog.records import ModelDefinition, RunOutcome
 from grouplearn.catalog.schema import first_row, table
 from grouplearn.interrupting import watched
+from grouplearn.learners import registry
 from grouplearn.models.forms.form import Best, Prediction, SqlForm
-from grouplearn.models.forms.forms import form_of
+from grouplearn.models.forms.forms import TABLES, form_of
 
 
 def prediction_of(definition: ModelDefinition, outcome: RunOutcome) -> Prediction:
@@ -24,8 +25,18 @@ def prediction_of(definition: ModelDefinition, outcome: RunOutcome) -> Predictio
 
 
 def stored_form(con: duckdb.DuckDBPyConnection, catalog: str, model: str, definition: ModelDefinition) -> SqlForm:
-    """Return how a stored model's macro predicts."""
-    return form_of(definition).stored(definition, _Rows(con, catalog, model, definition.name))
+    """Return how a stored model's macro predicts.
+
+    Raises DataError if a table of a form has models of a learner that is not known: models of learners that nobody has
+    registered are in no such table.
+    """
+    rows = _Rows(con, catalog, model, definition.name)
+    if not registry.is_known(definition.learner):
+        for name in TABLES:
+            if rows.first(name, "count(*)"):
+                why = f"there is no learner {shown(definition.learner)} whose models are in table {name}"
+                raise damaged(catalog, definition.name, "models", why)
+    return form_of(definition).stored(definition, rows)
 
 
 @dataclass(frozen=True, slots=True)
