@@ -30,7 +30,7 @@ STRETCH = 1 << 18
 SHORT = {
     *("ask_of_thread", "fingerprint", "processor_level", "seconds_helped", "dropout_key", "free_grown"),
     *("generalised_linear_numbers", "generalised_linear_are_sound", "begin_generalised_linear"),
-    "generalised_linear_epochs_of_few",
+    *("generalised_linear_epochs_of_few", "loss_name"),
     *("networks_predict_room", "networks_room_single", "networks_room_double"),
 }
 
