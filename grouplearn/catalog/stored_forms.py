@@ -27,13 +27,12 @@ def prediction_of(definition: ModelDefinition, outcome: RunOutcome) -> Predictio
 def stored_form(con: duckdb.DuckDBPyConnection, catalog: str, model: str, definition: ModelDefinition) -> SqlForm:
     """Return how a stored model's macro predicts.
 
-    Raises DataError if a table of a form has models of a learner that is not known: models of learners that nobody has
-    registered are in no such table.
+    Raises DataError if a learner that is not known has models in a table of a form that only our own learners have.
     """
     rows = _Rows(con, catalog, model, definition.name)
     if not registry.is_known(definition.learner):
-        for name in TABLES:
-            if rows.first(name, "count(*)"):
+        for name, form in TABLES.items():
+            if not form.of_any_learner and rows.first(name, "count(*)"):
                 why = f"there is no learner {shown(definition.learner)} whose models are in table {name}"
                 raise damaged(catalog, definition.name, "models", why)
     return form_of(definition).stored(definition, rows)

@@ -146,6 +146,8 @@ class Form(ABC):
     tables: ClassVar[tuple[str, ...]] = ()
     #: What an artifact of it is.
     artifact: ClassVar[Literal["tensors", "lightgbm"]] = "tensors"
+    #: Learners of packages and users may have it, which a session may not have registered.
+    of_any_learner: ClassVar[bool] = False
     #: Rows with a missing feature have a prediction.
     handles_missing: ClassVar[bool] = False
 

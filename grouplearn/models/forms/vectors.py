@@ -143,6 +143,7 @@ class Vectors(Form):
 
     name = "vectors"
     tables = ("factors",)
+    of_any_learner = True
 
     def without_sql(self, definition: ModelDefinition) -> str:
         """Return why there is no SQL: the output may have none."""
