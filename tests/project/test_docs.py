@@ -1,58 +1,26 @@
 """Runs the pages of docs/: every block of statements, each compared with what the page says it prints.
 
 A block of code may be followed by a block without a language: what it prints, with ``...`` for any text.
-``GROUPLEARN_COMPLETE=1 pytest tests/project/test_docs.py`` writes what was seen into the pages (but for blocks with ``...``);
-read the diff before you believe it.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import runpy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.pages import DOCS, Block, blocks, without_trailing_space
+from helpers.pages import COMPLETE, DOCS, Block, blocks, check
 
 import grouplearn
 from grouplearn.catalog.asking import PREDICTION
 from grouplearn.data.encoding.registry import CALLS
 from grouplearn.frontends.shell.console import Console, Failed
 from grouplearn.schedule.operators import OPERATORS
-
-COMPLETE = os.environ.get("GROUPLEARN_COMPLETE") == "1"
-
-
-def check(page: str, kind: str, run: Callable[[str], str]) -> list[Block]:
-    """Run the blocks of a page in order and compare what each prints with what the page says, if it says anything."""
-    found = blocks(page, kind)
-    seen = [without_trailing_space(run(block.code)) for block in found]
-    if COMPLETE:
-        complete(page, found, seen)
-        return found
-    for block, text in zip(found, seen, strict=True):
-        if block.printed is not None:
-            pattern = ".*".join(re.escape(part) for part in block.printed.split("..."))
-            assert re.fullmatch(pattern, text, re.DOTALL), (
-                f"{page}:\n{block.code}\nprints\n{text}\nnot\n{block.printed}"
-            )
-    return found
-
-
-def complete(page: str, found: list[Block], seen: list[str]) -> None:
-    path = DOCS / page
-    text = path.read_text(encoding="utf-8")
-    for block, printed in zip(found, seen, strict=True):
-        if block.printed is not None and "..." not in block.printed:
-            opening = f"```{block.kind}\n{block.code}```\n\n```\n"
-            assert opening in text
-            text = text.replace(opening + block.printed, opening + printed)
-    path.write_text(text, encoding="utf-8")
 
 
 @contextmanager
@@ -65,13 +33,14 @@ def shell() -> Iterator[Console]:
 def test_the_shells_page(capsys: pytest.CaptureFixture[str]) -> None:
     with shell() as console:
 
-        def run(code: str) -> str:
+        def run(block: Block) -> str:
             with suppress(Failed):
-                console.run(code)
+                console.run(block.code)
             printed = capsys.readouterr()
             return printed.out + printed.err
 
-        done = check("shell.md", "sql", run)
+        done = blocks("shell.md", "sql")
+        check("shell.md", done, run)
     assert sum(block.printed is not None for block in done) >= 8
 
 
@@ -82,12 +51,14 @@ def test_pages_in_python(
     monkeypatch.chdir(tmp_path)  # a page may write files
     scope: dict[str, Any] = {}
 
-    def run(code: str) -> str:
-        exec(compile(code, page, "exec"), scope)
+    def run(block: Block) -> str:
+        exec(compile(block.code, page, "exec"), scope)
         return capsys.readouterr().out
 
     try:
-        assert len(check(page, "python", run)) >= 3
+        found = blocks(page, "python")
+        assert len(found) >= 3
+        check(page, found, run)
         failed = scope["con"].execute("FROM grouplearn.trials WHERE status = 'failed'").fetchall()
         assert not failed, "a statement of a page trains"
     finally:
@@ -105,13 +76,15 @@ def test_the_page_of_learners(
     monkeypatch.syspath_prepend(str(tmp_path))
     scope: dict[str, Any] = {"__name__": "page"}
 
-    def run(code: str) -> str:
-        if code != file:
-            exec(compile(code, "learners.md", "exec"), scope)
+    def run(block: Block) -> str:
+        if block.code != file:
+            exec(compile(block.code, "learners.md", "exec"), scope)
         return capsys.readouterr().out
 
     try:
-        assert sum(block.printed is not None for block in check("learners.md", "python", run)) >= 2
+        found = blocks("learners.md", "python")
+        assert sum(block.printed is not None for block in found) >= 2
+        check("learners.md", found, run)
     finally:
         scope["con"].close()
         sys.modules.pop("median_sgd")
