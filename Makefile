@@ -12,7 +12,7 @@ EXAMPLES ?= 60
 SEED ?= $(shell date +%s)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types contracts unit thorough lowest dispatch aarch64 sanitize fuzz extension wheel bench clean
+.PHONY: help demo test check lint types contracts unit thorough lowest dispatch aarch64 sanitize fuzz extension wheel bench docs clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -88,6 +88,11 @@ wheel:  ## a wheel with the extension in it, in dist/, tried where there is no c
 
 bench: $(STAMP)  ## time us and the alternatives side by side (minutes)
 	for script in benchmarks/[a-z]*.py; do $(BIN)/python $$script || exit 1; done
+
+docs: $(DEMO)  ## the site of docs/, in build/site
+	@$(BIN)/python -m pip install --quiet --group docs
+	$(BIN)/python docs/generate.py
+	$(BIN)/mkdocs build --quiet --strict -f .ci/mkdocs.yml
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build udfs/extensions grouplearn/kernels/*.so *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

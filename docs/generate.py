@@ -1,54 +1,61 @@
-"""Writes docs/reference.md: its template, filled in from the grammar, the learners' declarations and the catalog's comments."""
+"""Fills the pages of docs/reference in: what the grammar, the learners' declarations and the catalog's comments say.
+
+A page has its own text, and places such as ``<!-- metrics -->`` ... ``<!-- end -->``. Each is filled by the function of that
+name in ``MAKERS``, with the words that follow the name.
+"""
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import duckdb
 
+from grouplearn import errors
 from grouplearn.bind.run import options
 from grouplearn.catalog.checks.tables import creation
 from grouplearn.data.encoding.calls import EncoderOption
 from grouplearn.data.encoding.registry import CALLS
 from grouplearn.learners import registry
-from grouplearn.learners.contract.access import PATTERNS
+from grouplearn.learners.contract.access import PATTERNS, AccessPattern
 from grouplearn.learners.contract.config import Hyperparameter
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.models.metrics import sums as metrics
+from grouplearn.models.metrics import sums as metrics_of
 from grouplearn.models.outputs.outputs import OUTPUTS
 from grouplearn.schedule.operators import OPERATORS
 from grouplearn.statements import answers
 
 DOCS = Path(__file__).parent
 SQL = DOCS.parent / "sql"
+_HEAD = ("hyperparameter", "type", "default", "allowed", "meaning", "as in")
+_PLACE = re.compile(r"^<!-- (?P<maker>\w+)(?P<words>[^\n]*) -->\n(?:.*?\n)??<!-- end -->$", re.MULTILINE | re.DOTALL)
 
 
-def reference() -> str:
-    """Return the page."""
-    template = (DOCS / "reference.template.md").read_text(encoding="utf-8")
-    parts = {
-        "options": options_table(options.WITH_OPTIONS),
-        "settings": options_table(options.SETTINGS, "grouplearn_"),
-        "learners": "\n\n".join(map(learner_section, registry.LEARNERS)),
-        "limits": limits_table(),
-        "metrics": metrics_table(),
-        "catalog": catalog_tables(),
-        "encoders": encoders_table(),
-        "encoder_options": encoder_options_table(),
-    }
-    filled = re.sub(r"^\{grammar ([\w ]+)\}$", lambda match: grammar(match[1].split()), template, flags=re.MULTILINE)
-    return re.sub(r"^\{(\w+)\}$", lambda match: parts[match[1]], filled, flags=re.MULTILINE)
+def pages() -> Iterator[Path]:
+    """Yield the pages that have places to fill."""
+    return (path for path in sorted(DOCS.rglob("*.md")) if _PLACE.search(path.read_text(encoding="utf-8")))
 
 
-def grammar(rules: Iterable[str]) -> str:
+def filled(page: Path) -> str:
+    """Return the text of a page with its places filled."""
+    return _PLACE.sub(_fill, page.read_text(encoding="utf-8"))
+
+
+def _fill(place: re.Match[str]) -> str:
+    opening = place[0].split("\n", 1)[0]
+    return f"{opening}\n{MAKERS[place['maker']](*place['words'].split())}\n<!-- end -->"
+
+
+def grammar(*rules: str) -> str:
     """Return rules of the grammar as they are written in it."""
     text = (SQL / "grammar.ebnf").read_text(encoding="utf-8")
     found = {
         name: body for body, name in re.findall(r"^((\w+) +=.*?;)(?=\s*(?:\(\*[^;]*\*\)\s*)?$)", text, re.M | re.S)
     }
-    return "\n".join(found[rule] for rule in rules)
+    return "\n".join(["```ebnf", *(found[rule] for rule in rules), "```"])
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -58,82 +65,118 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def options_table(names: Iterable[str], prefix: str = "") -> str:
-    """Return the options of WITH, or the settings of the same names."""
+def with_options() -> str:
+    """Return the options of WITH."""
+    return _options(options.WITH_OPTIONS)
+
+
+def settings() -> str:
+    """Return the settings of a session."""
+    return _options(options.SETTINGS, "grouplearn_")
+
+
+def _options(names: Iterable[str], prefix: str = "") -> str:
     return table(("option", "meaning"), ((f"`{prefix}{name}`", options.RUN_OPTIONS[name].doc) for name in names))
 
 
-def encoders_table() -> str:
+def encoders() -> str:
     """Return the encoders that have a call."""
     rows = ((f"`{form}`", meaning) for call in CALLS.values() for form, meaning in call.makes.items())
     return table(("encoder", "feature columns"), rows)
 
 
-def encoder_options_table() -> str:
+def encoder_options() -> str:
     """Return the options of encoders, those that several declare alike in one row."""
     calls: dict[EncoderOption, list[str]] = {}
     for call in CALLS.values():
         for option in call.options:
             calls.setdefault(option, []).append(f"`{call.name}`")
     rows = (
-        (f"`{option.name}`", ", ".join(names), option.allowed, encoder_default(option), option.doc)
+        (
+            f"`{option.name}`",
+            ", ".join(names),
+            option.allowed,
+            "required" if option.required else answers.shown(option.default),
+            option.doc,
+        )
         for option, names in calls.items()
     )
     return table(("option", "of", "allowed", "default", "meaning"), rows)
 
 
-def encoder_default(option: EncoderOption) -> str:
-    """Return what an option is if it is not given."""
-    return "required" if option.required else answers.shown(option.default)
+def learners() -> str:
+    """Return a table of all learners, each with a link to its page."""
+    rows = (
+        (f"[`{name}`]({name}.md)", _tasks(learner), _sentence(learner.declaration.summary), learner.access.words)
+        for name, learner in registry.LEARNERS.items()
+    )
+    return table(("learner", "tasks", "what it is", "trains on"), rows)
 
 
-def learner_section(name: str) -> str:
-    """Return what a learner declares."""
-    first, *others = registry.ways(registry.LEARNERS[name])
-    usual = f" `solver = '{first.declaration.solver}'` unless the statement says otherwise." if others else ""
-    parts = [f"### {name}\n\n{about(first)}{usual}\n\n{hyperparameters_table(first)}"]
-    parts += [
-        f"#### {each.way}\n\n`WITH (solver = '{each.declaration.solver}')`: {about(each)}\n\n{hyperparameters_table(each)}"
-        for each in others
-    ]
-    return "\n\n".join(parts)
-
-
-def hyperparameters_table(learner: Learner) -> str:
-    """Return what a way of a learner takes."""
-    rows = (hyperparameter_row(parameter) for parameter in learner.declaration.hyperparameters)
-    return table(("hyperparameter", "type", "default", "allowed", "meaning", "source"), rows)
-
-
-def about(learner: Learner) -> str:
-    """Return what a learner is, in words."""
+def about(name: str, solver: str = "") -> str:
+    """Return the facts of a learner, or of one of its ways: tasks, epochs, access to rows, package."""
+    learner = _way(name, solver)
     own = learner.declaration
-    tasks = ", ".join(sorted(label.name for label in own.labels))
     epochs = "no epochs" if own.default_epochs is None else f"at most {own.default_epochs} epochs"
     needs = f" Needs `{own.requires.install_hint}`." if own.requires else ""
-    summary = own.summary[0].upper() + own.summary[1:]
-    return f"{summary}. Tasks: {tasks}. Trains on {learner.access.words}, {epochs}.{needs}"
+    others = [each.declaration.solver for each in registry.ways(registry.LEARNERS[name])[1:] if not solver]
+    ways = f" Other solvers: {', '.join(f'[`{each}`](solvers.md#{each})' for each in others)}." if others else ""
+    return f"Tasks: {_tasks(learner)}. Trains on {learner.access.words}, {epochs}.{needs}{ways}"
 
 
-def hyperparameter_row(parameter: Hyperparameter) -> tuple[str, ...]:
-    """Return one row of a learner's table."""
-    default = answers.shown(parameter.default)
-    return f"`{parameter.name}`", parameter.kind, default, answers.allowed(parameter), parameter.doc, parameter.source
+def hyperparameters(name: str, solver: str = "") -> str:
+    """Return what a learner, or one of its ways, takes."""
+    rows = map(_hyperparameter, _way(name, solver).declaration.hyperparameters)
+    return table(_HEAD, rows)
 
 
-def limits_table() -> str:
+def differences(name: str, other: str) -> str:
+    """Return what a learner takes otherwise than another one does."""
+    known = {each.name: _hyperparameter(each) for each in registry.LEARNERS[other].declaration.hyperparameters}
+    own = map(_hyperparameter, registry.LEARNERS[name].declaration.hyperparameters)
+    rows = [row for row in own if known.pop(row[0].strip("`"), None) != row]
+    without = ", ".join(f"`{each}`" for each in known)
+    return table(_HEAD, rows) + f"\n\nIt does not have {without}."
+
+
+def _hyperparameter(own: Hyperparameter) -> tuple[str, ...]:
+    return f"`{own.name}`", own.kind, answers.shown(own.default), answers.allowed(own), own.doc, own.source
+
+
+def _way(name: str, solver: str) -> Learner:
+    return next(
+        each for each in registry.ways(registry.LEARNERS[name]) if not solver or each.declaration.solver == solver
+    )
+
+
+def _tasks(learner: Learner) -> str:
+    return ", ".join(sorted(label.name for label in learner.declaration.labels))
+
+
+def _sentence(summary: str) -> str:
+    return summary[0].upper() + summary[1:]
+
+
+def limits() -> str:
     """Return what operators do not run."""
     rows = []
     for name, declared in sorted(OPERATORS.items()):
-        limits = [runs for runs in dict.fromkeys(map(declared.how, PATTERNS)) if runs.reason]
-        for runs in limits:
-            access = " or ".join(sorted(each.words for each in PATTERNS if declared.how(each) == runs))
+        for runs in (runs for runs in dict.fromkeys(map(declared.how, PATTERNS)) if runs.reason):
+            users = ", ".join(_users(each) for each in PATTERNS if declared.how(each) == runs)
             where = f"only with `executor = '{' or '.join(runs.runtimes)}'`" if runs.runtimes else "not"
-            rows.append((f"`{name}`", f"learners on {access}", where, runs.reason))
-    return table(("operator", "of", "runs", "because"), rows)
+            rows.append((f"`{name}`", users, where, runs.reason))
+    return table(("operator", "learners", "runs", "because"), rows)
 
 
-def metrics_table() -> str:
+def _users(pattern: AccessPattern) -> str:
+    """Return the learners, and the solvers of others, that read rows in this way."""
+    names = [f"`{name}`" for name, learner in registry.LEARNERS.items() if learner.access.name == pattern.name]
+    others = (way for learner in registry.LEARNERS.values() for way in registry.ways(learner)[1:])
+    solvers = {f"`solver = '{way.declaration.solver}'`" for way in others if way.access.name == pattern.name}
+    return ", ".join([*names, *sorted(solvers)])
+
+
+def metrics() -> str:
     """Return the metrics."""
     rows = (
         (
@@ -142,13 +185,32 @@ def metrics_table() -> str:
             "greater" if metric.greater_is_better else "smaller",
             metric.meaning,
         )
-        for family in metrics.FAMILIES
+        for family in metrics_of.FAMILIES
         for metric in family.metrics
     )
     return table(("metric", "tasks", "better", "meaning"), rows)
 
 
-def catalog_tables() -> str:
+def exceptions() -> str:
+    """Return the exceptions of ours, each with the one of PEP 249 that it is."""
+    own = (getattr(errors, name) for name in errors.__all__)
+    rows = (
+        (
+            f"`{each.__name__}`",
+            f"`{_standard(each).__name__}`",
+            inspect.cleandoc(each.__doc__ or "").splitlines()[0].replace("``", "`"),
+        )
+        for each in own
+        if isinstance(each, type) and each.__module__ == errors.__name__
+    )
+    return table(("exception", "is a", "when"), rows)
+
+
+def _standard(error: type[Exception]) -> type:
+    return next(each for each in error.__mro__[1:] if each.__module__ != errors.__name__)
+
+
+def catalog() -> str:
     """Return the tables of schema grouplearn, from their own comments."""
     with duckdb.connect() as connection:
         connection.execute(creation())
@@ -156,12 +218,11 @@ def catalog_tables() -> str:
             "SELECT table_name, comment FROM duckdb_tables() WHERE schema_name = 'grouplearn' ORDER BY table_oid"
         ).fetchall()
         return "\n\n".join(
-            f"### grouplearn.{name}\n\n{comment}\n\n{columns(connection, name)}" for name, comment in names
+            f"### grouplearn.{name}\n\n{comment}\n\n{_columns(connection, name)}" for name, comment in names
         )
 
 
-def columns(connection: duckdb.DuckDBPyConnection, name: str) -> str:
-    """Return the columns of a table of the catalog."""
+def _columns(connection: duckdb.DuckDBPyConnection, name: str) -> str:
     query = """
         SELECT column_name, data_type, coalesce(comment, '') FROM duckdb_columns()
         WHERE schema_name = 'grouplearn' AND table_name = ? ORDER BY column_index
@@ -170,5 +231,17 @@ def columns(connection: duckdb.DuckDBPyConnection, name: str) -> str:
     return table(("column", "type", "meaning"), ((f"`{column}`", kind, comment) for column, kind, comment in rows))
 
 
+MAKERS: Mapping[str, Callable[..., str]] = MappingProxyType(
+    {
+        each.__name__: each
+        for each in (
+            *(grammar, with_options, settings, encoders, encoder_options, limits, metrics, exceptions, catalog),
+            *(learners, about, hyperparameters, differences),
+        )
+    }
+)
+
+
 if __name__ == "__main__":
-    (DOCS / "reference.md").write_text(reference(), encoding="utf-8")
+    for page in pages():
+        page.write_text(filled(page), encoding="utf-8")

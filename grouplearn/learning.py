@@ -1,4 +1,4 @@
-"""What learners of packages and users import: docs/learners.md describes it. It is stable; other paths are no API."""
+"""What learners of packages and users import: stable, other paths are no API. See docs/how-to/models/own-learner.md."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ if "GROUPLEARN_EXPLORE" not in os.environ and importlib.util.find_spec("hypothes
 
 #: The files that take longest: where two run at a time, none of them is to begin when the others have ended.
 LONGEST = (
-    "ray_faults", "single_precision", "ray", "slt", "ray_steps", "expressions", "durable", "rules", "networks", "steps",
+    "ray_faults", "single_precision", "ray", "slt", "docs", "ray_steps", "expressions", "durable", "rules", "networks", "steps",
     "names", "dbt", "magics", "same_model", "damaged", "hostile_runs", "mutants", "trust", "durable_inside", "faults",
     "durable_searches", "gang_members", "every_pair", "flights", "classes", "end_to_end", "kills", "wide", "prediction",
     "interrupting", "poisoned", "stock_shell", "plain_python", "searching", "model", "typed", "outside", "resources", "mlp",

@@ -36,7 +36,7 @@ def main(directory: Path) -> None:
         if _spoil(database, sql):
             began = time.process_time()
             for finding in _statements(directory, database, [*MODELS][number % len(MODELS)]):
-                # What a macro of the file says runs where DuckDB alone runs a macro: docs/security.md.
+                # What a macro of the file says runs where DuckDB alone runs a macro: strangers-databases.md in docs/.
                 if not (sql.startswith("CREATE MACRO") and finding.startswith("READ FROM")):
                     print(f"FOUND {finding}", flush=True)
             print(f"TOOK {time.process_time() - began:.2f}", flush=True)

@@ -1,4 +1,4 @@
-"""Runs the pages of docs/ that speak of clients: docs/jupyter.md in a real kernel, the Python of docs/clients.md in a process."""
+"""Runs the pages of docs/ on clients: tutorials/jupyter.md in a kernel, Python of how-to/operations/clients.md in a process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def blocks(page: str, language: str) -> list[str]:
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
     """The cells of the page and what they showed."""
-    sources = [block.rstrip("\n") for block in blocks("jupyter.md", "python")]
+    sources = [block.rstrip("\n") for block in blocks("tutorials/jupyter.md", "python")]
     node = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
     resources = {"metadata": {"path": str(tmp_path_factory.mktemp("page"))}}
     NotebookClient(node, timeout=60, kernel_name="python3", resources=resources).execute()
@@ -60,7 +60,7 @@ def run_blocks(sources: list[str], folder: Path) -> None:
 
 
 def test_the_page_of_clients_runs(tmp_path: Path) -> None:
-    *before, adbc = blocks("clients.md", "python")
+    *before, adbc = blocks("how-to/operations/clients.md", "python")
     assert "LOAD grouplearn" in adbc
     run_blocks(before, tmp_path)
     assert (tmp_path / "demand.html").stat().st_size > 5_000
@@ -77,8 +77,8 @@ def test_what_the_page_says_of_dbt_is_what_is_tested() -> None:
     from test_dbt import FILES
 
     tested = re.sub(r"\s+", "", FILES["models/demand.sql"])
-    model, forecast = blocks("clients.md", "sql")
+    model, forecast = blocks("how-to/operations/clients.md", "sql")
     assert tested.startswith(re.sub(r"\s+", "", model))
     assert re.sub(r".*FROM", "FROM", forecast).strip() == FILES["models/forecast.sql"]
-    (profile,) = blocks("clients.md", "yaml")
+    (profile,) = blocks("how-to/operations/clients.md", "yaml")
     assert "module: grouplearn.frontends.dbt" in profile

@@ -1,4 +1,4 @@
-"""docs/shell.md in the shell it tells people to use; tests/project/test_docs.py runs it in our own."""
+"""docs/tutorials/shell.md in the shell it tells people to use; tests/project/test_docs.py runs it in our own."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from native_builds import GROUPLEARN, INSTALLED, built, cli
 
 from grouplearn.frontends.native import launch
 
-PAGE = blocks("shell.md", "sql")
+PAGE = blocks("tutorials/shell.md", "sql")
 END = "end of a block"
 
 

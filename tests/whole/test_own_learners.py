@@ -1,4 +1,4 @@
-"""A learner of somebody else's, that of docs/learners.md: trained by every operator that can, killed, resumed, exported."""
+"""The learner of docs/how-to/models/own-learner.md: trained by every operator that can, killed, resumed, exported."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ MODELS = "FROM (SELECT * EXCLUDE (model) FROM grouplearn.artifacts) ORDER BY ALL
 def module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The file of the page, as a module that other processes find."""
     folder = tmp_path_factory.mktemp("learners")
-    (folder / "median_sgd.py").write_text(blocks("learners.md", "python")[0].code, encoding="utf-8")
+    (folder / "median_sgd.py").write_text(blocks("how-to/models/own-learner.md", "python")[0].code, encoding="utf-8")
     sys.path.insert(0, str(folder))
     importlib.invalidate_caches()
     yield importlib.import_module("median_sgd")
@@ -214,7 +214,7 @@ def test_a_class_of_a_script_runs_here_and_is_not_sent(tmp_path: Path) -> None:
     script.write_text(
         f"""
 import grouplearn
-{blocks("learners.md", "python")[0].code}
+{blocks("how-to/models/own-learner.md", "python")[0].code}
 if __name__ == "__main__":
     grouplearn.register_learner(MedianSgd)
     con = grouplearn.connect(progress=False)

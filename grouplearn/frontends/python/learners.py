@@ -13,7 +13,7 @@ def register_learner(learner: Learner | type[Learner]) -> None:
     """Register a learner, or its class: ``TRAIN MODEL m USING its_name ...`` trains it like a built-in one.
 
     It inherits from ``SequentialLearner``, ``AlgebraicLearner`` or ``SamplingLearner`` of
-    ``grouplearn.learners.contract.ways``; its declarations (see docs/learners.md) are checked here. It is known in this
+    ``grouplearn.learning``; its declarations (see docs/how-to/models/own-learner.md) are checked here. It is known in this
     process from now on; registering a name again replaces the learner for later statements. Other processes import its
     class, so with executor = 'ray' it must be in an importable module. Packages can use the entry point group
     ``grouplearn.learners`` instead. Raises ProgrammingError.
