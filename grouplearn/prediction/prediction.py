@@ -60,12 +60,13 @@ class Caller:
     """The caller of ``predict``: a transaction, and in it a session or a query, within which names do not change meaning.
 
     ``session`` is a number of ``Sessions``, None if the connection's cursors are in it; then ``query`` is DuckDB's number
-    of the query, None if unknown.
+    of the query, and ``text`` its text, None if unknown.
     """
 
     transaction: int
     session: int | None = None
     query: int | None = None
+    text: str | None = None
 
     @property
     def is_known(self) -> bool:
@@ -151,6 +152,9 @@ class Predictor:
             self._uncommitted = [*others, entry]
             self._found = _Found()
 
+    def _text(self, caller: Caller) -> str | None:
+        return self.sessions.text if caller.text is None else caller.text
+
     def _of(self, transaction: int) -> list[_Uncommitted]:
         return [entry for entry in self._uncommitted if entry.transaction == transaction]
 
@@ -216,7 +220,7 @@ class Predictor:
     def _admitted(self, caller: Caller, reference: str, kind: pa.DataType) -> Scorer | None:
         """Return the model found and admitted for such rows in the same call before; None if it must be found."""
         with self._lock:
-            if (text := self.sessions.text) is not self._found.text:
+            if (text := self._text(caller)) != self._found.text:
                 by_place = any(each.by_place for each in self._found.sought.values())
                 self._found = _Found() if by_place else replace(self._found, text=text)
             if self._found.recent[0] != caller or not caller.is_known or self._of(caller.transaction):
@@ -232,7 +236,7 @@ class Predictor:
             self.guard.note(here, caller)
             self._looked = caller
         if self._found.transaction != caller.transaction:
-            self._found = _Found(caller.transaction, self.sessions.text)
+            self._found = _Found(caller.transaction, self._text(caller))
         # The transaction is the caller's claim, and views can call, too: nothing is forgotten because of it.
         uncommitted = self._of(caller.transaction)
         entry = self._uncommitted_as(cursor, caller, reference) if uncommitted else None

@@ -13,7 +13,7 @@ def test_threads_that_ask_at_the_same_time() -> None:
     def ask() -> None:
         together.wait()
         try:
-            found.append(sorted(tables._ours.__wrapped__(3).tables))
+            found.append(sorted(tables._ours.__wrapped__().tables))
         except BaseException as error:
             found.append(error)
 
@@ -22,6 +22,6 @@ def test_threads_that_ask_at_the_same_time() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [sorted(tables._ours(3).tables)] * 4
+    assert found == [sorted(tables._ours().tables)] * 4
     with pristine() as con:
         assert con.execute("SELECT count(*) FROM duckdb_tables()").fetchall() == [(0,)]

@@ -43,19 +43,19 @@ def test_retry_reads_the_table_that_was_trained_on_or_says_where_it_is(run):
     assert done.stdout.splitlines()[-1] == "3"
 
 
-def test_a_view_of_another_database_never_takes_the_model_of_the_default_one(run):
-    """This shell does not tell which query asks. So one name in views of several databases is refused."""
+def test_a_name_in_a_view_means_the_model_where_the_view_is(run):
+    """In the query itself it means the default database's; a prepared query does not say which view asks."""
     train = TRAIN.replace("FROM t", "FROM shop.t")
     other = train.replace("MODEL m", "MODEL shop.m").replace("PREDICT y", "PREDICT y + 100")
-    begin = f"{PLACES}{train}\n{other}\nCREATE VIEW shop.w AS SELECT x, predict_value('shop.m', t) AS p FROM shop.t;\n"
-    count = "SELECT count(*) FROM {} WHERE p > 99;\n"
+    begin = f"{PLACES}{train}\n{other}\nCREATE VIEW shop.v AS SELECT x, predict_value('m', t) AS p FROM shop.t;\n"
     own = "(SELECT predict_value('m', t) AS p FROM t)"
-    done = run("-csv", "-noheader", stdin=begin + count.format("shop.w") + count.format(own))
+    counts = [f"SELECT count(*) FROM {table} WHERE p > 99;\n" for table in ("shop.v", own, "shop.v AS v")]
+    done = run("-csv", "-noheader", stdin=begin + "".join(counts))
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[-2] == "300"
-    assert int(done.stdout.splitlines()[-1]) < 300
-    view = "CREATE VIEW shop.v AS SELECT x, predict_value('m', t) AS p FROM shop.t;\n"
-    refused = run("-csv", "-noheader", stdin=begin + view + count.format("shop.v") + count.format("shop.w"))
-    assert 'model "m" may be memory.m or shop.m' in refused.stderr
+    in_view, in_query, again = map(int, done.stdout.splitlines()[-3:])
+    assert in_view == again == 300 > in_query
+    both = f"SELECT (SELECT count(*) FROM shop.v WHERE p > 99), (SELECT count(*) FROM {own} WHERE p > 99);\n"
+    refused = run("-csv", "-noheader", stdin=begin + both + "PREPARE q AS FROM shop.v;\nEXECUTE q;\n" + counts[0])
+    assert refused.stderr.count('model "m" may be memory.m or shop.m') == 2
     assert "Write the name with its database, in views, too: predict('shop.m', ...)." in refused.stderr
     assert refused.stdout.splitlines()[-1] == "300"

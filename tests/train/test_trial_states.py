@@ -118,7 +118,7 @@ def test_a_deadline_leaves_what_was_reached(learner: str) -> None:
     of = registry.learner(learner)
     a_job = job(learner, ({},), groups=1, rows=600, epochs=9 if of.declaration.default_epochs else 1)
     if learner == "linear_regression":
-        a_job = changed(a_job, label=next(iter(of.labels)), metric="rmse")
+        a_job = changed(a_job, label=next(iter(of.declaration.labels)), metric="rmse")
     hurried = Hurried(a_job.training.seed, a_job.training.epochs)
     trial = run(replace(a_job, training=hurried), units(a_job))[0].trials[0]
     assert trial.usable

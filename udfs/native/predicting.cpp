@@ -5,6 +5,7 @@
 #include "carrying.hpp"
 #include "duckdb/function/scalar_function.hpp"
 #include "queries.hpp"
+#include "statements/sealing.hpp"
 
 namespace grouplearn {
 namespace {
@@ -31,7 +32,8 @@ struct Line {
 
 std::string Asked(duckdb_data_chunk rows, const Predicting &wanted, duckdb::ClientContext &user, Line &line) {
 	auto request = RequestOf(user, *wanted.instance);
-	request.Number(uint64_t(wanted.part));
+	auto running = RunningText(user);
+	request.Number(uint64_t(wanted.part)).Text(running ? *running : "");
 	std::string schema;
 	auto batch = PackArguments(line.connection, rows, {"model", "row"}, schema);
 	request.Text(schema);

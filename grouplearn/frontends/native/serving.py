@@ -139,9 +139,9 @@ class ChannelServer:
             queries, leaves_run = self._statement(instance, body)
             self._channel.send(FrameKind.ANSWER, struct.pack("=QQ", len(queries), leaves_run), *map(text, queries))
         else:
-            predictions = self._predict(
-                instance, Caller(transaction, query=None if query == _NO_QUERY else query), body
-            )
+            part, running = Part(body.number()), body.text()
+            caller = Caller(transaction, query=None if query == _NO_QUERY else query, text=running or None)
+            predictions = self._predict(instance, caller, part, body)
             self._channel.send(FrameKind.PREDICTED, blob(packed_schema(predictions.schema)), *packed_batch(predictions))
 
     def _statement(self, instance: DatabaseInstance, body: Body) -> tuple[list[str], bool]:
@@ -171,8 +171,7 @@ class ChannelServer:
             session.close()
             self._progress = None
 
-    def _predict(self, instance: DatabaseInstance, caller: Caller, body: Body) -> pa.RecordBatch:
-        part = Part(body.number())
+    def _predict(self, instance: DatabaseInstance, caller: Caller, part: Part, body: Body) -> pa.RecordBatch:
         rows = _batch(body)
         instance.current.use(RemoteConnection(self._channel))
         found = instance.predictor.predict_each(caller, rows.column(0), rows.column(1), part=part)

@@ -49,7 +49,7 @@ LINEAR_SVM = Objective(
         "loss",
         "str",
         SQUARED_HINGE.name,
-        "what a row costs whose margin m is below 1",
+        "the loss of a row whose margin m is below 1",
         "scikit-learn: LinearSVC(loss='hinge'), SVC(kernel='linear')",
     ),
 )

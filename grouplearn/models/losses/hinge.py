@@ -60,5 +60,5 @@ HINGE = Loss(
     is_smooth=False,
     is_calibrated=False,
     by_class=True,
-    doc="with hinge that itself, by which rows far on the wrong side count less; it takes several times as many epochs",
+    doc="with hinge 1 − m, so that rows far on the wrong side weigh less; training takes several times as many epochs",
 )

@@ -49,5 +49,5 @@ SQUARED_HINGE = Loss(
     mean_loss=_mean_loss,
     is_calibrated=False,
     by_class=True,
-    doc="the square of what it lacks",
+    doc="(1 − m)²",
 )

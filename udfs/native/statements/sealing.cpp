@@ -77,12 +77,12 @@ private:
 	uint64_t a, b, c, d;
 };
 
-//! What DuckDB keeps of a query that runs; before 2.0 no header has it, and its text was its first member, too.
+} // namespace
+
+// What DuckDB keeps of a query that runs; before 2.0 no header has it, and its text was its first member, too.
 const std::string *RunningText(const duckdb::ClientContext &user) {
 	return reinterpret_cast<const std::string *>(user.active_query.get());
 }
-
-} // namespace
 
 uint64_t Seal(const std::string &text) {
 	return SipHash(TheKey()).Of(text);
