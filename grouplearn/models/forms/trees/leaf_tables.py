@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from grouplearn.learners.trees.leaf_sets import LEAVES, PARTS, GroupSets, group_sets, tree_sets
 from grouplearn.learners.trees.nodes import IntArray, Nodes
 
-#: Most words of a model: 64 MB.
-MOST_WORDS = 1 << 22
+#: Most words of a model: 256 MB.
+MOST_WORDS = 1 << 24
 #: Most numbers that trees test, and most cases of one.
 MOST_SLOTS, MOST_CASES = 64, 1 << 16
 #: What parts and steps of a walk cost, in lookups of a number's set for a part.

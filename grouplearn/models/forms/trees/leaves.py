@@ -86,31 +86,33 @@ def _sums(definition: ModelDefinition, form: LeafSets) -> str:
     What a word adds is one row: sorting rows out takes longer than adding them.
     """
     places = ", ".join(f"r.c{slot}" for slot in form.slots)
+    lists = "units, outputs" if definition.label.scores_classes else "units"
     # DuckDB reads the right side of a product anew for each 2,048 rows of the left: the lists are joined before the words.
+    joined = f"SELECT r.*, s.sets, u.* FROM ({_located(form)}) AS r CROSS JOIN {_SETS} AS s CROSS JOIN {_UNITS} AS u"
     words = (
-        f"SELECT r.{NUMBER}, {places}, r.sets, r.word + k.k AS word, r.shift + k.k * r.cases AS shift,"
-        f" k.k < r.words AS is_own FROM (SELECT r.*, l.sets FROM ({_located(form)}) AS r CROSS JOIN {_SETS} AS l) AS r"
-        f" CROSS JOIN range({form.width}) AS k(k)"
+        f"SELECT r.{NUMBER}, {places}, r.sets, {lists}, r.word + k.k AS word, r.shift + k.k * r.cases AS shift,"
+        f" k.k < r.words AS is_own FROM ({joined}) AS r CROSS JOIN range({form.width}) AS k(k)"
     )
     # A filter on words would become the condition of a join, which copies the list for each row.
     sets = " & ".join(f"r.sets[r.c{slot} + r.shift]" for slot in form.slots)
-    found = f"SELECT r.{NUMBER}, r.word, CASE WHEN r.is_own THEN {sets} END AS found FROM ({words}) AS r"
-    halves = f"CAST(f.found & {_BOTH} AS BIGINT) AS low, CAST(f.found >> {2 * LEAVES} AS BIGINT) AS high"
+    kept = f"{NUMBER}, word, {lists}"
+    found = f"SELECT {kept}, CASE WHEN r.is_own THEN {sets} END AS found FROM ({words}) AS r"
+    halves = f"CAST(found & {_BOTH} AS BIGINT) AS low, CAST(found >> {2 * LEAVES} AS BIGINT) AS high"
     leaves = ", ".join(
         f"{half} & {_ALL} AS leaf{number}, {half} >> {LEAVES} AS leaf{number + 1}"
-        for number, half in ((0, "h.low"), (2, "h.high"))
+        for number, half in ((0, "low"), (2, "high"))
     )
-    parts = f"SELECT h.{NUMBER}, h.word, {leaves} FROM (SELECT f.{NUMBER}, f.word, {halves} FROM ({found}) AS f) AS h"
-    output = "l.outputs[p.word + 1]" if definition.label.scores_classes else "0"
+    parts = f"SELECT {kept}, {leaves} FROM (SELECT {kept}, {halves} FROM ({found}))"
+    output = "p.outputs[p.word + 1]" if definition.label.scores_classes else "0"
     units = " + ".join(map(_units, range(PARTS)))
-    added = f"SELECT p.{NUMBER}, {units} AS units, {output} AS output FROM ({parts}) AS p CROSS JOIN {_UNITS} AS l"
+    added = f"SELECT p.{NUMBER}, {units} AS units, {output} AS output FROM ({parts}) AS p"
     return f"SELECT u.{NUMBER}, {sums_sql(definition, 'u.units', 'u.output')} FROM ({added}) AS u GROUP BY u.{NUMBER}"
 
 
 def _units(part: int) -> str:
     """Return the units of the leaf that is the one bit of a part; without a bit, the last of the part, which are 0."""
     leaf = f"bit_count((p.leaf{part} - 1) & {_ALL})"
-    return f"l.units[p.word * {PARTS * (LEAVES + 1)} + {part * (LEAVES + 1) + 1} + {leaf}]"
+    return f"p.units[p.word * {PARTS * (LEAVES + 1)} + {part * (LEAVES + 1) + 1} + {leaf}]"
 
 
 def _located(form: LeafSets) -> str:
