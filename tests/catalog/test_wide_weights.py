@@ -315,10 +315,10 @@ CHANGES: dict[str, tuple[str, str]] = {
         "nonzeros = [nonzeros[1], list_transform(nonzeros[2], lambda w: w + 1)]",
         "do not match their SHA-256",
     ),
-    "a weight less": ("nonzeros = [nonzeros[1], nonzeros[2][2:]]", "the number of weights differs from the number of columns"),
-    "a place that is NULL": ("places = [places[1], [NULL] || places[2][2:]]", "the number of weights differs from the number of columns"),
-    "no places": ("places = NULL", "the number of weights differs from the number of columns"),
-    "an item less": ("places = [places[2]], nonzeros = [nonzeros[2]]", "the number of weights differs from the number of columns"),
+    "a weight less": ("nonzeros = [nonzeros[1], nonzeros[2][2:]]", "weights and columns differ in number"),
+    "a place that is NULL": ("places = [places[1], [NULL] || places[2][2:]]", "weights and columns differ in number"),
+    "no places": ("places = NULL", "weights and columns differ in number"),
+    "an item less": ("places = [places[2]], nonzeros = [nonzeros[2]]", "weights and columns differ in number"),
 }
 
 

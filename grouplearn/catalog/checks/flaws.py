@@ -175,7 +175,7 @@ def _artifacts(definition: ModelDefinition) -> Checks:
         fits = f"{sizes.format('nonzeros')} = list_transform(places, lambda each: len(each) * len(intercept))"
         whole = " AND ".join(f"list_count(flatten({name})) = len(flatten({name}))" for name in ("places", "nonzeros"))
         items = f"len(places) = {len(definition.items)}"
-        flaws["the number of weights differs from the number of columns"] = every(f"{items} AND {fits} AND {whole}")
+        flaws["weights and columns differ in number"] = every(f"{items} AND {fits} AND {whole}")
     return flaws
 
 

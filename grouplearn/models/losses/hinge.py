@@ -1,4 +1,4 @@
-"""The hinge, max(0, 1 − m) of the margin m = (2y − 1)·s."""
+"""The hinge, max(0, 1 - m) of the margin m = (2y - 1)·s."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from grouplearn.models.label import SEVERAL_CLASSES, TWO_CLASSES
 from grouplearn.models.losses.loss import Loss
 
 #: Training starts at the score 0 from the first smoothed form of the loss (μ = 1). With r = √5 there, c = (1 + r)/2 is the
-#: golden ratio, and c + 1 its square. The slope is −s for the second class and s for the first.
+#: golden ratio, and c + 1 its square. The slope is -s for the second class and s for the first.
 _FAR = (1 + math.sqrt(5)) / 2
 _SLOPE = _FAR / (_FAR + 1)
 _BEND = 1 / ((_FAR + 1) ** 2 + (1 + 1 / _FAR) ** 2)
@@ -41,7 +41,7 @@ def _coupling(mean: FloatArray) -> FloatArray:
 
 
 def _mean_loss(observed: FloatArray, mean: FloatArray) -> FloatArray:
-    """Return the smoothed loss at the score 0: c + 1 − log((c + 1)²/c)."""
+    """Return the smoothed loss at the score 0: c + 1 - log((c + 1)²/c)."""
     del observed
     more = np.full(mean.shape[:-1], _FAR + 1)
     loss: FloatArray = more - logarithm(more * (more / _FAR))
@@ -60,5 +60,5 @@ HINGE = Loss(
     is_smooth=False,
     is_calibrated=False,
     by_class=True,
-    doc="with hinge 1 − m, so that rows far on the wrong side weigh less; training takes several times as many epochs",
+    doc="with hinge 1 - m, so that rows far on the wrong side weigh less; training takes several times as many epochs",
 )

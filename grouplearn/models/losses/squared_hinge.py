@@ -1,4 +1,4 @@
-"""The squared hinge, max(0, 1 − m)² of the margin m = (2y − 1)·s."""
+"""The squared hinge, max(0, 1 - m)² of the margin m = (2y - 1)·s."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from grouplearn.models.losses.loss import Loss
 
 
 def _targets(y: FloatArray, outputs: int) -> FloatArray:
-    """Return 4·y, (..., n, 1): if all rows have one score b in [−1, 1], the slope is 2·(1 + b) − 4·y."""
+    """Return 4·y, (..., n, 1): if all rows have one score b in [-1, 1], the slope is 2·(1 + b) - 4·y."""
     del outputs
     return 4.0 * y[..., None]
 
@@ -21,7 +21,7 @@ def _mean(observed: FloatArray, with_intercept: bool) -> FloatArray:
 
 
 def _scores(mean: FloatArray) -> FloatArray:
-    """Return mean/2 − 1."""
+    """Return mean/2 - 1."""
     scores: FloatArray = mean / 2 - 1
     return scores
 
@@ -32,7 +32,7 @@ def _coupling(mean: FloatArray) -> FloatArray:
 
 
 def _mean_loss(observed: FloatArray, mean: FloatArray) -> FloatArray:
-    """Return ȳ·(1 − b)² + (1 − ȳ)·(1 + b)² for the share ȳ of the second class."""
+    """Return ȳ·(1 - b)² + (1 - ȳ)·(1 + b)² for the share ȳ of the second class."""
     share, score = observed[..., 0] / 4, _scores(mean)[..., 0]
     loss: FloatArray = share * (1 - score) ** 2 + (1 - share) * (1 + score) ** 2
     return loss
@@ -49,5 +49,5 @@ SQUARED_HINGE = Loss(
     mean_loss=_mean_loss,
     is_calibrated=False,
     by_class=True,
-    doc="(1 − m)²",
+    doc="(1 - m)²",
 )
