@@ -37,9 +37,9 @@ if TYPE_CHECKING:
         Warning,
     )
     from grouplearn.frontends.notebook.magics import load_ipython_extension, unload_ipython_extension
-    from grouplearn.frontends.python.dbapi import Connection, connect
+    from grouplearn.frontends.python.dbapi import Connection, connect, model
     from grouplearn.frontends.python.learners import register_learner, unregister
-    from grouplearn.frontends.python.model import Model, model
+    from grouplearn.frontends.python.model import Model
     from grouplearn.frontends.python.networks import register
     from grouplearn.frontends.python.pep249 import (
         BINARY,
@@ -120,7 +120,7 @@ _HOME = {
     "load_ipython_extension": "grouplearn.frontends.notebook.magics",
     "unload_ipython_extension": "grouplearn.frontends.notebook.magics",
     "Model": "grouplearn.frontends.python.model",
-    "model": "grouplearn.frontends.python.model",
+    "model": "grouplearn.frontends.python.dbapi",
     "register": "grouplearn.frontends.python.networks",
     "register_learner": "grouplearn.frontends.python.learners",
     "unregister": "grouplearn.frontends.python.learners",

@@ -1,20 +1,14 @@
-"""Columns that are arrays: which types are, the SQL that reads them, and how long they are."""
+"""Columns that are arrays: which types are, and the SQL that reads them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.models.label import NUMBER, Label
 from grouplearn.parser.statements import Sql
-
-if TYPE_CHECKING:
-    from grouplearn.bind.bound import BoundTarget, BoundTrain
-    from grouplearn.bind.features import BoundItem
 
 _ARRAY = re.compile(r"^([^\[\]]+)\[(\d*)\]$")
 #: How SQL that reads an array of numbers ends; line breaks may be gone.
@@ -62,67 +56,6 @@ def each_class(kind: ArrayType) -> tuple[str, str]:
     """Return the SQL before and after a label that gives each of its values as a whole number."""
     before, after = _BYTES if kind.is_bytes else ("CAST((", ") AS HUGEINT[])")
     return f"unnest({before}", f"{after})"
-
-
-def measured_lengths(checker: SqlChecker, bound: BoundTrain) -> tuple[tuple[int, ...], int]:
-    """Return the length of each item (1 for those that are no arrays) and of the label (0 when it is none).
-
-    Raises BindError when the arrays of one column have different lengths, or none at all.
-    """
-    lengths = []
-    for item in bound.items:
-        kind, name = item.array, f'feature "{item.stored.item.name}"'
-        lengths.append(1 if kind is None else _length(checker, bound, kind, item.source, name))
-    target = bound.target
-    return tuple(lengths), _length(
-        checker, bound, target.array, target.extract, "the label"
-    ) if target and target.array else 0
-
-
-def _length(checker: SqlChecker, bound: BoundTrain, kind: ArrayType, expression: Sql, what: str) -> int:
-    if kind.length is not None:
-        return kind.length
-    function = "octet_length" if kind.is_bytes else "len"
-    found = checker.rows(
-        f"SELECT n, count(*) FROM (SELECT {function}((",
-        expression,
-        ")) AS n",
-        *bound.source,
-        ") WHERE n IS NOT NULL GROUP BY n ORDER BY count(*) DESC, n ASC",
-    )
-    if len(found) > 1:
-        (usual, rows), others = found[0], sum(row[1] for row in found[1:])
-        message = f"{what} has {rows:,} arrays of {usual:,} values and {others:,} of another length"
-        hint = f"Take rows of one length: WHERE {function}({expression.text.strip()}) = {usual}."
-        if what.startswith("feature") and not kind.is_bytes:
-            hint += " For a list whose order means nothing write multihot(x) or hash(x, 64)."
-        raise checker.error(message, expression.span, hint)
-    if found and not found[0][0]:
-        raise checker.error(f"{what} has empty arrays only", expression.span)
-    return int(found[0][0]) if found else 1  # all NULL: every row is incomplete, so any length will do
-
-
-def sized(items: Sequence[BoundItem], lengths: Sequence[int]) -> tuple[BoundItem, ...]:
-    """Return the items with the lengths of their arrays, and their places among the numeric columns moved to match.
-
-    Before: x, image of 3 values, z in columns 0, 1, 2. After: in columns 0, 1 (to 3), 4.
-    """
-    if all(bound.array is None for bound in items):
-        return tuple(items)
-    placed, at = [], 0
-    for bound, length in zip(items, lengths, strict=True):
-        item = bound.stored.item
-        if item.kind in ("numeric", "array"):
-            item = replace(item, column=at, buckets=length if item.kind == "array" else item.buckets)
-            at += length
-        placed.append(replace(bound, stored=replace(bound.stored, item=item)))
-    return tuple(placed)
-
-
-def label_type(target: BoundTarget, length: int) -> str:
-    """Return the SQL type of predicted arrays; its length tells the catalog that they are arrays."""
-    kind = target.array
-    return f"{kind.element if kind is not None and target.classification else 'DOUBLE'}[{length}]"
 
 
 def label_length(type_name: str) -> int:

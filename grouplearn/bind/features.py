@@ -75,6 +75,23 @@ class BoundItem:
         return self.source if self.whole else self.extract
 
 
+def sized(items: Sequence[BoundItem], lengths: Sequence[int]) -> tuple[BoundItem, ...]:
+    """Return the items with the lengths of their arrays, and their places among the numeric columns moved to match.
+
+    Before: x, image of 3 values, z in columns 0, 1, 2. After: in columns 0, 1 (to 3), 4.
+    """
+    if all(bound.array is None for bound in items):
+        return tuple(items)
+    placed, at = [], 0
+    for bound, length in zip(items, lengths, strict=True):
+        item = bound.stored.item
+        if item.kind in ("numeric", "array"):
+            item = replace(item, column=at, buckets=length if item.kind == "array" else item.buckets)
+            at += length
+        placed.append(replace(bound, stored=replace(bound.stored, item=item)))
+    return tuple(placed)
+
+
 def all_fit_float(items: Sequence[BoundItem]) -> bool:
     """Whether FLOAT holds all numbers of the items exactly; categories do not count."""
     return all(item.fits_float for item in items if item.stored.item.is_numeric)

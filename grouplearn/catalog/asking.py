@@ -8,16 +8,14 @@ from __future__ import annotations
 import re
 import uuid
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 
 from grouplearn.catalog.sessions import Sessions
 from grouplearn.errors import data_error
-
-if TYPE_CHECKING:
-    from grouplearn.prediction.prediction import Predictor
 
 #: What ``predict`` returns per row: the class or value as text, the value, the probability of the positive class
 #: (binary), the probability of every class, the level used, and the group in ``grouplearn.groups``. Where a label is an
@@ -55,7 +53,8 @@ class Asking:
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
     sessions: Sessions = field(default_factory=Sessions)
     settings: Settings = field(default_factory=Settings)
-    predictor: Predictor | None = None
+    #: Looks up its models' names again after this SQL; None while it has predicted nothing.
+    look_again: Callable[[str], None] | None = None
     #: Whether it is an in-memory database that we opened, on which no SQL has run that could change the meaning of names.
     is_new: bool = False
 
@@ -100,8 +99,8 @@ def look_again(text: str) -> None:
     """After SQL has run, let every connection look up its models' names again: another one may see the changes."""
     for asking in list(_known.values()):
         asking.is_new = asking.is_new and not may_make_macros(text)
-        if asking.predictor is not None:
-            asking.predictor.look_again(text)
+        if asking.look_again is not None:
+            asking.look_again(text)
 
 
 def release(connection: duckdb.DuckDBPyConnection) -> None:

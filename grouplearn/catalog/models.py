@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import duckdb
@@ -14,28 +13,16 @@ from grouplearn.catalog.checks.damage import damaged
 from grouplearn.catalog.checks.definition_checks import check_definition, too_long
 from grouplearn.catalog.checks.flaws import refuse_flaws
 from grouplearn.catalog.identities import identity_at
-from grouplearn.catalog.records import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition
+from grouplearn.catalog.records import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition, StoredModel
 from grouplearn.catalog.schema import Location, databases_with_models, first_row, table
 from grouplearn.catalog.stored_forms import stored_form
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoding.registry import BY_NAME, encoder_of
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config, Value
-from grouplearn.models.forms.form import SqlForm
 from grouplearn.models.label import NUMBER, Label
 from grouplearn.search.space import MAX_CONFIGS
 from grouplearn.sqltext import identifier, literal
-
-
-@dataclass(frozen=True, slots=True)
-class StoredModel:
-    """A stored model: its identity (new with every training), place, definition, and how it predicts."""
-
-    id: str
-    location: Location
-    definition: ModelDefinition
-    form: SqlForm
-
 
 _COLUMNS = (
     "model::VARCHAR, schema_name, model_name, learner, task, linear, statement, target_name, target_sql, label_type,"

@@ -14,7 +14,7 @@ from grouplearn.amounts import counted
 from grouplearn.catalog.checks.damage import damaged
 from grouplearn.catalog.checks.flaws import refuse_flaws
 from grouplearn.catalog.checks.trust import check
-from grouplearn.catalog.models import StoredModel
+from grouplearn.catalog.records import StoredModel
 from grouplearn.catalog.schema import table
 from grouplearn.catalog.views import (
     distinct,

@@ -5,11 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grouplearn.bind.definition import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition
+from grouplearn.catalog.schema import Location
 from grouplearn.learners.contract.config import Config
+from grouplearn.models.forms.form import SqlForm
 from grouplearn.train.job import UnitResult
 from grouplearn.train.results.outcome import Outcome
 
-__all__ = ["HyperparameterColumn", "ItemColumn", "KeyColumn", "ModelDefinition", "Outcome", "RunOutcome"]
+__all__ = ["HyperparameterColumn", "ItemColumn", "KeyColumn", "ModelDefinition", "Outcome", "RunOutcome", "StoredModel"]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredModel:
+    """A stored model: its identity (new with every training), place, definition, and how it predicts."""
+
+    id: str
+    location: Location
+    definition: ModelDefinition
+    form: SqlForm
 
 
 @dataclass(frozen=True, slots=True)

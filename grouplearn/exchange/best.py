@@ -9,7 +9,7 @@ from typing import Any
 
 import duckdb
 
-from grouplearn.catalog.models import StoredModel
+from grouplearn.catalog.records import StoredModel
 from grouplearn.catalog.schema import table
 from grouplearn.exchange.directory import CannotExchange
 from grouplearn.learners.contract.config import Config

@@ -11,7 +11,7 @@ import duckdb
 
 from grouplearn.catalog.checks.tables import VERSION
 from grouplearn.catalog.checks.trust import check
-from grouplearn.catalog.models import StoredModel
+from grouplearn.catalog.records import StoredModel
 from grouplearn.exchange import native, plain_files, sql_script
 from grouplearn.exchange.onnx import files as onnx_files
 from grouplearn.exchange.writing import WrittenExport, write

@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from grouplearn.catalog.checks.tables import VERSION
-from grouplearn.catalog.models import StoredModel
+from grouplearn.catalog.records import StoredModel
 from grouplearn.catalog.schema import TABLES
 from grouplearn.data.memory import memory_limit
 from grouplearn.exchange.directory import OTHER_VERSION, CannotExchange, number_in, read_file, read_manifest, said

@@ -10,7 +10,7 @@ import duckdb
 import numpy as np
 import safetensors.numpy
 
-from grouplearn.catalog.models import StoredModel
+from grouplearn.catalog.records import StoredModel
 from grouplearn.exchange.best import best_of, index
 
 

@@ -10,7 +10,7 @@ import duckdb
 
 from grouplearn.amounts import on_one_line
 from grouplearn.catalog.checks.flaws import refuse_flaws
-from grouplearn.catalog.models import StoredModel
+from grouplearn.catalog.records import StoredModel
 from grouplearn.catalog.schema import table
 from grouplearn.exchange.best import best_of
 from grouplearn.exchange.plain_expressions import with_plain_expressions

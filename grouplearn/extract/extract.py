@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from grouplearn.bind import arrays
 from grouplearn.bind.bound import BoundKey, BoundTarget, BoundTrain
-from grouplearn.bind.features import BoundItem, all_fit_float
+from grouplearn.bind.features import BoundItem, all_fit_float, sized
 from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.arrays import LengthError
@@ -117,7 +117,7 @@ def _array(_: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[
 def _layout(bound: BoundTrain, stats: Statistics) -> BatchLayout:
     return BatchLayout(
         n_keys=len(bound.keys),
-        items=tuple(item.stored.item for item in arrays.sized(bound.items, stats.lengths)),
+        items=tuple(item.stored.item for item in sized(bound.items, stats.lengths)),
         whole=tuple(item.whole for item in bound.items),
         label_length=stats.label_length,
         classes=stats.classes if bound.target and bound.target.classification else None,

@@ -54,7 +54,7 @@ class Statistics:
 def statistics(checker: SqlChecker, bound: BoundTrain) -> Statistics:
     """Count the groups, list the classes, and check limits that depend on values."""
     groups, times = group_counts(checker, bound)
-    lengths, label_length = arrays.measured_lengths(checker, bound)
+    lengths, label_length = _lengths(checker, bound)
     target = bound.target
     classified = target is not None and target.classification
     ascending = _classes(checker, bound, target) if target and classified else ()
@@ -64,6 +64,43 @@ def statistics(checker: SqlChecker, bound: BoundTrain) -> Statistics:
     categories = tuple(elements.get(number, count) for number, count in enumerate(categories))
     mirrored = classes != ascending
     return Statistics(groups, classes, categories, n_rows, lengths, label_length, n_entries, mirrored, times)
+
+
+def _lengths(checker: SqlChecker, bound: BoundTrain) -> tuple[tuple[int, ...], int]:
+    """Return the length of each item (1 for those that are no arrays) and of the label (0 when it is none).
+
+    Raises BindError when the arrays of one column have different lengths, or none at all.
+    """
+    lengths = []
+    for item in bound.items:
+        kind, name = item.array, f'feature "{item.stored.item.name}"'
+        lengths.append(1 if kind is None else _length(checker, bound, kind, item.source, name))
+    target = bound.target
+    label = target.array if target else None
+    return tuple(lengths), _length(checker, bound, label, target.extract, "the label") if target and label else 0
+
+
+def _length(checker: SqlChecker, bound: BoundTrain, kind: arrays.ArrayType, expression: Sql, what: str) -> int:
+    if kind.length is not None:
+        return kind.length
+    function = "octet_length" if kind.is_bytes else "len"
+    found = checker.rows(
+        f"SELECT n, count(*) FROM (SELECT {function}((",
+        expression,
+        ")) AS n",
+        *bound.source,
+        ") WHERE n IS NOT NULL GROUP BY n ORDER BY count(*) DESC, n ASC",
+    )
+    if len(found) > 1:
+        (usual, rows), others = found[0], sum(row[1] for row in found[1:])
+        message = f"{what} has {rows:,} arrays of {usual:,} values and {others:,} of another length"
+        hint = f"Take rows of one length: WHERE {function}({expression.text.strip()}) = {usual}."
+        if what.startswith("feature") and not kind.is_bytes:
+            hint += " For a list whose order means nothing write multihot(x) or hash(x, 64)."
+        raise checker.error(message, expression.span, hint)
+    if found and not found[0][0]:
+        raise checker.error(f"{what} has empty arrays only", expression.span)
+    return int(found[0][0]) if found else 1  # all NULL: every row is incomplete, so any length will do
 
 
 def refuse_nothing(checker: SqlChecker, bound: BoundTrain, groups: Sequence[GroupCount]) -> None:

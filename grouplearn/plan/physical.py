@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from grouplearn.bind import arrays
 from grouplearn.bind.bound import BoundTarget, BoundTrain
 from grouplearn.bind.definition import ModelDefinition
-from grouplearn.bind.features import all_fit_float
+from grouplearn.bind.features import all_fit_float, sized
 from grouplearn.data.arrays import block_rows
 from grouplearn.data.encoders import is_dense, keeps_single
 from grouplearn.data.encoding.registry import encoder_of, widened
@@ -266,7 +265,7 @@ class PhysicalPlan:
 def plan(bound: BoundTrain, stats: Statistics, rates: Rates | None = None) -> PhysicalPlan:
     """Return the physical plan of a bound statement; ``rates`` are the cost coefficients."""
     rates = rates or Rates()
-    bound = replace(bound, items=arrays.sized(bound.items, stats.lengths or [1] * len(bound.items)))
+    bound = replace(bound, items=sized(bound.items, stats.lengths or [1] * len(bound.items)))
     bound = _widened(bound, stats)
     label = learned(bound, stats)
     epochs = bound.options.training.epochs or bound.learner.declaration.default_epochs or 1
@@ -384,9 +383,9 @@ def _units(
 
 
 def _label_type(target: BoundTarget, stats: Statistics) -> str:
-    """Return the type of predictions."""
+    """Return the SQL type of predictions; the length of an array tells the catalog that it is one."""
     if target.array:
-        return arrays.label_type(target, stats.label_length)
+        return f"{target.array.element if target.classification else 'DOUBLE'}[{stats.label_length}]"
     return target.type if target.classification else "DOUBLE"
 
 

@@ -14,8 +14,7 @@ from grouplearn.bind.definition import ROW
 from grouplearn.bind.sql.reading import condition_of_all, leaves_out_rows
 from grouplearn.bind.sql.types import as_text, as_text_of, told_apart
 from grouplearn.catalog.checks.damage import damaged
-from grouplearn.catalog.models import StoredModel
-from grouplearn.catalog.records import ModelDefinition
+from grouplearn.catalog.records import ModelDefinition, StoredModel
 from grouplearn.catalog.schema import table
 from grouplearn.catalog.views import key_columns, select_list
 from grouplearn.models.forms.form import FunctionSql

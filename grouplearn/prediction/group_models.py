@@ -13,8 +13,7 @@ import pyarrow as pa
 from grouplearn.catalog import artifacts
 from grouplearn.catalog.checks.damage import damaged
 from grouplearn.catalog.checks.flaws import refuse_flaws
-from grouplearn.catalog.models import StoredModel
-from grouplearn.catalog.records import ModelDefinition
+from grouplearn.catalog.records import ModelDefinition, StoredModel
 from grouplearn.catalog.schema import table
 from grouplearn.data.encoders import FittedItem
 from grouplearn.learners.contract.problem import Problem

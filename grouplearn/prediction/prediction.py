@@ -20,12 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from grouplearn.catalog import naming
-from grouplearn.catalog.asking import TRANSACTION, asking_for, asking_of_token, known
+from grouplearn.catalog.asking import TRANSACTION, Asking, asking_for, asking_of_token, known
 from grouplearn.catalog.checks.attached import attachments_of
 from grouplearn.catalog.checks.references import Key, Sought, committed, find, is_identity, meant_by, where_called
 from grouplearn.catalog.checks.trust import Guard
-from grouplearn.catalog.models import StoredModel
-from grouplearn.catalog.records import ModelDefinition
+from grouplearn.catalog.records import ModelDefinition, StoredModel
 from grouplearn.catalog.schema import in_own_transaction
 from grouplearn.errors import data_error
 from grouplearn.prediction.predictions import Part
@@ -367,18 +366,24 @@ def _changed(uncommitted: Sequence[_Uncommitted]) -> set[Key]:
     return {(entry.catalog or "", entry.id) for entry in uncommitted}
 
 
+#: The predictors of connections that have predicted.
+_predictors: weakref.WeakKeyDictionary[Asking, Predictor] = weakref.WeakKeyDictionary()
+
+
 def predictor_for(connection: duckdb.DuckDBPyConnection) -> Predictor:
     """Return the connection's predictor, made if there is none."""
     asking = asking_for(connection)
-    if asking.predictor is None:
-        asking.predictor = Predictor(connection)
-    asking.predictor.guard.settings = asking.settings
-    return asking.predictor
+    if asking not in _predictors:
+        share(connection, Predictor(connection))
+    predictor = _predictors[asking]
+    predictor.guard.settings = asking.settings
+    return predictor
 
 
 def share(connection: duckdb.DuckDBPyConnection, predictor: Predictor) -> None:
     """Let a shared predictor remember what this connection trains."""
-    asking_for(connection).predictor = predictor
+    asking = asking_for(connection)
+    _predictors[asking], asking.look_again = predictor, predictor.look_again
 
 
 def predictor_of_token(token: str) -> Predictor:

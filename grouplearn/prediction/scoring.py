@@ -15,8 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from grouplearn.catalog.checks.unreadable import features, unreadable
-from grouplearn.catalog.models import StoredModel
-from grouplearn.catalog.records import ModelDefinition, RunOutcome
+from grouplearn.catalog.records import ModelDefinition, RunOutcome, StoredModel
 from grouplearn.data.dataset import FloatArray
 from grouplearn.data.encoders import Columns, encode
 from grouplearn.data.shard import Matrix

@@ -32,8 +32,8 @@ from grouplearn.schedule.messages import (
 )
 from grouplearn.train.job import Job, Observer, UnitResult
 from grouplearn.train.rows.prepare import GroupFailed, Outline
-from grouplearn.train.sharded.descent import Takes
-from grouplearn.train.sharded.steps import Product, StepAnswer, StepLog, product_bytes, taken_of
+from grouplearn.train.sharded.descent import Product, Takes
+from grouplearn.train.sharded.steps import StepAnswer, StepLog, product_bytes, taken_of
 from grouplearn.train.single_thread import blas_on_one_thread, import_learner, openmp_on_one_thread
 
 #: How often the calling thread checks for cancellation.

@@ -34,9 +34,9 @@ from grouplearn.train.rows.prepare import (
     stored_blocks,
 )
 from grouplearn.train.rows.sources import RowsAtHand, RowSource, dataset_bytes, row_bytes
-from grouplearn.train.sharded.descent import Reached, RoundStep, Takes, cells_with_rows, own_blocks
+from grouplearn.train.sharded.descent import Product, Reached, RoundStep, Takes, cells_with_rows, own_blocks
 from grouplearn.train.sharded.pushing import whole_order
-from grouplearn.train.sharded.steps import Product, StepAnswer, finish, goes_on, make
+from grouplearn.train.sharded.steps import StepAnswer, finish, goes_on, make
 from grouplearn.train.unit import (
     failed_unit,
     group_of,

@@ -18,7 +18,7 @@ from grouplearn.catalog.checks.attached import Attachments, attachments_of, in_t
 from grouplearn.catalog.checks.tables import SCHEMA
 from grouplearn.catalog.checks.trust import Guard
 from grouplearn.catalog.identities import Identity, identity_at, schemas_of
-from grouplearn.catalog.models import StoredModel
+from grouplearn.catalog.records import StoredModel
 from grouplearn.catalog.rows import recorded
 from grouplearn.catalog.schema import ensure_schema, seen_once
 from grouplearn.errors import ConflictError, NotSupportedHere, ReadOnlyError

@@ -15,7 +15,7 @@ from grouplearn.catalog import models, views
 from grouplearn.catalog.checks.flaws import refuse_flaws
 from grouplearn.catalog.checks.fragments import one_query
 from grouplearn.catalog.checks.unreadable import doubtful, unreadable
-from grouplearn.catalog.models import StoredModel
+from grouplearn.catalog.records import StoredModel
 from grouplearn.catalog.schema import Location
 from grouplearn.errors import BindError, ModelExists
 from grouplearn.extract.list_counts import list_flaw

@@ -38,8 +38,9 @@ from grouplearn.statements import answers
 from grouplearn.statements.context import StatementContext
 from grouplearn.statements.notes.notes import seen_in_rows
 from grouplearn.statements.workflow import durable, training
-from grouplearn.statements.workflow.durable import Manifest, UnfinishedRun, UnreadableRun
+from grouplearn.statements.workflow.durable import UnfinishedRun, UnreadableRun
 from grouplearn.statements.workflow.finishing import finish, is_stored
+from grouplearn.statements.workflow.manifest import Manifest
 from grouplearn.statements.workflow.replacing import replacing
 from grouplearn.statements.workflow.scheduled import Attendance, Scheduled
 from grouplearn.statements.workflow.trial_control import IN_TRAINING, Journal, TrialControl

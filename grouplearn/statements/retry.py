@@ -19,9 +19,8 @@ from grouplearn.catalog.checks import search_path
 from grouplearn.catalog.checks.damage import damaged
 from grouplearn.catalog.checks.trust import other_name
 from grouplearn.catalog.identities import Identity
-from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.notes import with_kept
-from grouplearn.catalog.records import ModelDefinition, Outcome, RunOutcome
+from grouplearn.catalog.records import ModelDefinition, Outcome, RunOutcome, StoredModel
 from grouplearn.catalog.views import best_sql
 from grouplearn.data.dataset import Group
 from grouplearn.data.files.run_directory import RunDirectory

@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 
 from grouplearn.bind.sql.checker import SqlChecker
-from grouplearn.catalog.models import StoredModel
+from grouplearn.catalog.records import StoredModel
 from grouplearn.catalog.schema import Location
 from grouplearn.data.files.run_directory import size
 from grouplearn.errors import DataError, Error, MissingDependency, ModelExists, NotTrusted

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from grouplearn.catalog.checks.flaws import refuse_flaws
 from grouplearn.catalog.identities import identity_at
-from grouplearn.catalog.models import StoredModel, load_by_id
+from grouplearn.catalog.models import load_by_id
+from grouplearn.catalog.records import StoredModel
 from grouplearn.catalog.schema import TABLES, Location, ensure_schema, table
 from grouplearn.errors import NotTrusted, data_error
 from grouplearn.prediction.group_models import load_groups

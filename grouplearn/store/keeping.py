@@ -12,8 +12,8 @@ import numpy as np
 
 from grouplearn.catalog.checks.flaws import refuse_flaws
 from grouplearn.catalog.identities import Identity
-from grouplearn.catalog.models import StoredModel, load_by_id
-from grouplearn.catalog.records import ModelDefinition, Outcome, RunOutcome
+from grouplearn.catalog.models import load_by_id
+from grouplearn.catalog.records import ModelDefinition, Outcome, RunOutcome, StoredModel
 from grouplearn.catalog.schema import table
 from grouplearn.data.dataset import Group
 from grouplearn.errors import DataError, NotTrusted

@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from grouplearn.catalog.checks.flaws import refuse_flaws
-from grouplearn.catalog.models import StoredModel
-from grouplearn.catalog.records import Outcome, RunOutcome
+from grouplearn.catalog.records import Outcome, RunOutcome, StoredModel
 from grouplearn.catalog.rows import rows
 from grouplearn.catalog.rows import units as unit_rows
 from grouplearn.catalog.rows.models import artifacts, kept

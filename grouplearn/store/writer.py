@@ -18,8 +18,8 @@ from grouplearn.catalog.checks.fragments import query_of
 from grouplearn.catalog.checks.tables import SCHEMA
 from grouplearn.catalog.checks.trust import check
 from grouplearn.catalog.identities import Identity, identity_at
-from grouplearn.catalog.models import StoredModel, load_definition
-from grouplearn.catalog.records import ModelDefinition, RunOutcome
+from grouplearn.catalog.models import load_definition
+from grouplearn.catalog.records import ModelDefinition, RunOutcome, StoredModel
 from grouplearn.catalog.rows import rows
 from grouplearn.catalog.rows import units as unit_rows
 from grouplearn.catalog.rows.models import artifacts

@@ -8,8 +8,8 @@ import pytest
 from handmade import definition, entries, failed_outcome, group_outcome, outcome, rollup_groups, rollup_outcome
 
 from grouplearn.catalog import artifacts, models
-from grouplearn.catalog.models import StoredModel, load_definition
-from grouplearn.catalog.records import HyperparameterColumn, KeyColumn, ModelDefinition, RunOutcome
+from grouplearn.catalog.models import load_definition
+from grouplearn.catalog.records import HyperparameterColumn, KeyColumn, ModelDefinition, RunOutcome, StoredModel
 from grouplearn.catalog.views import best_sql
 from grouplearn.data.dataset import Group
 from grouplearn.errors import DataError, ModelExists, NotSupportedHere

@@ -16,7 +16,7 @@ import pytest
 import grouplearn
 from grouplearn.data.files.plain import INLINE
 from grouplearn.runtime.ray.supervised import pipe
-from grouplearn.statements.workflow import durable
+from grouplearn.statements.workflow.manifest import KINDS
 from grouplearn.train.results import checkpoints, ledger
 
 PURE = ("data", "learners", "schedule", "search", "train", "runtime", "bind", "catalog", "statements")
@@ -73,7 +73,7 @@ def test_what_passes_between_the_processes_of_ray_can_be_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "kinds", [pipe.WRITTEN_KINDS, durable.KINDS, checkpoints.KINDS, (*ledger.RESULT_KINDS, ledger.Segment)]
+    "kinds", [pipe.WRITTEN_KINDS, KINDS, checkpoints.KINDS, (*ledger.RESULT_KINDS, ledger.Segment)]
 )
 def test_what_is_written_can_be_read(kinds: tuple[type, ...]) -> None:
     assert lacking(kinds) == set()

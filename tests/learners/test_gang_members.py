@@ -150,7 +150,7 @@ def alone_text(x: np.ndarray, y: np.ndarray) -> str:
 
 
 def rmse(text: str, x: np.ndarray, y: np.ndarray) -> float:
-    from grouplearn.learners.trees.lightgbm.library import Booster
+    from grouplearn.learners.trees.lightgbm.booster import Booster
 
     return float(np.sqrt(np.mean((Booster.of_text(text.replace("|", "\n").encode()).predict(x)[:, 0] - y) ** 2)))
 

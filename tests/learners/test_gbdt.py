@@ -13,7 +13,7 @@ from grouplearn.learners.contract.control import Diverged, Interrupted, Stop
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import SamplingLearner
 from grouplearn.learners.trees.gbdt import Gbdt, conflict
-from grouplearn.learners.trees.lightgbm.library import Booster
+from grouplearn.learners.trees.lightgbm.booster import Booster
 from grouplearn.models.label import LABELLED, NUMBER, SEVERAL_CLASSES, TWO_CLASSES
 from grouplearn.models.metrics import sums as metrics
 from grouplearn.models.state import State

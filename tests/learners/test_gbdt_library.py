@@ -8,8 +8,9 @@ import pytest
 import scipy.sparse
 
 from grouplearn.data.shard import Shard
+from grouplearn.learners.trees.lightgbm.booster import Booster
 from grouplearn.learners.trees.lightgbm.data import DataSet
-from grouplearn.learners.trees.lightgbm.library import Booster, LightGBMError
+from grouplearn.learners.trees.lightgbm.library import LightGBMError
 
 RNG = np.random.default_rng(3)
 X = np.round(RNG.normal(size=(400, 4)), 2)

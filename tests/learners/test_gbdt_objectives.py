@@ -12,7 +12,7 @@ from grouplearn.learners.contract.control import Diverged, Gang, Stop
 from grouplearn.learners.contract.problem import FeatureBlock, Problem
 from grouplearn.learners.trees.gbdt import Gbdt
 from grouplearn.learners.trees.lightgbm import objectives as gbdt_objectives
-from grouplearn.learners.trees.lightgbm.library import Booster
+from grouplearn.learners.trees.lightgbm.booster import Booster
 from grouplearn.learners.trees.lightgbm.parameters import HYPERPARAMETERS
 from grouplearn.learners.trees.lightgbm.refused import REFUSED
 from grouplearn.learners.trees.nodes import FeatureColumns, nodes_of, parse_forest

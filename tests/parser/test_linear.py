@@ -6,7 +6,8 @@ from contextlib import suppress
 import pytest
 
 from grouplearn.errors import NotSupportedHere, ParseError
-from grouplearn.frontends.shell.console import _chunks, statements
+from grouplearn.frontends.shell.console import statements
+from grouplearn.frontends.shell.dotcommands import chunks
 from grouplearn.parser.lexer import tokens
 from grouplearn.parser.lexer.tokens import Token
 from grouplearn.parser.parse import parse
@@ -79,7 +80,7 @@ def test_a_statement_is_read_once_whatever_words_it_has(looks, frame: str) -> No
 def test_a_script_is_read_once_whatever_lines_it_has(looks, line: str) -> None:
     short, long = ([line.format(n) + "\n" for n in range(count)] for count in (50, 400))
     for read in (
-        lambda lines: [*_chunks(lines)],
+        lambda lines: [*chunks(lines)],
         lambda lines: [*statements("".join(lines))],
         lambda lines: parse("".join(lines)),
     ):

@@ -19,6 +19,7 @@ from helpers.pages import COMPLETE, DOCS, ROOT, Block, blocks, check
 import grouplearn
 from grouplearn.catalog.asking import PREDICTION
 from grouplearn.data.encoding.registry import CALLS
+from grouplearn.frontends.shell import dotcommands
 from grouplearn.frontends.shell.console import Console, Failed
 from grouplearn.learners import registry
 from grouplearn.schedule.operators import OPERATORS
@@ -49,7 +50,7 @@ def test_what_a_page_shows_is_what_it_prints(
             exec(compile(block.code, page, "exec"), scope)
             return capsys.readouterr().out
         try:
-            console.run(block.code)
+            dotcommands.run(console, block.code)
         except Failed:
             failed.append(block.code)
         printed = capsys.readouterr()

@@ -32,6 +32,7 @@ from grouplearn.data.files.run_directory import RunDirectory, runs_of
 from grouplearn.errors import BindError, Cancelled, ModelExists, TrainingError
 from grouplearn.plan import physical
 from grouplearn.statements.workflow import durable
+from grouplearn.statements.workflow.manifest import FORMAT, KINDS, Manifest
 from grouplearn.train.results import ledger
 from grouplearn.train.results.ledger import Ledger
 
@@ -468,9 +469,7 @@ def damaged(manifest: Path) -> None:
 def of_another_version(manifest: Path) -> None:
     content = ledger.checked(manifest)
     assert content is not None
-    written, other = (
-        f'"format":{number}'.encode().replace(b'"', b'\\"') for number in (durable.FORMAT, durable.FORMAT + 1)
-    )
+    written, other = (f'"format":{number}'.encode().replace(b'"', b'\\"') for number in (FORMAT, FORMAT + 1))
     assert content.count(written) == 1
     ledger.write(manifest, content.replace(written, other))
 
@@ -489,13 +488,13 @@ def of_groups_that_are_not_there(manifest: Path) -> None:
     ledger.write(manifest, content.replace(written, written[:-1] + b"9"))
 
 
-def saying(change: Callable[[durable.Manifest], durable.Manifest]) -> Callable[[Path], None]:
+def saying(change: Callable[[Manifest], Manifest]) -> Callable[[Path], None]:
     """Return what makes a manifest say something else, as whoever has the directory can."""
 
     def harm(manifest: Path) -> None:
         content = ledger.checked(manifest)
         assert content is not None
-        ledger.write(manifest, to_bytes(change(from_bytes(content, durable.KINDS))))
+        ledger.write(manifest, to_bytes(change(from_bytes(content, KINDS))))
 
     return harm
 
@@ -505,7 +504,7 @@ def defining(**others: Any) -> Callable[[Path], None]:
 
 
 def of_first_group(**others: Any) -> Callable[[Path], None]:
-    def change(manifest: durable.Manifest) -> durable.Manifest:
+    def change(manifest: Manifest) -> Manifest:
         first, *rest = manifest.job.groups
         return replace(manifest, job=replace(manifest.job, groups=(replace(first, **others), *rest)))
 

@@ -13,6 +13,7 @@ from helpers.runtime_jobs import changed
 
 from grouplearn.data.files.plain import from_bytes, to_bytes
 from grouplearn.statements.workflow import durable
+from grouplearn.statements.workflow.manifest import KINDS, Manifest
 from grouplearn.train.results import ledger
 
 TABLE = "CREATE TABLE t AS SELECT i % 3 AS g, i * 7 % 11 AS x, i % 5 < 2 AS c FROM range(300) AS r(i)"
@@ -33,7 +34,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def manifest_of(path: Path) -> durable.Manifest:
+def manifest_of(path: Path) -> Manifest:
     (run,) = durable.runs(str(path))
     return run.manifest
 
@@ -47,7 +48,7 @@ def rewritten(path: Path, change: Callable[[bytes], bytes]) -> None:
 
 def with_options(options: Mapping[str, Any], **job: Any) -> Callable[[bytes], bytes]:
     def change(content: bytes) -> bytes:
-        manifest = from_bytes(content, durable.KINDS)
+        manifest = from_bytes(content, KINDS)
         workload = replace(manifest.workload, options=options)
         return to_bytes(replace(manifest, workload=workload, job=changed(manifest.job, **job)))
 
@@ -117,7 +118,7 @@ def test_options_that_contradict_each_other_are_damage(path: Path) -> None:
 )
 def test_a_workload_that_no_options_prepare_is_damage(path: Path, field: str, others: Mapping[str, Any]) -> None:
     def change(content: bytes) -> bytes:
-        manifest = from_bytes(content, durable.KINDS)
+        manifest = from_bytes(content, KINDS)
         own = {field: replace(getattr(manifest.workload, field), **others)}
         return to_bytes(replace(manifest, workload=replace(manifest.workload, **own)))
 

@@ -7,7 +7,6 @@ predicts, a missing level ends a list, a short list ends a loop: each table that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
 
 import duckdb
 
@@ -15,16 +14,13 @@ from grouplearn.bind.sql.types import bytewise
 from grouplearn.catalog.checks.damage import damaged
 from grouplearn.catalog.checks.fragments import is_simple_type
 from grouplearn.catalog.checks.trust import check, hiding
-from grouplearn.catalog.records import ModelDefinition
+from grouplearn.catalog.records import ModelDefinition, StoredModel
 from grouplearn.catalog.schema import table
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.errors import DataError, data_error
 from grouplearn.models.forms.form import Checks, every, once
 from grouplearn.models.forms.forms import TABLES
 from grouplearn.sqltext import literal
-
-if TYPE_CHECKING:
-    from grouplearn.catalog.models import StoredModel
 
 #: Tables with texts that are cast to the model's types; they are checked first.
 _OF_CASTS = frozenset({"models", "groups"})

@@ -12,7 +12,8 @@ from grouplearn.catalog import naming
 from grouplearn.catalog.checks.attached import Attachments, attachments_of
 from grouplearn.catalog.checks.callers import callers
 from grouplearn.catalog.checks.search_path import Place
-from grouplearn.catalog.models import StoredModel, load_by_id
+from grouplearn.catalog.models import load_by_id
+from grouplearn.catalog.records import StoredModel
 from grouplearn.catalog.schema import databases_with_models, table
 from grouplearn.errors import data_error
 from grouplearn.sqltext import folded, literal

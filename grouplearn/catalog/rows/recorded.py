@@ -12,7 +12,8 @@ from grouplearn.bind.bound import BoundTrain
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog import naming
 from grouplearn.catalog.checks.flaws import refuse_flaws
-from grouplearn.catalog.models import StoredModel, load_definition
+from grouplearn.catalog.models import load_definition
+from grouplearn.catalog.records import StoredModel
 from grouplearn.catalog.schema import table
 from grouplearn.errors import Error
 from grouplearn.messages import Span

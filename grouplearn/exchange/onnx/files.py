@@ -8,8 +8,7 @@ from functools import partial
 import duckdb
 import numpy as np
 
-from grouplearn.catalog.models import StoredModel
-from grouplearn.catalog.records import ModelDefinition
+from grouplearn.catalog.records import ModelDefinition, StoredModel
 from grouplearn.data.encoding.encoder import NoForm
 from grouplearn.exchange.best import BestOfGroup, best_of, index
 from grouplearn.exchange.directory import CannotExchange, NoSuchForm

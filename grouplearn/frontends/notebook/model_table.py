@@ -17,8 +17,9 @@ import duckdb
 from grouplearn.catalog import naming
 from grouplearn.catalog.checks import trust
 from grouplearn.catalog.checks.attached import Attachments, attachments_of
-from grouplearn.catalog.models import StoredModel, load_by_id
+from grouplearn.catalog.models import load_by_id
 from grouplearn.catalog.overview import Curve, Overview, drawn, identity_columns, identity_sql
+from grouplearn.catalog.records import StoredModel
 from grouplearn.catalog.schema import databases_with_models, table
 from grouplearn.errors import Error
 from grouplearn.frontends.report.drawing import ACCENT, GREY, aligned, rounded, shortened, sparkline

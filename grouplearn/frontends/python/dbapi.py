@@ -163,6 +163,13 @@ def wrap(
     return opened
 
 
+def model(connection: Connection | duckdb.DuckDBPyConnection, name: str) -> Model:
+    """Return a trained model by its name, as ``Model.named`` does."""
+    from grouplearn.frontends.python.model import Model
+
+    return connection.model(name) if isinstance(connection, Connection) else Model.named(connection, name)
+
+
 class Connection:
     """A connection, or a cursor: in DuckDB they are the same.
 

@@ -21,10 +21,9 @@ import duckdb
 
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.bind.sql.outside import Outside
-from grouplearn.catalog.models import StoredModel
 from grouplearn.catalog.overview import Overview
+from grouplearn.catalog.records import StoredModel
 from grouplearn.errors import BindError
-from grouplearn.frontends.python.dbapi import Connection
 from grouplearn.prediction.prediction import predictor_for
 from grouplearn.sqltext import identifier, plain, qualified
 from grouplearn.statements.databases import Databases
@@ -37,14 +36,6 @@ if TYPE_CHECKING:
 _NAME = re.compile(r'\s*(?:\w+|"(?:[^"]|"")+")(?:\s*\.\s*(?:\w+|"(?:[^"]|"")+"))*\s*')
 
 
-def model(connection: Connection | duckdb.DuckDBPyConnection, name: str) -> Model:
-    """Return a trained model by its name, which may be qualified and quoted as in SQL: ``m``, ``shop.main."my model"``.
-
-    Names that need quotes in SQL may be given without. Raises BindError for an unknown model.
-    """
-    return connection.model(name) if isinstance(connection, Connection) else Model.named(connection, name)
-
-
 class Model:
     """The model of a name: each property and method reads it as it is then, all at once, also if it has been trained again."""
 
@@ -54,7 +45,10 @@ class Model:
 
     @classmethod
     def named(cls, connection: duckdb.DuckDBPyConnection, name: str) -> Model:
-        """Look a model up; see :func:`model`."""
+        """Look a model up by its name, which may be qualified and quoted as in SQL: ``m``, ``shop.main."my model"``.
+
+        Names that need quotes in SQL may be given without. Raises BindError for an unknown model.
+        """
         with _looked_up(connection, plain(name) if _NAME.fullmatch(name) else identifier(name)) as stored:
             return cls(connection, stored)
 

@@ -1,4 +1,4 @@
-"""The shell without its keyboard: statements, dot commands and scripts on one connection."""
+"""The shell without its keyboard: statements on one connection, and their results shown."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -76,35 +75,10 @@ class Console:
         self.connection.close()
 
     def run(self, text: str) -> None:
-        """Run a dot command, or the statements of a text in order; raise Failed at the first error."""
-        if text.lstrip().startswith("."):
-            self._run_dot_command(text.strip())
-            return
-        with self._reported():
+        """Run the statements of a text in order; raise Failed at the first error."""
+        with self.reported():
             for statement in statements(text):
                 self._run_statement(statement)
-
-    def run_file(self, path: str) -> None:
-        """Run a script of statements and dot commands."""
-        with self._reported(), Path(path).open(encoding="utf-8", newline="") as lines:  # texts keep their line ends
-            script = list(lines)
-        self.run_lines(script)
-
-    def run_lines(self, lines: Iterable[str]) -> None:
-        """Run a script line by line, each statement when its semicolon is read."""
-        texts = _chunks(lines)
-        while True:
-            with self._reported():
-                text = next(texts, None)
-            if text is None:
-                return
-            self.run(text)
-
-    def _run_dot_command(self, line: str) -> None:
-        from grouplearn.frontends.shell.dotcommands import run_dot_command
-
-        with self._reported():
-            run_dot_command(self, line)
 
     def _run_statement(self, text: str) -> None:
         if self.echo:
@@ -137,7 +111,8 @@ class Console:
         output.print_relation(relation, layout, is_plan=_EXPLAIN.match(statement) is not None)
 
     @contextmanager
-    def _reported(self) -> Iterator[None]:
+    def reported(self) -> Iterator[None]:
+        """Print an error of a block, and raise Failed."""
         try:
             yield
         except BrokenPipeError:
@@ -206,18 +181,3 @@ def statements(text: str) -> Iterator[str]:
     for piece in split(text):
         if found := text[piece.start : piece.end].strip():
             yield found
-
-
-def _chunks(lines: Iterable[str]) -> Iterator[str]:
-    """Cut a script into dot commands and complete statements; an incomplete end is run as it is."""
-    from grouplearn.parser.lexer.split import Lines
-
-    pending = Lines()
-    for line in lines:
-        if line.startswith(".") and pending.is_empty():
-            yield line
-        elif pending.end_with(line):
-            yield pending.text()
-            pending = Lines()
-    if not pending.is_empty():
-        yield pending.text()

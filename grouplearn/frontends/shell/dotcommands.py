@@ -1,21 +1,19 @@
-"""The shell's dot commands, after those of DuckDB's shell."""
+"""What is typed or in a script: statements, and dot commands after those of DuckDB's shell."""
 
 from __future__ import annotations
 
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from grouplearn.frontends.python.scope import Scope
 from grouplearn.frontends.shell import output
+from grouplearn.frontends.shell.console import Console, Leave
 from grouplearn.messages import did_you_mean
 from grouplearn.visible import visible
-
-if TYPE_CHECKING:
-    from grouplearn.frontends.shell.console import Console
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +28,49 @@ class DotCommand:
     most: int = 1
 
 
-def run_dot_command(console: Console, line: str) -> None:
+def run(console: Console, text: str) -> None:
+    """Run a dot command, or the statements of a text in order; raise Failed at the first error."""
+    if not text.lstrip().startswith("."):
+        console.run(text)
+        return
+    with console.reported():
+        _run_dot_command(console, text)
+
+
+def run_file(console: Console, path: str) -> None:
+    """Run a script of statements and dot commands."""
+    with console.reported(), Path(path).open(encoding="utf-8", newline="") as lines:  # texts keep their line ends
+        script = list(lines)
+    run_lines(console, script)
+
+
+def run_lines(console: Console, lines: Iterable[str]) -> None:
+    """Run a script line by line, each statement when its semicolon is read."""
+    texts = chunks(lines)
+    while True:
+        with console.reported():
+            text = next(texts, None)
+        if text is None:
+            return
+        run(console, text)
+
+
+def chunks(lines: Iterable[str]) -> Iterator[str]:
+    """Cut a script into dot commands and complete statements; an incomplete end is run as it is."""
+    from grouplearn.parser.lexer.split import Lines
+
+    pending = Lines()
+    for line in lines:
+        if line.startswith(".") and pending.is_empty():
+            yield line
+        elif pending.end_with(line):
+            yield pending.text()
+            pending = Lines()
+    if not pending.is_empty():
+        yield pending.text()
+
+
+def _run_dot_command(console: Console, line: str) -> None:
     """Run a line that starts with a dot; raises ValueError for an unknown command or a wrong argument."""
     try:
         words = shlex.split(line.strip().removesuffix(";"))
@@ -145,12 +185,10 @@ def _open(console: Console, arguments: Sequence[str]) -> None:
 
 
 def _read(console: Console, arguments: Sequence[str]) -> None:
-    console.run_file(arguments[0])
+    run_file(console, arguments[0])
 
 
 def _exit(_: Console, arguments: Sequence[str]) -> None:
-    from grouplearn.frontends.shell.console import Leave
-
     if arguments and not arguments[0].isdecimal():
         raise ValueError("Usage: .exit [CODE]")
     raise Leave(int(arguments[0]) if arguments else 0)

@@ -18,7 +18,7 @@ from grouplearn.data.files.own_files import NotOwn, own_file
 from grouplearn.errors import Error
 from grouplearn.frontends.shell.colours import OUR_WORDS, SqlColours
 from grouplearn.frontends.shell.console import Console, Failed, Leave
-from grouplearn.frontends.shell.dotcommands import COMMANDS
+from grouplearn.frontends.shell.dotcommands import COMMANDS, run
 from grouplearn.parser.parse import is_complete
 
 PROMPT = "grouplearn> "
@@ -38,7 +38,7 @@ def interact(console: Console) -> int:
     )
     while True:
         try:
-            console.run(session.prompt(PROMPT))
+            run(console, session.prompt(PROMPT))
         except (KeyboardInterrupt, Failed):
             continue
         except EOFError:

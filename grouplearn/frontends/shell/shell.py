@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from grouplearn.errors import Error
 from grouplearn.frontends.python.dbapi import Connection, connect
 from grouplearn.frontends.shell.console import Console, Failed, Leave, StatementStopped, explained
+from grouplearn.frontends.shell.dotcommands import run, run_file, run_lines
 from grouplearn.frontends.shell.output import MODES, Format
 from grouplearn.messages import did_you_mean
 from grouplearn.visible import visible
@@ -207,12 +208,12 @@ def _run(options: Options, open_database: Callable[[str, bool], Connection]) -> 
 
 def _run_actions(console: Console, options: Options) -> int:
     if options.init is not None:
-        console.run_file(options.init)
+        run_file(console, options.init)
     for kind, value in options.actions:
         if kind == "c":
-            console.run(_as_utf8(value))
+            run(console, _as_utf8(value))
         else:
-            console.run_file(value)
+            run_file(console, value)
     if options.actions or not options.stdin:
         return 0
     if sys.stdin.isatty() and sys.stdout.isatty():
@@ -220,7 +221,7 @@ def _run_actions(console: Console, options: Options) -> int:
 
         print(_banner(console.path))
         return interact(console)
-    console.run_lines(sys.stdin)
+    run_lines(console, sys.stdin)
     return 0
 
 

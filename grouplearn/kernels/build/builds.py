@@ -44,7 +44,9 @@ def available() -> list[str]:
 
 def _missing(build: str) -> KernelsMissing:
     remedy = _REMEDY if build == compiling.PROCESSOR else f"{_REMEDY} {build}"
-    return KernelsMissing(f"the compiled part of grouplearn is not there: {compiling.path_of(build).name}", hint=f"{remedy}.")
+    return KernelsMissing(
+        f"the compiled part of grouplearn is not there: {compiling.path_of(build).name}", hint=f"{remedy}."
+    )
 
 
 @functools.cache

@@ -145,7 +145,7 @@ def units() -> list[Path]:
 
 
 def compile_library(library: Path, flags: Sequence[str], units: Sequence[Path]) -> None:
-    """Compile source files, as many at a time as there are cores, and link them; a library in use is replaced, never overwritten."""
+    """Compile source files, as many at once as there are cores, and link them; a library in use is replaced, not overwritten."""
     command = compiler()
     if command is None:
         raise CompileError("there is no C++ compiler: install g++ or clang++, set CXX, or pip install ziglang")
@@ -179,7 +179,9 @@ def _run(command: list[str]) -> None:
 def main() -> int:
     """Compile what is missing or outdated."""
     parser = argparse.ArgumentParser(prog="grouplearn.kernels.build.compiling", description=__doc__)
-    parser.add_argument("builds", nargs="*", metavar="BUILD", help=f"{', '.join(builds())}; the best for this processor")
+    parser.add_argument(
+        "builds", nargs="*", metavar="BUILD", help=f"{', '.join(builds())}; the best for this processor"
+    )
     parser.add_argument("--all", action="store_true", help="every build of this kind of machine, as wheels have them")
     parser.add_argument("--force", action="store_true", help="also what is up to date, as after a change of flags")
     arguments = parser.parse_args()

@@ -17,9 +17,10 @@ from grouplearn.learners.contract.control import Diverged, Gang, Interrupted, St
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.trees.checkpoint import FinishedModel, UnfinishedModel, scores_digest, to_state
 from grouplearn.learners.trees.lightgbm import stumps
+from grouplearn.learners.trees.lightgbm.booster import Booster
 from grouplearn.learners.trees.lightgbm.data import DataSet
 from grouplearn.learners.trees.lightgbm.given import lightgbm_parameters
-from grouplearn.learners.trees.lightgbm.library import Booster, LightGBMError
+from grouplearn.learners.trees.lightgbm.library import LightGBMError
 from grouplearn.learners.trees.lightgbm.parameters import draws_rows
 from grouplearn.learners.trees.predicting import shares_of_one, with_ties
 from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.learners.trees.lightgbm.library import Booster
+from grouplearn.learners.trees.lightgbm.booster import Booster
 from grouplearn.models.state import State
 
 

@@ -24,7 +24,8 @@ from grouplearn.learners.trees.cost import COST
 from grouplearn.learners.trees.gang import network
 from grouplearn.learners.trees.lightgbm import objectives as gbdt_objectives
 from grouplearn.learners.trees.lightgbm import text as gbdt_text
-from grouplearn.learners.trees.lightgbm.library import Booster, LightGBMError, library
+from grouplearn.learners.trees.lightgbm.booster import Booster
+from grouplearn.learners.trees.lightgbm.library import LightGBMError, library
 from grouplearn.learners.trees.lightgbm.parameters import (
     DATASET_PARAMETERS,
     DEFAULTS,

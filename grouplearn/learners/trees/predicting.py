@@ -19,7 +19,7 @@ from grouplearn.data.shard import Matrix
 from grouplearn.kernels.scoring import Link, linked
 from grouplearn.kernels.trees import Forests, on_grid
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.trees.lightgbm.library import Booster
+from grouplearn.learners.trees.lightgbm.booster import Booster
 from grouplearn.learners.trees.lightgbm.objectives import in_text
 from grouplearn.learners.trees.nodes import FeatureColumns, IntArray, leaf_factor
 from grouplearn.learners.trees.scoring import compile_forest

@@ -6,7 +6,8 @@ import time
 from dataclasses import dataclass, field
 
 from grouplearn.schedule.messages import Step
-from grouplearn.train.sharded.steps import Product, StepAnswer
+from grouplearn.train.sharded.descent import Product
+from grouplearn.train.sharded.steps import StepAnswer
 
 #: How long a member waits for another, and how long the others may take to end after one failed.
 GANG_SECONDS, GRACE_SECONDS = 120.0, 5.0

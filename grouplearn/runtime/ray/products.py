@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from grouplearn.schedule.messages import Part
 from grouplearn.train.sharded.averaging import Pieces
-from grouplearn.train.sharded.steps import Product
+from grouplearn.train.sharded.descent import Product
 
 #: Arrays of at least so many bytes are mapped from their file; smaller ones are copied, which is faster. In files they
 #: begin at multiples of so many bytes.

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from grouplearn.bind.run.resources import DEFAULT_TIMEOUT
-
-if TYPE_CHECKING:
-    from grouplearn.bind.run.run_options import PlacementOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +18,6 @@ class Cluster:
 
     address: str | None = None
     worker_timeout: float = DEFAULT_TIMEOUT
-
-    @classmethod
-    def of(cls, placement: PlacementOptions) -> Cluster:
-        """Return the values of a statement, and those of the settings where it gives none."""
-        return cls(placement.address, placement.worker_timeout)
 
     @classmethod
     def by_settings(cls, settings: Mapping[str, Any]) -> Cluster:

@@ -24,8 +24,8 @@ from grouplearn.schedule.messages import Instruction, Load, Part, Release, Run, 
 from grouplearn.train.job import Job
 from grouplearn.train.rows.prepare import Outline
 from grouplearn.train.sharded.averaging import Pieces
-from grouplearn.train.sharded.descent import Takes
-from grouplearn.train.sharded.steps import Product, StepAnswer, product_bytes, taken_of
+from grouplearn.train.sharded.descent import Product, Takes
+from grouplearn.train.sharded.steps import StepAnswer, product_bytes, taken_of
 from grouplearn.train.single_thread import import_learner
 
 #: By unit number: epochs done (counted per config) since the last report.

@@ -14,13 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from grouplearn.bind.definition import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition
 from grouplearn.bind.run.options import EXECUTORS
 from grouplearn.catalog.checks.definition_checks import check_values
 from grouplearn.catalog.rows.rows import as_stored
-from grouplearn.data.dataset import Dataset, DatasetFiles, Group
 from grouplearn.data.files import checksums
-from grouplearn.data.files.checksums import Damaged, FileSums
 from grouplearn.data.files.own_files import own_file
 from grouplearn.data.files.plain import NotPlain, from_bytes, to_bytes
 from grouplearn.data.files.run_directory import (
@@ -32,75 +29,18 @@ from grouplearn.data.files.run_directory import (
     remove_stale,
     runs_of,
 )
-from grouplearn.data.lists import Lists
 from grouplearn.errors import DataError, TrainingError
 from grouplearn.failures import Failure
-from grouplearn.learners import registry
-from grouplearn.models.label import Label
 from grouplearn.models.metrics.sums import every_metric
 from grouplearn.models.outputs.outputs import OUTPUTS
-from grouplearn.schedule.averages import Averages
-from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.operators import OPERATORS
-from grouplearn.schedule.workload import Hops, Workload
-from grouplearn.search.procedures import PROCEDURES, SearchPlan
-from grouplearn.search.space import Choices, Range
+from grouplearn.search.procedures import PROCEDURES
 from grouplearn.sqltext import folded
-from grouplearn.statements.workflow.durable_checks import has_possible_numbers
-from grouplearn.train.job import Job, Turn
+from grouplearn.statements.workflow.manifest import FORMAT, KINDS, Manifest, has_possible_numbers
 from grouplearn.train.results import ledger
 
-#: The format of manifests; runs of other versions are refused.
-FORMAT = 12
 #: The last time, in seconds, that has a date in every time zone.
 _LATEST = 253_402_214_400
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """What a run needs to continue; ``job`` is without its rows, which are in files.
-
-    ``workload`` is for the number of workers with which the run began. ``replaces`` and ``validated`` come from the
-    statement: OR REPLACE, and whether rows are held out; ``within`` is the number of seconds of WITHIN. ``replaced`` is the
-    identity of the model that was there at the beginning, the only one that may be replaced. ``began`` is a
-    ``time.time()``. ``sums`` are the checksums of the files of rows. A search in rounds has its plan in ``search`` and no
-    ``units``, as these follow from results; ``stored`` and ``outputs`` are used to estimate them.
-    """
-
-    definition: ModelDefinition
-    job: Job
-    rows: DatasetFiles
-    units: tuple[Unit, ...]
-    workload: Workload
-    operator: str
-    executor: str
-    replaces: bool
-    replaced: str | None
-    validated: bool
-    within: float | None
-    began: float
-    search: SearchPlan | None
-    sums: tuple[FileSums, ...]
-    stored: int
-    outputs: int
-    format: int = FORMAT
-
-    def job_with_rows(self, directory: Path) -> Job:
-        """Return the job with its rows, which are in ``directory`` now.
-
-        Raises DataError if its learner is not registered, and Damaged if the rows cannot be those of the job.
-        """
-        dataset = replace(self.rows, directory=str(directory)).open()
-        flaw = dataset.flaw(self.job.items)
-        if flaw is not None:
-            raise Damaged(directory, flaw)
-        return replace(self.job, dataset=dataset, own=registry.other(self.job.learner, self.job.configs))
-
-
-KINDS = (
-    *ledger.RESULT_KINDS, Averages, Choices, Dataset, DatasetFiles, FileSums, Group, Hops, HyperparameterColumn, ItemColumn, Job,
-    KeyColumn, Lists, Manifest, ModelDefinition, Range, SearchPlan, Label, Turn, Workload,
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,8 @@ class Scheduled:
     def of(cls, physical: PhysicalPlan, choice: Choice) -> Scheduled:
         """Return how a plan is run by what was chosen."""
         workload = physical.workload(choosing.threads(physical, choice), choice.workers)
-        cluster = Cluster.of(physical.bound.options.placement)
+        placement = physical.bound.options.placement
+        cluster = Cluster(placement.address, placement.worker_timeout)
         return cls(choice.operator, choice.executor, workload, cluster, physical.rates)
 
     def run(

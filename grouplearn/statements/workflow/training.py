@@ -32,7 +32,7 @@ from grouplearn.runtime.choose import get_ready
 from grouplearn.runtime.ray.settings import Cluster
 from grouplearn.schedule.messages import Unit
 from grouplearn.statements.workflow import planning, refitting
-from grouplearn.statements.workflow.durable import Manifest
+from grouplearn.statements.workflow.manifest import Manifest
 from grouplearn.statements.workflow.scheduled import Attendance, Scheduled
 from grouplearn.statements.workflow.search_progress import later
 from grouplearn.statements.workflow.searching import SearchWork, search
@@ -180,7 +180,8 @@ def prepare(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> None:
     Raises TrainingFailed when a cluster does not answer, NotInstalled without Ray, StatementInterrupted.
     """
     executor, _ = choosing.executor(physical, planning.finds_ray(physical))
-    get_ready(executor, Cluster.of(physical.bound.options.placement), cancelled)
+    placement = physical.bound.options.placement
+    get_ready(executor, Cluster(placement.address, placement.worker_timeout), cancelled)
 
 
 def _merged(work: Work, job: Job, watching: Observer, attendance: Attendance) -> tuple[Outcome, tuple[UnitResult, ...]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -23,13 +23,11 @@ from grouplearn.schedule.messages import Blocks, EpochRound, Part, Step
 from grouplearn.schedule.rounds.cells import cells_of
 from grouplearn.train.block_sums import BlockSums
 from grouplearn.train.pack import EpochSums, Pack, Training, end_epoch, judge_blocks, settle, waited_values
-from grouplearn.train.results.evaluation import evaluate
+from grouplearn.train.results.evaluation import Evaluation, evaluate
 from grouplearn.train.rounds import Cell, part_of, parts_of
 from grouplearn.train.rows.prepare import Outline
-from grouplearn.train.sharded.averaging import Pieces
-
-if TYPE_CHECKING:
-    from grouplearn.train.sharded.steps import Product
+from grouplearn.train.sharded.averaging import ModelPart, Pieces
+from grouplearn.train.sharded.pushing import PushPart
 
 #: The pieces of an update: the News for workers that have the rounds, curves and best models so far, and the state.
 _NEWS, _CURVES, _STATE = (Part(number, 3) for number in range(3))
@@ -52,6 +50,10 @@ class News:
     parts: tuple[Tensors, ...]
     rounds: int
     head: Training
+
+
+#: The products of steps of a split group.
+Product = Training | EpochSums | Evaluation | ModelPart | Pieces | PushPart | RoundPart | News
 
 
 class Takes:

@@ -22,11 +22,8 @@ from grouplearn.train.results.evaluation import Evaluation, conclude, evaluate
 from grouplearn.train.results.trials import Trials
 from grouplearn.train.sharded import averaging, pushing
 from grouplearn.train.sharded.averaging import ModelPart, Pieces
-from grouplearn.train.sharded.descent import News, RoundPart
+from grouplearn.train.sharded.descent import News, Product, RoundPart
 from grouplearn.train.sharded.pushing import PushPart
-
-#: The products of steps.
-Product = Training | EpochSums | Evaluation | ModelPart | Pieces | PushPart | RoundPart | News
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ import numpy.typing as npt
 from grouplearn.data.memory import give_back
 from grouplearn.data.shard import FloatArray, Matrix, RowNumbers, Shard, StoredShard
 from grouplearn.learners.trees.lightgbm.library import (
+    Handle,
     MatrixArguments,
     address,
     call,
     categorical_columns,
-    free,
     joined,
     type_of,
 )
@@ -26,12 +26,14 @@ from grouplearn.learners.trees.lightgbm.library import (
 _ZERO = float(np.float32(1e-35))
 
 
-class DataSet:
+class DataSet(Handle):
     """Binned rows with their labels, weights and categorical columns (by number).
 
     Validation rows use the bins of the training rows, ``reference``. Rows in files are in memory one block at a time,
     besides those that place the bins; bins and models are the same. ``look`` is called between blocks, and may raise.
     """
+
+    freed_by = "LGBM_DatasetFree"
 
     def __init__(
         self,
@@ -41,7 +43,8 @@ class DataSet:
         reference: DataSet | None = None,
         look: Callable[[], None] = lambda: None,
     ) -> None:
-        self.parameters, self.handle = {**parameters, **categorical_columns(categorical)}, ctypes.c_void_p()
+        super().__init__()
+        self.parameters = {**parameters, **categorical_columns(categorical)}
         if isinstance(rows, StoredShard) and self._gains_by_blocks(rows, reference):
             self._read_in_blocks(rows, reference, look)
         else:
@@ -56,9 +59,6 @@ class DataSet:
         given = np.empty(0, np.float64 if name == "init_score" else np.float32) if values is None else values
         place = None if values is None else address(given)
         call("LGBM_DatasetSetField", self.handle, name.encode(), place, len(given), type_of(given))
-
-    def __del__(self) -> None:
-        free("LGBM_DatasetFree", self)
 
     def _gains_by_blocks(self, rows: StoredShard, reference: DataSet | None) -> bool:
         """Whether blocks save memory: linear trees keep all rows, a gang places bins together, and of few rows all place

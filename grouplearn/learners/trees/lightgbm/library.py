@@ -13,24 +13,15 @@ import importlib.util
 import runpy
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import Matrix
-from grouplearn.models.state import FloatArray
-
-if TYPE_CHECKING:
-    from grouplearn.learners.trees.lightgbm.data import DataSet
 
 _FLOAT32, _FLOAT64, _INT32, _INT64 = range(4)
 _TYPES: dict[Any, int] = {np.float32: _FLOAT32, np.float64: _FLOAT64, np.int32: _INT32, np.int64: _INT64}
-_PROBABILITIES, _RAW_SCORES = 0, 1
-_SPLITS, _GAIN = 0, 1
-
-#: Initial buffer size for a model text; longer ones are written twice.
-_TEXT_BYTES = 1 << 15
 
 _HANDLE, _TEXT, _INT, _LONG = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_int64
 _ARRAY, _OUT = ctypes.c_void_p, ctypes.c_void_p
@@ -111,104 +102,17 @@ class MatrixArguments:
         self.arguments = (address(data), type_of(data), *data.shape, int(not by_column))
 
 
-class Booster:
-    """Trees of a model text, or being boosted on a data set; made by ``on`` and ``of_text``."""
+class Handle:
+    """An object of the library, freed with its Python object by the C function ``freed_by``."""
+
+    freed_by: ClassVar[str]
 
     def __init__(self) -> None:
         self.handle = ctypes.c_void_p()
-        #: Objects that the library points to but does not own.
-        self._sets: list[DataSet] = []
-
-    @classmethod
-    def on(cls, data: DataSet, parameters: Mapping[str, Any]) -> Booster:
-        """Return a booster without trees for the training rows."""
-        made = cls()
-        made._sets.append(data)
-        columns = {key: value for key, value in data.parameters.items() if key == "categorical_column"}
-        call("LGBM_BoosterCreate", data.handle, joined({**parameters, **columns}), ctypes.byref(made.handle))
-        return made
-
-    @classmethod
-    def of_text(cls, text: bytes) -> Booster:
-        """Return the booster of a model text, which must be trusted."""
-        made, rounds = cls(), ctypes.c_int()
-        call("LGBM_BoosterLoadModelFromString", text, ctypes.byref(rounds), ctypes.byref(made.handle))
-        return made
 
     def __del__(self) -> None:
-        free("LGBM_BoosterFree", self)
-
-    def merge(self, other: Booster) -> None:
-        """Take over another booster's trees."""
-        call("LGBM_BoosterMerge", self.handle, other.handle)
-
-    def watch(self, data: DataSet) -> None:
-        """Also measure the metric on these rows."""
-        self._sets.append(data)
-        call("LGBM_BoosterAddValidData", self.handle, data.handle)
-
-    def update(self) -> bool:
-        """Boost one round; return whether it found no split."""
-        stalled = ctypes.c_int()
-        call("LGBM_BoosterUpdateOneIter", self.handle, ctypes.byref(stalled))
-        return bool(stalled.value)
-
-    @property
-    def iterations(self) -> int:
-        """Number of iterations in the booster."""
-        return self._count("LGBM_BoosterGetCurrentIteration")
-
-    @property
-    def n_outputs(self) -> int:
-        """Trees per iteration."""
-        return self._count("LGBM_BoosterNumModelPerIteration")
-
-    def _count(self, name: str) -> int:
-        count = ctypes.c_int()
-        call(name, self.handle, ctypes.byref(count))
-        return count.value
-
-    def watched_metric(self) -> float:
-        """Return the metric on the watched rows."""
-        value, count = ctypes.c_double(), ctypes.c_int()
-        call("LGBM_BoosterGetEval", self.handle, 1, ctypes.byref(count), ctypes.byref(value))
-        return value.value
-
-    def running(self, place: int) -> FloatArray:
-        """Return current predictions for training rows (``place`` 0) or watched rows (1): shape (n, n_outputs)."""
-        count = ctypes.c_int64()
-        call("LGBM_BoosterGetNumPredict", self.handle, place, ctypes.byref(count))
-        predicted = np.empty(count.value)
-        call("LGBM_BoosterGetPredict", self.handle, place, ctypes.byref(count), address(predicted))
-        return predicted.reshape((-1, self.n_outputs), order="F")
-
-    def predict(self, x: Matrix, *, raw: bool = False, rounds: int = -1) -> FloatArray:
-        """Return values or probabilities, or ``raw`` scores, of the first ``rounds`` (-1: all): shape (n, n_outputs)."""
-        rows, outputs, count = MatrixArguments(x), self.n_outputs, ctypes.c_int64()
-        predicted = np.empty((rows.n_rows, outputs))
-        if not rows.n_rows:
-            return predicted
-        wanted = (_RAW_SCORES if raw else _PROBABILITIES, 0, rounds, b"num_threads=1")
-        result = (ctypes.byref(count), address(predicted))
-        call(f"LGBM_BoosterPredictFor{rows.kind}", self.handle, *rows.arguments, *wanted, *result)
-        return predicted
-
-    def gain(self) -> FloatArray:
-        """Return the total gain of the splits on each feature."""
-        gain = np.empty(self._count("LGBM_BoosterGetNumFeature"))
-        call("LGBM_BoosterFeatureImportance", self.handle, -1, _GAIN, address(gain))
-        return gain
-
-    def to_text(self, iterations: int = -1) -> str:
-        """Return the model of the first iterations (-1: all), as ``lightgbm.Booster.model_to_string`` does."""
-        room = _TEXT_BYTES
-        while True:
-            text, length = ctypes.create_string_buffer(room), ctypes.c_int64()
-            wanted = (0, iterations, _SPLITS, room, ctypes.byref(length), text)
-            call("LGBM_BoosterSaveModelToString", self.handle, *wanted)
-            if length.value <= room:
-                return text.value.decode() + "\npandas_categorical:null\n"
-            room = length.value
+        if getattr(self, "handle", None):  # None or absent where making it failed
+            getattr(library(), self.freed_by)(self.handle)
 
 
 def joined(parameters: Mapping[str, Any]) -> bytes:
@@ -235,9 +139,3 @@ def address(values: npt.NDArray[Any]) -> int:
 def type_of(values: npt.NDArray[Any]) -> int:
     """Return the library's number for an array's type."""
     return _TYPES[values.dtype.type]
-
-
-def free(name: str, owner: DataSet | Booster) -> None:
-    """Free what ``owner.handle`` points to, unless making it failed."""
-    if getattr(owner, "handle", None):
-        getattr(library(), name)(owner.handle)

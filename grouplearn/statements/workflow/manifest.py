@@ -1,4 +1,4 @@
-"""Checks whether a statement could have made a run's manifest, as a file may contain anything.
+"""What a durable run needs to continue, and whether a statement could have made it, as a file may contain anything.
 
 A run continues as its manifest says, without its statement. Values that TRAIN refuses could cause an endless epoch here, or
 an error in the middle of the work.
@@ -8,31 +8,87 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 from grouplearn.bind.arrays import label_length
+from grouplearn.bind.definition import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition
 from grouplearn.bind.run import compatibility as legality
 from grouplearn.bind.run.options import RUN_OPTIONS
 from grouplearn.bind.searching import may_run
+from grouplearn.data.dataset import Dataset, DatasetFiles, Group
 from grouplearn.data.encoders import FittedItem
+from grouplearn.data.files.checksums import Damaged, FileSums
+from grouplearn.data.lists import Lists
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.hyperparameter_values import are_declared
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.optional import HasObjectives, conflict
+from grouplearn.models.label import Label
+from grouplearn.schedule.averages import Averages
 from grouplearn.schedule.messages import Unit, could_be
 from grouplearn.schedule.operators import OPERATORS
+from grouplearn.schedule.workload import Hops, Workload
 from grouplearn.search.procedures import PROCEDURES, SearchPlan
-from grouplearn.search.space import Choices, Dimension
-from grouplearn.train.job import Job
+from grouplearn.search.space import Choices, Dimension, Range
+from grouplearn.train.job import Job, Turn
+from grouplearn.train.results import ledger
 
-if TYPE_CHECKING:
-    from grouplearn.statements.workflow.durable import Manifest
-
+#: The format of manifests; runs of other versions are refused.
+FORMAT = 12
 #: Limits of the catalog and of arrays: numbers of units and rows of a block, and bytes.
 _MOST, _MOST_BYTES = 2**31 - 1, 2**63 - 1
 #: The most folds that VALIDATE FOLDS takes.
 _MOST_FOLDS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a run needs to continue; ``job`` is without its rows, which are in files.
+
+    ``workload`` is for the number of workers with which the run began. ``replaces`` and ``validated`` come from the
+    statement: OR REPLACE, and whether rows are held out; ``within`` is the number of seconds of WITHIN. ``replaced`` is the
+    identity of the model that was there at the beginning, the only one that may be replaced. ``began`` is a
+    ``time.time()``. ``sums`` are the checksums of the files of rows. A search in rounds has its plan in ``search`` and no
+    ``units``, as these follow from results; ``stored`` and ``outputs`` are used to estimate them.
+    """
+
+    definition: ModelDefinition
+    job: Job
+    rows: DatasetFiles
+    units: tuple[Unit, ...]
+    workload: Workload
+    operator: str
+    executor: str
+    replaces: bool
+    replaced: str | None
+    validated: bool
+    within: float | None
+    began: float
+    search: SearchPlan | None
+    sums: tuple[FileSums, ...]
+    stored: int
+    outputs: int
+    format: int = FORMAT
+
+    def job_with_rows(self, directory: Path) -> Job:
+        """Return the job with its rows, which are in ``directory`` now.
+
+        Raises DataError if its learner is not registered, and Damaged if the rows cannot be those of the job.
+        """
+        dataset = replace(self.rows, directory=str(directory)).open()
+        flaw = dataset.flaw(self.job.items)
+        if flaw is not None:
+            raise Damaged(directory, flaw)
+        return replace(self.job, dataset=dataset, own=registry.other(self.job.learner, self.job.configs))
+
+
+KINDS = (
+    *ledger.RESULT_KINDS, Averages, Choices, Dataset, DatasetFiles, FileSums, Group, Hops, HyperparameterColumn, ItemColumn, Job,
+    KeyColumn, Lists, Manifest, ModelDefinition, Range, SearchPlan, Label, Turn, Workload,
+)  # fmt: skip
 
 
 def has_possible_numbers(manifest: Manifest) -> bool:
