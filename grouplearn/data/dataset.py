@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from grouplearn.data.files.checksums import Damaged
 from grouplearn.data.files.own_files import plain_file
+from grouplearn.data.files.plain import IF_OTHER
 from grouplearn.data.lists import LIST_ARRAYS, Lists
 from grouplearn.layout.pages import forget_pages
 
@@ -21,6 +22,8 @@ FloatArray = npt.NDArray[np.float64]
 #: Single or double precision; equal numbers give equal models, bit for bit.
 FeatureArray = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 RowNumbers = npt.NDArray[np.int64]
+#: What the rows of a group are sorted by.
+Order = Literal["hash", "time"]
 
 #: The arrays of a dataset with an entry per row, by field name.
 ARRAYS = ("numeric", "codes", "y", "weight", "split")
@@ -146,7 +149,10 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Rows sorted by finest group, then by a hash of (seed, row), so that their order depends only on data and seed.
+    """Rows sorted by finest group, and within it in ``order``: by a hash of (seed, row), or by time.
+
+    Their order depends only on data and seed. Blocks of them are append-only: later rows are sorted among themselves and make
+    new blocks, so that old blocks, and sums over them, stay as they are.
 
     - ``numeric`` (n, p): NaN is missing; float32 where that holds all columns exactly, else float64.
     - ``codes`` (n, c) int32: indexes into ``dictionaries[j]`` (sorted category texts; empty for hash items), -1 is missing.
@@ -168,6 +174,7 @@ class Dataset:
     classes: tuple[str, ...] = ()
     files: DatasetFiles | None = None
     lists: Lists | None = None
+    order: Order = field(default="hash", metadata=IF_OTHER)
 
     @property
     def n_rows(self) -> int:
@@ -282,6 +289,7 @@ class DatasetFiles:
     dictionaries: tuple[tuple[str, ...], ...]
     classes: tuple[str, ...] = ()
     has_lists: bool = False
+    order: Order = field(default="hash", metadata=IF_OTHER)
 
     @property
     def array_names(self) -> tuple[str, ...]:
@@ -296,7 +304,14 @@ class DatasetFiles:
         if self.has_lists:
             flat = (self._mapped(name, 0) for name in LIST_ARRAYS[1:])
             lists = Lists(self._mapped("bounds")[self.start : self.stop], *flat)
-        return Dataset(**arrays, dictionaries=self.dictionaries, classes=self.classes, files=self, lists=lists)
+        return Dataset(
+            **arrays,
+            dictionaries=self.dictionaries,
+            classes=self.classes,
+            files=self,
+            lists=lists,
+            order=self.order,
+        )
 
     def _mapped(self, name: str, fewest: int | None = None) -> npt.NDArray[Any]:
         """Return an array of at least as many places as there are rows, or of the ``fewest``."""

@@ -18,6 +18,7 @@ BoolArray = npt.NDArray[np.bool_]
 class Split:
     """Which rows of a group train and which judge: by the fold of a fit, and each row's number in ``Dataset.split``.
 
+    Who asks for both asks twice: a row may do neither. Nothing else knows what the numbers mean.
     Without ``folds`` there is the final fit alone, which the rows of number 1 judge; unless the split ``holds_out`` rows, all
     train. With folds, the rows of number k judge fold k, and all train the final fit. A single fold is a sample, held out of
     a fit that is only judged. If it ``spares`` groups, one that cannot train without the rows held out trains on all.
@@ -38,23 +39,31 @@ class Split:
         return self.folds == 1
 
     def judges(self, numbers: npt.NDArray[Any], fold: int) -> BoolArray:
-        """Return which rows of these numbers judge a fit; the others train."""
+        """Return which rows of these numbers judge a fit."""
         if fold == FINAL and (self.folds or not self.holds_out):
             return np.zeros(numbers.shape, np.bool_)
         return np.asarray(numbers == (fold if self.folds else 1))
+
+    def trains(self, numbers: npt.NDArray[Any], fold: int) -> BoolArray:
+        """Return which rows of these numbers train a fit: here all that do not judge it."""
+        return ~self.judges(numbers, fold)
 
     def numbers(self, judges: npt.NDArray[np.int16]) -> npt.NDArray[np.int16]:
         """Return the numbers of rows of which those with 1 judge, and those with 0 only train."""
         return judges ^ 1 if self.has_sample else judges
 
+    def ever_trains(self, numbers: npt.NDArray[Any]) -> BoolArray:
+        """Return which rows of these numbers train any fit."""
+        return np.asarray(np.logical_or.reduce([self.trains(numbers, fold) for fold in self.fits]))
+
     def ever_judges(self, numbers: npt.NDArray[Any]) -> BoolArray:
         """Return which rows of these numbers judge any fit."""
         return np.asarray(np.logical_or.reduce([self.judges(numbers, fold) for fold in self.fits]))
 
-    def most_judging(self, counts: npt.NDArray[np.int64]) -> int:
-        """Return how many rows judge a fit, at most, of which ``counts[number]`` have a number."""
+    def fewest_training(self, counts: npt.NDArray[np.int64]) -> int:
+        """Return how many rows train a fit, at least, of which ``counts[number]`` have a number."""
         numbers = np.arange(counts.size)
-        return max(int(counts[self.judges(numbers, fold)].sum()) for fold in self.fits)
+        return min(int(counts[self.trains(numbers, fold)].sum()) for fold in self.fits)
 
     def only_judged(self, fold: int) -> bool:
         """Return whether a fit is there to be judged, and nothing else."""

@@ -62,7 +62,7 @@ def hold_out(
         draw = Draw(hashes[0][rows], hashes[1][rows], labelled)
         draw.mark(split[rows], start, value, holdout.split.folds if holdout.kind == "folds" else 0, together=_ROWS)
         if holdout.split.spares:
-            split[rows][_missed(split[rows], start, labelled, y[rows], of_classes)] = 0
+            split[rows][_missed(split[rows].astype(np.bool_), start, labelled, y[rows], of_classes)] = 0
         split[rows] = holdout.split.numbers(split[rows])
 
     side_by_side(mark, list(together(leaves.offsets)), threads)
@@ -75,17 +75,17 @@ def _held(sizes: IntArray, share: float) -> IntArray:
 
 
 def _missed(
-    split: npt.NDArray[np.int16],
+    marked: npt.NDArray[np.bool_],
     start: IntArray,
     labelled: npt.NDArray[np.bool_],
     y: FloatArray,
     of_classes: bool,
 ) -> npt.NDArray[np.bool_]:
-    """Return which rows (n,) are of a group whose training rows lack a class of the others, or are all of one label."""
+    """Return which rows (n,) are of a group whose unmarked rows lack a class of the others, or are all of one label."""
     if y.ndim > 1:
         return np.zeros(len(y), np.bool_)
     of, known = np.repeat(np.arange(start.size - 1), np.diff(start)), labelled & np.isfinite(y)
-    held, trains = known & (split == 1), known & (split == 0)
+    held, trains = known & marked, known & ~marked
     lost = np.zeros(start.size - 1, np.bool_)
     if of_classes:
         label = np.where(known, y, 0).astype(np.int64)

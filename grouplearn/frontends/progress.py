@@ -67,7 +67,7 @@ class Tally:
         if len(self._pilot) < _PILOT_UNITS:
             self._pilot[result.unit.id] = (result.unit.cost, result.ended - result.started)
         self._see_metric(result.best(self.summary.metric, self.summary.greater_is_better))
-        if result.unit.fold >= 0:
+        if not result.unit.is_final:
             return
         self.trials = min(self.trials + len(result.unit.groups) * len(result.unit.configs), self.summary.trials)
         self.failed += result.failed

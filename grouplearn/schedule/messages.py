@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
+from grouplearn.data.split import FINAL
 from grouplearn.schedule.averages import Averages
 
 #: What one worker does for a unit whose group is split between workers: each kind, with its inputs and its product.
@@ -57,15 +58,15 @@ class Unit:
 
     ``others`` are further small groups that train in the same unit, side by side (their rows gathered and padded); the unit
     is scheduled as one of ``group``. ``stacked``: its group or groups are small enough for a batched solve. ``fold`` is the
-    held-out fold under VALIDATE FOLDS, or -1 for the final model; a unit with ``folds`` k trains the models of all k folds
-    and the final ones in one pass over the rows. ``cost`` is the estimated work in seconds. Schedules use it only to order
-    units, so it never changes a model.
+    held-out fold under VALIDATE FOLDS, or FINAL; a unit with ``folds`` k trains the models of all k folds and the final ones
+    in one pass over the rows. ``cost`` is the estimated work in seconds. Schedules use it only to order units, so it never
+    changes a model.
     """
 
     id: int
     group: int
     configs: tuple[int, ...]
-    fold: int = -1
+    fold: int = FINAL
     cost: float = 0.0
     others: tuple[int, ...] = ()
     folds: int = 0
@@ -75,6 +76,11 @@ class Unit:
     def stays_whole(self) -> bool:
         """Whether its rows must stay on one worker: small groups side by side, or all folds in one pass."""
         return bool(self.others or self.folds or self.stacked)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether its models are those that are kept."""
+        return self.fold == FINAL
 
     @property
     def groups(self) -> tuple[int, ...]:

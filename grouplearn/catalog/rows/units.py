@@ -49,7 +49,7 @@ def _whole_units(results: Sequence[UnitResult], schema: Any) -> Any:
     per_unit = {
         "unit": [result.unit.id for result in results],
         "configs": [result.unit.configs for result in results],
-        "fold": [None if result.unit.fold < 0 else result.unit.fold for result in results],
+        "fold": [None if result.unit.is_final else result.unit.fold for result in results],
         "worker": [result.worker for result in results],
         "started": [result.started for result in results],
         "ended": [result.ended for result in results],
@@ -94,4 +94,4 @@ def _step_rows(result: UnitResult) -> Iterator[tuple[Any, ...]]:
 
 
 def _unit_head(unit: Unit, group: int) -> tuple[Any, ...]:
-    return unit.id, group, unit.configs, None if unit.fold < 0 else unit.fold
+    return unit.id, group, unit.configs, None if unit.is_final else unit.fold

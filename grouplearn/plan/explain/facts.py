@@ -260,7 +260,7 @@ def operator_table(physical: PhysicalPlan, choice: Choice) -> list[tuple[str, ..
 
 def unit_label(physical: PhysicalPlan, unit: Unit) -> str:
     """Return a unit in words, for a chart."""
-    fold = f", fold {unit.fold}" if unit.fold >= 0 else ""
+    fold = "" if unit.is_final else f", fold {unit.fold}"
     return f"unit {unit.id}: {unit_groups(physical, unit)}, {counted(len(unit.configs), 'configuration')}{fold}"
 
 

@@ -74,7 +74,7 @@ def shared_files(dataset: Dataset, directory: RunDirectory) -> DatasetFiles:
         array = dataset.array(name)
         directory.array(name, array.shape, array.dtype)[...] = array
     names, has_lists = (dataset.dictionaries, dataset.classes), dataset.lists is not None
-    return DatasetFiles(str(directory.path), 0, dataset.n_rows, *names, has_lists)
+    return DatasetFiles(str(directory.path), 0, dataset.n_rows, *names, has_lists, dataset.order)
 
 
 def place_for(n_bytes: int) -> Path:

@@ -28,7 +28,7 @@ def poor_deviances(job: Job, definition: ModelDefinition, best: BestTrials) -> M
     metric = definition.metric
     if not has_constant(metric):
         return {}
-    learned, held_out = _parts(job)
+    learned, held_out = job.split.ever_trains(job.dataset.split), job.split.ever_judges(job.dataset.split)
     own = best.metric(metric, "train") > FAR * _of_constant(job, definition, best, learned)
     new = best.metric(metric, "valid") > _of_constant(job, definition, best, held_out)
     new &= _sums(held_out.astype(np.float64), best.groups) >= JUDGES
@@ -36,12 +36,6 @@ def poor_deviances(job: Job, definition: ModelDefinition, best: BestTrials) -> M
     told_new = f"no better on held-out rows than the mean, by valid_{metric}: try fewer features or more rows"
     poor = np.flatnonzero(own | new)[:_MOST_GROUPS].tolist()
     return {best.groups[place].id: told_own if own[place] else told_new for place in poor}
-
-
-def _parts(job: Job) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Return which rows metrics of training and of validation are of."""
-    judges = job.split.ever_judges(job.dataset.split)
-    return ~judges if not job.split.folds else np.ones(judges.shape, np.bool_), judges
 
 
 def _of_constant(job: Job, definition: ModelDefinition, best: BestTrials, rows: npt.NDArray[np.bool_]) -> FloatArray:

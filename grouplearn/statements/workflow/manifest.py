@@ -176,7 +176,7 @@ def _has_possible_units(manifest: Manifest) -> bool:
     ):
         return False
     trials = len(job.groups) * len(job.configs)
-    whole = _distinct(unit for unit in units if unit.fold < 0)
+    whole = _distinct(unit for unit in units if unit.is_final)
     return manifest.search is not None or whole == trials
 
 
@@ -189,7 +189,7 @@ def _distinct(units: Iterable[Unit]) -> int:
 def _is_possible_unit(unit: Unit, folds: int) -> bool:
     return (
         0 <= unit.id <= _MOST
-        and -1 <= unit.fold < folds
+        and (unit.is_final or 0 <= unit.fold < folds)
         and unit.folds in (0, folds)
         and 0 <= unit.cost < math.inf
         and len(unit.configs) > 0

@@ -51,7 +51,7 @@ def fit_on_all_groups(
     fitted: dict[int, FittedItem] = {}
     if all(item.scope != "all" for item in items):
         return fitted
-    train = dataset.has_label() & (dataset.weight > 0) & ~split.judges(dataset.split, FINAL)
+    train = dataset.has_label() & (dataset.weight > 0) & split.trains(dataset.split, FINAL)
     if not handles_missing:
         train &= encoders.complete(items, dataset, slice(None))
     rows = slice(None) if train.all() else np.flatnonzero(train)

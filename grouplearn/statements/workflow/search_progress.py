@@ -24,7 +24,7 @@ class Ends:
     def show(self, results: Iterable[UnitResult], going: Set[_Key], trials: Mapping[_Key, TrialResult]) -> None:
         """Report the trials that have ended: of a round's results, and of the trials that waited until now."""
         for result in results:
-            if result.unit.fold >= 0:
+            if not result.unit.is_final:
                 self._progress.unit_done(result)
             else:
                 self._going |= {(result.unit.group, config): result for config in result.unit.configs}

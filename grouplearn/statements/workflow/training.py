@@ -268,7 +268,7 @@ def _summary_of_rest(manifest: Manifest, job: Job, scheduled: Scheduled, ledger:
     return RunSummary(
         model=definition.name,
         groups=len({group for unit in left for group in unit.groups}),
-        trials=sum(len(unit.groups) * len(unit.configs) for unit in left if unit.fold < 0),
+        trials=sum(len(unit.groups) * len(unit.configs) for unit in left if unit.is_final),
         epochs=sum(job.training.epochs * len(unit.configs) * len(unit.groups) for unit in left),
         metric=definition.metric,
         greater_is_better=definition.greater_is_better,

@@ -39,4 +39,4 @@ def _training_rows(job: Job, group: Group) -> int:
             counts += np.bincount(split, minlength=kinds)[:kinds]
             if data.files is not None:
                 data.forget_pages(start, stop)
-    return int((counts.sum() - job.split.most_judging(counts)) * share_of(job.round.share, group.n_rows))
+    return int(job.split.fewest_training(counts) * share_of(job.round.share, group.n_rows))
