@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,59 +22,31 @@ from grouplearn.learners.linear.cost import SGD
 from grouplearn.learners.linear.linear_learner import LinearLearner
 from grouplearn.learners.linear.stochastic_gradient import rows
 from grouplearn.learners.linear.stochastic_gradient import state as sgd_state
+from grouplearn.learners.linear.stochastic_gradient.options import (
+    AVERAGE,
+    BATCH_SIZE,
+    LEARNING_RATE,
+    SCHEDULE,
+    TOLERANCE,
+    averages,
+    number,
+)
 from grouplearn.models.label import SEVERAL_CLASSES
 from grouplearn.models.losses.loss import Loss
 from grouplearn.models.state import Artifact, State, Tensors, has_tensors_of
 
-LEARNING_RATE = Hyperparameter(
-    "learning_rate",
-    "float",
-    0.5,
-    "length of the first steps, as a share of one over the curvature of the loss times the mean square length of a row, "
-    "longer rows counting more (of all rows, each counting once, where operator averaging sends gradients)",
-    "Bottou 2012, section 5.1",
-    low=0.0,
-    open_low=True,
-    remedy="lower",
-)
-SCHEDULE = Hyperparameter(
-    "schedule",
-    "str",
-    "bottou",
-    "how steps get shorter: not at all, by one over the root of their number, or by one over their number, the sooner the "
-    "larger l2 is; without l2 (l1 alone) inverse_sqrt comes nearer in few passes",
-    "Bottou 2012, section 5.1",
-    choices=kernel.SCHEDULES,
-)
-BATCH_SIZE = Hyperparameter(
-    "batch_size",
-    "int",
-    1,
-    "rows per step; a batch ends where a block of 16,384 rows does",
-    "Bottou 2012, section 4.1",
-    low=1,
-    high=1 << 31,
-)
-AVERAGE = Hyperparameter(
-    "average",
-    "bool",
-    None,
-    "whether the model is the mean of all steps, later ones counting more, instead of the last one; by default unless there "
-    "is l1, as a mean has no zeros",
-    "Lacoste-Julien, Schmidt & Bach 2012",
-    nullable=True,
-)
-TOLERANCE = Hyperparameter(
-    "tolerance",
-    "float",
-    0.0,
-    "training ends when five epochs on end did not lower the objective by this share, which the mean of all steps may still do; "
-    "0: when the epochs are over",
-    "scikit-learn SGDClassifier",
-    low=0.0,
-)
 #: Epochs without progress after which a config is done.
 _PATIENCE = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """A pass before its first step: the places of its configs, its rows, their tensors, and the settings of its steps."""
+
+    active: list[int]
+    blocks: list[kernel.BlockRows]
+    tensors: sgd_state.Arrays
+    descent: kernel.Descent
 
 
 class StochasticGradientSolver(LinearLearner, BatchesLearner):
@@ -124,11 +96,11 @@ class StochasticGradientSolver(LinearLearner, BatchesLearner):
         """Return the batch size, whether there is l1 and whether steps are averaged, which set the state's tensors, and the loss,
         if configs choose it."""
         batch_size = config.get(BATCH_SIZE.name, BATCH_SIZE.default)
-        return (batch_size, _number(config, linear_model.L1) > 0, _averages(config), *self.chosen_loss(config))
+        return (batch_size, number(config, linear_model.L1) > 0, averages(config), *self.chosen_loss(config))
 
     def conflict(self, config: Config) -> Conflict | None:
         """Return a conflict between l1 and a mean of steps, which has no zeros."""
-        if config.get(AVERAGE.name) and _number(config, linear_model.L1) > 0:
+        if config.get(AVERAGE.name) and number(config, linear_model.L1) > 0:
             return Conflict(
                 "the mean of steps has no zeros, which l1 is there for", (AVERAGE.name, linear_model.L1.name)
             )
@@ -136,8 +108,8 @@ class StochasticGradientSolver(LinearLearner, BatchesLearner):
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
         """Return zero weights and an unknown loss."""
-        owes = any(_number(config, linear_model.L1) > 0 for config in configs)
-        return sgd_state.begun(problem, len(configs), owes, _averages(configs[0]))
+        owes = any(number(config, linear_model.L1) > 0 for config in configs)
+        return sgd_state.begun(problem, len(configs), owes, averages(configs[0]))
 
     def resumes(self, problem: Problem, configs: Sequence[Config], state: State) -> bool:
         """Return whether the stored tensors are valid models, with no negative counts."""
@@ -148,7 +120,7 @@ class StochasticGradientSolver(LinearLearner, BatchesLearner):
 
     def batch_rows(self, config: Config) -> int:
         """Return ``batch_size``."""
-        return int(_number(config, BATCH_SIZE))
+        return int(number(config, BATCH_SIZE))
 
     def train_batches(
         self, problem: Problem, configs: Sequence[Config], state: State, block: Shard, visit: Visit
@@ -158,28 +130,19 @@ class StochasticGradientSolver(LinearLearner, BatchesLearner):
         A config whose losses are not finite ends with loss NaN. Raises Diverged when the group has no rows, or nothing to
         learn from.
         """
-        shard, whole = block, block.totals
-        if not whole.n_rows:
-            raise Diverged("there are no training rows")
-        active = np.flatnonzero(~state.done).tolist()
-        if not active or not shard.n_rows:
+        if block.totals.n_rows and (state.done.all() or not block.n_rows):
             return state
-        self.check_labels(self.loss(problem.label, configs[0]), shard.y, shard.weight)
-        picked = [configs[index] for index in active]
-        blocks = rows.blocks_of(problem, self.batch_rows(picked[0]), shard, visit)
-        tensors = sgd_state.chosen(state.tensors, active)
-        tensors = self._penalised(picked, _epoch_begun(tensors, visit), whole)
-        if not tensors["rate"].all():
-            tensors = self._begun(problem, picked, tensors, rows.steepness(blocks[0]), whole)
-        models = kernel.descend(sgd_state.models_of(tensors), self._descent(problem, picked, tensors, whole), blocks)
+        begun = self._pass(problem, configs, state, block, visit)
+        tensors = begun.tensors
+        models = kernel.descend(sgd_state.models_of(tensors), begun.descent, begun.blocks)
         tensors |= {
             **sgd_state.tensors_of(models),
-            "visited": tensors["visited"] + sum(len(each.order) for each in blocks),
+            "visited": tensors["visited"] + sum(len(each.order) for each in begun.blocks),
         }
-        for each in blocks:
+        for each in begun.blocks:
             tensors["seen"] = tensors["seen"] + rows.seen(each)
-        after = State(sgd_state.updated(state, active, tensors), state.done)
-        return _ended(after, configs, active, whole, _objectives(after.tensors))
+        after = State(sgd_state.updated(state, begun.active, tensors), state.done)
+        return _ended(after, configs, begun.active, block.totals, _objectives(after.tensors))
 
     def train_epochs(
         self,
@@ -192,19 +155,11 @@ class StochasticGradientSolver(LinearLearner, BatchesLearner):
         keeps_models: bool,
     ) -> Descended:
         """Return the state after these epochs over a block, or sooner, when a config is done; see ``EpochsLearner``."""
-        whole, active = block.totals, np.flatnonzero(~state.done).tolist()
-        if not whole.n_rows:
-            raise Diverged("there are no training rows")
-        self.check_labels(self.loss(problem.label, configs[0]), block.y, block.weight)
-        picked = [configs[index] for index in active]
-        visit = Visit(epochs.start, 0, block.n_rows, begins=False)
-        (visited,) = rows.blocks_of(problem, self.batch_rows(picked[0]), block, visit)
-        tensors = self._penalised(picked, _epoch_begun(sgd_state.chosen(state.tensors, active), visit), whole)
-        if not tensors["rate"].all():
-            tensors = self._begun(problem, picked, tensors, rows.steepness(visited), whole)
+        begun = self._pass(problem, configs, state, block, Visit(epochs.start, 0, block.n_rows, begins=False))
+        active, tensors, (visited,) = begun.active, begun.tensors, begun.blocks
         given = kernel.Course(
-            *(epochs.start, block.first, problem.seed, rows.seen(visited), whole.weight),
-            linear_model.column(picked, TOLERANCE),
+            *(epochs.start, block.first, problem.seed, rows.seen(visited), block.totals.weight),
+            linear_model.column([configs[index] for index in active], TOLERANCE),
             _PATIENCE,
             tensors["best"],
             tensors["stalled"],
@@ -212,10 +167,7 @@ class StochasticGradientSolver(LinearLearner, BatchesLearner):
             np.zeros(len(active), np.bool_),
         )
         models, course, each = kernel.descend_epochs(
-            sgd_state.models_of(tensors),
-            self._descent(problem, picked, tensors, whole),
-            *(visited, given, len(epochs)),
-            keeps=keeps_models,
+            *(sgd_state.models_of(tensors), begun.descent, visited, given, len(epochs)), keeps=keeps_models
         )
         ones, made = np.ones(len(active)), len(course.curve)
         tensors |= {
@@ -325,6 +277,20 @@ class StochasticGradientSolver(LinearLearner, BatchesLearner):
 
     # --- the parts of a pass ----------------------------------------------------------------------------------------
 
+    def _pass(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, visit: Visit) -> _Pass:
+        """Return a pass over some rows before its first step; raises Diverged when the group has no rows."""
+        whole, active = shard.totals, np.flatnonzero(~state.done).tolist()
+        if not whole.n_rows:
+            raise Diverged("there are no training rows")
+        self.check_labels(self.loss(problem.label, configs[0]), shard.y, shard.weight)
+        picked = [configs[index] for index in active]
+        blocks = rows.blocks_of(problem, self.batch_rows(picked[0]), shard, visit)
+        tensors = sgd_state.epoch_begun(sgd_state.chosen(state.tensors, active), visit)
+        tensors = self._penalised(picked, tensors, whole)
+        if not tensors["rate"].all():
+            tensors = self._begun(problem, picked, tensors, rows.steepness(blocks[0]), whole)
+        return _Pass(active, blocks, tensors, self._descent(problem, picked, tensors, whole))
+
     def _penalised(self, configs: Sequence[Config], tensors: sgd_state.Arrays, whole: Totals) -> sgd_state.Arrays:
         """Return the tensors with each config's penalties divided by the weight of all rows."""
         penalties = {"l1": linear_model.L1, "l2": self.objective.l2}
@@ -362,9 +328,9 @@ class StochasticGradientSolver(LinearLearner, BatchesLearner):
         """Return the settings of the configs of a pack, as the kernels take them."""
         rate = linear_model.column(configs, LEARNING_RATE) * tensors["rate"]
         schedule = [config.get(SCHEDULE.name, SCHEDULE.default) for config in configs]
-        batch_size, loss = int(_number(configs[0], BATCH_SIZE)), self.loss(problem.label, configs[0])
+        batch_size, loss = int(number(configs[0], BATCH_SIZE)), self.loss(problem.label, configs[0])
         unbounded = loss.curvature is None
-        ends = np.array([unbounded or not _averages(each) for each in configs]) | (tensors["l2"] == 0)
+        ends = np.array([unbounded or not averages(each) for each in configs]) | (tensors["l2"] == 0)
         bottou = np.maximum(rate * tensors["l2"], np.where(ends, batch_size / whole.n_rows, 0.0))
         decays = {"constant": np.zeros_like(rate), "inverse_sqrt": np.ones_like(rate), "bottou": bottou}
         return kernel.Descent(
@@ -376,37 +342,6 @@ class StochasticGradientSolver(LinearLearner, BatchesLearner):
             lasso=tensors["l1"],
             with_intercept=linear_model.column(configs, linear_model.FIT_INTERCEPT),
         )
-
-
-def _epoch_begun(tensors: sgd_state.Arrays, visit: Visit) -> sgd_state.Arrays:
-    """Return the tensors with sums reset where an epoch or a round begins, and outstanding l1 applied or dropped.
-
-    Otherwise weights that were 0 while steps were long would owe more l1 than short steps can ever pay.
-    """
-    begins = (tensors["epoch"] != visit.epoch) | visit.begins
-    tensors = {
-        **tensors,
-        "objective": np.where(begins[:, None], 0.0, tensors["objective"]),
-        "visited": np.where(begins, 0.0, tensors["visited"]),
-        "seen": np.where(begins, 0.0, tensors["seen"]),
-        "epoch": np.full_like(tensors["epoch"], visit.epoch),
-    }
-    if "paid" in tensors and begins.any():
-        paid = kernel.settled(tensors["unscaled"], tensors["paid"], tensors["due"])
-        tensors["unscaled"] = np.where(begins[:, None, None], paid, tensors["unscaled"])
-        tensors["paid"] = np.where(begins[:, None, None], 0.0, tensors["paid"])
-        tensors["due"] = np.where(begins, 0.0, tensors["due"])
-    return tensors
-
-
-def _number(config: Config, hyperparameter: Hyperparameter) -> float:
-    return float(config.get(hyperparameter.name, hyperparameter.default))  # type: ignore[arg-type]
-
-
-def _averages(config: Config) -> bool:
-    """Return whether the model of a config is a mean of steps."""
-    asked = config.get(AVERAGE.name)
-    return _number(config, linear_model.L1) == 0 if asked is None else bool(asked)
 
 
 def _first_intercept(loss: Loss, problem: Problem, whole: Totals) -> float:

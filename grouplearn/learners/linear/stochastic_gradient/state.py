@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray
-from grouplearn.kernels.linear.stochastic_gradient import LinearModels
+from grouplearn.kernels.linear import stochastic_gradient as kernel
 from grouplearn.learners.contract import averaging
 from grouplearn.learners.contract.problem import Problem
+from grouplearn.learners.contract.ways import Visit
 from grouplearn.models.state import State, Tensors
 
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
@@ -41,15 +42,36 @@ def begun(problem: Problem, n: int, owes: bool, averages: bool) -> State:
     return State(tensors, np.zeros(n, dtype=bool))
 
 
-def models_of(tensors: Arrays) -> LinearModels:
+def models_of(tensors: Arrays) -> kernel.LinearModels:
     """Return the kernel's models of a state's tensors."""
-    return LinearModels(**{name: tensors.get(name) for name in _CHANGING})  # type: ignore[arg-type]
+    return kernel.LinearModels(**{name: tensors.get(name) for name in _CHANGING})  # type: ignore[arg-type]
 
 
-def tensors_of(models: LinearModels) -> Arrays:
+def tensors_of(models: kernel.LinearModels) -> Arrays:
     """Inverse of ``models_of``."""
     found = {name: getattr(models, name) for name in _CHANGING}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def epoch_begun(tensors: Arrays, visit: Visit) -> Arrays:
+    """Return the tensors with sums reset where an epoch or a round begins, and outstanding l1 applied or dropped.
+
+    Otherwise weights that were 0 while steps were long would owe more l1 than short steps can ever pay.
+    """
+    begins = (tensors["epoch"] != visit.epoch) | visit.begins
+    tensors = {
+        **tensors,
+        "objective": np.where(begins[:, None], 0.0, tensors["objective"]),
+        "visited": np.where(begins, 0.0, tensors["visited"]),
+        "seen": np.where(begins, 0.0, tensors["seen"]),
+        "epoch": np.full_like(tensors["epoch"], visit.epoch),
+    }
+    if "paid" in tensors and begins.any():
+        paid = kernel.settled(tensors["unscaled"], tensors["paid"], tensors["due"])
+        tensors["unscaled"] = np.where(begins[:, None, None], paid, tensors["unscaled"])
+        tensors["paid"] = np.where(begins[:, None, None], 0.0, tensors["paid"])
+        tensors["due"] = np.where(begins, 0.0, tensors["due"])
+    return tensors
 
 
 def chosen(tensors: Arrays, places: Sequence[int]) -> Arrays:
