@@ -102,7 +102,8 @@ class Predictor:
         self._uncommitted: list[_Uncommitted] = []
         self._held: dict[str, tuple[Key, Scorer]] = {}  # by reference
         self._found = _Found()
-        self._looked: Caller | None = None  # the caller for whom hidden macros were checked
+        #: The last caller for whom hidden macros were looked for, and what names mean there.
+        self._looked: tuple[Caller, Hashable] | None = None
         self._lock = threading.RLock()
 
     def remember(self, transaction: int, model: str, definition: ModelDefinition, scorer: Callable[[], Scorer]) -> None:
@@ -165,8 +166,9 @@ class Predictor:
             scorer = self._admitted(caller, reference, rows.type)
             if scorer is None:
                 with self._lock:
+                    names = self._names(cursor(), caller)
                     scorer = self._scorer(cursor(), caller, reference).for_rows(rows.type)
-                    self.guard.admit_user(cursor(), scorer.definition, scorer, caller)
+                    self.guard.admit_user(cursor(), scorer.definition, scorer, caller, names)
             return scorer.score(cursor, rows, exact, part)
 
     def open_cursor(self, session: int | None) -> duckdb.DuckDBPyConnection:
@@ -226,14 +228,20 @@ class Predictor:
                 return None
             found = self._kept(self._found.recent[1].get(reference))
             scorer = None if found is None else found.for_rows(kind)
-            return scorer if scorer is not None and self.guard.has_admitted(scorer, caller) else None
+            looked = self._looked
+            if scorer is None or looked is None or looked[0] != caller:
+                return None
+            return scorer if self.guard.has_admitted(scorer, *looked) else None
 
-    def _scorer(self, cursor: duckdb.DuckDBPyConnection, caller: Caller, reference: str) -> Scorer:
-        if self._looked != caller or not caller.is_known:
+    def _names(self, cursor: duckdb.DuckDBPyConnection, caller: Caller) -> Hashable:
+        """Return what names mean for a caller, after a look for macros that hide functions."""
+        if self._looked is None or self._looked[0] != caller or not caller.is_known:
             here = attachments_of(cursor)
             self.guard.refuse_hidden(cursor, here, of=self._connection())
-            self.guard.note(here, caller)
-            self._looked = caller
+            self._looked = caller, here.meaning
+        return self._looked[1]
+
+    def _scorer(self, cursor: duckdb.DuckDBPyConnection, caller: Caller, reference: str) -> Scorer:
         if self._found.transaction != caller.transaction:
             self._found = _Found(caller.transaction, self._text(caller))
         # The transaction is the caller's claim, and views can call, too: nothing is forgotten because of it.

@@ -13,7 +13,7 @@ from helpers.thorough import THOROUGH
 from strangers import FEATURE, TRAIN, refusal
 
 import grouplearn
-from grouplearn.catalog.checks import calls, fragments
+from grouplearn.catalog.checks import fragments, names
 from grouplearn.catalog.records import HyperparameterColumn, ItemColumn, KeyColumn
 from grouplearn.errors import Error, NotTrusted
 
@@ -253,7 +253,7 @@ def test_what_names_the_same_often_is_gone_through_once(con: grouplearn.Connecti
 
 
 def test_what_is_too_long_is_refused(con: grouplearn.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "_MOST_NODES", 100)
+    monkeypatch.setattr(names, "_MOST_NODES", 100)
     con.native.execute(FEATURE, ["x" + " + x" * 99])
     assert "is too long to be checked: with what it names it has more than 100 parts" in refusal(
         con, "EVALUATE MODEL m ON t"

@@ -6,17 +6,16 @@ DuckDB does not tell a function from where it is called. So the query's text is 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 
 import duckdb
 
 from grouplearn.bind.sql.expressions import query_of_view
-from grouplearn.catalog.checks.calls import Reached, Walk, written_argument
+from grouplearn.catalog.checks.calls import problem
 from grouplearn.catalog.checks.fragments import Node, serialized
+from grouplearn.catalog.checks.names import Use, follow
 from grouplearn.catalog.checks.search_path import Place
-from grouplearn.catalog.checks.surroundings import Defined
-from grouplearn.catalog.checks.trust import surroundings
-from grouplearn.sqltext import folded
+from grouplearn.catalog.checks.surroundings import Surroundings, surroundings
 
 #: The functions that take a model's name.
 _FUNCTIONS = frozenset({"predict", "predict_value", "predict_probability"})
@@ -30,56 +29,36 @@ _BEFORE = re.compile(
 )
 
 
-@dataclass
-class _Calls(Walk):
-    """Collects the search paths at the calls that may name a model by ``reference``, and the names that are not known."""
-
-    reference: str = ""
-    paths: set[tuple[Place, ...]] = field(default_factory=set)
-    unknown: set[str] = field(default_factory=set)
-
-    def every_view(self) -> None:
-        """Go through all views that there are."""
-        for name, view in self.surroundings.views():
-            self._defined(name, view)
-
-    def _function(self, node: Node, of_rows: bool) -> str | None:
-        name = folded(str(node.get("function_name", "")))
-        if name in _FUNCTIONS:
-            if written_argument(node, 0) in (None, self.reference):
-                self.paths.add(self.path)
-            return None
-        reason = super()._function(node, of_rows)
-        if name in _BY_NAME or (reason is not None and not self.surroundings.has_function(name)):
-            self.unknown.add(name)
-        return reason
-
-    def _table(self, node: Node, known: frozenset[str]) -> str | None:
-        reason = super()._table(node, known)
-        if reason is not None:
-            self.unknown.add(str(node.get("table_name")))
-        return reason
-
-    def _defined(self, name: str, defined: Defined) -> str | None:
-        reason = super()._defined(name, defined)
-        if reason is not None:  # it is not read to its end, and may call anything
-            self.paths.add((defined.place, *self.surroundings.path) if defined.at_home else self.path)
-        return reason
-
-
 def callers(con: duckdb.DuckDBPyConnection, reference: str, text: str | None) -> set[Place | None]:
     """Return where calls of ``predict`` that may name a model by ``reference`` stand: places of views, None for the query.
 
     ``text`` is the running query. If it is None, or cannot tell, these are the query and all views with such a call.
     """
     around = surroundings(con)
-    walk = _Calls(around, around.path, Reached(to_the_end=True), reference)
     tree = None if text is None else _query(con, text)
-    reason = "" if tree is None else walk.reason(tree)
-    if reason is not None or walk.unknown or not walk.paths:
-        walk.paths.add(around.path)
-        walk.every_view()
-    return {None if path == around.path or path[0][0] == "temp" else path[0] for path in walk.paths}
+    uses = [] if tree is None else [*follow(around, [tree], passing=_FUNCTIONS)]
+    paths = _paths(uses, reference)
+    if not paths or any(_may_call(use, around) for use in uses):
+        paths |= {around.path} | _paths(follow(around, [], around.views(), _FUNCTIONS), reference)
+    return {None if path == around.path or path[0][0] == "temp" else path[0] for path in paths}
+
+
+def _paths(uses: Iterable[Use], reference: str) -> set[tuple[Place, ...]]:
+    """Return the search paths at the calls that may name a model by ``reference``, and at what is not read to its end."""
+    return {
+        use.path
+        for use in uses
+        if use.kind == "unread" or (use.name in _FUNCTIONS and use.is_call and use.text(0) in (None, reference))
+    }
+
+
+def _may_call(use: Use, around: Surroundings) -> bool:
+    """Return whether nobody tells what a use reads, so that it may call ``predict``."""
+    if use.kind == "unread" or (use.is_call and use.name in _BY_NAME):
+        return True
+    if use.is_call and use.name not in _FUNCTIONS:
+        return problem(use, around) is not None and not around.has_function(use.name)
+    return use.kind == "table" and problem(use, around) is not None
 
 
 def _query(con: duckdb.DuckDBPyConnection, text: str) -> Node | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -11,8 +11,9 @@ import duckdb
 
 from grouplearn.bind.sql.expressions import query_of_view
 from grouplearn.bind.sql.pristine import functions
-from grouplearn.catalog.checks.search_path import Place
-from grouplearn.sqltext import folded
+from grouplearn.catalog.checks.attached import attachments_of
+from grouplearn.catalog.checks.search_path import Place, here
+from grouplearn.sqltext import folded, qualified
 
 #: Places at the end of every path: ``main`` of the default database, and DuckDB's own.
 _ALWAYS = 4
@@ -23,31 +24,52 @@ _OF_VALUES = {"scalar", "aggregate", "window", "macro"}
 BOTTOMLESS = "variant"
 _OF_MEMBERS = frozenset({"ARRAY", "LIST", "MAP", "STRUCT", "UNION", "VARIANT"})
 _GENERATED = "GENERATED ALWAYS"
+#: The macros, and whether each has the name of a function of DuckDB's own, or of an extension. Listing all functions takes
+#: 15 ms, so that it is done once.
+_MACROS = (
+    "WITH f AS MATERIALIZED (SELECT database_name, schema_name, function_name, function_type, macro_definition, parameters,"
+    " internal FROM system.main.duckdb_functions()) SELECT database_name, schema_name, function_name, function_type,"
+    " macro_definition, parameters, system.main.lower(function_name) IN"
+    " (SELECT system.main.lower(function_name) FROM f WHERE internal)"
+    " FROM f WHERE NOT internal AND system.main.suffix(function_type, 'macro')"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Defined:
-    """A macro, a view or a generated column: the database and schema it is in, folded, and its definition.
+    """A macro, a view or a generated column (by its table's name): its place and name, folded, and its definition.
 
     Names in a macro are looked up where it is called; names in a view or column also where that is (``at_home``).
-    ``parameters`` are those of a macro; DuckDB does not tell their defaults.
+    ``parameters`` are those of a macro; DuckDB does not tell their defaults. ``hides`` a function of DuckDB's own.
     """
 
     database: str
     schema: str
+    name: str
     sql: str
     is_query: bool = False
     parameters: int = 0
     at_home: bool = False
+    hides: bool = False
 
     @property
     def place(self) -> tuple[str, str]:
         """The database and the schema it is in."""
         return self.database, self.schema
 
+    @property
+    def whole(self) -> str:
+        """Its name in SQL."""
+        return qualified(self.database, self.schema, self.name)
+
+    @property
+    def drop(self) -> str:
+        """The statement that drops a macro."""
+        return f"DROP MACRO{' TABLE' if self.is_query else ''} {self.whole}"
+
 
 #: A view that DuckDB has in every database, such as those of attached databases, settings and logs.
-OF_DUCKDB = Defined("", "", "")
+OF_DUCKDB = Defined("", "", "", "")
 
 
 @dataclass(frozen=True)
@@ -70,22 +92,19 @@ class Surroundings:
         found = [run for run in found if run != [OF_DUCKDB]] or found  # DuckDB's own views come last
         return [each for run in found for each in run] if found else None
 
-    def views(self) -> Iterator[tuple[str, Defined]]:
-        """Yield the views that somebody made, with their names."""
+    def views(self) -> Iterator[Defined]:
+        """Yield the views that somebody made."""
         self._load()
-        for (_, _, name), run in self._tables.items():
-            yield from ((name, each) for each in run if each.is_query)
+        yield from (each for run in self._tables.values() for each in run if each.is_query)
 
     def has_function(self, name: str) -> bool:
         """Return whether a function or macro of that name exists anywhere."""
         asked = "SELECT 1 FROM system.main.duckdb_functions() WHERE lower(function_name) = lower(?) LIMIT 1"
         return bool(self.con.execute(asked, [name]).fetchall())
 
-    def hiding(self, place: tuple[str, str]) -> str | None:
-        """Return the name of a macro in a schema that hides one of DuckDB's functions."""
-        own = own_functions()
-        hidden = (name for name in self.macros if name in own.names or name in own.of_rows or name in SYNTAX)
-        return next((name for name in hidden if any(macro.place == place for macro in self.macros[name])), None)
+    def hiding(self, places: Set[Place]) -> Iterator[Defined]:
+        """Yield the macros in these places that hide one of DuckDB's functions."""
+        yield from (each for macros in self.macros.values() for each in macros if each.hides and each.place in places)
 
     def places(self, database: str, schema: str, path: Sequence[Place] | None = None) -> list[Place]:
         """Return in order the databases and schemas in which DuckDB looks for a name with these qualifiers.
@@ -130,18 +149,32 @@ class Surroundings:
             generated += [tuple(key)] if _GENERATED in sql.upper() else []
         for *key, sql, internal in self._folded("view_name, sql, internal FROM system.main.duckdb_views()"):
             run = (
-                [OF_DUCKDB] if internal else [Defined(key[0], key[1], query_of_view(sql), is_query=True, at_home=True)]
+                [OF_DUCKDB]
+                if internal
+                else [Defined(key[0], key[1], key[2], query_of_view(sql), is_query=True, at_home=True)]
             )
             self._tables.setdefault((*key,), []).extend(run)
         columns = "table_name, column_default FROM system.main.duckdb_columns() WHERE column_default IS NOT NULL"
         for *key, sql in self._folded(columns) if generated else ():
             if tuple(key) in generated:
-                self._tables[*key,].append(Defined(key[0], key[1], sql, at_home=True))
+                self._tables[*key,].append(Defined(key[0], key[1], key[2], sql, at_home=True))
 
     def _folded(self, rest: str) -> Iterator[tuple[Any, ...]]:
         query = f"SELECT database_name, schema_name, {rest}"
         for database, schema, name, *others in self.con.execute(query).fetchall():
             yield folded(database), folded(schema), folded(name), *(other or "" for other in others)
+
+
+def surroundings(con: duckdb.DuckDBPyConnection) -> Surroundings:
+    """Return what names mean on a connection."""
+    macros: dict[str, list[Defined]] = {}
+    for database, schema, written, kind, definition, parameters, hides in con.execute(_MACROS).fetchall():
+        name, is_query, most = folded(written), kind == "table_macro", len(parameters or ())
+        macro = Defined(folded(database), folded(schema), name, definition or "", is_query, most)
+        macros.setdefault(name, []).append(replace(macro, hides=hides or name in SYNTAX))
+    now = attachments_of(con)
+    databases = frozenset(folded(each.name) for each in now.attached) | {"temp"}
+    return Surroundings(con, macros, here(now), databases)
 
 
 @dataclass(frozen=True)
