@@ -38,7 +38,7 @@ _NAME = re.compile(
 )
 #: A token of JSON.
 _TOKEN = re.compile(r'[{}\[\],:]|"(?:[^"\\]|\\.)*"|[^\s{}\[\],:"]+')
-#: DuckDB's error for an expression with more levels than ``max_expression_depth``.
+#: DuckDB's error for an expression with more levels than ``max_expression_depth``: only its text tells it from others.
 _TOO_DEEP = re.compile(r"expression depth limit of (\d+)", re.IGNORECASE)
 _SIMPLE_TYPE = re.compile(
     r"(?:U?(?:TINY|SMALL|BIG|HUGE)INT|U?INTEGER|BIGNUM|FLOAT|DOUBLE|BOOLEAN|VARCHAR|DATE|TIME|TIMESTAMP|UUID|BLOB|BIT"
@@ -150,7 +150,7 @@ def parsed(con: duckdb.DuckDBPyConnection, model: str, fragments: Sequence[Fragm
     """Return the fragments with their trees; raises NotTrusted unless each is one expression."""
     doubtful = [fragment for fragment in fragments if not _is_name(fragment.text)]
     _refuse_excess(model, doubtful)
-    within = iter(_readable(con, [_WITHIN.format(fragment.text) for fragment in doubtful]))
+    within = serialized(con, [_WITHIN.format(fragment.text) for fragment in doubtful])
     alone = serialized(con, [_ALONE.format(fragment.text) for fragment in doubtful])
     found = []
     for fragment in fragments:
@@ -158,10 +158,10 @@ def parsed(con: duckdb.DuckDBPyConnection, model: str, fragments: Sequence[Fragm
             found.append(fragment)
             continue
         document = next(alone)
-        readable, tree = next(within), _expression(document)
+        is_read, tree = not next(within).get("error"), _expression(document)
         if deep := _TOO_DEEP.search(str(document.get("error_message"))):
             raise _too_deep(model, fragment, deep[1])
-        if not readable or tree is None:
+        if not is_read or tree is None:
             raise _refusal(model, fragment, "one expression")
         found.append(Fragment(fragment.what, fragment.text, tree))
     return found
@@ -180,14 +180,6 @@ def _refuse_excess(model: str, fragments: Sequence[Fragment]) -> None:
             f'the expressions of model "{model}" have more than {MOST_TOGETHER:,} words, numbers and commas together'
         )
         raise NotTrusted(f"{message}, so they cannot be checked", hint=_SHORTER)
-
-
-def _readable(con: duckdb.DuckDBPyConnection, queries: Sequence[str]) -> list[bool]:
-    """Return whether DuckDB's parser accepts each text as SQL."""
-    error = "system.main.json_extract_string(system.main.json_serialize_sql(text), '$.error')"
-    query = f"SELECT {error} FROM (SELECT unnest(?::VARCHAR[]) AS text)"
-    texts = [query if _is_usable(query) else "';" for query in queries]
-    return [row == ("false",) for row in con.execute(query, [texts]).fetchall()] if texts else []
 
 
 def serialized(con: duckdb.DuckDBPyConnection, queries: Sequence[str]) -> Iterator[Node]:
