@@ -34,6 +34,12 @@ def test_every_requirement_has_a_lowest_version_and_the_private_ones_a_highest()
     assert bounded == PRIVATE
 
 
+def test_one_file_of_the_extension_reads_objects_of_the_database_as_they_lie_in_memory() -> None:
+    sources = [*(ROOT / "udfs/native").rglob("*.[ch]pp")]
+    found = {path.name for path in sources if "reinterpret_cast<duckdb" in path.read_text(encoding="utf-8")}
+    assert found == {"private_layouts.hpp"}
+
+
 def test_every_action_of_the_workflows_is_pinned_by_a_hash() -> None:
     used = [
         line.split("uses:")[1].split("#")[0].strip()

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "duckdb/main/client_context_state.hpp"
+#include "private_layouts.hpp"
 #include "queries.hpp"
 
 namespace grouplearn {
@@ -95,17 +96,11 @@ std::vector<std::string> Carry(duckdb::ClientContext &user, const Instance &inst
 	}
 }
 
-duckdb::ClientContext &Unwrapped(duckdb_client_context wrapped) {
-	auto &context = reinterpret_cast<duckdb::CClientContextWrapper *>(wrapped)->context;
-	duckdb_destroy_client_context(&wrapped);
-	return context;
-}
-
 void SetBindContext(duckdb_bind_info info) {
 	duckdb_client_context wrapped = nullptr;
 	duckdb_scalar_function_get_client_context(info, &wrapped);
 	using Pointer = duckdb::ClientContext *;
-	auto data = new Pointer(&Unwrapped(wrapped));
+	auto data = new Pointer(&layouts::ContextOf(wrapped));
 	duckdb_scalar_function_set_bind_data(info, data, [](void *data) { delete static_cast<Pointer *>(data); });
 	duckdb_scalar_function_set_bind_data_copy(info, [](void *data) -> void * { return new Pointer(*static_cast<Pointer *>(data)); });
 }

@@ -36,7 +36,4 @@ void SetBindContext(duckdb_bind_info info);
 //! The context that SetBindContext kept.
 duckdb::ClientContext &BoundContext(duckdb_function_info info);
 
-//! The context behind a handle of the C API, which is destroyed.
-duckdb::ClientContext &Unwrapped(duckdb_client_context wrapped);
-
 } // namespace grouplearn

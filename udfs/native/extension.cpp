@@ -8,6 +8,7 @@
 #include "carrying.hpp"
 #include "statements/parsing.hpp"
 #include "predicting.hpp"
+#include "private_layouts.hpp"
 #include "queries.hpp"
 #include "statements/sealing.hpp"
 
@@ -232,8 +233,7 @@ bool Load(duckdb_database database, std::string &error) {
 	}
 	NoteHostPython();
 	NoteOwnFile();
-	auto context = reinterpret_cast<duckdb::Connection *>(connection)->context.get();
-	std::unique_ptr<Instance> instance(new Instance {context->db.get(), ++serials});
+	std::unique_ptr<Instance> instance(new Instance {layouts::ContextOf(connection).db.get(), ++serials});
 	bool loaded = RegisterStatements(connection, *instance) && RegisterPredictions(connection, *instance);
 	if (!loaded) {
 		error = "the functions of grouplearn could not be registered";

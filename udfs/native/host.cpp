@@ -3,6 +3,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "private_layouts.hpp"
+
 namespace grouplearn {
 namespace {
 
@@ -49,16 +51,7 @@ Writer RequestOf(duckdb::ClientContext &user, const Instance &instance) {
 }
 
 Connection::Connection(duckdb::DatabaseInstance &database) {
-	// A database handle of the shape that duckdb_connect reads: a pointer to a DuckDB, whose first member is the instance.
-	struct {
-		duckdb::DatabaseInstance *instance;
-		void *owner;
-	} database_object = {&database, nullptr};
-	struct {
-		void *database;
-		void *owner;
-	} wrapper = {&database_object, nullptr};
-	if (duckdb_connect(reinterpret_cast<duckdb_database>(&wrapper), &handle) != DuckDBSuccess) {
+	if (!layouts::Connect(database, handle)) {
 		throw Failure {"Connection", "grouplearn: cannot connect to the database"};
 	}
 	SetStandardPolicy(Context().transaction, 0);
@@ -69,7 +62,7 @@ Connection::~Connection() {
 }
 
 duckdb::ClientContext &Connection::Context() const {
-	return *reinterpret_cast<duckdb::Connection *>(handle)->context.get();
+	return layouts::ContextOf(handle);
 }
 
 template <class T>

@@ -3,9 +3,8 @@
 #include <memory>
 
 #include "carrying.hpp"
-#include "duckdb/function/scalar_function.hpp"
+#include "private_layouts.hpp"
 #include "queries.hpp"
-#include "statements/sealing.hpp"
 
 namespace grouplearn {
 namespace {
@@ -32,7 +31,7 @@ struct Line {
 
 std::string Asked(duckdb_data_chunk rows, const Predicting &wanted, duckdb::ClientContext &user, Line &line) {
 	auto request = RequestOf(user, *wanted.instance);
-	auto running = RunningText(user);
+	auto running = layouts::RunningText(user);
 	request.Number(uint64_t(wanted.part)).Text(running ? *running : "");
 	std::string schema;
 	auto batch = PackArguments(line.connection, rows, {"model", "row"}, schema);
@@ -95,19 +94,6 @@ duckdb_logical_type PredictionType() {
 	return type;
 }
 
-//! Within a query an answer stays, so that a row is predicted once for all fields asked for and a window can be ordered by it;
-//! a model of the same name may be another one in the next, so that none is kept in a prepared statement. The C API has
-//! words only for functions whose answer always stays or never does.
-void KeepWithinQuery(duckdb::ScalarFunction &function) {
-#if GROUPLEARN_DUCKDB_1_4
-	function.stability = duckdb::FunctionStability::CONSISTENT_WITHIN_QUERY;
-	function.errors = duckdb::FunctionErrors::CAN_THROW_RUNTIME_ERROR;
-#else
-	function.SetStability(duckdb::FunctionStability::CONSISTENT_WITHIN_QUERY);
-	function.SetErrorMode(duckdb::FunctionErrors::CAN_THROW_RUNTIME_ERROR);
-#endif
-}
-
 bool Register(duckdb_connection connection, const char *name, Instance &instance, Part part) {
 	auto function = duckdb_create_scalar_function();
 	auto text = duckdb_create_logical_type(DUCKDB_TYPE_VARCHAR), any = duckdb_create_logical_type(DUCKDB_TYPE_ANY);
@@ -117,7 +103,9 @@ bool Register(duckdb_connection connection, const char *name, Instance &instance
 	duckdb_scalar_function_add_parameter(function, any);
 	duckdb_scalar_function_set_return_type(function, returned);
 	duckdb_scalar_function_set_special_handling(function); // a NULL row is answered by the process, too
-	KeepWithinQuery(*reinterpret_cast<duckdb::ScalarFunction *>(function));
+	// A row is predicted once for all fields asked for, and a window can be ordered by it; a model of the same name may be another one
+	// in the next query, so that no answer is kept in a prepared statement.
+	layouts::KeepWithinQuery(function);
 	duckdb_scalar_function_set_bind(function, SetBindContext);
 #if !GROUPLEARN_DUCKDB_1_4
 	duckdb_scalar_function_set_init(function, StartLine);

@@ -9,6 +9,7 @@
 
 #include "channel/arrow_frames.hpp"
 #include "duckdb/common/arrow/arrow.hpp"
+#include "private_layouts.hpp"
 
 namespace grouplearn {
 namespace {
@@ -129,11 +130,6 @@ private:
 	Microseconds length = SHORTEST;
 };
 
-//! Lets types that Arrow has no word for, such as BIT and HUGEINT, arrive as what they are.
-void SetExact(duckdb_arrow_options options) {
-	reinterpret_cast<duckdb::CClientArrowOptionsWrapper *>(options)->properties.arrow_lossless_conversion = true;
-}
-
 } // namespace
 
 std::string PackChunk(duckdb_arrow_options options, duckdb_data_chunk chunk, std::vector<duckdb_logical_type> &types,
@@ -152,7 +148,7 @@ std::string PackArguments(const Connection &connection, duckdb_data_chunk argume
                           std::string &schema) {
 	Options options;
 	duckdb_connection_get_arrow_options(connection.handle, &options.handle);
-	SetExact(options.handle);
+	layouts::SetExact(options.handle);
 	Types types;
 	for (idx_t column = 0; column < names.size(); column++) {
 		types.handles.push_back(duckdb_vector_get_column_type(duckdb_data_chunk_get_vector(arguments, column)));
@@ -328,7 +324,7 @@ void Server::SendRows(Connection &connection, duckdb_result *result, bool exact)
 	Options options;
 	options.handle = duckdb_result_get_arrow_options(result);
 	if (exact) {
-		SetExact(options.handle);
+		layouts::SetExact(options.handle);
 	}
 	Types types;
 	std::vector<const char *> names;

@@ -4,16 +4,9 @@
 #include <atomic>
 #include <iterator>
 
-#include "duckdb/main/config.hpp"
-#include "duckdb/main/database.hpp"
-#include "duckdb/main/extension_callback_manager.hpp"
-#include "duckdb/parser/parser_extension.hpp"
 #include "duckdb/parser/parser_options.hpp"
-#include "duckdb/parser/sql_statement.hpp"
-#if GROUPLEARN_DUCKDB_2
-#include "duckdb/parser/peg/dialect_extension.hpp"
-#endif
 #include "carrying.hpp"
+#include "private_layouts.hpp"
 #include "statements/sealing.hpp"
 #include "statements/statements.hpp"
 #include "statements/tokens.hpp"
@@ -41,19 +34,11 @@ struct ParserInfo : duckdb::ParserExtensionInfo {
 	bool silenced;
 };
 
-//! The leading members of the database's ExtensionCallbackRegistry, which no header has.
-struct Registry {
-#if GROUPLEARN_DUCKDB_2
-	duckdb::vector<duckdb::shared_ptr<duckdb::DialectExtension>> dialect_extensions;
-#endif
-	duckdb::vector<duckdb::ParserExtension> parser_extensions;
-};
-
 //! Lets the database itself parse ``sql`` and appends the statements.
 void Parse(Connection &connection, const std::string &sql, Parsed &into) {
 	duckdb_extracted_statements extracted = nullptr;
 	duckdb_extract_statements(connection.handle, sql.c_str(), &extracted);
-	auto wrapper = reinterpret_cast<duckdb::ExtractStatementsWrapper *>(extracted);
+	auto wrapper = layouts::StatementsOf(extracted);
 	std::string error = wrapper ? wrapper->error : "the text cannot be parsed";
 	if (error.empty()) {
 		for (auto &statement : wrapper->statements) {
@@ -282,15 +267,13 @@ duckdb::ParserOverrideResult Override(duckdb::ParserExtensionInfo *info, const s
 } // namespace
 
 void InstallParser(std::unique_ptr<Instance> instance, bool others_in_use) {
-	auto &manager = *instance->database->config.callback_manager.get();
-	auto registry = reinterpret_cast<Registry *>(manager.callback_registry.get());
+	auto &extensions = layouts::ParsersOf(*instance->database);
 	auto info = std::make_shared<ParserInfo>();
 	info->instance = std::move(instance);
 	info->silenced = !others_in_use;
 	std::vector<duckdb::ParserExtension> after(1);
 	after[0].parser_override = Override;
 	after[0].parser_info = duckdb::shared_ptr<duckdb::ParserExtensionInfo>(std::shared_ptr<duckdb::ParserExtensionInfo>(info));
-	auto &extensions = static_cast<std::vector<duckdb::ParserExtension> &>(registry->parser_extensions);
 	for (auto &each : extensions) {
 		after.push_back(each);
 		if (info->silenced) {

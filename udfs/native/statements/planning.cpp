@@ -2,17 +2,10 @@
 //
 // What it can parse does not get here: SHOW MODELS is to it the description of a table, SET grouplearn_workers = 2 a setting of
 // its own. For such statements there is FROM grouplearn('SHOW MODELS').
-#include <cstring>
 #include <memory>
-#include <unordered_map>
 
 #include "carrying.hpp"
-#include "duckdb/main/config.hpp"
-#include "duckdb/main/database.hpp"
-#include "duckdb/parser/parser_extension.hpp"
-#include "duckdb/parser/sql_statement.hpp"
-#include "duckdb/planner/binder.hpp"
-#include "duckdb/planner/operator_extension.hpp"
+#include "private_layouts.hpp"
 #include "statements/parsing.hpp"
 #include "statements/statements.hpp"
 #include "statements/tokens.hpp"
@@ -91,16 +84,10 @@ std::string Argument(duckdb_bind_info info) {
 	return argument;
 }
 
-//! The leading members of what the C API passes to a table function that is bound, which no header has.
-struct BindInfo {
-	duckdb::ClientContext &context;
-	duckdb::TableFunctionBindInput &input;
-};
-
 //! Whether the user's client sent ``FROM grouplearn('...')`` itself: what a view, a macro or query() reads is bound below the
 //! root, and a relation or what json_execute_serialized_sql() runs is no statement that was parsed.
 bool IsWholeStatement(duckdb_bind_info info) {
-	auto binder = reinterpret_cast<BindInfo *>(info)->input.binder.get();
+	auto binder = layouts::BinderOf(info);
 	if (!binder || binder != &binder->root_binder) {
 		return false;
 	}
@@ -133,7 +120,7 @@ void BindRows(duckdb_bind_info info) {
 	auto &given = *static_cast<Given *>(duckdb_bind_get_extra_info(info));
 	duckdb_client_context wrapped = nullptr;
 	duckdb_table_function_get_client_context(info, &wrapped);
-	auto &user = Unwrapped(wrapped);
+	auto &user = layouts::ContextOf(wrapped);
 	try {
 		auto rows = Read(user, Carry(user, *given.instance, Wanted(given, info))[0]);
 		for (idx_t column = 0; column < duckdb_column_count(&rows->result); column++) {
@@ -175,43 +162,6 @@ duckdb_table_function Function(Given *given) {
 	return function;
 }
 
-//! What a plan function returns: the members of ParserExtensionPlanResult, with bytes for those whose functions are not in
-//! headers. The table function is made by the database, and moved here member by member.
-struct PlanResult {
-	explicit PlanResult(Given *given) {
-		auto handle = Function(given);
-		auto &from = *reinterpret_cast<duckdb::TableFunction *>(handle);
-		std::memcpy(function, &from, sizeof(from));
-		auto &to = *reinterpret_cast<duckdb::TableFunction *>(function);
-		new (&to.name) std::string(std::move(from.name));
-		new (&to.extra_info) std::string(std::move(from.extra_info));
-		new (&to.catalog_name) std::string(std::move(from.catalog_name));
-		new (&to.schema_name) std::string(std::move(from.schema_name));
-		new (&to.named_parameters) duckdb::named_parameter_type_map_t(std::move(from.named_parameters));
-		Leave(from.arguments);
-		Leave(from.original_arguments);
-		Leave(from.function_info);
-		duckdb_destroy_table_function(&handle);
-	}
-	PlanResult(PlanResult &&) = delete;
-	~PlanResult() { // not trivial, as that of what it stands for: so both are returned in the same way
-	}
-
-	alignas(duckdb::TableFunction) char function[sizeof(duckdb::TableFunction)];
-	std::vector<char> parameters;
-	std::unordered_map<std::string, duckdb::StatementProperties::CatalogIdentity> modified_databases;
-	bool requires_valid_transaction = true;
-	duckdb::StatementReturnType return_type = duckdb::StatementReturnType::QUERY_RESULT;
-
-private:
-	//! Empties a vector or a shared pointer whose content is somebody else's now.
-	template <class T>
-	static void Leave(T &moved) {
-		std::memset(static_cast<void *>(&moved), 0, sizeof(T));
-	}
-};
-static_assert(sizeof(PlanResult) == sizeof(duckdb::ParserExtensionPlanResult), "the layout is not the database's");
-
 duckdb::ParserExtensionParseResult ParseOurs(duckdb::ParserExtensionInfo *, const std::string &text) {
 	if (MayHaveOurs(text)) {
 		for (auto &piece : Split(text)) {
@@ -225,29 +175,17 @@ duckdb::ParserExtensionParseResult ParseOurs(duckdb::ParserExtensionInfo *, cons
 }
 
 //! Planning a statement carries it out: what is planned is a scan of the rows of its answer.
-PlanResult PlanOurs(duckdb::ParserExtensionInfo *info, duckdb::ClientContext &,
+layouts::PlanResult PlanOurs(duckdb::ParserExtensionInfo *info, duckdb::ClientContext &,
                     duckdb::unique_ptr<duckdb::ParserExtensionParseData> parsed) {
 	auto &known = *static_cast<ParserInfo *>(info);
-	return PlanResult(new Given {known.instance.get(), true, static_cast<Ours *>(parsed.get())->text});
+	return layouts::PlanResult(Function(new Given {known.instance.get(), true, static_cast<Ours *>(parsed.get())->text}));
 }
 
-//! A BoundStatement without a plan: the statement is not known to us.
-struct NotBound {
-	NotBound() {
-	}
-	NotBound(NotBound &&) = delete;
-	~NotBound() {
-	}
-	void *plan = nullptr;
-	std::vector<char> types;
-	std::vector<std::string> names;
-};
-static_assert(sizeof(NotBound) == sizeof(duckdb::BoundStatement), "the layout is not the database's");
-
 //! Called for statements that could not be bound: says what to write for those of ours that the parser took for others.
-NotBound BindOurs(duckdb::ClientContext &, duckdb::Binder &, duckdb::OperatorExtensionInfo *, duckdb::SQLStatement &statement) {
+layouts::NotBound BindOurs(duckdb::ClientContext &, duckdb::Binder &, duckdb::OperatorExtensionInfo *,
+                            duckdb::SQLStatement &statement) {
 	if (statement.type == duckdb::StatementType::EXTENSION_STATEMENT) {
-		return NotBound(); // the error is of what it did
+		return layouts::NotBound(); // the error is of what it did
 	}
 	auto text = statement.query.substr(statement.stmt_location, statement.stmt_length);
 	for (auto &piece : Split(text)) {
@@ -261,12 +199,12 @@ NotBound BindOurs(duckdb::ClientContext &, duckdb::Binder &, duckdb::OperatorExt
 			                             ours + "'), or use DuckDB 1.5."});
 		}
 	}
-	return NotBound();
+	return layouts::NotBound();
 }
 
 struct Hints : duckdb::OperatorExtension {
 	Hints() {
-		Bind = reinterpret_cast<duckdb::bind_function_t>(BindOurs);
+		Bind = layouts::AsBind(BindOurs);
 	}
 	std::string GetName() override {
 		return "grouplearn";
@@ -294,7 +232,7 @@ void InstallParser(std::unique_ptr<Instance> instance, bool) {
 	info->instance = std::move(instance);
 	duckdb::ParserExtension extension;
 	extension.parse_function = ParseOurs;
-	extension.plan_function = reinterpret_cast<duckdb::plan_function_t>(PlanOurs);
+	extension.plan_function = layouts::AsPlan(PlanOurs);
 	extension.parser_info = duckdb::shared_ptr<duckdb::ParserExtensionInfo>(std::shared_ptr<duckdb::ParserExtensionInfo>(info));
 	static_cast<std::vector<duckdb::ParserExtension> &>(config.parser_extensions).push_back(extension);
 	using Extensions = std::vector<duckdb::unique_ptr<duckdb::OperatorExtension>>;

@@ -4,9 +4,7 @@
 #include <cstring>
 #include <sys/random.h>
 
-#if __has_include("duckdb/main/active_query_context.hpp")
-#include "duckdb/main/active_query_context.hpp"
-#endif
+#include "private_layouts.hpp"
 
 namespace grouplearn {
 namespace {
@@ -79,17 +77,12 @@ private:
 
 } // namespace
 
-// What DuckDB keeps of a query that runs; before 2.0 no header has it, and its text was its first member, too.
-const std::string *RunningText(const duckdb::ClientContext &user) {
-	return reinterpret_cast<const std::string *>(user.active_query.get());
-}
-
 uint64_t Seal(const std::string &text) {
 	return SipHash(TheKey()).Of(text);
 }
 
 void CheckSeal(duckdb::ClientContext &user, uint64_t seal, const std::string &call) {
-	auto running = RunningText(user);
+	auto running = layouts::RunningText(user);
 	if (seal != Seal(call) || !running || running->find(std::to_string(seal)) == std::string::npos) {
 		throw Failure {"Invalid Input", "this function is for statements of grouplearn's, which call it themselves: it cannot be "
 		                                "called by name, nor from a view, a macro or a default\n\n"

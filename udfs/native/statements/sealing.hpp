@@ -7,9 +7,6 @@
 
 namespace grouplearn {
 
-//! The text of the query that ``user`` runs; null where none runs.
-const std::string *RunningText(const duckdb::ClientContext &user);
-
 //! A number that only this process can give a text: SipHash with a key drawn when it is first asked for.
 uint64_t Seal(const std::string &text);
 
