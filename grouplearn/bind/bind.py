@@ -116,7 +116,7 @@ class _Binder:
         ).bind()
         label = [target.extract] if target else []
         keys = self._keys(target)
-        # Before the features, of which the first that has no encoder would be told of.
+        # Before the features, whose error on a missing encoder would come first.
         called = [each for each in [*label, *(key.extract for key in keys)] if "(" in each.text]
         if called:
             refuse_aggregates(self._checker, self._source, called)

@@ -266,7 +266,7 @@ class FeatureBinder:
         raise self._checker.error(message, option.value.span, f"Linear learners take up to {MAX_WIDE:,}.")
 
     def _refuse_or_note(self, call: str | None, scalars: Sequence[_Scalar], column: SqlColumn) -> None:
-        """Raise the error for a call; a column that needs one is told of with all others."""
+        """Raise the error for a call; a column that needs an encoder is reported with all others."""
         error = self._unsupported(call, scalars, column)
         if call is not None:
             raise error

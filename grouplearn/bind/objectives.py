@@ -83,7 +83,7 @@ class Bound:
             every = [*said] if isinstance(said, dict) else [name for each in said for name in each]
             if isinstance(said, dict) and len({folded(name) for name in every}) < len(every):
                 message = f"{parameter} names a feature twice, in two spellings: {', '.join(every)}"
-                raise self._error(parameter, message, "Names of features do not tell a to z from A to Z.")
+                raise self._error(parameter, message, "Names of features are not case-sensitive.")
             yield from every
 
     def metric(self, chosen: str | None, classification: bool) -> str | None:
@@ -100,7 +100,7 @@ class Bound:
         if parameter is None or chosen is None:
             return chosen
         if parameter not in {each.name for each in self.learner.declaration.hyperparameters}:
-            message = f"metric {chosen} is measured by {parameter}, which {self.learner.declaration.name} has not"
+            message = f"metric {chosen} is measured by {parameter}, which {self.learner.declaration.name} does not have"
             raise self.checker.error(message, self._metric_span())
         if len({config[parameter] for config in self.configs}) > 1 or parameter in self._open():
             message = f"{chosen} is measured by {parameter}, and configurations of different {parameter} cannot be compared by it"

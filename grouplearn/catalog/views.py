@@ -47,7 +47,7 @@ def view_sql(definition: ModelDefinition, model: str, catalog: str | None, suffi
     columns, rows = make(definition, model, catalog)
     names = [name for name, _ in columns]
     numbered = ", ".join(shown for name, shown in zip(names, distinct(names), strict=True) if name != shown)
-    told = f" The name without its number is that of another column: {numbered}." if numbered else ""
+    told = f" The name without its number belongs to another column: {numbered}." if numbered else ""
     return f"SELECT {select_list(columns)} {rows}", comment + told
 
 

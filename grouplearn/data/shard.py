@@ -79,7 +79,7 @@ class _Blocks(ABC):
     @property
     @abstractmethod
     def totals(self) -> Totals:
-        """Of the whole group."""
+        """Return the part as the whole of its group."""
 
     @property
     def directory(self) -> str | None:
@@ -162,7 +162,7 @@ class Shard(_Blocks):
 
     @property
     def totals(self) -> Totals:
-        """Of the whole group."""
+        """Return the part as the whole of its group."""
         return Totals.of(self.y, self.weight) if self.whole is None else self.whole
 
     def read(self) -> Shard:
@@ -215,7 +215,7 @@ class StoredShard(_Blocks):
 
     @property
     def totals(self) -> Totals:
-        """Of the whole group."""
+        """Return the part as the whole of its group."""
         return self.whole
 
     def read(self) -> Shard:

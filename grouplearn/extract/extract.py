@@ -81,11 +81,11 @@ def extract(
                 taken.result()
         rows.arrange(threads)
     except LengthError as error:
-        message = f"counted and read, arrays are not of one length: {error}"
+        message = f"arrays had other lengths when the rows were read again: {error}"
         raise checker.error(message, bound.statement.source.span, _SAME_ROWS) from None
     _refuse_other_rows(checker, bound, stats, rows)
     if rows.lists is not None and rows.lists.misfit:
-        message = "counted and read, lists have not as many elements"
+        message = "lists had other lengths when the rows were read again"
         raise checker.error(message, bound.statement.source.span, _SAME_ROWS)
     if rows.stray is not None:
         message = f"FROM gave other rows when it was read again: the class '{rows.stray}' was not there before"
@@ -245,7 +245,7 @@ def _refuse_other_rows(checker: SqlChecker, bound: BoundTrain, stats: Statistics
             return
         for key in bound.keys:
             _refuse_many_texts(checker, bound, key)
-        message = "counted and read, the groups are not the same"
+        message = "the groups were others when the rows were read again"
         group_by = bound.statement.group_by
         span = group_by.text.span if group_by else bound.statement.source.span
         hint = f"A key needs the same value each time, and equal values one text. {_SAME_ROWS}"

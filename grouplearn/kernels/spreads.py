@@ -15,8 +15,9 @@ _POINTER = ctypes.c_void_p
 
 
 class Spreads(NamedTuple):
-    """Of each run the least number ``low`` and the largest ``high``, ``mean`` and standard ``deviation`` (of the whole, not of a
-    sample), all (R,); zeros of an empty run."""
+    """For each run the least number ``low`` and the largest ``high``, ``mean`` and standard ``deviation`` (of the whole,
+    not of a sample), all (R,); zeros of an empty run.
+    """
 
     low: FloatArray
     high: FloatArray

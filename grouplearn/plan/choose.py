@@ -250,7 +250,7 @@ def _workers(physical: PhysicalPlan, best: Candidate, planned: int) -> tuple[int
         return workers, f"there is no work for more of the {physical.workers} cores"
     if planned < physical.workers:
         return workers, f"the memory limit of {amount_of_bytes(_limit(physical))} has no room for more"
-    helps = "; who has nothing to do helps the others" if best.used < workers else ""
+    helps = "; idle workers help the others" if best.used < workers else ""
     return workers, f"the cores of this machine{helps}"
 
 

@@ -59,7 +59,7 @@ def repeated(checker: SqlChecker, physical: PhysicalPlan, earlier: Earlier) -> P
     """Return the plan that repeats the earlier run; raise if that run had other rows."""
     units = _units_of(physical, earlier)
     if units is None or physical.stats.rows != earlier.rows:
-        message = f'model "{earlier.name}" was trained on other rows: its groups are not those of this statement'
+        message = f'model "{earlier.name}" was trained on other rows: its groups differ from those of this statement'
         raise checker.error(message, replay_span(physical.bound), "A run is repeated on the rows that it had.")
     how, bound = OPERATORS[earlier.operator].plan.repeats, physical.bound
     if how is None:

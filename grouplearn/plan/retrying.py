@@ -90,7 +90,7 @@ def changed(stored: ModelDefinition, now: ModelDefinition) -> str | None:
         new = sorted(set(now.classes) - set(stored.classes))
         return f"the label has classes that the model does not know: {', '.join(new[:3])}"
     what = differing(stored, now) or ("configurations" if _points(stored) != _points(now) else None)
-    return None if what is None else f"its {what} are no longer those of the model"
+    return None if what is None else f"its {what} differ from those of the model"
 
 
 def differing(stored: ModelDefinition, now: ModelDefinition) -> str | None:

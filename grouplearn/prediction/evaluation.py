@@ -204,7 +204,7 @@ def _asked(definition: ModelDefinition) -> Asked:
     try:
         losses = row_losses(definition.metrics, definition.configs[0])
     except (KeyError, ValueError) as error:
-        flaw = f"there is no number for {error}, on which a metric depends"
+        flaw = f"{error} has no number, and a metric needs it"
         raise damaged(definition.catalog, definition.name, "configs", flaw) from None
     of_rows = {loss.name: loss_sql(loss) for loss in losses}
     return Asked(definition.classes, definition.label.scores_classes, prediction, of_rows)

@@ -84,6 +84,6 @@ def macro_comment(definition: ModelDefinition, endpoint: Endpoint) -> str:
     text = f"{endpoint.comment}{' and '.join(definition.output.shown)} and model_level, by the best trial of each group"
     if definition.output.has_threshold:
         of = f"{definition.target_name} = {definition.positive_class}"
-        text += f"; probability is that of {of}, which is predicted above {threshold_parameter(definition)}"
+        text += f"; probability is the probability of {of}, which is predicted above {threshold_parameter(definition)}"
     first = definition.output.shown[0]
-    return f"{text}. Where the rows have a column of the name {first}, that of the model is {first}_1."
+    return f"{text}. If the rows have a column {first}, the column of the model is {first}_1."

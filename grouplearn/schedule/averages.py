@@ -89,39 +89,39 @@ def _momentum(value: Any) -> float:
 
 PARTITIONS = OperatorOption(
     "partitions",
-    "parts of a group's rows that train side by side; unless said one a worker",
+    "parts of a group's rows that train side by side; by default one for each worker",
     whole(1, MOST_WORKERS),
 )
 SEND = OperatorOption(
     "send",
-    "what partitions hand over: their 'model', or the 'gradient' at the model that all have",
+    "what partitions send: their 'model', or the 'gradient' at the common model",
     one_of(*SENT),
     "model",
     needs_batches=True,
 )
 SYNC = OperatorOption(
     "sync",
-    "when they do: after every 'epoch', every 'batch', or so many batches",
+    "when they send it: after every 'epoch', every 'batch', or a number of batches",
     _synchronised,
     "epoch",
     needs_batches=True,
 )
 OUTER_MOMENTUM = OperatorOption(
     "outer_momentum",
-    "share of a round's move of the model that it makes once more in the next, below 1; 0 unless said",
+    "momentum: the share of a round's move that the next round repeats, below 1; by default 0",
     _momentum,
     0.0,
     needs_batches=True,
 )
 REDUCE = OperatorOption(
     "reduce",
-    "who takes the mean: 'scatter' (each worker of its part), 'tree' or 'star'",
+    "who computes the mean: 'scatter' (each worker for its part), 'tree' or 'star'",
     one_of(*REDUCTIONS),
     "scatter",
 )
 STALENESS = OperatorOption(
     "staleness",
-    "how many times more than the slowest a partition may have pushed; 1 unless said, 0: all wait",
+    "how many more times than the slowest a partition may have pushed; by default 1; 0: all wait",
     whole(0),
     1,
 )

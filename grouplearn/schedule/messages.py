@@ -155,7 +155,7 @@ class Step:
     which start together.
 
     Rounds: ``partition`` is its part of the group's actual blocks, approximately ``blocks``. Its product is stored in
-    ``pieces``. Of products in pieces it takes the ``piece``, or all (None), and only what it takes is sent. ``round`` is
+    ``pieces``. It takes one ``piece`` of products in pieces, or all (None), and only what it takes is sent. ``round`` is
     set if workers keep what they have taken: then they fetch only what is new. ``stretch`` is its part of the epoch's
     batches, ``averages`` says how they are averaged. ``before`` is the step that made its part of the previous model, if it
     takes one, as the last input. It is separate because a thousand steps share one tuple ``takes``. ``pushes`` made the

@@ -166,7 +166,7 @@ class _Retry:
             found = list(parse(text))
         except ParseError as error:
             raise damaged(
-                location.catalog, location.name, "models", f"the statement is none: {error.message}"
+                location.catalog, location.name, "models", f"the stored statement cannot be read: {error.message}"
             ) from None
         if len(found) != 1 or not isinstance(found[0], TrainModel):
             raise damaged(location.catalog, location.name, "models", "the statement is not one TRAIN")

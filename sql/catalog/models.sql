@@ -1,5 +1,5 @@
 CREATE TABLE grouplearn.schema_version (version INTEGER NOT NULL);
-COMMENT ON TABLE grouplearn.schema_version IS 'The version of these tables: software of another version does not read them.';
+COMMENT ON TABLE grouplearn.schema_version IS 'The version of these tables; software of another version refuses to read them.';
 COMMENT ON COLUMN grouplearn.schema_version.version IS 'One row.';
 
 CREATE TABLE grouplearn.models (
@@ -43,7 +43,7 @@ COMMENT ON COLUMN grouplearn.models.statement IS 'The TRAIN statement as written
 COMMENT ON COLUMN grouplearn.models.search_path IS 'Where unqualified names of the statement were looked for, in order; database is NULL for the model''s own.';
 COMMENT ON COLUMN grouplearn.models.target_sql IS 'The PREDICT expression over the columns of the source; NULL for a learner that has no label.';
 COMMENT ON COLUMN grouplearn.models.classes IS 'Label values as text in class order, castable to label_type; empty for regression.';
-COMMENT ON COLUMN grouplearn.models.positive_class IS 'Two classes: the label value that probability speaks of, as text; NULL for other labels.';
+COMMENT ON COLUMN grouplearn.models.positive_class IS 'Two classes: the label value that probability describes, as text; NULL for other labels.';
 COMMENT ON COLUMN grouplearn.models.weight_sql IS 'The weight of a row over the columns of the source; NULL for 1.';
 COMMENT ON COLUMN grouplearn.models.keys IS 'The GROUP BY keys: column name, SQL over the columns of the source, SQL type.';
 COMMENT ON COLUMN grouplearn.models.sets IS 'The grouping sets, finest first, as 0-based indexes into keys.';
@@ -80,7 +80,7 @@ COMMENT ON COLUMN grouplearn.groups.keys IS 'Key values as text, one per key of 
 COMMENT ON COLUMN grouplearn.groups.n_skipped IS 'Rows left out because a feature or the label was missing.';
 COMMENT ON COLUMN grouplearn.groups.best IS 'The config of the best trial; NULL when every trial failed.';
 COMMENT ON COLUMN grouplearn.groups.classes IS 'Class numbers present in the group, in the order of its models'' outputs.';
-COMMENT ON COLUMN grouplearn.groups.features IS 'Names of the feature columns, encoders applied; not those of wide items, whose names follow from their numbers.';
+COMMENT ON COLUMN grouplearn.groups.features IS 'Names of the encoded feature columns, except those of wide items, whose names follow from their numbers.';
 COMMENT ON COLUMN grouplearn.groups.starts IS 'Per item: 0-based index of its first feature column; a wide item has none there.';
 COMMENT ON COLUMN grouplearn.groups.fills IS 'Per item: what a missing number is replaced with before scaling; NULL for none.';
 COMMENT ON COLUMN grouplearn.groups.centers IS 'Per item: subtracted from the number.';

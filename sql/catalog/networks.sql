@@ -10,5 +10,5 @@ CREATE TABLE grouplearn.layers (
 COMMENT ON TABLE grouplearn.layers IS 'The layers of the network of each group''s best trial, where prediction is SQL.';
 COMMENT ON COLUMN grouplearn.layers.layer IS 'From 1, at the inputs.';
 COMMENT ON COLUMN grouplearn.layers.layers IS 'How many layers the network has.';
-COMMENT ON COLUMN grouplearn.layers.activation IS 'Of every layer but the last: relu, tanh, gelu or sigmoid.';
+COMMENT ON COLUMN grouplearn.layers.activation IS 'relu, tanh, gelu or sigmoid, for every layer but the last.';
 COMMENT ON COLUMN grouplearn.layers.weights IS 'One list per unit, over the encoded features or the units of the layer before.';

@@ -14,8 +14,8 @@ CREATE TABLE grouplearn.trials (
   trained_at TIMESTAMP
 );
 COMMENT ON TABLE grouplearn.trials IS 'One row per group and config.';
-COMMENT ON COLUMN grouplearn.trials.status IS 'done, stopped (it had fewer epochs than a whole training), failed, or kept (this training of the group failed, for the reason in error, and the trial with its metrics and its artifact is that of the model before); done means that the artifact was committed in the same transaction.';
-COMMENT ON COLUMN grouplearn.trials.converged IS 'Whether training ended before the limit of epochs because nothing was left to gain; NULL where a learner has no such end.';
+COMMENT ON COLUMN grouplearn.trials.status IS 'done, stopped (it had fewer epochs than a whole training), failed, or kept (this training of the group failed, for the reason in error, and the trial with its metrics and its artifact comes from the model before); done means that the artifact was committed in the same transaction.';
+COMMENT ON COLUMN grouplearn.trials.converged IS 'Whether training reached its tolerance before the limit of epochs; NULL for learners without a tolerance.';
 COMMENT ON COLUMN grouplearn.trials.train IS 'Metrics on the training rows, in the order of models.metrics; one that is undefined there is NULL.';
 COMMENT ON COLUMN grouplearn.trials.valid IS 'Metrics on the held-out rows, in the order of models.metrics; empty without such rows.';
 COMMENT ON COLUMN grouplearn.trials.importance IS 'One non-negative number per feature column of the group; NULL for linear models, where it is the size of the weights.';
@@ -47,10 +47,10 @@ CREATE TABLE grouplearn.artifacts (
 );
 COMMENT ON TABLE grouplearn.artifacts IS 'The finished models, one row per trial that is kept. Nothing in here is executable.';
 COMMENT ON COLUMN grouplearn.artifacts.format IS 'linear (weights and intercept), tensors (content is safetensors) or lightgbm (content is its model text).';
-COMMENT ON COLUMN grouplearn.artifacts.weights IS 'Weights on the encoded features: the row of the first output, then of the second, and so on. Not those of wide items, which are in nonzeros.';
+COMMENT ON COLUMN grouplearn.artifacts.weights IS 'Weights on the encoded features, except those of wide items, which are in nonzeros: the row of the first output, then of the second, and so on.';
 COMMENT ON COLUMN grouplearn.artifacts.intercept IS 'One intercept per output.';
 COMMENT ON COLUMN grouplearn.artifacts.places IS 'Per item: of a wide one (a hash of many columns, say) the 0-based columns that have a weight other than 0, ascending; empty for others. NULL in models without wide items.';
-COMMENT ON COLUMN grouplearn.artifacts.nonzeros IS 'Per item: the weights of these columns, those of the first output, then of the second, and so on.';
+COMMENT ON COLUMN grouplearn.artifacts.nonzeros IS 'Per item: the weights of these columns for the first output, then for the second, and so on.';
 COMMENT ON COLUMN grouplearn.artifacts.sha256 IS 'SHA-256 of content, or of weights, then intercept, then places and then nonzeros, as little-endian doubles and whole numbers; checked before use. It guards against damage, not against malice: what it vouches for is looked at all the same.';
 
 CREATE TABLE grouplearn.units (

@@ -61,14 +61,14 @@ TOLD = {
         "Hint: DROP MODEL trees removes it, TRAIN OR REPLACE MODEL trees trains it again",
     ),
     "layers": (("layers", "layers", "20000"), "EXPORT MODEL net TO '{to}'", "layers is 20000, and it is 1 to 8"),
-    "level": (("groups", "level", "7"), "SELECT predict('line', t) FROM t", "a group is of a level that the model has not"),
+    "level": (("groups", "level", "7"), "SELECT predict('line', t) FROM t", "a group has a level that the model does not have"),
     "groups twice": (("groups", "group_id", "0"), "EVALUATE MODEL line ON t", "two rows are the same group"),
     "nodes twice": (("nodes", "node", "1"), "EVALUATE MODEL trees ON t", "two rows are the same node"),
     "most": (("leaves", "most", "200000"), "EVALUATE MODEL leaves ON t", "most is 200000, and it is 2 to 65,536"),
     "cases": (
         ("leaves", "starts", "list_reverse(starts)"),
         "EXPORT MODEL leaves TO '{to}' (FORMAT sql)",
-        "a number's cases are not those of its group",
+        "the cases of a number differ from those of its group",
     ),
     "leaves": (("leaves", "addends", "[0.5]"), "EXPORT MODEL leaves TO '{to}' (FORMAT sql)", "a set or a leaf is missing"),
     "starts": (("groups", "starts", "list_reverse(starts)"), "EVALUATE MODEL line ON t", "not those of its encoders"),
@@ -85,12 +85,12 @@ TOLD = {
     "fewer buckets": (
         ("models", "items", "list_transform(items, lambda i: struct_update(i, buckets := least(i.buckets, 3)))"),
         "SELECT predict('line', t) FROM t",
-        "the feature columns of a group are not those of its encoders",
+        "the feature columns of a group differ from those of its encoders",
     ),
     "classes": (
         ("groups", "classes", "[NULL, NULL]"),
         "EVALUATE MODEL net ON t",
-        "the classes of a group are not those of the model",
+        "the classes of a group differ from those of the model",
     ),
     "position": (
         ("models", "items", "list_transform(items, lambda i: struct_update(i, position := 2000000000))"),
@@ -107,7 +107,7 @@ TOLD = {
     "names": (
         ("models", "hyperparameters", "list_transform(hyperparameters, lambda i: struct_update(i, name := 'nothing'))"),
         "RETRY FAILED MODEL trees",
-        "its configurations are no longer those of the model",
+        "its configurations differ from those of the model",
     ),
     "metrics": (
         ("models", "metrics", "list_resize(metrics, 2000, metrics[1])"),

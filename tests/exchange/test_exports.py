@@ -187,7 +187,7 @@ FORGERIES = {
     "no fills": ("groups", lambda rows: rows.drop_columns(["fills"]), "groups has no column fills"),
     "groups twice": ("groups", lambda rows: doubled(rows), "two rows are the same group"),
     "trials twice": ("trials", lambda rows: doubled(rows), "two rows are the same trial"),
-    "artifacts twice": ("artifacts", lambda rows: doubled(rows), "two rows are of the same trial"),
+    "artifacts twice": ("artifacts", lambda rows: doubled(rows), "two rows belong to the same trial"),
     "an artifact less": ("artifacts", lambda rows: rows.slice(1), "its best trial has no artifact"),
 }
 

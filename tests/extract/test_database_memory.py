@@ -96,7 +96,7 @@ def test_too_little_memory_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with con, pytest.raises(TrainingError) as caught:
         con.execute(TRAIN.format("m", "2MB").replace("FROM t", "FROM t GROUP BY g"))
     assert str(caught.value) == (
-        "DuckDB had not enough memory to read the rows, so nothing was trained\n\n"
+        "DuckDB did not have enough memory to read the rows, so nothing was trained\n\n"
         "Hint: Give it more with a higher memory_limit, or let fewer threads share it: SET threads = 1."
     )
 
@@ -108,7 +108,7 @@ def test_too_little_room_in_the_temporary_directory_is_told(tmp_path: Path) -> N
     with con, pytest.raises(TrainingError) as caught:
         con.execute(TRAIN.format("m", "20MB").replace("FROM t", "FROM t GROUP BY g"))
     assert str(caught.value) == (
-        "DuckDB had not enough room in its temporary directory to sort the rows, so nothing was trained\n\n"
+        "DuckDB did not have enough room in its temporary directory to sort the rows, so nothing was trained\n\n"
         "Hint: Give it more with a higher max_temp_directory_size, or a temp_directory on a disk that has room. With a higher"
         " memory_limit it needs less."
     )

@@ -93,16 +93,16 @@ def changed(pattern: bytes, new: bytes, name: str = "value") -> bytes:
         (rb"^left_child=\S+", b"left_child=1000000", "left_child is beyond its tree, or not after its parent"),
         (rb"^right_child=\S+", b"right_child=-1000000", "right_child is beyond its tree, or not after its parent"),
         (rb"^(right_child=.*?)(-\d+)(.*?)(-\d+)", rb"\1\2\3\2", "a child has no parent, or two"),
-        (rb"^left_child=\S+", b"left_child=1e3", "left_child has what is no number"),
-        (rb"^left_child=\S+", b"left_child=99999999999999999999", "left_child has what is no whole number"),
+        (rb"^left_child=\S+", b"left_child=1e3", "left_child has a value that is not a number"),
+        (rb"^left_child=\S+", b"left_child=99999999999999999999", "left_child has a value that is not a whole number"),
         (rb"^left_child=\S+ ", b"left_child=", r"tree 0 has not \d+ numbers in left_child"),
         (rb"^split_feature=\S+", b"split_feature=4", "split_feature is beyond the feature columns"),
         (rb"^split_feature=\S+", b"split_feature=-1", "split_feature is beyond the feature columns"),
         (rb"^decision_type=\S+", b"decision_type=127", "decision_type is none"),
-        (rb"^leaf_value=\S+", b"leaf_value=nan", "leaf_value has what is not finite"),
-        (rb"^leaf_value=\S+", b"leaf_value=1e999", "leaf_value has what is not finite"),
-        (rb"^leaf_value=\S+", b"leaf_value=1.2.3", "leaf_value has what is no number"),
-        (rb"^split_gain=\S+", b"split_gain=e", "split_gain has what is no number"),
+        (rb"^leaf_value=\S+", b"leaf_value=nan", "leaf_value has a value that is not finite"),
+        (rb"^leaf_value=\S+", b"leaf_value=1e999", "leaf_value has a value that is not finite"),
+        (rb"^leaf_value=\S+", b"leaf_value=1.2.3", "leaf_value has a value that is not a number"),
+        (rb"^split_gain=\S+", b"split_gain=e", "split_gain has a value that is not a number"),
         (rb"^internal_value=\S+ \S+", b"internal_value=1  ", "internal_value"),
         (rb"^leaf_value=\S+ ", b"leaf_value=", r"tree 0 has not \d+ numbers in leaf_value"),
         (rb"^num_leaves=\d+", b"num_leaves=2147483647", "tree 0 is not a tree of the size that tree_sizes says"),
@@ -112,7 +112,7 @@ def changed(pattern: bytes, new: bytes, name: str = "value") -> bytes:
         (rb"^num_cat=\d+", b"num_cat=9999", "cat_boundaries are not as many"),
         (rb"^cat_boundaries=0 \d+", b"cat_boundaries=0 0", "cat_boundaries do not lead through cat_threshold"),
         (rb"^(cat_boundaries=.*) \d+$", rb"\1 99999999", "cat_boundaries do not lead through cat_threshold"),
-        (rb"^cat_threshold=\d+", b"cat_threshold=4294967296", "cat_threshold has what are no 32 categories"),
+        (rb"^cat_threshold=\d+", b"cat_threshold=4294967296", "cat_threshold has a word that is not a set of 32 categories"),
         (rb"^shrinkage=.*\n", b"", "tree 0 is not a tree"),
         (rb"^threshold=.*\n", b"", "tree 0 is not a tree"),
         (rb"^is_linear=0", b"is_linear=1", "tree 0 is not a tree"),
@@ -147,12 +147,12 @@ def test_wrong_numbers_are_named(pattern: bytes, new: bytes, why: str) -> None:
         (rb"^num_features=\S+ \S+ \S+ \S+", b"num_features=" + b" ".join([b"4611686018427387904"] * 4), "has not"),
         (rb"^num_features=\S+ ", b"num_features=", r"has not \d+ numbers in leaf_const and num_features"),
         (rb"^leaf_const=\S+ ", b"leaf_const=", r"has not \d+ numbers in leaf_const and num_features"),
-        (rb"^leaf_const=\S+", b"leaf_const=inf", "leaf_const or leaf_coeff has what is not finite"),
-        (rb"^leaf_coeff=\S+", b"leaf_coeff=nan", "leaf_const or leaf_coeff has what is not finite"),
+        (rb"^leaf_const=\S+", b"leaf_const=inf", "leaf_const or leaf_coeff has a value that is not finite"),
+        (rb"^leaf_coeff=\S+", b"leaf_coeff=nan", "leaf_const or leaf_coeff has a value that is not finite"),
         (rb"^leaf_coeff=\S+ ", b"leaf_coeff=", r"has not \d+ numbers in leaf_features and leaf_coeff"),
         (rb"^leaf_features=\d", b"leaf_features=4", "leaf_features is beyond the feature columns"),
         (rb"^leaf_features=\d", b"leaf_features=-1", "leaf_features is beyond the feature columns"),
-        (rb"^leaf_features=\d", b"leaf_features=x", "leaf_features has what is no whole number"),
+        (rb"^leaf_features=\d", b"leaf_features=x", "leaf_features has a value that is not a whole number"),
         (rb"^leaf_const=.*\n", b"", "is not a tree"),
     ],
 )
@@ -188,7 +188,7 @@ def test_a_categorical_split_without_its_set() -> None:
         numbers = tree[1].split()
         numbers[place] = wrong
         found = flaw(changed(re.escape(tree[1]), b" ".join(numbers)))
-        assert found == "a categorical split names a set of categories that its tree has not"
+        assert found == "a categorical split names a set of categories that its tree does not have"
 
 
 def mutated(text: bytes, rng: random.Random) -> bytes:

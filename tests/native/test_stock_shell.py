@@ -290,7 +290,7 @@ def test_nothing_of_others_is_overwritten(run, shell, tmp_path, name):
     theirs.write_text("something else")
     done = run("--install", HOME=str(tmp_path))
     assert (done.returncode, done.stdout) == (1, "")
-    assert f"{theirs} is not of grouplearn's, so nothing was written" in done.stderr
+    assert f"{theirs} does not belong to grouplearn, so nothing was written" in done.stderr
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [theirs]
 
 
@@ -317,7 +317,7 @@ def test_numbers_have_all_their_digits(run, ours):
 def test_a_damaged_model_is_told_and_dropped(run, ours, database):
     for column, value, told in (
         ("models.task", "'x'", "in table a.grouplearn.models, task is 'x'"),
-        ("groups.fills", "[]", "in table a.grouplearn.groups, a group has not"),
+        ("groups.fills", "[]", "in table a.grouplearn.groups, a group does not have"),
     ):
         table, name = column.split(".")
         keep = f"CREATE OR REPLACE TABLE kept AS SELECT {name} AS v FROM grouplearn.{table} LIMIT 1;"

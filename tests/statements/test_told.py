@@ -38,7 +38,7 @@ def told(con: grouplearn.Connection, statement: str) -> str:
         ),
         (
             "logistic_regression PREDICT x > 9 AS y FEATURES (y) FROM t WITH (threshold = 0.3)",
-            "It is said to predictions: FROM m_predict(t, threshold := 0.3).",
+            "Predictions take it: FROM m_predict(t, threshold := 0.3).",
         ),
         (
             "gbdt PREDICT x::VARCHAR::BLOB AS y FEATURES (x) FROM t",

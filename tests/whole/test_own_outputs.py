@@ -234,7 +234,7 @@ def test_vectors_of_other_parts_are_damage(con: Any, tmp_path: Path) -> None:
     con.execute("UPDATE grouplearn.factors SET part = 'centroid' WHERE part = 'reach'")
     con.execute(f"EXPORT MODEL m TO '{tmp_path / 'out'}' (FORMAT native)")
     con.execute("UPDATE grouplearn.factors SET part = 'reach' WHERE part = 'centroid'")
-    with pytest.raises(duckdb.Error, match="a vector is of no part that there is"):
+    with pytest.raises(duckdb.Error, match="a vector has an unknown part"):
         con.execute(f"IMPORT MODEL other FROM '{tmp_path / 'out'}'")
 
 

@@ -85,27 +85,27 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
         "configurations tried, where OVER does not list them all; one that is proposed twice is tried once",
         whole(1, MAX_CONFIGS),
     ),
-    "reduction_factor": RunOption("HYPERBAND and ASHA: of each round one trial in this many goes on", whole(2)),
+    "reduction_factor": RunOption("HYPERBAND and ASHA: one trial in this many goes on after each round", whole(2)),
     "min_epochs": RunOption("ASHA: epochs of a trial before it is first judged", whole(1)),
     "parallel_trials": RunOption("ASHA: trials in training at a time", whole(1, MAX_CONFIGS)),
     "interval": RunOption("PBT: epochs after which losers go on from copies of winners", whole(1)),
     "search_scope": RunOption("whether each group decides about its trials, or all together", one_of(*SCOPES)),
     "min_rows": RunOption(
-        "fewest training rows of a group, 2 unless said; smaller groups fail. Under FOLDS all its rows count:"
+        "fewest training rows of a group, 2 by default; smaller groups fail. Under FOLDS all its rows count:"
         " they train the model that is kept",
         whole(1),
     ),
     "task": RunOption(
-        "classification or regression, where the learner does both; unless said booleans, texts and whole numbers that"
-        " are 0 and 1 alone are classes, other numbers are not",
+        "classification or regression, where the learner does both; by default booleans, texts and integers that "
+        "are only 0 and 1 are classes, and other numbers are not",
         one_of(*LABELS_OF_TASK),
     ),
     "class_weight": RunOption(
         "weights by class, or 'balanced': Σw / (classes · Σw of the class), w the weights of rows", _as_written
     ),
     "positive_class": RunOption(
-        "of two classes the one that probability is of, and f1, precision and recall; unless said the one that DuckDB"
-        " orders last: true, 1, the text that sorts later, the ENUM value that is declared later",
+        "the class that probability, f1, precision and recall describe, where there are two; by default the one "
+        "that DuckDB orders last: true, 1, the text that sorts later, the ENUM value that is declared later",
         _as_written,
     ),
     "weight": RunOption("row weight, an expression over the columns of FROM", _as_written),
@@ -292,7 +292,7 @@ def _class_weight(checker: SqlChecker, fragment: Sql) -> Literal["balanced"] | C
         twice = _TWICE.match(error.message)
         if twice is None:
             raise
-        message = f'class_weight names "{twice[1]}" twice: to the names of a struct case does not matter'
+        message = f'class_weight names "{twice[1]}" twice: names in a struct are not case-sensitive'
         raise checker.error(message, fragment.span, "Write a map, such as map {'e': 5, 'E': 1}.") from None
 
 
@@ -327,7 +327,7 @@ def check_parameter(checker: SqlChecker, learner: Learner, name: Name, also: tup
         message += f"\nOptions of TRAIN: {', '.join(also)}"
     hint = ways.of_another(learner, name.value.casefold()) or did_you_mean(name.value, [*parameters, *also])
     if name.value.casefold() == "threshold" and any(label.has_classes for label in learner.declaration.labels):
-        hint = "It is said to predictions: FROM m_predict(t, threshold := 0.3)."
+        hint = "Predictions take it: FROM m_predict(t, threshold := 0.3)."
     raise checker.error(message, name.span, hint)
 
 

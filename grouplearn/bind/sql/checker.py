@@ -43,9 +43,9 @@ _GROUPS = re.compile(r"\bgroup\s+by\b|\bhaving\b", re.IGNORECASE)
 _KIND = re.compile(r"^(\w+(?: \w+)?) Error: ")
 
 _ABORTED = "transaction is aborted"
-_OUT_OF_MEMORY = "DuckDB had not enough memory to read the rows, so nothing was trained"
+_OUT_OF_MEMORY = "DuckDB did not have enough memory to read the rows, so nothing was trained"
 _MORE_MEMORY = "Give it more with a higher memory_limit, or let fewer threads share it: SET threads = 1."
-_OUT_OF_DISK = "DuckDB had not enough room in its temporary directory to sort the rows, so nothing was trained"
+_OUT_OF_DISK = "DuckDB did not have enough room in its temporary directory to sort the rows, so nothing was trained"
 _MORE_DISK = (
     "Give it more with a higher max_temp_directory_size, or a temp_directory on a disk that has room. With a higher memory_limit"
     " it needs less."

@@ -72,7 +72,7 @@ def _models(definition: ModelDefinition) -> Checks:
     if kind is None or kind == "VARCHAR" or not definition.classes or definition.label_length:
         return {}
     others = f"len(list_filter(classes, lambda text: NOT ({_fits('text', kind)})))"
-    return {"a class is not of the label's type": every(f"{others} = 0")}
+    return {"a class does not have the label's type": every(f"{others} = 0")}
 
 
 def _groups(definition: ModelDefinition) -> Checks:
@@ -83,39 +83,39 @@ def _groups(definition: ModelDefinition) -> Checks:
     flaws = {
         "two rows are the same group": once("group_id"),
         "a group has no number": every("group_id >= 0"),
-        "a group is of a level that the model has not": every(f"level >= 0 AND level < {len(definition.sets)}"),
+        "a group has a level that the model does not have": every(f"level >= 0 AND level < {len(definition.sets)}"),
         "two groups have the same keys": once("level", bytewise("keys", "VARCHAR[]")),
-        f"a group has not {len(definition.keys)} keys": every(f"len(keys) = {len(definition.keys)}"),
+        f"a group does not have {len(definition.keys)} keys": every(f"len(keys) = {len(definition.keys)}"),
         **{
             f'the value of key "{key.name}" is not of its type in a group': every(_fits(f"keys[{place}]", key.type))
             for place, key in enumerate(definition.keys, start=1)
             if key.type != "VARCHAR"
         },
-        "it is not said how many rows a group has": every("n_rows IS NOT NULL"),
-        "a group has fewer than no rows, or more than there can be": every(
+        "the number of rows of a group is missing": every("n_rows IS NOT NULL"),
+        "the number of rows of a group is negative or too large": every(
             " AND ".join(f"({name} IS NULL OR {name} BETWEEN 0 AND {_MOST_ROWS})" for name in _COUNTS)
         ),
-        "a group's best trial is of a configuration that is not there": every(
+        "the configuration of a group's best trial does not exist": every(
             f"best IS NULL OR (best >= 0 AND best < {len(definition.configs)})"
         ),
-        f"a group has not {n_items} encoders": every(
+        f"a group does not have {n_items} encoders": every(
             f"(features IS NULL AND best IS NULL) OR (features IS NOT NULL AND {lengths} AND {known})"
         ),
         "a feature column has no name": every("features IS NULL OR list_count(features) = len(features)"),
         "a group has a category that is NULL": every(
             "features IS NULL OR list_count(flatten(categories)) = len(flatten(categories))"
         ),
-        "the feature columns of a group are not those of its encoders": every(
+        "the feature columns of a group differ from those of its encoders": every(
             f"features IS NULL OR ({_columns_fit(definition)})"
         ),
     }
     if not definition.label.has_classes:
         flaws["a group has classes, and the label has none"] = every("classes IS NULL OR len(classes) = 0")
     elif n_classes < 2:
-        flaws["a group has a model, and the label has not two classes"] = every("best IS NULL")
+        flaws["a group has a model, and the label does not have two classes"] = every("best IS NULL")
     else:
         inside = f"list_min(classes) >= 0 AND list_max(classes) < {n_classes}"
-        flaws["the classes of a group are not those of the model"] = every(
+        flaws["the classes of a group differ from those of the model"] = every(
             f"best IS NULL OR (len(classes) > 0 AND {inside} AND len(list_distinct(classes)) = len(classes))"
         )
     return flaws
@@ -149,11 +149,13 @@ def _configs(definition: ModelDefinition) -> Checks:
 def _trials(definition: ModelDefinition) -> Checks:
     return {
         "two rows are the same trial": once("group_id", "config"),
-        "a trial is of a configuration that is not there": every(
+        "the configuration of a trial does not exist": every(
             f"config >= 0 AND config < {len(definition.configs)} AND group_id >= 0"
         ),
-        "a trial is not done, stopped, failed or kept": every("status IN ('done', 'stopped', 'failed', 'kept')"),
-        "a trial had fewer than no epochs": every("epochs >= 0"),
+        "the status of a trial is not done, stopped, failed or kept": every(
+            "status IN ('done', 'stopped', 'failed', 'kept')"
+        ),
+        "the number of epochs of a trial is negative": every("epochs >= 0"),
         "a trial has more metrics than the model": every(
             f"len(train) <= {len(definition.metrics)} AND len(valid) <= {len(definition.metrics)}"
         ),
@@ -165,7 +167,7 @@ def _curves(_: ModelDefinition) -> Checks:
 
 
 def _artifacts(definition: ModelDefinition) -> Checks:
-    flaws = {"two rows are of the same trial": once("group_id", "config")}
+    flaws = {"two rows belong to the same trial": once("group_id", "config")}
     if definition.is_wide:
         sizes = "list_transform({}, lambda each: len(each))"
         fits = f"{sizes.format('nonzeros')} = list_transform(places, lambda each: len(each) * len(intercept))"
@@ -180,14 +182,14 @@ def _units(_: ModelDefinition) -> Checks:
     return {
         "a unit has no number": every("unit >= 0 AND group_id >= 0 AND worker >= 0"),
         "a unit has no configurations": every("list_count(configs) = len(configs)"),
-        "a step is of no epoch": every("kind IS NOT NULL AND (epoch IS NULL OR epoch >= 1)"),
-        "a step of training is of no blocks": every(f"kind <> 'train' OR (epoch IS NOT NULL AND ({blocks}))"),
+        "a step has no epoch": every("kind IS NOT NULL AND (epoch IS NULL OR epoch >= 1)"),
+        "a training step has no blocks": every(f"kind <> 'train' OR (epoch IS NOT NULL AND ({blocks}))"),
         "a unit has no time": every("isfinite(started) AND isfinite(ended)"),
     }
 
 
 def _errors(_: ModelDefinition) -> Checks:
-    return {"an error is of no group": every("group_id >= 0 AND reason IS NOT NULL")}
+    return {"an error has no group": every("group_id >= 0 AND reason IS NOT NULL")}
 
 
 _OF: Mapping[str, Callable[[ModelDefinition], Checks]] = {

@@ -82,7 +82,7 @@ class EncoderOption:
 SCOPE = EncoderOption(
     "scope",
     "text",
-    "whether it is fitted on the training rows of each group, or once on those of all",
+    "whether it is fitted on the training rows of each group, or once on the training rows of all groups",
     default="group",
     choices=("group", "all"),
     sets="scope",

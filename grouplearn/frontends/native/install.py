@@ -25,7 +25,7 @@ def main() -> int:
         path for target in targets.values() for path in (target, target.with_name(_PYTHON)) if not _is_ours(path)
     ]
     if foreign or not targets:
-        told = f"{foreign[0]} is not of grouplearn's, so nothing was written" if foreign else "nothing is built"
+        told = f"{foreign[0]} does not belong to grouplearn, so nothing was written" if foreign else "nothing is built"
         print(f"grouplearn: {told}", file=sys.stderr)
         return 1
     try:

@@ -191,7 +191,7 @@ def _check_may_write(statement: OurStatement, *, allowed: bool) -> None:
     """Refuse statements that write where a view, a macro or a larger statement of DuckDB's contains them."""
     if not allowed and not isinstance(statement, Listing):
         raise BindError(
-            "grouplearn('...') inside of another statement, of a view or of a macro can only ask: SHOW, DESCRIBE, EVALUATE\n\n"
+            "grouplearn('...') inside another statement, a view or a macro can only be SHOW, DESCRIBE or EVALUATE\n\n"
             "Hint: Run the statement by itself, as FROM grouplearn('...') or as it is."
         )
 

@@ -233,7 +233,7 @@ def _caution(overview: Overview, levels: Sequence[Level]) -> str:
     if not levels[0].exact:
         metric = overview.stored.definition.metric
         notes.append(
-            f"The {metric} of all rows does not follow from those of groups: this is their mean, weighted by rows."
+            f"The {metric} of all rows cannot be computed from the groups' values: this is their mean, weighted by rows."
         )
     rows = {level.rows for level in levels if level.modelled}
     if len(rows) > 1:
@@ -263,7 +263,7 @@ def _curves(overview: Overview) -> str:
     short = pictures.count("")
     missing = f" {counted(short, 'group')} had one epoch and no curve." if short else ""
     cut = shared is not None and not all(shared.holds(points) for _, part, points in curves if part == facts.curve)
-    beyond = " What lies far outside of most values is drawn at the edge." if cut else ""
+    beyond = " Outliers are drawn at the edge." if cut else ""
     note = f'<p class="dim">{few}: {text(name)}, on one scale.{beyond}{missing}</p>'
     return f'{_all_curves(overview)}{note}<div class="small">{"".join(pictures)}</div>'
 

@@ -25,7 +25,7 @@ USAGE = f"""\
 {SYNOPSIS}
 
 FILE is a DuckDB database; it is created if it does not exist. Without it the database is in memory.
-SQL after it is run like that of -c. "grouplearn duckdb" is your own duckdb shell with our statements in it, "grouplearn report"
+SQL after it is run as with -c. "grouplearn duckdb" is your own duckdb shell with our statements in it, "grouplearn report"
 writes a page about a model. (A database file of one of these names is ./duckdb or ./report.)
 
   -c SQL          run SQL (or a dot command) and exit; may be repeated

@@ -206,7 +206,7 @@ class Plan:
         """Return what ``step`` needs of a block of rows x (n, d), whose first row has the given number in its group.
 
         ``clusters`` (n_centroids, d + 2): Σw·x, Σw and number of the nearest rows, for all models in training; ``inertia``
-        (models,), ``far`` (models, 4 + d) the row farthest from its centroid, and ``spread`` Σw·‖x‖². Of equally distant
+        (models,), ``far`` (models, 4 + d) the row farthest from its centroid, and ``spread`` Σw·‖x‖². Among equally distant
         centroids the first is nearest.
         """
         found = {

@@ -36,7 +36,7 @@ ONE_COLUMN, CODES, CODES_WITH_VALUES, RAGGED, RAGGED_WITH_VALUES = range(5)
 class Survey(NamedTuple):
     """What rows say of columns and items.
 
-    Of the columns of items that may be centred (centred, 4) ``total`` Σw·x, and ``low``, ``high`` and ``count`` of entries that
+    For columns of items that may be centred (centred, 4): ``total`` Σw·x, and ``low``, ``high`` and ``count`` of entries that
     are not 0; of those of the others (others,) the ``largest`` abs(x); of items (3, items) the ``most`` entries of a row, their
     number, and of how many the value is not 1.
     """
@@ -241,7 +241,7 @@ class EpochProgress(NamedTuple):
     """Per config (C,): the objective, that before the first epoch, the last epoch's gain, whether it is done, and the sum of the
     squares of what pulled at columns in this epoch, without l2 the most of it.
 
-    The gain is below 0 where little may be to come after that epoch. Of what is done ``pull`` is 0 where that is known.
+    The gain is below 0 where little may be to come after that epoch. ``pull`` is 0 for models that are known to be done.
     """
 
     loss: FloatArray
@@ -311,8 +311,8 @@ class GroupRounds:
         self._numbers = np.array([*numbers, int(fit_intercept), int(leaps)], np.int64)
 
     def _call(self, symbol: str, kinds: str, *given: Any, returns: Any = None) -> Any:
-        """Call a kernel that is told of the group first; ``kinds`` says of each argument whether it is a number (n) or an
-        array."""
+        """Call a kernel whose first arguments describe the group; ``kinds`` says whether each argument is a number (n) or
+        an array."""
         found = _of_group(symbol, kinds, returns)
         arguments = [address(each) if isinstance(each, np.ndarray) else each for each in given]
         return found(address(self._numbers), address(self._places), *arguments)

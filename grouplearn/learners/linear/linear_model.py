@@ -18,7 +18,7 @@ L1 = Hyperparameter(
     "l1",
     "float",
     0.0,
-    "weight of the penalty l1·‖w‖₁: the more, the more weights are 0 (never the intercept's)",
+    "weight of the penalty l1·‖w‖₁: a larger one makes more weights 0 (never the intercept)",
     "Tibshirani 1996",
     low=0.0,
 )
@@ -30,7 +30,7 @@ LEARNING_RATE = Hyperparameter(
     "learning_rate",
     "float",
     1.0,
-    "length of the first step, as a share of the way to where a first estimate expects the best weights. It changes how "
+    "length of the first step, as a share of the distance to a first estimate of the best weights. It changes how "
     "soon training converges, not the model that it converges to, and nothing in small groups: search l1 and l2 instead",
     "Nocedal & Wright 2006, section 7.2",
     low=0.0,
@@ -41,7 +41,7 @@ GLM_L2 = Hyperparameter(
     "l2",
     "float",
     1.0,
-    "weight of the penalty ½·l2·‖w‖²: the more, the smaller the weights",
+    "weight of the penalty ½·l2·‖w‖²: a larger one makes the weights smaller",
     "scikit-learn: C = 1/l2",
     low=0.0,
 )
@@ -49,7 +49,7 @@ RIDGE_L2 = Hyperparameter(
     "l2",
     "float",
     0.0,
-    "weight of the penalty ½·l2·‖w‖² (ridge): the more, the smaller the weights",
+    "weight of the penalty ½·l2·‖w‖² (ridge): a larger one makes the weights smaller",
     "Hoerl & Kennard 1970",
     low=0.0,
 )
@@ -57,8 +57,8 @@ HISTORY = Hyperparameter(
     "history",
     "int",
     10,
-    "past steps that the solver keeps until it takes second derivatives anew, and in place of them where a model has more than "
-    "256 weights (L-BFGS); more often take fewer epochs, and more memory",
+    "past steps that the solver keeps: until it computes second derivatives again, and instead of them for models"
+    " of more than 256 weights (L-BFGS); more steps often need fewer epochs, and take more memory",
     "Nocedal & Wright 2006, section 7.2",
     low=1.0,
     high=100.0,

@@ -232,11 +232,9 @@ class Gbdt(BoostedStackLearner):
         artifact = _artifact(state, index)
         if _NO_NUMBER.search(artifact.text):
             if self.filled(configs[index])["linear_tree"]:
-                why = (
-                    "linear_tree does of infinite or very large features; hint: linear_tree = false, or least() of them"
-                )
+                why = "linear_tree does with infinite or very large features; hint: linear_tree = false, or least() of them"
             else:
-                why = "bagging does where it leaves a tree no rows; hint: WITH (min_rows = 10), or a larger bagging_fraction"
+                why = "bagging does when it leaves no rows for a tree; hint: WITH (min_rows = 10), or a larger bagging_fraction"
             raise Diverged(f"LightGBM made a tree with a leaf that is no number, as {why}")
         return artifact
 

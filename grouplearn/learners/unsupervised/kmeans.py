@@ -35,7 +35,7 @@ N_INIT = Hyperparameter(
     "n_init",
     "int",
     k_means.DEFAULT_N_INIT,
-    "starts from other seeds, of which the one with the least inertia is kept",
+    "number of starts from different seeds; the one with the least inertia is kept",
     "Arthur & Vassilvitskii 2007",
     low=1,
     high=_MOST_STARTS,
@@ -167,12 +167,12 @@ class KMeans(StackLearner, VectorLearner):
         """Return how the tensors differ from valid centroids of such a group."""
         names = {"centroids", "weight", "rows"}
         if artifact.format != "tensors" or artifact.tensors.keys() != names:
-            return "it has not the tensors of centroids"
+            return "its tensors are not those of centroids"
         centroids = artifact.tensors["centroids"]
         if centroids.dtype != np.float64 or centroids.shape[1:] != (problem.n_features,) or not len(centroids):
             return f"its centroids are {centroids.dtype}{list(centroids.shape)}, with {problem.n_features} features"
         if any(artifact.tensors[name].shape != (len(centroids),) for name in ("weight", "rows")):
-            return "it has not one weight and one number of rows for each centroid"
+            return "a centroid has no weight or no number of rows"
         return None if np.isfinite(centroids).all() else "a centroid is not finite"
 
     def vectors(self, artifact: Artifact) -> list[Vector]:

@@ -28,7 +28,7 @@ N_COMPONENTS = Hyperparameter(
     "n_components",
     "int",
     None,
-    "number of components; where it is NULL, or more than the directions in which rows of a group differ: all of these",
+    "number of components; NULL, or more than the rank of a group's rows: as many as that rank",
     "Jolliffe 2002",
     low=1,
     nullable=True,
@@ -45,7 +45,7 @@ class Pca(StackLearner, VectorLearner):
 
     declaration = Declaration(
         name="pca",
-        summary="principal components, every number of them from one pass over the rows; a weight counts as so many rows",
+        summary="principal components; one pass over the rows gives every number of them; a row of weight w counts as w rows",
         labels=frozenset({PROJECTION}),
         hyperparameters=(N_COMPONENTS,),
         form="vectors",
@@ -174,7 +174,7 @@ class Pca(StackLearner, VectorLearner):
     def validation_error(self, problem: Problem, artifact: Artifact) -> str | None:
         """Return how the tensors differ from valid components of such a group."""
         if artifact.format != "tensors" or artifact.tensors.keys() != {"mean", "components", "variance", "total"}:
-            return "it has not the tensors of components"
+            return "its tensors are not those of components"
         d, components = problem.n_features, artifact.tensors["components"]
         if components.ndim != 2 or not 1 <= len(components) <= d:
             return f"its components are {list(components.shape)}, with {d} features"

@@ -22,7 +22,7 @@ from grouplearn.models.state import Artifact
 from grouplearn.sqltext import identifier, literal
 
 #: Why only linear models have SQL for lists.
-OF_LISTS = "it takes lists, of which only linear models have SQL"
+OF_LISTS = "it takes lists, and only linear models of lists have SQL"
 #: A flaw in words, and an aggregate over the model's rows of a table that is true if they do not have it.
 Checks = Mapping[str, str]
 

@@ -284,10 +284,8 @@ class Layers(Form):
             "layers": {
                 "two rows are the same layer": once("group_id", "layer"),
                 "a layer is beyond its network": every("layer >= 1 AND layer <= layers"),
-                "a layer has an activation that there is not": every(
-                    f"activation IN ({', '.join(map(literal, ACTIVATIONS))})"
-                ),
-                "the units of a layer have not as many weights each, or not one bias": every(
+                "a layer has an unknown activation": every(f"activation IN ({', '.join(map(literal, ACTIVATIONS))})"),
+                "the units of a layer differ in their number of weights, or the layer does not have one bias per unit": every(
                     f"len(weights) > 0 AND {fits} AND list_max({whole}) = len(weights[1])"
                 ),
             }

@@ -189,7 +189,7 @@ class Vectors(Form):
         return {
             "factors": {
                 "two rows are the same vector": once("group_id", "part", "place"),
-                "a vector is of no part that there is": every(f"({there})"),
+                "a vector has an unknown part": every(f"({there})"),
                 "a vector has a number that is NULL": every("list_count(vector) = len(vector)"),
             }
         }

@@ -118,7 +118,9 @@ _METRICS = (
         ),
         too_good=0.999,
     ),
-    Metric("accuracy", True, "share predicted right", mean_of("correct"), "coalesce(correct, 0) / total", "mean"),
+    Metric(
+        "accuracy", True, "share of rows predicted right", mean_of("correct"), "coalesce(correct, 0) / total", "mean"
+    ),
     Metric(
         "f1",
         True,

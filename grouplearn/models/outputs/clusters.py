@@ -90,7 +90,7 @@ METRICS = Family(
 class Clusters(Output):
     """A score is the number of the nearest centroid, from 1, its Euclidean distance, and that of the second nearest.
 
-    Of equal distances the first counts. Without a second centroid its distance is infinite. A row at no finite distance
+    The first of equal distances counts. Without a second centroid its distance is infinite. A row at no finite distance
     from any centroid has no cluster.
     """
 

@@ -59,7 +59,7 @@ def _reject_nested(cursor: Cursor, low: int, high: int) -> None:
                 cursor.tokens[position],
                 "DuckDB's own function is main.hash(...)."
                 if name == "hash"
-                else f"Of encoders in encoders, only {_nested()} are allowed.",
+                else f"Only {_nested()} nest an encoder in another.",
             )
 
 

@@ -25,7 +25,7 @@ def contradiction(given: Mapping[str, Any], _: Learner | None) -> Contradiction 
     """Return why options cannot be given together."""
     if not {SCHEDULER.name, REPLAY.name} <= given.keys():
         return None
-    message = "scheduler and replay contradict each other: replay repeats a schedule that there is"
+    message = "scheduler and replay contradict each other: replay repeats a recorded schedule"
     return Contradiction(SCHEDULER.name, message, "Leave out one of them.")
 
 

@@ -26,9 +26,7 @@ def contradiction(given: Mapping[str, Any], _: Learner | None) -> Contradiction 
     """Return why options of a parameter server cannot be given together."""
     if "early_stopping" not in given or not given.get(STALENESS.name, STALENESS.default):
         return None
-    message = (
-        "early_stopping looks at one model after every epoch, and with a staleness none is that of all partitions then"
-    )
+    message = "early_stopping looks at one model after every epoch, and with a staleness no model has seen all partitions then"
     hint = f"Add staleness = 0, or use operator = '{Averaging.name}'."
     return Contradiction("early_stopping", message, hint)
 
@@ -73,7 +71,7 @@ def _flaw(
     if not all(could_be(each) for each in pushes.values()):
         return f"the pushes of {model} cannot have been in that order"
     if not all(_fits(workload, unit, pushes.get(unit.id, ())) for unit in units):
-        return f"{model} was trained in other partitions, or in more epochs or rounds of them"
+        return f"{model} was trained in other partitions, or in more epochs or rounds"
     return None
 
 

@@ -31,7 +31,7 @@ def in_turns(
 ) -> tuple[UnitResult, ...]:
     """Run the units that are not done ``before`` until they are, or the job's deadline has passed.
 
-    Return the results of those that trained now, or that nothing is known of otherwise. ``observer`` is told of each in every
+    Return the results of those that trained now, or that nothing is known of otherwise. ``observer`` hears of each in every
     turn, with what it has reached by then.
     """
     turns = _Turns(observer, {result.unit.id: result for result in before})

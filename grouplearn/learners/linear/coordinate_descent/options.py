@@ -23,8 +23,8 @@ BLOCKS = Hyperparameter(
     "blocks",
     "str",
     "items",
-    "which columns change together, with one exchange between workers: those of an item of FEATURES, or all of them ('one'), "
-    "which takes many more epochs of one exchange each, as in Sibyl",
+    "the columns that change together between two exchanges of the workers: those of one FEATURES item, or all of"
+    " them ('one', as in Sibyl), which takes many more epochs of one exchange each",
     "Rendle, Fetterly, Shekita & Su 2016, section 3.2.3",
     choices=("items", "one"),
 )
@@ -32,8 +32,9 @@ SELECTION = Hyperparameter(
     "selection",
     "str",
     "cyclic",
-    "which columns change next: those of the next item, or those from which most is expected ('greedy'), by what they gained "
-    "when they last changed, the more the longer ago; an epoch has as many changes either way",
+    "the columns that change next: those of the next item, or ('greedy') those of the item with the largest "
+    "expected gain, judged by its last gain and by how long ago that was; an epoch has equally many changes "
+    "either way",
     "Rendle, Fetterly, Shekita & Su 2016, section 4.3",
     choices=("cyclic", "greedy"),
 )
@@ -41,8 +42,8 @@ ACCELERATION = Hyperparameter(
     "acceleration",
     "str",
     "leaps",
-    "whether every fifth epoch, from the eighth, ends with a leap to where the weights have been going, as far as the objective "
-    "falls ('leaps'); 'none' is descent alone",
+    "whether every fifth epoch, from the eighth on, extrapolates the path of the weights as far as the objective "
+    "falls ('leaps'); 'none' is plain descent",
     "Bertrand & Massias 2021, Anderson acceleration of coordinate descent",
     choices=("leaps", "none"),
 )

@@ -30,8 +30,8 @@ class CoordinateDescentSolver(LinearLearner, RoundsLearner):
     """Coordinate descent, one block of columns after the other.
 
     One round updates one block of columns, usually an item of FEATURES, all its columns at once; see ``rounds``. The
-    objective never rises. For half the squared error a round on a pure block is its exact minimum (scd equation 3). Of a
-    softmax a column's weights change together, each at most half as far as it could alone.
+    objective never rises. For half the squared error a round on a pure block is its exact minimum (scd equation 3). The
+    weights of a column of a softmax change together, each at most half as far as it could alone.
     """
 
     solver: ClassVar[str] = "coordinate_descent"
@@ -49,7 +49,7 @@ class CoordinateDescentSolver(LinearLearner, RoundsLearner):
     default_epochs: ClassVar[int | None] = 1000
     usual_cost: ClassVar[Cost] = COORDINATES
     needs: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {"is_smooth": "its kinks stop coordinate descent before the minimum; train it with another solver"}
+        {"is_smooth": "coordinate descent stops at its kinks, before the minimum; train it with another solver"}
     )
 
     def _targets(self, loss: Loss, problem: Problem, y: FloatArray) -> FloatArray:

@@ -22,7 +22,7 @@ from grouplearn.models.state import State, Tensors, has_tensors_of
 def is_sound(state: State, begun: State, configs: Sequence[Config], n_features: int) -> bool:
     """Return whether a state read from a file is valid, and has blocks of the group's columns.
 
-    Of the rounds in an epoch it has what they need: how far each moved the rows, and at the end the extrapolated point.
+    It has what the rounds of an epoch need: how far each moved the rows, and at the end the extrapolated point.
     """
     found, n_configs = state.tensors, len(begun.done)
     own = {name: each for name, each in begun.tensors.items() if name not in OF_ALL}

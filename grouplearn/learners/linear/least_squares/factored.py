@@ -30,7 +30,7 @@ BoolArray = npt.NDArray[np.bool_]
 def of_block(sums: Tensors, x: Matrix, y: FloatArray, weight: FloatArray, descends: bool) -> Tensors:
     """Return a block's moments, with ``factor`` (d + 1, d + 1) if its Gram matrix loses digits.
 
-    Of more columns than are checked, few rows are kept as ``rows`` (n, d + 1) if a model of them ``descends``.
+    Few rows of more columns than are checked are kept as ``rows`` (n, d + 1) if a model of them ``descends``.
     """
     size = x.shape[1]
     if not (isinstance(x, np.ndarray) and size):

@@ -120,7 +120,7 @@ def name_for(problem: Problem, config: Config) -> str:
         raise Diverged(f"objective = '{chosen.name}' is for numbers, and the label has classes")
     other = "binary" if problem.label == TWO_CLASSES else "multiclass or multiclassova"
     count = "two classes" if chosen.name == "binary" else "three classes or more"
-    raise Diverged(f"objective = '{chosen.name}' is for {count}, and the label has {problem.n_classes}: say {other}")
+    raise Diverged(f"objective = '{chosen.name}' is for {count}, and the label has {problem.n_classes}: use {other}")
 
 
 def classifies(config: Config) -> bool | None:

@@ -43,7 +43,7 @@ _BOOSTING = (
     _parameter(
         "learning_rate",
         0.1,
-        "share of each tree that counts; less learns slower, with more trees",
+        "factor of each tree (shrinkage); a smaller one needs more trees",
         0,
         open_low=True,
         remedy="lower",
@@ -65,7 +65,7 @@ _BOOSTING = (
     _share("bagging_fraction", "share of rows drawn for a tree"),
     _share("pos_bagging_fraction", "binary: share of rows of the positive class drawn for a tree"),
     _share("neg_bagging_fraction", "binary: share of the other rows drawn for a tree"),
-    _parameter("bagging_freq", 0, "draw rows anew every so many rounds; 0 for never", 0),
+    _parameter("bagging_freq", 0, "draw other rows every so many rounds; 0 for never", 0),
     _parameter(
         "boosting",
         "gbdt",
@@ -76,7 +76,7 @@ _BOOSTING = (
     _parameter(
         "data_sample_strategy",
         "bagging",
-        "rows are drawn at random, or by how wrong they are predicted (goss)",
+        "rows are drawn at random, or by the size of their error (goss)",
         choices=("bagging", "goss"),
     ),
     _share("top_rate", "goss: share of rows kept, those predicted worst", 0.2, only_with=_WITH_GOSS),
@@ -139,7 +139,7 @@ _CONSTRAINTS = (
     _parameter(
         "monotone_constraints",
         None,
-        "features that a prediction may only rise (1) or fall (-1) with, such as {'age': 1}",
+        "features with which a prediction may only rise (1) or fall (-1), such as {'age': 1}",
         -1,
         high=1,
         kind="ints_by_feature",
@@ -287,7 +287,7 @@ def _objective_conflict(config: Config) -> Conflict | None:
         return Conflict("is_unbalance and scale_pos_weight both weigh the classes: give one of them", weighs)
     if config["tweedie_variance_power"] >= 2:  # type: ignore[operator]
         name = "tweedie_variance_power"
-        return Conflict(f"{name} must be < 2: objective = 'gamma' is that of 2", (name,))
+        return Conflict(f"{name} must be < 2: objective = 'gamma' is the case of 2", (name,))
     if objective is None:
         return None
     if config["reg_sqrt"] and not objective.roots:

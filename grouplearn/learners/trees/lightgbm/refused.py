@@ -8,11 +8,11 @@ _FILES = "trees are grown on rows of the database, and files are not read or wri
 _LOADING = "it is about reading files, and rows come from FROM"
 _THREADS = "a model trains on one thread, and models side by side: WITH (workers = n)"
 _DEVICE = "models train on the processor"
-_NETWORK = "how a group is divided among workers is said by WITH (operator = ..., workers = ...)"
+_NETWORK = "WITH (operator = ..., workers = ...) says how a group is divided among workers"
 _QUIET = "nothing is printed: what went on is in the model table and m_curves"
 _RANKING = "ranking is not learned: a group is a model of its own, not a query"
 _PREDICTION = "it is about prediction: see m_predict and predict"
-_METRICS = "which metric counts is said by OPTIMIZE, and every metric is a column of the model table"
+_METRICS = "OPTIMIZE says which metric counts, and every metric is a column of the model table"
 _STOPPING = "say WITH (early_stopping = n), and OPTIMIZE which metric"
 _FIXED = "it is set so that one seed gives one model on any number of workers"
 _FORCED = "trees find their splits themselves"
@@ -45,11 +45,11 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
     _STOPPING: ("early_stopping_round", "early_stopping_min_delta", "first_metric_only"),
     _FIXED: ("deterministic", "force_col_wise", "force_row_wise"),
     _FORCED: ("forcedsplits_filename",),
-    "what is done is said by the statement: TRAIN, RETRY, REFRESH or predict": ("task",),
+    "the statement says what is done: TRAIN, RETRY or predict": ("task",),
     "how many classes there are is counted in the labels of each group": ("num_class",),
-    "which features are categories is said by FEATURES: ordinal(x)": ("categorical_feature",),
-    "the weight of a row is said by WITH (weight = ...)": ("weight_column",),
-    "memory is said by WITH (memory_limit = '8GB')": ("histogram_pool_size",),
+    "FEATURES says which features are categories: ordinal(x)": ("categorical_feature",),
+    "WITH (weight = ...) gives the weight of a row": ("weight_column",),
+    "WITH (memory_limit = '8GB') limits memory": ("histogram_pool_size",),
     "rows are put into bins once for all configurations, whatever they prune": ("feature_pre_filter",),
     "models are trained anew, not refitted": ("refit_decay_rate",),
 }  # fmt: skip

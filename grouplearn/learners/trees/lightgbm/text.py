@@ -80,7 +80,7 @@ class _Trees:
 def check(models: Sequence[tuple[Problem, bytes]]) -> None:
     """Raise WrongText unless each text is a model of its problem; with several it does not say which is wrong.
 
-    Of a problem only the label, the feature columns and the group's classes count: two classes of a label that has more have
+    Only the label, the feature columns and the group's classes of a problem count: two classes of a label that has more have
     one output, like any two. Many small texts are checked together, in the time of a few.
     """
     _check_trees(_joined([_trees_of(problem, text) for problem, text in models]))
@@ -95,7 +95,7 @@ def _trees_of(problem: Problem, text: bytes) -> _Trees:
     n_outputs = _check_header(header, problem.label, problem.n_features, problem.n_classes)
     trees = _trees(text, header.end(), header[8], problem.n_features)
     if len(trees.leaves) % n_outputs:
-        raise WrongText(f"its {len(trees.leaves)} trees are not as many for each of {n_outputs} outputs")
+        raise WrongText(f"its {len(trees.leaves)} trees cannot be divided among {n_outputs} outputs")
     return trees
 
 
@@ -182,7 +182,7 @@ def _check_linear(tree: re.Match[bytes], number: int, n_features: int) -> None:
     if ((columns < 0) | (columns >= n_features)).any():
         raise WrongText("leaf_features is beyond the feature columns")
     if not all(np.isfinite(each).all() for each in numbers):
-        raise WrongText("leaf_const or leaf_coeff has what is not finite")
+        raise WrongText("leaf_const or leaf_coeff has a value that is not finite")
 
 
 def _check_lengths(trees: _Trees) -> None:
@@ -201,11 +201,11 @@ def _check_lengths(trees: _Trees) -> None:
 def _check_numbers(name: str, values: Sequence[bytes]) -> None:
     joined = b" ".join(filter(None, values))
     if joined.translate(None, _INTEGER if name in _INTEGERS else _NUMBER):
-        raise WrongText(f"{name} has what is no number")
+        raise WrongText(f"{name} has a value that is not a number")
     if name not in _INTEGERS and name != "threshold":  # thresholds are checked with the sets of categories
         numbers = _numbers(name, values)
         if name == "leaf_value" and not np.isfinite(numbers).all():
-            raise WrongText(f"{name} has what is not finite")
+            raise WrongText(f"{name} has a value that is not finite")
 
 
 def _lengths(values: Sequence[bytes]) -> IntArray:
@@ -255,10 +255,10 @@ def _check_sets(trees: _Trees) -> None:
         raise WrongText("cat_boundaries do not lead through cat_threshold")
     bits = trees.integers("cat_threshold")
     if ((bits < 0) | (bits >= _WORD)).any():
-        raise WrongText("cat_threshold has what are no 32 categories")
+        raise WrongText("cat_threshold has a word that is not a set of 32 categories")
     names = threshold[asks]
     if ((names != np.floor(names)) | (names < 0) | (names >= np.repeat(sets, trees.splits)[asks])).any():
-        raise WrongText("a categorical split names a set of categories that its tree has not")
+        raise WrongText("a categorical split names a set of categories that its tree does not have")
 
 
 def _integers(name: str, values: Sequence[bytes | None]) -> IntArray:
@@ -278,4 +278,6 @@ def _cast(name: str, values: Sequence[bytes | None], kind: pa.DataType) -> pa.Ar
     try:
         return pc.split_pattern(pa.scalar(joined.decode()), " ").values.cast(kind)
     except (pa.ArrowInvalid, UnicodeDecodeError):
-        raise WrongText(f"{name} has what is no {'whole ' if pa.types.is_integer(kind) else ''}number") from None
+        raise WrongText(
+            f"{name} has a value that is not a {'whole ' if pa.types.is_integer(kind) else ''}number"
+        ) from None

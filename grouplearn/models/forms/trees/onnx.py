@@ -24,7 +24,7 @@ def tree_scores(graph: OnnxGraph, text: bytes, x: str, outputs: int) -> str:
         raise NoForm("trees whose leaves are linear models have no ONNX form")
     forest = parse_forest(text)
     if forest.zero_is_missing.any():
-        raise NoForm("trees to which zero is missing have no ONNX form")
+        raise NoForm("trees that take zero for a missing value have no ONNX form")
     if _is_deeper(forest, _DEEPEST):
         raise NoForm(f"trees that ask more than {_DEEPEST:,} questions in a row have no ONNX form")
     feature, threshold = forest.feature.copy(), forest.threshold.copy()

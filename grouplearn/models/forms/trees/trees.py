@@ -215,9 +215,9 @@ def _check_leaves() -> Checks:
     fits = f"len(sets) = len(bounds) * len(outputs) AND len(addends) = len(outputs) * {PARTS * (LEAVES + 1)}"
     return {
         "two rows are the same group": once("group_id"),
-        "two groups look at other numbers": "count(DISTINCT slots) <= 1",
+        "two groups test different numbers": "count(DISTINCT slots) <= 1",
         "a set or a leaf is missing": every(f"{whole} AND {fits}"),
-        "a number's cases are not those of its group": every(ascend),
+        "the cases of a number differ from those of its group": every(ascend),
         "what a leaf adds is not finite": every(
             "list_count(list_filter(addends, lambda v: isfinite(v))) = len(addends)"
         ),
