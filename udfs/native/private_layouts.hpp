@@ -78,7 +78,7 @@ inline bool Connect(duckdb::DatabaseInstance &database, duckdb_connection &conne
 		void *database;
 		void *owner;
 	} wrapper = {&object, nullptr};
-	static_assert(sizeof(wrapper) == sizeof(duckdb::DatabaseWrapper), "the layout is not the database's");
+	static_assert(sizeof(wrapper) == sizeof(duckdb::DatabaseWrapper), "the layout differs from the database's");
 	return duckdb_connect(reinterpret_cast<duckdb_database>(&wrapper), &connection) == DuckDBSuccess;
 }
 
@@ -151,7 +151,7 @@ private:
 		std::memset(static_cast<void *>(&moved), 0, sizeof(T));
 	}
 };
-static_assert(sizeof(PlanResult) == sizeof(duckdb::ParserExtensionPlanResult), "the layout is not the database's");
+static_assert(sizeof(PlanResult) == sizeof(duckdb::ParserExtensionPlanResult), "the layout differs from the database's");
 
 //! A BoundStatement without a plan: the statement is not known to us. tests/native/test_oldest_shell.py fails.
 struct NotBound {
@@ -164,7 +164,7 @@ struct NotBound {
 	std::vector<char> types;
 	std::vector<std::string> names;
 };
-static_assert(sizeof(NotBound) == sizeof(duckdb::BoundStatement), "the layout is not the database's");
+static_assert(sizeof(NotBound) == sizeof(duckdb::BoundStatement), "the layout differs from the database's");
 
 //! A function that returns a PlanResult as one that returns what that stands for; and the same of a NotBound.
 template <class... Arguments>

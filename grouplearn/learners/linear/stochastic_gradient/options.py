@@ -21,8 +21,8 @@ SCHEDULE = Hyperparameter(
     "schedule",
     "str",
     "bottou",
-    "how steps get shorter: not at all, by one over the root of their number, or by one over their number, the sooner the "
-    "larger l2 is; without l2 (l1 alone) inverse_sqrt comes nearer in few passes",
+    "how steps get shorter: not at all (constant), as 1/√t, or as 1/t, the sooner the larger l2 is; without l2 "
+    "(l1 alone) inverse_sqrt gets closer in few passes",
     "Bottou 2012, section 5.1",
     choices=kernel.SCHEDULES,
 )
@@ -39,8 +39,8 @@ AVERAGE = Hyperparameter(
     "average",
     "bool",
     None,
-    "whether the model is the mean of all steps, later ones counting more, instead of the last one; by default unless there "
-    "is l1, as a mean has no zeros",
+    "whether the model is the mean of all steps (later ones count more) instead of the last one; by default true "
+    "without l1 and false with it, as a mean has no zeros",
     "Lacoste-Julien, Schmidt & Bach 2012",
     nullable=True,
 )
@@ -48,8 +48,8 @@ TOLERANCE = Hyperparameter(
     "tolerance",
     "float",
     0.0,
-    "training ends when five epochs on end did not lower the objective by this share, which the mean of all steps may still do; "
-    "0: when the epochs are over",
+    "training ends after five epochs in a row that did not lower the objective by this share (the mean of all "
+    "steps may still get better); 0: after the last epoch",
     "scikit-learn SGDClassifier",
     low=0.0,
 )
