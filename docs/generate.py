@@ -23,8 +23,6 @@ from grouplearn.learners import registry
 from grouplearn.learners.contract.access import PATTERNS, AccessPattern
 from grouplearn.learners.contract.config import Hyperparameter
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.models.metrics import sums as metrics_of
-from grouplearn.models.outputs.outputs import OUTPUTS
 from grouplearn.schedule.operators import OPERATORS
 from grouplearn.statements import answers
 
@@ -178,14 +176,15 @@ def _users(pattern: AccessPattern) -> str:
 
 def metrics() -> str:
     """Return the metrics."""
+    outputs = [*registry.outputs()]
     rows = (
         (
             f"`{metric.name}`",
-            ", ".join(sorted(label.name for label, output in OUTPUTS.items() if output.metrics is family)),
+            ", ".join(sorted(label.name for label, output in outputs if output.metrics is family)),
             "greater" if metric.greater_is_better else "smaller",
             metric.meaning,
         )
-        for family in metrics_of.FAMILIES
+        for family in dict.fromkeys(output.metrics for _, output in outputs)
         for metric in family.metrics
     )
     return table(("metric", "tasks", "better", "meaning"), rows)

@@ -7,7 +7,7 @@ from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack, StoredShard,
 from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter, Value, solver_named
 from grouplearn.learners.contract.control import Boosted, Diverged, Gang, Interrupted, Stop
 from grouplearn.learners.contract.cost import BatchCost, Coefficients, Cost
-from grouplearn.learners.contract.learner import Declaration, Form, Learner, Vector, VectorLearner
+from grouplearn.learners.contract.learner import Declaration, Learner, Vector, VectorLearner
 from grouplearn.learners.contract.optional import (
     ChecksManyModels,
     ExplainsTraining,
@@ -15,7 +15,6 @@ from grouplearn.learners.contract.optional import (
     HasImportance,
     HasLossMetric,
     HasObjectives,
-    HasOutput,
     IsMadeOfFunctions,
     JoinsClasses,
     NeedsWholeGroups,
@@ -37,22 +36,36 @@ from grouplearn.learners.contract.ways import (
     SequentialLearner,
     Visit,
 )
+from grouplearn.models.forms.form import Form
 from grouplearn.models.label import LABELLED, NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
-from grouplearn.models.metrics.metric import TARGET
+from grouplearn.models.metrics.classes import CLASSES
+from grouplearn.models.metrics.metric import (
+    TARGET,
+    Asked,
+    Family,
+    Judged,
+    Metric,
+    MetricSums,
+    Scores,
+    mean_of,
+    summed,
+)
+from grouplearn.models.metrics.values import VALUES
 from grouplearn.models.outputs.link import Link
 from grouplearn.models.outputs.onnx import OnnxModel
-from grouplearn.models.outputs.output import BoolArray, Output, Scored, list_array
+from grouplearn.models.outputs.output import PREDICT, BoolArray, Endpoint, Output, Scored, list_array
 from grouplearn.models.outputs.vectors import FEATURES, VectorSql, VectorView
 from grouplearn.models.state import Artifact, State, Tensors, has_tensors_of, shape_flaw
 
 __all__ = [
-    "FEATURES", "LABELLED", "NUMBER", "SEVERAL_CLASSES", "TARGET", "TWO_CLASSES", "AlgebraicLearner", "Artifact",
-    "AveragingLearner", "BatchCost", "BatchesLearner", "BoolArray", "Boosted", "ChecksManyModels", "Coefficients", "Config",
-    "Conflict", "Cost", "DataParallelLearner", "Declaration", "Diverged", "ExplainsTraining", "FeatureBlock", "FloatArray",
-    "Form", "Gang", "GrowsTrees", "HasImportance", "HasLossMetric", "HasObjectives", "HasOutput", "Hyperparameter",
-    "Interrupted", "IsMadeOfFunctions", "JoinsClasses", "Label", "Learner", "Link", "Matrix", "NeedsWholeGroups",
-    "NotesConstantModels", "OnnxGraph", "OnnxModel", "Output", "Piece", "Problem", "ProvesConvergence", "RefusesConfigs",
-    "Requirement", "SamplingLearner", "Scored", "ScoresRuns", "SequentialLearner", "Shard", "Stack", "StackLearner", "State",
-    "Stop", "StoredShard", "Tensors", "Totals", "Value", "Vector", "VectorLearner", "VectorSql", "VectorView", "Visit",
-    "has_tensors_of", "list_array", "shape_flaw", "solver_named",
+    "CLASSES", "FEATURES", "LABELLED", "NUMBER", "PREDICT", "SEVERAL_CLASSES", "TARGET", "TWO_CLASSES", "VALUES",
+    "AlgebraicLearner", "Artifact", "Asked", "AveragingLearner", "BatchCost", "BatchesLearner", "BoolArray", "Boosted",
+    "ChecksManyModels", "Coefficients", "Config", "Conflict", "Cost", "DataParallelLearner", "Declaration", "Diverged",
+    "Endpoint", "ExplainsTraining", "Family", "FeatureBlock", "FloatArray", "Form", "Gang", "GrowsTrees", "HasImportance",
+    "HasLossMetric", "HasObjectives", "Hyperparameter", "Interrupted", "IsMadeOfFunctions", "JoinsClasses", "Judged", "Label",
+    "Learner", "Link", "Matrix", "Metric", "MetricSums", "NeedsWholeGroups", "NotesConstantModels", "OnnxGraph", "OnnxModel",
+    "Output", "Piece", "Problem", "ProvesConvergence", "RefusesConfigs", "Requirement", "SamplingLearner", "Scored", "Scores",
+    "ScoresRuns", "SequentialLearner", "Shard", "Stack", "StackLearner", "State", "Stop", "StoredShard", "Tensors", "Totals",
+    "Value", "Vector", "VectorLearner", "VectorSql", "VectorView", "Visit", "has_tensors_of", "list_array", "mean_of",
+    "shape_flaw", "solver_named", "summed",
 ]  # fmt: skip

@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.data.encoding import types
 from grouplearn.models.label import NUMBER, Label
 from grouplearn.parser.statements import Sql
 
 _ARRAY = re.compile(r"^([^\[\]]+)\[(\d*)\]$")
-#: How SQL that reads an array of numbers ends; line breaks may be gone.
-_AS_DOUBLES = re.compile(r"\bAS DOUBLE\[\]\)\s*$")
 _WHOLE = re.compile(r"^U?(TINY|SMALL|BIG|HUGE)INT$|^U?INTEGER$|^BOOLEAN$")
 #: Bytes as whole numbers, which is how classes of arrays are shown and stored.
 _BYTES = "list_transform(regexp_extract_all(hex((", ")), '..'), lambda byte: CAST('0x' || byte AS UTINYINT))"
@@ -47,21 +45,10 @@ def reading(kind: ArrayType) -> tuple[str, str]:
     return ("(\n", "\n)") if kind.is_bytes else ("CAST((\n", "\n) AS DOUBLE[])")
 
 
-def reads_bytes(sql: str) -> bool:
-    """Return whether SQL made by ``reading`` yields bytes."""
-    return not _AS_DOUBLES.search(sql)
-
-
 def each_class(kind: ArrayType) -> tuple[str, str]:
     """Return the SQL before and after a label that gives each of its values as a whole number."""
     before, after = _BYTES if kind.is_bytes else ("CAST((", ") AS HUGEINT[])")
     return f"unnest({before}", f"{after})"
-
-
-def label_length(type_name: str) -> int:
-    """Return the length of predicted arrays from their type, 0 for a single value."""
-    found = _ARRAY.match(type_name)
-    return int(found[2]) if found and found[2] else 0
 
 
 def names_classes(

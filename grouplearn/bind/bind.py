@@ -11,7 +11,6 @@ from typing import Any
 from grouplearn import sqltext
 from grouplearn.bind import ways
 from grouplearn.bind.bound import BoundKey, BoundTarget, BoundTrain
-from grouplearn.bind.definition import SQL_TYPES, HyperparameterColumn, KeyColumn
 from grouplearn.bind.features import BoundItem, FeatureBinder
 from grouplearn.bind.guesses import learner_meant
 from grouplearn.bind.holdout import HoldoutBinder
@@ -21,19 +20,20 @@ from grouplearn.bind.refit import refits, refits_unless_told
 from grouplearn.bind.run.options import bind_options
 from grouplearn.bind.searching import SearchBinder, bind_within, searched
 from grouplearn.bind.sql import bounds as sql_bounds
-from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.bind.sql.expressions import Replay, columns_used, deep_stack, is_call, read_ahead, samples
 from grouplearn.bind.sql.leaks import LabelLeaks
 from grouplearn.bind.sql.reading import leaves_out_rows, rows_of
 from grouplearn.bind.sql.rowwise import refuse_aggregates, refuse_places, refuse_unnested, refuse_windows
 from grouplearn.bind.sql.volatile import Volatility
+from grouplearn.data.encoding import types
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.optional import HasObjectives
 from grouplearn.messages import did_you_mean
+from grouplearn.models.definition import SQL_TYPES, HyperparameterColumn, KeyColumn
+from grouplearn.models.forms.forms import form_error
 from grouplearn.models.label import LABELS_OF_TASK
-from grouplearn.models.metrics.sums import METRICS, every_metric
 from grouplearn.parser.statements import (
     Name,
     Sql,
@@ -70,7 +70,10 @@ def bind_learner(checker: SqlChecker, name: Name) -> Learner:
     if not registry.is_known(name.value.casefold()):
         message = f'unknown learner "{name.value}"\nLearners: {", ".join(registry.names())}'
         raise checker.error(message, name.span, _learner_meant(name.value))
-    return registry.learner(name.value.casefold())
+    learner = registry.learner(name.value.casefold())
+    if error := form_error(learner):
+        raise checker.error(f"the learner {learner.declaration.name} cannot be used: {error}", name.span)
+    return learner
 
 
 def _learner_meant(typed: str) -> str | None:
@@ -337,13 +340,14 @@ class _Binder:
         own = self._learner.declaration
         kind = own.name if target is None else "classification" if target.classification else "regression"
         labels, arrays = LABELS_OF_TASK.get(kind, own.labels), bool(target and target.array)
-        known = (name for label in labels for name in every_metric(label, arrays=arrays))
-        allowed = tuple(dict.fromkeys(known))
+        names = (name for label in labels for name in registry.output_class(self._learner, label).metrics.names(arrays))
+        allowed = tuple(dict.fromkeys(names))
         name = chosen.value.casefold()
         if name in allowed:
             return name
         kind += " of arrays" if arrays else ""
-        verb = f"metric {name} is not for {kind}" if name in METRICS else f'unknown metric "{chosen.value}"'
+        known = {metric.name for _, output in registry.outputs() for metric in output.metrics.metrics}
+        verb = f"metric {name} is not for {kind}" if name in known else f'unknown metric "{chosen.value}"'
         raise self._checker.error(
             f"{verb}\nMetrics of {kind}: {', '.join(allowed)}", chosen.span, did_you_mean(name, allowed)
         )

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from grouplearn.bind.arrays import ArrayType
-from grouplearn.bind.definition import HyperparameterColumn, KeyColumn
 from grouplearn.bind.features import BoundItem
 from grouplearn.bind.run.run_options import RunOptions
 from grouplearn.bind.sql.checker import Column
@@ -14,6 +13,7 @@ from grouplearn.data.dataset import Item
 from grouplearn.data.split import Split
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.models.definition import HyperparameterColumn, KeyColumn
 from grouplearn.parser.statements import Sql, TrainModel
 from grouplearn.search.procedures import SearchPlan
 

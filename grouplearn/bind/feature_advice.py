@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from grouplearn import sqltext
-from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.bind.sql.pristine import keywords
+from grouplearn.data.encoding import types
 from grouplearn.data.encoding.registry import takers
 from grouplearn.errors import BindError
 from grouplearn.messages import Span

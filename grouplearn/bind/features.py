@@ -9,13 +9,12 @@ from typing import Any
 
 from grouplearn import sqltext
 from grouplearn.bind.arrays import ArrayType, array_type
-from grouplearn.bind.definition import ItemColumn
 from grouplearn.bind.feature_advice import Candidate, refusal, unfit
-from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.bind.sql.expressions import Replay, first_column, star
 from grouplearn.bind.sql.leaks import LabelLeaks
 from grouplearn.data.dataset import Item
+from grouplearn.data.encoding import types
 from grouplearn.data.encoding.calls import EncoderOption
 from grouplearn.data.encoding.categories import MAX_WIDE
 from grouplearn.data.encoding.columns import SqlColumn, woven
@@ -24,6 +23,8 @@ from grouplearn.data.encoding.registry import CALLS, automatic, called, takers, 
 from grouplearn.errors import BindError
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.messages import Span, did_you_mean
+from grouplearn.models.definition import ItemColumn
+from grouplearn.models.forms.forms import declared_form
 from grouplearn.parser.statements import Feature, Sql
 
 #: A label with more distinct values than this is not a class label.
@@ -127,7 +128,8 @@ class FeatureBinder:
         self._source = tuple(source)
         self._replay = replay
         self._items: list[BoundItem] = []
-        self._names = {INTERCEPT} if learner.declaration.form == "linear" else set[str]()
+        self._form = declared_form(learner)
+        self._names = {INTERCEPT} if self._form.has_one_weight_per_column else set[str]()
         self._counts: dict[str, int] = {"numeric": 0, "codes": 0, "lists": 0}
         #: What stands without an encoder, and the error for the first of it that needs one.
         self._candidates: list[Candidate] = []
@@ -234,7 +236,7 @@ class FeatureBinder:
         values = {name: value for name, value in given.items() if value is not None}
         fields: dict[str, Any] = {each.sets: given[each.name] for each in declared if each.sets}
         n_columns = fields.setdefault("buckets", 0)
-        if self._learner.declaration.form == "linear":
+        if self._form.has_one_weight_per_column:
             encoder = widened(encoder, n_columns)
         if encoder.most is not None and n_columns > encoder.most:
             self._refuse_columns(feature, encoder, n_columns)

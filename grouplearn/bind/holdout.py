@@ -9,8 +9,8 @@ from grouplearn import sqltext
 from grouplearn.bind.bound import Holdout
 from grouplearn.bind.run.options import has_rounds
 from grouplearn.bind.run.run_options import RunOptions
-from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.data.encoding import types
 from grouplearn.data.split import Split
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.parser.statements import Sql, TrainModel, ValidateFolds, ValidateNone, ValidateSample, ValidateWhere

@@ -8,13 +8,13 @@ from grouplearn.bind import arrays
 from grouplearn.bind.bound import BoundTarget
 from grouplearn.bind.number_texts import cast_of_numbers
 from grouplearn.bind.searching import searched
-from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.bind.sql.expressions import Replay
 from grouplearn.bind.sql.rowwise import refuse_aggregates
+from grouplearn.data.encoding import types
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.models.label import LABELS_OF_TASK, NUMBER
-from grouplearn.models.metrics.sums import every_metric
+from grouplearn.models.metrics.sums import family_of
 from grouplearn.parser.statements import Sql, TrainModel
 
 #: Texts of a label that are looked at for numbers.
@@ -40,7 +40,7 @@ class LabelBinder:
 
     def bind(self) -> BoundTarget | None:
         """Return the label, None if the learner has none; raises BindError for a label that it cannot learn."""
-        if not any(label.is_given for label in self.learner.declaration.labels):
+        if not self.learner.declaration.has_label:
             self._refuse_label()
             return None
         if self.statement.target is None:
@@ -64,8 +64,8 @@ class LabelBinder:
         return BoundTarget(name, expression, stored, column.type, classification)
 
     def _is_classification(self, column: Column, expression: Sql) -> bool:
-        classifies = any(label.has_classes for label in self.learner.declaration.labels)
-        regresses = NUMBER in self.learner.declaration.labels
+        classifies = self.learner.declaration.classifies
+        regresses = self.learner.declaration.regresses
         if types.is_classless(column.type):
             message = f"a label of type {column.type} cannot be predicted"
             untyped = "It is NULL in every row: predict something else." if types.is_untyped(column.type) else None
@@ -109,7 +109,7 @@ class LabelBinder:
         """
         statement, weight = self.statement, self.weight
         names = {name.value.casefold() for name in searched(statement.search)} if statement.search else set[str]()
-        of_numbers = every_metric(NUMBER)
+        of_numbers = family_of(NUMBER).names()
         number = statement.metric is not None and statement.metric.value.casefold() in of_numbers
         if not types.is_whole(column.type) or "objective" in names or number:
             return False

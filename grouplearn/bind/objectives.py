@@ -96,7 +96,7 @@ class Bound:
             chosen = every.pop() if len(every) == 1 and "objective" not in self._open() else None
         if chosen is None and classification:
             chosen = self.learner.declaration.metric_of_classes
-        parameter = METRICS[chosen].parameter if chosen else None
+        parameter = METRICS[chosen].parameter if chosen and chosen in METRICS else None
         if parameter is None or chosen is None:
             return chosen
         if parameter not in {each.name for each in self.learner.declaration.hyperparameters}:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from grouplearn.data.encoding.columns import IntArray
 from grouplearn.data.encoding.encoder import FittedItem
-from grouplearn.data.tensors import NotTensors, named_tensors, tensor_bytes
+from grouplearn.data.tensors import NotTensors, named_tensors
 from grouplearn.errors import DataError, data_error
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.optional import ChecksManyModels
@@ -46,20 +46,11 @@ class StoredArtifact:
         return b"".join(each.tobytes() for each in flat if each is not None)
 
 
-def store(artifact: Artifact, linear: bool, fitted: Sequence[FittedItem] = ()) -> StoredArtifact:
-    """Return the columns of a finished model; ``linear``: weights and intercept as numbers.
+def store_weights(artifact: Artifact, fitted: Sequence[FittedItem]) -> StoredArtifact:
+    """Return the columns of a finished model that is weights and an intercept.
 
     ``fitted`` are its group's items; zero weights of wide ones are not stored.
     """
-    if linear:
-        return _store_linear(artifact, fitted)
-    if artifact.format == "lightgbm":
-        return StoredArtifact("lightgbm", None, None, artifact.text, _digest(artifact.text))
-    content = tensor_bytes(artifact.tensors)
-    return StoredArtifact("tensors", None, None, content, _digest(content))
-
-
-def _store_linear(artifact: Artifact, fitted: Sequence[FittedItem]) -> StoredArtifact:
     weights = np.ascontiguousarray(artifact.tensors["weights"], dtype="<f8")
     intercept = np.ascontiguousarray(artifact.tensors["intercept"], dtype="<f8").ravel()
     places = nonzeros = None
@@ -77,7 +68,7 @@ def _store_linear(artifact: Artifact, fitted: Sequence[FittedItem]) -> StoredArt
 
 
 def restore(stored: StoredArtifact, where: str) -> Artifact:
-    """Inverse of ``store``; ``where`` names the model in errors.
+    """Return the model of a row; ``where`` names the model in errors.
 
     Raises DataError if the bytes are not those that were written.
     """

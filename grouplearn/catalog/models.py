@@ -7,8 +7,6 @@ from typing import Any
 
 import duckdb
 
-from grouplearn.bind.definition import SQL_TYPES
-from grouplearn.bind.sql.types import is_whole
 from grouplearn.catalog.checks.damage import damaged
 from grouplearn.catalog.checks.definition_checks import check_definition, too_long
 from grouplearn.catalog.checks.flaws import refuse_flaws
@@ -18,21 +16,23 @@ from grouplearn.catalog.schema import Location, databases_with_models, first_row
 from grouplearn.catalog.stored_forms import stored_form
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoding.registry import BY_NAME, encoder_of
+from grouplearn.data.encoding.types import is_whole
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config, Value
-from grouplearn.models.label import NUMBER, Label
+from grouplearn.models.definition import SQL_TYPES
+from grouplearn.models.label import Label
 from grouplearn.search.space import MAX_CONFIGS
 from grouplearn.sqltext import identifier, literal
 
 _COLUMNS = (
-    "model::VARCHAR, schema_name, model_name, learner, task, linear, statement, target_name, target_sql, label_type,"
+    "model::VARCHAR, schema_name, model_name, learner, task, statement, target_name, target_sql, label_type,"
     " classes, keys, sets, items, hyperparameters, metric, greater_is_better, metrics, missing_group, seed, keep_best,"
     " null_label, group_failure, weight_sql, refit, search_path"
 )
 _NAMES = tuple(part.strip().removesuffix("::VARCHAR") for part in _COLUMNS.split(","))
 #: Columns that a definition has unchanged.
 _AS_STORED = (
-    "learner", "linear", "statement", "target_name", "target_sql", "label_type", "metric", "greater_is_better",
+    "learner", "statement", "target_name", "target_sql", "label_type", "metric", "greater_is_better",
     "missing_group", "null_label", "group_failure", "refit", "seed", "keep_best", "weight_sql",
 )  # fmt: skip
 
@@ -267,7 +267,7 @@ def _is_zero_or_one(definition: ModelDefinition) -> bool:
     if set(definition.classes) != {"0", "1"} or not is_whole(definition.label_type or ""):
         return False
     learner = definition.learner
-    return registry.is_known(learner) and NUMBER in registry.learner(learner).declaration.labels
+    return registry.is_known(learner) and registry.learner(learner).declaration.regresses
 
 
 def _as_written(definition: ModelDefinition) -> str | None:

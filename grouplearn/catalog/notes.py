@@ -11,7 +11,6 @@ from grouplearn.catalog.poor_fits import constant_models, poor_fits
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import table
 from grouplearn.learners import registry
-from grouplearn.models.metrics.sums import METRICS
 from grouplearn.sqltext import literal
 
 #: A group with fewer rows is noted.
@@ -142,7 +141,7 @@ def _poor_on_held_out_rows(definition: ModelDefinition) -> Iterator[tuple[str, s
     value = {name: f"valid[{place}]" for place, name in enumerate(definition.metrics, start=1)}
     known = {**value, "n_classes": str(len(definition.classes))}
     for name in definition.metrics:
-        useless = METRICS[name].useless
+        useless = definition.family.named(name).useless
         if useless is not None:
             with suppress(KeyError):
                 condition = useless.condition.format_map(known)

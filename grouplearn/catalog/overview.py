@@ -28,7 +28,6 @@ from grouplearn.catalog.views import (
 )
 from grouplearn.messages import ROW_COUNT
 from grouplearn.models.forms.routed import level_names
-from grouplearn.models.metrics.sums import METRICS
 from grouplearn.plan.explain.gantt import Bar
 from grouplearn.sqltext import literal
 
@@ -216,7 +215,7 @@ class Overview:
     def by_level(self) -> list[Level]:
         """Return the levels, finest first."""
         definition = self.stored.definition
-        pooled = METRICS[definition.metric].pooled
+        pooled = definition.family.named(definition.metric).pooled
         exact = pooled is not None and _ROW_WEIGHTS.search(definition.statement) is None
         what = "value * value" if pooled == "root" else "value"
         merged = f"sum(n * ({what})) / sum(n) FILTER (value IS NOT NULL)"

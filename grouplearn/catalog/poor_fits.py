@@ -10,7 +10,6 @@ from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.optional import HasLossMetric, NotesConstantModels
-from grouplearn.models.metrics.sums import METRICS, default_metric
 from grouplearn.sqltext import literal, shown
 
 
@@ -45,10 +44,11 @@ def constant_models(definition: ModelDefinition) -> tuple[str, str] | None:
         for condition, note in notes
     ]
     # The gain of splits on tiny labels is 0 in LightGBM's single precision.
+    constants = {each.name: each.constant for each in definition.family.metrics if each.constant is not None}
     fits = "".join(
-        f" AND NOT coalesce(train[{place}] > {METRICS[name].constant} + 0.01, false)"
+        f" AND NOT coalesce(train[{place}] > {constants[name]} + 0.01, false)"
         for place, name in enumerate(definition.metrics, start=1)
-        if METRICS[name].constant is not None
+        if name in constants
     )
     constant = f"(is_best AND coalesce(len(list_filter(importance, lambda gain: gain <> 0)) = 0, false){fits})"
     return (constant, f"CASE {' '.join(cases)} END") if cases else None
@@ -57,11 +57,11 @@ def constant_models(definition: ModelDefinition) -> tuple[str, str] | None:
 def _worse(definition: ModelDefinition, learner: Learner | None, config: Config) -> str | None:
     """Return the condition that a config's metric is far worse than a constant's; None if unknown."""
     label = definition.label
-    judge = learner.loss_metric(config, label) if isinstance(learner, HasLossMetric) else default_metric(label)
+    judge = learner.loss_metric(config, label) if isinstance(learner, HasLossMetric) else definition.family.default
     known: dict[str, object] = {name: value for name, value in config.items() if isinstance(value, int | float)}
     known |= {name: f"train[{place}]" for place, name in enumerate(definition.metrics, start=1)}
     known["n_classes"] = len(definition.classes)
-    for condition in METRICS[judge].worse_than_constant if judge else ():
+    for condition in definition.family.named(judge).worse_than_constant if judge else ():
         with suppress(KeyError):
             return condition.format_map(known)
     return None

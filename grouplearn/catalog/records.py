@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from grouplearn.bind.definition import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition
 from grouplearn.catalog.schema import Location
 from grouplearn.learners.contract.config import Config
+from grouplearn.models.definition import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition
 from grouplearn.models.forms.form import SqlForm
 from grouplearn.train.job import UnitResult
 from grouplearn.train.results.outcome import Outcome

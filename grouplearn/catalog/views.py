@@ -15,6 +15,7 @@ from grouplearn.catalog.schema import first_row, table
 from grouplearn.data.encoding.encoder import INTERCEPT
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.learners import registry
+from grouplearn.models.forms.forms import form_of
 from grouplearn.models.forms.linear import nonzeros_sql
 from grouplearn.models.forms.routed import level_sql
 from grouplearn.models.outputs.output import Output
@@ -246,11 +247,11 @@ def _importance(definition: ModelDefinition, model: str, catalog: str | None) ->
 
 def importances(definition: ModelDefinition) -> tuple[str, str, str]:
     """Return the SQL of a trial's features, their importances, and their weights (NULL if there are none)."""
-    signed = definition.linear and not definition.label.scores_classes
-    if definition.is_wide and definition.linear:
-        return "o.feature", "o.importance", "o.weight" if signed else "NULL::DOUBLE"
-    if not definition.linear:
+    if not form_of(definition).has_one_weight_per_column:
         return "unnest(g.features)", "unnest(t.importance)", "NULL::DOUBLE"
+    signed = not definition.label.scores_classes
+    if definition.is_wide:
+        return "o.feature", "o.importance", "o.weight" if signed else "NULL::DOUBLE"
     # Σ over outputs of |w|, from the stored weights.
     column = "list_transform(range(len(a.intercept)), lambda o: abs(a.weights[o * len(g.features) + j]))"
     sums = f"unnest(list_transform(range(1, len(g.features) + 1), lambda j: list_sum({column})))"
@@ -259,14 +260,14 @@ def importances(definition: ModelDefinition) -> tuple[str, str, str]:
 
 def with_importances(definition: ModelDefinition, model: str, catalog: str | None) -> str:
     """Return FROM and WHERE for trials (t) with importances, their groups (g) and configs (c)."""
-    if definition.is_wide and definition.linear:
+    if not form_of(definition).has_one_weight_per_column:
+        return f"{joined(catalog)} WHERE {where(model)} AND t.importance IS NOT NULL"
+    if definition.is_wide:
         weights = each_weight(definition, model, catalog)
         order = " ORDER BY output ASC" if definition.label.scores_classes else ""
         sums = f"SELECT group_id, config, feature, sum(abs(weight){order}) AS importance, any_value(weight) AS weight"
         return _joined_with(f"{sums} FROM ({weights}) GROUP BY group_id, config, feature", model, catalog)
-    if definition.linear:
-        return f"{joined(catalog)} {_artifacts(catalog)} WHERE {where(model, 'a')}"
-    return f"{joined(catalog)} WHERE {where(model)} AND t.importance IS NOT NULL"
+    return f"{joined(catalog)} {_artifacts(catalog)} WHERE {where(model, 'a')}"
 
 
 def _schedule(definition: ModelDefinition, model: str, catalog: str | None) -> View:
@@ -292,7 +293,8 @@ def _artifacts(catalog: str | None) -> str:
 
 def suffixes(definition: ModelDefinition) -> tuple[str, ...]:
     """Return the suffixes of a model's views."""
-    common = tuple(suffix for suffix in COMMON if suffix != "_weights" or definition.linear)
+    weights = form_of(definition).has_one_weight_per_column
+    common = tuple(suffix for suffix in COMMON if suffix != "_weights" or weights)
     return (*common, *(view.suffix for view in definition.output.views))
 
 
@@ -328,7 +330,7 @@ def _outputs_of_ours(name: str) -> tuple[Output, ...]:
 
 def _outputs_of(name: str) -> Iterator[Output]:
     for label in sorted(registry.learner(name).declaration.labels, key=lambda label: label.name):
-        yield registry.output(name, label, (), "", 0)
+        yield registry.output(name, label, (), "")
 
 
 def _vectors(view: VectorView, definition: ModelDefinition, model: str, catalog: str | None) -> View:

@@ -17,10 +17,10 @@ import pyarrow as pa
 from grouplearn.bind import arrays
 from grouplearn.bind.bound import BoundKey, BoundTarget, BoundTrain
 from grouplearn.bind.features import BoundItem, all_fit_float, sized
-from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.arrays import LengthError
 from grouplearn.data.dataset import Dataset, DatasetFiles, Group
+from grouplearn.data.encoding import types
 from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.data.memory import memory_limit, rows_stay_in_memory
 from grouplearn.data.processors import processors

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from grouplearn.amounts import amount_of_bytes
 from grouplearn.bind.bind import grouping, named_keys
 from grouplearn.bind.bound import BoundTrain
-from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.data.encoding import types
 from grouplearn.data.memory import memory_limit
 from grouplearn.extract.batches import batches
 from grouplearn.interrupting import watched

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grouplearn.bind.arrays import array_type
-from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import Column
+from grouplearn.data.encoding import types
 
 #: Numbers are hashed in single precision, so that a last bit moves no row. The factor (2^(1/12)) moves integers and short
 #: fractions away from the boundaries of rounding.

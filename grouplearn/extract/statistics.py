@@ -12,16 +12,15 @@ from grouplearn.bind.feature_advice import AUTO_ONEHOT_LIMIT, Candidate, many_te
 from grouplearn.bind.features import MAX_CLASSES, BoundItem
 from grouplearn.bind.number_texts import cast_of_numbers
 from grouplearn.bind.run.class_options import texts_of
-from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.dataset import Item
+from grouplearn.data.encoding import types
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.data.encoding.wide import is_nearly_wide
 from grouplearn.extract.group_counts import GroupCount, group_counts
 from grouplearn.extract.list_counts import list_counts
 from grouplearn.interrupting import watched
 from grouplearn.messages import did_you_mean
-from grouplearn.models.label import NUMBER
 from grouplearn.parser.statements import Sql
 from grouplearn.sqltext import identifier
 
@@ -164,7 +163,7 @@ def _of_fewer_classes(bound: BoundTrain, target: BoundTarget, some: Sequence[str
         return f"They are numbers written as text: PREDICT {cast} AS {identifier(target.name)} learns a number."
     if types.kind(target.type) != "numeric":
         return "Predict an expression that has fewer, such as left(y, 1), or a comparison."
-    regresses = NUMBER in bound.learner.declaration.labels
+    regresses = bound.learner.declaration.regresses
     number = "WITH (task = 'regression')" if regresses else "USING linear_regression, gbdt or mlp"
     return f"For a number write {number}, or predict an expression such as y > 15."
 

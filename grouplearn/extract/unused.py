@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from grouplearn.bind.bound import BoundTrain
 from grouplearn.bind.features import BoundItem
-from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.data.encoding import types
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.parser.statements import Sql
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from grouplearn.failures import NotInstalled, WrongData
 from grouplearn.learners import third_party
 from grouplearn.learners.contract.config import SOLVER, Config
-from grouplearn.learners.contract.learner import Form, Learner
-from grouplearn.learners.contract.optional import GrowsTrees, HasOutput, IsMadeOfFunctions
-from grouplearn.learners.contract.problem import FeatureBlock, Problem
+from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.optional import GrowsTrees
+from grouplearn.learners.contract.problem import FeatureBlock
 from grouplearn.learners.linear import learners as linear
 from grouplearn.learners.neural.mlp import Mlp
 from grouplearn.learners.trees.gbdt import Gbdt
@@ -19,10 +19,10 @@ from grouplearn.learners.trees.random_forest import RandomForest
 from grouplearn.learners.unsupervised.kmeans import KMeans
 from grouplearn.learners.unsupervised.pca import Pca
 from grouplearn.models.label import Label
+from grouplearn.models.metrics.metric import Family
 from grouplearn.models.outputs.link import Link
 from grouplearn.models.outputs.output import Output
-from grouplearn.models.outputs.outputs import output_of
-from grouplearn.models.state import Artifact
+from grouplearn.models.outputs.outputs import OUTPUTS, output_of
 
 LEARNERS: Mapping[str, Learner] = MappingProxyType(
     {each.declaration.name: each for each in (*linear.LEARNERS, Gbdt(), RandomForest(), Mlp(), KMeans(), Pca())}
@@ -62,16 +62,33 @@ def _others() -> Mapping[str, Learner]:
     return {**_installed, **_own}
 
 
-def form(name: str) -> Form:
-    """Return the form of a learner's models, "own" if the learner is unknown."""
-    return learner(name).declaration.form if is_known(name) else "own"
+def output(name: str, label: Label, classes: Sequence[str], label_type: str) -> Output:
+    """Return the form of a learner's predictions for a label with ``classes``, of a type; that of the label if it is unknown."""
+    return output_of(_output_class(name, label).of(classes, label_type), label_type)
 
 
-def output(name: str, label: Label, classes: Sequence[str], label_type: str, label_length: int) -> Output:
-    """Return the form of a learner's predictions, that of its label if the learner is unknown; see ``output_of``."""
-    known = learner(name) if is_known(name) and not label_length else None
-    own = known.output(label, classes, label_type) if isinstance(known, HasOutput) else None
-    return own or output_of(label, classes, label_type, label_length)
+def outputs() -> Iterator[tuple[Label, type[Output]]]:
+    """Yield the class of predictions of each label, those of learners without a label included."""
+    yield from OUTPUTS.items()
+    for name in names():
+        own = learner(name).declaration
+        if own.output is not None:
+            yield from ((label, own.output) for label in own.labels if label not in OUTPUTS)
+
+
+def family_of(name: str, label: Label) -> Family:
+    """Return the metrics of a learner's models."""
+    return _output_class(name, label).metrics
+
+
+def _output_class(name: str, label: Label) -> type[Output]:
+    return output_class(learner(name), label) if is_known(name) else OUTPUTS[label]
+
+
+def output_class(learner: Learner, label: Label) -> type[Output]:
+    """Return the class of a learner's predictions for a label; KeyError for a label that it cannot have."""
+    own: type[Output] | None = learner.declaration.output
+    return OUTPUTS[label] if own is None else own
 
 
 def has_linear_leaves(name: str, configs: Sequence[Config]) -> bool:
@@ -137,14 +154,6 @@ def other(name: str, configs: Sequence[Config] = ()) -> Learner | None:
     if name in _others():
         return _chosen(_others()[name], configs)
     raise WrongData(f"the learner {name} is not registered in this process.\n\nHint: {how_to_register(name)} first")
-
-
-def misfit(learner: Learner, problem: Problem, artifact: Artifact) -> str | None:
-    """Return why a newly finished model does not have its declared form; only for third-party learners that are not
-    networks."""
-    if learner.declaration.name in LEARNERS or isinstance(learner, IsMadeOfFunctions):
-        return None
-    return third_party.misfit(learner, problem, artifact)
 
 
 def how_to_register(name: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import typing
 import warnings
 from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
@@ -12,19 +11,19 @@ from typing import Any
 from grouplearn.learners.contract.config import SOLVER, Hyperparameter, solver_named
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.hyperparameter_values import resolve
-from grouplearn.learners.contract.learner import Declaration, Form, Learner, VectorLearner
-from grouplearn.learners.contract.optional import JoinsClasses
-from grouplearn.learners.contract.problem import Problem
+from grouplearn.learners.contract.learner import Declaration, Learner, VectorLearner
 from grouplearn.learners.contract.requirement import Requirement
 from grouplearn.learners.contract.stacks import BoostedStackLearner, GatheringLearner, MomentsLearner, StackLearner
 from grouplearn.learners.contract.ways import (
     AlgebraicLearner,
+    AveragingLearner,
+    BatchesLearner,
     DataParallelLearner,
     SamplingLearner,
     SequentialLearner,
 )
-from grouplearn.models.label import SEVERAL_CLASSES, Label
-from grouplearn.models.state import Artifact, shape_flaw
+from grouplearn.models.label import Label
+from grouplearn.models.outputs.output import Output
 
 #: The entry point group of packages' learners, as in ``median_sgd = "my_package.median:MedianSgd"``.
 GROUP = "grouplearn.learners"
@@ -64,14 +63,6 @@ def checked(given: Learner | type[Learner]) -> Learner:
     return learner
 
 
-def misfit(learner: Learner, problem: Problem, artifact: Artifact) -> str | None:
-    """Return why a third-party learner's model does not have its declared form; else None."""
-    if learner.declaration.form != "linear":
-        return learner.validation_error(problem, artifact)
-    shapes = {"weights": (problem.n_outputs, problem.n_features), "intercept": (problem.n_outputs,)}
-    return shape_flaw(artifact, shapes)
-
-
 def is_name(name: Any) -> bool:
     """Return whether a learner can have this name in USING."""
     return isinstance(name, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is not None
@@ -104,19 +95,21 @@ def _problems(learner: Learner) -> Iterator[str]:
         or not all(isinstance(label, Label) for label in own.labels)
     ):
         yield f"its labels are a frozenset of Label, got {own.labels!r}"
+    elif not own.has_label and own.output is None:
+        yield "a learner without a label declares its output"
+    if own.output is not None and not (isinstance(own.output, type) and issubclass(own.output, Output)):
+        yield f"its output is a class of Output, got {own.output!r}"
+    elif own.output is not None and not hasattr(own.output, "metrics"):
+        yield "its output has metrics, such as VALUES or CLASSES of grouplearn.learning"
     if own.default_epochs is not None and (type(own.default_epochs) is not int or own.default_epochs < 1):
         yield f"its default_epochs are a whole number from 1 on or None, got {own.default_epochs!r}"
-    if own.form not in typing.get_args(Form):
-        yield f"its form is one of {', '.join(typing.get_args(Form))}, got {own.form!r}"
-    if own.form == "linear" and SEVERAL_CLASSES in own.labels and not isinstance(learner, JoinsClasses):
-        yield "a linear learner of more than two classes has as_multiclass()"
     averaged = getattr(kind, "averaged", ())
-    if learner.averages and not (
+    if AveragingLearner in kind.__mro__ and not (
         isinstance(averaged, tuple) and averaged and all(isinstance(n, str) for n in averaged)
     ):
         yield f"the tensors of its state that are averaged are a tuple of names, got {averaged!r}"
     parameters = getattr(kind, "parameters", ())
-    if learner.in_batches and not (
+    if BatchesLearner in kind.__mro__ and not (
         isinstance(parameters, tuple) and parameters and all(isinstance(n, str) for n in parameters)
     ):
         yield f"the tensors of its state that a model predicts with are a tuple of names, got {parameters!r}"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+#: The type of predicted arrays.
+_ARRAY = re.compile(r"[^\[\]]+\[(\d+)\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,11 @@ class Label:
     def named(cls, name: str) -> Label:
         """Return the label of that name; any other name is that of a learner without a label."""
         return next((each for each in LABELLED if each.name == name), cls(name, is_given=False))
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a number, not one of some classes."""
+        return self.is_given and not self.has_classes
 
     @property
     def within_group(self) -> Label:
@@ -62,6 +71,12 @@ def label_of(labels: frozenset[Label], n_classes: int | None) -> Label:
     if n_classes is not None:
         return TWO_CLASSES if n_classes <= 2 else SEVERAL_CLASSES
     return next((label for label in labels if not label.is_given), NUMBER)
+
+
+def label_length(type_name: str) -> int:
+    """Return the length of predicted arrays from their type, ``DOUBLE[3]``; 0 for a single value."""
+    found = _ARRAY.fullmatch(type_name)
+    return int(found[1]) if found else 0
 
 
 def simplest(labels: frozenset[Label]) -> Label:

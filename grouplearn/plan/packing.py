@@ -15,6 +15,7 @@ from grouplearn.extract.statistics import Statistics
 from grouplearn.interrupting import watched
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.optional import has_moments, trains_stacks
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import GatheringLearner
 from grouplearn.models.label import Label
@@ -72,7 +73,7 @@ def solves(bound: BoundTrain, label: Label) -> bool:
 
     Each group decides by its own columns and classes, of which others may have more: it then trains as it would alone.
     """
-    if looks_at_epochs(bound) or not bound.learner.stacks:
+    if looks_at_epochs(bound) or not trains_stacks(bound.learner):
         return False
     return cast(GatheringLearner, bound.learner).gathers(Problem(label.within_group, 1), bound.configs)
 
@@ -137,5 +138,5 @@ def folds_in_one_pass(bound: BoundTrain, width: int) -> bool:
     rows are those of all rows less its own. Not with an encoder fitted on a group's training rows, which makes other
     columns for every fold."""
     fixed = all(item.scope == "all" or needs_no_fit(item) for item in bound.stored_items)
-    exact = bound.learner.has_moments and not looks_at_epochs(bound)
+    exact = has_moments(bound.learner) and not looks_at_epochs(bound)
     return fixed and width <= DENSE_COLUMNS and exact

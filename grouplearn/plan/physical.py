@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from grouplearn.bind.bound import BoundTarget, BoundTrain
-from grouplearn.bind.definition import ModelDefinition
 from grouplearn.bind.features import all_fit_float, sized
 from grouplearn.data.arrays import block_rows
 from grouplearn.data.encoders import is_dense, keeps_single
@@ -21,11 +20,14 @@ from grouplearn.data.split import FINAL
 from grouplearn.extract.statistics import Statistics
 from grouplearn.extract.unused import Unused
 from grouplearn.interrupting import apart, watched
+from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.problem import FeatureBlock
 from grouplearn.learners.contract.ways import batch_rows
+from grouplearn.models.definition import ModelDefinition
+from grouplearn.models.forms.forms import declared_form
 from grouplearn.models.label import Label, label_of
-from grouplearn.models.metrics.sums import METRICS, default_metric, metrics_for
+from grouplearn.models.metrics.metric import Family
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.cost.coefficients import Rates
 from grouplearn.plan.packing import (
@@ -161,6 +163,11 @@ class PhysicalPlan:
         return machine.descend if self.bound.learner.access.gang_waits == "batch" else machine.exchange
 
     @property
+    def family(self) -> Family:
+        """The metrics of its models."""
+        return registry.output_class(self.bound.learner, self.label).metrics
+
+    @property
     def kept_row_seconds(self) -> float:
         """Estimated time per row and config to keep the scores for AUC between steps of a unit."""
         in_memory = self.bound.options.placement.executor != "ray"
@@ -275,7 +282,7 @@ def plan(bound: BoundTrain, stats: Statistics, rates: Rates | None = None) -> Ph
         bound=bound,
         stats=stats,
         label=label,
-        metric=bound.metric or default_metric(label),
+        metric=bound.metric or registry.output_class(bound.learner, label).metrics.default,
         epochs=epochs,
         width=width,
         workers=bound.options.placement.workers or processors(),
@@ -294,8 +301,8 @@ def plan(bound: BoundTrain, stats: Statistics, rates: Rates | None = None) -> Ph
 
 
 def _widened(bound: BoundTrain, stats: Statistics) -> BoundTrain:
-    """Return the statement with items of many categories as wide ones, for a linear learner."""
-    if bound.learner.declaration.form != "linear":
+    """Return the statement with items of many categories as wide ones, if models have a weight for each column."""
+    if not declared_form(bound.learner).has_one_weight_per_column:
         return bound
     items = []
     for entry, categories in zip(bound.items, stats.categories, strict=True):
@@ -398,7 +405,6 @@ def definition(physical: PhysicalPlan, statement: str) -> ModelDefinition:
         name=bound.name,
         learner=bound.learner.declaration.name,
         label=physical.label,
-        linear=bound.learner.declaration.form == "linear",
         statement=statement,
         target_name=target.name if target else None,
         target_sql=target.stored if target else None,
@@ -410,8 +416,8 @@ def definition(physical: PhysicalPlan, statement: str) -> ModelDefinition:
         hyperparameters=bound.hyperparameters,
         configs=bound.configs,
         metric=physical.metric,
-        greater_is_better=METRICS[physical.metric].greater_is_better,
-        metrics=metrics_for(physical.label, bool(target and target.array), physical.metric),
+        greater_is_better=physical.family.named(physical.metric).greater_is_better,
+        metrics=physical.family.usual(bool(target and target.array), physical.metric),
         missing_group=bound.statement.missing_group or "parent",
         seed=bound.options.training.seed,
         keep_best=bound.keep_best,

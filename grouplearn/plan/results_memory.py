@@ -12,6 +12,7 @@ from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.extract.group_counts import GROUP_BYTES, limit_of
 from grouplearn.interrupting import watched
 from grouplearn.learners import registry
+from grouplearn.models.forms.forms import declared_form
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.physical import PhysicalPlan
 
@@ -36,7 +37,7 @@ def _model_bytes(physical: PhysicalPlan) -> int:
     """Return the bytes of a finished model; with wide items a group has no more columns than its rows use."""
     learner, configs = physical.bound.learner, physical.bound.configs
     rows = math.ceil(physical.stats.n_rows * len(physical.bound.sets) / max(1, len(physical.stats.groups)))
-    if learner.declaration.form == "linear":
+    if declared_form(learner).has_one_weight_per_column:
         wide = sum(
             block.width
             for block, item in zip(physical.feature_blocks(), physical.bound.items, strict=True)
@@ -57,7 +58,7 @@ def _refuse_wide(checker: SqlChecker, physical: PhysicalPlan) -> None:
     learner, limit = physical.bound.learner, limit_of(physical.bound)
     of_level = Counter(group.level for group in watched(physical.stats.groups))
     blocks = physical.feature_blocks(min(of_level.values(), default=1))
-    for config in physical.bound.configs if learner.declaration.form in ("linear", "vectors") else ():
+    for config in physical.bound.configs if declared_form(learner).grows_with_columns else ():
         needed = cost.VALUE_BYTES * learner.cost.most_values(config, blocks, physical.outputs)
         if needed <= limit:
             continue

@@ -10,13 +10,13 @@ import re
 from dataclasses import replace
 from functools import partial
 
-from grouplearn.bind.definition import ROW
 from grouplearn.bind.sql.reading import condition_of_all, leaves_out_rows
-from grouplearn.bind.sql.types import as_text, as_text_of, told_apart
 from grouplearn.catalog.checks.damage import damaged
 from grouplearn.catalog.records import ModelDefinition, StoredModel
 from grouplearn.catalog.schema import table
 from grouplearn.catalog.views import key_columns, select_list
+from grouplearn.data.encoding.types import as_text, as_text_of, told_apart
+from grouplearn.models.definition import ROW
 from grouplearn.models.forms.form import FunctionSql
 from grouplearn.models.forms.routed import (
     GROUP,
@@ -28,10 +28,8 @@ from grouplearn.models.forms.routed import (
     routed_cte,
     rows_cte,
 )
-from grouplearn.models.label import NUMBER
 from grouplearn.models.metrics.deviances import loss_sql, row_losses
 from grouplearn.models.metrics.metric import TARGET, Asked, Judged
-from grouplearn.models.metrics.sums import METRICS, every_metric, family_of
 from grouplearn.sqltext import identifier, literal
 
 _WEIGHT = "__grouplearn_weight"
@@ -66,13 +64,14 @@ def evaluate_sql(
     definition, catalog = model.definition, model.location.catalog
     if level is not None:
         definition = replace(definition, missing_group="parent")
-    judged = family_of(definition.label).judged(_asked(definition))
+    family = definition.family
+    judged = family.judged(_asked(definition))
     extras = _extras(definition, weighted=weighted)
     rows = source_rows(source, where)
     asked = asks_predict(model) if level is None else None
     form, known = (model.form, model.id) if asked is None else (_FUNCTION, asked)
     predicted = form.select(PredictedRows(definition, known, rows, partial(_table, catalog, level), extras))
-    others = (name for name in every_metric(definition.label) if not METRICS[name].row_loss)
+    others = (each.name for each in family.metrics if not each.row_loss)
     chosen = dict.fromkeys((*definition.metrics, *others))
     columns = [
         *key_columns(definition, "g.keys"),
@@ -84,7 +83,7 @@ def evaluate_sql(
         *((name, f"o.{_own(place)}") for place, name in enumerate(definition.output.measured)),
     ]
     groups = f"(SELECT * FROM {table(catalog, 'groups')} WHERE model = '{model.id}'::UUID)"
-    metrics = ", ".join(f"{METRICS[name].sql} AS {name}" for name in chosen)
+    metrics = ", ".join(f"{family.named(name).sql} AS {name}" for name in chosen)
     return (
         f"WITH predicted AS ({predicted}), {_known(_rows(definition, groups, judged), weighted)}, {judged.sums},"
         f" measured AS (SELECT id, n_rows, n_skipped, total * unit AS weight, {metrics} FROM judged)"
@@ -154,7 +153,7 @@ def _label(definition: ModelDefinition) -> str:
     """Return the SQL of the label: a number, or a class as text, also for values that are none of its type. NULL if there
     is none."""
     if not definition.label.has_classes:
-        return f"CAST(({definition.target_sql}\n) AS DOUBLE)" if definition.label == NUMBER else "NULL"
+        return f"CAST(({definition.target_sql}\n) AS DOUBLE)" if definition.label.is_number else "NULL"
     known = (definition.target_sql or "").join(as_text_of(definition.label_type or ""))
     return told_apart(f"coalesce({known}, CAST(({definition.target_sql}\n) AS VARCHAR))", "VARCHAR")
 

@@ -20,6 +20,7 @@ from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.registry import is_known
 from grouplearn.learners.registry import learner as learner_named
 from grouplearn.models.forms.form import GroupModel
+from grouplearn.models.forms.forms import form_of
 
 #: Number of columns from ``_numbers``.
 _NUMBERS = 4
@@ -49,6 +50,7 @@ def load_groups(
     except UnicodeDecodeError:  # DuckDB does not validate text that it reads
         raise damaged(catalog, model.location.name, "groups", "or in artifacts, a text is not UTF-8") from None
     groups, definition = [], model.definition
+    with_weights = form_of(definition).has_one_weight_per_column
     learner = learner_named(definition.learner) if is_known(definition.learner) else None
     for row, values in enumerate(zip(*plain, strict=True)):
         number, level, keys, fills, centers, scales, categories, classes, kind, content, digest = values
@@ -62,7 +64,7 @@ def load_groups(
         )
         named = _named(model, keys)
         artifact = artifacts.restore(stored, named)
-        if definition.linear:
+        if with_weights:
             artifact, fitted = artifacts.with_columns(stored, artifact, fitted, named)
         groups.append(GroupModel(number, level, tuple(keys), fitted, tuple(classes or ()), artifact))
     if learner is not None:

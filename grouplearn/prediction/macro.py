@@ -6,9 +6,9 @@ connection that has it.
 
 from __future__ import annotations
 
-from grouplearn.bind.definition import ROW
 from grouplearn.catalog.checks.tables import SCHEMA
 from grouplearn.catalog.records import ModelDefinition
+from grouplearn.models.definition import ROW
 from grouplearn.models.forms.form import SqlForm, function_select
 from grouplearn.models.forms.routed import (
     PredictedRows,

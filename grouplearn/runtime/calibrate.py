@@ -22,7 +22,6 @@ from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.cost import Coefficients
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.models.label import simplest
-from grouplearn.models.metrics.sums import default_metric
 from grouplearn.plan.cost.coefficients import Machine
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.job import Job, TrainingLimits, TrainingTarget, UnitResult
@@ -151,7 +150,7 @@ def _job(learner: Learner, rows: int, width: int, configs: int, epochs: int) -> 
         items=tuple(Item(f"x{column}", "numeric", column) for column in range(width)),
         groups=(Group(0, 0, (), ((0, rows),)),),
         dataset=dataset,
-        target=TrainingTarget(kind, default_metric(kind)),
+        target=TrainingTarget(kind, registry.output_class(learner, kind).metrics.default),
         training=TrainingLimits(epochs=epochs),
     )
 

@@ -13,7 +13,7 @@ from grouplearn.learners.contract.config import Hyperparameter
 from grouplearn.visible import visible
 
 if TYPE_CHECKING:
-    from grouplearn.bind.definition import ModelDefinition
+    from grouplearn.models.definition import ModelDefinition
     from grouplearn.statements.context import StatementContext
 
 

@@ -9,7 +9,6 @@ from contextlib import nullcontext
 
 from grouplearn.amounts import counted
 from grouplearn.bind.bind import bind_learner
-from grouplearn.bind.definition import ROW
 from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.catalog import models, views
 from grouplearn.catalog.checks.flaws import refuse_flaws
@@ -21,6 +20,7 @@ from grouplearn.errors import BindError, ModelExists
 from grouplearn.extract.list_counts import list_flaw
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Hyperparameter
+from grouplearn.models.definition import ROW
 from grouplearn.parser.statements import (
     AddTrial,
     DescribeLearner,

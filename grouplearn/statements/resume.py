@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 from grouplearn import sqltext
-from grouplearn.bind.definition import ModelDefinition
 from grouplearn.bind.run import compatibility as legality
 from grouplearn.bind.run.options import bind_resume_options, executor_again
 from grouplearn.bind.sql.checker import SqlChecker
@@ -27,6 +26,7 @@ from grouplearn.failures import StatementInterrupted
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.messages import Span, did_you_mean
+from grouplearn.models.definition import ModelDefinition
 from grouplearn.parser.statements import DropRun, ResumeModel
 from grouplearn.plan import calibration
 from grouplearn.plan.choose import Choice, threads

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from grouplearn import sqltext
 from grouplearn.bind.bind import bind
-from grouplearn.bind.definition import ModelDefinition
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog import views
 from grouplearn.catalog.checks import search_path
@@ -26,6 +25,7 @@ from grouplearn.extract.extract import extract
 from grouplearn.extract.statistics import refuse_nothing
 from grouplearn.extract.unused import unused
 from grouplearn.interrupting import heard
+from grouplearn.models.definition import ModelDefinition
 from grouplearn.parser.render import render
 from grouplearn.parser.statements import ExplainTrain, ResumeModel, RetryFailed, TrainModel
 from grouplearn.plan import calibration

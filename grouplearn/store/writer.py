@@ -38,11 +38,12 @@ from grouplearn.catalog.schema import (
 from grouplearn.catalog.stored_forms import prediction_of
 from grouplearn.errors import ModelExists, data_error
 from grouplearn.interrupting import ahead
+from grouplearn.learners import registry
 from grouplearn.models.forms.form import SqlForm
 from grouplearn.prediction import prediction
 from grouplearn.prediction.macro import macro_comment, macro_sql
 from grouplearn.prediction.scoring import scorer_of
-from grouplearn.sqltext import folded, identifier, literal
+from grouplearn.sqltext import folded, identifier, literal, qualified
 from grouplearn.visible import visible_lines
 
 #: Bytes of Arrow tables that wait to be inserted.
@@ -117,9 +118,13 @@ def _in_the_way(name: str, model: Identity | None, objects: _Objects, suffixes: 
     return None
 
 
-def _objects(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -> _Objects:
-    """Return kind, name and (except for tables) definition of a schema's objects with the names of a model's objects."""
+def _objects(
+    con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str, also: Iterable[str] = ()
+) -> _Objects:
+    """Return kind, name and (except for tables) definition of a schema's objects with the names of a model's objects, and
+    with those in ``also``."""
     wanted = {folded(f"{name}{suffix}") for suffix in (*views.comments(), *views.macro_comments())}
+    wanted |= set(map(folded, also))
     found: _Objects = [(kind, each, "") for kind, each, _ in _tables_and_views(con, catalog, schema, wanted)]
     where = f"lower(database_name) = lower({literal(catalog)}) AND lower(schema_name) = lower({literal(schema)})"
     asked = []
@@ -265,7 +270,15 @@ def view_query(con: duckdb.DuckDBPyConnection, model: StoredModel, suffix: str) 
 def create_objects(
     con: duckdb.DuckDBPyConnection, location: Location, definition: ModelDefinition, model: str, form: SqlForm
 ) -> None:
-    """Create the views and the macro of a model whose rows are in the catalog."""
+    """Create the views and the macros of a model whose rows are in the catalog.
+
+    Raises DataError if its learner is unknown, and with it what they are made of.
+    """
+    if not registry.is_known(definition.learner):
+        how = registry.how_to_register(definition.learner)
+        raise data_error(
+            f"the learner {definition.learner} is not registered in this process\n\nHint: {how} comes first"
+        )
     check(con, definition)
     checked = query_of(definition, con)
     statements = []
@@ -312,7 +325,14 @@ def drop(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -
 def drop_identity(con: duckdb.DuckDBPyConnection, model: Identity) -> None:
     """Drop a model, as ``drop`` does, in a database that has all tables."""
     location = model.location
-    _drop(con, model, _objects(con, location.catalog, location.schema, location.name))
+    place, start = (folded(location.catalog), folded(location.schema)), f"{folded(location.name)}_"
+    # The views of an output that only an unknown learner has, too.
+    views_of_it = [
+        name
+        for database, schema, name, *_ in views_of(con)
+        if (folded(database), folded(schema)) == place and folded(name).startswith(start)
+    ]
+    _drop(con, model, _objects(con, location.catalog, location.schema, location.name, also=views_of_it))
 
 
 def _drop(con: duckdb.DuckDBPyConnection, model: Identity, objects: _Objects) -> None:
@@ -338,14 +358,11 @@ def _drop_objects(con: duckdb.DuckDBPyConnection, model: StoredModel | Identity)
 
 def _drops(model: StoredModel | Identity, objects: _Objects) -> list[str]:
     """Return the SQL that drops our objects; those that have such a name but do not mention the model are the user's."""
-    location = model.location
-    suffixes = (*views.comments(), *views.macro_comments())
-    ours = {folded(f"{location.name}{suffix}"): location.sql(suffix) for suffix in suffixes}
-    targets = ((kind, ours.get(folded(found)), sql) for kind, found, sql in objects)
+    catalog, schema = model.location.catalog, model.location.schema
     return [
-        f"DROP {'VIEW' if kind == 'view' else 'MACRO TABLE'} {target}"
-        for kind, target, sql in targets
-        if target is not None and model.id in sql and kind in ("view", "macro")
+        f"DROP {'VIEW' if kind == 'view' else 'MACRO TABLE'} {qualified(catalog, schema, found)}"
+        for kind, found, sql in objects
+        if model.id in sql and kind in ("view", "macro")
     ]
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from grouplearn.data.shard import FloatArray, Matrix, Shard, StoredShard
 from grouplearn.learners.contract.control import Gang, Stop
+from grouplearn.learners.contract.optional import runs_epochs, trains_in_gangs
 from grouplearn.learners.contract.ways import (
     AlgebraicLearner,
     DataParallelLearner,
@@ -57,7 +58,7 @@ def fit_pack(pack: Pack) -> Training:
         return _fit_rounds(pack)
     if not access.visits:
         return _fit_algebraic(pack)
-    several = pack.learner.epochs_in_one_call and pack.patience is None and pack.prepared.n_blocks == 1
+    several = runs_epochs(pack.learner) and pack.patience is None and pack.prepared.n_blocks == 1
     return _fit_epochs(pack) if several else _fit_sequential(pack, lambda training: visit(pack, training))
 
 
@@ -184,10 +185,10 @@ def _curve_values(pack: Pack, found: Descended) -> FloatArray:
     def scores(x: Matrix) -> FloatArray:
         return pack.learner.scores(pack.prepared.problem, pack.configs, kept, x)
 
-    sums = measure(pack, valid, scores, by_row=metrics.METRICS[pack.metric].by_row)
+    sums = measure(pack, valid, scores, by_row=pack.family.named(pack.metric).by_row)
     total = sums.total(pack.prepared.n_blocks, metrics.merge)
     if total is not None:
-        values[:, found.epochs > 0] = metrics.finish(total, pack.metric)[pack.metric].reshape(len(values), -1)
+        values[:, found.epochs > 0] = pack.family.finish(total, pack.metric)[pack.metric].reshape(len(values), -1)
     return values
 
 
@@ -264,7 +265,7 @@ def fit_together(pack: Pack, gang: Gang) -> Training:
     """Train a pack as a member of a gang, with its own blocks and all held-out rows; all members get the same models."""
     if pack.learner.access.in_one_go:
         return fit_sampling(pack, gang)
-    if not pack.learner.in_gangs:
+    if not trains_in_gangs(pack.learner):
         raise ValueError(f"{pack.learner.declaration.name} cannot train one model on several workers at the same time")
     learner = cast(DataParallelLearner, pack.learner)
     with learner.joined(gang) as together:

@@ -66,9 +66,7 @@ def _train_folds(gathered: _Gathered) -> None:
     try:
         if prepared is not None:
             with np.errstate(all="ignore"):
-                solved, valid = solve_folds(
-                    cast(MomentsLearner, job.trainer), gathered.configs, prepared, job.target.measured
-                )
+                solved, valid = solve_folds(cast(MomentsLearner, job.trainer), gathered.configs, prepared, job.measured)
             stack = PreparedStack(
                 prepared.members, prepared.problem, prepared.rows, prepared.rows.weight, None, prepared.facts
             )
@@ -171,7 +169,7 @@ class _Gathered:
         if folds is not None:
             kept = np.isin(members, stack.members)
             measured = [measured[0], {name: each[kept] for name, each in folds.items()}]
-        groups, names = [self.unit.groups[place] for place in stack.members], self.job.target.measured
+        groups, names = [self.unit.groups[place] for place in stack.members], self.job.measured
         self.facts |= dict(zip(groups, stack.facts, strict=True))
         trials = Trials.alike(groups, self.unit.configs, DONE)
         nothing = np.full(len(trials), np.nan)
@@ -221,7 +219,7 @@ class _Gathered:
         measures_training_rows = self.job.split.measures_training_rows(self.unit.fold)
 
         def of(rows: Stack) -> Metrics:
-            return learner.measure(stack.problem, self.configs, rows, solved, self.job.target.measured)
+            return learner.measure(stack.problem, self.configs, rows, solved, self.job.measured)
 
         with np.errstate(all="ignore"):
             train = (

@@ -19,7 +19,7 @@ from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.models.label import Label
-from grouplearn.models.metrics.sums import metrics_for
+from grouplearn.models.metrics.metric import Family
 from grouplearn.schedule.messages import Blocks, Operator, Push, StepKind, Unit
 from grouplearn.train.results.trials import FAILED, Carried, Trials
 
@@ -37,11 +37,6 @@ class TrainingTarget:
     label_length: int = 1
     mirrored: bool = field(default=False, metadata=IF_OTHER)
     metrics: tuple[str, ...] = ()
-
-    @property
-    def measured(self) -> tuple[str, ...]:
-        """The metrics of every trial."""
-        return self.metrics or metrics_for(self.label, self.label_length > 1, self.metric)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +134,17 @@ class Job:
     def trainer(self) -> Learner:
         """The learner: another process may not have registered it."""
         return registry.way(self.learner, self.configs) if self.own is None else self.own
+
+    @property
+    def family(self) -> Family:
+        """The metrics of its models."""
+        return registry.output_class(self.trainer, self.target.label).metrics
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """The names of the metrics of every trial."""
+        target = self.target
+        return target.metrics or self.family.usual(target.label_length > 1, target.metric)
 
 
 #: Reasons of stopped trials without a model, or without one that was compared.

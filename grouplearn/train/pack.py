@@ -14,11 +14,13 @@ from dataclasses import dataclass, field, replace
 from grouplearn.data import shard
 from grouplearn.data.shard import FloatArray, Matrix, Shard, StoredShard
 from grouplearn.kernels.library import asking
+from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.models.metrics import sums as metrics
 from grouplearn.models.metrics.deviances import row_losses, with_losses
+from grouplearn.models.metrics.metric import Family
 from grouplearn.models.metrics.sums import MetricSums
 from grouplearn.models.state import Artifact, State, Tensors
 from grouplearn.train.block_sums import BlockSums
@@ -71,6 +73,11 @@ class Pack:
         """Raise Interrupted if the run was cancelled."""
         if self.cancelled():
             raise Interrupted
+
+    @property
+    def family(self) -> Family:
+        """The metrics of its models."""
+        return registry.output_class(self.learner, self.prepared.problem.label).metrics
 
     @property
     def judges(self) -> bool:
@@ -153,7 +160,7 @@ def waited_values(pack: Pack, training: Training, sums: BlockSums[MetricSums]) -
     total = sums.total(pack.prepared.n_blocks, metrics.merge)
     if total is None:
         return [math.nan for _ in training.waiting]
-    return [float(value) for value in metrics.finish(total, pack.metric)[pack.metric]]
+    return [float(value) for value in pack.family.finish(total, pack.metric)[pack.metric]]
 
 
 def judge_blocks(pack: Pack, training: Training) -> BlockSums[MetricSums]:
@@ -162,7 +169,9 @@ def judge_blocks(pack: Pack, training: Training) -> BlockSums[MetricSums]:
     if valid is None or not training.waiting:
         return BlockSums()
     state = training.state if training.ended is None else training.ended
-    return measure(pack, valid, pack_scores(pack, state, training.waiting), by_row=metrics.METRICS[pack.metric].by_row)
+    return measure(
+        pack, valid, pack_scores(pack, state, training.waiting), by_row=pack.family.named(pack.metric).by_row
+    )
 
 
 def pack_scores(pack: Pack, state: State, chosen: Sequence[int]) -> Scores:
@@ -189,7 +198,7 @@ def measure(pack: Pack, rows: Shard | StoredShard, scores: Scores, by_row: bool 
         for run in (each.read() for each in block.blocks(most)):
             pack.check()
             predicted = scores(run.x)
-            own = metrics.measure(problem.label, problem.n_classes, predicted, run.y, run.weight, problem.n_unseen)
+            own = metrics.measure(pack.family, problem.n_classes, predicted, run.y, run.weight, problem.n_unseen)
             own = with_losses(own, losses, predicted, run.y, run.weight)
             own = own if by_row else own.without_rows()
             total = own if total is None else metrics.merge(total, own)
@@ -237,11 +246,11 @@ def _judged(pack: Pack, fit: Fit, index: int, value: float, state: State) -> tup
         if fit.artifact is None:
             fit.epochs = point.epoch
         return fit, False
-    if math.isnan(fit.best) or _better(pack.metric, value, fit.best):
+    if math.isnan(fit.best) or _better(pack, value, fit.best):
         artifact = pack.learner.finalize(pack.prepared.problem, pack.configs, state, index)
         return replace(fit, best=value, epochs=point.epoch, artifact=artifact), False
     return fit, point.epoch - fit.epochs >= pack.patience
 
 
-def _better(metric: str, value: float, than: float) -> bool:
-    return value > than if metrics.METRICS[metric].greater_is_better else value < than
+def _better(pack: Pack, value: float, than: float) -> bool:
+    return value > than if pack.family.named(pack.metric).greater_is_better else value < than

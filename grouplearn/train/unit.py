@@ -58,7 +58,7 @@ def train_unit(
     except Exception as error:
         facts = None if prepared is None else prepared.facts
         return failed_unit(unit, reason_of(error), time.perf_counter() - started, facts)
-    found = Trials.of(unit.group, trials, job.target.measured)
+    found = Trials.of(unit.group, trials, job.measured)
     return UnitResult(unit, found, {unit.group: prepared.facts}, reached=reached)
 
 
@@ -172,7 +172,7 @@ def pack_of(
         start,
         job.round.carries,
         job.training.expired,
-        metrics=job.target.measured,
+        metrics=job.measured,
         measures_training_rows=job.split.measures_training_rows(unit.fold),
     )
 

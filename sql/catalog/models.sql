@@ -8,7 +8,6 @@ CREATE TABLE grouplearn.models (
   model_name VARCHAR NOT NULL,
   learner VARCHAR NOT NULL,
   task VARCHAR NOT NULL,
-  linear BOOLEAN NOT NULL,
   statement VARCHAR NOT NULL,
   search_path STRUCT(database VARCHAR, schema VARCHAR)[] NOT NULL,
   target_name VARCHAR,

@@ -1,14 +1,18 @@
+import copy
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 import pytest
-from handmade import create_source
+from handmade import LEARNERS, create_source
 from strangers import TABLE, TRAIN
 
 import grouplearn
 from grouplearn.catalog.checks import fragments
+from grouplearn.learners import registry
+from grouplearn.models.label import Label
 from grouplearn.prediction import functions
 
 
@@ -21,6 +25,23 @@ def con() -> Iterator[duckdb.DuckDBPyConnection]:
     yield connection
     functions.release(connection)
     connection.close()
+
+
+@pytest.fixture
+def opaque() -> Iterator[Callable[[Label], str]]:
+    """Return a function that registers a learner whose models are linear ones, but not declared so; it returns its name."""
+    names: list[str] = []
+
+    def register(label: Label) -> str:
+        learner = copy.copy(registry.learner(LEARNERS[label]))
+        names.append(f"opaque_{learner.declaration.name}")
+        learner.declaration = replace(learner.declaration, name=names[-1], form="own", further_ways=())
+        registry.register(learner)
+        return names[-1]
+
+    yield register
+    for name in names:
+        registry.unregister(name)
 
 
 @pytest.fixture

@@ -81,7 +81,6 @@ def definition(label: Label = NUMBER, **changes: object) -> ModelDefinition:
         "name": "m",
         "learner": LEARNERS[label],
         "label": label,
-        "linear": True,
         "statement": "TRAIN MODEL m ...",
         "search_path": ((None, "main"),),
         "target_name": "label",

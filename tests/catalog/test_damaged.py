@@ -376,8 +376,17 @@ def test_a_model_in_a_schema_that_is_nowhere_is_dropped_by_its_name(schema: str)
         assert "nothing was dropped" in str(con.execute("DROP MODEL IF EXISTS m").fetchall())
 
 
-@pytest.mark.parametrize("damage", ["DELETE FROM grouplearn.configs", "UPDATE grouplearn.models SET learner = 'gbd'"])
-@pytest.mark.parametrize("learner", ["gbdt", "mlp", "linear_regression"])
+_OF_NOBODY = "UPDATE grouplearn.models SET learner = 'gbd'"
+
+
+@pytest.mark.parametrize(
+    ("learner", "damage"),
+    [
+        *((learner, "DELETE FROM grouplearn.configs") for learner in ("gbdt", "mlp", "linear_regression")),
+        ("gbdt", _OF_NOBODY),
+        ("mlp", _OF_NOBODY),
+    ],
+)
 def test_models_without_configurations_or_of_an_unknown_learner(learner: str, damage: str) -> None:
     with grouplearn.connect(progress=False) as con:
         con.execute("CREATE TABLE t AS SELECT i AS x, i * 2.0 AS y FROM range(60) AS r(i)")
@@ -385,6 +394,18 @@ def test_models_without_configurations_or_of_an_unknown_learner(learner: str, da
         con.native.execute(damage)
         for statement in ("DESCRIBE MODEL m", "EVALUATE MODEL m ON t", "ALTER MODEL m RENAME TO n"):
             with pytest.raises(DataError, match="is damaged: in table"):
+                con.execute(statement)
+        con.execute("DROP MODEL m")
+
+
+def test_weights_of_an_unknown_learner() -> None:
+    with grouplearn.connect(progress=False) as con:
+        con.execute("CREATE TABLE t AS SELECT i AS x, i * 2.0 AS y FROM range(60) AS r(i)")
+        con.execute("TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t")
+        con.native.execute("UPDATE grouplearn.models SET learner = 'gbd'")
+        assert "the learner gbd is not registered" in dict(con.execute("DESCRIBE MODEL m").fetchall())["prediction"]
+        for statement in ("EVALUATE MODEL m ON t", "ALTER MODEL m RENAME TO n"):
+            with pytest.raises(grouplearn.Error, match="the learner gbd"):
                 con.execute(statement)
         con.execute("DROP MODEL m")
 

@@ -4,7 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import sklearn.metrics as reference
-from handmade import definition, outcome, rollup_outcome
+from handmade import LEARNERS, definition, outcome, rollup_outcome
+from helpers.measuring import every_metric
 from pandas.testing import assert_frame_equal
 
 import grouplearn
@@ -13,7 +14,6 @@ from grouplearn.catalog.records import ModelDefinition
 from grouplearn.learners import registry
 from grouplearn.learners.trees.lightgbm.objectives import OBJECTIVES
 from grouplearn.models.label import LABELLED, NUMBER, SEVERAL_CLASSES, TWO_CLASSES
-from grouplearn.models.metrics.sums import every_metric
 from grouplearn.prediction.evaluation import evaluate_sql
 from grouplearn.store import writer as store
 
@@ -47,8 +47,8 @@ def rows_of(con, result: dict, columns: str) -> list[tuple]:
 
 
 @pytest.mark.parametrize("linear", [True, False])
-def test_regression(con, linear):
-    results = prepared(con, definition(linear=linear))
+def test_regression(con, opaque, linear):
+    results = prepared(con, definition(learner=LEARNERS[NUMBER] if linear else opaque(NUMBER)))
     assert sum(row["n_rows"] for row in results) == 400
     assert len(results) == 6
     for result in results:
@@ -61,9 +61,9 @@ def test_regression(con, linear):
 
 
 @pytest.mark.parametrize("linear", [True, False])
-def test_binary(con, linear):
-    ties = 0
-    for result in prepared(con, definition(TWO_CLASSES, linear=linear)):
+def test_binary(con, opaque, linear):
+    ties, learner = 0, LEARNERS[TWO_CLASSES] if linear else opaque(TWO_CLASSES)
+    for result in prepared(con, definition(TWO_CLASSES, learner=learner)):
         y, p, guess = np.array(rows_of(con, result, "y > 0, probability, prediction"), dtype=float).T
         ties += len(p) - len(np.unique(p))
         assert result["log_loss"] == pytest.approx(reference.log_loss(y, p))
@@ -79,8 +79,9 @@ def test_binary(con, linear):
 
 
 @pytest.mark.parametrize("linear", [True, False])
-def test_multiclass(con, linear):
-    model = definition(SEVERAL_CLASSES, linear=linear)
+def test_multiclass(con, opaque, linear):
+    learner = LEARNERS[SEVERAL_CLASSES] if linear else opaque(SEVERAL_CLASSES)
+    model = definition(SEVERAL_CLASSES, learner=learner)
     for result in prepared(con, model):
         found = rows_of(con, result, f"{model.target_sql} AS label, map_values(probabilities), prediction")
         y, guess = [row[0] for row in found], [row[2] for row in found]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import grouplearn
-from grouplearn.bind.sql.types import exactly
+from grouplearn.data.encoding.types import exactly
 from grouplearn.prediction.rows import known_values, vocabulary
 from grouplearn.prediction.rows.known_values import KnownValues
 from grouplearn.prediction.rows.vocabulary import Places

@@ -329,13 +329,13 @@ def test_a_model_in_another_database_and_schema(con, tmp_path):
 
 
 @pytest.mark.parametrize("label", sorted(LABELLED, key=str))
-def test_a_model_that_is_not_declared_linear_predicts_through_the_function(con, label):
+def test_a_model_that_is_not_declared_linear_predicts_through_the_function(con, opaque, label):
     """The same weights, stored as safetensors: m_predict, predict and the pure SQL macro agree."""
     groups = rollup_groups()
-    linear, opaque = definition(label, name="plain"), definition(label, name="opaque", linear=False)
+    linear, own = definition(label, name="plain"), definition(label, name="opaque", learner=opaque(label))
     run = outcome([group_outcome(linear, group, group.id) for group in groups])
     write(con, linear, run)
-    write(con, opaque, run)
+    write(con, own, run)
     assert con.sql("SELECT DISTINCT format FROM grouplearn.artifacts ORDER BY 1").fetchall() == [
         ("linear",),
         ("tensors",),
@@ -366,7 +366,7 @@ def test_boosted_trees_predict_as_lightgbm_does(con, label):
     objective = {"objective": label.name} | ({"num_class": 3} if label == SEVERAL_CLASSES else {})
     booster = lightgbm.train({**objective, "verbose": -1, "num_threads": 1}, lightgbm.Dataset(x, learned), 5)
     text = booster.model_to_string().encode()
-    model = definition(label, learner="gbdt", linear=False, items=items, keys=(), sets=((),))
+    model = definition(label, learner="gbdt", items=items, keys=(), sets=((),))
     facts = GroupFacts(fitted, tuple(range(len(model.classes))), 400, 0, 0)
     trials = (TrialResult(0, "done", artifact=Artifact("lightgbm", text=text)),)
     write(con, model, outcome([GroupOutcome(Group(0, 0, (), ((0, 400),)), trials, facts, 0)]))
@@ -614,8 +614,8 @@ def test_a_forgotten_connection_lets_go_of_its_file(tmp_path):
 
 
 @pytest.mark.parametrize("linear", [True, False])
-def test_damaged_artifacts_are_refused(con, linear):
-    model = definition(linear=linear)
+def test_damaged_artifacts_are_refused(con, opaque, linear):
+    model = definition() if linear else definition(learner=opaque(NUMBER))
     write(con, model, rollup_outcome(model))
     column = "weights = list_prepend(1.0, weights[2:])" if linear else "content = content[:20] || 'x'::BLOB"
     con.execute(f"UPDATE grouplearn.artifacts SET {column} WHERE group_id = 1")
@@ -628,8 +628,8 @@ def test_damaged_artifacts_are_refused(con, linear):
         con.sql("SELECT predict('m', t) FROM t").fetchall()
 
 
-def test_truncated_safetensors_with_a_matching_digest_are_refused(con):
-    model = definition(linear=False)
+def test_truncated_safetensors_with_a_matching_digest_are_refused(con, opaque):
+    model = definition(learner=opaque(NUMBER))
     write(con, model, rollup_outcome(model))
     con.execute("UPDATE grouplearn.artifacts SET content = content[:20], sha256 = sha256(content[:20])")
     with pytest.raises(DataError, match="is damaged"):

@@ -1,6 +1,7 @@
 """What is written, what is shown, what is in the way, and that a transaction undoes all of it."""
 
 import dataclasses
+import hashlib
 
 import duckdb
 import numpy as np
@@ -12,6 +13,7 @@ from grouplearn.catalog.models import load_definition
 from grouplearn.catalog.records import HyperparameterColumn, KeyColumn, ModelDefinition, RunOutcome, StoredModel
 from grouplearn.catalog.views import best_sql
 from grouplearn.data.dataset import Group
+from grouplearn.data.tensors import tensor_bytes
 from grouplearn.errors import DataError, ModelExists, NotSupportedHere
 from grouplearn.models.label import LABELLED, SEVERAL_CLASSES, TWO_CLASSES
 from grouplearn.models.state import Artifact
@@ -303,14 +305,19 @@ def test_a_database_named_like_our_schema_is_refused(tmp_path):
     con.close()
 
 
+def digest(content):
+    return hashlib.sha256(content).hexdigest()
+
+
 def test_artifacts_round_trip_and_refuse_damage():
     tensors = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "weights": np.ones((1, 2)), "intercept": np.zeros(1)}
-    for artifact, linear in (
-        (Artifact("tensors", tensors), False),
-        (Artifact("tensors", {name: tensors[name] for name in ("weights", "intercept")}), True),
-        (Artifact("lightgbm", text=b"tree\nversion=v4\n"), False),
+    content, text = tensor_bytes(tensors), b"tree\nversion=v4\n"
+    linear = Artifact("tensors", {name: tensors[name] for name in ("weights", "intercept")})
+    for artifact, stored in (
+        (Artifact("tensors", tensors), artifacts.StoredArtifact("tensors", None, None, content, digest(content))),
+        (linear, artifacts.store_weights(linear, ())),
+        (Artifact("lightgbm", text=text), artifacts.StoredArtifact("lightgbm", None, None, text, digest(text))),
     ):
-        stored = artifacts.store(artifact, linear)
         back = artifacts.restore(stored, "here")
         assert (back.format, back.text) == (artifact.format, artifact.text)
         for name, value in back.tensors.items():

@@ -242,7 +242,7 @@ def test_what_is_stored_comes_back_as_it_was(seed: int) -> None:
     width = sum(item.width for item in fitted)
     weights = numbers.normal(size=(outputs, width)) * (numbers.random((1, width)) < 0.6)
     artifact = Artifact("tensors", {"weights": weights, "intercept": numbers.normal(size=outputs)})
-    stored = artifacts.store(artifact, linear=True, fitted=fitted)
+    stored = artifacts.store_weights(artifact, fitted)
     # What the catalog says of wide items is that they are such; their columns come with the model.
     bare = [FittedItem(item.item) for item in fitted]
     back, own = artifacts.with_columns(stored, artifacts.restore(stored, "x"), bare, "x")

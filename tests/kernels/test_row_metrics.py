@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 from builds import in_every_build
+from helpers import measuring as metrics
 
 from grouplearn.kernels import metrics as kernel
 from grouplearn.learners.linear import linear_model
 from grouplearn.models.label import LABELLED, NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
-from grouplearn.models.metrics import sums as metrics
 
 KINDS = {NUMBER: kernel.VALUES, TWO_CLASSES: kernel.BINARY, SEVERAL_CLASSES: kernel.CLASSES}
 

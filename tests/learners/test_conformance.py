@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.measuring import default_metric, finish, measure
 
 import grouplearn
 from grouplearn.data.shard import Shard
@@ -18,7 +19,6 @@ from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import AlgebraicLearner, RoundsLearner, SamplingLearner, SequentialLearner
 from grouplearn.models.label import LABELLED, NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
-from grouplearn.models.metrics.sums import default_metric, finish, measure
 from grouplearn.models.state import State
 
 

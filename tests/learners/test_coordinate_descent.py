@@ -21,12 +21,13 @@ from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.problem import FeatureBlock, Problem
 from grouplearn.learners.linear.coordinate_descent.solver import CoordinateDescentSolver
-from grouplearn.learners.linear.learners import LINEAR_REGRESSION, LINEAR_SVM, LOGISTIC_REGRESSION, POISSON_REGRESSION
+from grouplearn.learners.linear.learners import LINEAR_REGRESSION, LINEAR_SVM, LOGISTIC_REGRESSION, OF_ONE_LOSS
 from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
 from grouplearn.models.losses.hinge import HINGE
 from grouplearn.models.state import State
 from grouplearn.train.rounds import Cell, LocalRounds
 
+(POISSON_REGRESSION,) = (each for each in OF_ONE_LOSS if each.name == "poisson_regression")
 LINEAR, LOGISTIC, POISSON, SVM = map(
     CoordinateDescentSolver, (LINEAR_REGRESSION, LOGISTIC_REGRESSION, POISSON_REGRESSION, LINEAR_SVM)
 )

@@ -4,10 +4,10 @@ import duckdb
 import numpy as np
 import pytest
 import sklearn.metrics as sk
+from helpers.measuring import finish, measure, merge
 
 from grouplearn.models.label import NUMBER
 from grouplearn.models.metrics.deviances import RowLoss, loss_sql, row_losses, with_losses
-from grouplearn.models.metrics.sums import finish, measure, merge
 
 RNG = np.random.default_rng(3)
 ROWS = 60

@@ -7,6 +7,7 @@ import lightgbm
 import numpy as np
 import pytest
 import scipy.sparse
+from helpers import measuring as metrics
 
 from grouplearn.data.shard import Shard
 from grouplearn.learners.contract.control import Diverged, Interrupted, Stop
@@ -15,7 +16,6 @@ from grouplearn.learners.contract.ways import SamplingLearner
 from grouplearn.learners.trees.gbdt import Gbdt, conflict
 from grouplearn.learners.trees.lightgbm.booster import Booster
 from grouplearn.models.label import LABELLED, NUMBER, SEVERAL_CLASSES, TWO_CLASSES
-from grouplearn.models.metrics import sums as metrics
 from grouplearn.models.state import State
 
 GBDT = Gbdt()

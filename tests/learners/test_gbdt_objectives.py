@@ -5,6 +5,7 @@ import json
 import lightgbm
 import numpy as np
 import pytest
+from helpers import measuring as metrics
 from scipy.special import expit
 
 from grouplearn.data.shard import Shard
@@ -18,7 +19,6 @@ from grouplearn.learners.trees.lightgbm.refused import REFUSED
 from grouplearn.learners.trees.nodes import FeatureColumns, nodes_of, parse_forest
 from grouplearn.learners.trees.random_forest import RandomForest
 from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES
-from grouplearn.models.metrics import sums as metrics
 from grouplearn.models.metrics.deviances import row_losses, with_losses
 from grouplearn.models.state import State
 

@@ -6,15 +6,8 @@ import duckdb
 import numpy as np
 import pytest
 import sklearn.metrics as sk
-
-from grouplearn.kernels import metrics as kernel
-from grouplearn.layout import spilled
-from grouplearn.layout.pages import mapped_file
-from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES
-from grouplearn.models.metrics import sums as metrics
-from grouplearn.models.metrics.deviances import loss_sql, row_losses, with_losses
-from grouplearn.models.metrics.metric import Asked
-from grouplearn.models.metrics.sums import (
+from helpers import measuring as metrics
+from helpers.measuring import (
     METRICS,
     default_metric,
     every_metric,
@@ -25,6 +18,14 @@ from grouplearn.models.metrics.sums import (
     merge,
     metrics_for,
 )
+
+from grouplearn.kernels import metrics as kernel
+from grouplearn.layout import spilled
+from grouplearn.layout.pages import mapped_file
+from grouplearn.learners import registry
+from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES
+from grouplearn.models.metrics.deviances import loss_sql, row_losses, with_losses
+from grouplearn.models.metrics.metric import Asked
 from grouplearn.models.outputs.outputs import OUTPUTS
 
 CONFIGS = 3
@@ -263,12 +264,13 @@ def test_every_metric_belongs_to_a_task_and_has_a_direction():
     assert metrics_for(NUMBER, False, "mape") == ("rmse", "mae", "r2", "mape")
     assert not {"auc", "pr_auc"} & set(every_metric(SEVERAL_CLASSES, arrays=True))
     assert "pinball" not in every_metric(NUMBER, arrays=True)
-    smaller = {name for name, metric in METRICS.items() if not metric.greater_is_better}
-    losses = {name for name, metric in METRICS.items() if metric.row_loss}
+    every = {each.name: each for _, output in registry.outputs() for each in output.metrics.metrics}
+    smaller = {name for name, metric in every.items() if not metric.greater_is_better}
+    losses = {name for name, metric in every.items() if metric.row_loss}
     assert losses == {"pinball", "poisson_deviance", "gamma_deviance", "tweedie_deviance", "cross_entropy"}
     without_label = {"inertia", "mean_squared_distance", "reconstruction_error"}
     assert smaller == {"log_loss", "brier", "rmse", "mae", "mape", *losses, *without_label}
-    assert all(metric.name == name and metric.meaning for name, metric in METRICS.items())
+    assert all(metric.name == name and metric.meaning for name, metric in every.items())
     assert [default_metric(label) for label in (NUMBER, TWO_CLASSES, SEVERAL_CLASSES)] == [
         "rmse",
         "log_loss",

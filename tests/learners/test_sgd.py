@@ -23,12 +23,13 @@ from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import Piece, Visit
-from grouplearn.learners.linear.learners import LINEAR_REGRESSION, LINEAR_SVM, LOGISTIC_REGRESSION, POISSON_REGRESSION
+from grouplearn.learners.linear.learners import LINEAR_REGRESSION, LINEAR_SVM, LOGISTIC_REGRESSION, OF_ONE_LOSS
 from grouplearn.learners.linear.stochastic_gradient import state as sgd_state
 from grouplearn.learners.linear.stochastic_gradient.solver import StochasticGradientSolver
 from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
 from grouplearn.models.state import State
 
+(POISSON_REGRESSION,) = (each for each in OF_ONE_LOSS if each.name == "poisson_regression")
 LOGISTIC, LINEAR, POISSON, SVM = map(
     StochasticGradientSolver, (LOGISTIC_REGRESSION, LINEAR_REGRESSION, POISSON_REGRESSION, LINEAR_SVM)
 )

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.special
 import sklearn.linear_model as sk
+from helpers.measuring import METRICS, every_metric
 from helpers.moments import stack_moments
 
 from grouplearn.data.shard import Shard, Stack
@@ -21,7 +22,6 @@ from grouplearn.learners.linear import solved as of_solved
 from grouplearn.learners.linear.least_squares import moments
 from grouplearn.learners.linear.solved import SolvedLinear, measure
 from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
-from grouplearn.models.metrics.sums import METRICS, every_metric
 
 LOGISTIC, POISSON, LINEAR = (
     registry.learner("logistic_regression"),

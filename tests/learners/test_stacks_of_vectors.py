@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers import measuring as metrics
 
 from grouplearn.data.shard import Shard, Stack
 from grouplearn.learners.contract.config import Config
@@ -13,7 +14,6 @@ from grouplearn.learners.contract.stacks import StackLearner
 from grouplearn.learners.unsupervised.kmeans import KMeans
 from grouplearn.learners.unsupervised.pca import Pca
 from grouplearn.models.label import CLUSTERING, PROJECTION, Label
-from grouplearn.models.metrics import sums as metrics
 from grouplearn.models.state import State
 
 SIZES = (30, 500, 9_000, 4, 12_000)

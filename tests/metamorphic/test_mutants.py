@@ -18,8 +18,8 @@ from rules import RULES, Connection
 from test_rules import keeps
 
 from grouplearn.bind import bind
-from grouplearn.bind.sql import types
 from grouplearn.catalog import sessions
+from grouplearn.data.encoding import types
 from grouplearn.exchange import native
 from grouplearn.extract import extract, sorted_rows
 from grouplearn.models.forms import items as predict_items
@@ -29,7 +29,8 @@ from grouplearn.models.forms import routed as predict_sql
 from grouplearn.models.forms.trees import trees as tree_form
 from grouplearn.models.forms.trees import walks as predict_trees
 from grouplearn.models.metrics.sums import METRICS
-from grouplearn.prediction import evaluation
+from grouplearn.models.metrics.values import VALUES
+from grouplearn.models.outputs.number import Number
 from grouplearn.prediction import macro as predict_macro
 from grouplearn.prediction.rows import row_reader
 from grouplearn.store import copying
@@ -176,7 +177,8 @@ def predictions_come_as_the_join_gives_them(patch: pytest.MonkeyPatch) -> None:
 @found_by("metrics_are_those_of_the_predictions", "linear_regression", "poisson_regression")
 def evaluate_takes_the_mean_of_errors(patch: pytest.MonkeyPatch) -> None:
     wrong = replace(METRICS["rmse"], sql=METRICS["mae"].sql)
-    patch.setattr(evaluation, "METRICS", {**METRICS, "rmse": wrong})
+    others = tuple(wrong if each.name == "rmse" else each for each in VALUES.metrics)
+    patch.setattr(Number, "metrics", replace(VALUES, metrics=others))
 
 
 @found_by("collations_do_not_matter")

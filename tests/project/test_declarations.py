@@ -13,7 +13,6 @@ import pytest
 import grouplearn
 from grouplearn.learners import registry
 from grouplearn.learners.contract import access
-from grouplearn.models.metrics.sums import METRICS
 from grouplearn.schedule import averages, workload
 from grouplearn.schedule.messages import StepKind
 from grouplearn.schedule.operators import OPERATORS, OPTIONS
@@ -57,7 +56,11 @@ RULES = (
         frozenset(type(learner).__name__ for learner in registry.LEARNERS.values()),
         frozenset(registry.LEARNERS),
     ),
-    Rule("a metric", frozenset(), frozenset(METRICS)),
+    Rule(
+        "a metric",
+        frozenset(),
+        frozenset(each.name for _, output in registry.outputs() for each in output.metrics.metrics),
+    ),
     Rule("an output", frozenset({"Clusters", "Projection", "TwoClasses", "SeveralClasses"})),
     Rule(
         "an operator",

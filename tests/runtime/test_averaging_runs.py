@@ -21,6 +21,7 @@ from helpers.thorough import THOROUGH, covering
 from grouplearn.data.shard import Shard
 from grouplearn.failures import StatementInterrupted
 from grouplearn.learners import registry
+from grouplearn.learners.contract.optional import can_be_averaged
 from grouplearn.learners.contract.ways import AveragingLearner, BatchesLearner, Piece, Visit
 from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
 from grouplearn.models.state import State, Tensors
@@ -50,7 +51,9 @@ from grouplearn.train.rows.prepare import prepare
 from grouplearn.train.sharded.steps import StepAnswer, taken_of
 from grouplearn.train.unit import pack_of
 
-AVERAGED = {way.way: way for name in registry.names() for way in registry.ways(registry.learner(name)) if way.averages}
+AVERAGED = {
+    way.way: way for name in registry.names() for way in registry.ways(registry.learner(name)) if can_be_averaged(way)
+}
 _SGD: dict[str, Any] = {"solver": "sgd", "batch_size": 4, "learning_rate": 0.5}
 SGD = tuple({**_SGD, **more} for more in ({"l2": 0.1}, {"l2": 3.0, "learning_rate": 0.1}, {"l1": 1.0}))
 CONFIGS: dict[str, tuple[dict[str, Any], ...]] = {"mlp": MLP}

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import measuring as metrics
 
 from grouplearn.layout.pages import mapped_file
 from grouplearn.layout.spilled import ByRow
 from grouplearn.models.label import TWO_CLASSES
-from grouplearn.models.metrics import sums as metrics
 from grouplearn.runtime.ray.products import MAPPED_BYTES, ProductGone, ProductStore
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import grouplearn
 from grouplearn.kernels.linear import stochastic_gradient
-from grouplearn.learners.linear.stochastic_gradient.solver import StochasticGradientSolver
+from grouplearn.train import fit
 
 CASES = {
     "least squares": "linear_regression PREDICT y OVER GRID (l1 IN (0, 0.1, 10), l2 IN (0, 1))",
@@ -46,7 +46,7 @@ def test_epochs_in_one_call_are_those_of_as_many_calls(
     con: grouplearn.Connection, case: str, validate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     together = trained(con, CASES[case], validate)
-    monkeypatch.setattr(StochasticGradientSolver, "epochs_in_one_call", False)
+    monkeypatch.setattr(fit, "runs_epochs", lambda _: False)
     assert together == trained(con, CASES[case], validate)
 
 

@@ -16,6 +16,7 @@ from grouplearn import sqltext
 from grouplearn.bind.run import compatibility
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.optional import stops_between_batches
 from grouplearn.models.label import simplest
 from grouplearn.plan import physical
 from grouplearn.plan.physical import PhysicalPlan
@@ -126,7 +127,7 @@ def test_averaged_learners_take_every_form_of_rounds_or_say_why(
     learner = WAYS[name]
     epochs = 1 if form == "sync = 'batch'" else 3  # batches of a row each are hundreds of rounds
     text = statement(learner, "averaging", f"{THREE}, {form}", epochs)
-    if not learner.in_batches:
+    if not stops_between_batches(learner):
         with pytest.raises(grouplearn.BindError, match="does not say what its batches do"):
             con.execute(text.replace("FROM t", "FROM closed.t"))
         return

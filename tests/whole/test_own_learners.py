@@ -186,11 +186,10 @@ def test_a_model_says_so_where_its_learner_is_not_known(tmp_path: Path, median: 
     )
     grouplearn.unregister("median_sgd")
     assert len(answer(path, "FROM m_predict(visits)")) == 1000  # it is SQL alone
-    for asked in ("EVALUATE MODEL m ON visits", "SELECT predict('m', visits) FROM visits", "DESCRIBE MODEL m"):
-        with pytest.raises(
-            grouplearn.Error, match="the learner is 'median_sgd', which is not registered in this process"
-        ):
+    for asked in ("EVALUATE MODEL m ON visits", "SELECT predict('m', visits) FROM visits"):
+        with pytest.raises(grouplearn.Error, match="the learner median_sgd, which is not registered in this process"):
             answer(path, asked)
+    assert answer(path, "DESCRIBE MODEL m")  # which says so
     assert len(answer(path, "FROM other_predict(visits)")) == 1000
     grouplearn.register_learner(median)
     assert len(answer(path, "EVALUATE MODEL m ON visits")) == 3
@@ -300,7 +299,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "summary": ({"summary": 3}, "it declares no summary, which is a text"),
     "labels": ({"labels": {"regression"}}, "its labels are a frozenset of Label, got {'regression'}"),
     "epochs": ({"default_epochs": 0}, "its default_epochs are a whole number from 1 on or None, got 0"),
-    "form": ({"form": "oval"}, "its form is one of linear, trees, layers, vectors, own, got 'oval'"),
+    "form": ({"form": "oval"}, "its form is one of linear, trees, layers, vectors, own, or a Form, got 'oval'"),
     "multiclass": (
         {"form": "linear", "labels": frozenset({SEVERAL_CLASSES})},
         "a linear learner of more than two classes has as_multiclass()",

@@ -17,6 +17,7 @@ from grouplearn.learning import (
     FEATURES,
     NUMBER,
     TARGET,
+    VALUES,
     AlgebraicLearner,
     Artifact,
     BoolArray,
@@ -51,6 +52,7 @@ class Interval(Output):
     """A number, and the bounds between which the label is expected."""
 
     width = 3
+    metrics = VALUES
     shown = ("prediction", "low", "high")
     vectors = VectorSql(
         ("line", "reach"),
@@ -98,10 +100,8 @@ class Bounds(AlgebraicLearner, VectorLearner):
         labels=frozenset({NUMBER}),
         hyperparameters=(Hyperparameter("deviations", "float", 2.0, "to either side", "", low=0.0),),
         form="vectors",
+        output=Interval,
     )
-
-    def output(self, label: Label, classes: Sequence[str], label_type: str) -> Output | None:
-        return Interval()
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
         size = problem.n_features + 2

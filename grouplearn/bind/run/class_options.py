@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from grouplearn import sqltext
-from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.data.encoding import types
 from grouplearn.messages import did_you_mean
 from grouplearn.parser.statements import Sql
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.optional import can_be_averaged, stops_between_batches, trains_in_gangs
 from grouplearn.parser.statements import Option
 from grouplearn.schedule.operators import OPERATORS, OPTIONS, OWNERS, STEADY, RunRules
 from grouplearn.sqltext import shown
@@ -94,7 +95,7 @@ def _refuse_unsupported(
     checker: SqlChecker, learner: Learner, given: Mapping[str, Option], run: Mapping[str, Any]
 ) -> None:
     for name, option in OPTIONS.items():
-        if name in given and not option.suits(run[name], learner.in_batches):
+        if name in given and not option.suits(run[name], stops_between_batches(learner)):
             message = (
                 f"{name} must be {shown(option.default)}: {learner.declaration.name} does not say what its batches do"
             )
@@ -110,9 +111,9 @@ def remedy(operator: str, learner: Learner) -> str | None:
 
 def _unlike(how: RunRules, learner: Learner) -> str | None:
     """Return why the operator does not run this learner although it runs its access pattern; None if it does."""
-    if how.gangs and not learner.in_gangs:
+    if how.gangs and not trains_in_gangs(learner):
         return "several workers cannot train one model of it"
-    if how.means and not learner.averages:
+    if how.means and not can_be_averaged(learner):
         return "the mean of several models of it is not known to be one"
     return None
 

@@ -326,7 +326,7 @@ def check_parameter(checker: SqlChecker, learner: Learner, name: Name, also: tup
     if also:
         message += f"\nOptions of TRAIN: {', '.join(also)}"
     hint = ways.of_another(learner, name.value.casefold()) or did_you_mean(name.value, [*parameters, *also])
-    if name.value.casefold() == "threshold" and any(label.has_classes for label in learner.declaration.labels):
+    if name.value.casefold() == "threshold" and learner.declaration.classifies:
         hint = "Predictions take it: FROM m_predict(t, threshold := 0.3)."
     raise checker.error(message, name.span, hint)
 

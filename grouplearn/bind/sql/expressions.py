@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from grouplearn import sqltext
-from grouplearn.bind.definition import ROW
 from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.messages import Span
+from grouplearn.models.definition import ROW
 from grouplearn.parser.lexer.tokens import lex
 from grouplearn.parser.statements import Sql
 

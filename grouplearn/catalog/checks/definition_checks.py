@@ -11,7 +11,6 @@ import operator
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from grouplearn.bind.arrays import label_length
 from grouplearn.bind.features import MAX_CLASSES, MAX_ITEMS
 from grouplearn.catalog.checks.damage import damaged, shown
 from grouplearn.data.dataset import Item
@@ -20,8 +19,7 @@ from grouplearn.data.encoding.numbers import LONGEST_ARRAY
 from grouplearn.data.encoding.registry import BY_NAME
 from grouplearn.errors import DataError
 from grouplearn.learners import registry
-from grouplearn.models.label import Label
-from grouplearn.models.metrics.sums import every_metric
+from grouplearn.models.label import Label, label_length
 from grouplearn.models.outputs.outputs import OUTPUTS
 
 _TEXTS = (
@@ -30,7 +28,6 @@ _TEXTS = (
 #: Columns about the label, NULL without one.
 _LABEL = ("target_name", "target_sql", "label_type")
 _CHOICES: Mapping[str, tuple[str, ...]] = {
-    "task": tuple(label.name for label in OUTPUTS),
     "missing_group": ("parent", "null", "error"),
     "null_label": ("skip", "error"),
     "group_failure": ("keep", "error"),
@@ -78,16 +75,7 @@ def too_long() -> dict[str, str]:
 
 def check_definition(catalog: str, values: Mapping[str, Any]) -> None:
     """Raise DataError unless a row of ``models``, by column, can be a model's."""
-    check_values(catalog, values)
-    if values["linear"] and not registry.is_known(values["learner"]):
-        said = f"the learner is {shown(values['learner'])}, which is not registered in this process"
-        how = f"if there is one, {registry.how_to_register(values['learner'])} comes first"
-        raise damaged(catalog, values["model_name"], "models", f"{said}; {how}")
-
-
-def check_values(catalog: str, row: Mapping[str, Any]) -> None:
-    """Raise DataError unless values of some columns of ``models`` can be a model's."""
-    checks = _Checks(catalog, row)
+    checks = _Checks(catalog, values)
     checks.words()
     checks.classes()
     checks.groups()
@@ -108,24 +96,31 @@ class _Checks:
             self._need(
                 self._row[name] in allowed, f"{name} is {shown(self._row[name])}, and it is one of {', '.join(allowed)}"
             )
-        has_label = Label.named(self._row["task"]).is_given
+        has_label = self._label().is_given
         for name in _LABEL:
             value = self._row[name]
             fits = isinstance(value, str) if has_label else value is None
             self._need(fits, f"{name} is {shown(value)}, and task is {self._row['task']}")
-        learner, linear = self._row["learner"], self._row["linear"]
-        possible = not registry.is_known(learner) or registry.form(learner) == "linear"
-        fits = isinstance(linear, bool) and (possible or not linear)
-        self._need(fits, f"linear is {shown(linear)}, and the learner is {shown(learner)}")
         self._need(_integer(self._row["seed"]), f"seed is {shown(self._row['seed'])}, not a whole number")
         keep = self._row["keep_best"]
         self._need(keep is None or (_integer(keep) and keep > 0), f"keep_best is {shown(keep)}")
         weight = self._row["weight_sql"]
         self._need(weight is None or isinstance(weight, str), f"weight_sql is {shown(weight)}, not a text")
 
+    def _label(self) -> Label:
+        """Return the label, which the learner has; labels of unknown learners are the usual ones."""
+        task, name = self._row["task"], self._row["learner"]
+        own = registry.learner(name).declaration if registry.is_known(name) else None
+        labels = {label.name: label for label in (own.labels if own and own.output else OUTPUTS)}
+        said = f"task is {shown(task)}, and the tasks of {shown(name)} are {', '.join(sorted(labels))}"
+        if own is None:
+            said += f"; if there is such a learner, {registry.how_to_register(name)} comes first"
+        self._need(task in labels, said)
+        return labels[task]
+
     def classes(self) -> None:
         """Check the label: its classes, and its length if it is an array."""
-        label, classes = Label.named(self._row["task"]), self._texts("classes")
+        label, classes = self._label(), self._texts("classes")
         kind = self._row["label_type"] or ""
         # Do not even parse a number of thousands of digits.
         length = label_length(kind) if len(kind) < _LONGEST_TYPE or not kind.endswith("]") else LONGEST_ARRAY + 1
@@ -181,7 +176,7 @@ class _Checks:
         self._need(all(_is_name(each["name"]) for each in given), "a hyperparameter has no name")
         metric, metrics = self._row["metric"], self._texts("metrics")
         self._need(metric in metrics, f"metric is {shown(metric)}, and metrics are {shown(list(metrics))}")
-        known = every_metric(Label.named(self._row["task"]))
+        known = registry.family_of(self._row["learner"], self._label()).names()
         unknown = next((name for name in metrics if name not in known), None)
         self._need(unknown is None, f"metrics has {shown(unknown)}, and there are {', '.join(known)}")
         greater = self._row["greater_is_better"]

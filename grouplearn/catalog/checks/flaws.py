@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 
 import duckdb
 
-from grouplearn.bind.sql.types import bytewise
 from grouplearn.catalog.checks.damage import damaged
 from grouplearn.catalog.checks.fragments import is_simple_type
 from grouplearn.catalog.checks.trust import check, hiding
 from grouplearn.catalog.records import ModelDefinition, StoredModel
 from grouplearn.catalog.schema import table
 from grouplearn.data.encoding.registry import encoder_of
+from grouplearn.data.encoding.types import bytewise
 from grouplearn.errors import DataError, data_error
 from grouplearn.models.forms.form import Checks, every, once
 from grouplearn.models.forms.forms import TABLES

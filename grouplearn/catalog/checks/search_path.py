@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from grouplearn.bind.definition import SearchPath
 from grouplearn.catalog.checks.attached import Attachments
+from grouplearn.models.definition import SearchPath
 from grouplearn.sqltext import folded, identifier, string
 
 #: A database and a schema.

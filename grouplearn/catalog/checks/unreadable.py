@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import duckdb
 
-from grouplearn.bind.definition import ROW
-from grouplearn.bind.sql import types
 from grouplearn.bind.sql.checker import Column
 from grouplearn.catalog.records import ModelDefinition
-from grouplearn.models.label import NUMBER
+from grouplearn.data.encoding import types
+from grouplearn.models.definition import ROW
 from grouplearn.sqltext import folded
 
 _BEFORE, _AFTER = "CAST((\n", "\n) AS DOUBLE)"
@@ -59,7 +58,7 @@ def doubtful(
     """
     texts = [folded(column.name) for column in columns if types.kind(column.type) != "numeric"]
     target = definition.target_sql
-    label = {"the label": target} if target is not None and definition.label == NUMBER else {}
+    label = {"the label": target} if target is not None and definition.label.is_number else {}
     numbers = {
         name: sql
         for name, sql in {**features(definition), **label}.items()

@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from grouplearn.catalog.artifacts import StoredArtifact, store
+from grouplearn.catalog.artifacts import StoredArtifact, store_weights
 from grouplearn.catalog.records import ModelDefinition, Outcome
 from grouplearn.data.tensors import tensor_bytes
 from grouplearn.interrupting import watched
 from grouplearn.kernels import digests
 from grouplearn.layout.ragged import Ragged
+from grouplearn.models.forms.forms import form_of
 from grouplearn.models.state import TEXT
 from grouplearn.train.results.trials import BoolArray, Models
 
@@ -62,7 +63,7 @@ def kept(definition: ModelDefinition, outcome: Outcome) -> BoolArray:
 
 def _rows(definition: ModelDefinition, outcome: Outcome, part: Sequence[Models]) -> Any:
     places = np.concatenate([np.empty(0, np.intp), *(each.places for each in part)])
-    of_form = _linear if definition.linear else _tensors
+    of_form = _linear if form_of(definition).has_one_weight_per_column else _tensors
     columns = stored_columns(_wide(outcome, part)) if definition.is_wide else of_form(part)
     numbers = (pa.array(each[places]) for each in (outcome.trials.group, outcome.trials.config))
     return pa.table({**dict(zip(("group_id", "config"), numbers, strict=True)), **columns})
@@ -74,7 +75,7 @@ def _wide(outcome: Outcome, part: Sequence[Models]) -> list[StoredArtifact]:
     for models in part:
         for at, trial in enumerate(models.places.tolist()):
             facts = outcome.facts[place[trial]]
-            found.append(store(models.artifact(at), linear=True, fitted=() if facts is None else facts.fitted))
+            found.append(store_weights(models.artifact(at), () if facts is None else facts.fitted))
     return found
 
 

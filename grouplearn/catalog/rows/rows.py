@@ -14,6 +14,7 @@ from grouplearn.catalog.records import ModelDefinition, Outcome, RunOutcome
 from grouplearn.data.encoders import FittedItem
 from grouplearn.interrupting import pieces, watched
 from grouplearn.layout.ragged import Ragged
+from grouplearn.models.forms.forms import form_of
 from grouplearn.train.job import GroupFacts
 from grouplearn.train.results.trials import FAILED, KEPT, STATUSES, BoolArray, Trials
 
@@ -88,7 +89,6 @@ def _defined(definition: ModelDefinition) -> dict[str, tuple[Any, Any]]:
         "model_name": (definition.name, text),
         "learner": (definition.learner, text),
         "task": (definition.label.name, text),
-        "linear": (definition.linear, pa.bool_()),
         "statement": (definition.statement, text),
         "target_name": (definition.target_name, text),
         "target_sql": (definition.target_sql, text),
@@ -208,7 +208,7 @@ def trials(definition: ModelDefinition, outcome: Outcome) -> Any:
     """Return the rows of ``trials``."""
     every, best, usable = outcome.trials, outcome.is_best, outcome.trials.usable
     kept = [outcome.kept.get(group) for group in every.group.tolist()] if outcome.kept else [None] * len(every)
-    is_kept = every.status == KEPT
+    is_kept, weights = every.status == KEPT, form_of(definition).has_one_weight_per_column
     return pa.table(
         {
             **_numbers(every),
@@ -220,7 +220,7 @@ def trials(definition: ModelDefinition, outcome: Outcome) -> Any:
             "is_best": pa.array(best),
             "train": _metrics(definition, every, "train"),
             "valid": _metrics(definition, every, "valid"),
-            "importance": pa.nulls(len(every), _NUMBERS) if definition.linear else _importance(every, usable),
+            "importance": pa.nulls(len(every), _NUMBERS) if weights else _importance(every, usable),
             "trained_at": pa.array(kept, pa.timestamp("us"), mask=~is_kept),
         }
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -181,9 +182,9 @@ class Scaled(Number):
             center, scale = self.spread(item, found, known, start)
         return np.where(varies, center, found.low), np.where(varies, scale, 1.0)
 
+    @abstractmethod
     def spread(self, item: Item, found: Spreads, known: FloatArray, start: IntArray) -> tuple[FloatArray, FloatArray]:
         """Return centre and scale (R,) of runs of numbers that differ; the runs of ``known`` begin at ``start`` (R + 1,)."""
-        raise NotImplementedError
 
 
 class ZScore(Scaled):

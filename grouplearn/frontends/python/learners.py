@@ -7,6 +7,7 @@ from grouplearn.errors import ProgrammingError
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.third_party import checked
+from grouplearn.models.forms.forms import form_error
 
 
 def register_learner(learner: Learner | type[Learner]) -> None:
@@ -37,4 +38,6 @@ def make_known(learner: Learner) -> None:
     taken = [parameter.name for parameter in learner.declaration.hyperparameters if parameter.name in WITH_OPTIONS]
     if taken:
         raise ValueError(f"{taken[0]} is an option of TRAIN; name the hyperparameter otherwise")
+    if error := form_error(learner):
+        raise ValueError(f"{type(learner).__name__}: {error}")
     registry.register(learner)

@@ -16,6 +16,7 @@ from grouplearn.frontends.notebook.model_table import failed_pooled
 from grouplearn.frontends.python.plots import MOST_CURVES
 from grouplearn.frontends.report import drawing
 from grouplearn.frontends.report.drawing import AxisRange, Line, aligned, number, shortened
+from grouplearn.models.forms.forms import form_of
 from grouplearn.plan.explain.gantt import MOST_WORKERS, STYLE, gantt, legend, text
 
 #: Most groups that are all listed; of more, the number of best and of worst ones.
@@ -320,7 +321,7 @@ def _importance(overview: Overview) -> str:
     ]
     what = "Mean share of a feature in a group's importance" if several else "Share of each feature"
     note = f"{what}{', with the range of the middle 80% of groups' if several else ''}."
-    if overview.stored.definition.linear:
+    if form_of(overview.stored.definition).has_one_weight_per_column:
         note += " Importance is the size of the weights: compare features of one scale, such as zscore(...)."
     total = overview.count_features()
     if total > len(shown):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -18,10 +18,11 @@ from grouplearn.models.label import SEVERAL_CLASSES, TWO_CLASSES, Label
 from grouplearn.models.outputs.link import Link
 from grouplearn.models.state import Artifact, FloatArray, State, has_tensors_of, shape_flaw
 
-#: The form of a finished model, for SQL, tables and exports: ``weights`` (k, d) and ``intercept`` (k,) of ``link(x @
-#: weights.T + intercept)``; LightGBM's text; ``weight_i`` and ``bias_i`` of layers; vectors over the encoded features
-#: (``VectorLearner``); or one that only the learner knows.
-Form = Literal["linear", "trees", "layers", "vectors", "own"]
+
+class NamedForm(Protocol):
+    """A form as an object: a ``models.forms.form.Form``."""
+
+    name: ClassVar[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +30,10 @@ class Declaration:
     """What a learner says of itself.
 
     - ``name`` in USING; ``summary`` in the reference; ``labels``: the labels that it learns.
+    - ``output``: the class of its predictions, an ``Output`` with metrics, if it has no label, or predicts otherwise than usual.
     - ``default_epochs``: the most epochs by default; None if the option ``epochs`` does not apply (it is rejected).
-    - ``form`` of a finished model: all but "own" have an SQL form and exports. ``log_link``: a linear learner of numbers
-      predicts exp(score).
+    - ``form`` of a finished model, by its name in ``models.forms.forms`` or as an object: "own" is one that only the learner
+      knows; others have SQL and exports. ``log_link``: a linear learner of numbers predicts exp(score).
     - ``handles_missing``: NaN in X means missing; else training skips rows with missing features. ``handles_sparse``: X may
       be scipy CSR.
     - ``predicts_arrays``: labels may be arrays: a shard's ``y`` is then (n, L), and a score (n, n_configs, K·L), classes
@@ -50,7 +52,7 @@ class Declaration:
     labels: frozenset[Label]
     hyperparameters: tuple[Hyperparameter, ...] = ()
     default_epochs: int | None = None
-    form: Form = "own"
+    form: str | NamedForm = "own"
     log_link: bool = False
     handles_missing: bool = False
     handles_sparse: bool = False
@@ -62,6 +64,22 @@ class Declaration:
     cost: Cost | None = None
     solver: str = ""
     further_ways: tuple[Learner, ...] = ()
+    output: type[Any] | None = None
+
+    @property
+    def has_label(self) -> bool:
+        """Whether it learns a label."""
+        return any(label.is_given for label in self.labels)
+
+    @property
+    def regresses(self) -> bool:
+        """Whether labels may be numbers."""
+        return any(label.is_number for label in self.labels)
+
+    @property
+    def classifies(self) -> bool:
+        """Whether labels may have classes."""
+        return any(label.has_classes for label in self.labels)
 
     @property
     def is_first_way(self) -> bool:
@@ -81,18 +99,6 @@ class Learner(Protocol):
     access: ClassVar[AccessPattern]
     #: The cost of a learner that declares none.
     usual_cost: ClassVar[Cost] = Cost()
-    #: Small groups may train together in one call (``GatheringLearner``).
-    stacks: ClassVar[bool] = False
-    #: So may all folds of a group, from their moments (``MomentsLearner``).
-    has_moments: ClassVar[bool] = False
-    #: Several epochs over a small group may be one call (``EpochsLearner``).
-    epochs_in_one_call: ClassVar[bool] = False
-    #: Several workers with different rows can train one model together; not needed for learners of sums.
-    in_gangs: ClassVar[bool] = False
-    #: Models trained on different rows can be averaged (``AveragingLearner``).
-    averages: ClassVar[bool] = False
-    #: It can stop after any batch, or return gradients (``BatchesLearner``).
-    in_batches: ClassVar[bool] = False
 
     @property
     def way(self) -> str:
@@ -107,8 +113,8 @@ class Learner(Protocol):
 
     @property
     def prefers_sparse(self) -> bool:
-        """Whether it trains faster on CSR if most values are zeros; boosting bins rows in either form."""
-        return self.declaration.handles_sparse and self.stacks and not self.access.in_one_go
+        """Whether it trains faster on CSR if most values are zeros."""
+        return False
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
         """Return the state before the first epoch."""

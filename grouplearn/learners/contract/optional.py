@@ -1,4 +1,4 @@
-"""What a learner may supply besides; callers ask with ``isinstance`` whether it does."""
+"""What a learner may supply besides; callers ask whether it does, with ``isinstance`` or the functions below."""
 
 from __future__ import annotations
 
@@ -8,9 +8,16 @@ from typing import Any, Protocol, runtime_checkable
 from grouplearn.kernels.library import Runs
 from grouplearn.learners.contract.config import Config, Conflict
 from grouplearn.learners.contract.problem import Problem
+from grouplearn.learners.contract.stacks import GatheringLearner, MomentsLearner
+from grouplearn.learners.contract.ways import (
+    AveragingLearner,
+    BatchesLearner,
+    DataParallelLearner,
+    EpochsLearner,
+    SamplingLearner,
+)
 from grouplearn.models.label import Label
 from grouplearn.models.outputs.link import Link
-from grouplearn.models.outputs.output import Output
 from grouplearn.models.state import Artifact, FloatArray, State
 
 
@@ -128,18 +135,6 @@ class ChecksManyModels(Protocol):
 
 
 @runtime_checkable
-class HasOutput(Protocol):
-    """Its predictions have a form of their own."""
-
-    def output(self, label: Label, classes: Sequence[str], label_type: str) -> Output | None:
-        """Return the form of predictions for a label with ``classes``, of a type; None for that of every such label.
-
-        It knows their columns, SQL, metrics of EVALUATE and ONNX. An array label has its usual one.
-        """
-        ...
-
-
-@runtime_checkable
 class GrowsTrees(Protocol):
     """Its models are trees, whose leaves and links depend on the config."""
 
@@ -164,3 +159,38 @@ class IsMadeOfFunctions(Protocol):
 def conflict(learner: object, config: Config) -> Conflict | None:
     """Return why the values of a config contradict each other; None if they do not."""
     return learner.conflict(config) if isinstance(learner, RefusesConfigs) else None
+
+
+def trains_stacks(learner: object) -> bool:
+    """Return whether small groups may train together in one call."""
+    return _inherits(learner, GatheringLearner)
+
+
+def has_moments(learner: object) -> bool:
+    """Return whether all folds of a group may train together, from their moments."""
+    return _inherits(learner, MomentsLearner)
+
+
+def runs_epochs(learner: object) -> bool:
+    """Return whether several epochs over a small group may be one call."""
+    return _inherits(learner, EpochsLearner)
+
+
+def trains_in_gangs(learner: object) -> bool:
+    """Return whether several workers with different rows can train one model together; learners of sums need not."""
+    return _inherits(learner, DataParallelLearner, SamplingLearner)
+
+
+def can_be_averaged(learner: object) -> bool:
+    """Return whether models trained on different rows can be averaged."""
+    return _inherits(learner, AveragingLearner)
+
+
+def stops_between_batches(learner: object) -> bool:
+    """Return whether it can stop after any batch, or return gradients."""
+    return _inherits(learner, BatchesLearner)
+
+
+def _inherits(learner: object, *patterns: type) -> bool:
+    """Return whether a learner inherits from one of these; ``isinstance`` would look for each of their functions."""
+    return any(pattern in type(learner).__mro__ for pattern in patterns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -78,8 +78,6 @@ def drawn(curve: FloatArray, epochs: npt.NDArray[np.int64], loss: FloatArray) ->
 class GatheringLearner(Learner, Protocol):
     """Trains every config on every group of a stack in one call."""
 
-    stacks: ClassVar[bool] = True
-
     def gathers(self, problem: Problem, configs: Sequence[Config]) -> bool:
         """Return whether small groups of these configs may train together."""
         ...
@@ -97,6 +95,11 @@ class GatheringLearner(Learner, Protocol):
 @runtime_checkable
 class StackLearner(GatheringLearner, AlgebraicLearner, Protocol):
     """Solves a stack from sums over its rows, instead of epoch by epoch."""
+
+    @property
+    def prefers_sparse(self) -> bool:
+        """Whether it takes CSR: sums of few values are faster."""
+        return self.declaration.handles_sparse
 
     def solve(
         self,
@@ -118,8 +121,6 @@ class StackLearner(GatheringLearner, AlgebraicLearner, Protocol):
 @runtime_checkable
 class MomentsLearner(StackLearner, Protocol):
     """Needs only moments of rows, so that folds need no further pass."""
-
-    has_moments: ClassVar[bool] = True
 
     def unclear(self, configs: Sequence[Config], sums: Tensors, stack: Stack) -> npt.NDArray[np.bool_]:
         """Return which groups of a stack (G,) must train alone, as their ``sums`` have lost precision."""

@@ -60,7 +60,6 @@ class AveragingLearner(SequentialLearner, Protocol):
     that model.
     """
 
-    averages: ClassVar[bool] = True
     #: State tensors that are cut along their last axis: the parameters, and the optimizer's values for each.
     averaged: ClassVar[tuple[str, ...]]
 
@@ -107,7 +106,6 @@ class BatchesLearner(AveragingLearner, Protocol):
     A batch has ``batch_rows`` rows of one block, the same for all configs of a pack.
     """
 
-    in_batches: ClassVar[bool] = True
     #: The state tensors that a model predicts with, which the steps of averaging change.
     parameters: ClassVar[tuple[str, ...]]
 
@@ -172,8 +170,6 @@ def batch_rows(learner: Learner, configs: Sequence[Config]) -> tuple[int, ...]:
 class DataParallelLearner(SequentialLearner, Protocol):
     """Learns row by row, also in a gang whose members have different rows: each batch is spread over all members."""
 
-    in_gangs: ClassVar[bool] = True
-
     def joined(self, gang: Gang) -> AbstractContextManager[Gang]:
         """Return the context that connects the members, within which the gang calls ``descend``."""
         ...
@@ -190,7 +186,6 @@ class SamplingLearner(Learner, Protocol):
     """Learns by boosting on (sampled) statistics."""
 
     access: ClassVar[AccessPattern] = BOOSTING
-    in_gangs: ClassVar[bool] = True
 
     def boost(
         self,
@@ -236,8 +231,6 @@ class Descended(NamedTuple):
 @runtime_checkable
 class EpochsLearner(Learner, Protocol):
     """A sequential learner that runs several epochs over a block of rows in one call."""
-
-    epochs_in_one_call: ClassVar[bool] = True
 
     def train_epochs(
         self,

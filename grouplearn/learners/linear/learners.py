@@ -12,7 +12,7 @@ from grouplearn.learners.linear.newton import NewtonSolver
 from grouplearn.learners.linear.stochastic_gradient.solver import StochasticGradientSolver
 from grouplearn.models.losses.hinge import HINGE
 from grouplearn.models.losses.logistic import LOGISTIC
-from grouplearn.models.losses.poisson import POISSON
+from grouplearn.models.losses.losses import LOSSES
 from grouplearn.models.losses.softmax import SOFTMAX
 from grouplearn.models.losses.squared_hinge import SQUARED_HINGE
 from grouplearn.models.losses.squares import SQUARES
@@ -30,10 +30,6 @@ LOGISTIC_REGRESSION = Objective(
     name="logistic_regression",
     summary="binary and multinomial logistic regression",
     losses=(LOGISTIC, SOFTMAX),
-)
-#: scikit-learn: PoissonRegressor(alpha=l2/Σw).
-POISSON_REGRESSION = Objective(
-    name="poisson_regression", summary="regression of counts and rates (log link)", losses=(POISSON,)
 )
 #: scikit-learn: LinearSVC(C=1/l2), or penalty l1 with C=1/l1 and l2 = 0, which also penalises its intercept unless
 #: intercept_scaling is huge; for the hinge SVC(kernel="linear", C=1/l2). The probability is the logistic function of the
@@ -53,6 +49,10 @@ LINEAR_SVM = Objective(
         "scikit-learn: LinearSVC(loss='hinge'), SVC(kernel='linear')",
     ),
 )
+#: scikit-learn: PoissonRegressor(alpha=l2/Σw).
+OF_ONE_LOSS = tuple(
+    Objective(name=loss.learner, summary=loss.summary, losses=(loss,)) for loss in LOSSES if loss.learner
+)
 
 
 def _learner(objective: Objective, first: type[LinearLearner]) -> Learner:
@@ -62,6 +62,6 @@ def _learner(objective: Objective, first: type[LinearLearner]) -> Learner:
 LEARNERS = (
     _learner(LINEAR_REGRESSION, LeastSquaresSolver),
     _learner(LOGISTIC_REGRESSION, NewtonSolver),
-    _learner(POISSON_REGRESSION, NewtonSolver),
+    *(_learner(objective, NewtonSolver) for objective in OF_ONE_LOSS),
     _learner(LINEAR_SVM, NewtonSolver),
 )

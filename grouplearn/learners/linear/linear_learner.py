@@ -17,7 +17,7 @@ from grouplearn.learners.linear import linear_model
 from grouplearn.learners.linear.solved import SolvedLinear, measure
 from grouplearn.models.label import Label
 from grouplearn.models.losses.loss import Loss
-from grouplearn.models.metrics.sums import default_metric
+from grouplearn.models.metrics.sums import family_of
 from grouplearn.models.state import Artifact
 
 #: Names of hyperparameters in scikit-learn and elsewhere, and what they are here.
@@ -126,7 +126,7 @@ class LinearLearner(Learner):
 
     def loss_metric(self, config: Config, label: Label) -> str | None:
         """Return the metric of the loss; None if its predictions are not calibrated."""
-        return default_metric(label) if self.loss(label, config).is_calibrated else None
+        return family_of(label).default if self.loss(label, config).is_calibrated else None
 
     def score(self, label: Label, artifact: Artifact, x: Matrix) -> FloatArray:
         """Return the predicted values, means or probabilities of a finished model, shape (n, n_outputs)."""

@@ -173,7 +173,9 @@ def _others(
             stack.y[rows],
             stack.weight[rows],
         )
-        sums = metrics.measure(problem.label, problem.n_classes, scores, y, weight, problem.n_unseen)
-        for name, values in metrics.finish(with_losses(sums, losses, scores, y, weight), *names).items():
+        sums = metrics.measure(metrics.family_of(problem.label), problem.n_classes, scores, y, weight, problem.n_unseen)
+        for name, values in (
+            metrics.family_of(problem.label).finish(with_losses(sums, losses, scores, y, weight), *names).items()
+        ):
             found[name][group, place] = values
     return {name: values[:, 0] if part is None else values for name, values in found.items()}

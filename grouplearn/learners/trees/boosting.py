@@ -165,9 +165,9 @@ class Binned:
         shares = shares_of_one(predicted) if self.one_vs_all else predicted
         shares = with_ties(problem.label, shares) if forest else shares
         scores = shares.reshape(len(y), 1, problem.n_outputs)
-        sums = metrics.measure(problem.label, problem.n_classes, scores, y, weight, problem.n_unseen)
+        sums = metrics.measure(metrics.family_of(problem.label), problem.n_classes, scores, y, weight, problem.n_unseen)
         sums = with_losses(sums, self.losses, scores, y, weight)
-        return float(metrics.finish(sums, self.metric)[self.metric][0])
+        return float(metrics.family_of(problem.label).finish(sums, self.metric)[self.metric][0])
 
     @property
     def greater_is_better(self) -> bool:

@@ -38,7 +38,7 @@ from grouplearn.learners.trees.lightgbm.refused import REFUSED
 from grouplearn.learners.trees.predicting import Recent, Scores, predicted, predicted_in_training
 from grouplearn.learners.trees.together import SolvedTrees, StackBooster
 from grouplearn.models.label import LABELLED, Label
-from grouplearn.models.metrics.sums import default_metric
+from grouplearn.models.metrics.sums import family_of
 from grouplearn.models.outputs.link import Link
 from grouplearn.models.state import Artifact, FloatArray, State
 
@@ -111,7 +111,7 @@ class Gbdt(BoostedStackLearner):
         config = self.filled(config)
         if any(config[name] != DEFAULTS[name] for name in ("reg_sqrt", "is_unbalance", "scale_pos_weight")):
             return None
-        return self.default_metric(config) or default_metric(label)
+        return self.default_metric(config) or family_of(label).default
 
     def constant_model_notes(self, config: Config, n_rows: str) -> Sequence[tuple[str, str]]:
         """Return a note on trees without a split; LightGBM puts values of at least ``min_data_in_bin`` rows into one bin."""

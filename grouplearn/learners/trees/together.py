@@ -354,8 +354,10 @@ def _measured(
     problem: Problem, scores: FloatArray, rows: Stack, losses: Collection[Any], wanted: Iterable[str]
 ) -> Mapping[str, FloatArray]:
     """Return one group's metrics, as ``train.pack.measure`` does."""
-    sums = metrics.measure(problem.label, problem.n_classes, scores, rows.y, rows.weight, problem.n_unseen)
-    return metrics.finish(with_losses(sums, losses, scores, rows.y, rows.weight), *wanted)
+    sums = metrics.measure(
+        metrics.family_of(problem.label), problem.n_classes, scores, rows.y, rows.weight, problem.n_unseen
+    )
+    return metrics.family_of(problem.label).finish(with_losses(sums, losses, scores, rows.y, rows.weight), *wanted)
 
 
 def _rows(stack: Stack) -> kernel.Rows:

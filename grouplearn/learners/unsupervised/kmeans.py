@@ -24,7 +24,8 @@ from grouplearn.learners.unsupervised import k_means
 from grouplearn.learners.unsupervised.cost import CLUSTERS
 from grouplearn.learners.unsupervised.solved import SolvedVectors
 from grouplearn.models.label import CLUSTERING, Label
-from grouplearn.models.metrics.sums import MetricSums, finish
+from grouplearn.models.metrics.sums import MetricSums
+from grouplearn.models.outputs.clusters import Clusters
 from grouplearn.models.state import Artifact, State, Tensors
 
 _MOST_CLUSTERS, _MOST_STARTS = 100_000, 1_000
@@ -64,6 +65,7 @@ class KMeans(StackLearner, VectorLearner):
         name="kmeans",
         summary="clusters by k-means++ and Lloyd's algorithm, every k of a grid from the same passes over the rows",
         labels=frozenset({CLUSTERING}),
+        output=Clusters,
         hyperparameters=(K, N_INIT, TOLERANCE),
         default_epochs=k_means.DEFAULT_EPOCHS,
         form="vectors",
@@ -135,7 +137,9 @@ class KMeans(StackLearner, VectorLearner):
         del problem, configs
         centroids = solved.tensors()["centroids"]
         sums = distances.of_groups(stack.x, stack.weight, stack.start, (centroids.values, centroids.start))
-        finished = finish(MetricSums({**sums._asdict(), "clustered": sums.clustered[:, None]}), *wanted)
+        finished = Clusters.metrics.finish(
+            MetricSums({**sums._asdict(), "clustered": sums.clustered[:, None]}), *wanted
+        )
         return {name: finished[name] for name in wanted}
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:

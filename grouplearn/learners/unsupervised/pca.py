@@ -21,7 +21,8 @@ from grouplearn.learners.unsupervised import principal_components
 from grouplearn.learners.unsupervised.cost import COMPONENTS
 from grouplearn.learners.unsupervised.solved import SolvedVectors
 from grouplearn.models.label import PROJECTION, Label
-from grouplearn.models.metrics.sums import MetricSums, finish
+from grouplearn.models.metrics.sums import MetricSums
+from grouplearn.models.outputs.projection import Projection
 from grouplearn.models.state import Artifact, State, Tensors, has_tensors_of
 
 N_COMPONENTS = Hyperparameter(
@@ -47,6 +48,7 @@ class Pca(StackLearner, VectorLearner):
         name="pca",
         summary="principal components; one pass over the rows gives every number of them; a row of weight w counts as w rows",
         labels=frozenset({PROJECTION}),
+        output=Projection,
         hyperparameters=(N_COMPONENTS,),
         form="vectors",
         cost=COMPONENTS,
@@ -132,7 +134,9 @@ class Pca(StackLearner, VectorLearner):
         tensors, components = solved.tensors(), solved.tensors()["components"]
         mean = tensors["mean"].values.reshape(-1, len(configs), problem.n_features)[:, 0]
         sums = projections.of_groups(stack.x, stack.weight, stack.start, mean, (components.values, components.start))
-        finished = finish(MetricSums({**sums._asdict(), "projected": sums.projected[:, None]}), *wanted)
+        finished = Projection.metrics.finish(
+            MetricSums({**sums._asdict(), "projected": sums.projected[:, None]}), *wanted
+        )
         return {name: finished[name] for name in wanted}
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:

@@ -9,15 +9,18 @@ from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
-from grouplearn.bind.definition import ROW, ModelDefinition
 from grouplearn.data.encoding.encoder import FittedItem, NoForm, OnnxGraph
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.kernels.scoring import LANES, LinearModels
 from grouplearn.kernels.scoring import Link as KernelLink
 from grouplearn.kernels.trees import Forests
 from grouplearn.learners import registry
+from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.problem import Problem
+from grouplearn.models.definition import ROW, ModelDefinition
 from grouplearn.models.forms.routed import GROUP, SHOWN, Extra, PredictedRows, threshold_sql
 from grouplearn.models.outputs.link import Link
+from grouplearn.models.outputs.output import SelectsRows
 from grouplearn.models.state import Artifact
 from grouplearn.sqltext import identifier, literal
 
@@ -137,8 +140,8 @@ class Layout:
         return cls(tuple(starts), n_numbers, n_numbers + len(later))
 
 
-class Form(ABC):
-    """What a finished model consists of."""
+class Form:
+    """What a finished model consists of; this one has no SQL."""
 
     #: ``Learner.form``.
     name: ClassVar[str]
@@ -150,32 +153,33 @@ class Form(ABC):
     of_any_learner: ClassVar[bool] = False
     #: Rows with a missing feature have a prediction.
     handles_missing: ClassVar[bool] = False
+    #: Models are one weight per feature column and output, and an intercept, which are stored as numbers.
+    has_one_weight_per_column: ClassVar[bool] = False
+    #: A model in training has numbers for each feature column, and may not fit into memory.
+    grows_with_columns: ClassVar[bool] = False
+
+    def learner_error(self, learner: Learner) -> str | None:
+        """Return what a learner lacks whose models are of this form; None if nothing."""
+        del learner
+        return None
+
+    def misfit(self, learner: Learner, problem: Problem, artifact: Artifact) -> str | None:
+        """Return why a newly finished model is not of this form; None if it is."""
+        return learner.validation_error(problem, artifact)
 
     def prediction(self, definition: ModelDefinition, best: Sequence[Best]) -> Prediction:
         """Return how a model will predict whose groups have these best models."""
-        reason = self.without_sql(definition)
-        return Prediction(FunctionSql(reason)) if reason else self.rows(definition, best)
+        del best
+        return Prediction(FunctionSql(self.without_sql(definition)))
 
     def stored(self, definition: ModelDefinition, rows: StoredRows) -> SqlForm:
         """Return how a stored model predicts."""
-        reason = self.without_sql(definition)
-        return FunctionSql(reason) if reason else self.read(rows)
+        del rows
+        return FunctionSql(self.without_sql(definition))
 
     def without_sql(self, definition: ModelDefinition) -> str:
         """Return why models of a definition have no SQL, the empty text if they may have."""
-        if definition.label_length:
-            return "it predicts arrays"
-        if len(registry.links(definition.learner, definition.configs, definition.label)) > 1:
-            return "its configurations have objectives on different scales"
-        return OF_LISTS if takes_lists(definition) else ""
-
-    @abstractmethod
-    def rows(self, definition: ModelDefinition, best: Sequence[Best]) -> Prediction:
-        """Return ``prediction`` of models that may have SQL."""
-
-    @abstractmethod
-    def read(self, rows: StoredRows) -> SqlForm:
-        """Return ``stored`` of a model that may have SQL."""
+        return f"SQL has no form of {definition.learner}"
 
     def checks(self, definition: ModelDefinition) -> Mapping[str, Checks]:  # noqa: ARG002 - some look at it
         """Return what rows of each of ``tables`` must fulfil."""
@@ -200,6 +204,37 @@ class Form(ABC):
         """Add the scores (rows, k) of a group's model for features ``x``; raises NoForm if it has none."""
         del graph, group, x
         raise NoForm(f"ONNX has no scores of {definition.learner}")
+
+
+class FormWithSql(Form, ABC):
+    """A form whose models predict in SQL, unless their output, their items or their size forbid it."""
+
+    def prediction(self, definition: ModelDefinition, best: Sequence[Best]) -> Prediction:
+        """Return how a model will predict whose groups have these best models."""
+        reason = self.without_sql(definition)
+        return Prediction(FunctionSql(reason)) if reason else self.rows(definition, best)
+
+    def stored(self, definition: ModelDefinition, rows: StoredRows) -> SqlForm:
+        """Return how a stored model predicts."""
+        reason = self.without_sql(definition)
+        return FunctionSql(reason) if reason else self.read(definition, rows)
+
+    def without_sql(self, definition: ModelDefinition) -> str:
+        """Return why models of a definition have no SQL, the empty text if they may have."""
+        if not isinstance(definition.output, SelectsRows):
+            named = " and ".join(definition.output.shown)
+            return "it predicts arrays" if definition.label_length else f"SQL has no form of {named}"
+        if len(registry.links(definition.learner, definition.configs, definition.label)) > 1:
+            return "its configurations have objectives on different scales"
+        return OF_LISTS if takes_lists(definition) else ""
+
+    @abstractmethod
+    def rows(self, definition: ModelDefinition, best: Sequence[Best]) -> Prediction:
+        """Return ``prediction`` of models that may have SQL."""
+
+    @abstractmethod
+    def read(self, definition: ModelDefinition, rows: StoredRows) -> SqlForm:
+        """Return ``stored`` of a model that may have SQL."""
 
 
 def takes_lists(definition: ModelDefinition) -> bool:

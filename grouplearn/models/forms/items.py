@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
-from grouplearn.bind.arrays import reads_bytes
-from grouplearn.bind.definition import ItemColumn, ModelDefinition
 from grouplearn.data.arrays import BYTE_SCALE
 from grouplearn.data.encoding.registry import encoder_of
+from grouplearn.models.definition import ItemColumn, ModelDefinition
 from grouplearn.models.forms.routed import (
     BEST,
     ENCODED,
@@ -235,7 +234,7 @@ def array_sql(definition: ModelDefinition, number: int) -> str:
     """Return an array's values as doubles; NULL for no array, an error for the wrong length."""
     entry = definition.items[number]
     values, length = f"r.{item_alias(number)}", entry.item.buckets
-    if reads_bytes(entry.sql):
+    if entry.type == "BLOB":
         each = f"CAST('0x' || byte AS UTINYINT) / CAST({BYTE_SCALE!r} AS DOUBLE)"
         values = f"list_transform(regexp_extract_all(hex({values}), '..'), lambda byte: {each})"
     told = literal(

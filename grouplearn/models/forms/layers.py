@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from grouplearn.bind.definition import ItemColumn, ModelDefinition
 from grouplearn.data.encoding.encoder import OnnxGraph
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.kernels.networks import ACTIVATIONS
 from grouplearn.learners.neural.mlp_model import Networks
+from grouplearn.models.definition import ItemColumn, ModelDefinition
 from grouplearn.models.forms.form import (
     Best,
     Checks,
-    Form,
+    FormWithSql,
     FunctionSql,
     GroupModel,
     Prediction,
@@ -231,7 +231,7 @@ class LayersSql(SqlForm):
         return f"WITH {', '.join(ctes)} {linked(definition, rows.extras)}"
 
 
-class Layers(Form):
+class Layers(FormWithSql):
     """``weight_i`` and ``bias_i`` of a small network's layers, and its ``activation``."""
 
     name = "layers"
@@ -268,8 +268,9 @@ class Layers(Form):
         schema = pa.schema([*fields, ("weights", pa.list_(numbers)), ("bias", numbers)])
         return Prediction(LayersSql(depth), (("layers", pa.Table.from_pylist(rows, schema)),))
 
-    def read(self, rows: StoredRows) -> SqlForm:
+    def read(self, definition: ModelDefinition, rows: StoredRows) -> SqlForm:
         """Return the SQL form for the deepest network."""
+        del definition
         if rows.first("groups", "count(best)") == 0:
             return LayersSql()
         found = rows.greatest("layers", {"layers": (1, MOST_LAYERS)})

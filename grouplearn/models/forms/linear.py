@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grouplearn.bind.definition import ModelDefinition
 from grouplearn.data.encoding.encoder import OnnxGraph
 from grouplearn.data.encoding.registry import encoder_of, of_list
 from grouplearn.kernels.scoring import LinearModels, Link
 from grouplearn.learners import registry
-from grouplearn.models.forms.form import Best, Form, GroupModel, Layout, Prediction, SqlForm, StoredRows, affine
+from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.optional import JoinsClasses
+from grouplearn.learners.contract.problem import Problem
+from grouplearn.models.definition import ModelDefinition
+from grouplearn.models.forms.form import Best, FormWithSql, GroupModel, Layout, Prediction, SqlForm, StoredRows, affine
 from grouplearn.models.forms.items import (
     encoded_cte,
     encoders_sql,
@@ -44,7 +47,9 @@ from grouplearn.models.forms.routed import (
     score_sql,
     sortable_row,
 )
+from grouplearn.models.label import SEVERAL_CLASSES
 from grouplearn.models.outputs import link as links
+from grouplearn.models.state import Artifact, shape_flaw
 
 #: The kernels' links of linear models: for two classes both probabilities are returned.
 _LINKS: Mapping[links.Link, Link] = {
@@ -198,10 +203,24 @@ class LinearSql(SqlForm):
         return f"WITH {', '.join(ctes)} {linked(definition, rows.extras)}"
 
 
-class Linear(Form):
+class Linear(FormWithSql):
     """``weights`` (k, d) and ``intercept`` (k,) of ``link(x @ weights.T + intercept)``."""
 
     name = "linear"
+    has_one_weight_per_column = True
+    grows_with_columns = True
+
+    def learner_error(self, learner: Learner) -> str | None:
+        """Return that a learner of several classes does not join models of two to them."""
+        if SEVERAL_CLASSES in learner.declaration.labels and not isinstance(learner, JoinsClasses):
+            return "a linear learner of more than two classes has as_multiclass()"
+        return None
+
+    def misfit(self, learner: Learner, problem: Problem, artifact: Artifact) -> str | None:
+        """Return that a model has other tensors."""
+        del learner
+        shapes = {"weights": (problem.n_outputs, problem.n_features), "intercept": (problem.n_outputs,)}
+        return shape_flaw(artifact, shapes)
 
     def without_sql(self, definition: ModelDefinition) -> str:
         """Return the empty text: linear models have SQL for every item."""
@@ -213,9 +232,9 @@ class Linear(Form):
         del definition, best
         return Prediction(LinearSql())
 
-    def read(self, rows: StoredRows) -> SqlForm:
+    def read(self, definition: ModelDefinition, rows: StoredRows) -> SqlForm:
         """Return the SQL form."""
-        del rows
+        del definition, rows
         return LinearSql()
 
     def onnx_scores(self, graph: OnnxGraph, definition: ModelDefinition, group: GroupModel, x: str) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from grouplearn.bind.definition import ModelDefinition
-from grouplearn.models.forms.form import Best, Form, Prediction, SqlForm, StoredRows
+from grouplearn.learners import registry
+from grouplearn.models.definition import ModelDefinition
+from grouplearn.models.forms.form import Form
 
 
 class Own(Form):
@@ -14,18 +13,14 @@ class Own(Form):
     name = "own"
 
     def without_sql(self, definition: ModelDefinition) -> str:
-        """Return the reason: SQL knows nothing of it."""
-        return f"SQL has no form of {definition.learner}"
-
-    def rows(self, definition: ModelDefinition, best: Sequence[Best]) -> Prediction:
-        """There are none."""
-        raise NotImplementedError
-
-    def read(self, rows: StoredRows) -> SqlForm:
-        """There are none."""
-        raise NotImplementedError
+        """Return the reason: nobody knows what the tensors mean, or only the learner does."""
+        return _unknown(definition) or super().without_sql(definition)
 
     def without_onnx(self, definition: ModelDefinition) -> str | None:
         """Return the reason."""
-        del definition
-        return "only its module, which is Python, knows what its tensors mean"
+        return _unknown(definition) or "only its module, which is Python, knows what its tensors mean"
+
+
+def _unknown(definition: ModelDefinition) -> str | None:
+    known = registry.is_known(definition.learner)
+    return None if known else f"the learner {definition.learner} is not registered in this process"

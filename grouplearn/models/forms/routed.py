@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
-from grouplearn.bind.definition import ROW, ItemColumn, KeyColumn, ModelDefinition
-from grouplearn.bind.sql.types import exactly, is_nested, told_apart
+from grouplearn.data.encoding.types import exactly, is_nested, told_apart
 from grouplearn.learners import registry
+from grouplearn.models.definition import ROW, ItemColumn, KeyColumn, ModelDefinition
 from grouplearn.models.outputs.link import Link
-from grouplearn.models.outputs.output import Scored
+from grouplearn.models.outputs.output import Scored, SelectsRows
 from grouplearn.sqltext import identifier, literal
 
 _ROWS, BEST, ROUTED, PARAMETERS, ENCODED, SCORED = (
@@ -294,7 +295,8 @@ def _linked(definition: ModelDefinition, extras: Sequence[Extra]) -> str:
     # With extras the source's columns are left out: one of them may be called prediction.
     head = ", ".join([GROUP, *(identifier(extra.name) for extra in extras)] if extras else [SHOWN])
     level, threshold = level_sql(definition, LEVEL), threshold_sql(definition, extras)
-    return definition.output.select(Scored(SCORED, head, level, _link(definition), threshold, judged=bool(extras)))
+    output = cast(SelectsRows, definition.output)  # others are not predicted in SQL
+    return output.select(Scored(SCORED, head, level, _link(definition), threshold, judged=bool(extras)))
 
 
 def _link(definition: ModelDefinition) -> Link:

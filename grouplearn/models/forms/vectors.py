@@ -9,14 +9,14 @@ from typing import cast
 
 import pyarrow as pa
 
-from grouplearn.bind.definition import ItemColumn, ModelDefinition
 from grouplearn.learners import registry
-from grouplearn.learners.contract.learner import VectorLearner
+from grouplearn.learners.contract.learner import Learner, VectorLearner
+from grouplearn.models.definition import ItemColumn, ModelDefinition
 from grouplearn.models.forms.form import (
     OF_LISTS,
     Best,
     Checks,
-    Form,
+    FormWithSql,
     FunctionSql,
     Prediction,
     SqlForm,
@@ -116,39 +116,42 @@ def _indicators(entry: ItemColumn, number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class VectorsSql(SqlForm):
-    """By the vectors in ``factors``."""
+    """By the vectors in ``factors``, as the output reads them."""
 
+    reads: VectorSql
     tables = ("groups", "factors")
 
     def select(self, rows: PredictedRows) -> str:
         """Return the SELECT that compares the list of a row's encoded features with each vector of its group."""
         definition = rows.definition
-        read = definition.output.vectors
-        if read is None:
-            raise NotImplementedError(definition.learner)
         ctes = [
             rows_cte(definition, rows.relation, sortable_row(rows.extras), rows.extras, listed(definition)),
             groups_cte(rows),
             routed_cte(definition, BEST, reachable(rows)),
             f"{_VECTORS} AS (SELECT * FROM {rows.table('factors')})",
-            _parameters(definition, read),
+            _parameters(definition, self.reads),
             encoded_cte(definition, finite=True),
-            f"{SCORED} AS ({read.scored(_rows(definition))})",
+            f"{SCORED} AS ({self.reads.scored(_rows(definition))})",
         ]
         return f"WITH {', '.join(ctes)} {linked(definition, rows.extras)}"
 
 
-class Vectors(Form):
+class Vectors(FormWithSql):
     """Vectors over the encoded features (``VectorLearner``)."""
 
     name = "vectors"
     tables = ("factors",)
     of_any_learner = True
+    grows_with_columns = True
+
+    def learner_error(self, learner: Learner) -> str | None:
+        """Return that a learner does not say which vectors its models have."""
+        return None if isinstance(learner, VectorLearner) else "a learner of vectors has vectors()"
 
     def without_sql(self, definition: ModelDefinition) -> str:
         """Return why there is no SQL: the output may have none."""
         if definition.output.vectors is None and not definition.label_length:
-            return f"SQL has no form of {' and '.join(definition.output.shown)} by vectors"
+            return _without_vectors(definition)
         return super().without_sql(definition)
 
     def prediction(self, definition: ModelDefinition, best: Sequence[Best]) -> Prediction:
@@ -171,11 +174,11 @@ class Vectors(Form):
         fields = [("group_id", small), ("part", pa.string()), ("place", small), ("vector", pa.list_(pa.float64()))]
         factors = pa.Table.from_pylist(rows, pa.schema([*fields, ("value", pa.float64())]))
         width = max((sum(item.width for item in each.fitted) for each in best), default=0)
-        return Prediction(_form(width), (("factors", factors),))
+        return Prediction(_form(definition, width), (("factors", factors),))
 
-    def read(self, rows: StoredRows) -> SqlForm:
+    def read(self, definition: ModelDefinition, rows: StoredRows) -> SqlForm:
         """Return the SQL form, if rows are no longer than SQL takes."""
-        return _form(rows.first("groups", "max(len(features))") or 0)
+        return _form(definition, rows.first("groups", "max(len(features))") or 0)
 
     def checks(self, definition: ModelDefinition) -> Mapping[str, Checks]:
         """Return the checks of vectors: the output says which parts there are."""
@@ -195,8 +198,13 @@ class Vectors(Form):
         }
 
 
-def _form(width: int) -> SqlForm:
+def _without_vectors(definition: ModelDefinition) -> str:
+    return f"SQL has no form of {' and '.join(definition.output.shown)} by vectors"
+
+
+def _form(definition: ModelDefinition, width: int) -> SqlForm:
     """Return how a model predicts whose longest row has this many encoded features."""
     if width > MOST_FEATURES:
         return FunctionSql(f"a row has {width:,} encoded features, and SQL takes {MOST_FEATURES:,}")
-    return VectorsSql()
+    read = definition.output.vectors
+    return FunctionSql(_without_vectors(definition)) if read is None else VectorsSql(read)

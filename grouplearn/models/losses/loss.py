@@ -37,6 +37,7 @@ class Loss:
     - ``log_link``: predictions are exp(score). ``check_labels`` raises ValueError, with a reason that a user understands, for
       labels (...,) of a learner that have no loss.
     - ``doc``: in the list of losses that a hyperparameter chooses from. ``metric``: the metric that this loss is.
+    - ``learner`` that minimises it and no other loss, and its ``summary``; empty if one lists it among its losses.
     """
 
     name: str
@@ -55,6 +56,8 @@ class Loss:
     check_labels: Callable[[FloatArray, FloatArray, str], None] = _accept_labels
     doc: str = ""
     metric: LossMetric | None = None
+    learner: str = ""
+    summary: str = ""
 
 
 def as_column(y: FloatArray, outputs: int) -> FloatArray:

@@ -1,13 +1,18 @@
-"""The list of losses of linear models."""
+"""The losses of linear models: those that the modules of this folder declare, one in each."""
 
 from __future__ import annotations
 
-from grouplearn.models.losses.hinge import HINGE
-from grouplearn.models.losses.logistic import LOGISTIC
-from grouplearn.models.losses.loss import Loss
-from grouplearn.models.losses.poisson import POISSON
-from grouplearn.models.losses.softmax import SOFTMAX
-from grouplearn.models.losses.squared_hinge import SQUARED_HINGE
-from grouplearn.models.losses.squares import SQUARES
+import importlib
+import pkgutil
+from pathlib import Path
 
-LOSSES: tuple[Loss, ...] = (SQUARES, LOGISTIC, SOFTMAX, POISSON, HINGE, SQUARED_HINGE)
+from grouplearn.models.losses.loss import Loss
+
+_MODULES = sorted(each.name for each in pkgutil.iter_modules([str(Path(__file__).parent)]))
+LOSSES: tuple[Loss, ...] = tuple(
+    declared
+    for name in _MODULES
+    if name != "losses"
+    for declared in vars(importlib.import_module(f"grouplearn.models.losses.{name}")).values()
+    if isinstance(declared, Loss)
+)

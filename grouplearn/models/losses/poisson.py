@@ -91,4 +91,6 @@ POISSON = Loss(
     log_link=True,
     check_labels=_check_labels,
     metric=POISSON_DEVIANCE,
+    learner="poisson_regression",
+    summary="regression of counts and rates (log link)",
 )

@@ -267,4 +267,4 @@ def _sums_sql(n_classes: int) -> str:
     )
 
 
-CLASSES = Family(_METRICS, _measure, _judged, "loss")
+CLASSES = Family(_METRICS, _measure, _judged)

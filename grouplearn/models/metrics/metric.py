@@ -131,13 +131,40 @@ class Judged(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The metrics of an output in display order, the first optimised by default, the sums that they need, here and in SQL,
-    and the name of a sum that no other family has."""
+    """The metrics of an output in display order, the first optimised by default, and the sums that they need, here and in
+    SQL."""
 
     metrics: tuple[Metric, ...]
     measure: Callable[[Scores], MetricSums]
     judged: Callable[[Asked], Judged]
-    known_by: str
+
+    @property
+    def default(self) -> str:
+        """The name of the metric that is optimised by default."""
+        return self.metrics[0].name
+
+    def named(self, name: str) -> Metric:
+        """Return the metric of that name; KeyError if there is none."""
+        found = next((each for each in self.metrics if each.name == name), None)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def names(self, arrays: bool = False) -> tuple[str, ...]:
+        """Return the names of all metrics; for ``arrays`` without those that need every row."""
+        return tuple(each.name for each in self.metrics if not (arrays and (each.by_row or each.row_loss)))
+
+    def usual(self, arrays: bool = False, *also: str) -> tuple[str, ...]:
+        """Return the names of the metrics of every model, and those in ``also``."""
+        return tuple(name for name in self.names(arrays) if self.named(name).always or name in also)
+
+    def finish(self, sums: MetricSums, *only: str) -> dict[str, FloatArray]:
+        """Return every metric, each (c,); NaN if undefined (no rows, or one class for auc).
+
+        ``only`` names the wanted ones: an area needs a sort.
+        """
+        kept = (each for each in self.metrics if not each.row_loss or each.name in sums.tensors)
+        return {each.name: each.finish(sums) for each in kept if not only or each.name in only}
 
 
 def summed(source: str, sums: Mapping[str, str]) -> str:

@@ -15,33 +15,17 @@ from grouplearn.models.metrics.metric import MetricSums as MetricSums
 from grouplearn.models.metrics.values import merged_labels
 from grouplearn.models.outputs.outputs import OUTPUTS
 
-_FAMILY_OF: Mapping[Label, Family] = {label: output.metrics for label, output in OUTPUTS.items()}
-FAMILIES = tuple(dict.fromkeys(_FAMILY_OF.values()))
-METRICS: Mapping[str, Metric] = MappingProxyType({each.name: each for family in FAMILIES for each in family.metrics})
+#: The metrics of labels by name; learners without a label have others.
+METRICS: Mapping[str, Metric] = MappingProxyType(
+    {each.name: each for output in OUTPUTS.values() for each in output.metrics.metrics}
+)
 #: Metrics that differ by less than this relative to the better one are tied.
 TIED = 1e-9
 
 
-def metrics_for(label: Label, arrays: bool = False, *also: str) -> tuple[str, ...]:
-    """Return the names of the metrics of every model for ``label``, and those in ``also``; for ``arrays`` without those that
-    need every row."""
-    chosen = (name for name in every_metric(label, arrays) if METRICS[name].always or name in also)
-    return tuple(chosen)
-
-
-def every_metric(label: Label, arrays: bool = False) -> tuple[str, ...]:
-    """Return the names of all metrics for ``label``."""
-    return tuple(each.name for each in _FAMILY_OF[label].metrics if not (arrays and (each.by_row or each.row_loss)))
-
-
 def family_of(label: Label) -> Family:
-    """Return the metrics for ``label`` with their sums."""
-    return _FAMILY_OF[label]
-
-
-def default_metric(label: Label) -> str:
-    """Return the default metric to optimise: log_loss for classes, else the label's first."""
-    return _FAMILY_OF[label].metrics[0].name
+    """Return the metrics for a label."""
+    return OUTPUTS[label].metrics
 
 
 def first_best(values: FloatArray, greater_is_better: bool) -> npt.NDArray[np.intp]:
@@ -56,7 +40,7 @@ def first_best(values: FloatArray, greater_is_better: bool) -> npt.NDArray[np.in
 
 
 def measure(
-    label: Label, n_classes: int, scores: FloatArray, y: FloatArray, weight: FloatArray, n_unseen: int = 0
+    family: Family, n_classes: int, scores: FloatArray, y: FloatArray, weight: FloatArray, n_unseen: int = 0
 ) -> MetricSums:
     """Return the sums of some rows: a learner's ``scores`` (n, c, k), ``y`` and ``weight`` (n,).
 
@@ -64,18 +48,18 @@ def measure(
     from ``n_classes`` on are classes without training rows: their probability is 0.
     """
     if y.ndim == 2:
-        return _measure_arrays(label, n_classes, scores, y, weight, n_unseen)
-    return _FAMILY_OF[label].measure(Scores(scores, y, weight, n_classes, n_unseen))
+        return _measure_arrays(family, n_classes, scores, y, weight, n_unseen)
+    return family.measure(Scores(scores, y, weight, n_classes, n_unseen))
 
 
 def _measure_arrays(
-    label: Label, n_classes: int, scores: FloatArray, y: FloatArray, weight: FloatArray, n_unseen: int
+    family: Family, n_classes: int, scores: FloatArray, y: FloatArray, weight: FloatArray, n_unseen: int
 ) -> MetricSums:
     rows, length = y.shape
     split = scores.reshape(rows, scores.shape[1], -1, length).transpose(0, 3, 1, 2)
     by_value = split.reshape(rows * length, scores.shape[1], -1)
     weights = np.repeat(weight, length)
-    return measure(label, n_classes, by_value, y.reshape(-1), weights, n_unseen).without_rows()
+    return measure(family, n_classes, by_value, y.reshape(-1), weights, n_unseen).without_rows()
 
 
 def merge(a: MetricSums, b: MetricSums) -> MetricSums:
@@ -86,13 +70,3 @@ def merge(a: MetricSums, b: MetricSums) -> MetricSums:
         merged |= merged_labels(left, right)
     by_row = {name: values.followed_by(b.by_row[name]) for name, values in a.by_row.items()}
     return MetricSums(merged, by_row, a.binary, a.n_unseen)
-
-
-def finish(sums: MetricSums, *only: str) -> dict[str, FloatArray]:
-    """Return every metric, each (c,); NaN if undefined (no rows, or one class for auc).
-
-    ``only`` names the wanted ones: an area needs a sort.
-    """
-    family = next(each for each in FAMILIES if each.known_by in sums.tensors)
-    kept = (each for each in family.metrics if not each.row_loss or each.name in sums.tensors)
-    return {each.name: each.finish(sums) for each in kept if not only or each.name in only}

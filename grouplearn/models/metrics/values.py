@@ -145,4 +145,4 @@ def _judged(asked: Asked) -> Judged:
     return Judged({"y": TARGET, "p": "prediction"}, known, f"centred AS (SELECT *, {mean} AS mean FROM known), {sums}")
 
 
-VALUES = Family((*_METRICS, *DEVIANCES), _measure, _judged, "label_mean")
+VALUES = Family((*_METRICS, *DEVIANCES), _measure, _judged)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from grouplearn.models.outputs.classes import SeveralClasses, TwoClasses
-from grouplearn.models.outputs.output import BoolArray, Output, Scored, list_array
+from grouplearn.models.outputs.output import BoolArray, Output, list_array
 from grouplearn.models.state import FloatArray
 
 
@@ -22,10 +22,6 @@ class Array(Output):
     def width(self) -> int:
         """The length of the array."""
         return self._length
-
-    def select(self, scored: Scored) -> str:
-        """Raise NotImplementedError: arrays are predicted by the function only."""
-        raise NotImplementedError(scored.relation)
 
     def columns(self, predicted: str, threshold: str, *, judged: bool = False) -> Sequence[str]:
         """Return the field ``predicted`` as an array of the label's type."""

@@ -83,7 +83,6 @@ METRICS = Family(
     ),
     _sums,
     _judged,
-    "clustered",
 )
 
 

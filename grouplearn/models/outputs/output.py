@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -98,10 +98,6 @@ class Output(ABC):
         return False
 
     @abstractmethod
-    def select(self, scored: Scored) -> str:
-        """Return the SELECT of the head, the output's columns and ``model_level`` from rows with scores."""
-
-    @abstractmethod
     def columns(self, predicted: str, threshold: str, *, judged: bool = False) -> Sequence[str]:
         """Return the output's columns as SQL over the result of ``predict``; ``judged`` as in ``Scored``."""
 
@@ -135,6 +131,15 @@ class Output(ABC):
         Raises ValueError, with a reason for users, if the output has no probability.
         """
         raise ValueError("is no classifier of two: predict() has what it predicts")
+
+
+@runtime_checkable
+class SelectsRows(Protocol):
+    """An output that SQL has a form of."""
+
+    def select(self, scored: Scored) -> str:
+        """Return the SELECT of the head, the output's columns and ``model_level`` from rows with scores."""
+        ...
 
 
 def list_array(values: FloatArray, lengths: npt.NDArray[np.int64], missing: BoolArray) -> Any:

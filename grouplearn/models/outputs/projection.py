@@ -95,7 +95,6 @@ METRICS = Family(
     ),
     _sums,
     _judged,
-    "projected",
 )
 
 

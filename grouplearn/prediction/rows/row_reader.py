@@ -9,16 +9,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from grouplearn.bind.arrays import ArrayType, reading, reads_bytes
-from grouplearn.bind.definition import ROW
-from grouplearn.bind.sql.types import as_text_of
+from grouplearn.bind.arrays import ArrayType, reading
 from grouplearn.catalog.checks.damage import damaged, shown
 from grouplearn.catalog.checks.fragments import column_name
 from grouplearn.catalog.records import ItemColumn, ModelDefinition
 from grouplearn.data import arrays
 from grouplearn.data.dataset import FloatArray, Item
+from grouplearn.data.encoding.types import as_text_of
 from grouplearn.errors import data_error
 from grouplearn.kernels.columns import NumberReader, is_readable
+from grouplearn.models.definition import ROW
 from grouplearn.models.forms.routed import item_alias, item_sql, key_alias, key_sql, key_value
 from grouplearn.prediction.rows.known_values import Codes
 from grouplearn.prediction.rows.routes import codes_with_null
@@ -141,8 +141,9 @@ class RowReader:
             good = place is not None and not self._kind.field(place).metadata
             return number, place if good and is_readable(self._kind.field(place).type) else None
         if entry.item.kind == "array":
-            place = self._column(_between(entry.sql, _BYTES if reads_bytes(entry.sql) else _NUMBERS))
-            return number, place if place is not None and self._is_array(place, reads_bytes(entry.sql)) else None
+            of_bytes = entry.type == "BLOB"
+            place = self._column(_between(entry.sql, _BYTES if of_bytes else _NUMBERS))
+            return number, place if place is not None and self._is_array(place, of_bytes) else None
         if entry.item.kind == "category":
             values = self._vocabulary.categories[number].values
             place = self._column(_between(entry.sql, as_text_of(entry.type)))

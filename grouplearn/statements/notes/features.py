@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from grouplearn.bind.definition import ItemColumn
-from grouplearn.bind.sql import types
 from grouplearn.catalog.records import ModelDefinition
+from grouplearn.data.encoding import types
 from grouplearn.data.shard import FloatArray
+from grouplearn.models.definition import ItemColumn
 from grouplearn.train.job import Job
 
 #: Fewer rows say little about how often values repeat.

@@ -11,7 +11,6 @@ import numpy as np
 from grouplearn.amounts import counted
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.data.shard import FloatArray
-from grouplearn.models.label import NUMBER
 from grouplearn.train.job import Job
 
 #: From this number on a type has not every whole number.
@@ -26,10 +25,10 @@ def classes_as_numbers(job: Job, definition: ModelDefinition) -> Iterator[str]:
     """Yield the note on a label of 0 and 1 that is learned as a number; a loss that the statement names is meant so."""
     learner, label = job.trainer, job.dataset.y
     names_a_loss = any(config.get("objective") is not None for config in definition.configs)
-    if definition.label != NUMBER or learner.declaration.log_link or names_a_loss or label.ndim > 1:
+    if not definition.label.is_number or learner.declaration.log_link or names_a_loss or label.ndim > 1:
         return
     if _are_0_or_1(label[:_SOME]) and _are_0_or_1(label) and (label == 0).any() and (label == 1).any():
-        known = any(each.has_classes for each in learner.declaration.labels)
+        known = learner.declaration.classifies
         advice = (
             "WITH (task = 'classification') learns two classes" if known else "logistic_regression learns two classes"
         )

@@ -9,7 +9,6 @@ import numpy as np
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.shard import FloatArray
-from grouplearn.models.metrics.sums import METRICS
 from grouplearn.statements.notes.best_trials import BestTrials, Part
 from grouplearn.train.job import Job
 
@@ -25,7 +24,9 @@ _ROWS_PER_VALUE = 10
 
 def leaks(job: Job, definition: ModelDefinition, best: BestTrials) -> Mapping[int, str]:
     """Return by group number the note on the feature that alone predicts the label of a group whose model is too good."""
-    limits = {name: limit for name in definition.metrics if (limit := METRICS[name].too_good) is not None}
+    limits = {
+        name: limit for name in definition.metrics if (limit := definition.family.named(name).too_good) is not None
+    }
     if not limits or job.dataset.y.ndim > 1:
         return {}
     name, limit = next(iter(limits.items()))

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from grouplearn.bind.number_texts import cast_of_numbers, signed
-from grouplearn.bind.sql import types
 from grouplearn.catalog.records import ModelDefinition
+from grouplearn.data.encoding import types
 from grouplearn.parser.lexer.keywords import RESERVED
 from grouplearn.sqltext import identifier, literal
 from grouplearn.train.job import Job

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from grouplearn.bind.run.options import EXECUTORS
-from grouplearn.catalog.checks.definition_checks import check_values
+from grouplearn.catalog.checks.definition_checks import check_definition
 from grouplearn.catalog.rows.rows import as_stored
 from grouplearn.data.files import checksums
 from grouplearn.data.files.own_files import own_file
@@ -31,8 +31,6 @@ from grouplearn.data.files.run_directory import (
 )
 from grouplearn.errors import DataError, TrainingError
 from grouplearn.failures import Failure
-from grouplearn.models.metrics.sums import every_metric
-from grouplearn.models.outputs.outputs import OUTPUTS
 from grouplearn.schedule.operators import OPERATORS
 from grouplearn.search.procedures import PROCEDURES
 from grouplearn.sqltext import folded
@@ -185,13 +183,13 @@ def _has_known_words(manifest: Manifest) -> bool:
     same = (job.learner, job.target.label, job.target.metric, job.items) == (
         definition.learner, definition.label, definition.metric, tuple(each.item for each in definition.items),
     )  # fmt: skip
-    known = definition.label in OUTPUTS
-    measured = known and set(job.target.metrics) <= set(every_metric(definition.label))
-    if not (runs and same and measured and (search is None or search.method in PROCEDURES)):
+    if not (runs and same and (search is None or search.method in PROCEDURES)):
         return False
     try:
-        check_values(definition.catalog or "", as_stored(definition))
-    except (DataError, Failure, ValueError):
+        if not set(job.target.metrics) <= set(definition.family.names()):
+            return False
+        check_definition(definition.catalog or "", as_stored(definition))
+    except (DataError, Failure, KeyError, ValueError):
         return False
     return True
 

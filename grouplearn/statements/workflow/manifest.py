@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from grouplearn.bind.arrays import label_length
-from grouplearn.bind.definition import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition
 from grouplearn.bind.run import compatibility as legality
 from grouplearn.bind.run.options import RUN_OPTIONS
 from grouplearn.bind.searching import may_run
@@ -25,8 +23,9 @@ from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.hyperparameter_values import are_declared
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.optional import HasObjectives, conflict
-from grouplearn.models.label import Label
+from grouplearn.learners.contract.optional import HasObjectives, conflict, stops_between_batches
+from grouplearn.models.definition import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition
+from grouplearn.models.label import Label, label_length
 from grouplearn.schedule.averages import Averages
 from grouplearn.schedule.messages import Unit, could_be
 from grouplearn.schedule.operators import OPERATORS
@@ -212,7 +211,9 @@ def _has_possible_workload(manifest: Manifest) -> bool:
         fits
         and _takes(workers=work.workers, epochs=work.epochs, seed=work.hops.seed)
         and _has_possible_options(manifest, known)
-        and all(each.could_be_prepared(work, known is None or known.in_batches) for each in OPERATORS.values())
+        and all(
+            each.could_be_prepared(work, known is None or stops_between_batches(known)) for each in OPERATORS.values()
+        )
         and all(1 <= rows <= _MOST for rows in work.batch_rows)
         and all(could_be(pushes) for pushes in work.pushes.values())
         and work.rows == rows

@@ -16,7 +16,6 @@ import numpy as np
 from grouplearn.interrupting import look, watched
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.optional import conflict
-from grouplearn.models.metrics.sums import METRICS
 from grouplearn.models.state import Artifact
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.packing import pack_configs
@@ -86,7 +85,7 @@ class _Search:
         self._progress, self._control, self._ledger = progress, attendance.control, attendance.ledger
         ledger = attendance.ledger
         self._known = {result.unit.id: result for result in ledger.results} if ledger else {}
-        self._greater = METRICS[job.target.metric].greater_is_better
+        self._greater = job.family.named(job.target.metric).greater_is_better
         seeds = {group.id: group_seed(job.training.seed, group) for group in job.groups}
         self._grouped_search = GroupedSearch(self._plan, job.configs, list(seeds), self._alike, seeds)
         self._trials: dict[_Key, TrialResult] = {}
@@ -311,7 +310,7 @@ class _Search:
         by_group: dict[int, list[TrialResult]] = defaultdict(list)
         for key, trial in sorted(self._trials.items()):
             by_group[key[0]].append(self._concluded(key, trial))
-        names, configs = self._job.target.measured, self._grouped_search.configs
+        names, configs = self._job.measured, self._grouped_search.configs
         idle = [group.id for group in self._job.groups if group.id not in by_group]
         begun = [Trials.of(group, own, names) for group, own in by_group.items()]
         trials = Trials.joined([*begun, Trials.alike(idle, range(len(configs)), STOPPED, NOT_BEGUN)]).ordered()

@@ -21,7 +21,6 @@ from grouplearn.learners import registry
 from grouplearn.learners.contract.cost import Coefficients
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.messages import did_you_mean
-from grouplearn.models.metrics.sums import METRICS
 from grouplearn.plan import calibration
 from grouplearn.plan import choose as choosing
 from grouplearn.plan.choose import Choice
@@ -186,7 +185,7 @@ def prepare(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> None:
 
 def _merged(work: Work, job: Job, watching: Observer, attendance: Attendance) -> tuple[Outcome, tuple[UnitResult, ...]]:
     """Carry out all units and, with ``refit``, train the best configuration of each group once more on all rows."""
-    greater_is_better = METRICS[job.target.metric].greater_is_better
+    greater_is_better = job.family.named(job.target.metric).greater_is_better
     results = _carry_out(work.scheduled, work.units, job, watching, attendance)
     found = merge(job, results, greater_is_better)
     if work.refit is None:
@@ -295,7 +294,7 @@ def _summary(physical: PhysicalPlan, choice: Choice, job: Job) -> RunSummary:
         trials=len(job.groups) * per_group,
         epochs=epochs,
         metric=physical.metric,
-        greater_is_better=METRICS[physical.metric].greater_is_better,
+        greater_is_better=physical.family.named(physical.metric).greater_is_better,
         operator=choice.operator,
         executor=choice.executor,
         workers=choice.workers,

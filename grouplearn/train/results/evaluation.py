@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from grouplearn.data.shard import FloatArray, Matrix
-from grouplearn.learners import registry
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.optional import HasImportance, JoinsClasses, ProvesConvergence
+from grouplearn.models.forms.forms import misfit
 from grouplearn.models.metrics import sums as metrics
 from grouplearn.models.metrics.sums import MetricSums
 from grouplearn.models.state import Artifact
@@ -172,7 +172,7 @@ def _finished(pack: Pack, sums: BlockSums[MetricSums], *only: str) -> dict[str, 
     if not sums.subtrees:
         return {}
     total = sums.total(pack.prepared.n_blocks, metrics.merge)
-    return {} if total is None else metrics.finish(total, *(only or pack.metrics))
+    return {} if total is None else pack.family.finish(total, *(only or pack.metrics))
 
 
 def _column(finished: dict[str, FloatArray], place: int) -> dict[str, float]:
@@ -199,8 +199,8 @@ def _model(pack: Pack, training: Training, index: int) -> _Model:
         return _Model(None, str(error))
     if not all(np.isfinite(tensor).all() for tensor in artifact.tensors.values()):
         return _Model(None, diverged(pack.learner))
-    if misfit := registry.misfit(pack.learner, pack.prepared.problem, artifact):
-        return _Model(None, f"{pack.learner.declaration.name} made a model that is not of its form: {misfit}")
+    if wrong := misfit(pack.learner, pack.prepared.problem, artifact):
+        return _Model(None, f"{pack.learner.declaration.name} made a model that is not of its form: {wrong}")
     return _Model(artifact)
 
 
@@ -224,7 +224,7 @@ def _trial(pack: Pack, fit: Fit, model: _Model, measured: TrialResult, keep_mode
         what, scaled = "of distances overflow", "the features, with zscore for example"
         if label.is_given:
             what, scaled = "of the label or of its predictions overflow", "the label down"
-        if all(metrics.METRICS[name].pooled is None for name in beyond):  # a quotient of finite squares, such as r2
+        if all(pack.family.named(name).pooled is None for name in beyond):  # a quotient of finite squares, such as r2
             what, scaled = "of the label are too small beside those of its errors", "the label up"
         model = _Model(None, f"the squares {what} ({beyond[0]}); scale {scaled}")
     if model.artifact is None:

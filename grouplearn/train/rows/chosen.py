@@ -20,6 +20,7 @@ from grouplearn.kernels.algebra import finite_rows
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import FeatureBlock
+from grouplearn.models.forms.forms import declared_form
 from grouplearn.train.job import GroupFacts, Job
 from grouplearn.train.rows.sampled import group_seed, sample, share_of
 
@@ -318,7 +319,7 @@ def _refuse_wide(job: Job, fitted: Sequence[FittedItem]) -> None:
     """Raise GroupFailed if the numbers of one model in training do not fit into memory."""
     learner = job.trainer
     if (
-        learner.declaration.form != "linear"
+        not declared_form(learner).grows_with_columns
         or not job.configs
         or sum(each.width for each in fitted) <= encoders.DENSE_COLUMNS
     ):

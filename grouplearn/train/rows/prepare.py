@@ -15,7 +15,6 @@ from grouplearn.data.shard import Matrix, RowNumbers, Shard, StoredShard, Totals
 from grouplearn.data.split import FINAL
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import FeatureBlock, Problem
-from grouplearn.models.label import NUMBER
 from grouplearn.schedule.messages import Blocks, Part, Step
 from grouplearn.schedule.sharded.partition import cut_evenly
 from grouplearn.train.job import GroupFacts, Job
@@ -269,7 +268,7 @@ class _Decided:
         refuse_few(few, group.n_rows, n_train, n_valid, train.n_skipped)
         skipped = chosen.n_skipped + train.n_skipped + valid.n_skipped
         counted = GroupFacts((), (), n_train, n_valid, skipped)
-        if job.target.label == NUMBER:
+        if job.target.label.is_number:
             _refuse_small(train, counted)
         classes = _classes(job, train, counted)
         facts = replace(counted, fitted=chosen.fitted, classes=tuple(int(each) for each in classes))

@@ -19,7 +19,6 @@ from grouplearn.kernels.algebra import finite_rows
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import GatheringLearner
-from grouplearn.models.label import NUMBER
 from grouplearn.train.job import GroupFacts, Job
 from grouplearn.train.rows.chosen import learns_sparse
 from grouplearn.train.rows.prepare import LEAST_SQUARE, class_factors, problem_of
@@ -120,7 +119,7 @@ class StackRows:
         training = self.sizes - self.n_held_out
         counted = self.sizes if job.split.folds else training  # a row held out in one fold trains in the others
         unusual: BoolArray = self.odd | (counted < job.rules.min_rows) | (training == 0)
-        if job.target.label == NUMBER:
+        if job.target.label.is_number:
             with np.errstate(over="ignore", under="ignore", invalid="ignore"):
                 unusual[self.of[(y * y * weight < _SMALL_SQUARE) & (y != 0)]] = True
         if job.target.label.has_classes:

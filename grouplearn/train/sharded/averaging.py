@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.learners.contract import averaging
+from grouplearn.learners.contract.optional import can_be_averaged
 from grouplearn.learners.contract.ways import AveragingLearner, BatchesLearner, Piece
 from grouplearn.models.metrics import sums as metrics
 from grouplearn.models.metrics.sums import MetricSums
@@ -268,7 +269,7 @@ def _piece(step: Step) -> Piece:
 
 
 def _learner(pack: Pack) -> AveragingLearner:
-    if not pack.learner.averages:
+    if not can_be_averaged(pack.learner):
         raise ValueError(f"models of {pack.learner.declaration.name} cannot be averaged")
     return cast(AveragingLearner, pack.learner)
 

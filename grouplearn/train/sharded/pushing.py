@@ -12,6 +12,7 @@ import numpy.typing as npt
 from grouplearn.data.shard import FloatArray
 from grouplearn.learners.contract import averaging as contract
 from grouplearn.learners.contract.averaging import Names
+from grouplearn.learners.contract.optional import stops_between_batches
 from grouplearn.learners.contract.ways import AveragingLearner, BatchesLearner, Piece
 from grouplearn.models.metrics import sums as metrics
 from grouplearn.models.metrics.sums import MetricSums
@@ -153,7 +154,7 @@ def _first(pack: Pack, first: Training, piece: Part) -> ServedPart:
 
 def _started(pack: Pack, state: State) -> State:
     """Return the initial model with what a learner sets from the labels, which is no change by a partition."""
-    if not pack.learner.in_batches:
+    if not stops_between_batches(pack.learner):
         return state
     learner, prepared = cast(BatchesLearner, pack.learner), pack.prepared
     return State(

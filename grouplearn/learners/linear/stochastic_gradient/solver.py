@@ -16,7 +16,7 @@ from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.contract.ways import BatchesLearner, Descended, Piece, Visit
+from grouplearn.learners.contract.ways import BatchesLearner, Descended, EpochsLearner, Piece, Visit
 from grouplearn.learners.linear import linear_model
 from grouplearn.learners.linear.cost import SGD
 from grouplearn.learners.linear.linear_learner import LinearLearner
@@ -49,7 +49,7 @@ class _Pass:
     descent: kernel.Descent
 
 
-class StochasticGradientSolver(LinearLearner, BatchesLearner):
+class StochasticGradientSolver(LinearLearner, BatchesLearner, EpochsLearner):
     """Stochastic gradient descent.
 
     An epoch visits every row once, block by block, each block in its own shuffled order that depends on (seed, epoch,
@@ -90,7 +90,6 @@ class StochasticGradientSolver(LinearLearner, BatchesLearner):
     #: A kernel runs all rows of a block without the interpreter lock.
     access: ClassVar[AccessPattern] = replace(PASSES, threaded_from=400_000.0)
     usual_cost: ClassVar[Cost] = SGD
-    epochs_in_one_call: ClassVar[bool] = True
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:
         """Return the batch size, whether there is l1 and whether steps are averaged, which set the state's tensors, and the loss,

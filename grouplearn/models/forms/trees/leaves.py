@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from grouplearn.bind.definition import ModelDefinition
 from grouplearn.learners.trees.leaf_sets import LEAVES, PARTS
+from grouplearn.models.definition import ModelDefinition
 from grouplearn.models.forms.form import SqlForm
 from grouplearn.models.forms.routed import BEST, GROUP, NUMBER, ROUTED, PredictedRows
 from grouplearn.models.forms.trees.walks import ADDED, SLOTS, UNIT, summed_select, sums_sql, unit_cte

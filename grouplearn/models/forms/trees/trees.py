@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from grouplearn.bind.definition import ModelDefinition
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.encoding.encoder import OnnxGraph
 from grouplearn.kernels.scoring import Link
@@ -29,10 +28,11 @@ from grouplearn.learners.trees.nodes import (
     with_negated,
 )
 from grouplearn.learners.trees.scoring import GroupTrees, compile_forests
+from grouplearn.models.definition import ModelDefinition
 from grouplearn.models.forms.form import (
     Best,
     Checks,
-    Form,
+    FormWithSql,
     FunctionSql,
     GroupModel,
     Layout,
@@ -228,7 +228,7 @@ def _no_sql(reason: str) -> Prediction:
     return Prediction(FunctionSql(reason))
 
 
-class Trees(Form):
+class Trees(FormWithSql):
     """LightGBM's text of a forest."""
 
     name = "trees"
@@ -264,8 +264,9 @@ class Trees(Form):
         nodes += [LEAF] if several and any(1 in forest.outputs for forest in forests) else []
         return Prediction(form, (("trees", roots), ("nodes", _nodes(nodes))))
 
-    def read(self, rows: StoredRows) -> SqlForm:
+    def read(self, definition: ModelDefinition, rows: StoredRows) -> SqlForm:
         """Return the SQL form that the tables allow."""
+        del definition
         if rows.first("groups", "count(best)") == 0:
             return TreeWalks()
         most = {"most": (2, MOST_CASES), "len(outputs)": (1, MOST_NODES), "len(slots)": (1, MOST_SLOTS)}

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grouplearn.bind.definition import ModelDefinition
 from grouplearn.kernels.trees import TO_GRID
+from grouplearn.models.definition import ModelDefinition
 from grouplearn.models.forms.form import SqlForm
 from grouplearn.models.forms.items import encoded_cte, encoders_sql, groups_cte, inputs_sql, listed, position_join
 from grouplearn.models.forms.routed import (

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from grouplearn.bind.arrays import label_length
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config, Kind
-from grouplearn.models.label import Label
+from grouplearn.models.label import Label, label_length
+from grouplearn.models.metrics.metric import Family
 from grouplearn.models.outputs.output import Output
 
 #: The name of the source's row in replayed expressions; stored SQL may refer to ``__grouplearn_row.x``.
@@ -79,7 +79,6 @@ class ModelDefinition:
     name: str
     learner: str
     label: Label
-    linear: bool
     statement: str
     target_name: str | None
     target_sql: str | None
@@ -115,7 +114,12 @@ class ModelDefinition:
     @property
     def output(self) -> Output:
         """The form of its predictions."""
-        return registry.output(self.learner, self.label, self.classes, self.label_type or "", self.label_length)
+        return registry.output(self.learner, self.label, self.classes, self.label_type or "")
+
+    @property
+    def family(self) -> Family:
+        """Its metrics."""
+        return registry.family_of(self.learner, self.label)
 
     @property
     def is_wide(self) -> bool:
