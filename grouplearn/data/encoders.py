@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.dataset import Dataset, FeatureArray, Item, RowNumbers
-from grouplearn.data.encoding.columns import ColumnPiece, Columns
+from grouplearn.data.encoding.columns import Adjoining, ColumnPiece, Columns, DensePiece
 from grouplearn.data.encoding.encoder import FittedGroups, FittedItem, GroupRows, Replay
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.data.shard import Matrix
@@ -139,13 +139,27 @@ def encode(
     return _dense(fitted, columns, lambda rows: [replay(columns.rows(rows)) for replay in made])
 
 
-def fit_groups(item: Item, data: Dataset, rows: GroupRows) -> FittedGroups | None:
-    """Return one item fitted on the training rows of each group, whose rows are all of ``data``; None if its encoder fits groups
-    one by one."""
+def fit_groups(item: Item, data: Dataset, rows: GroupRows) -> FittedGroups:
+    """Return one item fitted on the training rows of each group, which are all rows of ``data``."""
     encoder = encoder_of(item)
     if not encoder.needs_fit(item):
         return constant(encoder.fit(item, _NOTHING, ()), data, rows.n_groups)
-    return encoder.fit_groups(item, *data.observed(item, slice(None)), rows)
+    found = encoder.fit_groups(item, *data.observed(item, slice(None)), rows)
+    return _fit_each(item, data, rows) if found is None else found
+
+
+def _fit_each(item: Item, data: Dataset, rows: GroupRows) -> FittedGroups:
+    """Return one item fitted on the rows of each group, one after another."""
+    ends = np.searchsorted(rows.of, np.arange(rows.n_groups + 1)).tolist()
+    fitted = [fit(item, data, slice(*each)) for each in itertools.pairwise(ends)]
+    made = replays(fitted, columns_of(data, slice(0, 0)))
+
+    def replay(columns: Columns, of: npt.NDArray[np.intp]) -> DensePiece:
+        cuts = [0, *(np.flatnonzero(np.diff(of)) + 1).tolist(), of.size] if of.size else []
+        runs = [slice(*each) for each in itertools.pairwise(cuts)]
+        return Adjoining([(run, made[of[run.start]](columns.rows(run))) for run in runs])
+
+    return FittedGroups(fitted, replay)
 
 
 def constant(fitted: FittedItem, data: Dataset, n_groups: int) -> FittedGroups:
@@ -167,7 +181,7 @@ def _starts(fitted: Sequence[FittedItem]) -> list[int]:
 
 
 def _dense(
-    fitted: Sequence[FittedItem], columns: Columns, pieces: Callable[[slice], Sequence[ColumnPiece]]
+    fitted: Sequence[FittedItem], columns: Columns, pieces: Callable[[slice], Sequence[DensePiece]]
 ) -> FeatureArray:
     """Return the pieces of all rows side by side, made of few rows at a time."""
     starts, n_rows = _starts(fitted), columns.n_rows if fitted else 0

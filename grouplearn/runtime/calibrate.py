@@ -24,10 +24,10 @@ from grouplearn.learners.contract.learner import Learner
 from grouplearn.models.label import simplest
 from grouplearn.plan.cost.coefficients import Machine
 from grouplearn.schedule.messages import Unit
-from grouplearn.train.job import Job, TrainingLimits, TrainingTarget, UnitResult
+from grouplearn.train.job import Job, TrainingLimits, TrainingTarget, UnitResult, group_of
 from grouplearn.train.rows.prepare import prepare
 from grouplearn.train.single_thread import blas_on_one_thread, import_learner, openmp_on_one_thread
-from grouplearn.train.unit import group_of, train_unit
+from grouplearn.train.unit import train_unit
 
 #: Measured shapes: rows, features, configs, number of epochs (or boosting rounds) at most.
 SHAPES = (

@@ -31,7 +31,8 @@ from grouplearn.schedule.messages import (
     WorkerReady,
 )
 from grouplearn.train.job import Job, Observer, UnitResult
-from grouplearn.train.rows.prepare import GroupFailed, Outline
+from grouplearn.train.rows.prepare import Outline
+from grouplearn.train.rows.used import GroupFailed
 from grouplearn.train.sharded.descent import Product, Takes
 from grouplearn.train.sharded.steps import StepAnswer, StepLog, product_bytes, taken_of
 from grouplearn.train.single_thread import blas_on_one_thread, import_learner, openmp_on_one_thread

@@ -17,14 +17,12 @@ from grouplearn.runtime.held_rows import HeldRows
 from grouplearn.schedule.messages import Blocks, Part, Step, Unit
 from grouplearn.schedule.sharded.partition import cut_evenly
 from grouplearn.train.fit import fit_together
-from grouplearn.train.gather import train_gathered
-from grouplearn.train.job import GroupFacts, Job, StepRecord, UnitResult
+from grouplearn.train.job import GroupFacts, Job, StepRecord, UnitResult, group_of, groups_of
 from grouplearn.train.pack import Pack, Training, kernels_hear
+from grouplearn.train.reasons import or_failed, reason_of
 from grouplearn.train.results.checkpoints import Checkpointer, Timer
 from grouplearn.train.results.evaluation import evaluate
-from grouplearn.train.rows.chosen import count
 from grouplearn.train.rows.prepare import (
-    GroupFailed,
     Outline,
     Prepared,
     encode_blocks,
@@ -34,19 +32,11 @@ from grouplearn.train.rows.prepare import (
     stored_blocks,
 )
 from grouplearn.train.rows.sources import RowsAtHand, RowSource, dataset_bytes, row_bytes
+from grouplearn.train.rows.used import GroupFailed, count
 from grouplearn.train.sharded.descent import Product, Reached, RoundStep, Takes, cells_with_rows, own_blocks
 from grouplearn.train.sharded.pushing import whole_order
 from grouplearn.train.sharded.steps import StepAnswer, finish, goes_on, make
-from grouplearn.train.unit import (
-    failed_unit,
-    group_of,
-    groups_of,
-    kept,
-    or_failed,
-    pack_of,
-    reason_of,
-    train_unit,
-)
+from grouplearn.train.unit import failed_unit, kept, pack_of, train_unit
 
 #: Steps that several workers run together.
 GANG_KINDS = ("boost", "descend")
@@ -165,13 +155,11 @@ class Worker:
 
     def _run(self, unit: Unit, report: Callable[[int], None], cancelled: Callable[[], bool]) -> UnitResult:
         if unit.stays_whole:
-            return train_gathered(self._job_of(unit.groups), unit, report, cancelled)
+            return train_unit(self._job_of(unit.groups), unit, None, report, cancelled)
         whole = self._whole(unit.group)
         if whole.prepared is None or whole.fold != unit.fold:
             whole.prepared = None  # frees the rows of one fold before those of the next are prepared
             whole.fold, whole.prepared = unit.fold, _prepared_or_failed(whole.job, unit)
-        if isinstance(whole.prepared, GroupFailed):
-            return failed_unit(unit, str(whole.prepared), facts=whole.prepared.facts)
         return train_unit(whole.job, unit, whole.prepared, report, cancelled)
 
     def _whole(self, group: int) -> _Whole:

@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Stack
 from grouplearn.learners.contract.config import Config
@@ -15,24 +14,24 @@ from grouplearn.learners.contract.stacks import MomentsLearner
 from grouplearn.learners.linear.least_squares import moments
 from grouplearn.learners.linear.solved import SolvedLinear, measure
 from grouplearn.train.results.outcome import mean_known
-from grouplearn.train.rows.stack_rows import PreparedFolds
+from grouplearn.train.rows.prepare_stack import FoldOf, PreparedStack
 
 
 def solve_folds(
-    learner: MomentsLearner, configs: Sequence[Config], prepared: PreparedFolds, wanted: Collection[str]
+    learner: MomentsLearner, configs: Sequence[Config], stack: PreparedStack, folds: FoldOf, wanted: Collection[str]
 ) -> tuple[SolvedLinear, dict[str, FloatArray]]:
     """Return the models of all rows, and the means over folds of the ``wanted`` metrics on their held-out rows.
 
     The moments that train fold f are merged from the other folds', so every row is read once for sums and once for metrics,
     whatever the number of folds and configs.
     """
-    rows, n_folds = prepared.rows, prepared.n_folds
-    run = moments.at_a_time(prepared.problem.n_features, n_folds + 1)
+    rows, (fold_of, n_folds) = stack.train, folds
+    run = moments.at_a_time(stack.problem.n_features, n_folds + 1)
     parts, means = [], []
     for first in range(0, rows.n_groups, run):
         last = min(first + run, rows.n_groups)
-        fold = prepared.fold[rows.start[first] : rows.start[last]]
-        solved, mean = _solve_some(learner, configs, prepared.problem, rows.part(first, last), (fold, n_folds), wanted)
+        fold = fold_of[rows.start[first] : rows.start[last]]
+        solved, mean = _solve_some(learner, configs, stack.problem, rows.part(first, last), (fold, n_folds), wanted)
         parts.append(solved)
         means.append(mean)
     return SolvedLinear.joined(parts), {name: np.concatenate([mean[name] for mean in means]) for name in means[0]}
@@ -43,7 +42,7 @@ def _solve_some(
     configs: Sequence[Config],
     problem: Problem,
     rows: Stack,
-    folds: tuple[npt.NDArray[np.int16], int],
+    folds: FoldOf,
     wanted: Collection[str],
 ) -> tuple[SolvedLinear, dict[str, FloatArray]]:
     sums = moments.leave_one_out(moments.fold_moments(rows, *folds))

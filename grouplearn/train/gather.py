@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TypeVar, cast
 
 import numpy as np
@@ -14,7 +13,6 @@ from grouplearn.data.shard import FloatArray, Stack
 from grouplearn.data.split import FINAL
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Interrupted
-from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import (
     BoostedStackLearner,
     GatheringLearner,
@@ -25,152 +23,117 @@ from grouplearn.learners.contract.stacks import (
 )
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.folds import solve_folds
-from grouplearn.train.job import GroupFacts, Job, UnitResult
-from grouplearn.train.results.outcome import with_folds
+from grouplearn.train.job import GroupFacts, Job, UnitResult, groups_of
 from grouplearn.train.results.trials import DONE, FAILED, Curves, Models, Trials
-from grouplearn.train.rows.prepare import GroupFailed, Prepared
-from grouplearn.train.rows.prepare_stack import prepare_folds, prepare_stacks
-from grouplearn.train.rows.stack_rows import PreparedStack
-from grouplearn.train.unit import groups_of, train_unit
+from grouplearn.train.rows.prepare_stack import FoldOf, PreparedStack, prepare_folds, prepare_stacks
+from grouplearn.train.rows.used import GroupFailed
 
 Metrics = Mapping[str, FloatArray]
-Made = TypeVar("Made")
 AnySolved = TypeVar("AnySolved", bound=SolvedStack)
 
 
-def train_gathered(job: Job, unit: Unit, report: Callable[[int], None], cancelled: Callable[[], bool]) -> UnitResult:
-    """Train a unit of several groups: those of one shape in one stack, groups that cannot be stacked one by one.
+def train_stacks(
+    job: Job, unit: Unit, report: Callable[[int], None], cancelled: Callable[[], bool]
+) -> tuple[UnitResult, list[int]]:
+    """Train the groups of a unit that can be stacked, those of one shape in one call, and tell which cannot be trained.
 
-    Stacks depend only on the plan and the data, so the models are the same on any worker. Raises only Interrupted.
+    Return their results, and the places of the other groups. Stacks depend only on the plan and the data, so the models are
+    the same on any worker. Raises Interrupted.
     """
-    began = time.perf_counter()
-    gathered = _Gathered(job, unit, report, cancelled)
+    trainer, groups = _StackTrainer(job, unit, report, cancelled), groups_of(job, unit.groups)
     if unit.folds:
-        _train_folds(gathered)
-        return gathered.result(time.perf_counter() - began)
-    prepared = prepare_stacks(job, groups_of(job, unit.groups), unit.fold, gathered.configs)
-    gathered.fail(prepared.failed)
-    for stack in prepared.stacks:
-        # Groups that broke the stack report their reasons when they train alone.
-        gathered.train_alone(dict.fromkeys(_solve(gathered, stack)))
-    gathered.train_alone(prepared.alone)
-    return gathered.result(time.perf_counter() - began)
+        prepared, others = prepare_folds(job, groups)
+        parts = [trainer.train_folds(*each) for each in prepared]
+        return trainer.result(parts, {}), [*others, *(place for part in parts for place in part.broken)]
+    found = prepare_stacks(job, groups, unit.fold, trainer.configs)
+    parts = [trainer.train(stack) for stack in found.stacks]
+    return trainer.result(parts, found.failed), [*found.alone, *(place for part in parts for place in part.broken)]
 
 
-def _train_folds(gathered: _Gathered) -> None:
-    """Train every fold and the final models together; unusual groups fold by fold."""
-    job, unit = gathered.job, gathered.unit
-    prepared, others = prepare_folds(job, groups_of(job, unit.groups))
-    if gathered.cancelled():
-        raise Interrupted
-    try:
-        if prepared is not None:
-            with np.errstate(all="ignore"):
-                solved, valid = solve_folds(cast(MomentsLearner, job.trainer), gathered.configs, prepared, job.measured)
-            stack = PreparedStack(
-                prepared.members, prepared.problem, prepared.rows, prepared.rows.weight, None, prepared.facts
-            )
-            others = (*others, *gathered.add(stack, solved, valid))
-            gathered.report((1 + unit.folds) * solved.epochs.size)
-    except Interrupted:  # raised in a thread that does not check for interrupts itself
-        raise
-    except Exception:
-        others = tuple(range(len(unit.groups)))
-    for place in others:
-        gathered.train_folds_alone(place)
-
-
-def _solve(gathered: _Gathered, stack: PreparedStack) -> Sequence[int]:
-    """Train a stack in one call; return the places of groups that must train alone."""
-    job, learner = gathered.job, gathered.job.trainer
-    given = stack.problem, gathered.configs, stack.train
-
-    def made() -> SolvedStack:
-        if learner.access.in_one_go:
-            held_out = HeldOut(stack.valid, job.target.metric)
-            return cast(BoostedStackLearner, learner).boost_together(*given, held_out, gathered.cancelled)
-        return cast(StackLearner, learner).solve(*given, gathered.report, gathered.cancelled)
-
-    solved = _unless_broken(cast(GatheringLearner, learner), stack.problem, gathered.configs, made)
-    if solved is None:
-        return stack.members
-    broken = gathered.add(stack, solved)
-    if learner.access.in_one_go:
-        gathered.report(int(solved.epochs[solved.sound].sum()))
-    return broken
-
-
-def _unless_broken(
-    learner: GatheringLearner, problem: Problem, configs: Sequence[Config], made: Callable[[], Made]
-) -> Made | None:
-    """Return the result of ``made`` for a stack, None if its groups must train alone; raises Interrupted."""
-    if not learner.gathers(problem, configs):
-        return None
-    try:
-        with np.errstate(all="ignore"):
-            return made()
-    except Interrupted:
-        raise
-    except Exception:
-        return None
-
-
-def _parted(
-    stack: PreparedStack, solved: AnySolved, kept: npt.NDArray[np.bool_]
-) -> tuple[PreparedStack, AnySolved, list[int]]:
-    """Return the ``kept`` groups (G,) with their models, and the places of the others."""
-    if kept.all():
-        return stack, solved, []
-    others = [place for place, is_kept in zip(stack.members, kept.tolist(), strict=True) if not is_kept]
-    return stack.take(kept), solved.take(kept), others
-
-
-def _beyond(metrics: Sequence[FloatArray], groups: int) -> npt.NDArray[np.bool_]:
-    """Return which groups (G,) have an infinite metric (G, C)."""
-    beyond = np.zeros(groups, np.bool_)
-    for each in metrics:
-        beyond |= np.isinf(each).any(axis=1)
-    return beyond
-
-
-@dataclass
+@dataclass(frozen=True, slots=True)
 class _Gathered:
-    """The results of a unit so far: trials stack by stack and group by group, and what is known of groups."""
+    """What became of a stack: its trials, what is known of its groups, and the places of those that must train alone."""
+
+    trials: Trials
+    facts: dict[int, GroupFacts]
+    broken: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _StackTrainer:
+    """Trains stacks of a unit's groups; raises Interrupted only, and leaves groups of a stack that breaks."""
 
     job: Job
     unit: Unit
     report: Callable[[int], None]
     cancelled: Callable[[], bool]
-    trials: list[Trials] = field(default_factory=list)
-    facts: dict[int, GroupFacts] = field(default_factory=dict)
 
     @property
     def configs(self) -> tuple[Config, ...]:
         """The unit's configs."""
         return tuple(self.job.configs[number] for number in self.unit.configs)
 
-    def fail(self, failed: dict[int, GroupFailed]) -> None:
-        """Record groups that cannot be trained."""
+    def train(self, stack: PreparedStack) -> _Gathered:
+        """Train a stack in one call."""
+        learner, given = self.job.trainer, (stack.problem, self.configs, stack.train)
+
+        def made() -> _Gathered:
+            if not learner.access.in_one_go:
+                solved = cast(StackLearner, learner).solve(*given, self.report, self.cancelled)
+                return self._gathered(stack, solved)
+            held_out = HeldOut(stack.valid, self.job.target.metric)
+            boosted = cast(BoostedStackLearner, learner).boost_together(*given, held_out, self.cancelled)
+            self.report(int(boosted.epochs[boosted.sound].sum()))
+            return self._gathered(stack, boosted)
+
+        return self._unless_broken(stack, made)
+
+    def train_folds(self, stack: PreparedStack, folds: FoldOf) -> _Gathered:
+        """Train every fold and the final models in one pass over the rows."""
+
+        def made() -> _Gathered:
+            learner, wanted = cast(MomentsLearner, self.job.trainer), self.job.measured
+            solved, valid = solve_folds(learner, self.configs, stack, folds, wanted)
+            found = self._gathered(stack, solved, valid)
+            self.report((1 + folds[1]) * solved.epochs.size)
+            return found
+
+        return self._unless_broken(stack, made)
+
+    def result(self, parts: Sequence[_Gathered], failed: Mapping[int, GroupFailed]) -> UnitResult:
+        """Return the results of stacks, and of groups that cannot be trained."""
+        trials, facts = (
+            [part.trials for part in parts],
+            {group: each for part in parts for group, each in part.facts.items()},
+        )
         for place, why in failed.items():
             group = self.unit.groups[place]
-            self.trials.append(Trials.alike([group], self.unit.configs, FAILED, str(why)))
-            if why.facts is not None:
-                self.facts[group] = why.facts
+            trials.append(Trials.alike([group], self.unit.configs, FAILED, str(why)))
+            facts |= {} if why.facts is None else {group: why.facts}
+        return UnitResult(self.unit, Trials.joined(trials), facts)
 
-    def add(self, stack: PreparedStack, solved: SolvedStack, folds: Metrics | None = None) -> list[int]:
-        """Add and measure a stack's models; return the places of groups with a diverged model.
+    def _unless_broken(self, stack: PreparedStack, made: Callable[[], _Gathered]) -> _Gathered:
+        """Return the result of ``made`` for a stack, all of whose groups must train alone if it fails."""
+        if self.cancelled():
+            raise Interrupted
+        try:
+            with np.errstate(all="ignore"):
+                return made()
+        except Interrupted:  # raised in a thread that does not check for interrupts itself
+            raise
+        except Exception:
+            return _Gathered(Trials.joined(()), {}, stack.members)
 
-        With ``folds`` their validation metrics are these, (G, C) each.
-        """
-        members = stack.members
-        stack, solved, measured, broken = self._measure(stack, solved)
+    def _gathered(self, whole: PreparedStack, solved: SolvedStack, folds: Metrics | None = None) -> _Gathered:
+        """Return the sound models of a stack with their metrics; with ``folds`` those of validation are these, (G, C) each."""
+        stack, solved, measured = self._measure(whole, solved)
+        kept = np.isin(whole.members, stack.members)
+        broken = tuple(np.array(whole.members)[~kept].tolist())
         if not stack.members:
-            return broken
+            return _Gathered(Trials.joined(()), {}, broken)
         if folds is not None:
-            kept = np.isin(members, stack.members)
             measured = [measured[0], {name: each[kept] for name, each in folds.items()}]
         groups, names = [self.unit.groups[place] for place in stack.members], self.job.measured
-        self.facts |= dict(zip(groups, stack.facts, strict=True))
         trials = Trials.alike(groups, self.unit.configs, DONE)
         nothing = np.full(len(trials), np.nan)
         train, valid = (
@@ -178,8 +141,7 @@ class _Gathered:
         )
         epochs = solved.epochs.ravel().astype(np.int32)
         trials = replace(trials, epochs=epochs, train=train, valid=valid, names=names)
-        self.trials.append(self._with_models(trials, stack, solved))
-        return broken
+        return _Gathered(self._with_models(trials, stack, solved), dict(zip(groups, stack.facts, strict=True)), broken)
 
     def _with_models(self, trials: Trials, stack: PreparedStack, solved: SolvedStack) -> Trials:
         """Return the trials of a stack with their curves and, of the final fit, their models."""
@@ -200,53 +162,30 @@ class _Gathered:
             models=(models,) if self.unit.fold == FINAL else (),
         )
 
-    def _measure(
-        self, stack: PreparedStack, solved: AnySolved
-    ) -> tuple[PreparedStack, AnySolved, list[Metrics], list[int]]:
-        """Return the groups that have models and their metrics on training and held-out rows, and the places of the others."""
-        stack, solved, broken = _parted(stack, solved, solved.sound)
+    def _measure(self, stack: PreparedStack, solved: AnySolved) -> tuple[PreparedStack, AnySolved, Sequence[Metrics]]:
+        """Return the groups that have models, and their metrics on training and held-out rows."""
+        stack, solved = _taken(stack, solved, solved.sound)
         measured = self._measured(stack, solved)
-        if not self.job.target.label.has_classes:  # an overflow is no model, either
-            kept = ~_beyond([each for found in measured for each in found.values()], len(stack.members))
-            stack, solved, more = _parted(stack, solved, kept)
-            measured = [{name: each[kept] for name, each in found.items()} for found in measured]
-            broken += more
-        return stack, solved, measured, broken
+        if self.job.target.label.has_classes:
+            return stack, solved, measured
+        kept = np.ones(len(stack.members), np.bool_)  # an overflow is no model, either
+        for each in (each for found in measured for each in found.values()):
+            kept &= ~np.isinf(each).any(axis=1)
+        stack, solved = _taken(stack, solved, kept)
+        return stack, solved, [{name: each[kept] for name, each in found.items()} for found in measured]
 
-    def _measured(self, stack: PreparedStack, solved: SolvedStack) -> list[Metrics]:
+    def _measured(self, stack: PreparedStack, solved: SolvedStack) -> Sequence[Metrics]:
         """Return the metrics of a stack's models on training and on held-out rows, empty if not wanted."""
         learner = cast(GatheringLearner, self.job.trainer)
-        measures_training_rows = self.job.split.measures_training_rows(self.unit.fold)
 
         def of(rows: Stack) -> Metrics:
             return learner.measure(stack.problem, self.configs, rows, solved, self.job.measured)
 
-        with np.errstate(all="ignore"):
-            train = (
-                of(replace(stack.train, weight=stack.row_weight)) if measures_training_rows and stack.members else {}
-            )
-            return [train, of(stack.valid) if stack.valid is not None and stack.members else {}]
+        measures_training_rows = self.job.split.measures_training_rows(self.unit.fold) and stack.members
+        train = of(replace(stack.train, weight=stack.row_weight)) if measures_training_rows else {}
+        return [train, of(stack.valid) if stack.valid is not None and stack.members else {}]
 
-    def train_folds_alone(self, place: int) -> None:
-        """Train a group's folds one after another."""
-        unit = replace(self.unit.of(self.unit.groups[place]), folds=0)
-        *folds, final = (
-            train_unit(self.job, replace(unit, fold=fold), None, self.report, self.cancelled)
-            for fold in self.job.split.fits
-        )
-        self.trials.append(with_folds(final.trials, [each.trials for each in folds]))
-        self.facts |= final.facts
 
-    def train_alone(self, places: Mapping[int, Prepared | None]) -> None:
-        """Train groups one after another, on already prepared rows if there are any."""
-        for place, prepared in places.items():
-            unit = self.unit.of(self.unit.groups[place])
-            result = train_unit(self.job, unit, prepared, self.report, self.cancelled)
-            self.trials.append(result.trials)
-            self.facts |= result.facts
-
-    def result(self, seconds: float) -> UnitResult:
-        """Return the results; the time is shared equally, as everything ran at once."""
-        trials = Trials.joined(self.trials).ordered()
-        trials = replace(trials, seconds=np.full(len(trials), seconds / max(1, len(trials))))
-        return UnitResult(self.unit, trials, self.facts)
+def _taken(stack: PreparedStack, solved: AnySolved, kept: npt.NDArray[np.bool_]) -> tuple[PreparedStack, AnySolved]:
+    """Return the ``kept`` groups (G,) with their models."""
+    return (stack, solved) if kept.all() else (stack.take(kept), solved.take(kept))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
@@ -145,6 +145,19 @@ class Job:
         """The names of the metrics of every trial."""
         target = self.target
         return target.metrics or self.family.usual(target.label_length > 1, target.metric)
+
+
+def group_of(job: Job, number: int) -> Group:
+    """Return the group with this id."""
+    if number < len(job.groups) and job.groups[number].id == number:
+        return job.groups[number]
+    return next(group for group in job.groups if group.id == number)
+
+
+def groups_of(job: Job, numbers: Sequence[int]) -> list[Group]:
+    """Return the groups with these ids."""
+    found = [job.groups[number] for number in numbers if number < len(job.groups)]
+    return found if [group.id for group in found] == [*numbers] else [group_of(job, number) for number in numbers]
 
 
 #: Reasons of stopped trials without a model, or without one that was compared.

@@ -5,61 +5,51 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 import numpy as np
 
-from grouplearn.data.dataset import Group
-from grouplearn.data.memory import ran_out
 from grouplearn.data.split import FINAL
-from grouplearn.learners.contract.control import Diverged, Interrupted
+from grouplearn.learners.contract.control import Interrupted
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.fit import fit_pack
-from grouplearn.train.job import NOT_BEGUN, GroupFacts, Job, UnitResult
+from grouplearn.train.gather import train_stacks
+from grouplearn.train.job import NOT_BEGUN, GroupFacts, Job, UnitResult, group_of
 from grouplearn.train.pack import Pack, Training, kernels_hear
+from grouplearn.train.reasons import or_failed, reason_of
 from grouplearn.train.results.checkpoints import Checkpointer
 from grouplearn.train.results.evaluation import conclude, evaluate
+from grouplearn.train.results.outcome import with_folds
 from grouplearn.train.results.trials import FAILED, STOPPED, TrialResult, Trials
-from grouplearn.train.rows.prepare import GroupFailed, Prepared, prepare
+from grouplearn.train.rows.prepare import Prepared, prepare
+from grouplearn.train.rows.used import GroupFailed
 from grouplearn.train.trial_states import combine_trials
 from grouplearn.train.turns import in_turn
-
-Made = TypeVar("Made")
-
-#: Longest reason of a failure; longer texts of libraries are cut.
-_REASON_LENGTH = 500
 
 
 def train_unit(
     job: Job,
     unit: Unit,
-    prepared: Prepared | None,
+    prepared: Prepared | GroupFailed | None,
     report: Callable[[int], None],
     cancelled: Callable[[], bool],
 ) -> UnitResult:
     """Train the configs of ``unit`` on one thread and return their results; a failing config is a failed trial.
 
-    ``prepared`` is the unit's group in its fold, prepared here if None. ``report(n)`` is called for every n further epochs
-    (counted per config). Raises only Interrupted, soon after ``cancelled()`` became true. The caller limits the numerical
-    libraries to one thread.
+    Small groups train side by side in stacks, and what no stack can train trains alone. ``prepared`` is the group of a unit of
+    one in its fold, prepared here if None. ``report(n)`` is called for every n further epochs (counted per config). Raises
+    only Interrupted, soon after ``cancelled()`` became true. The caller limits the numerical libraries to one thread.
     """
-    started = time.perf_counter()
-    if job.training.expired():
-        return UnitResult(unit, Trials.alike(unit.groups, unit.configs, STOPPED, NOT_BEGUN))
-    try:
-        # Divergence shows in the numbers; warnings are not needed.
-        with np.errstate(all="ignore"), kernels_hear(cancelled):
-            prepared = prepare(job, group_of(job, unit.group), unit.fold) if prepared is None else prepared
-            trials, reached = _train(job, unit, unit.configs, prepared, report, cancelled)
-    except Interrupted:
-        raise
-    except GroupFailed as error:
-        return failed_unit(unit, str(error), time.perf_counter() - started, error.facts)
-    except Exception as error:
-        facts = None if prepared is None else prepared.facts
-        return failed_unit(unit, reason_of(error), time.perf_counter() - started, facts)
-    found = Trials.of(unit.group, trials, job.measured)
-    return UnitResult(unit, found, {unit.group: prepared.facts}, reached=reached)
+    began = time.perf_counter()
+    with kernels_hear(cancelled):
+        if not unit.stays_whole:
+            return _train_alone(job, unit, prepared, report, cancelled)
+        together, left = train_stacks(job, unit, report, cancelled)
+        alone = (unit.of(unit.groups[place]) for place in left)
+        parts = [together, *(_train_alone(job, each, None, report, cancelled) for each in alone)]
+    trials = Trials.joined([part.trials for part in parts]).ordered()
+    seconds = (time.perf_counter() - began) / max(1, len(trials))  # everything ran at once
+    facts = {group: facts for part in parts for group, facts in part.facts.items()}
+    return UnitResult(unit, replace(trials, seconds=np.full(len(trials), seconds)), facts)
 
 
 def failed_unit(unit: Unit, reason: str, seconds: float = 0.0, facts: GroupFacts | None = None) -> UnitResult:
@@ -68,43 +58,35 @@ def failed_unit(unit: Unit, reason: str, seconds: float = 0.0, facts: GroupFacts
     return UnitResult(unit, trials, {} if facts is None else {unit.group: facts})
 
 
-def group_of(job: Job, number: int) -> Group:
-    """Return the group with this id."""
-    if number < len(job.groups) and job.groups[number].id == number:
-        return job.groups[number]
-    return next(group for group in job.groups if group.id == number)
-
-
-def groups_of(job: Job, numbers: Sequence[int]) -> list[Group]:
-    """Return the groups with these ids."""
-    found = [job.groups[number] for number in numbers if number < len(job.groups)]
-    return found if [group.id for group in found] == [*numbers] else [group_of(job, number) for number in numbers]
-
-
-def reason_of(error: Exception, features: Sequence[str] = ()) -> str:
-    """Return an exception as a reason for users; ``features`` are the names of the feature columns."""
-    message = error.about(features) if isinstance(error, Diverged) else str(error)
-    text = " ".join(message.split())[:_REASON_LENGTH]
-    if ran_out(error):
-        return "out of memory; hint: fewer feature columns (hash, ordinal), or fewer workers at a time"
-    if isinstance(error, Diverged | ValueError):
-        return text or type(error).__name__
-    if isinstance(error, ArithmeticError):
-        return f"numerical failure: {text or type(error).__name__}"
-    return f"{type(error).__name__}: {text}"
-
-
-def or_failed(made: Callable[[], Made]) -> Made | GroupFailed:
-    """Return the result of ``made`` for a group, or the reason for users why it fails; raises Interrupted."""
+def _train_alone(
+    job: Job,
+    unit: Unit,
+    prepared: Prepared | GroupFailed | None,
+    report: Callable[[int], None],
+    cancelled: Callable[[], bool],
+) -> UnitResult:
+    """Train a unit of one group as a pack, its folds one after another."""
+    if unit.folds:
+        units = (replace(unit, folds=0, fold=fold) for fold in job.split.fits)
+        *folds, final = (_train_alone(job, each, None, report, cancelled) for each in units)
+        return replace(final, trials=with_folds(final.trials, [each.trials for each in folds]))
+    began, expired = time.perf_counter(), job.training.expired()
+    if prepared is None and not expired:
+        prepared = or_failed(lambda: prepare(job, group_of(job, unit.group), unit.fold))
+    if isinstance(prepared, GroupFailed):
+        return failed_unit(unit, str(prepared), time.perf_counter() - began, prepared.facts)
+    if prepared is None or expired:
+        return UnitResult(unit, Trials.alike(unit.groups, unit.configs, STOPPED, NOT_BEGUN))
     try:
+        # Divergence shows in the numbers; warnings are not needed.
         with np.errstate(all="ignore"):
-            return made()
-    except GroupFailed as error:
-        return error
+            trials, reached = _train(job, unit, unit.configs, prepared, report, cancelled)
     except Interrupted:
         raise
     except Exception as error:
-        return GroupFailed(reason_of(error))
+        return failed_unit(unit, reason_of(error), time.perf_counter() - began, prepared.facts)
+    found = Trials.of(unit.group, trials, job.measured)
+    return UnitResult(unit, found, {unit.group: prepared.facts}, reached=reached)
 
 
 def _train(

@@ -81,7 +81,7 @@ def test_held_out_rows_of_some_groups(name: str) -> None:
     stack = replace(Stack.of(groups()), seed=np.arange(5, dtype=np.uint64))
     problem = Problem(label, 5, epochs=50 if learner.declaration.default_epochs else 1)
     solved = learner.solve(problem, configs, stack, lambda _: None, lambda: False)
-    held_out = stack.where(np.arange(len(stack.y)) < 200)
+    held_out = Stack(stack.x[:200], stack.y[:200], stack.weight[:200], np.minimum(stack.start, 200), stack.seed)
     found = learner.measure(problem, configs, held_out, solved, metrics.metrics_for(label))
     for values in found.values():
         assert np.isfinite(values[:2]).all()

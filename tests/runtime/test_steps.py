@@ -117,7 +117,7 @@ def test_blocks_are_encoded_alone_as_in_the_whole_group(case: str) -> None:
         for first in range(0, prepared.n_blocks, 3):
             blocks = outline.clipped(Blocks(first, first + 3))
             alone, there = encode_blocks(a_job, outline, blocks, blocks, take), prepared.part(blocks)
-            assert alone.row_weight.tobytes() == there.row_weight.tobytes()
+            assert alone.judged.labels()[1].tobytes() == there.judged.labels()[1].tobytes()
             for ours, theirs in [(alone.train, there.train), (alone.valid, there.valid)]:
                 if theirs is None:
                     assert ours is None

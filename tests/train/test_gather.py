@@ -15,12 +15,10 @@ from grouplearn.models.label import SEVERAL_CLASSES, TWO_CLASSES, Label
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.task_parallel import GroupTaskParallel
-from grouplearn.train.gather import train_gathered
 from grouplearn.train.job import Job, UnitResult
 from grouplearn.train.results.outcome import merge
 from grouplearn.train.rows.prepare_stack import prepare_stacks
 from grouplearn.train.rows.sources import dataset_bytes
-from grouplearn.train.rows.stack_rows import PreparedStack
 from grouplearn.train.unit import train_unit
 
 SIZES = (40, 29, 23, 64, 31, 2, 17)
@@ -68,7 +66,7 @@ UNIT = Unit(0, 0, (0, 1, 2), others=tuple(range(1, len(SIZES))))
 
 
 def gathered(a_job: Job, unit: Unit = UNIT) -> dict[int, UnitResult]:
-    result = train_gathered(a_job, unit, lambda _: None, lambda: False)
+    result = train_unit(a_job, unit, None, lambda _: None, lambda: False)
     facts = {group: {group: result.facts[group]} if group in result.facts else {} for group in unit.groups}
     return {group: UnitResult(unit.of(group), result.trials.only(group), facts[group]) for group in unit.groups}
 
@@ -169,41 +167,12 @@ def test_groups_of_another_shape_train_in_a_stack_of_their_own(monkeypatch: pyte
         assert_same(together, alone(a_job, group))
 
 
-def test_the_quick_way_to_a_stack_gives_what_the_thorough_way_gives(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Groups are prepared together, without rows that have a hole or weight 0; one with a weight that is refused is not."""
-    a_job = small_groups()
-    numeric, weight = a_job.dataset.numeric.copy(), a_job.dataset.weight.copy()
-    numeric[3, 1], weight[45], weight[70] = np.nan, 0.0, -1.0
-    a_job = replace(a_job, dataset=replace(a_job.dataset, numeric=numeric, weight=weight))
-    quick = prepare_stacks(a_job, a_job.groups)
-    assert [*quick.failed] == [2]
-    monkeypatch.setattr("grouplearn.train.rows.prepare_stack._is_quick", lambda job: False)
-    thorough = prepare_stacks(a_job, a_job.groups)
-    assert str(quick.failed) == str(thorough.failed)
-    assert len(quick.stacks) == 1
-    for group in range(len(SIZES)):
-        ours, theirs = one_group(quick.stacks, group), one_group(thorough.stacks, group)
-        assert ours is not None or group in quick.failed
-        assert repr(ours) == repr(theirs)
-
-
-def one_group(stacks: tuple[PreparedStack, ...], group: int) -> object:
-    for stack in stacks:
-        if group in stack.members:
-            at = stack.members.index(group)
-            parts = [part for part in (stack.train, stack.valid) if part is not None]
-            cuts = [slice(*part.start[at : at + 2]) for part in parts]
-            rows = [(part.x[cut], part.y[cut]) for part, cut in zip(parts, cuts, strict=True)]
-            return stack.facts[at], [(x.tolist(), y.tolist()) for x, y in rows if y.size]
-    return None
-
-
 def test_configs_of_several_packs_stand_in_one_outcome() -> None:
     """Configs that cannot share a state are units of their own; their outcome is one, configs in order."""
     a_job = small_groups()
-    whole = train_gathered(a_job, UNIT, lambda _: None, lambda: False)
+    whole = train_unit(a_job, UNIT, None, lambda _: None, lambda: False)
     halves = [
-        train_gathered(a_job, replace(UNIT, id=number, configs=configs), lambda _: None, lambda: False)
+        train_unit(a_job, replace(UNIT, id=number, configs=configs), None, lambda _: None, lambda: False)
         for number, configs in enumerate([(0, 2), (1,)])
     ]
     together, joined = (merge(a_job, results, greater_is_better=False) for results in ([whole], halves))
@@ -220,7 +189,7 @@ def test_folds_of_small_groups_are_averaged() -> None:
     a_job = changed(small_groups(), folds=2)
     a_job = replace(a_job, dataset=replace(a_job.dataset, split=(np.arange(sum(SIZES)) % 2).astype(np.int16)))
     units = [replace(UNIT, id=number, fold=fold) for number, fold in enumerate((0, 1, -1))]
-    results = [train_gathered(a_job, unit, lambda _: None, lambda: False) for unit in units]
+    results = [train_unit(a_job, unit, None, lambda _: None, lambda: False) for unit in units]
     singles = [alone(a_job, group, unit) for unit in units for group in unit.groups]
     ours, theirs = (merge(a_job, each, greater_is_better=False) for each in (results, singles))
     assert (ours.groups, ours.facts) == (theirs.groups, theirs.facts)

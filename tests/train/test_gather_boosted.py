@@ -20,7 +20,6 @@ from grouplearn.learners.contract.control import Interrupted
 from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
 from grouplearn.schedule.messages import Unit
 from grouplearn.train import gather
-from grouplearn.train.gather import train_gathered
 from grouplearn.train.job import Job
 from grouplearn.train.results.ledger import RESULT_KINDS
 from grouplearn.train.results.soundness import is_sound
@@ -81,16 +80,17 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
 
     def noted(a_job: Job, unit: Unit, *others: Any) -> Any:
-        found.append(unit.group)
-        return train_unit(a_job, unit, *others)
+        together, left = gather.train_stacks(a_job, unit, *others)
+        found.extend(unit.groups[place] for place in left)
+        return together, left
 
-    monkeypatch.setattr(gather, "train_unit", noted)
+    monkeypatch.setattr("grouplearn.train.unit.train_stacks", noted)
     return found
 
 
 def assert_as_alone(given: Job, fold: int = -1) -> None:
     unit = Unit(0, 0, tuple(range(len(given.configs))), fold=fold, others=tuple(range(1, len(SIZES))))
-    together = train_gathered(given, unit, lambda _: None, lambda: False)
+    together = train_unit(given, unit, None, lambda _: None, lambda: False)
     for group in unit.groups:
         result = train_unit(given, unit.of(group), None, lambda _: None, lambda: False)
         assert together.facts.get(group) == result.facts.get(group)
@@ -203,7 +203,7 @@ def test_single_precision_features_and_constraints_by_name() -> None:
 def test_a_pack_is_kept_and_gone_on_from() -> None:
     given = a_job(NUMBER, GRIDS["prefixes"])
     unit = Unit(0, 0, (0, 1, 2), others=tuple(range(1, len(SIZES))))
-    result = train_gathered(given, unit, lambda _: None, lambda: False)
+    result = train_unit(given, unit, None, lambda _: None, lambda: False)
     again = from_bytes(to_bytes(result), RESULT_KINDS)
     assert is_sound(given, again)
     for one, other in zip(result.trials, again.trials, strict=True):
@@ -224,4 +224,4 @@ def test_it_stops_soon_and_leaves_nothing_behind() -> None:
         return asked > 3
 
     with pytest.raises(Interrupted):
-        train_gathered(given, Unit(0, 0, (0,), others=tuple(range(1, len(SIZES)))), lambda _: None, cancelled)
+        train_unit(given, Unit(0, 0, (0,), others=tuple(range(1, len(SIZES)))), None, lambda _: None, cancelled)

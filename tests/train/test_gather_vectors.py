@@ -11,12 +11,12 @@ from test_gather import SIZES, UNIT, alone, gathered, small_groups
 
 from grouplearn.data.files.plain import from_bytes, to_bytes
 from grouplearn.models.label import CLUSTERING, PROJECTION
-from grouplearn.train.gather import train_gathered
 from grouplearn.train.job import Job, UnitResult
 from grouplearn.train.results.ledger import RESULT_KINDS
 from grouplearn.train.results.outcome import merge
 from grouplearn.train.results.soundness import is_sound
 from grouplearn.train.results.trials import TrialResult
+from grouplearn.train.unit import train_unit
 
 CASES = {
     "kmeans": (CLUSTERING, "inertia", tuple({"k": k, "n_init": 2, "tolerance": 1e-4} for k in (2, 3, 5))),
@@ -65,9 +65,9 @@ def test_side_by_side_is_alone(a_job: Job) -> None:
 
 
 def test_configs_of_several_packs_stand_in_one_outcome(a_job: Job) -> None:
-    whole = train_gathered(a_job, UNIT, lambda _: None, lambda: False)
+    whole = train_unit(a_job, UNIT, None, lambda _: None, lambda: False)
     parts = [
-        train_gathered(a_job, replace(UNIT, id=number, configs=configs), lambda _: None, lambda: False)
+        train_unit(a_job, replace(UNIT, id=number, configs=configs), None, lambda _: None, lambda: False)
         for number, configs in enumerate([(0, 2), (1,)])
     ]
     together, joined = (merge(a_job, results, greater_is_better=True) for results in ([whole], parts))
@@ -84,7 +84,7 @@ def test_configs_of_several_packs_stand_in_one_outcome(a_job: Job) -> None:
 
 
 def test_results_come_back_from_bytes_and_damaged_ones_do_not(a_job: Job) -> None:
-    result = train_gathered(a_job, UNIT, lambda _: None, lambda: False)
+    result = train_unit(a_job, UNIT, None, lambda _: None, lambda: False)
     read = from_bytes(to_bytes(result), RESULT_KINDS)
     assert isinstance(read, UnitResult)
     assert is_sound(a_job, read)

@@ -15,8 +15,10 @@ from grouplearn.data.split import FINAL
 from grouplearn.learners import registry
 from grouplearn.models.label import SEVERAL_CLASSES, TWO_CLASSES
 from grouplearn.train.job import Job
-from grouplearn.train.rows.prepare import GroupFailed, Prepared, group_seed, prepare
+from grouplearn.train.rows.prepare import Prepared, prepare
 from grouplearn.train.rows.prepare_stack import prepare_stacks
+from grouplearn.train.rows.sampled import group_seed
+from grouplearn.train.rows.used import GroupFailed
 
 NAN, INF = np.nan, np.inf
 
@@ -101,7 +103,7 @@ def test_balanced_class_weights_are_those_of_scikit_learn() -> None:
     weighted = ready(one_group(replace(data, weight=weight), TWO_CLASSES, class_weight="balanced"))
     totals = [weighted.train.weight[label == each].sum() for each in (0, 1)]
     assert totals == pytest.approx([weight.sum() / 2] * 2)
-    assert weighted.row_weight.tolist() == weight.tolist()
+    assert weighted.judged.weight.tolist() == weight.tolist()
 
 
 def test_class_weights_by_number() -> None:

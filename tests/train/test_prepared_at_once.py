@@ -15,10 +15,13 @@ from hypothesis import strategies as st
 from grouplearn.data import encoders
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoding import categories
+from grouplearn.data.split import FINAL
 from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES
 from grouplearn.train.job import Job
-from grouplearn.train.rows import prepare_stack
+from grouplearn.train.rows.prepare import prepare
 from grouplearn.train.rows.prepare_stack import Preparation, prepare_stacks
+from grouplearn.train.rows.sampled import group_seed
+from grouplearn.train.rows.used import GroupFailed
 
 TEXTS = ("a", "b", "c", "d", "e")
 LEARNERS = (
@@ -99,46 +102,51 @@ def jobs(draw: st.DrawFn) -> Job:
     )
 
 
-def by_group(found: Preparation) -> dict[int, Any]:
+def together(found: Preparation) -> dict[int, Any]:
     """Return what is known of every group, whichever stack it is in."""
     groups: dict[int, Any] = {place: str(reason) for place, reason in found.failed.items()}
-    groups |= {place: ("alone", prepared.facts) for place, prepared in found.alone.items()}
+    groups |= dict.fromkeys(found.alone, "alone")
     for stack in found.stacks:
         for at, place in enumerate(stack.members):
-            rows: dict[str, Any] = {
-                name: [
-                    (part.dtype.str, part[slice(*each.start[at : at + 2])].tolist())
-                    for part in (each.x, each.y, each.weight)
-                ]
+            rows = {
+                name: plain(*(part[slice(*each.start[at : at + 2])] for part in (each.x, each.y, each.weight)))
                 for name, each in (("train", stack.train), ("valid", stack.valid))
                 if each is not None and each.start[at] < each.start[at + 1]
             }
             seed = None if stack.train.seed is None else int(stack.train.seed[at])
-            rows["unweighted"] = stack.row_weight[slice(*stack.train.start[at : at + 2])].tolist()
-            problem = replace(stack.problem, seed=0, n_unseen=0)
-            groups[place] = (repr(stack.facts[at]), repr(rows), problem, seed)
+            unweighted = stack.row_weight[slice(*stack.train.start[at : at + 2])].tolist()
+            groups[place] = repr((stack.facts[at], rows, unweighted, replace(stack.problem, seed=0), seed))
     return groups
+
+
+def one_by_one(a_job: Job, group: Group, fold: int) -> Any:
+    """Return the same of a group that is prepared alone."""
+    try:
+        prepared = prepare(a_job, group, fold)
+    except GroupFailed as failure:
+        return str(failure)
+    learner: Any = a_job.trainer
+    if not isinstance(prepared.train.read().x, np.ndarray) or not learner.gathers(prepared.problem, a_job.configs):
+        return "alone"
+    parts = {name: part.read() for name, part in (("train", prepared.train), ("valid", prepared.valid)) if part}
+    rows = {name: plain(part.x, part.y, part.weight) for name, part in parts.items()}
+    seed = group_seed(a_job.training.seed, group) if learner.declaration.draws else None
+    problem = replace(prepared.problem, seed=0)
+    return repr((prepared.facts, rows, prepared.judged.labels()[1].tolist(), problem, seed))
+
+
+def plain(*arrays: Any) -> list[Any]:
+    return [(each.dtype.str, each.tolist()) for each in arrays]
 
 
 @settings(max_examples=150)
 @given(jobs(), st.sampled_from([0, 16]))
 def test_groups_prepared_at_once_are_those_prepared_one_by_one(a_job: Job, most_in_table: int) -> None:
-    fold = 1 if a_job.split.folds else prepare_stack.FINAL
-    alone: list[int] = []
-
-    def one_by_one(job: Job, groups: Any, places: Any, *others: Any) -> Preparation:
-        alone.extend(places)
-        return slowly(job, groups, places, *others)
-
-    slowly = prepare_stack._one_by_one
-    with patch.object(prepare_stack, "_one_by_one", one_by_one), patch.object(categories, "_TABLE", most_in_table):
-        at_once = by_group(prepare_stacks(a_job, a_job.groups, fold))
-    event(f"{10 * (1 - len(alone) / len(a_job.groups)) // 1 * 10} % at once")
-    with patch.object(prepare_stack, "_is_quick", lambda _: False):
-        expected = by_group(prepare_stacks(a_job, a_job.groups, fold))
-    assert at_once.keys() == expected.keys()
-    for place, each in expected.items():
-        assert at_once[place] == each, place
+    fold = 1 if a_job.split.folds else FINAL
+    with patch.object(categories, "_TABLE", most_in_table):
+        found = prepare_stacks(a_job, a_job.groups, fold)
+    event(f"{len(found.stacks)} stacks, {len(found.alone)} alone, {len(found.failed)} failed")
+    assert together(found) == {place: one_by_one(a_job, group, fold) for place, group in enumerate(a_job.groups)}
 
 
 def test_usual_groups_with_missing_values_are_prepared_at_once() -> None:
@@ -159,7 +167,6 @@ def test_usual_groups_with_missing_values_are_prepared_at_once() -> None:
         learner="logistic_regression", label=TWO_CLASSES, configs=({},), items=items, groups=groups, dataset=data,
         metric="log_loss", epochs=5, seed=3,
     )  # fmt: skip
-    with patch.object(prepare_stack, "prepare", side_effect=AssertionError):
-        found = prepare_stacks(a_job, groups)
+    found = prepare_stacks(a_job, groups)
     assert sorted(place for stack in found.stacks for place in stack.members) == [*range(8)]
     assert sum(facts.n_skipped for stack in found.stacks for facts in stack.facts) > 50

@@ -57,11 +57,11 @@ def seen(codes: npt.NDArray[Any], dictionary: Sequence[str]) -> tuple[str, ...]:
 
 
 class _GroupPlaces:
-    """The places of codes among the categories that the training rows of each of several groups have."""
+    """The places of codes among the categories that the rows of each of several groups have."""
 
     def __init__(self, codes: npt.NDArray[Any], n_codes: int, rows: GroupRows) -> None:
         self._n_codes = n_codes
-        used = rows.trains & (codes >= 0)
+        used = codes >= 0
         #: Group and code of each category, as one number, ascending.
         self._known = np.unique(self._numbers(codes[used], rows.of[used]))
         group, self.codes = np.divmod(self._known, max(1, n_codes))

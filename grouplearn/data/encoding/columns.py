@@ -81,12 +81,16 @@ class Columns:
         return Columns(self.numeric[rows], self.codes[rows], lists, self.dictionaries)
 
 
-class ColumnPiece(Protocol):
-    """The feature columns that an item makes of n rows; columns are counted from its first."""
+class DensePiece(Protocol):
+    """The feature columns that an item makes of n rows."""
 
     def write(self, x: FeatureArray) -> None:
         """Write them into ``x`` (n, width), which is zero before."""
         ...
+
+
+class ColumnPiece(DensePiece, Protocol):
+    """Columns that rows may set few of; they are counted from the item's first."""
 
     def nonzeros(self) -> tuple[Counts, PlaceArray, FloatArray]:
         """Return how many there are in each row (n,), and of each, row by row, its column and its value."""
@@ -107,6 +111,18 @@ class Numbers:
         """See ``Piece``."""
         present = self.values != 0
         return present.sum(axis=1), np.nonzero(present)[1], self.values[present].astype(np.float64, copy=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Adjoining:
+    """The columns of runs of rows."""
+
+    runs: Sequence[tuple[slice, DensePiece]]
+
+    def write(self, x: FeatureArray) -> None:
+        """See ``DensePiece``."""
+        for rows, piece in self.runs:
+            piece.write(x[rows])
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoding.calls import Call, OptionValue
-from grouplearn.data.encoding.columns import ColumnPiece, Columns, IntArray, Reading, SqlColumn
+from grouplearn.data.encoding.columns import ColumnPiece, Columns, DensePiece, IntArray, Reading, SqlColumn
 from grouplearn.sqltext import literal
 
 #: What an item is in the SQL that predicts: a number, several, the place of its category, 0s and a 1, or a list.
@@ -259,17 +259,15 @@ class FittedItem:
 
 @dataclass(frozen=True, slots=True)
 class GroupRows:
-    """Rows of several groups, group after group: ``of`` (n,) is each row's group, of ``n_groups``, and ``trains`` (n,) says
-    which rows are for training."""
+    """Training rows of several groups, group after group: ``of`` (n,) is each row's group, of ``n_groups``."""
 
     of: npt.NDArray[np.intp]
-    trains: npt.NDArray[np.bool_]
     n_groups: int
 
     @classmethod
     def of_one(cls, n_rows: int) -> GroupRows:
-        """Return the training rows of one group."""
-        return cls(np.broadcast_to(np.intp(0), n_rows), np.broadcast_to(np.True_, n_rows), 1)
+        """Return the rows of one group."""
+        return cls(np.broadcast_to(np.intp(0), n_rows), 1)
 
     def counts(self, rows: npt.NDArray[np.bool_]) -> IntArray:
         """Return how many of these rows (n,) each group has, (G,)."""
@@ -288,4 +286,4 @@ class FittedGroups:
     of each, (n,); these groups' items have equal widths."""
 
     fitted: Sequence[FittedItem]
-    replay: Callable[[Columns, npt.NDArray[np.intp]], ColumnPiece]
+    replay: Callable[[Columns, npt.NDArray[np.intp]], DensePiece]

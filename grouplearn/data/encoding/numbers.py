@@ -91,14 +91,12 @@ class Number(Encoder):
 
     def _fitted(self, item: Item, numbers: FloatArray, rows: GroupRows) -> list[FittedItem]:
         """Return the item of each group, fitted on its training rows; what is infinite counts as missing."""
-        finite = np.isfinite(numbers)
-        known = finite & rows.trains
+        known = np.isfinite(numbers)
         fill: Sequence[float | None] = [None] * rows.n_groups
         if item.impute is not None:
             fill = _fills(item, numbers[known], starts(rows.counts(known)))
-            if not finite.all():
-                known = rows.trains
-                numbers = np.where(finite, numbers, rows.each(np.array(fill)))
+            if not known.all():
+                numbers, known = np.where(known, numbers, rows.each(np.array(fill))), np.ones_like(known)
         counts = rows.counts(known)
         center, scale = self._scaling(item, numbers[known], starts(counts))
         return [FittedItem(item, *each) for each in zip(fill, center.tolist(), scale.tolist(), strict=True)]

@@ -17,7 +17,7 @@ from grouplearn.runtime.ray.worker import Address, Supplies
 from grouplearn.runtime.worker import failed_step, outline_or_failed
 from grouplearn.schedule.messages import Discard, Dismiss, Finish, Instruction, Load, Release, Run, RunStep, Step, Unit
 from grouplearn.train.job import Job
-from grouplearn.train.rows.prepare import GroupFailed
+from grouplearn.train.rows.used import GroupFailed
 from grouplearn.train.sharded.steps import StepAnswer
 from grouplearn.train.unit import failed_unit
 

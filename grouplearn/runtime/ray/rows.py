@@ -16,9 +16,8 @@ from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.data.shard import RowNumbers
 from grouplearn.runtime.ray.cluster import import_ray
 from grouplearn.runtime.ray.products import FETCH_SECONDS
-from grouplearn.train.job import Job
+from grouplearn.train.job import Job, group_of
 from grouplearn.train.rows.sources import RowsAtHand, RowSource, dataset_bytes, joined, pick
-from grouplearn.train.unit import group_of
 
 #: Bytes of rows per object: small, so that a worker fetches little that it does not need.
 CHUNK_BYTES = 8 << 20

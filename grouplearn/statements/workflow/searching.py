@@ -25,12 +25,11 @@ from grouplearn.search.procedures import SearchPlan
 from grouplearn.statements.workflow.scheduled import Attendance, Scheduled
 from grouplearn.statements.workflow.search_progress import Ends, Epochs, later
 from grouplearn.statements.workflow.trial_control import Halt, Standing
-from grouplearn.train.job import NOT_BEGUN, GroupFacts, Job, Progress, SearchRound, UnitResult
+from grouplearn.train.job import NOT_BEGUN, GroupFacts, Job, Progress, SearchRound, UnitResult, group_of
 from grouplearn.train.results.ledger import units_left
 from grouplearn.train.results.outcome import Outcome, best_configs, merge, outcome_of
 from grouplearn.train.results.trials import DONE, STOPPED, Carried, TrialResult, Trials
 from grouplearn.train.rows.sampled import group_seed, share_of
-from grouplearn.train.unit import group_of
 
 _Key = tuple[int, int]
 

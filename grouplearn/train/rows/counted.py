@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from grouplearn.data import shard
-from grouplearn.data.dataset import Group, has_label
+from grouplearn.data.dataset import Group
 from grouplearn.interrupting import watched
 from grouplearn.learners.contract.ways import batch_rows
 from grouplearn.schedule.workload import Workload
 from grouplearn.train.job import Job
 from grouplearn.train.rows.sampled import share_of
+from grouplearn.train.rows.used import Runs, adjoining, forget, has_weight
 
 
 def with_training_rows(workload: Workload, job: Job) -> Workload:
@@ -31,12 +31,9 @@ def _training_rows(job: Job, group: Group) -> int:
     """Return the number of rows with label and weight that are not held out, in the fold with fewest."""
     data, kinds = job.dataset, max(2, job.split.folds)
     counts = np.zeros(kinds, dtype=np.int64)
-    for first, last in group.ranges:
-        for start in range(first, last, shard.SUMMED_ROWS):
-            stop = min(last, start + shard.SUMMED_ROWS)
-            used = has_label(data.y[start:stop]) & (data.weight[start:stop] > 0)
-            split = data.split[start:stop][used]
-            counts += np.bincount(split, minlength=kinds)[:kinds]
-            if data.files is not None:
-                data.forget_pages(start, stop)
+    for numbers, _ in Runs([group]):
+        rows = adjoining(numbers)
+        used = has_weight(data.y[rows], data.weight[rows])
+        counts += np.bincount(data.split[rows][used], minlength=kinds)[:kinds]
+        forget(data, numbers)
     return int(job.split.fewest_training(counts) * share_of(job.round.share, group.n_rows))

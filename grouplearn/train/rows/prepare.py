@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from grouplearn.data import encoders, shard
 from grouplearn.data.dataset import Dataset, FloatArray, Group
@@ -18,25 +16,9 @@ from grouplearn.learners.contract.problem import FeatureBlock, Problem
 from grouplearn.schedule.messages import Blocks, Part, Step
 from grouplearn.schedule.sharded.partition import cut_evenly
 from grouplearn.train.job import GroupFacts, Job
-from grouplearn.train.rows.chosen import ChosenRows, GroupFailed, Rows, encode_rows, forget, refuse_few, replays
-from grouplearn.train.rows.sampled import group_seed, share_of
-
-__all__ = [
-    "GroupFailed",
-    "Outline",
-    "Prepared",
-    "encode_blocks",
-    "group_seed",
-    "outline",
-    "prepare",
-    "stays_stored",
-    "stored_blocks",
-]
-
-
-_NONE: FloatArray = np.empty(0)
-#: The least square of labels' differences with full precision, also after a good model's reduction.
-LEAST_SQUARE = 1e-300
+from grouplearn.train.rows.chosen import ChosenRows, encode_rows, replays
+from grouplearn.train.rows.sampled import group_seed
+from grouplearn.train.rows.used import RowFacts, Rows, class_factors, forget
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +36,6 @@ class Prepared:
     facts: GroupFacts
     n_blocks: int = 1
 
-    @property
-    def row_weight(self) -> FloatArray:
-        """The training rows' weights without class weights."""
-        return self.judged.labels()[1]
-
     def part(self, blocks: Blocks) -> Prepared:
         """Return these blocks, all of which must be here."""
         if (blocks.first, blocks.last) == (self.train.first, self.train.first + self.train.n_blocks):
@@ -74,16 +51,15 @@ class Outline:
     """What is decided about a group (in one fold) before it is split: workers encode its blocks by it independently.
 
     ``train_rows`` and ``valid_rows`` are the used dataset rows in order; block b has training rows ``train_cuts[b]`` to
-    ``train_cuts[b + 1]``, and the held-out rows between those of ``valid_cuts``. ``class_factors`` are the class weights by
-    position in ``classes``; ``unseen`` are the classes that only held-out rows have.
+    ``train_cuts[b + 1]``, and the held-out rows between those of ``valid_cuts``. ``numbering`` (C,) are
+    the numbers of classes in the group, and ``class_factors`` their weights.
     """
 
     train_rows: RowNumbers
     valid_rows: RowNumbers
     train_cuts: tuple[int, ...]
     valid_cuts: tuple[int, ...]
-    classes: FloatArray
-    unseen: FloatArray
+    numbering: FloatArray
     class_factors: FloatArray | None
     dense_columns: int
     totals: Totals
@@ -143,26 +119,26 @@ def outline(job: Job, group: Group, fold: int = FINAL) -> Outline:
     Rows are encoded block by block only to find those with missing features.
     """
     chosen = ChosenRows.of(job, group, fold)
-    train, valid = chosen.scanned(chosen.train), chosen.scanned(chosen.valid)
+    train, valid = chosen.scanned(chosen.used.train), chosen.scanned(chosen.used.valid)
     decided = _Decided.of(job, group, chosen, train, valid)
-    unseen, facts = _unseen(decided.classes, valid), decided.facts
+    factors = decided.class_factors
 
     def labelled() -> Iterator[tuple[FloatArray, FloatArray]]:
-        for y, weight in train.labelled():
-            yield _numbered(y, decided.classes), decided.weighted(y, weight)
+        for y, weight, _ in train.labelled():
+            y = _numbered(y, decided.numbering)
+            yield y, weight if factors is None else weight * factors[y.astype(np.intp)]
 
     return Outline(
         train_rows=train.numbers,
         valid_rows=valid.numbers,
         train_cuts=train.cuts,
         valid_cuts=valid.cuts,
-        classes=decided.classes,
-        unseen=unseen,
-        class_factors=decided.class_factors,
+        numbering=decided.numbering,
+        class_factors=factors,
         dense_columns=chosen.dense_columns,
         totals=Totals.of_runs(labelled),
-        problem=replace(problem_of(job, group, chosen.learner, facts), n_unseen=unseen.size),
-        facts=facts,
+        problem=decided.problem,
+        facts=decided.facts,
     )
 
 
@@ -176,10 +152,7 @@ def encode_blocks(
     judged = _encoded_run(job, outline, outline.train_rows, outline.train_cuts, blocks, take)
     valid = _encoded_run(job, outline, outline.valid_rows, outline.valid_cuts, held_out, take)
     judged = replace(judged, whole=outline.totals)
-    factors, train = outline.class_factors, judged
-    if factors is not None:
-        train = replace(judged, weight=_class_weighted(judged.labels(), factors)[1])
-    return _parted(outline, train, valid, judged)
+    return _parted(outline, _class_weighted(judged, outline.class_factors), valid, judged)
 
 
 def stored_blocks(job: Job, outline: Outline, blocks: Blocks, held_out: Blocks) -> Prepared:
@@ -192,7 +165,7 @@ def stored_blocks(job: Job, outline: Outline, blocks: Blocks, held_out: Blocks) 
         return encode_rows(fitted, data, numbers, columns, made)
 
     def label(numbers: RowNumbers) -> tuple[FloatArray, FloatArray]:
-        y, weight = _numbered(data.y[numbers], outline.classes, outline.unseen), data.weight[numbers]
+        y, weight = _numbered(data.y[numbers], outline.numbering), data.weight[numbers]
         forget(data, numbers)
         return y, weight
 
@@ -203,15 +176,18 @@ def stored_blocks(job: Job, outline: Outline, blocks: Blocks, held_out: Blocks) 
         return StoredShard(own, encode, label, own_cuts, wanted.first, outline.totals, directory)
 
     judged = stored(outline.train_rows, outline.train_cuts, blocks)
-    factors, train = outline.class_factors, judged
-    if factors is not None:
-        train = replace(judged, label=lambda numbers: _class_weighted(label(numbers), factors))
+    factors = outline.class_factors
+
+    def weighted(numbers: RowNumbers) -> tuple[FloatArray, FloatArray]:
+        y, weight = label(numbers)
+        return y, weight if factors is None else weight * factors[y.astype(np.intp)]
+
+    train = judged if factors is None else replace(judged, label=weighted)
     return _parted(outline, train, stored(outline.valid_rows, outline.valid_cuts, held_out), judged)
 
 
-def _class_weighted(labels: tuple[FloatArray, FloatArray], class_factors: FloatArray) -> tuple[FloatArray, FloatArray]:
-    y, weight = labels
-    return y, weight * class_factors[y.astype(np.intp)]
+def _class_weighted(rows: Shard, factors: FloatArray | None) -> Shard:
+    return rows if factors is None else replace(rows, weight=rows.weight * factors[rows.y.astype(np.intp)])
 
 
 def _parted(
@@ -234,125 +210,53 @@ def _encoded_run(
     columns = replace(encoders.columns_of(data, slice(None)), dictionaries=job.dataset.dictionaries)
     x = encoders.encode(outline.facts.fitted, columns, outline.dense_columns)
     own_cuts = tuple(bound - bounds[0] for bound in bounds)
-    return Shard(x, _numbered(data.y, outline.classes, outline.unseen), data.weight, own_cuts, blocks.first)
+    return Shard(x, _numbered(data.y, outline.numbering), data.weight, own_cuts, blocks.first)
 
 
 def _prepared(job: Job, group: Group, chosen: ChosenRows) -> Prepared:
-    train, train_x = chosen.encoded(chosen.train)
-    valid, valid_x = chosen.encoded(chosen.valid)
+    train, train_x = chosen.encoded(chosen.used.train)
+    valid, valid_x = chosen.encoded(chosen.used.valid)
     decided = _Decided.of(job, group, chosen, train, valid)
-    unseen, facts = _unseen(decided.classes, valid), decided.facts
-    y, weight = train.y, train.weight
-    judged = Shard(train_x, _numbered(y, decided.classes), weight, train.cuts)
-    rows = judged if decided.class_factors is None else replace(judged, weight=decided.weighted(y, weight))
-    holdout = Shard(valid_x, _numbered(valid.y, decided.classes, unseen), valid.weight, valid.cuts)
-    problem = replace(problem_of(job, group, chosen.learner, facts), n_unseen=unseen.size)
-    return Prepared(rows, holdout if valid.numbers.size else None, judged, problem, facts, rows.n_blocks)
+    judged = Shard(train_x, _numbered(train.y, decided.numbering), train.weight, train.cuts)
+    rows = _class_weighted(judged, decided.class_factors)
+    holdout = Shard(valid_x, _numbered(valid.y, decided.numbering), valid.weight, valid.cuts)
+    return Prepared(
+        rows, holdout if valid.numbers.size else None, judged, decided.problem, decided.facts, rows.n_blocks
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    """What all used rows of a group determine: the classes, their weights, and the number of rows."""
+    """What all used rows of a group determine: the numbers of its classes, their weights, and the problem."""
 
-    classes: FloatArray
+    numbering: FloatArray
     class_factors: FloatArray | None
     facts: GroupFacts
+    problem: Problem
 
     @classmethod
     def of(cls, job: Job, group: Group, chosen: ChosenRows, train: Rows, valid: Rows) -> _Decided:
-        n_train, n_valid = int(train.numbers.size), int(valid.numbers.size)
-        whole = share_of(job.round.share, group.n_rows) == 1
-        few = (
-            job if whole else replace(job, rules=replace(job.rules, min_rows=1))
-        )  # checked before the sample was drawn
-        refuse_few(few, group.n_rows, n_train, n_valid, train.n_skipped)
-        skipped = chosen.n_skipped + train.n_skipped + valid.n_skipped
-        counted = GroupFacts((), (), n_train, n_valid, skipped)
-        if job.target.label.is_number:
-            _refuse_small(train, counted)
-        classes = _classes(job, train, counted)
-        facts = replace(counted, fitted=chosen.fitted, classes=tuple(int(each) for each in classes))
-        return cls(classes, _class_weights(job, classes, train), facts)
-
-    def weighted(self, y: FloatArray, weight: FloatArray) -> FloatArray:
-        """Return the weights of rows with labels ``y`` times their classes' weights."""
-        if self.class_factors is None:
-            return weight
-        factors: FloatArray = self.class_factors[np.searchsorted(self.classes, y)]
-        return weight * factors
+        if chosen.share < 1:  # min_rows was checked before the sample was drawn
+            job = replace(job, rules=replace(job.rules, min_rows=1))
+        found = RowFacts.of(job, replace(chosen.used, train=train, valid=valid))
+        if found.failed:
+            raise found.failed[0]
+        facts = replace(found.counted(0), fitted=chosen.fitted, classes=found.classes(0))
+        numbering = found.numbering(np.zeros(1, np.intp))[0]
+        factors = None
+        if job.rules.class_weight is not None and facts.classes:
+            labelled = ((_numbered(y, numbering), weight, of) for y, weight, of in train.labelled())
+            factors = class_factors(job, 1, facts.classes, labelled)[0]
+        problem = problem_of(job, group, chosen.learner, facts, int(found.unseen.sum()))
+        return cls(numbering, factors, facts, problem)
 
 
-def _refuse_small(train: Rows, counted: GroupFacts) -> None:
-    """Raise GroupFailed for labels, or weights, so small that sums of weighted squares, and thus metrics, lose precision.
-
-    Constant labels have differences of 0, and so have their metrics.
-    """
-    low, high, heaviest = np.inf, -np.inf, 0.0
-    for labels, weight in train.labelled():
-        low, high = min(low, float(labels.min())), max(high, float(labels.max()))
-        heaviest = max(heaviest, float(weight.max()))
-    apart = high - low
-    for square, what, scaled in (
-        (apart * apart, "squares of the label", "the label"),
-        (apart * apart * heaviest, "weighted squares of the label", "the weights"),
-    ):
-        if apart > 0 and square < LEAST_SQUARE:
-            raise GroupFailed(f"the {what} underflow; scale {scaled} up", counted)
+def _numbered(y: FloatArray, numbering: FloatArray) -> FloatArray:
+    """Return the labels: values, or the numbers (C,) of their classes."""
+    return numbering[y.astype(np.intp)] if numbering.size else y
 
 
-def _numbered(y: FloatArray, classes: FloatArray, unseen: FloatArray = _NONE) -> FloatArray:
-    """Return the labels: values, or positions in ``classes`` followed by ``unseen``."""
-    if not classes.size:
-        return y
-    place = np.searchsorted(classes, y).astype(np.float64)
-    if unseen.size:
-        other = ~np.isin(y, classes)
-        place[other] = classes.size + np.searchsorted(unseen, y[other])
-    return place
-
-
-def _unseen(classes: FloatArray, valid: Rows) -> FloatArray:
-    """Return the ascending numbers of classes that only held-out rows have."""
-    if not classes.size:
-        return _NONE
-    labels = [np.unique(labels) for labels, _ in valid.labelled()]
-    return np.setdiff1d(np.concatenate([_NONE, *labels]), classes)
-
-
-def _classes(job: Job, train: Rows, counted: GroupFacts) -> FloatArray:
-    """Return the ascending numbers of classes in the training rows; none for regression."""
-    if not job.target.label.has_classes:
-        return np.empty(0)
-    classes = np.unique(np.concatenate([np.unique(labels) for labels, _ in train.labelled()]))
-    if classes.size == 1:
-        name = job.dataset.classes[int(classes[0])]
-        rows = train.numbers.size
-        where = "the group's only training row" if rows == 1 else f"all of the group's {rows} training rows"
-        raise GroupFailed(f"the label is {name} in {where}", counted)
-    return classes
-
-
-def _class_weights(job: Job, classes: FloatArray, train: Rows) -> FloatArray | None:
-    """Return the factor of each class of the training rows, None without class weights."""
-    if job.rules.class_weight is None or not classes.size:
-        return None
-    totals = np.zeros(classes.size)
-    for labels, weight in train.labelled() if job.rules.class_weight == "balanced" else ():
-        totals += np.bincount(np.searchsorted(classes, labels), weights=weight, minlength=classes.size)
-    return class_factors(job, classes, totals)
-
-
-def class_factors(job: Job, classes: npt.NDArray[Any], totals: FloatArray) -> FloatArray:
-    """Return the weight of each class, of which the rows weigh ``totals`` (K,); 'balanced' is Σw / (k · Σw of the class), as in
-    scikit-learn."""
-    given = job.rules.class_weight
-    if isinstance(given, Mapping):
-        return np.array([given.get(int(each), 1.0) for each in classes])
-    balanced: FloatArray = totals.sum() / (classes.size * totals)
-    return balanced
-
-
-def problem_of(job: Job, group: Group, learner: Learner, facts: GroupFacts) -> Problem:
+def problem_of(job: Job, group: Group, learner: Learner, facts: GroupFacts, n_unseen: int) -> Problem:
     """Return the problem of a pack on a prepared group."""
     starts = np.cumsum([0, *(each.width for each in facts.fitted)])
     ordinal = [each.encoder.role == "place" for each in facts.fitted]
@@ -369,4 +273,5 @@ def problem_of(job: Job, group: Group, learner: Learner, facts: GroupFacts) -> P
         among_more=among_more,
         items=tuple(FeatureBlock(each.item.name, each.width, each.pure) for each in facts.fitted),
         mirrored=job.target.mirrored,
+        n_unseen=n_unseen,
     )

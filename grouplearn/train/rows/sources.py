@@ -11,9 +11,8 @@ import numpy as np
 from grouplearn.data.dataset import Dataset
 from grouplearn.data.lists import Lists
 from grouplearn.data.shard import RowNumbers
-from grouplearn.train.job import Job
-from grouplearn.train.rows.chosen import forget
-from grouplearn.train.unit import groups_of
+from grouplearn.train.job import Job, groups_of
+from grouplearn.train.rows.used import forget
 
 
 class RowSource(Protocol):
