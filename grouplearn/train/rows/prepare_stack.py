@@ -34,6 +34,7 @@ from grouplearn.train.rows.used import (
     UsedRows,
     adjoining,
     class_factors,
+    class_places,
 )
 
 #: The fold that holds a row out, (n,), and how many folds there are.
@@ -175,7 +176,7 @@ class StackRows:
         if job.rules.class_weight is not None and (classes := facts[0].classes):
             of = np.repeat(np.arange(train.n_groups), train.sizes)
             factors = class_factors(job, train.n_groups, classes, [(train.y, train.weight, of)])
-            weighted = replace(train, weight=train.weight * factors[of, train.y.astype(np.intp)])
+            weighted = replace(train, weight=train.weight * factors[class_places(of, train.y)])
         return PreparedStack(
             members=tuple(members.tolist()),
             problem=self.problem(job, members),
@@ -196,7 +197,7 @@ class StackRows:
         if self.facts.present[members[0]].all():
             return part
         of = np.repeat(np.arange(members.size), part.sizes)
-        return replace(part, y=self.facts.numbering(members)[of, part.y.astype(np.intp)])
+        return replace(part, y=self.facts.numbering(members)[class_places(of, part.y)])
 
     def _facts(self, job: Job, members: IntArray) -> tuple[GroupFacts, ...]:
         """Return what is known of these groups, which have the same classes."""

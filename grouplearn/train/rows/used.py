@@ -146,7 +146,7 @@ class RowFacts:
         present, held = (np.zeros((n_groups, n_classes), np.bool_) for _ in range(2))
         for found, rows in ((present, train), (held, valid)) if n_classes else ():
             for y, _, of in rows.labelled():
-                found[of, y.astype(np.intp)] = True
+                found[class_places(of, y)] = True
         facts = cls(train.sizes, valid.sizes, skipped, present, held & ~present, {**used.failed})
         for place in _places(are_few(job, facts.n_train, facts.n_valid)):
             counts = (int(each[place]) for each in (facts.n_train, facts.n_valid, train.n_skipped))
@@ -219,6 +219,11 @@ def class_factors(
         totals += np.bincount(of * n_classes + y.astype(np.intp), weight, totals.size).reshape(totals.shape)
     balanced: FloatArray = totals.sum(axis=1, keepdims=True) / (n_classes * totals)
     return balanced
+
+
+def class_places(of: IntArray, y: FloatArray) -> tuple[IntArray, IntArray]:
+    """Return where the classes of rows are in an array of groups and classes: (n,), or (n, L) for array labels."""
+    return of.reshape(-1, *[1] * (y.ndim - 1)), y.astype(np.intp)
 
 
 def few_rows(job: Job, n_rows: int, train: int, valid: int, incomplete: int, unlabelled: int = 0) -> GroupFailed:
