@@ -112,8 +112,9 @@ class UsedRows:
         for numbers, of in runs:
             rows = adjoining(numbers)
             usable = tally.add(data.y[rows], data.weight[rows], of)
-            judges = job.split.judges(data.split[rows], fold)
-            for part, chosen in ((found, usable & ~judges), (held_out, usable & judges)):
+            split = data.split[rows]
+            for part, asked in ((found, job.split.trains), (held_out, job.split.judges)):
+                chosen = usable & asked(split, fold)
                 part.add(numbers[chosen], of[chosen])
             forget(data, numbers)
         train, valid = found.rows(data), held_out.rows(data)
