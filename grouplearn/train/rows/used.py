@@ -184,8 +184,9 @@ class RowFacts:
         for y, weight, of in train.labelled():
             edges = np.concatenate([[0], np.flatnonzero(np.diff(of)) + 1])
             groups = of[edges]
-            low[groups] = np.minimum(low[groups], np.minimum.reduceat(y, edges))
-            high[groups] = np.maximum(high[groups], np.maximum.reduceat(y, edges))
+            least, greatest = (y, y) if y.ndim == 1 else (y.min(axis=1), y.max(axis=1))
+            low[groups] = np.minimum(low[groups], np.minimum.reduceat(least, edges))
+            high[groups] = np.maximum(high[groups], np.maximum.reduceat(greatest, edges))
             heaviest[groups] = np.maximum(heaviest[groups], np.maximum.reduceat(weight, edges))
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             square = (high - low) ** 2
