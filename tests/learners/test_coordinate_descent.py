@@ -657,11 +657,11 @@ def test_what_cannot_be_learned_is_told() -> None:
 def test_the_hinge_is_refused_with_its_reason() -> None:
     loss = next(each for each in SVM.declaration.hyperparameters if each.name == "loss")
     assert loss.choices == ("squared_hinge",)
-    assert dict(loss.refused)["hinge"].startswith("its kinks")
+    assert dict(loss.refused)["hinge"].startswith("coordinate descent stops at its kinks")
 
 
 def test_an_objective_of_none_but_refused_losses_is_refused() -> None:
-    with pytest.raises(ValueError, match="linear_svm cannot be trained by coordinate_descent: its kinks stop"):
+    with pytest.raises(ValueError, match="linear_svm cannot be trained by coordinate_descent: coordinate descent stops"):
         CoordinateDescentSolver(replace(LINEAR_SVM, losses=(HINGE,)))
 
 

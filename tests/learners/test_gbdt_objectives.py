@@ -301,12 +301,12 @@ def test_labels_that_an_objective_cannot_learn(objective, label, message):
 
 
 MISPLACED = [
-    (TWO_CLASSES, 2, {"objective": "multiclass"}, "is for three classes or more, and the label has 2: say binary"),
+    (TWO_CLASSES, 2, {"objective": "multiclass"}, "is for three classes or more, and the label has 2: use binary"),
     (
         SEVERAL_CLASSES,
         3,
         {"objective": "binary"},
-        "for two classes, and the label has 3: say multiclass or multiclassova",
+        "for two classes, and the label has 3: use multiclass or multiclassova",
     ),
     (
         SEVERAL_CLASSES,
