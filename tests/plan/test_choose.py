@@ -92,7 +92,7 @@ def test_workers_that_only_help_are_workers(con: duckdb.DuckDBPyConnection) -> N
     for helping, workers in ((0, 1), (1, 2), (3, 4), (9, 4)):
         found = choose(physical, [candidate("group_task_parallel", 1.0, used=1, helping=helping)], False)
         assert found.workers == workers
-        assert ("helps" in found.why_workers) == (workers == 4)
+        assert ("help" in found.why_workers) == (workers == 4)
 
 
 def test_an_operator_that_was_asked_for_takes_its_executor_along(con: duckdb.DuckDBPyConnection) -> None:
