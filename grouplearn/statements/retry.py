@@ -120,7 +120,9 @@ class _Retry:
         identity, run = self._stored(_renumbered(outcome, ids), failed)
         validated = bound.holdout.kind != "none"
         stored = self.model.definition
-        noted = {ids[number]: notes for number, notes in seen_in_rows(job, stored, outcome).items()}
+        # What concerns the whole statement is noted on its first group, which RETRY may not have trained.
+        notes = seen_in_rows(job, stored, outcome)
+        noted = {ids[number]: notes[number] for number in ids if number in notes}
         seen = with_kept(noted, run.notes)
         place = stored, identity, location.catalog
         best = best_sql(at.connection, *place, validated=validated, groups=list(ids.values()), seen=seen)
