@@ -661,7 +661,9 @@ def test_the_hinge_is_refused_with_its_reason() -> None:
 
 
 def test_an_objective_of_none_but_refused_losses_is_refused() -> None:
-    with pytest.raises(ValueError, match="linear_svm cannot be trained by coordinate_descent: coordinate descent stops"):
+    with pytest.raises(
+        ValueError, match="linear_svm cannot be trained by coordinate_descent: coordinate descent stops"
+    ):
         CoordinateDescentSolver(replace(LINEAR_SVM, losses=(HINGE,)))
 
 
