@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeAlias
 
@@ -293,12 +293,6 @@ class Stack:
         start = self.start[first : last + 1] - self.start[first]
         seed = None if self.seed is None else self.seed[first:last]
         return Stack(self.x[rows], self.y[rows], self.weight[rows], start, seed)
-
-    @classmethod
-    def of(cls, shards: Sequence[Shard]) -> Stack:
-        """Return dense shards of equal width as groups."""
-        x, y, weight = (np.concatenate([getattr(each, name) for each in shards]) for name in ("x", "y", "weight"))
-        return cls(x, y, weight, starts([shard.n_rows for shard in shards]))
 
 
 def _adjoining(x: scipy.sparse.csr_matrix, rows: slice) -> scipy.sparse.csr_matrix:

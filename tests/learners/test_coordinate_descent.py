@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import scipy.sparse
+from helpers.stacks import stack_of
 from sklearn.linear_model import Lasso, LogisticRegression
 
 import grouplearn
-from grouplearn.data.shard import Shard, Stack
+from grouplearn.data.shard import Shard
 from grouplearn.kernels.linear import coordinate_descent as kernel
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
@@ -117,7 +118,7 @@ def best(kind: str, shard: Shard, configs: Sequence[Config]) -> np.ndarray:
     tight = [{**config, "tolerance": 1e-13} for config in configs]
     problem = problem_of(kind, shard.x.shape[1], (), 1000)
     dense = replace(shard, x=shard.x.toarray()) if scipy.sparse.issparse(shard.x) else shard
-    return np.asarray(learner.solve(problem, tight, Stack.of([dense]), lambda _: None, lambda: False).loss[0])
+    return np.asarray(learner.solve(problem, tight, stack_of([dense]), lambda _: None, lambda: False).loss[0])
 
 
 @pytest.fixture(autouse=True)

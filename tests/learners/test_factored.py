@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from helpers.stacks import stack_of
 
-from grouplearn.data.shard import Shard, Stack
+from grouplearn.data.shard import Shard
 from grouplearn.learners import registry
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.linear.least_squares import moments
@@ -65,7 +66,7 @@ def test_filip_has_its_certified_coefficients(blocks: int, l2: float) -> None:
 def test_filip_trains_alone_where_groups_train_side_by_side() -> None:
     x, y = powers()
     plain = np.column_stack([np.sin(np.arange(82) * each) for each in range(1, 11)])
-    stack = Stack.of([Shard(rows, y, np.ones(82)) for rows in (x, plain)])
+    stack = stack_of([Shard(rows, y, np.ones(82)) for rows in (x, plain)])
     found = LINEAR.solve(Problem(NUMBER, 10), [{"l2": 0.0}], stack, lambda _: None, lambda: False)
     assert np.isnan(found.loss[:, 0]).tolist() == [True, False]
 

@@ -5,13 +5,14 @@ import functools
 import numpy as np
 import pytest
 import scipy.sparse
+from helpers.stacks import stack_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 from sklearn.svm import SVC
 
 import grouplearn
-from grouplearn.data.shard import Shard, Stack
+from grouplearn.data.shard import Shard
 from grouplearn.learners import registry
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.models.label import SEVERAL_CLASSES, TWO_CLASSES
@@ -36,7 +37,7 @@ def problem_of(shard, classes=2, epochs=300):
 
 
 def solved(shards, configs=CONFIGS, classes=2):
-    return LEARNER.solve(problem_of(shards[0], classes), configs, Stack.of(shards), lambda _: None, lambda: False)
+    return LEARNER.solve(problem_of(shards[0], classes), configs, stack_of(shards), lambda _: None, lambda: False)
 
 
 def fit(shard, configs=CONFIGS, classes=2, rows=64, epochs=300, after=lambda state: state):

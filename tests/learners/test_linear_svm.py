@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import scipy.sparse
 from helpers.passes import trained
+from helpers.stacks import stack_of
 from scipy.special import expit, softmax
 from sklearn.svm import LinearSVC
 
 import grouplearn
-from grouplearn.data.shard import Shard, Stack
+from grouplearn.data.shard import Shard
 from grouplearn.learners import registry
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import StackLearner
@@ -44,7 +45,7 @@ def problem_of(shard, classes=2, epochs=100):
 
 def solved(shards, configs=CONFIGS, classes=2, report=lambda _: None, epochs=100):
     problem = problem_of(shards[0], classes, epochs)
-    return LEARNER.solve(problem, configs, Stack.of(shards), report, lambda: False)
+    return LEARNER.solve(problem, configs, stack_of(shards), report, lambda: False)
 
 
 def fit(shard, configs=CONFIGS, classes=2, rows=64, epochs=100):

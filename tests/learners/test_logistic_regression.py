@@ -9,8 +9,9 @@ import scipy.optimize
 import scipy.sparse
 import scipy.special
 import sklearn.linear_model as sk
+from helpers.stacks import stack_of
 
-from grouplearn.data.shard import Shard, Stack
+from grouplearn.data.shard import Shard
 from grouplearn.learners import registry
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.problem import Problem
@@ -224,7 +225,7 @@ def test_rows_that_a_first_step_is_sure_of_wrongly_do_not_hold_it_there(name: st
     shard, configs = few_of_a_class(name), [{"l2": 1.0}]
     if way == "stack":
         problem = replace(problem_of(shard, 3), epochs=300)
-        solved = LEARNER.solve(problem, configs, Stack.of([shard, shard]), lambda _: None, lambda: False)
+        solved = LEARNER.solve(problem, configs, stack_of([shard, shard]), lambda _: None, lambda: False)
         found, converged = solved.loss[0, 0], solved.converged[0, 0]
     else:
         rows = shard if way == "epochs" else replace(shard, x=scipy.sparse.csr_matrix(shard.x))

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 import scipy.sparse
 from helpers.passes import trained
+from helpers.stacks import stack_of
 
-from grouplearn.data.shard import Shard, Stack
+from grouplearn.data.shard import Shard
 from grouplearn.kernels.linear import few_rows, generalised_linear
 from grouplearn.learners import registry
 from grouplearn.learners.contract.control import Interrupted
@@ -54,7 +55,7 @@ def test_epochs_and_stacks_end_at_the_least_objective(loss: str, rows: int, colu
         assert state.done.all()
         assert state.tensors["loss"] == pytest.approx(expected, rel=1e-6)
     if columns <= 256:
-        found = learner.solve(problem, CONFIGS, Stack.of([shard, shard]), lambda _: None, lambda: False)
+        found = learner.solve(problem, CONFIGS, stack_of([shard, shard]), lambda _: None, lambda: False)
         assert found.converged.all()
         assert found.loss == pytest.approx(np.array([expected, expected]), rel=1e-6)
         ends = np.array([[found.curve[found.epochs[g, c] - 1, g, c] for c in range(3)] for g in range(2)])
@@ -65,7 +66,7 @@ def test_each_class_against_the_rest_ends_too() -> None:
     learner, (problem, shard) = LEARNERS["squared_hinge"], made("squared_hinge", 30, 50, 3)
     expected = np.sum([least("squared_hinge", shard, (shard.y == place).astype(float)) for place in range(3)], axis=0)
     state = trained(learner, problem, CONFIGS, shard, 16, 300)
-    found = learner.solve(problem, CONFIGS, Stack.of([shard]), lambda _: None, lambda: False)
+    found = learner.solve(problem, CONFIGS, stack_of([shard]), lambda _: None, lambda: False)
     assert state.done.all()
     assert found.converged.all()
     assert state.tensors["loss"] == pytest.approx(expected, rel=1e-6)
@@ -75,7 +76,7 @@ def test_each_class_against_the_rest_ends_too() -> None:
 def test_few_epochs_are_no_more_than_asked_for() -> None:
     learner, (problem, shard) = LEARNERS["squared_hinge"], made("squared_hinge", 30, 50)
     problem = Problem(TWO_CLASSES, 50, 2, epochs=5)
-    found = learner.solve(problem, CONFIGS, Stack.of([shard]), lambda _: None, lambda: False)
+    found = learner.solve(problem, CONFIGS, stack_of([shard]), lambda _: None, lambda: False)
     assert found.epochs.max() == 5
     assert not found.converged[0, 0]
 
@@ -89,7 +90,7 @@ def test_it_stops_on_rows_where_it_is_told_to() -> None:
         return len(asked) > 1
 
     with pytest.raises(Interrupted):
-        learner.solve(problem, CONFIGS, Stack.of([shard] * 40), lambda _: None, cancelled)
+        learner.solve(problem, CONFIGS, stack_of([shard] * 40), lambda _: None, cancelled)
 
 
 @pytest.mark.parametrize("seed", [0, 1])

@@ -5,9 +5,10 @@ import pytest
 import scipy.sparse
 import sklearn.linear_model as sk
 from helpers.passes import trained
+from helpers.stacks import stack_of
 from scipy.special import xlogy
 
-from grouplearn.data.shard import Shard, Stack
+from grouplearn.data.shard import Shard
 from grouplearn.learners import registry
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import AlgebraicLearner
@@ -57,7 +58,7 @@ def test_l2_reaches_scikit_learns_objective_epoch_by_epoch_and_in_a_stack(level)
     """Means of labels from 0.1 to 10,000."""
     shard = make_rows(level=level)
     state = fit(shard, CONFIGS)
-    stack = LEARNER.solve(PROBLEM, CONFIGS, Stack.of([shard]), lambda _: None, lambda: False)
+    stack = LEARNER.solve(PROBLEM, CONFIGS, stack_of([shard]), lambda _: None, lambda: False)
     for index, config in enumerate(CONFIGS):
         weights, intercept = state.tensors["weights"][index, 0], state.tensors["intercept"][index, 0]
         reached = objective(shard, config, weights, intercept)
@@ -107,7 +108,7 @@ def test_negative_labels_are_refused_with_a_reason():
     with pytest.raises(ValueError, match=reason):
         fit(shard, CONFIGS)
     with pytest.raises(ValueError, match=reason):
-        LEARNER.solve(PROBLEM, CONFIGS, Stack.of([shard, make_rows(30)]), lambda _: None, lambda: False)
+        LEARNER.solve(PROBLEM, CONFIGS, stack_of([shard, make_rows(30)]), lambda _: None, lambda: False)
 
 
 def test_labels_too_small_for_a_logarithm_are_refused_with_a_reason():
@@ -122,6 +123,6 @@ def test_labels_that_are_all_zero_end_near_zero_loss():
     shard = make_rows(50)
     shard.y[:] = 0.0
     state = fit(shard, CONFIGS[:3])
-    stack = LEARNER.solve(PROBLEM, CONFIGS[:3], Stack.of([shard]), lambda _: None, lambda: False)
+    stack = LEARNER.solve(PROBLEM, CONFIGS[:3], stack_of([shard]), lambda _: None, lambda: False)
     assert (state.tensors["loss"] < 1e-3).all()
     assert (stack.loss < 1e-3).all()

@@ -11,6 +11,7 @@ import scipy.special
 import sklearn.linear_model as sk
 from helpers.measuring import METRICS, every_metric
 from helpers.moments import stack_moments
+from helpers.stacks import stack_of
 
 from grouplearn.data.shard import Shard, Stack
 from grouplearn.kernels import metrics as kernel
@@ -62,7 +63,7 @@ def group(problem: Problem, seed: int, n: int = 80, kind: str = "plain", signal:
 
 
 def solved(learner: StackLearner, problem: Problem, configs: Sequence, shards: Sequence[Shard]) -> SolvedLinear:
-    found = learner.solve(problem, configs, Stack.of(shards), lambda _: None, lambda: False)
+    found = learner.solve(problem, configs, stack_of(shards), lambda _: None, lambda: False)
     assert isinstance(found, SolvedLinear)
     return found
 
@@ -254,7 +255,7 @@ def test_epochs_end_training_and_curves_fall_until_each_model_is_finished():
 
 def test_progress_is_reported_and_training_can_be_stopped():
     seen = []
-    stack = Stack.of([group(BINARY, seed) for seed in range(3)])
+    stack = stack_of([group(BINARY, seed) for seed in range(3)])
     result = LOGISTIC.solve(BINARY, RIDGES, stack, seen.append, lambda: False)
     assert sum(seen) == result.epochs.sum()
     with pytest.raises(Interrupted):
@@ -343,7 +344,7 @@ def test_a_group_of_a_least_squares_stack_that_overflows_is_alone_in_it():
     rng = np.random.default_rng(6)
     x = rng.normal(size=(3, 20, 6))
     x[1, :, 2] *= 1e200
-    stack = Stack.of([Shard(each, rng.normal(size=20), np.ones(20)) for each in x])
+    stack = stack_of([Shard(each, rng.normal(size=20), np.ones(20)) for each in x])
     result = LINEAR.solve(Problem(NUMBER, 6), [{"l2": 1.0}, {"l1": 1.0}], stack, lambda _: None, lambda: False)
     assert np.isnan(result.loss[1]).all()
     assert np.isfinite(result.weights[[0, 2]]).all()

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers import measuring as metrics
+from helpers.stacks import stack_of
 
 from grouplearn.data.shard import Shard, Stack
 from grouplearn.learners.contract.config import Config
@@ -53,7 +54,7 @@ def test_a_stack_is_each_group_alone(name: str, epochs: int) -> None:
     shards, seeds = groups(), np.arange(11, 16, dtype=np.uint64)
     problem = Problem(label, 5, epochs=epochs if learner.declaration.default_epochs else 1)
     told: list[int] = []
-    stack = replace(Stack.of(shards), seed=seeds)
+    stack = replace(stack_of(shards), seed=seeds)
     solved = learner.solve(problem, configs, stack, told.append, lambda: False)
     assert solved.sound.all()
     assert sum(told) == solved.epochs.sum()
@@ -78,7 +79,7 @@ def test_a_stack_is_each_group_alone(name: str, epochs: int) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_held_out_rows_of_some_groups(name: str) -> None:
     learner, label, configs = CASES[name]
-    stack = replace(Stack.of(groups()), seed=np.arange(5, dtype=np.uint64))
+    stack = replace(stack_of(groups()), seed=np.arange(5, dtype=np.uint64))
     problem = Problem(label, 5, epochs=50 if learner.declaration.default_epochs else 1)
     solved = learner.solve(problem, configs, stack, lambda _: None, lambda: False)
     held_out = Stack(stack.x[:200], stack.y[:200], stack.weight[:200], np.minimum(stack.start, 200), stack.seed)
@@ -93,5 +94,5 @@ def test_groups_without_directions_have_no_components() -> None:
     shards = groups()[:3]
     shards[1] = replace(shards[1], x=np.ones((500, 5)))
     shards[2] = replace(shards[2], x=shards[2].x * 1e200)
-    solved = learner.solve(Problem(label, 5), configs, Stack.of(shards), lambda _: None, lambda: False)
+    solved = learner.solve(Problem(label, 5), configs, stack_of(shards), lambda _: None, lambda: False)
     assert solved.sound.tolist() == [True, False, False]

@@ -26,9 +26,10 @@ def _written(node: ast.expr) -> str | None:
     """Return a text as it is written, with the expressions in it."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
+    if isinstance(node, ast.FormattedValue):
+        return f"{{{ast.unparse(node.value)}}}"
     if isinstance(node, ast.JoinedStr):
-        parts = (_written(each) or f"{{{ast.unparse(each.value)}}}" for each in node.values)  # type: ignore[attr-defined]
-        return "".join(parts)
+        return "".join(_written(each) or "" for each in node.values)
     return None
 
 
