@@ -126,7 +126,7 @@ def outline(job: Job, group: Group, fold: int = FINAL) -> Outline:
     def labelled() -> Iterator[tuple[FloatArray, FloatArray]]:
         for y, weight, _ in train.labelled():
             y = _numbered(y, decided.numbering)
-            yield y, weight if factors is None else weight * factors[y.astype(np.intp)]
+            yield y, _weighted(y, weight, factors)
 
     return Outline(
         train_rows=train.numbers,
@@ -180,14 +180,19 @@ def stored_blocks(job: Job, outline: Outline, blocks: Blocks, held_out: Blocks) 
 
     def weighted(numbers: RowNumbers) -> tuple[FloatArray, FloatArray]:
         y, weight = label(numbers)
-        return y, weight if factors is None else weight * factors[y.astype(np.intp)]
+        return y, _weighted(y, weight, factors)
 
     train = judged if factors is None else replace(judged, label=weighted)
     return _parted(outline, train, stored(outline.valid_rows, outline.valid_cuts, held_out), judged)
 
 
+def _weighted(y: FloatArray, weight: FloatArray, factors: FloatArray | None) -> FloatArray:
+    """Return the weights of rows with classes ``y`` times their classes' factors (K,), if there are any."""
+    return weight if factors is None else weight * factors[y.astype(np.intp)]
+
+
 def _class_weighted(rows: Shard, factors: FloatArray | None) -> Shard:
-    return rows if factors is None else replace(rows, weight=rows.weight * factors[rows.y.astype(np.intp)])
+    return rows if factors is None else replace(rows, weight=_weighted(rows.y, rows.weight, factors))
 
 
 def _parted(
