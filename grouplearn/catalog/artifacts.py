@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from grouplearn.data.encoding.columns import IntArray
 from grouplearn.data.encoding.encoder import FittedItem
+from grouplearn.data.encoding.registry import encoder_of, widths_of
 from grouplearn.data.tensors import NotTensors, named_tensors
 from grouplearn.errors import DataError, data_error
 from grouplearn.learners.contract.learner import Learner
@@ -54,13 +55,14 @@ def store_weights(artifact: Artifact, fitted: Sequence[FittedItem]) -> StoredArt
     weights = np.ascontiguousarray(artifact.tensors["weights"], dtype="<f8")
     intercept = np.ascontiguousarray(artifact.tensors["intercept"], dtype="<f8").ravel()
     places = nonzeros = None
-    if any(item.encoder.wide for item in fitted):
+    encoders = [encoder_of(item.item) for item in fitted]
+    if any(each.wide for each in encoders):
         listed, places, nonzeros = [weights[:, :0]], [], []
-        cuts = np.cumsum([item.width for item in fitted])[:-1]
-        for item, own in zip(fitted, np.split(weights, cuts, axis=1), strict=True):
-            kept = (own != 0).any(axis=0) if item.encoder.wide else np.zeros(own.shape[1], np.bool_)
-            listed += [] if item.encoder.wide else [own]
-            places.append(item.numbers[kept].astype("<i8"))
+        cuts = np.cumsum(widths_of(fitted))[:-1]
+        for item, encoder, own in zip(fitted, encoders, np.split(weights, cuts, axis=1), strict=True):
+            kept = (own != 0).any(axis=0) if encoder.wide else np.zeros(own.shape[1], np.bool_)
+            listed += [] if encoder.wide else [own]
+            places.append(encoder.numbers(item)[kept].astype("<i8"))
             nonzeros.append(np.ascontiguousarray(own[:, kept]).ravel())
         weights = np.concatenate(listed, axis=1)
     stored = StoredArtifact("linear", weights.ravel(), intercept, None, "", places, nonzeros)
@@ -121,20 +123,21 @@ def with_columns(
 
     Raises DataError if an item cannot have these columns.
     """
-    if not any(item.encoder.wide for item in fitted):
+    encoders = [encoder_of(item.item) for item in fitted]
+    if not any(each.wide for each in encoders):
         return artifact, tuple(fitted)
     places, weights = list(stored.places or ()), artifact.tensors["weights"]
     if len(places) != len(fitted):
         raise _damaged(where, f"it has columns of {len(places)} items, and the model has {len(fitted)}")
     found = []
-    for item, own in zip(fitted, places, strict=True):
-        most = 0 if not item.encoder.wide else item.width if item.encoder.per_category else item.item.buckets
+    for item, encoder, own in zip(fitted, encoders, places, strict=True):
+        most = 0 if not encoder.wide else encoder.fitted_width(item) if encoder.per_category else item.item.buckets
         if own.size and (own[0] < 0 or own[-1] >= most or (np.diff(own) <= 0).any()):
             raise _damaged(
                 where, f'its columns of "{item.item.name}" are not numbers below {most:,} in ascending order'
             )
-        found.append(item.only(own) if item.encoder.wide else item)
-    order = _order([item.width for item in found], [item.encoder.wide for item in found])
+        found.append(encoder.only(item, own) if encoder.wide else item)
+    order = _order(widths_of(found), [each.wide for each in encoders])
     if order.size != weights.shape[1]:
         raise _damaged(where, f"it has {weights.shape[1]} weights per output, and {order.size} columns")
     return Artifact("tensors", {**artifact.tensors, "weights": np.ascontiguousarray(weights[:, order])}), tuple(found)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from grouplearn.data.dataset import Dataset, FeatureArray, Item, RowNumbers
 from grouplearn.data.encoding.columns import Adjoining, ColumnPiece, Columns, DensePiece
 from grouplearn.data.encoding.encoder import FittedGroups, FittedItem, GroupRows, Replay
-from grouplearn.data.encoding.registry import encoder_of
+from grouplearn.data.encoding.registry import encoder_of, widths_of
 from grouplearn.data.shard import Matrix
 from grouplearn.kernels.algebra import finite_rows
 
@@ -113,7 +113,7 @@ def _most_set(items: Sequence[Item]) -> int:
 
 def replays(fitted: Sequence[FittedItem], columns: Columns) -> list[Replay]:
     """Return the functions that make the feature columns of these rows, or of any with the same dictionaries."""
-    return [entry.encoder.replay(entry, columns) for entry in fitted]
+    return [encoder_of(entry.item).replay(entry, columns) for entry in fitted]
 
 
 def encode(
@@ -164,7 +164,7 @@ def _fit_each(item: Item, data: Dataset, rows: GroupRows) -> FittedGroups:
 
 def constant(fitted: FittedItem, data: Dataset, n_groups: int) -> FittedGroups:
     """Return one fitted item as that of each group."""
-    replay = fitted.encoder.replay(fitted, columns_of(data, slice(0, 0)))
+    replay = encoder_of(fitted.item).replay(fitted, columns_of(data, slice(0, 0)))
     return FittedGroups([fitted] * n_groups, lambda columns, _: replay(columns))
 
 
@@ -177,7 +177,7 @@ def encode_groups(
 
 
 def _starts(fitted: Sequence[FittedItem]) -> list[int]:
-    return [0, *itertools.accumulate(item.width for item in fitted)]
+    return [0, *itertools.accumulate(widths_of(fitted))]
 
 
 def _dense(

@@ -11,6 +11,7 @@ import duckdb
 
 from grouplearn.catalog.records import StoredModel
 from grouplearn.catalog.schema import table
+from grouplearn.data.encoding.registry import features_of
 from grouplearn.exchange.directory import CannotExchange
 from grouplearn.learners.contract.config import Config
 from grouplearn.models.forms.form import GroupModel
@@ -32,7 +33,7 @@ class BestOfGroup:
     @property
     def features(self) -> tuple[str, ...]:
         """Names of the feature columns."""
-        return tuple(name for item in self.group.fitted for name in item.features)
+        return tuple(features_of(self.group.fitted))
 
     def file(self, suffix: str) -> str:
         """Return the name of the group's file."""

@@ -16,6 +16,7 @@ from grouplearn.catalog.checks.flaws import refuse_flaws
 from grouplearn.catalog.records import ModelDefinition, StoredModel
 from grouplearn.catalog.schema import table
 from grouplearn.data.encoders import FittedItem
+from grouplearn.data.encoding.registry import widths_of
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.registry import is_known
 from grouplearn.learners.registry import learner as learner_named
@@ -94,7 +95,7 @@ def _named(model: StoredModel, keys: Sequence[str | None]) -> str:
 
 def _problem(definition: ModelDefinition, fitted: Sequence[FittedItem], classes: Sequence[int]) -> Problem:
     """Return the problem of a group's model."""
-    width, length = sum(item.width for item in fitted), definition.label_length or 1
+    width, length = sum(widths_of(fitted)), definition.label_length or 1
     return Problem(definition.label, width, len(classes), label_length=length)
 
 

@@ -18,6 +18,7 @@ from grouplearn.catalog.checks.unreadable import features, unreadable
 from grouplearn.catalog.records import ModelDefinition, RunOutcome, StoredModel
 from grouplearn.data.dataset import FloatArray
 from grouplearn.data.encoders import Columns, encode
+from grouplearn.data.encoding.registry import widths_of
 from grouplearn.data.shard import Matrix
 from grouplearn.errors import data_error
 from grouplearn.learners.contract.learner import Learner
@@ -203,7 +204,7 @@ class Scorer:
 
     def _outputs(self, group: GroupModel, columns: Columns) -> FloatArray:
         """Return the outputs (n, width) of the model's answer; NaN: no prediction."""
-        width = None if self._learner.declaration.handles_sparse else sum(each.width for each in group.fitted)
+        width = None if self._learner.declaration.handles_sparse else sum(widths_of(group.fitted))
         step = max(1, _DENSE_VALUES // width) if width else columns.n_rows
         if columns.n_rows <= step:
             return self._outputs_of(group, columns, width)

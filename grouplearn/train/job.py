@@ -12,6 +12,7 @@ import numpy as np
 
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoders import FittedItem
+from grouplearn.data.encoding.registry import features_of, widths_of
 from grouplearn.data.files.plain import IF_OTHER, inline
 from grouplearn.data.shard import BLOCK_ROWS
 from grouplearn.data.split import Split
@@ -181,12 +182,12 @@ class GroupFacts:
     @property
     def features(self) -> tuple[str, ...]:
         """Names of the feature columns, which may be many."""
-        return tuple(name for each in self.fitted for name in each.features)
+        return tuple(features_of(self.fitted))
 
     @property
     def n_features(self) -> int:
         """Number of feature columns."""
-        return sum(each.width for each in self.fitted)
+        return sum(widths_of(self.fitted))
 
 
 @dataclass(frozen=True, slots=True)

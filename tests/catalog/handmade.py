@@ -1,6 +1,5 @@
 """Hand-made models for the tests of the catalog: definitions and outcomes with random numbers, nothing trained."""
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ from grouplearn.catalog.records import (
 )
 from grouplearn.data.dataset import Group, Item
 from grouplearn.data.encoders import FittedItem
+from grouplearn.data.encoding.registry import features_of
 from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
 from grouplearn.models.state import Artifact
 from grouplearn.schedule.messages import Unit
@@ -119,7 +119,7 @@ def group_outcome(
     """A group whose configs are all done, ``best`` best."""
     rng = np.random.default_rng(seed)
     items = fitted(model, shift=0.1 * seed)
-    features = tuple(itertools.chain.from_iterable(item.features for item in items))
+    features = tuple(features_of(items))
     if classes is None:
         classes = tuple(range(len(model.classes)))
     outputs = len(classes) if model.label == SEVERAL_CLASSES else 1

@@ -34,6 +34,7 @@ from grouplearn.catalog.records import (
 )
 from grouplearn.data.dataset import Group, Item
 from grouplearn.data.encoders import FittedItem
+from grouplearn.data.encoding.registry import features_of
 from grouplearn.errors import DataError
 from grouplearn.models.forms.trees import trees as tree_form
 from grouplearn.models.label import LABELLED, NUMBER, SEVERAL_CLASSES, TWO_CLASSES
@@ -226,7 +227,7 @@ def test_hostile_names_and_values(con):
         hyperparameters=(HyperparameterColumn("it's", "VARCHAR"),),
     )
     fitted = (FittedItem(items[0].item), FittedItem(items[1].item, categories=tuple(sorted(HOSTILE))))
-    features = tuple(feature for item in fitted for feature in item.features)
+    features = tuple(features_of(fitted))
     facts = GroupFacts(fitted, (0, 1, 2, 3, 4), 1, 0, 0)
     found = []
     for number, key in enumerate([*HOSTILE, None]):

@@ -20,6 +20,7 @@ from grouplearn.catalog import artifacts
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoding import wide
 from grouplearn.data.encoding.encoder import FittedItem
+from grouplearn.data.encoding.registry import encoder_of, widths_of
 from grouplearn.errors import BindError, DataError
 from grouplearn.models.state import Artifact
 
@@ -239,7 +240,7 @@ def test_what_is_stored_comes_back_as_it_was(seed: int) -> None:
             )
         else:
             fitted.append(FittedItem(Item(f"n{number}", "hash", number, "hash", buckets=draw.randrange(1, 4))))
-    width = sum(item.width for item in fitted)
+    width = sum(widths_of(fitted))
     weights = numbers.normal(size=(outputs, width)) * (numbers.random((1, width)) < 0.6)
     artifact = Artifact("tensors", {"weights": weights, "intercept": numbers.normal(size=outputs)})
     stored = artifacts.store_weights(artifact, fitted)
@@ -249,11 +250,12 @@ def test_what_is_stored_comes_back_as_it_was(seed: int) -> None:
     assert back.tensors["intercept"].tobytes() == artifact.tensors["intercept"].tobytes()
     kept, at = [], 0
     for before, after in zip(fitted, own, strict=True):
-        part = weights[:, at : at + before.width]
-        chosen = (part != 0).any(axis=0) if before.encoder.wide else np.ones(before.width, bool)
-        assert after.numbers.tolist() == before.numbers[chosen].tolist()
+        encoder, (width,) = encoder_of(before.item), widths_of([before])
+        part = weights[:, at : at + width]
+        chosen = (part != 0).any(axis=0) if encoder.wide else np.ones(width, bool)
+        assert encoder.numbers(after).tolist() == encoder.numbers(before)[chosen].tolist()
         kept.append(part[:, chosen])
-        at += before.width
+        at += width
     assert back.tensors["weights"].tobytes() == np.concatenate(kept, axis=1).tobytes()
 
 

@@ -9,6 +9,7 @@ from grouplearn.data.arrays import LengthError
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.encoding.columns import Columns
+from grouplearn.data.encoding.registry import features_of
 from grouplearn.data.shard import BLOCK_ROWS
 
 
@@ -56,7 +57,7 @@ def test_blocks_of_rows_with_long_arrays_are_shorter() -> None:
 def test_an_array_is_beside_other_columns_dense_and_sparse() -> None:
     picture = FittedItem(Item("p", "array", 1, "array", buckets=2))
     columns = [FittedItem(Item("z", "numeric", 3), center=1.0), picture, FittedItem(Item("x", "numeric", 0))]
-    assert [name for column in columns for name in column.features] == ["z", "p[1]", "p[2]", "x"]
+    assert [*features_of(columns)] == ["z", "p[1]", "p[2]", "x"]
     numeric = np.array([[1.0, 2.0, 0.0, 4.0], [5.0, np.nan, 7.0, 8.0]])
     expected = [[3.0, 2.0, 0.0, 1.0], [7.0, np.nan, 7.0, 5.0]]
     codes = np.empty((2, 0), dtype=np.int32)

@@ -11,11 +11,13 @@ import pytest
 from grouplearn.data import encoders, list_columns
 from grouplearn.data.dataset import Dataset, Item
 from grouplearn.data.encoders import FittedItem
+from grouplearn.data.encoding.registry import features_of
 from grouplearn.data.files.checksums import Damaged
 from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.data.list_columns import elements, lengths, lists_of
 from grouplearn.data.lists import Lists
 from grouplearn.runtime.ray.rows import shared_files
+from grouplearn.train.rows.chosen import feature_blocks
 from grouplearn.train.rows.sources import joined, pick
 
 WORDS = ("", "a", "b", "it's", "z", 'é"x')
@@ -60,8 +62,8 @@ def test_multihot_is_1_for_each_element_that_training_rows_have(dense_columns: i
     fitted = encoders.fit(item, data, train)
     known = sorted({word for row in train for word in rows[row] or () if word is not None})
     assert fitted.categories == tuple(known)
-    assert fitted.features == tuple(f"w={word}" for word in known)
-    assert not fitted.pure
+    assert (*features_of([fitted]),) == tuple(f"w={word}" for word in known)
+    assert not feature_blocks([fitted])[0].pure
     x = encoders.encode([fitted], encoders.columns_of(data, slice(None)), dense_columns)
     expected = [[float(word in (row or ())) for word in known] for row in rows]
     assert dense(x).tolist() == expected
@@ -91,7 +93,7 @@ def test_sparse_puts_values_at_indices(dense_columns: int) -> None:
     values = np.array([value for row in rows for value in row.values()])
     data = dataset(lists_of([(counts, codes, values)]), ((),))
     fitted = encoders.fit(Item("s", "entries", 0, "sparse", buckets=9), data, slice(None))
-    assert fitted.features[0] == "s[1]"
+    assert next(features_of([fitted])) == "s[1]"
     x = encoders.encode([fitted], encoders.columns_of(data, slice(None)), dense_columns)
     assert x.dtype == np.float64
     assert dense(x).tolist() == [[row.get(index, 0.0) for index in range(9)] for row in rows]
@@ -139,7 +141,7 @@ def test_pure_blocks_have_at_most_one_nonzero_in_a_row() -> None:
         Item("x", "hashes", 0, "hash", buckets=8): False,
         Item("x", "entries", 0, "sparse", buckets=8): False,
     }
-    assert {item: FittedItem(item, categories=("a", "b")).pure for item in pure} == pure
+    assert {item: feature_blocks([FittedItem(item, categories=("a", "b"))])[0].pure for item in pure} == pure
 
 
 def test_rows_in_files_are_opened_with_their_lists_in_part_too(tmp_path: Path) -> None:

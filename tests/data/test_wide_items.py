@@ -59,9 +59,9 @@ def test_columns_are_those_that_are_set(rows: int, dense_columns: int) -> None:
     data, other = dataset(1, rows, 200), dataset(2, rows, BUCKETS)
     narrow = [encoders.fit(item, data, slice(None)) for item in NARROW]
     own = [encoders.fit(widened(item), data, slice(None)) for item in NARROW]
-    names = [name for item in narrow for name in item.features]
-    kept = [names.index(name) for item in own for name in item.features]
-    assert len(kept) == sum(item.width for item in own) < len(names)
+    names = [*registry.features_of(narrow)]
+    kept = [names.index(name) for name in registry.features_of(own)]
+    assert len(kept) == sum(registry.widths_of(own)) < len(names)
     for each in (data, other):  # what others set is of no column where these rows did not
         whole, part = encoded(narrow, each, dense_columns), encoded(own, each, dense_columns)
         assert (whole[:, kept] == part).all()
@@ -73,7 +73,7 @@ def test_columns_are_those_that_are_set(rows: int, dense_columns: int) -> None:
 def test_no_column_is_set() -> None:
     data = dataset(3, 4, 10)
     empty = [encoders.fit(widened(item), data, slice(0, 0)) for item in NARROW]
-    assert [(item.width, item.features) for item in empty] == [(0, ())] * 3
+    assert (registry.widths_of(empty), [*registry.features_of(empty)]) == ([0, 0, 0], [])
     assert encoded(empty, data, 10).shape == (4, 0)
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from grouplearn.catalog.records import ModelDefinition, Outcome, RunOutcome
 from grouplearn.data.encoders import FittedItem
+from grouplearn.data.encoding.registry import encoder_of, features_of
 from grouplearn.interrupting import pieces, watched
 from grouplearn.layout.ragged import Ragged
 from grouplearn.models.forms.forms import form_of
@@ -190,7 +191,7 @@ def _encoders(every: Sequence[GroupFacts | None]) -> Any:
 def encoder_columns(fitted: tuple[FittedItem, ...]) -> tuple[Any, ...]:
     """Return the encoder columns of a row of ``groups``, from ``features`` to ``categories``."""
     return (
-        tuple(name for item in fitted if not item.encoder.wide for name in item.features),
+        tuple(features_of(item for item in fitted if not encoder_of(item.item).wide)),
         starts(fitted),
         [item.fill for item in fitted],
         [item.center for item in fitted],
@@ -201,7 +202,10 @@ def encoder_columns(fitted: tuple[FittedItem, ...]) -> tuple[Any, ...]:
 
 def starts(fitted: Iterable[FittedItem]) -> list[int]:
     """Return the 0-based index of each item's first feature column; wide items have none."""
-    return [0, *itertools.accumulate(0 if item.encoder.wide else item.width for item in fitted)][:-1]
+    return [
+        0,
+        *itertools.accumulate(encoder_of(item.item).stored_width(item.item, len(item.categories)) for item in fitted),
+    ][:-1]
 
 
 def trials(definition: ModelDefinition, outcome: Outcome) -> Any:

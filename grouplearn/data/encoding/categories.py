@@ -176,7 +176,7 @@ class OneHot(_Category):
     def onnx(self, graph: OnnxGraph, fitted: FittedItem, finite: bool) -> list[str]:  # noqa: ARG002
         """Add a STRING input; NULL is a text that was not in training."""
         place = self._onnx_places(graph, fitted)
-        return [_indicators(graph, place, fitted.numbers)] if fitted.categories else []
+        return [_indicators(graph, place, self.numbers(fitted))] if fitted.categories else []
 
 
 class WideOneHot(WideCategories, OneHot):
@@ -268,7 +268,7 @@ class Hash(Encoder):
     def onnx(self, graph: OnnxGraph, fitted: FittedItem, finite: bool) -> list[str]:  # noqa: ARG002
         """Add an INT64 input, the bucket number, -1 for NULL."""
         bucket = graph.input(fitted.item.name, "INT64")
-        return [_indicators(graph, bucket, fitted.numbers)] if fitted.width else []
+        return [_indicators(graph, bucket, self.numbers(fitted))] if self.fitted_width(fitted) else []
 
 
 class WideHash(Wide, Hash):

@@ -164,13 +164,28 @@ class Encoder(ABC):
         """Return the number of columns with a weight in the dense list of weights, 0 for wide items."""
         return 0 if self.wide else self.width(item, categories)
 
+    def fitted_width(self, fitted: FittedItem) -> int:
+        """Return the number of feature columns of a fitted item."""
+        return self.width(fitted.item, len(fitted.categories) or len(fitted.columns) // _BYTES)
+
+    def numbers(self, fitted: FittedItem) -> IntArray:
+        """Return the numbers of the feature columns, from 0, among all that the item can have."""
+        by_number = self.wide and not self.per_category
+        return np.frombuffer(fitted.columns, np.int64) if by_number else np.arange(self.fitted_width(fitted))
+
+    def only(self, fitted: FittedItem, numbers: IntArray) -> FittedItem:
+        """Return a wide item with only these columns."""
+        if self.per_category:
+            return replace(fitted, categories=tuple(fitted.categories[number] for number in numbers.tolist()))
+        return replace(fitted, columns=numbers.astype(np.int64).tobytes())
+
     @abstractmethod
     def features(self, fitted: FittedItem) -> tuple[str, ...]:
-        """Return the names of the feature columns."""
+        """Return the names of the feature columns: ``x``, ``origin=JFK``, ``hash(tail)[3]``."""
 
     def numbered(self, fitted: FittedItem) -> tuple[str, ...]:
         """Return the names of the columns with these numbers."""
-        return tuple(f"{fitted.item.name}[{number}]" for number in (fitted.numbers + self.first).tolist())
+        return tuple(f"{fitted.item.name}[{number}]" for number in (self.numbers(fitted) + self.first).tolist())
 
     def place(self, fitted: FittedItem, codes: npt.NDArray[np.int32]) -> IntArray:  # noqa: ARG002 - some look at it
         """Return the places of column numbers among the feature columns, -1 for none."""
@@ -221,40 +236,6 @@ class FittedItem:
     scale: float = 1.0
     categories: tuple[str, ...] = ()
     columns: bytes = b""
-
-    @property
-    def encoder(self) -> Encoder:
-        """Its encoder."""
-        from grouplearn.data.encoding.registry import encoder_of  # which has all encoders, which make fitted items
-
-        return encoder_of(self.item)
-
-    @property
-    def width(self) -> int:
-        """Number of feature columns."""
-        return self.encoder.width(self.item, len(self.categories) or len(self.columns) // _BYTES)
-
-    @property
-    def numbers(self) -> IntArray:
-        """The numbers of its feature columns, from 0, among all that its item can have."""
-        by_number = self.encoder.wide and not self.encoder.per_category
-        return np.frombuffer(self.columns, np.int64) if by_number else np.arange(self.width)
-
-    def only(self, numbers: IntArray) -> FittedItem:
-        """Return a wide item with only these columns."""
-        if self.encoder.per_category:
-            return replace(self, categories=tuple(self.categories[number] for number in numbers.tolist()))
-        return replace(self, columns=numbers.astype(np.int64).tobytes())
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """Names of the feature columns: ``x``, ``origin=JFK``, ``hash(tail)[3]``."""
-        return self.encoder.features(self)
-
-    @property
-    def pure(self) -> bool:
-        """Whether a row has at most one nonzero in the feature columns."""
-        return self.encoder.pure or self.width <= 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,7 @@ class HashedList(Listed):
 
         def encoded(rows: Columns) -> Entries:
             counts, codes, _ = _item(rows, fitted.item)
-            return Entries(*_counted(counts, self.place(fitted, codes), fitted.width))
+            return Entries(*_counted(counts, self.place(fitted, codes), self.fitted_width(fitted)))
 
         return encoded
 
@@ -200,7 +200,7 @@ class Sparse(Listed):
             kept = (amounts != 0) & (column >= 0)
             row = np.repeat(np.arange(counts.size), counts)[kept]
             column, value = column[kept], amounts[kept]
-            order = np.argsort(row * fitted.width + column, kind="stable")
+            order = np.argsort(row * self.fitted_width(fitted) + column, kind="stable")
             return Entries(np.bincount(row, minlength=counts.size), column[order], value[order])
 
         return encoded

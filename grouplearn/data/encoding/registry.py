@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoding import wide
 from grouplearn.data.encoding.calls import Call
 from grouplearn.data.encoding.categories import CATEGORIES
 from grouplearn.data.encoding.columns import SqlColumn
-from grouplearn.data.encoding.encoder import Encoder
+from grouplearn.data.encoding.encoder import Encoder, FittedItem
 from grouplearn.data.encoding.listed import LISTS, Listed
 from grouplearn.data.encoding.numbers import NUMBERS
 
@@ -23,6 +23,17 @@ CALLS: Mapping[str, Call] = {each.call.name: each.call for each in ENCODERS if e
 def encoder_of(item: Item) -> Encoder:
     """Return an item's encoder."""
     return BY_NAME[item.kind, item.encoder]
+
+
+def widths_of(fitted: Iterable[FittedItem]) -> list[int]:
+    """Return the numbers of feature columns of fitted items."""
+    return [encoder_of(each.item).fitted_width(each) for each in fitted]
+
+
+def features_of(fitted: Iterable[FittedItem]) -> Iterator[str]:
+    """Yield the names of the feature columns of fitted items."""
+    for each in fitted:
+        yield from encoder_of(each.item).features(each)
 
 
 def called(name: str) -> tuple[Encoder, ...]:

@@ -53,7 +53,7 @@ class Wide(Encoder):
 
     def place(self, fitted: FittedItem, codes: npt.NDArray[np.int32]) -> IntArray:
         """Return the places of column numbers, -1 for those that the group does not have."""
-        known, buckets = fitted.numbers, fitted.item.buckets
+        known, buckets = self.numbers(fitted), fitted.item.buckets
         if not known.size:
             return np.full(codes.size, -1, np.int64)
         if buckets <= _TABLE * codes.size:

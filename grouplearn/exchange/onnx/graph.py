@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.encoders import FittedItem
+from grouplearn.data.encoding.registry import encoder_of
 
 #: Operator set versions: 18 has all operators on doubles, 5 has TreeEnsemble.
 OPSET, ML_OPSET = 18, 5
@@ -104,5 +105,5 @@ def encoded(graph: Graph, fitted: Sequence[FittedItem], finite: bool) -> str:
     A number is a DOUBLE, NaN for NULL; a category a STRING, NULL being any text that was not in training; a hashed item the
     INT64 number of its bucket, -1 for NULL; an array several DOUBLEs. With ``finite`` infinite numbers count as missing.
     """
-    pieces = [piece for item in fitted for piece in item.encoder.onnx(graph, item, finite)]
+    pieces = [piece for item in fitted for piece in encoder_of(item.item).onnx(graph, item, finite)]
     return graph.add("Concat", *pieces, axis=1) if len(pieces) > 1 else pieces[0]

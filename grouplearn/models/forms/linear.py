@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from grouplearn.data.encoding.encoder import OnnxGraph
-from grouplearn.data.encoding.registry import encoder_of, of_list
+from grouplearn.data.encoding.registry import encoder_of, of_list, widths_of
 from grouplearn.kernels.scoring import LinearModels, Link
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner
@@ -262,13 +262,13 @@ class Linear(FormWithSql):
             columns: list[int] = []
             features: list[int] = []
             at = 0
-            for item, start in zip(group.fitted, layout.starts, strict=True):
+            for width, start in zip(widths_of(group.fitted), layout.starts, strict=True):
                 if start >= layout.n_numbers:
                     starts[place, :, start - layout.n_numbers] = row + at
                 else:
-                    columns += range(start, start + item.width)
-                    features += range(at, at + item.width)
-                at += item.width
+                    columns += range(start, start + width)
+                    features += range(at, at + width)
+                at += width
             weights[place, np.array(outputs)[:, None], columns] = own[:, features]
             flat.append(own.ravel())
             base += own.size

@@ -9,6 +9,7 @@ from typing import cast
 
 import pyarrow as pa
 
+from grouplearn.data.encoding.registry import widths_of
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner, VectorLearner
 from grouplearn.models.definition import ItemColumn, ModelDefinition
@@ -173,7 +174,7 @@ class Vectors(FormWithSql):
         small = pa.int32()
         fields = [("group_id", small), ("part", pa.string()), ("place", small), ("vector", pa.list_(pa.float64()))]
         factors = pa.Table.from_pylist(rows, pa.schema([*fields, ("value", pa.float64())]))
-        width = max((sum(item.width for item in each.fitted) for each in best), default=0)
+        width = max((sum(widths_of(each.fitted)) for each in best), default=0)
         return Prediction(_form(definition, width), (("factors", factors),))
 
     def read(self, definition: ModelDefinition, rows: StoredRows) -> SqlForm:

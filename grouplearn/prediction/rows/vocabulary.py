@@ -15,7 +15,7 @@ import pyarrow as pa
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.data.dataset import FloatArray
 from grouplearn.data.encoders import FittedItem
-from grouplearn.data.encoding.registry import encoder_of
+from grouplearn.data.encoding.registry import encoder_of, widths_of
 from grouplearn.models.forms.form import Layout
 from grouplearn.prediction.rows.known_values import Codes, KnownValues
 from grouplearn.prediction.rows.routes import Routes
@@ -58,8 +58,10 @@ class WidePlaces:
 
     def __init__(self, fitted: Sequence[FittedItem], columns: int) -> None:
         self._columns = columns
-        self._pairs = np.concatenate([np.int64(group) * columns + own.numbers for group, own in enumerate(fitted)])
-        self._starts = np.concatenate([[0], np.cumsum([own.width for own in fitted])])
+        self._pairs = np.concatenate(
+            [np.int64(group) * columns + encoder_of(own.item).numbers(own) for group, own in enumerate(fitted)]
+        )
+        self._starts = np.concatenate([[0], np.cumsum(widths_of(fitted))])
 
     def of(self, group: Codes, numbers: Codes) -> FloatArray:
         """Return the place of each row's column (-1: none) among its group's, NaN if it is not there."""

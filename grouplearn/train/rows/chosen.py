@@ -13,6 +13,7 @@ from grouplearn.data.arrays import block_rows
 from grouplearn.data.dataset import Dataset, Group
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.encoding.encoder import Replay
+from grouplearn.data.encoding.registry import encoder_of, widths_of
 from grouplearn.data.memory import memory_limit
 from grouplearn.data.shard import BLOCK_ROWS, Matrix, RowNumbers, starts
 from grouplearn.kernels.algebra import finite_rows
@@ -48,7 +49,7 @@ class ChosenRows:
         if used.failed:
             raise used.failed[0]
         fitted = _fit(job, used.train.numbers)
-        dense_columns = sum(each.width for each in fitted) if keeps_zeros(job, fitted, group.n_rows) else 0
+        dense_columns = sum(widths_of(fitted)) if keeps_zeros(job, fitted, group.n_rows) else 0
         chosen = cls(learner, used, fitted, dense_columns, share_of(job.round.share, group.n_rows))
         return (chosen if chosen.share == 1 else chosen._sampled(job, group))._cut(
             block_rows(job.items, job.block_rows)
@@ -137,16 +138,24 @@ def _fit(job: Job, rows: RowNumbers) -> tuple[FittedItem, ...]:
     return tuple(fitted)
 
 
+def feature_blocks(fitted: Sequence[FittedItem]) -> tuple[FeatureBlock, ...]:
+    """Return the feature columns of each item."""
+    return tuple(
+        FeatureBlock(each.item.name, width, encoder_of(each.item).pure or width <= 1)
+        for each, width in zip(fitted, widths_of(fitted), strict=True)
+    )
+
+
 def _refuse_wide(job: Job, fitted: Sequence[FittedItem]) -> None:
     """Raise GroupFailed if the numbers of one model in training do not fit into memory."""
     learner = job.trainer
     if (
         not declared_form(learner).grows_with_columns
         or not job.configs
-        or sum(each.width for each in fitted) <= encoders.DENSE_COLUMNS
+        or sum(widths_of(fitted)) <= encoders.DENSE_COLUMNS
     ):
         return
-    blocks = [FeatureBlock(each.item.name, each.width, each.pure) for each in fitted]
+    blocks = feature_blocks(fitted)
     outputs = job.target.label.n_scores(len(job.dataset.classes))
     needed, most = max(
         (8 * learner.cost.most_values(config, blocks, outputs), place) for place, config in enumerate(job.configs)
@@ -162,13 +171,14 @@ def _refuse_wide(job: Job, fitted: Sequence[FittedItem]) -> None:
 
 def keeps_zeros(job: Job, fitted: Sequence[FittedItem], n_rows: int) -> bool:
     """Whether a group of so many rows trains on dense ones, in all folds; raises GroupFailed if these do not fit into memory."""
-    learner, items, width = job.trainer, [each.item for each in fitted], sum(each.width for each in fitted)
+    learner, items, widths = job.trainer, [each.item for each in fitted], widths_of(fitted)
+    width = sum(widths)
     _refuse_wide(job, fitted)
     if learner.prefers_sparse and encoders.is_mostly_zero(items, width, n_rows):
         return False
     if encoders.is_dense(items, width) or learner.declaration.handles_sparse:
         return encoders.is_dense(items, width)
-    arrays = sum(each.width for each in fitted if each.item.kind == "array")
+    arrays = sum(own for own, item in zip(widths, items, strict=True) if item.kind == "array")
     if 8 * (width - arrays) * n_rows > DENSE_BYTES:
         raise GroupFailed(
             f"{learner.declaration.name} takes dense features only, and {n_rows} rows x {width} columns exceed "

@@ -9,14 +9,15 @@ import numpy as np
 
 from grouplearn.data import encoders, shard
 from grouplearn.data.dataset import Dataset, FloatArray, Group
+from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.data.shard import Matrix, RowNumbers, Shard, StoredShard, Totals
 from grouplearn.data.split import FINAL
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.problem import FeatureBlock, Problem
+from grouplearn.learners.contract.problem import Problem
 from grouplearn.schedule.messages import Blocks, Part, Step
 from grouplearn.schedule.sharded.partition import cut_evenly
 from grouplearn.train.job import GroupFacts, Job
-from grouplearn.train.rows.chosen import ChosenRows, encode_rows, replays
+from grouplearn.train.rows.chosen import ChosenRows, encode_rows, feature_blocks, replays
 from grouplearn.train.rows.sampled import group_seed
 from grouplearn.train.rows.used import RowFacts, Rows, class_factors, forget
 
@@ -263,8 +264,9 @@ def _numbered(y: FloatArray, numbering: FloatArray) -> FloatArray:
 
 def problem_of(job: Job, group: Group, learner: Learner, facts: GroupFacts, n_unseen: int) -> Problem:
     """Return the problem of a pack on a prepared group."""
-    starts = np.cumsum([0, *(each.width for each in facts.fitted)])
-    ordinal = [each.encoder.role == "place" for each in facts.fitted]
+    blocks = feature_blocks(facts.fitted)
+    starts = np.cumsum([0, *(block.width for block in blocks)])
+    ordinal = [encoder_of(each.item).role == "place" for each in facts.fitted]
     n_classes = len(facts.classes)
     among_more = job.target.label.scores_classes and n_classes == 2
     return Problem(
@@ -276,7 +278,7 @@ def problem_of(job: Job, group: Group, learner: Learner, facts: GroupFacts, n_un
         label_length=job.target.label_length,
         categorical=tuple(int(start) for start, is_ordinal in zip(starts, ordinal, strict=False) if is_ordinal),
         among_more=among_more,
-        items=tuple(FeatureBlock(each.item.name, each.width, each.pure) for each in facts.fitted),
+        items=blocks,
         mirrored=job.target.mirrored,
         n_unseen=n_unseen,
     )

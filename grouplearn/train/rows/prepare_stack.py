@@ -14,6 +14,7 @@ import numpy.typing as npt
 from grouplearn.data import encoders
 from grouplearn.data.dataset import FloatArray, Group
 from grouplearn.data.encoders import FittedGroups, FittedItem, GroupRows
+from grouplearn.data.encoding.registry import widths_of
 from grouplearn.data.shard import RowNumbers, Stack, starts
 from grouplearn.data.split import FINAL
 from grouplearn.kernels.algebra import finite_rows
@@ -250,7 +251,7 @@ def _encoded(job: Job, fitted: Sequence[FittedGroups], members: IntArray, part: 
     data, numbers = part.dataset, _rows_of(part, members)
     items, columns = [each.fitted[int(members[0])] for each in fitted], encoders.columns_of(data, numbers)
     if nothing_is_fitted(job):
-        x = np.asarray(encoders.encode(items, columns, sum(each.width for each in items)))
+        x = np.asarray(encoders.encode(items, columns, sum(widths_of(items))))
     else:
         x = encoders.encode_groups(items, fitted, columns, part.of[numbers])
     rows = Stack(x, data.y[numbers], data.weight[numbers], starts(part.sizes[members]))
@@ -272,7 +273,7 @@ def _widths(fitted: FittedGroups) -> list[int]:
     """Return the number of feature columns of each group, (G,)."""
     one = fitted.fitted[0]
     is_one = all(each is one for each in fitted.fitted)
-    return [one.width] * len(fitted.fitted) if is_one else [each.width for each in fitted.fitted]
+    return widths_of([one]) * len(fitted.fitted) if is_one else widths_of(fitted.fitted)
 
 
 def _alike(places: IntArray, shapes: npt.NDArray[np.int64]) -> list[IntArray]:

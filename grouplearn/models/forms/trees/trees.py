@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.encoding.encoder import OnnxGraph
+from grouplearn.data.encoding.registry import encoder_of, widths_of
 from grouplearn.kernels.scoring import Link
 from grouplearn.kernels.trees import Forests
 from grouplearn.learners import registry
@@ -63,20 +64,20 @@ def feature_columns(fitted: Sequence[FittedItem], starts: Sequence[int]) -> Feat
     A one-hot or hashed item is one number in the row, its category; an array is one per value.
     """
     slots, categories = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for item, start in zip(fitted, starts, strict=True):
+    for item, width, start in zip(fitted, widths_of(fitted), starts, strict=True):
         of_one = _is_of_one(item)
-        slots.append(np.full(item.width, start) if of_one else start + np.arange(item.width))
-        categories.append(np.arange(item.width) if of_one else np.full(item.width, -1))
+        slots.append(np.full(width, start) if of_one else start + np.arange(width))
+        categories.append(np.arange(width) if of_one else np.full(width, -1))
     return FeatureColumns(np.concatenate(slots), np.concatenate(categories))
 
 
 def _is_of_one(item: FittedItem) -> bool:
-    return item.encoder.role == "indicator"
+    return encoder_of(item.item).role == "indicator"
 
 
 def _in_order(fitted: Sequence[FittedItem]) -> FeatureColumns:
     """Return a row's columns with items one after the other."""
-    widths = [1 if _is_of_one(item) else item.width for item in fitted]
+    widths = [1 if _is_of_one(item) else width for item, width in zip(fitted, widths_of(fitted), strict=True)]
     return feature_columns(fitted, [0, *np.cumsum(widths)[:-1].tolist()][: len(fitted)])
 
 
@@ -290,7 +291,7 @@ class Trees(FormWithSql):
         known: dict[tuple[int, ...], FeatureColumns] = {}
         models = []
         for group in groups:
-            widths = tuple(item.width for item in group.fitted)
+            widths = tuple(widths_of(group.fitted))
             if widths not in known:
                 known[widths] = feature_columns(group.fitted, layout.starts)
             models.append(GroupTrees(group.artifact.text, known[widths], group.classes))
