@@ -43,7 +43,7 @@ from grouplearn.schedule.rounds.cells import cell_length
 from grouplearn.schedule.rounds.coordinate_descent import CoordinateDescent
 from grouplearn.schedule.sharded.partition import blocks_of
 from grouplearn.schedule.workload import Workload
-from grouplearn.train.rounds import LocalRounds
+from grouplearn.train.local_rounds import LocalRounds
 
 LOSSES: dict[str, tuple[CoordinateDescentSolver, Label, int]] = {
     "squares": (CoordinateDescentSolver(LINEAR_REGRESSION), NUMBER, 0),

@@ -18,7 +18,7 @@ from grouplearn.bind.label import LabelBinder
 from grouplearn.bind.objectives import Bound
 from grouplearn.bind.refit import refits, refits_unless_told
 from grouplearn.bind.run.options import bind_options
-from grouplearn.bind.searching import SearchBinder, bind_within, searched
+from grouplearn.bind.search import SearchBinder, bind_within, searched
 from grouplearn.bind.sql import bounds as sql_bounds
 from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.bind.sql.expressions import Replay, columns_used, deep_stack, is_call, read_ahead, samples

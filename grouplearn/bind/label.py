@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from grouplearn.bind import arrays
 from grouplearn.bind.bound import BoundTarget
 from grouplearn.bind.number_texts import cast_of_numbers
-from grouplearn.bind.searching import searched
+from grouplearn.bind.search import searched
 from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.bind.sql.expressions import Replay
 from grouplearn.bind.sql.rowwise import refuse_aggregates
 from grouplearn.data.encoding import types
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.models.label import LABELS_OF_TASK, NUMBER
-from grouplearn.models.metrics.sums import family_of
+from grouplearn.models.metrics.metrics import family_of
 from grouplearn.parser.statements import Sql, TrainModel
 
 #: Texts of a label that are looked at for numbers.

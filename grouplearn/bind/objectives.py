@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from grouplearn.bind.bound import BoundTarget
 from grouplearn.bind.features import BoundItem
-from grouplearn.bind.searching import place_of, searched
+from grouplearn.bind.search import place_of, searched
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.errors import Error
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.optional import HasObjectives, NeedsWholeGroups
 from grouplearn.messages import Span, did_you_mean
-from grouplearn.models.metrics.sums import METRICS
+from grouplearn.models.metrics.metrics import METRICS
 from grouplearn.parser.statements import TrainModel
 from grouplearn.schedule.operators import OPERATORS
 from grouplearn.search.procedures import SearchPlan

@@ -5,8 +5,8 @@ from typing import Any
 
 from grouplearn.messages import Span
 from grouplearn.parser.clauses.features import parse_features, take_alias
-from grouplearn.parser.clauses.grouping import parse_group_by
-from grouplearn.parser.clauses.searching import parse_search
+from grouplearn.parser.clauses.group_by import parse_group_by
+from grouplearn.parser.clauses.over import parse_search
 from grouplearn.parser.lexer.cursor import Cursor
 from grouplearn.parser.lexer.scan import fragment, fragment_end, nearest_on_clause, reject_unknown_clause
 from grouplearn.parser.lexer.tokens import Kind

@@ -20,9 +20,9 @@ from grouplearn.bind.sql.outside import Outside
 from grouplearn.data.files.own_files import PRIVATE, plain_file, replace_file
 from grouplearn.failures import NotMeasured
 from grouplearn.learners.contract.cost import UNKNOWN, Coefficients
-from grouplearn.plan.choose import Choice
 from grouplearn.plan.cost.coefficients import Machine, Rates, default, of_runs
 from grouplearn.plan.explain.measured import Measured, UnitRan, asked_for
+from grouplearn.plan.operator_choice import Choice
 from grouplearn.plan.physical import PhysicalPlan
 
 #: Coefficients of an earlier version belong to another cost model and are ignored.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from grouplearn.schedule.messages import Blocks
-from grouplearn.train.rounds import Cell
+from grouplearn.train.local_rounds import Cell
 from grouplearn.train.rows.prepare import Prepared
 
 #: Group, fold, a run of its blocks, and the part of its held-out rows.

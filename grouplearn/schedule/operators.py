@@ -11,11 +11,11 @@ from grouplearn.learners.contract.access import BOOSTING, PASSES, ROUNDS, SUMS, 
 from grouplearn.schedule import closed_forms
 from grouplearn.schedule.closed_forms import ClosedForm
 from grouplearn.schedule.messages import Operator, Unit
-from grouplearn.schedule.mop import declared as mop
+from grouplearn.schedule.mop import mop_rules
 from grouplearn.schedule.mop.hopper import Mop
 from grouplearn.schedule.options import Contradiction, OperatorOption, no_contradiction
 from grouplearn.schedule.plan_rules import PlanRules
-from grouplearn.schedule.rounds import declared as rounds
+from grouplearn.schedule.rounds import round_rules
 from grouplearn.schedule.rounds.averaging import Averaging
 from grouplearn.schedule.rounds.coordinate_descent import CoordinateDescent
 from grouplearn.schedule.rounds.parameter_server import ParameterServer
@@ -151,12 +151,12 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
                 PASSES.name: RunRules(own_models=True),
             },
             models_depend_on="the order in which they see the rows",
-            options=mop.OPTIONS,
-            contradiction=mop.contradiction,
-            searches=mop.searches,
-            prepare=mop.prepare,
-            prepared=mop.prepared,
-            plan=mop.PLAN,
+            options=mop_rules.OPTIONS,
+            contradiction=mop_rules.contradiction,
+            searches=mop_rules.searches,
+            prepare=mop_rules.prepare,
+            prepared=mop_rules.prepared,
+            plan=mop_rules.PLAN,
         ),
         Averaging.name: Declaration(
             Averaging,
@@ -165,10 +165,10 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
             divides=True,
             steady=True,
             closed_form=closed_forms.averaging,
-            options=rounds.OF_AVERAGING,
-            prepare=rounds.prepare,
-            prepared=rounds.prepared,
-            plan=rounds.AVERAGING,
+            options=round_rules.OF_AVERAGING,
+            prepare=round_rules.prepare,
+            prepared=round_rules.prepared,
+            plan=round_rules.AVERAGING,
         ),
         ParameterServer.name: Declaration(
             ParameterServer,
@@ -176,17 +176,17 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
             models_depend_on="the number of partitions and the order of their pushes",
             divides=True,
             closed_form=closed_forms.parameter_server,
-            options=rounds.OF_SERVER,
-            contradiction=rounds.contradiction,
-            prepare=rounds.prepare,
-            prepared=rounds.prepared,
-            plan=rounds.SERVER,
+            options=round_rules.OF_SERVER,
+            contradiction=round_rules.contradiction,
+            prepare=round_rules.prepare,
+            prepared=round_rules.prepared,
+            plan=round_rules.SERVER,
         ),
         CoordinateDescent.name: Declaration(
             CoordinateDescent,
             {access.name: _NO_ROUNDS for access in (SUMS, PASSES, BOOSTING)},
             closed_form=closed_forms.coordinate_descent,
-            plan=rounds.DESCENT,
+            plan=round_rules.DESCENT,
         ),
         DataParallel.name: Declaration(
             DataParallel,

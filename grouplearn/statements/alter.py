@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grouplearn.bind.altering import bind_added, bind_trial
+from grouplearn.bind.alter import bind_added, bind_trial
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.parser.statements import AddTrial, QualifiedName, StopTrial
 from grouplearn.search.procedures import SearchPlan

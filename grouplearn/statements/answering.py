@@ -11,7 +11,7 @@ from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.memory import ran_out, rare_collections
 from grouplearn.errors import OutOfMemory, as_database_errors
 from grouplearn.interrupting import heard
-from grouplearn.parser.clauses.binding import Parameters, bind_parameters
+from grouplearn.parser.clauses.parameter_values import Parameters, bind_parameters
 from grouplearn.parser.statements import Nested, OurStatement, SetOption, Sql
 from grouplearn.prediction import functions
 from grouplearn.prediction.prediction import predictor_for

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from grouplearn import sqltext
-from grouplearn.bind.run import compatibility as legality
+from grouplearn.bind.run import compatibility
 from grouplearn.bind.run.options import bind_resume_options, executor_again
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog.identities import identity_at
@@ -29,7 +29,7 @@ from grouplearn.messages import Span, did_you_mean
 from grouplearn.models.definition import ModelDefinition
 from grouplearn.parser.statements import DropRun, ResumeModel
 from grouplearn.plan import calibration
-from grouplearn.plan.choose import Choice, threads
+from grouplearn.plan.operator_choice import Choice, threads
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.prediction.prediction import predictor_for
 from grouplearn.runtime.ray.settings import Cluster
@@ -197,13 +197,13 @@ def resources(
     began, operator = run.manifest, run.manifest.operator
     learner = registry.way(began.job.learner, began.job.configs)
     workers = given.get("workers", began.workload.workers)
-    if not legality.is_movable(operator, learner) and workers != began.workload.workers:
+    if not compatibility.is_movable(operator, learner) and workers != began.workload.workers:
         message = f"models of {operator} depend on the number of workers, which was {began.workload.workers}"
         raise checker.error(message, statement.name.span)
     executor = executor_again(began.executor, given, settings)
-    refusal = legality.refusal(operator, learner, executor)
+    refusal = compatibility.refusal(operator, learner, executor)
     if refusal:
-        raise checker.error(refusal, statement.name.span, legality.remedy(operator, learner))
+        raise checker.error(refusal, statement.name.span, compatibility.remedy(operator, learner))
     return Resources(workers, executor, Cluster.by_settings(settings))
 
 

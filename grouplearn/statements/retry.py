@@ -11,7 +11,7 @@ import numpy as np
 
 from grouplearn.bind.bind import bind
 from grouplearn.bind.bound import BoundTrain
-from grouplearn.bind.run import compatibility as legality
+from grouplearn.bind.run import compatibility
 from grouplearn.bind.run.options import bind_retry_options, executor_again
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog import models
@@ -177,13 +177,13 @@ class _Retry:
     def _as_before(self, bound: BoundTrain) -> dict[str, Any]:
         """Return the operator and workers of the first run, if the models of that operator depend on them."""
         operator = self.record.operator
-        if not legality.changes_models(operator, bound.learner):
+        if not compatibility.changes_models(operator, bound.learner):
             return {}
         fixed = {"operator": operator, "workers": self.record.workers}
         for option in self.statement.options:
             name = option.name.value.casefold()
             if name in fixed and self.given[name] != fixed[name]:
-                what = legality.depends_on(operator)
+                what = compatibility.depends_on(operator)
                 message = (
                     f"the model was trained by operator {operator}, on {fixed['workers']} workers, and its models "
                 )
@@ -193,9 +193,9 @@ class _Retry:
     def _executor(self, bound: BoundTrain, operator: str) -> str:
         """Return where the trials train, which the stored statement does not decide; raise if they cannot train there."""
         executor = executor_again(bound.options.placement.executor, self.given, self.at.settings)
-        refusal = legality.refusal(operator, bound.learner, executor)
+        refusal = compatibility.refusal(operator, bound.learner, executor)
         if refusal:
-            raise self._refusal(refusal, legality.remedy(operator, bound.learner))
+            raise self._refusal(refusal, compatibility.remedy(operator, bound.learner))
         return executor
 
     def _planned(self, bound: BoundTrain) -> PhysicalPlan:

@@ -17,7 +17,7 @@ from grouplearn.catalog.asking import Settings, asking_for, look_again, may_chan
 from grouplearn.prediction import functions
 
 if TYPE_CHECKING:
-    from grouplearn.parser.clauses.binding import Parameters
+    from grouplearn.parser.clauses.parameter_values import Parameters
     from grouplearn.parser.statements import Nested, OurStatement, PlanFormat, Sql
     from grouplearn.statements.databases import Databases
     from grouplearn.train.job import Progress

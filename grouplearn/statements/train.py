@@ -30,11 +30,11 @@ from grouplearn.parser.render import render
 from grouplearn.parser.statements import ExplainTrain, ResumeModel, RetryFailed, TrainModel
 from grouplearn.plan import calibration
 from grouplearn.plan.calibration import keep_correction
-from grouplearn.plan.choose import Choice
 from grouplearn.plan.explain.html import explain_html
 from grouplearn.plan.explain.json import explain_json
 from grouplearn.plan.explain.measured import Measured, Ran, UnitRan, compare
 from grouplearn.plan.explain.text import explain_text
+from grouplearn.plan.operator_choice import Choice
 from grouplearn.plan.physical import PhysicalPlan, definition
 from grouplearn.plan.results_memory import refuse_excess
 from grouplearn.search.procedures import PROCEDURES

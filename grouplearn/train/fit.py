@@ -25,9 +25,10 @@ from grouplearn.learners.contract.ways import (
     SamplingLearner,
     SequentialLearner,
 )
-from grouplearn.models.metrics import sums as metrics
+from grouplearn.models.metrics import metrics
 from grouplearn.models.state import State, Tensors
 from grouplearn.train.block_sums import BlockSums
+from grouplearn.train.local_rounds import Cell, LocalRounds
 from grouplearn.train.pack import (
     EpochSums,
     Fit,
@@ -43,7 +44,6 @@ from grouplearn.train.pack import (
     waited_values,
 )
 from grouplearn.train.results.trials import CurvePoint
-from grouplearn.train.rounds import Cell, LocalRounds
 
 #: Values, of all models, that rounds process between two checks for commands: some tenths of a second.
 _GONE_THROUGH = 1 << 26

@@ -18,10 +18,10 @@ from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.models.metrics import sums as metrics
+from grouplearn.models.metrics import metrics
 from grouplearn.models.metrics.deviances import row_losses, with_losses
 from grouplearn.models.metrics.metric import Family
-from grouplearn.models.metrics.sums import MetricSums
+from grouplearn.models.metrics.metrics import MetricSums
 from grouplearn.models.state import Artifact, State, Tensors
 from grouplearn.train.block_sums import BlockSums
 from grouplearn.train.results.trials import CurvePoint

@@ -15,6 +15,7 @@ from grouplearn.train.fit import fit_pack
 from grouplearn.train.gather import train_stacks
 from grouplearn.train.job import NOT_BEGUN, GroupFacts, Job, UnitResult, group_of
 from grouplearn.train.pack import Pack, Training, kernels_hear
+from grouplearn.train.pack_turn import in_turn
 from grouplearn.train.reasons import or_failed, reason_of
 from grouplearn.train.results.checkpoints import Checkpointer
 from grouplearn.train.results.evaluation import conclude, evaluate
@@ -23,7 +24,6 @@ from grouplearn.train.results.trials import FAILED, STOPPED, TrialResult, Trials
 from grouplearn.train.rows.prepare import Prepared, prepare
 from grouplearn.train.rows.used import GroupFailed
 from grouplearn.train.trial_states import combine_trials
-from grouplearn.train.turns import in_turn
 
 
 def train_unit(

@@ -11,7 +11,7 @@ import pytest
 
 from grouplearn.errors import Cancelled
 from grouplearn.frontends.python.dbapi import Connection
-from grouplearn.parser.clauses.binding import Parameters
+from grouplearn.parser.clauses.parameter_values import Parameters
 from grouplearn.parser.statements import OurStatement, TrainModel
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from grouplearn.learners import registry
 from grouplearn.models.label import CLUSTERING, NUMBER, PROJECTION, TWO_CLASSES, Label
-from grouplearn.models.metrics import sums
+from grouplearn.models.metrics import metrics
 from grouplearn.models.metrics.metric import Family
-from grouplearn.models.metrics.sums import METRICS, FloatArray, MetricSums, first_best, merge
+from grouplearn.models.metrics.metrics import METRICS, FloatArray, MetricSums, first_best, merge
 
 __all__ = [
     "METRICS", "MetricSums", "default_metric", "every_metric", "family_of", "finish", "first_best", "measure", "merge",
@@ -33,7 +33,7 @@ def default_metric(label: Label) -> str:
 def measure(
     label: Label, n_classes: int, scores: FloatArray, y: FloatArray, weight: FloatArray, n_unseen: int = 0
 ) -> MetricSums:
-    return sums.measure(family_of(label), n_classes, scores, y, weight, n_unseen)
+    return metrics.measure(family_of(label), n_classes, scores, y, weight, n_unseen)
 
 
 def finish(found: MetricSums, *only: str) -> dict[str, FloatArray]:

@@ -11,7 +11,7 @@ from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.extract.statistics import statistics
 from grouplearn.parser.parse import parse
 from grouplearn.parser.statements import TrainModel
-from grouplearn.plan.choose import Candidate
+from grouplearn.plan.operator_choice import Candidate
 from grouplearn.plan.physical import PhysicalPlan, plan
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from grouplearn.data.dataset import Group, Item
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.neural.declared import declaration
+from grouplearn.learners.neural.declared_hyperparameters import declaration
 from grouplearn.learners.neural.network import Network
 from grouplearn.models.label import LABELLED, NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
 from grouplearn.schedule.messages import Unit

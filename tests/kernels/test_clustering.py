@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from grouplearn.kernels.clusters import clustering, distances
 from grouplearn.kernels.clusters.clustering import Config, Plan
-from grouplearn.learners.unsupervised import k_means
+from grouplearn.learners.unsupervised import lloyd
 from grouplearn.train.block_sums import BlockSums
 
 MASK = 2**64 - 1
@@ -195,7 +195,7 @@ def by_blocks(plan: Plan, x: np.ndarray, weight: np.ndarray, seed: int, block: i
             whole = whole.merged(each, merge)
         total = whole.total(n_blocks, merge)
         assert total is not None
-        state = plan.step(state, total) if state else k_means.begin(plan, seed, total)
+        state = plan.step(state, total) if state else lloyd.begin(plan, seed, total)
     return plan.finish(state)
 
 

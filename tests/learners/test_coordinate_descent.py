@@ -26,7 +26,7 @@ from grouplearn.learners.linear.learners import LINEAR_REGRESSION, LINEAR_SVM, L
 from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
 from grouplearn.models.losses.hinge import HINGE
 from grouplearn.models.state import State
-from grouplearn.train.rounds import Cell, LocalRounds
+from grouplearn.train.local_rounds import Cell, LocalRounds
 
 (POISSON_REGRESSION,) = (each for each in OF_ONE_LOSS if each.name == "poisson_regression")
 LINEAR, LOGISTIC, POISSON, SVM = map(

@@ -12,7 +12,7 @@ from grouplearn.kernels.clusters import clustering as kernel
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Diverged, Interrupted
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.unsupervised import k_means
+from grouplearn.learners.unsupervised import lloyd
 from grouplearn.learners.unsupervised.kmeans import KMeans
 from grouplearn.models.label import CLUSTERING
 from grouplearn.models.state import Artifact, State
@@ -167,18 +167,18 @@ def test_groups_without_a_model_have_none_in_a_stack() -> None:
 
 def test_states_that_no_plan_has() -> None:
     x, plan = blobs(50, 2, 2), kernel.Plan(2, (kernel.Config(2), kernel.Config(4)), 1 << 40)
-    state = dict(k_means.begin(plan, 1, plan.survey(x, np.ones(50), 0, 1)))
-    assert k_means.is_sound(plan, state)
+    state = dict(lloyd.begin(plan, 1, plan.survey(x, np.ones(50), 0, 1)))
+    assert lloyd.is_sound(plan, state)
     for name, each in state.items():
-        assert not k_means.is_sound(plan, {key: value for key, value in state.items() if key != name})
-        assert not k_means.is_sound(plan, {**state, name: each[:-1]})
-        assert not k_means.is_sound(plan, {**state, name: each.astype(np.float32)})
-    assert not k_means.is_sound(plan, {**state, "phase": state["phase"] + 9})
-    assert not k_means.is_sound(plan, {**state, "passes": state["passes"] - 9})
-    assert not k_means.is_sound(plan, {**state, "scale": np.zeros(1)})
-    assert not k_means.is_sound(kernel.Plan(2, (kernel.Config(2),), 1 << 40), state)
+        assert not lloyd.is_sound(plan, {key: value for key, value in state.items() if key != name})
+        assert not lloyd.is_sound(plan, {**state, name: each[:-1]})
+        assert not lloyd.is_sound(plan, {**state, name: each.astype(np.float32)})
+    assert not lloyd.is_sound(plan, {**state, "phase": state["phase"] + 9})
+    assert not lloyd.is_sound(plan, {**state, "passes": state["passes"] - 9})
+    assert not lloyd.is_sound(plan, {**state, "scale": np.zeros(1)})
+    assert not lloyd.is_sound(kernel.Plan(2, (kernel.Config(2),), 1 << 40), state)
     # Numbers that are none end as numbers that are none.
     lost = {**state, "centroids": np.full_like(state["centroids"], np.nan)}
     after = plan.step(lost, plan.sums(lost, x, np.ones(50), 0))
     with pytest.raises(Diverged):
-        k_means.Finished(plan, after).model(0)
+        lloyd.Finished(plan, after).model(0)

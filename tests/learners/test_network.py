@@ -14,7 +14,7 @@ from grouplearn.data import shard as shards
 from grouplearn.data.shard import Shard
 from grouplearn.kernels.networks import visiting_order
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.neural.declared import declaration, declared
+from grouplearn.learners.neural.declared_hyperparameters import declaration, declared
 from grouplearn.learners.neural.network import Network
 from grouplearn.models.label import LABELLED, NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
 from grouplearn.models.state import Artifact, State

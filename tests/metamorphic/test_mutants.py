@@ -28,7 +28,7 @@ from grouplearn.models.forms import linear as predict_linear
 from grouplearn.models.forms import routed as predict_sql
 from grouplearn.models.forms.trees import trees as tree_form
 from grouplearn.models.forms.trees import walks as predict_trees
-from grouplearn.models.metrics.sums import METRICS
+from grouplearn.models.metrics.metrics import METRICS
 from grouplearn.models.metrics.values import VALUES
 from grouplearn.models.outputs.number import Number
 from grouplearn.prediction import macro as predict_macro

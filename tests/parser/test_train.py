@@ -1,7 +1,7 @@
 import pytest
 
 from grouplearn.errors import BindError
-from grouplearn.parser.clauses.binding import bind_parameters, parameter_names
+from grouplearn.parser.clauses.parameter_values import bind_parameters, parameter_names
 from grouplearn.parser.parse import parse
 from grouplearn.parser.statements import (
     Between,

@@ -18,17 +18,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import grouplearn
-from grouplearn.bind.run import compatibility as legality
+from grouplearn.bind.run import compatibility
 from grouplearn.failures import NotMeasured, StatementInterrupted
 from grouplearn.kernels.library import processor_seconds
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.plan import calibration
-from grouplearn.plan.choose import choose
 from grouplearn.plan.cost import pilot
 from grouplearn.plan.cost.coefficients import Machine, Rates, corrected, default
 from grouplearn.plan.explain import measured
 from grouplearn.plan.explain.measured import UnitRan, asked_for
+from grouplearn.plan.operator_choice import choose
 from grouplearn.plan.physical import plan
 from grouplearn.runtime import calibrate
 from grouplearn.runtime.calibrate import Sample, fitted
@@ -369,4 +369,4 @@ def test_no_model_depends_on_a_correction(learner: str, factor: float) -> None:
     ours, theirs = ([replace(unit, cost=0.0) for unit in each.units] for each in (before, after))
     assert ours == theirs
     chosen = planning.choose(after, lambda: False)
-    assert not legality.changes_models(chosen.operator, after.bound.learner)
+    assert not compatibility.changes_models(chosen.operator, after.bound.learner)

@@ -7,13 +7,12 @@ import duckdb
 import pytest
 from helpers.plans import candidate, planned
 
-from grouplearn.bind.run import compatibility as legality
-from grouplearn.bind.run import sizes
+from grouplearn.bind.run import compatibility, sizes
 from grouplearn.bind.run.options import RUN_OPTIONS
 from grouplearn.data import memory
 from grouplearn.learners import registry
 from grouplearn.learners.contract.access import BOOSTING
-from grouplearn.plan.choose import affordable, choose, threads
+from grouplearn.plan.operator_choice import affordable, choose, threads
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.schedule.operators import OPERATORS, RunRules
 
@@ -113,10 +112,10 @@ def test_illegal_operators_are_not_chosen(con: duckdb.DuckDBPyConnection) -> Non
 
 def test_the_table_of_legality() -> None:
     sums, passes = registry.learner("linear_regression"), registry.learner("mlp")
-    assert legality.runtimes("gap", sums) == ("local", "ray")
-    assert legality.runtimes("data_parallel", passes) == ("ray",)
-    assert legality.refusal("data_parallel", passes, "auto") is None
-    assert legality.refusal("data_parallel", passes, "local") == (
+    assert compatibility.runtimes("gap", sums) == ("local", "ray")
+    assert compatibility.runtimes("data_parallel", passes) == ("ray",)
+    assert compatibility.refusal("data_parallel", passes, "auto") is None
+    assert compatibility.refusal("data_parallel", passes, "local") == (
         "operator data_parallel runs learners that train on batches of rows with executor = 'ray' only, "
         "because its workers are processes that talk to each other in every batch or tree"
     )
@@ -126,7 +125,7 @@ def test_an_illegal_combination_is_refused_at_its_place(
     con: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     operator = replace(OPERATORS["model_task_parallel"], runs={BOOSTING.name: RunRules((), "this is a test")})
-    monkeypatch.setattr(legality, "OPERATORS", {**OPERATORS, "model_task_parallel": operator})
+    monkeypatch.setattr(compatibility, "OPERATORS", {**OPERATORS, "model_task_parallel": operator})
     text = TRAIN.format(learner="gbdt")
     with pytest.raises(duckdb.Error) as caught:
         planned(con, f"{text} WITH (operator = 'model_task_parallel')")

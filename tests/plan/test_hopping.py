@@ -6,8 +6,8 @@ import duckdb
 import pytest
 from helpers.plans import candidate, planned
 
-from grouplearn.plan.choose import choose
 from grouplearn.plan.hopping_packs import cut_packs, planned_for
+from grouplearn.plan.operator_choice import choose
 from grouplearn.plan.physical import PhysicalPlan
 
 TRAIN = (

@@ -10,10 +10,10 @@ from helpers.plans import candidate, planned
 
 import grouplearn
 from grouplearn.plan import calibration
-from grouplearn.plan.choose import choose
 from grouplearn.plan.cost.coefficients import default
 from grouplearn.plan.explain.facts import histogram
 from grouplearn.plan.explain.measured import Ran, Side, compare
+from grouplearn.plan.operator_choice import choose
 
 ANALYZE = (
     "EXPLAIN {options} TRAIN MODEL delays USING gbdt PREDICT late FEATURES (* EXCLUDE carrier) FROM flights "

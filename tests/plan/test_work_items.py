@@ -10,8 +10,8 @@ import pytest
 from helpers.plans import planned
 
 from grouplearn.extract.group_counts import GroupCount
+from grouplearn.plan.epoch_rounds import describe_rounds, sizes_of
 from grouplearn.plan.physical import MOST_ITEMS, TAKEOVER_EPOCHS, PhysicalPlan
-from grouplearn.plan.rounds import sizes_of, told_of_rounds
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.rounds.facts import descent_facts
 
@@ -82,5 +82,5 @@ def test_explain_says_what_becomes_of_machines_that_leave_a_cluster(con: duckdb.
     """Those of this machine have nowhere to go."""
     here, there = (planned(con, TRAIN.format("ray"), **more) for more in ({}, {"address": "10.0.0.5:6379"}))
     leaving = "; workers of a machine that is to leave the cluster hand over what they have"
-    assert told_of_rounds(there, "coordinate_descent") == told_of_rounds(here, "coordinate_descent") + leaving
-    assert told_of_rounds(there, "gap") == ""
+    assert describe_rounds(there, "coordinate_descent") == describe_rounds(here, "coordinate_descent") + leaving
+    assert describe_rounds(there, "gap") == ""

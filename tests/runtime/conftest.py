@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from helpers import one_cluster
 
-from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.ray.runtime import RayRuntime
+from grouplearn.runtime.runtimes import runtime
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.worker import Watch, Worker
 from grouplearn.schedule.messages import Instruction, Part, RunStep, Step, Unit
-from grouplearn.schedule.rounds import descent
+from grouplearn.schedule.rounds import descent_progress
 from grouplearn.schedule.rounds.coordinate_descent import CoordinateDescent
 from grouplearn.schedule.workload import Workload
 from grouplearn.train.job import Job, TrainingLimits, UnitResult
@@ -128,7 +128,7 @@ def test_steps_of_a_long_epoch_name_no_more_parts_than_those_since_a_state(
     monkeypatch: pytest.MonkeyPatch, case: str, most: int
 ) -> None:
     """And who takes part takes no state for it."""
-    monkeypatch.setattr(descent, "MOST_ROUNDS", most)
+    monkeypatch.setattr(descent_progress, "MOST_ROUNDS", most)
     asked: set[tuple[int, Part | None]] = set()
     of = Takes.of
 
@@ -375,7 +375,7 @@ def test_workers_lost_in_every_kind_of_step_cost_time_and_no_bit(
 def test_workers_lost_in_a_long_epoch_cost_its_last_rounds(
     monkeypatch: pytest.MonkeyPatch, kind: str, kept: bool
 ) -> None:
-    monkeypatch.setattr(descent, "MOST_ROUNDS", 2)
+    monkeypatch.setattr(descent_progress, "MOST_ROUNDS", 2)
     job = a_job(epochs=4)
     losing = LosingRounds(job, CoordinateDescent(units_of(job), workload(job, 3)), kind, kept, before=True)
     assert models(losing.run(3)) == expected("logistic", 4)

@@ -21,8 +21,8 @@ from grouplearn.learners import registry
 from grouplearn.learners.contract.requirement import Requirement
 from grouplearn.learners.linear.learners import LOGISTIC_REGRESSION
 from grouplearn.learners.linear.newton import NewtonSolver
-from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.local import LocalRuntime
+from grouplearn.runtime.runtimes import runtime
 from grouplearn.schedule.task_parallel import GroupTaskParallel, ModelTaskParallel
 from grouplearn.train.unit import train_unit
 

@@ -20,7 +20,7 @@ from grouplearn.failures import StatementInterrupted
 from grouplearn.learners.contract.averaging import Names, changed, with_push
 from grouplearn.learners.contract.ways import BatchesLearner
 from grouplearn.models.label import TWO_CLASSES, Label
-from grouplearn.models.metrics.sums import merge
+from grouplearn.models.metrics.metrics import merge
 from grouplearn.models.state import State, Tensors
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.schedule.averages import Averages

@@ -20,7 +20,6 @@ from helpers.runtime_jobs import Watcher, changed, job, models, units
 
 from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.failures import NotInstalled, StatementInterrupted
-from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.ray import actors as ray_actors
 from grouplearn.runtime.ray import run as ray_run
@@ -31,6 +30,7 @@ from grouplearn.runtime.ray.runtime import RayRuntime
 from grouplearn.runtime.ray.supervised.processes import of_session
 from grouplearn.runtime.ray.supervised.supervisor import CHILDREN
 from grouplearn.runtime.ray.worker import Address, WorkerHandle
+from grouplearn.runtime.runtimes import runtime
 from grouplearn.runtime.worker import failed_step
 from grouplearn.schedule.messages import Step, Unit
 from grouplearn.schedule.task_parallel import ModelTaskParallel

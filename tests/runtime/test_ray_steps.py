@@ -19,10 +19,10 @@ from helpers.thorough import THOROUGH
 
 from grouplearn.data.dataset import ARRAYS
 from grouplearn.models.label import TWO_CLASSES
-from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.ray import rows as ray_rows
 from grouplearn.runtime.ray.rows import JobRows, bare, cut_rows, stored
 from grouplearn.runtime.ray.runtime import RayRuntime
+from grouplearn.runtime.runtimes import runtime
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.sharded.data_parallel import DataParallel
 from grouplearn.schedule.task_parallel import GroupTaskParallel, ModelTaskParallel

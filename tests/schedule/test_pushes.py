@@ -17,7 +17,7 @@ from grouplearn.schedule.invariants import BrokenSchedule
 from grouplearn.schedule.messages import Part, Push, RunStep, Step, StepDone, Unit, WorkerReady
 from grouplearn.schedule.rounds.averaging import Averaging
 from grouplearn.schedule.rounds.parameter_server import ParameterServer
-from grouplearn.schedule.rounds.pushes import MOST_PARTS
+from grouplearn.schedule.rounds.push_progress import MOST_PARTS
 from grouplearn.schedule.workload import Workload
 
 BLOCK = 10

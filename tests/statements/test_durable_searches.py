@@ -15,7 +15,7 @@ from helpers.thorough import THOROUGH, some
 
 import grouplearn
 from grouplearn.data.files.run_directory import runs_of
-from grouplearn.statements.workflow import durable, searching
+from grouplearn.statements.workflow import durable, search_rounds
 from grouplearn.train.results import ledger
 from grouplearn.train.results.ledger import Ledger
 
@@ -115,14 +115,14 @@ def test_shows_a_search_that_is_not_finished(path: Path, monkeypatch: pytest.Mon
 
 def at_barrier(monkeypatch: pytest.MonkeyPatch, barrier: int, action: Callable[[], None]) -> None:
     """Have ``action`` happen just before a barrier takes commands."""
-    obey = searching._Search._obey
+    obey = search_rounds._Search._obey
 
     def obeyed(self: Any) -> None:
         if self._barriers + 1 == barrier and not self._was_here():
             action()
         obey(self)
 
-    monkeypatch.setattr(searching._Search, "_obey", obeyed)
+    monkeypatch.setattr(search_rounds._Search, "_obey", obeyed)
 
 
 def test_what_users_did_is_done_again(path: Path, trained: list[int], monkeypatch: pytest.MonkeyPatch) -> None:

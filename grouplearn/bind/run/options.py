@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from grouplearn import sqltext
 from grouplearn.bind import ways
-from grouplearn.bind.run import compatibility as legality
+from grouplearn.bind.run import compatibility
 from grouplearn.bind.run.class_options import ClassWeights, bind_class_weight, bind_positive_class
 from grouplearn.bind.run.resources import check_address, check_timeout
 from grouplearn.bind.run.run_options import RunOptions
@@ -187,9 +187,9 @@ def bind_options(
         elif not ways.chooses(learner, name):
             fixed[name] = bind_hyperparameter(checker, learner, option.name, option.value, also=WITH_OPTIONS)
     _refuse_epochs(checker, learner, options, run)
-    run["operator"] = legality.chosen(options, run)
-    legality.refuse_contradictions(checker, learner, options, run)
-    legality.refuse_options(checker, learner, options, run)
+    run["operator"] = compatibility.chosen(options, run)
+    compatibility.refuse_contradictions(checker, learner, options, run)
+    compatibility.refuse_options(checker, learner, options, run)
     run |= _enclosed(checker, options, run)
     _refuse_illegal(checker, learner, options, run)
     return RunOptions.of(run), fixed
@@ -269,11 +269,11 @@ def _refuse_epochs(checker: SqlChecker, learner: Learner, options: tuple[Option,
 
 def _refuse_illegal(checker: SqlChecker, learner: Learner, options: tuple[Option, ...], run: Mapping[str, Any]) -> None:
     """Raise for an operator that does not run this learner on the chosen executor."""
-    message = legality.refusal(run.get("operator", "auto"), learner, run.get("executor", "auto"))
+    message = compatibility.refusal(run.get("operator", "auto"), learner, run.get("executor", "auto"))
     if message is None:
         return
     spans = {option.name.value.casefold(): option.value.span for option in options}
-    option = legality.choosing(options)
+    option = compatibility.choosing(options)
     if "operator" in spans or option is None:
         hint = None if "operator" in spans else "The operator comes from SET grouplearn_operator."
         raise checker.error(message, spans.get("operator") or spans.get("executor"), hint)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from grouplearn.frontends.python.model import Model
     from grouplearn.frontends.python.pieces import Piece
-    from grouplearn.parser.clauses.binding import Parameters
+    from grouplearn.parser.clauses.parameter_values import Parameters
     from grouplearn.parser.statements import OurStatement, PlanFormat
     from grouplearn.train.job import Progress
 

@@ -9,7 +9,7 @@ from grouplearn.errors import ProgrammingError
 from grouplearn.frontends.python.learners import make_known
 from grouplearn.learners.contract.config import Value
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.neural.declared import declaration
+from grouplearn.learners.neural.declared_hyperparameters import declaration
 from grouplearn.learners.neural.network import Network
 from grouplearn.learners.third_party import is_name
 from grouplearn.messages import did_you_mean

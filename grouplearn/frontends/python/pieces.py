@@ -76,7 +76,7 @@ def ends_in_answer(pieces: list[Piece]) -> bool:
 
 def refuse_parameters(statement: OurStatement) -> None:
     """Raise NotSupportedError for a statement that has parameters."""
-    from grouplearn.parser.clauses.binding import parameter_names
+    from grouplearn.parser.clauses.parameter_values import parameter_names
 
     if parameter_names(statement):
         raise NotSupportedError(

@@ -17,7 +17,7 @@ from grouplearn.learners.linear import linear_model
 from grouplearn.learners.linear.solved import SolvedLinear, measure
 from grouplearn.models.label import Label
 from grouplearn.models.losses.loss import Loss
-from grouplearn.models.metrics.sums import family_of
+from grouplearn.models.metrics.metrics import family_of
 from grouplearn.models.state import Artifact
 
 #: Names of hyperparameters in scikit-learn and elsewhere, and what they are here.

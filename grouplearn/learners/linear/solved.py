@@ -17,7 +17,7 @@ from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import Drawn, drawn
 from grouplearn.learners.linear.linear_model import inverse_link, linear_predictor
 from grouplearn.models.label import NUMBER, TWO_CLASSES
-from grouplearn.models.metrics import sums as metrics
+from grouplearn.models.metrics import metrics
 from grouplearn.models.metrics.deviances import row_losses, with_losses
 
 

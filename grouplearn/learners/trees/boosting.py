@@ -24,7 +24,7 @@ from grouplearn.learners.trees.lightgbm.library import LightGBMError
 from grouplearn.learners.trees.lightgbm.parameters import draws_rows
 from grouplearn.learners.trees.predicting import shares_of_one, with_ties
 from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES
-from grouplearn.models.metrics import sums as metrics
+from grouplearn.models.metrics import metrics
 from grouplearn.models.metrics.deviances import row_losses, with_losses
 
 #: Metrics that LightGBM computes by the same formula during training.

@@ -38,7 +38,7 @@ from grouplearn.learners.trees.lightgbm.refused import REFUSED
 from grouplearn.learners.trees.predicting import Recent, Scores, predicted, predicted_in_training
 from grouplearn.learners.trees.together import SolvedTrees, StackBooster
 from grouplearn.models.label import LABELLED, Label
-from grouplearn.models.metrics.sums import family_of
+from grouplearn.models.metrics.metrics import family_of
 from grouplearn.models.outputs.link import Link
 from grouplearn.models.state import Artifact, FloatArray, State
 

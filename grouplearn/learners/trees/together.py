@@ -30,7 +30,7 @@ from grouplearn.learners.trees.lightgbm.library import addresses, categorical_co
 from grouplearn.learners.trees.lightgbm.parameters import SEEDS, draws_rows
 from grouplearn.learners.trees.predicting import predicted_in_training, shares_of_one, with_ties
 from grouplearn.models.label import NUMBER, TWO_CLASSES
-from grouplearn.models.metrics import sums as metrics
+from grouplearn.models.metrics import metrics
 from grouplearn.models.metrics.deviances import row_losses, with_losses
 from grouplearn.models.state import TEXT
 

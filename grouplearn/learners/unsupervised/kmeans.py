@@ -20,11 +20,11 @@ from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.learner import Declaration, Vector, VectorLearner
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import SolvedStack, StackLearner
-from grouplearn.learners.unsupervised import k_means
+from grouplearn.learners.unsupervised import lloyd
 from grouplearn.learners.unsupervised.cost import CLUSTERS
 from grouplearn.learners.unsupervised.solved import SolvedVectors
 from grouplearn.models.label import CLUSTERING, Label
-from grouplearn.models.metrics.sums import MetricSums
+from grouplearn.models.metrics.metrics import MetricSums
 from grouplearn.models.outputs.clusters import Clusters
 from grouplearn.models.state import Artifact, State, Tensors
 
@@ -35,7 +35,7 @@ K = Hyperparameter("k", "int", 8, "number of clusters", "Lloyd 1982", low=1, hig
 N_INIT = Hyperparameter(
     "n_init",
     "int",
-    k_means.DEFAULT_N_INIT,
+    lloyd.DEFAULT_N_INIT,
     "number of starts from different seeds; the one with the least inertia is kept",
     "Arthur & Vassilvitskii 2007",
     low=1,
@@ -58,7 +58,7 @@ class KMeans(StackLearner, VectorLearner):
     """Minimises the inertia Σ wᵢ·min_c ‖xᵢ − c‖² over k centroids by Lloyd's algorithm from greedy k-means++ seeds.
 
     The first pass samples at most 8,192 rows of a group, chooses seeds among them, and moves the centroids by them once;
-    each further pass moves them by all rows. See ``k_means``.
+    each further pass moves them by all rows. See ``lloyd``.
     """
 
     declaration = Declaration(
@@ -67,7 +67,7 @@ class KMeans(StackLearner, VectorLearner):
         labels=frozenset({CLUSTERING}),
         output=Clusters,
         hyperparameters=(K, N_INIT, TOLERANCE),
-        default_epochs=k_means.DEFAULT_EPOCHS,
+        default_epochs=lloyd.DEFAULT_EPOCHS,
         form="vectors",
         draws=True,
         cost=CLUSTERS,
@@ -85,7 +85,7 @@ class KMeans(StackLearner, VectorLearner):
         """Return whether the tensors are a valid state of such centroids."""
         loss, models = state.tensors.get("loss"), _models(state)
         fits = loss is not None and loss.dtype == np.float64 and loss.shape == (len(configs),)
-        return fits and (not models or k_means.is_sound(_plan(problem, configs), models))
+        return fits and (not models or lloyd.is_sound(_plan(problem, configs), models))
 
     def gathers(self, problem: Problem, configs: Sequence[Config]) -> bool:
         """Return whether there are features: a pass over a small group costs less than the Python around it."""
@@ -114,10 +114,10 @@ class KMeans(StackLearner, VectorLearner):
         if models:
             after = plan.step(models, sums)
         else:
-            after = k_means.begin(plan, problem.seed, sums)
+            after = lloyd.begin(plan, problem.seed, sums)
             share = float(sums["total"][0] / sums["weights"].sum())
-        loss = k_means.losses(plan, after) * share
-        return State({**after, "loss": loss}, k_means.done(plan, after), k_means.Finished(plan, after))
+        loss = lloyd.losses(plan, after) * share
+        return State({**after, "loss": loss}, lloyd.done(plan, after), lloyd.Finished(plan, after))
 
     def solve(
         self,
@@ -128,7 +128,7 @@ class KMeans(StackLearner, VectorLearner):
         cancelled: Callable[[], bool],
     ) -> SolvedVectors:
         """Return the models of every config on every group of a stack, bit for bit as by steps over their blocks."""
-        return k_means.solve(_plan(problem, configs), stack, problem.epochs, report, cancelled)
+        return lloyd.solve(_plan(problem, configs), stack, problem.epochs, report, cancelled)
 
     def measure(
         self, problem: Problem, configs: Sequence[Config], stack: Stack, solved: SolvedStack, wanted: Collection[str]
@@ -201,7 +201,7 @@ def _models(state: State) -> Tensors:
     return {name: each for name, each in state.tensors.items() if name != "loss"}
 
 
-def _finished(problem: Problem, configs: Sequence[Config], state: State) -> k_means.Finished:
+def _finished(problem: Problem, configs: Sequence[Config], state: State) -> lloyd.Finished:
     """Return the models of a final state; for a freshly trained one they are cached in it."""
-    found: k_means.Finished | None = state.live
-    return k_means.Finished(_plan(problem, configs), _models(state)) if found is None else found
+    found: lloyd.Finished | None = state.live
+    return lloyd.Finished(_plan(problem, configs), _models(state)) if found is None else found

@@ -21,7 +21,7 @@ from grouplearn.learners.unsupervised import principal_components
 from grouplearn.learners.unsupervised.cost import COMPONENTS
 from grouplearn.learners.unsupervised.solved import SolvedVectors
 from grouplearn.models.label import PROJECTION, Label
-from grouplearn.models.metrics.sums import MetricSums
+from grouplearn.models.metrics.metrics import MetricSums
 from grouplearn.models.outputs.projection import Projection
 from grouplearn.models.state import Artifact, State, Tensors, has_tensors_of
 

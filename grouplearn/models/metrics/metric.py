@@ -97,7 +97,7 @@ class Metric:
 
 
 class Scores(NamedTuple):
-    """Rows with a learner's ``scores`` (n, c, k), ``y`` and ``weight`` (n,); see ``sums.measure``."""
+    """Rows with a learner's ``scores`` (n, c, k), ``y`` and ``weight`` (n,); see ``metrics.measure``."""
 
     scores: FloatArray
     y: FloatArray

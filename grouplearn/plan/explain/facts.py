@@ -14,7 +14,7 @@ from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.interrupting import watched
 from grouplearn.kernels.build import builds
 from grouplearn.learners.contract.optional import ExplainsTraining
-from grouplearn.plan.choose import Candidate, Choice
+from grouplearn.plan.operator_choice import Candidate, Choice
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.plan.results_memory import results_bytes
 from grouplearn.schedule.messages import Unit

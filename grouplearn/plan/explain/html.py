@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from grouplearn.amounts import counted, on_one_line
-from grouplearn.plan.choose import Choice
 from grouplearn.plan.explain import facts as explain
 from grouplearn.plan.explain.gantt import STYLE as GANTT_STYLE
 from grouplearn.plan.explain.gantt import Bar, gantt, legend, text
 from grouplearn.plan.explain.measured import Measured, comparison
+from grouplearn.plan.operator_choice import Choice
 from grouplearn.plan.physical import PhysicalPlan
 
 #: Colours come from the page, so that the plan is readable in dark and light themes.

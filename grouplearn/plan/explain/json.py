@@ -8,12 +8,12 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from grouplearn.kernels.build import builds
-from grouplearn.plan.choose import Candidate, Choice
 from grouplearn.plan.cost import durations as cost
+from grouplearn.plan.epoch_rounds import rounds_of_epoch
 from grouplearn.plan.explain import facts as explain
 from grouplearn.plan.explain.measured import Measured, Side
+from grouplearn.plan.operator_choice import Candidate, Choice
 from grouplearn.plan.physical import PhysicalPlan
-from grouplearn.plan.rounds import rounds_of_epoch
 from grouplearn.schedule.closed_forms import WorkSizes
 from grouplearn.schedule.operators import OPERATORS
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 
 from grouplearn.amounts import amount_of_bytes, counted, rounded_seconds, share
 from grouplearn.learners.contract.cost import Coefficients
-from grouplearn.plan.choose import Choice
 from grouplearn.plan.cost.coefficients import corrected
 from grouplearn.plan.cost.pilot import PILOT_SECONDS, pilot_ratio
 from grouplearn.plan.explain.facts import unit_groups, unit_label
 from grouplearn.plan.explain.gantt import Bar
+from grouplearn.plan.operator_choice import Choice
 from grouplearn.plan.physical import PhysicalPlan
 
 #: The kind of work that was lost with its worker: it kept a worker busy, but is not part of any unit.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from grouplearn.amounts import counted
-from grouplearn.plan.choose import Choice
 from grouplearn.plan.explain import facts as explain
 from grouplearn.plan.explain.measured import Measured, comparison
+from grouplearn.plan.operator_choice import Choice
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.visible import visible
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from grouplearn.schedule.messages import Blocks, Unit
-from grouplearn.schedule.mop.hopping import Hopping, Route, Routed
+from grouplearn.schedule.mop.hop_progress import HopProgress, Route, Routed
 from grouplearn.schedule.mop.open_shop import Visit, planned
 from grouplearn.schedule.mop.planned_hops import PlannedHops
 from grouplearn.schedule.mop.random_hops import RandomHops
@@ -85,7 +85,7 @@ def _scheduled(split: Sequence[Unit], shards: Shards, workload: Workload) -> tup
         if any(each < 0 for each in places):  # a whole group on one worker
             return Sequential(unit, places, every, products, evaluate)
         if plan is None:
-            return Hopping(unit, places, every, products, evaluate)
+            return HopProgress(unit, places, every, products, evaluate)
         return Routed(unit, places, every, products, lambda _epoch: routes[unit.id], evaluate)
 
     if plan is None:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
-from grouplearn.schedule.mop.hopping import Hopping
+from grouplearn.schedule.mop.hop_progress import HopProgress
 from grouplearn.schedule.sharded.step_queues import MayBegin, StepQueues
 from grouplearn.schedule.sharded.unit_progress import Ready
 
@@ -121,11 +121,11 @@ class RandomHops(StepQueues):
     def _begin(self, ready: Ready, place: int) -> Ready:
         unit = ready.progress.unit
         self._bags[unit.group].remove(unit.id)
-        return ready.at(place, cast(Hopping, ready.progress).shard(place))
+        return ready.at(place, cast(HopProgress, ready.progress).shard(place))
 
 
 def _left(ready: Ready) -> set[int]:
-    return cast(Hopping, ready.progress).left
+    return cast(HopProgress, ready.progress).left
 
 
 def _eligible(ready: Ready, place: int, may_begin: MayBegin) -> bool:

@@ -11,7 +11,7 @@ from functools import partial
 from grouplearn.schedule.averages import Averages
 from grouplearn.schedule.messages import Blocks, Part, Unit
 from grouplearn.schedule.rounds import stages
-from grouplearn.schedule.rounds.rounds import Rounds
+from grouplearn.schedule.rounds.round_progress import RoundProgress
 from grouplearn.schedule.rounds.stages import Shares, Stage
 from grouplearn.schedule.sharded.assignment import Assignment, MakeProgress
 from grouplearn.schedule.sharded.partition import GroupRows, blocks_of, cut_evenly, largest_first, rows_in
@@ -64,7 +64,7 @@ class Averaging(ShardedOperator):
         """Return the progress of a split unit."""
         rounds = rounds_of_epoch(shares.blocks, unit, workload)
         make_round = partial(_round, shares, workload, unit, rounds)
-        return Rounds(unit, shares, workload.epochs, products, make_round, rounds)
+        return RoundProgress(unit, shares, workload.epochs, products, make_round, rounds)
 
 
 #: Makes the progress of a split unit.

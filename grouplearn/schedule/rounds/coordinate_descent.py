@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from grouplearn.schedule.messages import Blocks, Unit
 from grouplearn.schedule.rounds.cells import cell_length, work_items
-from grouplearn.schedule.rounds.descent import Descent
+from grouplearn.schedule.rounds.descent_progress import DescentProgress
 from grouplearn.schedule.rounds.stages import Shares
 from grouplearn.schedule.rounds.stealing import StealingQueues
 from grouplearn.schedule.sharded.assignment import Assignment
@@ -47,7 +47,7 @@ class CoordinateDescent(ShardedOperator):
 
         def progress(unit: Unit, places: Mapping[int, Blocks], products: Products) -> UnitProgress:
             shares = Shares(tuple(places), tuple(places.values()))
-            return Descent(unit, shares, workload, products, _items(unit, places, workload))
+            return DescentProgress(unit, shares, workload, products, _items(unit, places, workload))
 
         queues = StealingQueues(0.0 if workload.rows_shared else workload.takeover_rounds)
         super().__init__(workload, Assignment(whole, split, shards, progress, steal=True), queues)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from grouplearn.schedule.averages import Averages
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.rounds.averaging import Averaging, rounds_of_epoch
-from grouplearn.schedule.rounds.pushes import Pushing
+from grouplearn.schedule.rounds.push_progress import PushProgress
 from grouplearn.schedule.rounds.stages import Shares
 from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.unit_progress import UnitProgress
@@ -32,4 +32,4 @@ class ParameterServer(Averaging):
     def _split(unit: Unit, shares: Shares, workload: Workload, products: Products) -> UnitProgress:
         if not workload.averages.staleness:
             return Averaging._split(unit, shares, workload, products)
-        return Pushing(unit, shares, workload, products, rounds_of_epoch(shares.blocks, unit, workload))
+        return PushProgress(unit, shares, workload, products, rounds_of_epoch(shares.blocks, unit, workload))

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from grouplearn.bind.run import compatibility as legality
+from grouplearn.bind.run import compatibility
 from grouplearn.bind.run.options import RUN_OPTIONS
-from grouplearn.bind.searching import may_run
+from grouplearn.bind.search import may_run
 from grouplearn.data.dataset import Dataset, DatasetFiles, Group
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.files.checksums import Damaged, FileSums
@@ -204,7 +204,7 @@ def _has_possible_workload(manifest: Manifest) -> bool:
     known = registry.way(job.learner, job.configs) if registry.is_known(job.learner) else None
     fits = known is None or (
         work.access == known.access.name
-        and legality.runtimes(manifest.operator, known) != ()
+        and compatibility.runtimes(manifest.operator, known) != ()
         and may_run(manifest.search, known, manifest.operator)
     )
     return (

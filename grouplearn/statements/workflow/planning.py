@@ -12,7 +12,7 @@ import duckdb
 
 from grouplearn.amounts import two_digits
 from grouplearn.bind.bound import BoundTrain
-from grouplearn.bind.run import compatibility as legality
+from grouplearn.bind.run import compatibility
 from grouplearn.bind.run.options import OPERATORS
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog.rows.recorded import repeated_by
@@ -21,17 +21,16 @@ from grouplearn.extract.extract import fits_in_memory
 from grouplearn.extract.statistics import statistics
 from grouplearn.failures import StatementInterrupted
 from grouplearn.interrupting import watched
-from grouplearn.plan import calibration
-from grouplearn.plan import choose as choosing
-from grouplearn.plan.choose import Candidate, Choice
+from grouplearn.plan import calibration, operator_choice
 from grouplearn.plan.cost import durations as cost
+from grouplearn.plan.epoch_rounds import by_rounds
 from grouplearn.plan.explain.facts import unit_groups, unit_label
 from grouplearn.plan.explain.gantt import Bar
 from grouplearn.plan.hopping_packs import check_units, planned_for
 from grouplearn.plan.miniature import Miniature, miniature
+from grouplearn.plan.operator_choice import Candidate, Choice
 from grouplearn.plan.physical import PhysicalPlan, plan
 from grouplearn.plan.replaying import repeated
-from grouplearn.plan.rounds import by_rounds
 from grouplearn.runtime.simulated import Costs, Exchange, Timeline, simulate
 from grouplearn.schedule.messages import Blocks, Step, Unit
 from grouplearn.schedule.operators import BASELINE, operator, searches
@@ -54,21 +53,23 @@ def choose(physical: PhysicalPlan, cancelled: Callable[[], bool], *, every: bool
     Only eligible operators are simulated, or ``every`` one, to be shown.
     """
     ray_installed = finds_ray(physical)
-    names = _operators(physical) if every else choosing.eligible(physical, ray_installed)
+    names = _operators(physical) if every else operator_choice.eligible(physical, ray_installed)
 
     workers = physical.workers
     while True:
         candidates = _candidates(physical, names, workers, cancelled, every=every)
-        eligible = choosing.eligible(physical, ray_installed)
-        fewer = choosing.affordable(physical, [each for each in candidates if each.operator in eligible], workers)
+        eligible = operator_choice.eligible(physical, ray_installed)
+        fewer = operator_choice.affordable(
+            physical, [each for each in candidates if each.operator in eligible], workers
+        )
         if fewer == workers:
-            return _on_threads(physical, choosing.choose(physical, candidates, ray_installed, workers))
+            return _on_threads(physical, operator_choice.choose(physical, candidates, ray_installed, workers))
         workers = fewer
 
 
 def finds_ray(physical: PhysicalPlan) -> bool:
     """Return whether Ray is installed and there is enough work for it: looking takes longer than the rest of a small plan."""
-    return choosing.repays_ray(physical) and importlib.util.find_spec("ray") is not None
+    return operator_choice.repays_ray(physical) and importlib.util.find_spec("ray") is not None
 
 
 def _candidates(
@@ -95,14 +96,14 @@ def _candidates(
     loads = sum(small.load_seconds(group) for group in {unit.group for unit in small.physical.units})
     least = (physical.serial_seconds + loads) / workers
     gains_nothing = whole.makespan - least <= _NOTHING_TO_GAIN or two_digits(whole.makespan) <= two_digits(least)
-    if gains_nothing and choosing.fits(physical, whole):
+    if gains_nothing and operator_choice.fits(physical, whole):
         return [whole]
     return [whole if name == BASELINE else candidate(name) for name in names]
 
 
 def estimate(physical: PhysicalPlan, choice: Choice) -> float:
     """Return the estimated seconds of the run: the simulated makespan, or all the work on one thread."""
-    if choosing.threads(physical, choice) == choice.workers:
+    if operator_choice.threads(physical, choice) == choice.workers:
         return choice.chosen.makespan
     found = physical.alike
     loads = sum(
@@ -113,7 +114,7 @@ def estimate(physical: PhysicalPlan, choice: Choice) -> float:
 
 def _on_threads(physical: PhysicalPlan, choice: Choice) -> Choice:
     """Add to the reason if several workers are one thread."""
-    if choosing.threads(physical, choice) == choice.workers:
+    if operator_choice.threads(physical, choice) == choice.workers:
         return choice
     return replace(choice, why_workers=f"{choice.why_workers}; in process, one thread is as fast as several here")
 
@@ -125,7 +126,7 @@ def settled(physical: PhysicalPlan, choice: Choice) -> PhysicalPlan:
 
 def _operators(physical: PhysicalPlan) -> list[str]:
     """Return the operators that run learners of this access pattern on any runtime."""
-    return [name for name in OPERATORS[1:] if legality.runtimes(name, physical.bound.learner)]
+    return [name for name in OPERATORS[1:] if compatibility.runtimes(name, physical.bound.learner)]
 
 
 def plan_ahead(physical: PhysicalPlan, name: str, workers: int, cancelled: Callable[[], bool]) -> None:
@@ -188,7 +189,7 @@ def costs_of(small: Miniature) -> Costs:
         return float(row_bytes * rows)
 
     helps = learner.access.shared > 0 and not in_blocks
-    here = helps and choosing.executor(physical, finds_ray(physical))[0] == "local"
+    here = helps and operator_choice.executor(physical, finds_ray(physical))[0] == "local"
 
     def shared(unit: Unit) -> float:
         several = here and sizes[unit.group] > physical.block_rows

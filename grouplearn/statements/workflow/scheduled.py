@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from grouplearn.data.processors import processors
 from grouplearn.interrupting import apart
-from grouplearn.plan import choose as choosing
-from grouplearn.plan.choose import Choice
+from grouplearn.plan import operator_choice
 from grouplearn.plan.cost.coefficients import Rates
+from grouplearn.plan.operator_choice import Choice
 from grouplearn.plan.physical import PhysicalPlan
-from grouplearn.runtime.choose import runtime
 from grouplearn.runtime.ray.settings import Cluster
+from grouplearn.runtime.runtimes import runtime
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.operators import most_workers, operator
 from grouplearn.schedule.workload import Workload
@@ -41,7 +41,7 @@ class Scheduled:
     @classmethod
     def of(cls, physical: PhysicalPlan, choice: Choice) -> Scheduled:
         """Return how a plan is run by what was chosen."""
-        workload = physical.workload(choosing.threads(physical, choice), choice.workers)
+        workload = physical.workload(operator_choice.threads(physical, choice), choice.workers)
         placement = physical.bound.options.placement
         cluster = Cluster(placement.address, placement.worker_timeout)
         return cls(choice.operator, choice.executor, workload, cluster, physical.rates)

@@ -21,20 +21,19 @@ from grouplearn.learners import registry
 from grouplearn.learners.contract.cost import Coefficients
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.messages import did_you_mean
-from grouplearn.plan import calibration
-from grouplearn.plan import choose as choosing
-from grouplearn.plan.choose import Choice
+from grouplearn.plan import calibration, operator_choice
 from grouplearn.plan.cost.coefficients import UNITS, Machine, default
+from grouplearn.plan.operator_choice import Choice
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.runtime.calibrate import measure_learner, measure_machine
-from grouplearn.runtime.choose import get_ready
 from grouplearn.runtime.ray.settings import Cluster
+from grouplearn.runtime.runtimes import get_ready
 from grouplearn.schedule.messages import Unit
 from grouplearn.statements.workflow import planning, refitting
 from grouplearn.statements.workflow.manifest import Manifest
 from grouplearn.statements.workflow.scheduled import Attendance, Scheduled
 from grouplearn.statements.workflow.search_progress import later
-from grouplearn.statements.workflow.searching import SearchWork, search
+from grouplearn.statements.workflow.search_rounds import SearchWork, search
 from grouplearn.statements.workflow.turns import WhenEnded, in_turns
 from grouplearn.train.job import (
     Forwarding,
@@ -178,7 +177,7 @@ def prepare(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> None:
 
     Raises TrainingFailed when a cluster does not answer, NotInstalled without Ray, StatementInterrupted.
     """
-    executor, _ = choosing.executor(physical, planning.finds_ray(physical))
+    executor, _ = operator_choice.executor(physical, planning.finds_ray(physical))
     placement = physical.bound.options.placement
     get_ready(executor, Cluster(placement.address, placement.worker_timeout), cancelled)
 

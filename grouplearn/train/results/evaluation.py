@@ -12,8 +12,8 @@ from grouplearn.data.shard import FloatArray, Matrix
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.optional import HasImportance, JoinsClasses, ProvesConvergence
 from grouplearn.models.forms.forms import misfit
-from grouplearn.models.metrics import sums as metrics
-from grouplearn.models.metrics.sums import MetricSums
+from grouplearn.models.metrics import metrics
+from grouplearn.models.metrics.metrics import MetricSums
 from grouplearn.models.state import Artifact
 from grouplearn.train.block_sums import BlockSums
 from grouplearn.train.job import NOT_BEGUN

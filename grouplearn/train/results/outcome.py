@@ -12,8 +12,8 @@ import numpy.typing as npt
 from grouplearn.data.dataset import Group
 from grouplearn.data.split import FINAL
 from grouplearn.interrupting import watched
+from grouplearn.models.metrics.metrics import first_best
 from grouplearn.models.metrics.ranking import in_order
-from grouplearn.models.metrics.sums import first_best
 from grouplearn.models.state import Artifact
 from grouplearn.train.job import NOT_VALIDATED, GroupFacts, Job, UnitResult
 from grouplearn.train.results.trials import DONE, FAILED, STOPPED, BoolArray, IntArray, Places, Trials

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from grouplearn.learners.contract import averaging
 from grouplearn.learners.contract.optional import can_be_averaged
 from grouplearn.learners.contract.ways import AveragingLearner, BatchesLearner, Piece
-from grouplearn.models.metrics import sums as metrics
-from grouplearn.models.metrics.sums import MetricSums
+from grouplearn.models.metrics import metrics
+from grouplearn.models.metrics.metrics import MetricSums
 from grouplearn.models.state import FloatArray, State, Tensors
 from grouplearn.schedule.messages import Part, Step
 from grouplearn.schedule.rounds.stages import neighbours

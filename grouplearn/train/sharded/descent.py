@@ -16,15 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.learners.contract.ways import RoundsLearner
-from grouplearn.models.metrics import sums as metrics
-from grouplearn.models.metrics.sums import MetricSums
+from grouplearn.models.metrics import metrics
+from grouplearn.models.metrics.metrics import MetricSums
 from grouplearn.models.state import State, Tensors
 from grouplearn.schedule.messages import Blocks, EpochRound, Part, Step
 from grouplearn.schedule.rounds.cells import cells_of
 from grouplearn.train.block_sums import BlockSums
+from grouplearn.train.local_rounds import Cell, part_of, parts_of
 from grouplearn.train.pack import EpochSums, Pack, Training, end_epoch, judge_blocks, settle, waited_values
 from grouplearn.train.results.evaluation import Evaluation, evaluate
-from grouplearn.train.rounds import Cell, part_of, parts_of
 from grouplearn.train.rows.prepare import Outline
 from grouplearn.train.sharded.averaging import ModelPart, Pieces
 from grouplearn.train.sharded.pushing import PushPart

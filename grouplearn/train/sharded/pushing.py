@@ -14,8 +14,8 @@ from grouplearn.learners.contract import averaging as contract
 from grouplearn.learners.contract.averaging import Names
 from grouplearn.learners.contract.optional import stops_between_batches
 from grouplearn.learners.contract.ways import AveragingLearner, BatchesLearner, Piece
-from grouplearn.models.metrics import sums as metrics
-from grouplearn.models.metrics.sums import MetricSums
+from grouplearn.models.metrics import metrics
+from grouplearn.models.metrics.metrics import MetricSums
 from grouplearn.models.state import State, Tensors
 from grouplearn.schedule.messages import Part, Push, Step
 from grouplearn.train.block_sums import BlockSums

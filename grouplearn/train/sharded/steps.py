@@ -10,8 +10,8 @@ from typing import cast
 import numpy as np
 
 from grouplearn.data.split import FINAL
-from grouplearn.models.metrics import sums as metrics
-from grouplearn.models.metrics.sums import MetricSums
+from grouplearn.models.metrics import metrics
+from grouplearn.models.metrics.metrics import MetricSums
 from grouplearn.models.state import Tensors
 from grouplearn.schedule.messages import Blocks, Part, Step, StepDone, Unit
 from grouplearn.train.block_sums import BlockSums

@@ -14,8 +14,7 @@ from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import Descended, Round, RoundsLearner
 from grouplearn.learners.linear import linear_model
-from grouplearn.learners.linear.coordinate_descent import options, soundness, survey
-from grouplearn.learners.linear.coordinate_descent import rounds as coordinates
+from grouplearn.learners.linear.coordinate_descent import block_rounds, options, soundness, survey
 from grouplearn.learners.linear.cost import COORDINATES
 from grouplearn.learners.linear.linear_learner import LinearLearner
 from grouplearn.learners.linear.one_against_rest import labels_of
@@ -29,7 +28,7 @@ _SHAPED_BY = (options.BLOCKS, linear_model.FIT_INTERCEPT, options.SELECTION, opt
 class CoordinateDescentSolver(LinearLearner, RoundsLearner):
     """Coordinate descent, one block of columns after the other.
 
-    One round updates one block of columns, usually an item of FEATURES, all its columns at once; see ``rounds``. The
+    One round updates one block of columns, usually an item of FEATURES, all its columns at once; see ``block_rounds``. The
     objective never rises. For half the squared error a round on a pure block is its exact minimum (scd equation 3). The
     weights of a column of a softmax change together, each at most half as far as it could alone.
     """
@@ -74,7 +73,7 @@ class CoordinateDescentSolver(LinearLearner, RoundsLearner):
     def proves_convergence(self, state: State, index: int) -> bool:
         """Return whether the gradient shows convergence, which requires a penalty; small gains are no proof, as they may
         last for thousands of epochs."""
-        return coordinates.proves_convergence(state, index)
+        return block_rounds.proves_convergence(state, index)
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:
         """Return (blocks, fit_intercept, selection, acceleration), which set the shape of the state, and the loss, if configs
@@ -90,7 +89,7 @@ class CoordinateDescentSolver(LinearLearner, RoundsLearner):
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
         """Return zero weights and an unknown loss."""
-        return coordinates.init(problem, configs, self.loss(problem.label, configs[0]))
+        return block_rounds.init(problem, configs, self.loss(problem.label, configs[0]))
 
     def resumes(self, problem: Problem, configs: Sequence[Config], state: State) -> bool:
         """Return whether the stored tensors are valid for these configs and columns."""
@@ -99,12 +98,12 @@ class CoordinateDescentSolver(LinearLearner, RoundsLearner):
     def next_round(self, problem: Problem, configs: Sequence[Config], state: State) -> Round:
         """Return how many columns the next round has, and whether it ends an epoch."""
         del problem, configs
-        return coordinates.next_round(state)
+        return block_rounds.next_round(state)
 
     def remember(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard | StoredShard) -> Any:
         """Return an empty memory; the first round that needs it fills it."""
         del problem, configs, state, shard
-        return coordinates.Memory()
+        return block_rounds.Memory()
 
     def work(
         self,
@@ -117,8 +116,8 @@ class CoordinateDescentSolver(LinearLearner, RoundsLearner):
 
         Raises ValueError in the survey for labels that have no loss.
         """
-        if coordinates.is_surveyed(state):
-            yield from coordinates.work(self._group(problem, configs, state), state, cells)
+        if block_rounds.is_surveyed(state):
+            yield from block_rounds.work(self._group(problem, configs, state), state, cells)
             return
         loss = self.loss(problem.label, configs[0])
         for shard, _ in cells:
@@ -147,8 +146,8 @@ class CoordinateDescentSolver(LinearLearner, RoundsLearner):
         in_place: bool = False,
     ) -> State:
         """Return the state after the round; raises Diverged after the survey where sums overflow."""
-        if coordinates.is_surveyed(state):
-            return coordinates.take(self._group(problem, configs, state), state, parts, in_place=in_place)
+        if block_rounds.is_surveyed(state):
+            return block_rounds.take(self._group(problem, configs, state), state, parts, in_place=in_place)
         with_intercept = options.has_intercept(configs)
         loss = self.loss(problem.label, configs[0])
         level = loss.scores(loss.mean(parts[0]["target_mean"], with_intercept))
@@ -165,19 +164,19 @@ class CoordinateDescentSolver(LinearLearner, RoundsLearner):
         epochs: int,
     ) -> Descended:
         """Return the state after at most ``epochs`` epochs in one call of a kernel, and the objective after each."""
-        return coordinates.descend(self._group(problem, configs, state), state, cells, epochs)
+        return block_rounds.descend(self._group(problem, configs, state), state, cells, epochs)
 
     def _group(self, problem: Problem, configs: Sequence[Config], state: State) -> Any:
-        return coordinates.group_of(problem, configs, state, self.loss(problem.label, configs[0]), self.objective.l2)
+        return block_rounds.group_of(problem, configs, state, self.loss(problem.label, configs[0]), self.objective.l2)
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
         """Return the predicted means or probabilities after the last epoch, shape (n, n_configs, n_outputs)."""
         del configs
-        predictor = linear_model.linear_predictor(x, *coordinates.models(state))
+        predictor = linear_model.linear_predictor(x, *block_rounds.models(state))
         return linear_model.inverse_link(problem.label, predictor, self.declaration.log_link)
 
     def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
         """Return ``weights`` (k, d) and ``intercept`` (k,) of config ``index`` after its last epoch."""
         del problem, configs
-        weights, intercept = coordinates.models(state)
+        weights, intercept = block_rounds.models(state)
         return Artifact("tensors", {"weights": weights[index].copy(), "intercept": intercept[index].copy()})

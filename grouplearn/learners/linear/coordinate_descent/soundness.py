@@ -8,14 +8,14 @@ import numpy as np
 
 from grouplearn.kernels.linear import coordinate_descent as kernel
 from grouplearn.learners.contract.config import Config
-from grouplearn.learners.linear.coordinate_descent.options import chooses, leaps
-from grouplearn.learners.linear.coordinate_descent.rounds import (
+from grouplearn.learners.linear.coordinate_descent.block_rounds import (
     AFTER_SURVEY,
     OF_ALL,
     OF_CHOICE,
     SURVEY,
     order_of,
 )
+from grouplearn.learners.linear.coordinate_descent.options import chooses, leaps
 from grouplearn.models.state import State, Tensors, has_tensors_of
 
 

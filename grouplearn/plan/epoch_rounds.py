@@ -10,7 +10,7 @@ from grouplearn.schedule.operators import OPERATORS
 from grouplearn.schedule.plan_rules import PlanSizes
 
 
-def told_of_rounds(physical: PhysicalPlan, operator: str) -> str:
+def describe_rounds(physical: PhysicalPlan, operator: str) -> str:
     """Return a description of an operator's rounds, empty if it has none."""
     words = OPERATORS[operator].plan.words
     return words(sizes_of(physical, physical.workers)) if words else ""

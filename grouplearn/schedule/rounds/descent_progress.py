@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from grouplearn.schedule.messages import EpochRound, Part, Step, Unit
 from grouplearn.schedule.rounds import stages
-from grouplearn.schedule.rounds.rounds import Rounds
+from grouplearn.schedule.rounds.round_progress import RoundProgress
 from grouplearn.schedule.rounds.stages import RoundTask, Shares, Stage
 from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.unit_progress import Ready
@@ -17,7 +17,7 @@ from grouplearn.schedule.workload import Workload
 MOST_ROUNDS = 64
 
 
-class Descent(Rounds):
+class DescentProgress(RoundProgress):
     """Rounds of two stages, ``work`` and ``reduce``, until the epoch is complete; then ``judge`` and ``update``.
 
     The model of a round is the state that the last ``update`` made and the parts that have been reduced since. Workers keep

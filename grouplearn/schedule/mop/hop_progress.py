@@ -13,7 +13,7 @@ from grouplearn.schedule.sharded.unit_progress import Ready, Sequential
 Route = tuple[tuple[int, Blocks], ...]
 
 
-class Hopping(Sequential):
+class HopProgress(Sequential):
     """One epoch is one visit to each shard, wherever a worker is free first (Nakandala, Zhang and Kumar 2020, 3.1).
 
     Completeness is checked at the end of every epoch. Each epoch's order of shards is kept, so that training can resume

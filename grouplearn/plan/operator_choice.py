@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grouplearn.amounts import amount_of_bytes, counted, rounded_seconds, share, two_digits
-from grouplearn.bind import searching
-from grouplearn.bind.run import compatibility as legality
+from grouplearn.bind import search
+from grouplearn.bind.run import compatibility
 from grouplearn.data.memory import memory_limit
 from grouplearn.interrupting import watched
+from grouplearn.plan.epoch_rounds import describe_rounds
 from grouplearn.plan.physical import RAY_REPAYS_SECONDS, RAY_REPAYS_WITHIN, PhysicalPlan
-from grouplearn.plan.rounds import told_of_rounds
 from grouplearn.schedule.operators import BASELINE, OPERATORS
 
 _AS_ASKED = "as asked"
@@ -90,7 +90,7 @@ def eligible(physical: PhysicalPlan, ray_installed: bool) -> tuple[str, ...]:
     return tuple(
         name
         for name in OPERATORS
-        if legality.refusal(name, learner, place) is None and not legality.changes_models(name, learner)
+        if compatibility.refusal(name, learner, place) is None and not compatibility.changes_models(name, learner)
     )
 
 
@@ -118,7 +118,7 @@ def choose(
     refused = {each.operator: why for each in candidates if (why := _refusal(each, physical, place)) is not None}
     if options.placement.operator != "auto":
         best, why = _asked(physical, candidates, place)
-        places = legality.runtimes(best.operator, learner)
+        places = compatibility.runtimes(best.operator, learner)
         if place not in places:
             place, reason = (
                 places[0],
@@ -151,12 +151,12 @@ def _asked(physical: PhysicalPlan, candidates: Sequence[Candidate], executor: st
     asked = next(each for each in candidates if each.operator == physical.bound.options.placement.operator)
     hops = OPERATORS[asked.operator].plan.shards is not None
     if not hops or asked.units >= physical.workers or physical.recorded is not None:
-        return asked, _AS_ASKED + told_of_rounds(physical, asked.operator)
+        return asked, _AS_ASKED + describe_rounds(physical, asked.operator)
     why = f"{_AS_ASKED}; {counted(asked.units, 'pack')} cannot keep {physical.workers} workers busy"
     learner = physical.bound.learner
     # An epoch of averaged models is worth less than one of these operators, so they are not compared.
     alike = [each for each in candidates if not OPERATORS[each.operator].how(learner.access).means]
-    quickest = _quickest([each for each in alike if executor in legality.runtimes(each.operator, learner)])
+    quickest = _quickest([each for each in alike if executor in compatibility.runtimes(each.operator, learner)])
     if quickest is asked:
         return asked, why
     takes, its = rounded_seconds(quickest.makespan), rounded_seconds(asked.makespan)
@@ -202,12 +202,12 @@ def executor(physical: PhysicalPlan, ray_installed: bool) -> tuple[str, str]:
 
 def _refusal(candidate: Candidate, physical: PhysicalPlan, executor: str) -> str | None:
     learner = physical.bound.learner
-    illegal = legality.refusal(candidate.operator, learner, executor)
+    illegal = compatibility.refusal(candidate.operator, learner, executor)
     limit = _limit(physical)
-    if illegal is None and not searching.may_run(physical.bound.search, learner, candidate.operator):
-        return searching.ORDER_CHANGES
-    if illegal is None and legality.changes_models(candidate.operator, learner):
-        what = legality.depends_on(candidate.operator)
+    if illegal is None and not search.may_run(physical.bound.search, learner, candidate.operator):
+        return search.ORDER_CHANGES
+    if illegal is None and compatibility.changes_models(candidate.operator, learner):
+        what = compatibility.depends_on(candidate.operator)
         return f"its models would depend on {what}; WITH (operator = '{candidate.operator}') asks for it"
     if illegal is not None or _needed(candidate) <= limit:
         return illegal
@@ -227,9 +227,9 @@ def _smallest(candidates: Sequence[Candidate], physical: PhysicalPlan, executor:
     legal = [
         each
         for each in candidates
-        if executor in legality.runtimes(each.operator, learner)
-        and not legality.changes_models(each.operator, learner)
-        and searching.may_run(physical.bound.search, learner, each.operator)
+        if executor in compatibility.runtimes(each.operator, learner)
+        and not compatibility.changes_models(each.operator, learner)
+        and search.may_run(physical.bound.search, learner, each.operator)
     ]
     return min(legal, key=lambda each: (each.peak_bytes, each.makespan, each.loads))
 

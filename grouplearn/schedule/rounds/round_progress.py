@@ -15,7 +15,7 @@ from grouplearn.schedule.sharded.unit_progress import Ready, UnitProgress
 _FROM_THE_MODEL = ("work", "evaluate")
 
 
-class Rounds(UnitProgress):
+class RoundProgress(UnitProgress):
     """Bulk synchronous rounds of stages; a stage begins when the previous one is complete.
 
     The model is what the last stage of a round made: parts and, if every epoch is evaluated, the note of the last update,

@@ -26,7 +26,7 @@ class _Worked:
     step: int
 
 
-class Pushing(UnitProgress):
+class PushProgress(UnitProgress):
     """Partitions pull the model, work, and push their changes; none is more than ``staleness`` clocks ahead of the slowest.
 
     A clock is a partition's pass, or some batches of it. It begins with all pushes applied so far. Among them are all the
