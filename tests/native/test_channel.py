@@ -17,6 +17,7 @@ from native_builds import built
 
 from grouplearn.errors import data_error
 from grouplearn.frontends.native import serving, worker
+from grouplearn.frontends.native.build import OURS
 from grouplearn.frontends.native.frames import PROTOCOL, Body, Channel, FrameKind, Gone, Malformed
 from grouplearn.frontends.native.remote import error_of
 from grouplearn.interrupting import look
@@ -67,15 +68,15 @@ def asked(*arguments: str, **environment: str) -> str:
     [
         (
             'channel.send(FrameKind.GREETING, struct.pack("=Q", PROTOCOL + 1), text("9.9.9"))',
-            "IO Error: this build of the extension is of grouplearn 0.1.0, and the grouplearn 9.9.9 of {python} is newer",
+            f"IO Error: this build of the extension is of grouplearn {OURS}, and the grouplearn 9.9.9 of {{python}} is newer",
         ),
         (
             'channel.send(FrameKind.GREETING, struct.pack("=Q", PROTOCOL - 1), text("0.0.9"))',
-            "IO Error: this build of the extension is of grouplearn 0.1.0, and the grouplearn 0.0.9 of {python} is older",
+            f"IO Error: this build of the extension is of grouplearn {OURS}, and the grouplearn 0.0.9 of {{python}} is older",
         ),
         (  # what a process said, from before there was a greeting, to a request that is too short
             'channel.send(FrameKind.FAILED, text("Invalid Input"), text("error: unpack_from requires a buffer"))',
-            "IO Error: this build of the extension is of grouplearn 0.1.0, and the grouplearn of {python} is older",
+            f"IO Error: this build of the extension is of grouplearn {OURS}, and the grouplearn of {{python}} is older",
         ),
     ],
 )
@@ -89,7 +90,7 @@ def test_a_package_of_another_protocol_is_named(tmp_path: Path, answer: str, tol
     assert "make extension" in seen
 
 
-GREETS = 'channel.send(FrameKind.GREETING, struct.pack("=Q", PROTOCOL), text("0.1.0")); channel.receive(); '
+GREETS = 'channel.send(FrameKind.GREETING, struct.pack("=Q", PROTOCOL), text("1.0")); channel.receive(); '
 
 
 @pytest.mark.parametrize("kind", ["FATAL", "INTERNAL"])
@@ -178,7 +179,7 @@ def test_a_statement_hears_of_an_interrupt_while_it_is_parsed(
 def test_a_build_from_before_there_was_a_greeting_is_told_so(line: Channel, kind: FrameKind) -> None:
     line.send(kind, struct.pack("=QQ", 1, 1))
     told = failure(line)
-    assert told.startswith("Not implemented Error: this build of the extension is older than the grouplearn 0.1.0 of ")
+    assert told.startswith(f"Not implemented Error: this build of the extension is older than the grouplearn {OURS} of ")
     assert "Build it again (make extension" in told
 
 
@@ -186,7 +187,7 @@ def test_a_greeting_is_answered(line: Channel) -> None:
     line.send(FrameKind.GREETING, struct.pack("=Q", PROTOCOL))
     kind, body = line.receive()
     greeting = Body(body)
-    assert (kind, greeting.number(), greeting.text()) == (FrameKind.GREETING, PROTOCOL, "0.1.0")
+    assert (kind, greeting.number(), greeting.text()) == (FrameKind.GREETING, PROTOCOL, OURS)
 
 
 @pytest.mark.parametrize(

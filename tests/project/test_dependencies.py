@@ -93,3 +93,13 @@ def test_a_source_package_that_is_another_is_not_looked_into(tmp_path: Path, mon
     with pytest.raises(build.BuildError, match=r"no SHA-256 of its source package is known here.*1\.5\.6"):
         build.headers("9.9.9")
     assert not ran.exists()
+
+
+def test_a_build_of_another_version_is_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its sources may be the same: the version is in the build."""
+    monkeypatch.setattr(build, "build_for", lambda version: tmp_path / version)
+    monkeypatch.setattr(build, "headers", lambda version, sha256: tmp_path)
+    monkeypatch.setattr(build, "_compile", lambda version, include, library: library.write_bytes(build.OURS.encode()))
+    for ours in ("0.9", "1.0"):
+        monkeypatch.setattr(build, "OURS", ours)
+        assert build.build("9.9.9").read_bytes().startswith(ours.encode())

@@ -1,6 +1,9 @@
-"""``SELECT grouplearn_version()``: what runs, wherever it is asked."""
+"""One version everywhere, and ``SELECT grouplearn_version()``: what runs, wherever it is asked."""
 
 import importlib.metadata
+import re
+import tomllib
+from pathlib import Path
 
 import duckdb
 import pytest
@@ -8,8 +11,17 @@ import pytest
 import grouplearn
 from grouplearn.kernels.build import builds
 
+ROOT = Path(__file__).parents[2]
 OURS = f"grouplearn {importlib.metadata.version('grouplearn')} (kernels: {builds.name()})"
 EXPECTED = f"{OURS}, DuckDB v{duckdb.__version__}"
+
+
+def test_the_changelog_and_the_macros_for_dbt_have_the_version_of_the_package() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    macros = (ROOT / "grouplearn/frontends/dbt_package/dbt_project.yml").read_text(encoding="utf-8")
+    assert re.findall(r"^## (.*)$", changes, re.MULTILINE)[0] == version
+    assert re.findall(r"^version: (.*)$", macros, re.MULTILINE) == [version]
 
 
 def test_a_connection_and_its_cursors_say_what_runs() -> None:

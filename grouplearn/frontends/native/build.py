@@ -62,12 +62,12 @@ def main() -> int:
 
 
 def build(version: str, *, force: bool = False, sha256: str | None = None) -> Path:
-    """Build the extension for one DuckDB version and return its path; an up-to-date build is kept.
+    """Build the extension for one DuckDB version and return its path; a build of the same sources and version is kept.
 
     ``sha256`` is the source package's, for a version that is not in ``VERSIONS``.
     """
     target = build_for(version)
-    fingerprint = fingerprint_of(sources(), sorted(sources().rglob("*.?pp")))
+    fingerprint = f"{fingerprint_of(sources(), sorted(sources().rglob('*.?pp')))} {OURS}"
     if not force and is_built_from(target, fingerprint):
         return target
     with tempfile.TemporaryDirectory(prefix="grouplearn-build-") as temporary:
