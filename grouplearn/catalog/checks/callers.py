@@ -1,10 +1,11 @@
-"""Where ``predict`` is called in a query: in the query itself, or in a view that it reads.
+"""Where ``predict`` is called in a query: in the query itself, or in a view or macro that it names.
 
 DuckDB does not tell a function from where it is called. So the query's text is read, and the views and macros that it names.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable
 
@@ -30,26 +31,32 @@ _BEFORE = re.compile(
 
 
 def callers(con: duckdb.DuckDBPyConnection, reference: str, text: str | None) -> set[Place | None]:
-    """Return where calls of ``predict`` that may name a model by ``reference`` stand: places of views, None for the query.
+    """Return where the name ``reference`` may be given to ``predict``: places of views and macros, None for the query.
 
-    ``text`` is the running query. If it is None, or cannot tell, these are the query and all views with such a call.
+    ``text`` is the running query. If it is None, or cannot tell, these are the query and all views and macros with such a
+    call.
     """
     around = surroundings(con)
     tree = None if text is None else _query(con, text)
     uses = [] if tree is None else [*follow(around, [tree], passing=_FUNCTIONS)]
-    paths = _paths(uses, reference)
-    if not paths or any(_may_call(use, around) for use in uses):
-        paths |= {around.path} | _paths(follow(around, [], around.views(), _FUNCTIONS), reference)
-    return {None if path == around.path or path[0][0] == "temp" else path[0] for path in paths}
+    places = _places(uses, reference, around)
+    if not places or any(_may_call(use, around) for use in uses):
+        defined = (*around.views(), *itertools.chain.from_iterable(around.macros.values()))
+        places |= {None} | _places(follow(around, [], defined, _FUNCTIONS), reference, around)
+    return {None if place is None or place[0] == "temp" else place for place in places}
 
 
-def _paths(uses: Iterable[Use], reference: str) -> set[tuple[Place, ...]]:
-    """Return the search paths at the calls that may name a model by ``reference``, and at what is not read to its end."""
-    return {
-        use.path
-        for use in uses
-        if use.kind == "unread" or (use.name in _FUNCTIONS and use.is_call and use.text(0) in (None, reference))
-    }
+def _places(uses: Iterable[Use], reference: str, around: Surroundings) -> set[Place | None]:
+    """Return where a model may be named by ``reference``, and what is not read to its end."""
+    found: set[Place | None] = set()
+    for use in uses:
+        given = use.text(0) if use.name in _FUNCTIONS and use.is_call else None
+        if given == reference:
+            found.add(use.home)
+        elif use.kind == "unread" or (given is None and use.name in _FUNCTIONS and use.is_call):
+            # A name that is an argument of a macro is given where the macro is called.
+            found.add(None if use.path == around.path else use.path[0])
+    return found
 
 
 def _may_call(use: Use, around: Surroundings) -> bool:

@@ -47,7 +47,8 @@ class Use:
 
     ``kind`` is a ``function``, a table function (``rows``), a ``word`` that calls one without parentheses, a ``table``, or a
     ``type``. A ``definition`` is one that was reached; ``forbidden`` and ``unread`` (which may name anything) have in ``name``
-    what is wrong. ``path`` is where DuckDB looks for names there, ``through`` are the definitions around it.
+    what is wrong. ``path`` is where DuckDB looks for names there, ``through`` are the definitions around it, and ``home`` is
+    the place of the innermost one.
     """
 
     kind: Literal["function", "rows", "word", "table", "type", "definition", "forbidden", "unread"]
@@ -58,6 +59,7 @@ class Use:
     path: tuple[Place, ...] = ()
     through: tuple[str, ...] = ()
     defined: Defined | None = None
+    home: Place | None = None
 
     @property
     def is_call(self) -> bool:
@@ -88,15 +90,16 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class _Tree:
-    """A tree, where DuckDB looks for names in it, and the definitions around it."""
+    """A tree, where DuckDB looks for names in it, the definitions around it, and the place of the innermost one."""
 
     node: Node
     path: tuple[Place, ...]
     through: tuple[str, ...] = ()
+    home: Place | None = None
 
     def placed(self, use: Use) -> Use:
         """Return a use in this tree."""
-        return replace(use, path=self.path, through=self.through)
+        return replace(use, path=self.path, through=self.through, home=self.home)
 
 
 def follow(
@@ -104,7 +107,8 @@ def follow(
 ) -> Iterator[Use]:
     """Yield what trees name, and what the definitions of these names do, each once, beginning also with those ``defined``.
 
-    The definitions of functions in ``passing`` are passed by.
+    With ``passing``, the definitions of functions of these names are passed by, and only the macros that a call finds first
+    are followed; without, those of its name in any place.
     """
     course = _Course(around, passing, [_Tree(tree, around.path) for tree in trees])
     yield from course.uses()
@@ -153,15 +157,17 @@ class _Course:
         if tree is None or unread is not None:
             yield Use("unread", unread or "", path=path, through=use.through)
         else:
-            self.waiting.append(_Tree(tree, path, (*use.through, defined.name)))
+            self.waiting.append(_Tree(tree, path, (*use.through, defined.name), defined.place))
 
     def _definitions(self, use: Use) -> Iterable[Defined]:
-        """Return everything that a use may mean: of macros those in any place."""
+        """Return everything that a use may mean."""
         if use.kind == "table":
             found = self.around.table(use.places(self.around), folded(use.name)) or ()
             return [each for each in found if each is not OF_DUCKDB]
         calls = (use.is_call or use.kind == "word") and use.name not in self.passing
-        return self.around.macros.get(use.name, ()) if calls else ()
+        macros = self.around.macros.get(use.name, ()) if calls else ()
+        by_place = ([each for each in macros if each.place == place] for place in use.places(self.around))
+        return next(filter(None, by_place), macros) if self.passing and macros else macros
 
     def _uses(self, tree: _Tree) -> Iterator[Use]:
         pending: list[tuple[Any, frozenset[str]]] = [(tree.node, frozenset())]

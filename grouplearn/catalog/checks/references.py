@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import duckdb
 
 from grouplearn.catalog import naming
+from grouplearn.catalog.checks import search_path
 from grouplearn.catalog.checks.attached import Attachments, attachments_of
 from grouplearn.catalog.checks.callers import callers
 from grouplearn.catalog.checks.search_path import Place
+from grouplearn.catalog.checks.tables import SCHEMA
 from grouplearn.catalog.models import load_by_id
 from grouplearn.catalog.records import StoredModel
 from grouplearn.catalog.schema import databases_with_models, table
@@ -50,12 +52,18 @@ class Sought:
     """What a reference may mean where ``predict`` is called with it.
 
     ``here`` is what is attached, with the default database and schema of that place. ``models`` are the committed models of
-    that name; ``by_place``: which one is meant depends on the place.
+    that name; ``by_place``: which one is meant depends on the place, which is that of a view or macro if it is ``in_view``.
     """
 
     here: Attachments
     models: Sequence[Entry]
     by_place: bool = False
+    in_view: bool = False
+
+    @property
+    def place(self) -> str:
+        """The database and schema, to be shown."""
+        return f"{self.here.database}.{self.here.schema}"
 
 
 def where_called(
@@ -67,26 +75,42 @@ def where_called(
 ) -> Sought:
     """Look up where ``predict`` is called with a reference, and the models of that name.
 
-    As DuckDB has it, a name in a view is looked for where the view is, and then where the session is. ``text`` is the
-    running query, if it is known. ``without`` are models that the transaction has changed, and ``written`` are those as
-    they are now. Raises DataError where the reference may mean several models and nothing tells which.
+    A name in a view or macro is looked for where the view or macro is, and nowhere else unless the session looks there, too.
+    ``text`` is the running query, if it is known. ``without`` are models that the transaction has changed, and ``written``
+    are those as they are now. Raises DataError where the reference may mean several models and nothing tells which.
     """
     here, models = attachments_of(con), _alike(con, reference, without)
     every = [*models, *((entry[0] or here.database, *entry[1:]) for entry in written)]
     *qualifiers, last = name_parts(reference)
     has_database = len(qualifiers) > 1 or {folded(each.name) for each in here.users} & {*map(folded, qualifiers)}
-    is_only = len(every) == 1 and among(every, meant_by(reference, here))
-    if not every or has_database or is_only or _IDENTITY.fullmatch(last):
+    if not every or has_database or _IDENTITY.fullmatch(last):
         return Sought(here, models)
-    found: dict[Entry | None, Attachments] = {}
-    for place in callers(con, reference, text):
+    if len(every) == 1 and among(every, meant_by(reference, here)) and not _has_other_schemas(con, here):
+        return Sought(here, models)
+    found: dict[Entry | None, Sought] = {}
+    for place in sorted(callers(con, reference, text), key=lambda place: place or ()):
         seen = here if place is None else _seen_from(place, here)
-        own = among(every, meant_by(reference, seen))
-        meant = own or among(every, meant_by(reference, here))
-        found.setdefault(meant[0] if meant else None, seen if own else here)
-    if len(found) > 1 and None not in found:
-        raise _ambiguous(reference, [entry for entry in found if entry], here)
-    return Sought(here if None in found else next(iter(found.values())), models, by_place=True)
+        meant = among(every, meant_by(reference, seen))
+        if place and not meant and place in map(_folded, search_path.current(here)):
+            seen, meant = here, among(every, meant_by(reference, here))
+        found.setdefault(meant[0] if meant else None, Sought(seen, models, by_place=True, in_view=seen is not here))
+    if len(found) > 1 and (None not in found or found[None].in_view):
+        raise _ambiguous(reference, found)
+    return found[None] if None in found else next(iter(found.values()))
+
+
+def _has_other_schemas(con: duckdb.DuckDBPyConnection, here: Attachments) -> bool:
+    """Return whether there are schemas in which the session does not look, whose views and macros may call ``predict``."""
+    made = con.execute(
+        "SELECT database_name, schema_name FROM system.main.duckdb_schemas() WHERE NOT internal"
+    ).fetchall()
+    ours = (here.database, SCHEMA)
+    every = {*map(_folded, (*made, *((each.name, "main") for each in here.users)))}
+    return bool(every - {*map(_folded, (*search_path.current(here), ours))})
+
+
+def _folded(place: Place) -> Place:
+    return folded(place[0]), folded(place[1])
 
 
 def _seen_from(place: Place, here: Attachments) -> Attachments:
@@ -95,13 +119,14 @@ def _seen_from(place: Place, here: Attachments) -> Attachments:
     return replace(here, database=database, schema=place[1], search_path="")
 
 
-def _ambiguous(reference: str, models: Sequence[Entry], here: Attachments) -> Exception:
-    models = sorted(models, key=lambda entry: (entry[0] != here.database, entry[0], *entry[2:]))
+def _ambiguous(reference: str, found: Mapping[Entry | None, Sought]) -> Exception:
+    models = sorted((entry for entry in found if entry), key=lambda entry: (found[entry].in_view, entry[0], *entry[2:]))
     names = [naming.with_database((entry[0], *entry[2:])) for entry in models]
-    return data_error(
-        f'model "{reference}" may be {" or ".join(names)}: a view means the one of its own database, and predict cannot tell'
-        f" which view calls it\n\nHint: Write the name with its database, in views, too: predict({literal(names[1])}, ...)."
-    )
+    if (lost := found.get(None)) is not None:
+        names.append(f"one that {lost.place} lacks")
+    unclear = "a view or macro means the one of its own database, and predict cannot tell which of them calls it"
+    remedy = f"Write the name with its database, in views, too: predict({literal(names[len(models) > 1])}, ...)."
+    return data_error(f'model "{reference}" may be {" or ".join(names)}: {unclear}\n\nHint: {remedy}')
 
 
 def find(
@@ -133,7 +158,8 @@ def find(
     hint = naming.hint(reference, others, here)
     known = {naming.reference(model, here) for model in others if folded(model[2]) != folded(reference)}
     told = f"\n\nHint: {hint}" if hint else naming.listed(sorted(known))
-    raise data_error(f'model "{reference}" does not exist{told}')
+    view = f" in {sought.place}, where the view or macro is that calls predict" if sought.in_view else ""
+    raise data_error(f'model "{reference}" does not exist{view}{told}')
 
 
 def among(models: Sequence[Entry], meant: Sequence[tuple[Place, str]]) -> list[Entry]:
