@@ -182,6 +182,11 @@ class Dataset:
         return int(self.y.shape[0])
 
     @property
+    def label_length(self) -> int:
+        """Length of array labels; 1 for others."""
+        return 1 if self.y.ndim == 1 else int(self.y.shape[1])
+
+    @property
     def n_bytes(self) -> int:
         """Bytes of the rows, in memory or in files."""
         lists = 0 if self.lists is None else self.lists.nbytes

@@ -24,6 +24,7 @@ from grouplearn.learners.contract.stacks import (
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.folds import solve_folds
 from grouplearn.train.job import GroupFacts, Job, UnitResult, groups_of
+from grouplearn.train.reasons import or_failed
 from grouplearn.train.results.trials import DONE, FAILED, Curves, Models, Trials
 from grouplearn.train.rows.prepare_stack import FoldOf, PreparedStack, prepare_folds, prepare_stacks
 from grouplearn.train.rows.used import GroupFailed
@@ -86,7 +87,7 @@ class _StackTrainer:
             self.report(int(boosted.epochs[boosted.sound].sum()))
             return self._gathered(stack, boosted)
 
-        return self._unless_broken(stack, made)
+        return self._or_left(stack, made)
 
     def train_folds(self, stack: PreparedStack, folds: FoldOf) -> _Gathered:
         """Train every fold and the final models in one pass over the rows."""
@@ -98,7 +99,7 @@ class _StackTrainer:
             self.report((1 + folds[1]) * solved.epochs.size)
             return found
 
-        return self._unless_broken(stack, made)
+        return self._or_left(stack, made)
 
     def result(self, parts: Sequence[_Gathered], failed: Mapping[int, GroupFailed]) -> UnitResult:
         """Return the results of stacks, and of groups that cannot be trained."""
@@ -112,17 +113,12 @@ class _StackTrainer:
             facts |= {} if why.facts is None else {group: why.facts}
         return UnitResult(self.unit, Trials.joined(trials), facts)
 
-    def _unless_broken(self, stack: PreparedStack, made: Callable[[], _Gathered]) -> _Gathered:
+    def _or_left(self, stack: PreparedStack, made: Callable[[], _Gathered]) -> _Gathered:
         """Return the result of ``made`` for a stack, all of whose groups must train alone if it fails."""
         if self.cancelled():
             raise Interrupted
-        try:
-            with np.errstate(all="ignore"):
-                return made()
-        except Interrupted:  # raised in a thread that does not check for interrupts itself
-            raise
-        except Exception:
-            return _Gathered(Trials.joined(()), {}, stack.members)
+        found = or_failed(made)
+        return _Gathered(Trials.joined(()), {}, stack.members) if isinstance(found, GroupFailed) else found
 
     def _gathered(self, whole: PreparedStack, solved: SolvedStack, folds: Metrics | None = None) -> _Gathered:
         """Return the sound models of a stack with their metrics; with ``folds`` those of validation are these, (G, C) each."""

@@ -29,13 +29,12 @@ from grouplearn.train.results.trials import FAILED, Carried, Trials
 class TrainingTarget:
     """What is predicted, and the metrics of every trial: those in ``metrics``, by default the task's usual ones.
 
-    ``label_length`` is the length of array labels. ``metric`` decides which trial is best. ``mirrored``: of two classes the
+    ``metric`` decides which trial is best. ``mirrored``: of two classes the
     positive one is the lesser.
     """
 
     label: Label
     metric: str
-    label_length: int = 1
     mirrored: bool = field(default=False, metadata=IF_OTHER)
     metrics: tuple[str, ...] = ()
 
@@ -145,7 +144,7 @@ class Job:
     def measured(self) -> tuple[str, ...]:
         """The names of the metrics of every trial."""
         target = self.target
-        return target.metrics or self.family.usual(target.label_length > 1, target.metric)
+        return target.metrics or self.family.usual(self.dataset.label_length > 1, target.metric)
 
 
 def group_of(job: Job, number: int) -> Group:

@@ -33,7 +33,7 @@ def reason_of(error: Exception, features: Sequence[str] = ()) -> str:
 def or_failed(made: Callable[[], Made]) -> Made | GroupFailed:
     """Return the result of ``made`` for a group, or the reason for users why it fails; raises Interrupted."""
     try:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):  # divergence shows in the numbers
             return made()
     except GroupFailed as error:
         return error

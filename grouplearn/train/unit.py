@@ -77,16 +77,12 @@ def _train_alone(
         return failed_unit(unit, str(prepared), time.perf_counter() - began, prepared.facts)
     if prepared is None or expired:
         return UnitResult(unit, Trials.alike(unit.groups, unit.configs, STOPPED, NOT_BEGUN))
-    try:
-        # Divergence shows in the numbers; warnings are not needed.
-        with np.errstate(all="ignore"):
-            trials, reached = _train(job, unit, unit.configs, prepared, report, cancelled)
-    except Interrupted:
-        raise
-    except Exception as error:
-        return failed_unit(unit, reason_of(error), time.perf_counter() - began, prepared.facts)
-    found = Trials.of(unit.group, trials, job.measured)
-    return UnitResult(unit, found, {unit.group: prepared.facts}, reached=reached)
+    ready = prepared
+    trained = or_failed(lambda: _train(job, unit, unit.configs, ready, report, cancelled))
+    if isinstance(trained, GroupFailed):
+        return failed_unit(unit, str(trained), time.perf_counter() - began, prepared.facts)
+    trials, reached = trained
+    return UnitResult(unit, Trials.of(unit.group, trials, job.measured), {unit.group: prepared.facts}, reached=reached)
 
 
 def _train(

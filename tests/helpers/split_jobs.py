@@ -93,7 +93,7 @@ def pictures_job(label: Label, **options: Any) -> Job:
     pictures = rng.normal(size=(ROWS, 12))
     mask = pictures[:, :6] + pictures[:, 6:]
     pictures[rng.random(ROWS) < 0.04] = np.nan
-    job = split_job("own", label, NETWORK, own=OWN, **{"metric": METRICS[label], **options}, label_length=6)
+    job = split_job("own", label, NETWORK, own=OWN, **{"metric": METRICS[label], **options})
     y = mask if label == NUMBER else np.digitize(mask, [-0.5, 0.9]).astype(float)
     return replace(
         job,

@@ -126,7 +126,7 @@ def _has_possible_job(job: Job, label_type: str | None) -> bool:
         and _takes(seed=job.training.seed, epochs=job.training.epochs, min_rows=job.rules.min_rows)
         and (job.training.patience is None or _takes(early_stopping=job.training.patience))
         and 0 <= job.split.folds <= _MOST_FOLDS
-        and job.target.label_length == max(1, label_length(label_type or ""))
+        and job.dataset.label_length == max(1, label_length(label_type or ""))
         and (len(classes) == 2 or not job.target.mirrored)
         and all(number in classes and 0 < weight < math.inf for number, weight in weights.items())
         and _has_possible_fits(job)

@@ -65,9 +65,7 @@ def job_of(
         items=items,
         groups=groups,
         dataset=dataset,
-        target=TrainingTarget(
-            physical.label, physical.metric, max(1, physical.stats.label_length), physical.stats.mirrored
-        ),
+        target=TrainingTarget(physical.label, physical.metric, physical.stats.mirrored),
         split=bound.holdout.split,
         rules=RowRules(
             min_rows=bound.options.rows.min_rows,

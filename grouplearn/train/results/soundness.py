@@ -91,6 +91,6 @@ def _fits(job: Job, facts: GroupFacts | None, artifact: Artifact) -> bool:
     if facts is None:
         return False
     n_classes = len(facts.classes)
-    problem = Problem(job.target.label, facts.n_features, n_classes, label_length=job.target.label_length)
+    problem = Problem(job.target.label, facts.n_features, n_classes, label_length=job.dataset.label_length)
     of_classes = not job.target.label.scores_classes or n_classes > 1
     return of_classes and job.trainer.validation_error(problem, artifact) is None

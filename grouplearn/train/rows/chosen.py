@@ -23,7 +23,7 @@ from grouplearn.learners.contract.problem import FeatureBlock
 from grouplearn.models.forms.forms import declared_form
 from grouplearn.train.job import Job
 from grouplearn.train.rows.sampled import group_seed, sample, share_of
-from grouplearn.train.rows.used import BoolArray, GroupFailed, Rows, UsedRows, adjoining, are_few, few_rows, forget
+from grouplearn.train.rows.used import BoolArray, GroupFailed, Rows, UsedRows, adjoining, forget
 
 #: Largest dense design matrix (in bytes as doubles) for a learner that does not support sparse rows.
 DENSE_BYTES = 1 << 30
@@ -57,18 +57,19 @@ class ChosenRows:
 
     def _sampled(self, job: Job, group: Group) -> ChosenRows:
         """Return a sample of the usable training rows, with all their classes."""
-        rows, valid = self.used.train, self.used.valid
+        rows = self.used.train
         columns = (
             rows.dataset.column("numeric", number, rows.numbers) for number in range(rows.dataset.numeric.shape[1])
         )
         if not all(np.isfinite(column).all() for column in columns):
             rows = self.scanned(rows)
-        if are_few(job, rows.sizes, valid.sizes):
-            raise few_rows(job, group.n_rows, rows.numbers.size, valid.numbers.size, int(rows.n_skipped[0]))
+        used = replace(self.used, train=rows)
+        if few := used.too_few(job):
+            raise few[0]
         classes = rows.y if job.target.label.has_classes else None
         drawn = sample(rows.numbers, classes, self.share, group_seed(job.training.seed, group))
         rows = replace(rows, numbers=drawn, start=starts([drawn.size]))
-        return replace(self, used=replace(self.used, train=rows))
+        return replace(self, used=replace(used, train=rows))
 
     def _cut(self, size: int) -> ChosenRows:
         """Cut the training rows into blocks, and the held-out rows into as many pieces."""

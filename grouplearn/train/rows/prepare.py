@@ -275,7 +275,7 @@ def problem_of(job: Job, group: Group, learner: Learner, facts: GroupFacts, n_un
         n_classes=n_classes,
         seed=group_seed(job.training.seed, group),
         epochs=1 if learner.declaration.default_epochs is None else job.training.epochs,
-        label_length=job.target.label_length,
+        label_length=job.dataset.label_length,
         categorical=tuple(int(start) for start, is_ordinal in zip(starts, ordinal, strict=False) if is_ordinal),
         among_more=among_more,
         items=blocks,

@@ -124,6 +124,14 @@ class UsedRows:
             train, valid = train.only(sound[train.of]), valid.only(sound[valid.of])
         return cls(groups, fold, train, valid, skipped, failed)
 
+    def too_few(self, job: Job) -> dict[int, GroupFailed]:
+        """Return the groups, by place, that have too few rows to train, maybe as some lack a feature value."""
+        train, valid, skipped = self.train.sizes, self.valid.sizes, self.train.n_skipped
+        return {
+            place: _few_rows(job, self.groups[place].n_rows, *(int(each[place]) for each in (train, valid, skipped)))
+            for place in _places(_are_few(job, train, valid))
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class RowFacts:
@@ -149,9 +157,8 @@ class RowFacts:
             for y, _, of in rows.labelled():
                 found[class_places(of, y)] = True
         facts = cls(train.sizes, valid.sizes, skipped, present, held & ~present, {**used.failed})
-        for place in _places(are_few(job, facts.n_train, facts.n_valid)):
-            counts = (int(each[place]) for each in (facts.n_train, facts.n_valid, train.n_skipped))
-            facts.failed.setdefault(place, few_rows(job, used.groups[place].n_rows, *counts))
+        for place, why in used.too_few(job).items():
+            facts.failed.setdefault(place, why)
         if job.split.only_judged(used.fold):
             for place in _places(facts.n_valid == 0):
                 facts.failed.setdefault(place, GroupFailed(NOTHING_HELD_OUT))
@@ -228,7 +235,7 @@ def class_places(of: IntArray, y: FloatArray) -> tuple[IntArray, IntArray]:
     return of.reshape(-1, *[1] * (y.ndim - 1)), y.astype(np.intp)
 
 
-def few_rows(job: Job, n_rows: int, train: int, valid: int, incomplete: int, unlabelled: int = 0) -> GroupFailed:
+def _few_rows(job: Job, n_rows: int, train: int, valid: int, incomplete: int, unlabelled: int = 0) -> GroupFailed:
     """Return why no row of a group of ``n_rows`` is left to train on, or fewer than ``min_rows``.
 
     ``incomplete`` training rows lack a feature value, ``unlabelled`` ones a label. With folds, held-out rows train, too.
@@ -255,7 +262,7 @@ def few_rows(job: Job, n_rows: int, train: int, valid: int, incomplete: int, unl
     return GroupFailed(why, facts)
 
 
-def are_few(job: Job, train: RowNumbers, valid: RowNumbers) -> BoolArray:
+def _are_few(job: Job, train: RowNumbers, valid: RowNumbers) -> BoolArray:
     """Return which groups (G,) of so many used rows have too few to train."""
     return np.asarray((train == 0) | ((train + valid if job.split.folds else train) < job.rules.min_rows))
 
@@ -358,7 +365,7 @@ class _Tally:
     def failures(self, job: Job, train: RowNumbers, valid: RowNumbers) -> dict[int, GroupFailed]:
         """Return the groups, by place, that cannot train, with so many used rows (G,)."""
         refused = self.faults[0 if job.rules.null_label == "error" else 1 :].any(axis=0)
-        few = are_few(job, train, valid)
+        few = _are_few(job, train, valid)
         failed: dict[int, GroupFailed] = {}
         for place in _places(refused | np.isinf(self.weight) | few):
             n_rows, unlabelled = int(self.n_rows[place]), int(self.faults[0, place])
@@ -366,7 +373,7 @@ class _Tally:
             if why is not None:
                 failed[place] = GroupFailed(why)
             elif few[place]:
-                failed[place] = few_rows(job, n_rows, int(train[place]), int(valid[place]), 0, unlabelled)
+                failed[place] = _few_rows(job, n_rows, int(train[place]), int(valid[place]), 0, unlabelled)
         return failed
 
     def _refusal(self, job: Job, place: int, n_rows: int) -> str | None:
