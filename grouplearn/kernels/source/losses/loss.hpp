@@ -1,4 +1,4 @@
-// What a loss is to the solvers of linear models. Each loss is a header of its own, listed in ``losses.hpp``; what it does not say
+// What a loss is to the solvers of linear models. The losses are in ``losses.hpp``; what one does not say
 // holds as here. The solvers write their formulas in forms of their own, of which each loss says those that it has:
 //
 // - Newton's method (generalised_linear*) asks for ``newton``: loss, slope and second derivative by the score;
