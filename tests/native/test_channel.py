@@ -179,7 +179,9 @@ def test_a_statement_hears_of_an_interrupt_while_it_is_parsed(
 def test_a_build_from_before_there_was_a_greeting_is_told_so(line: Channel, kind: FrameKind) -> None:
     line.send(kind, struct.pack("=QQ", 1, 1))
     told = failure(line)
-    assert told.startswith(f"Not implemented Error: this build of the extension is older than the grouplearn {OURS} of ")
+    assert told.startswith(
+        f"Not implemented Error: this build of the extension is older than the grouplearn {OURS} of "
+    )
     assert "Build it again (make extension" in told
 
 
