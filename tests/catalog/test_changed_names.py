@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from helpers.thorough import every_other
 from strangers import FEATURE, TRAIN, refusal
 
 import grouplearn
@@ -233,8 +235,9 @@ def predicted(con: grouplearn.Connection) -> list[Any]:
     return [con.execute(each).fetchall()[0][0] for each in asked]
 
 
-@pytest.mark.parametrize("undo", ["ROLLBACK", "rollback()", "error"])
-@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize(
+    ("before", "undo"), every_other(itertools.product([False, True], ["ROLLBACK", "rollback()", "error"]))
+)
 def test_temporary_macros_are_taken_back_with_their_transaction(
     letters: grouplearn.Connection, undo: str, before: bool
 ) -> None:

@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 #: ``make fuzz`` tries every case, in parts that run side by side; the suite so many of them, the same each time.
 EXPLORE = "GROUPLEARN_EXPLORE" in os.environ
 PARTS = 32 if EXPLORE else 1
-WANTED = enough(10, 6)
+WANTED = enough(10, 3)
 SEED = int(os.environ.get("GROUPLEARN_SEED", 7))
 #: Seconds for one case, in which a statement that hangs is found.
 PATIENCE = 30

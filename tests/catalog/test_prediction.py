@@ -53,9 +53,8 @@ def write(con: duckdb.DuckDBPyConnection, model: ModelDefinition, run: RunOutcom
     con.execute("COMMIT")
 
 
-def by_hand(model: ModelDefinition, run: RunOutcome, row: dict, extra: str) -> tuple[object, ...]:
-    """Return (scores or None, level) of one row of ``t`` by arithmetic on plain numbers."""
-    known = {(entry.group.level, entry.group.keys): entry for entry in entries(run) if entry.best is not None}
+def by_hand(model: ModelDefinition, known: dict, row: dict, extra: str) -> tuple[object, ...]:
+    """Return (scores or None, level) of one row of ``t`` by arithmetic on plain numbers, from the entries by group."""
     keys = (row["carrier"], None if row["dest"] is None else str(row["dest"]))
     masked = [
         (level, tuple(key if place in kept else None for place, key in enumerate(keys)))
@@ -114,9 +113,10 @@ def test_macro_function_and_arithmetic_agree(con, label, missing_group):
     macro = con.sql("FROM m_predict(t) ORDER BY i").to_arrow_table().to_pylist()
     function = con.sql("SELECT predict('m', t) AS p FROM t ORDER BY i").to_arrow_table().column(0).to_pylist()
     assert len(macro) == len(function) == len(rows) == 400
+    known = {(entry.group.level, entry.group.keys): entry for entry in entries(run) if entry.best is not None}
     levels = set()
     for row, in_macro, in_function in zip(rows, macro, function, strict=True):
-        scores, level = by_hand(model, run, row, row.pop("bucket"))
+        scores, level = by_hand(model, known, row, row.pop("bucket"))
         levels.add((level, scores is None))
         assert in_macro["model_level"] == in_function["model_level"] == level
         assert row.keys() <= in_macro.keys()

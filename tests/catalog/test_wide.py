@@ -56,6 +56,8 @@ def test_a_thousand_columns(con: grouplearn.Connection, tmp_path: Path, name: st
     assert con.execute(f"EVALUATE MODEL {name} ON w").fetchall()
     assert ("SQL",) in con.execute(f"DESCRIBE MODEL {name}").df()[["value"]].itertuples(index=False)
     con.execute(f"EXPORT MODEL {name} TO '{tmp_path}/exported' (FORMAT sql)")
+    if name == "line":
+        assert con.execute("SELECT count(*) FROM line_weights").fetchall() == [(3 * (_WIDE + 1),)]
 
 
 def _answers(con: grouplearn.Connection, query: str, name: str) -> list[float]:
@@ -63,13 +65,6 @@ def _answers(con: grouplearn.Connection, query: str, name: str) -> list[float]:
     columns = {"classes": "map_values(probabilities)", "layers": "[probability]"}
     chosen = columns.get(name, "[prediction::DOUBLE]")
     return [value for (values,) in con.execute(f"SELECT {chosen} FROM ({query})").fetchall() for value in values]
-
-
-def test_weights_of_a_thousand_columns(con: grouplearn.Connection) -> None:
-    con.execute(
-        "TRAIN MODEL weighed USING linear_regression PREDICT y FEATURES (* EXCLUDE (g, y)) FROM w WITH (l2 = 1)"
-    )
-    assert con.execute("SELECT count(*) FROM weighed_weights").fetchall() == [(_WIDE + 1,)]
 
 
 def test_many_texts() -> None:
@@ -84,6 +79,7 @@ def test_many_texts() -> None:
         assert macro == pytest.approx(function, abs=1e-9)
 
 
+@pytest.mark.thorough
 def test_thousands_of_columns() -> None:
     rng = np.random.default_rng(0)
     rows = pa.table({f"c{n}": rng.random(4) for n in range(_WIDEST)} | {"y": [True, False, True, False]})

@@ -10,9 +10,16 @@ import numpy as np
 import pytest
 
 from grouplearn.data.files import checksums
-from grouplearn.data.files.checksums import CHUNK, Damaged
+from grouplearn.data.files.checksums import Damaged
 
+#: A shorter one than elsewhere.
+CHUNK = 1 << 14
 SIZES = [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5]
+
+
+@pytest.fixture(autouse=True)
+def short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checksums, "CHUNK", CHUNK)
 
 
 @pytest.mark.parametrize("size", SIZES)

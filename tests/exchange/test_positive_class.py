@@ -1,5 +1,6 @@
 """Of two classes the positive one is the one that DuckDB orders last by the label's type, on every path to a probability."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import duckdb
 import numpy as np
 import onnxruntime
 import pytest
+from helpers.thorough import THOROUGH
 
 import grouplearn
 
@@ -21,8 +23,13 @@ LABELS = {
 }
 
 
-@pytest.mark.parametrize("learner", ["logistic_regression", "gbdt"])
-@pytest.mark.parametrize("kind", LABELS)
+LEARNERS = ("logistic_regression", "gbdt")
+
+
+@pytest.mark.parametrize(
+    ("kind", "learner"),
+    [*itertools.product(LABELS, LEARNERS)] if THOROUGH else [*zip(LABELS, itertools.cycle(LEARNERS), strict=False)],
+)
 def test_the_positive_class_is_the_last_one_everywhere(kind: str, learner: str, tmp_path: Path) -> None:
     rows = (
         "CREATE TABLE t AS SELECT i, sin(i) AS x, (sin(i) > 0.2) <> (i % 9 = 0) AS hit,"
