@@ -17,14 +17,14 @@ import duckdb
 from grouplearn import errors
 from grouplearn.bind.run import options
 from grouplearn.catalog.checks.tables import creation
-from grouplearn.data.encoding.calls import EncoderOption
+from grouplearn.data.encoding.encoder_calls import EncoderOption
 from grouplearn.data.encoding.registry import CALLS
 from grouplearn.learners import registry
 from grouplearn.learners.contract.access import PATTERNS, AccessPattern
 from grouplearn.learners.contract.config import Hyperparameter
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.schedule.operators import OPERATORS
-from grouplearn.statements import answers
+from grouplearn.statements import result_sql
 
 DOCS = Path(__file__).parent
 SQL = DOCS.parent / "sql"
@@ -94,7 +94,7 @@ def encoder_options() -> str:
             f"`{option.name}`",
             ", ".join(names),
             option.allowed,
-            "required" if option.required else answers.shown(option.default),
+            "required" if option.required else result_sql.shown(option.default),
             option.doc,
         )
         for option, names in calls.items()
@@ -138,7 +138,7 @@ def differences(name: str, other: str) -> str:
 
 
 def _hyperparameter(own: Hyperparameter) -> tuple[str, ...]:
-    return f"`{own.name}`", own.kind, answers.shown(own.default), answers.allowed(own), own.doc, own.source
+    return f"`{own.name}`", own.kind, result_sql.shown(own.default), result_sql.allowed(own), own.doc, own.source
 
 
 def _way(name: str, solver: str) -> Learner:

@@ -1,8 +1,8 @@
 """Checks for interrupts between the groups of every loop over groups, including planning and loading.
 
-A database may have millions of groups, and each loop over them takes seconds. ``Session`` sets for the time of a statement
-whom to ask (``heard``); loops ask now and then (``watched``, ``look``). Threads of a training have their own checks
-(``Watch``).
+A database may have millions of groups, and each loop over them takes seconds. ``Session`` makes a statement ``cancellable``;
+loops check now and then whether it is cancelled (``with_checks``, ``check_interrupt``). Threads of a training have checks of
+their own (``Watch``).
 """
 
 from __future__ import annotations
@@ -21,52 +21,52 @@ from grouplearn.failures import StatementInterrupted
 
 _T = TypeVar("_T")
 _NOTHING_STORED = "the statement was interrupted; nothing was stored"
-_heard: ContextVar[tuple[Callable[[], bool], str] | None] = ContextVar("grouplearn_heard", default=None)
+_current: ContextVar[tuple[Callable[[], bool], str] | None] = ContextVar("grouplearn_current", default=None)
 
 #: Items between two checks: some tenths of a second in the slowest loop.
-LOOK_EVERY = 1 << 16
+CHECK_EVERY = 1 << 16
 #: Seconds between two checks.
-_BETWEEN_LOOKS = 0.1
+_BETWEEN_CHECKS = 0.1
 
 
 @contextmanager
-def heard(cancelled: Callable[[], bool], message: str = _NOTHING_STORED) -> Iterator[None]:
+def cancellable(cancelled: Callable[[], bool], message: str = _NOTHING_STORED) -> Iterator[None]:
     """Let the body's loops ask ``cancelled`` whether to stop, and then raise ``message``."""
-    before = _heard.set((cancelled, message))
+    before = _current.set((cancelled, message))
     try:
         yield
     finally:
-        _heard.reset(before)
+        _current.reset(before)
 
 
-def look() -> None:
+def check_interrupt() -> None:
     """Raise StatementInterrupted if the current statement should stop."""
-    heard_by = _heard.get()
-    if heard_by is not None and heard_by[0]():
-        raise StatementInterrupted(heard_by[1])
+    current = _current.get()
+    if current is not None and current[0]():
+        raise StatementInterrupted(current[1])
 
 
-def watched(items: Iterable[_T]) -> Iterator[_T]:
+def with_checks(items: Iterable[_T]) -> Iterator[_T]:
     """Return the items one by one, with a check before every ``LOOK_EVERY`` of them."""
-    return itertools.chain.from_iterable(pieces(items))
+    return itertools.chain.from_iterable(checked_chunks(items))
 
 
-def pieces(items: Iterable[_T]) -> Iterator[tuple[_T, ...]]:
+def checked_chunks(items: Iterable[_T]) -> Iterator[tuple[_T, ...]]:
     """Yield the items in tuples of ``LOOK_EVERY``, with a check before each."""
     rest = iter(items)
-    while piece := tuple(itertools.islice(rest, LOOK_EVERY)):
-        look()
+    while piece := tuple(itertools.islice(rest, CHECK_EVERY)):
+        check_interrupt()
         yield piece
 
 
-def apart(work: Callable[[], _T], size: int) -> _T:
+def run_in_thread(work: Callable[[], _T], size: int) -> _T:
     """Return the result of ``work``, a pure function over ``size`` items without checks of its own, checking meanwhile.
 
     It runs in its own thread, which is abandoned if the statement should stop, unless there are few items.
     """
-    if size <= LOOK_EVERY:
+    if size <= CHECK_EVERY:
         return work()
-    look()
+    check_interrupt()
     done: list[_T] = []
     broken: list[BaseException] = []
 
@@ -80,8 +80,8 @@ def apart(work: Callable[[], _T], size: int) -> _T:
     thread.start()
     try:
         while thread.is_alive():
-            thread.join(timeout=_BETWEEN_LOOKS)
-            look()
+            thread.join(timeout=_BETWEEN_CHECKS)
+            check_interrupt()
     except BaseException:
         _leave(thread)
         raise
@@ -90,19 +90,19 @@ def apart(work: Callable[[], _T], size: int) -> _T:
     return done[0]
 
 
-def side_by_side(work: Callable[[_T], object], items: Sequence[_T], threads: int) -> None:
+def run_in_parallel(work: Callable[[_T], object], items: Sequence[_T], threads: int) -> None:
     """Apply ``work`` to each of the items on several threads, checking meanwhile."""
     if threads == 1 or len(items) < 2:
         for item in items:
-            look()
+            check_interrupt()
             work(item)
         return
     with ThreadPoolExecutor(min(threads, len(items)), "grouplearn-rows") as pool:
         waiting = {pool.submit(work, item) for item in items}
         try:
             while waiting:
-                look()
-                done, waiting = wait(waiting, _BETWEEN_LOOKS, FIRST_COMPLETED)
+                check_interrupt()
+                done, waiting = wait(waiting, _BETWEEN_CHECKS, FIRST_COMPLETED)
                 for each in done:
                     each.result()
         finally:
@@ -110,7 +110,7 @@ def side_by_side(work: Callable[[_T], object], items: Sequence[_T], threads: int
 
 
 @contextmanager
-def ahead(items: Iterable[_T], size: Callable[[_T], int], most: int) -> Iterator[Iterator[_T]]:
+def prefetch(items: Iterable[_T], size: Callable[[_T], int], most: int) -> Iterator[Iterator[_T]]:
     """Yield an iterator over the items, which a thread makes ahead as long as those that wait have less than ``most`` in size.
 
     What is raised in making them is raised by the iterator; leaving the block ends the thread with the item that it makes.
@@ -143,8 +143,8 @@ def ahead(items: Iterable[_T], size: Callable[[_T], int], most: int) -> Iterator
         while True:
             with changed:
                 while not waiting and not ended:
-                    changed.wait(_BETWEEN_LOOKS)
-                    look()
+                    changed.wait(_BETWEEN_CHECKS)
+                    check_interrupt()
                 if not waiting:
                     break
                 item = waiting.popleft()

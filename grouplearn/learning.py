@@ -52,7 +52,7 @@ from grouplearn.models.metrics.metric import (
 )
 from grouplearn.models.metrics.values import VALUES
 from grouplearn.models.outputs.link import Link
-from grouplearn.models.outputs.onnx import OnnxModel
+from grouplearn.models.outputs.onnx_model import OnnxModel
 from grouplearn.models.outputs.output import PREDICT, BoolArray, Endpoint, Output, Scored, list_array
 from grouplearn.models.outputs.vectors import FEATURES, VectorSql, VectorView
 from grouplearn.models.state import Artifact, State, Tensors, has_tensors_of, shape_flaw

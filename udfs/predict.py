@@ -8,7 +8,7 @@ from typing import Any
 import duckdb
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
-from grouplearn.catalog.asking import INEXACT_TYPES, PREDICTION, TRANSACTION, asking_for, asking_of_token
+from grouplearn.catalog.predicting_connections import INEXACT_TYPES, PREDICTION, TRANSACTION, entry_of, entry_of_token
 from grouplearn.catalog.sessions import SETTINGS
 from grouplearn.errors import data_error
 
@@ -57,7 +57,7 @@ def grouplearn_session(tokens: Any, settings: Any, variables: Any) -> Any:
     """Keep the settings and variables of the session that asks for predictions, and return the number it is known by."""
     import pyarrow as pa
 
-    sessions = asking_of_token(_first(tokens)).sessions
+    sessions = entry_of_token(_first(tokens)).sessions
     found = [sessions.keep(*each) for each in zip(settings.to_pylist(), variables.to_pylist(), strict=True)]
     return pa.array(found, pa.int64())
 
@@ -89,13 +89,13 @@ def define(connection: duckdb.DuckDBPyConnection) -> None:
     ``grouplearn_number`` is what ``predict_value`` and ``predict_probability`` are made of: a struct of everything that can
     be said of a row takes longer than to predict it.
     """
-    asking = asking_for(connection)
-    asking.sessions.expect(
+    entry = entry_of(connection)
+    entry.sessions.expect(
         name for (name,) in connection.execute("SELECT name FROM system.main.duckdb_variables()").fetchall()
     )
-    session = f"system.main.grouplearn_session('{asking.token}', {SETTINGS}, {asking.sessions.variables_sql()})"
+    session = f"system.main.grouplearn_session('{entry.token}', {SETTINGS}, {entry.sessions.variables_sql()})"
     arguments = (
-        f"'{asking.token}', {TRANSACTION}, {session}, model, features,"
+        f"'{entry.token}', {TRANSACTION}, {session}, model, features,"
         f" CASE WHEN {_INEXACT} THEN system.main.typeof(features) END,"
         f" CASE WHEN {_INEXACT} THEN system.main.to_json(features) END"
     )

@@ -12,9 +12,9 @@ from grouplearn import sqltext
 from grouplearn.bind import ways
 from grouplearn.bind.bound import BoundKey, BoundTarget, BoundTrain
 from grouplearn.bind.features import BoundItem, FeatureBinder
-from grouplearn.bind.guesses import learner_meant
 from grouplearn.bind.holdout import HoldoutBinder
 from grouplearn.bind.label import LabelBinder
+from grouplearn.bind.learner_aliases import learner_meant
 from grouplearn.bind.objectives import Bound
 from grouplearn.bind.refit import refits, refits_unless_told
 from grouplearn.bind.run.options import bind_options

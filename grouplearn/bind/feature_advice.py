@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from grouplearn import sqltext
+from grouplearn.bind.sql.builtins import keywords
 from grouplearn.bind.sql.checker import SqlChecker
-from grouplearn.bind.sql.pristine import keywords
 from grouplearn.data.encoding import types
 from grouplearn.data.encoding.registry import takers
 from grouplearn.errors import BindError
@@ -173,7 +173,7 @@ def _with_texts(checker: SqlChecker, source: Sequence[str | Sql], candidates: Se
 def _counts_sql(number: int) -> str:
     name = f"t{number}"
     counts = {
-        "distinct_texts": f"count(DISTINCT {types.told_apart(name, 'VARCHAR')})",
+        "distinct_texts": f"count(DISTINCT {types.uncollated(name, 'VARCHAR')})",
         "texts": f"count({name})",
         "plain": f"count(TRY_CAST({name} AS DOUBLE))",
         "shown": f"count(*) FILTER (regexp_full_match(trim({name}), {sqltext.string(_NUMBER)}))",

@@ -15,10 +15,10 @@ from grouplearn.bind.sql.expressions import Replay, first_column, star
 from grouplearn.bind.sql.leaks import LabelLeaks
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoding import types
-from grouplearn.data.encoding.calls import EncoderOption
 from grouplearn.data.encoding.categories import MAX_WIDE
 from grouplearn.data.encoding.columns import SqlColumn, woven
 from grouplearn.data.encoding.encoder import INTERCEPT, Encoder
+from grouplearn.data.encoding.encoder_calls import EncoderOption
 from grouplearn.data.encoding.registry import CALLS, automatic, called, takers, widened
 from grouplearn.errors import BindError
 from grouplearn.learners.contract.learner import Learner

@@ -11,7 +11,7 @@ from grouplearn import sqltext
 from grouplearn.bind.run.options import check_parameter, defaults, resolved
 from grouplearn.bind.run.run_options import RunOptions
 from grouplearn.bind.sql.checker import SqlChecker
-from grouplearn.interrupting import watched
+from grouplearn.interrupting import with_checks
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.optional import conflict
@@ -252,7 +252,7 @@ class SearchBinder:
         values = zip(fragments, self._checker.constants(fragments), strict=True)
         return tuple(
             tuple(self._resolved(name, *next(values)) for name in dimension.parameters)
-            for _ in watched(dimension.values)
+            for _ in with_checks(dimension.values)
         )
 
     def _resolved(self, name: Name, fragment: Sql, value: Any) -> Any:

@@ -64,4 +64,6 @@ def _named(checker: SqlChecker, ways: tuple[Learner, ...], option: Option) -> Le
 
 def _run_by(operator: str, ways: tuple[Learner, ...]) -> Learner:
     """Return the first way that an operator runs; an unknown operator is reported elsewhere."""
-    return next((each for each in ways if compatibility.refusal(operator.lower(), each, "auto") is None), ways[0])
+    return next(
+        (each for each in ways if compatibility.refusal_reason(operator.lower(), each, "auto") is None), ways[0]
+    )

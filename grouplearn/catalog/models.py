@@ -9,7 +9,7 @@ import duckdb
 
 from grouplearn.catalog.checks.damage import damaged
 from grouplearn.catalog.checks.definition_checks import check_definition, too_long
-from grouplearn.catalog.checks.flaws import refuse_flaws
+from grouplearn.catalog.checks.invalid_rows import refuse_invalid_rows
 from grouplearn.catalog.identities import identity_at
 from grouplearn.catalog.records import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition, StoredModel
 from grouplearn.catalog.schema import Location, databases_with_models, first_row, table
@@ -64,7 +64,7 @@ def _load(con: duckdb.DuckDBPyConnection, catalog: str, where: str) -> StoredMod
         raise damaged(catalog, definition.name, "configs", "there are none")
     location = Location(catalog, definition.schema, definition.name)
     model = StoredModel(row["model"], location, definition, form)
-    refuse_flaws(con, model, ("configs",))
+    refuse_invalid_rows(con, model, ("configs",))
     return model
 
 

@@ -12,7 +12,7 @@ import duckdb
 
 from grouplearn.amounts import counted
 from grouplearn.catalog.checks.damage import damaged
-from grouplearn.catalog.checks.flaws import refuse_flaws
+from grouplearn.catalog.checks.invalid_rows import refuse_invalid_rows
 from grouplearn.catalog.checks.trust import check
 from grouplearn.catalog.records import StoredModel
 from grouplearn.catalog.schema import table
@@ -141,7 +141,7 @@ class Overview:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, stored: StoredModel) -> None:
         check(connection, stored.definition)
-        refuse_flaws(connection, stored, ("models", "groups", "trials", "curves", "artifacts", "units"))
+        refuse_invalid_rows(connection, stored, ("models", "groups", "trials", "curves", "artifacts", "units"))
         self._connection = connection
         self.stored = stored
         self.facts = self._facts()

@@ -14,7 +14,7 @@ import duckdb
 
 from grouplearn.catalog.checks.attached import in_transaction
 from grouplearn.errors import data_error
-from grouplearn.parser.lexer.split import split
+from grouplearn.parser.lexer.statement_split import split
 from grouplearn.sqltext import identifier, literal, shown
 
 #: Settings of a session that change what an expression returns, or what its names mean.

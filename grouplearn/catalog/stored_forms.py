@@ -11,7 +11,7 @@ import duckdb
 from grouplearn.catalog.checks.damage import damaged, shown
 from grouplearn.catalog.records import ModelDefinition, RunOutcome
 from grouplearn.catalog.schema import first_row, table
-from grouplearn.interrupting import watched
+from grouplearn.interrupting import with_checks
 from grouplearn.learners import registry
 from grouplearn.models.forms.form import Best, Prediction, SqlForm
 from grouplearn.models.forms.forms import TABLES, form_of
@@ -20,7 +20,7 @@ from grouplearn.models.forms.forms import TABLES, form_of
 def prediction_of(definition: ModelDefinition, outcome: RunOutcome) -> Prediction:
     """Return how a newly trained model will predict."""
     form = form_of(definition)
-    models = watched(outcome.found.best_models() if form.tables else ())
+    models = with_checks(outcome.found.best_models() if form.tables else ())
     return form.prediction(definition, [Best(group.id, facts.fitted, artifact) for group, facts, artifact in models])
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from grouplearn.data.files.checksums import Damaged
 from grouplearn.data.files.own_files import plain_file
-from grouplearn.data.files.plain import IF_OTHER
+from grouplearn.data.files.plain_values import IF_OTHER
 from grouplearn.data.lists import LIST_ARRAYS, Lists
 from grouplearn.layout.pages import forget_pages
 

@@ -12,7 +12,7 @@ import duckdb
 from grouplearn.catalog.records import StoredModel
 from grouplearn.catalog.schema import table
 from grouplearn.data.encoding.registry import features_of
-from grouplearn.exchange.directory import CannotExchange
+from grouplearn.exchange.directory_reader import CannotExchange
 from grouplearn.learners.contract.config import Config
 from grouplearn.models.forms.form import GroupModel
 from grouplearn.models.forms.routed import level_names

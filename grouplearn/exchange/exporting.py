@@ -13,8 +13,8 @@ from grouplearn.catalog.checks.tables import VERSION
 from grouplearn.catalog.checks.trust import check
 from grouplearn.catalog.records import StoredModel
 from grouplearn.exchange import native, plain_files, sql_script
+from grouplearn.exchange.directory_writer import WrittenExport, write
 from grouplearn.exchange.onnx import files as onnx_files
-from grouplearn.exchange.writing import WrittenExport, write
 from grouplearn.models.forms.forms import form_of
 
 

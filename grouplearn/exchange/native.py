@@ -14,7 +14,14 @@ from grouplearn.catalog.checks.tables import VERSION
 from grouplearn.catalog.records import StoredModel
 from grouplearn.catalog.schema import TABLES
 from grouplearn.data.memory import memory_limit
-from grouplearn.exchange.directory import OTHER_VERSION, CannotExchange, number_in, read_file, read_manifest, said
+from grouplearn.exchange.directory_reader import (
+    OTHER_VERSION,
+    CannotExchange,
+    number_in,
+    read_file,
+    read_manifest,
+    said,
+)
 from grouplearn.exchange.parquet_bounds import Unbounded, read_table
 from grouplearn.store.copying import read_rows
 

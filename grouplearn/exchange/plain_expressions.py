@@ -18,7 +18,7 @@ import duckdb
 from grouplearn.catalog.checks import fragments
 from grouplearn.catalog.checks.fragments import Fragment
 from grouplearn.catalog.records import ModelDefinition
-from grouplearn.exchange.directory import CannotExchange
+from grouplearn.exchange.directory_reader import CannotExchange
 from grouplearn.parser.lexer.tokens import Kind, Token, lex
 from grouplearn.sqltext import string
 

@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 
 from grouplearn.amounts import on_one_line
-from grouplearn.catalog.checks.flaws import refuse_flaws
+from grouplearn.catalog.checks.invalid_rows import refuse_invalid_rows
 from grouplearn.catalog.records import StoredModel
 from grouplearn.catalog.schema import table
 from grouplearn.exchange.best import best_of
@@ -37,7 +37,7 @@ _READ = {
 def files(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[tuple[str, bytes]]:
     """Yield the script ``model.sql``: a schema ``<model>_model`` with the tables, and the macro ``<model>_predict``."""
     best_of(con, model)  # raises if nothing can predict, or an artifact is damaged
-    refuse_flaws(con, model, ("models", *model.form.tables))
+    refuse_invalid_rows(con, model, ("models", *model.form.tables))
     yield "model.sql", "".join(_script(con, model)).encode()
 
 

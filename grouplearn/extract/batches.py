@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from grouplearn.bind.sql.checker import SqlChecker
-from grouplearn.interrupting import look
+from grouplearn.interrupting import check_interrupt
 from grouplearn.parser.statements import Sql
 
 #: Approximate bytes and most rows of a batch.
@@ -22,7 +22,7 @@ def batches(
     """Yield a query's rows, about ``BATCH_BYTES`` at a time; DuckDB spills sorts to disk as needed."""
     with closing(_read(connection, checker, pieces, row_bytes)) as read:
         for batch in read:
-            look()
+            check_interrupt()
             yield batch
 
 

@@ -29,7 +29,7 @@ from grouplearn.extract.holdout import hold_out
 from grouplearn.extract.sorted_rows import EXACT, ROUNDED, BatchLayout, SortedRows
 from grouplearn.extract.split_hash import SplitHash
 from grouplearn.extract.statistics import Statistics
-from grouplearn.interrupting import watched
+from grouplearn.interrupting import with_checks
 from grouplearn.parser.statements import Sql
 from grouplearn.sqltext import folded
 
@@ -149,13 +149,13 @@ def _extract_query(bound: BoundTrain, in_order: bool) -> list[str | Sql]:
     # FROM's columns by position, as columns of a join may share names.
     given = ", ".join(f"c{number}" for number in range(len(bound.columns) if bound.holdout.drawn else 0))
     every = f"*{f' EXCLUDE ({given})' if given else ''}{f' REPLACE ({narrow})' if narrow else ''}"
-    told_apart = [
+    distinct = [
         *map(_hashed_key, range(len(bound.keys)), bound.keys),
         *map(_hashed_item, range(len(bound.items)), bound.items),
         _hashed_label(bound.target),
         *(name for name, _ in columns if name in ("w", "v")),
     ]
-    hashes = f"{_row_hash(bound, told_apart)} AS h"
+    hashes = f"{_row_hash(bound, distinct)} AS h"
     if given:
         split = SplitHash.of(bound.columns, bound.options.training.seed)
         hashes += f", {split.rounded} AS s, {split.exact} AS t"
@@ -238,9 +238,9 @@ def _refuse_other_rows(checker: SqlChecker, bound: BoundTrain, stats: Statistics
     """Raise BindError unless the rows read form the groups that were counted."""
     n_rows = rows.n_read
     if n_rows == stats.n_rows:
-        read = dict(watched(zip(rows.leaves.keys, np.diff(rows.leaves.offsets).tolist(), strict=True)))
+        read = dict(with_checks(zip(rows.leaves.keys, np.diff(rows.leaves.offsets).tolist(), strict=True)))
         finest = {level for level, members in enumerate(bound.sets) if len(members) == len(bound.keys)}
-        counted = (group for group in watched(stats.groups) if group.level in finest)
+        counted = (group for group in with_checks(stats.groups) if group.level in finest)
         if n_rows == 0 or all(read.get(group.keys) == group.n_rows for group in counted):
             return
         for key in bound.keys:
@@ -303,10 +303,10 @@ def _dataset(rows: SortedRows, stats: Statistics, files: RunDirectory | None) ->
 def _groups(bound: BoundTrain, stats: Statistics, rows: SortedRows) -> tuple[Group, ...]:
     found: list[Group] = []
     # Groups come level by level, and only one level's runs are in memory.
-    for level, counts in itertools.groupby(watched(stats.groups), key=operator.attrgetter("level")):
+    for level, counts in itertools.groupby(with_checks(stats.groups), key=operator.attrgetter("level")):
         members = bound.sets[level]
         runs, all_keys = rows.leaves.runs(members), tuple(members) == tuple(range(len(bound.keys)))
         for count in counts:
             own = count.keys if all_keys else tuple([count.keys[key] for key in members])
             found.append(Group(len(found), level, count.keys, runs.get(own, ())))
-    return tuple(watched(found))
+    return tuple(with_checks(found))

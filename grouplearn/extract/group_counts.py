@@ -15,7 +15,7 @@ from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.encoding import types
 from grouplearn.data.memory import memory_limit
 from grouplearn.extract.batches import batches
-from grouplearn.interrupting import watched
+from grouplearn.interrupting import with_checks
 from grouplearn.parser.statements import Sql
 from grouplearn.sqltext import folded, identifier
 
@@ -87,7 +87,7 @@ def group_counts(checker: SqlChecker, bound: BoundTrain) -> GroupCounts:
             for size, mask, group in zip(sizes, masks, told, strict=False):
                 level = level_of[mask] if keys else 0
                 by_level[level].append(GroupCount(level, group, size))
-    groups = tuple(watched(itertools.chain.from_iterable(by_level)))
+    groups = tuple(with_checks(itertools.chain.from_iterable(by_level)))
     return GroupCounts(groups, tuple(name for name in times if name in varying))
 
 

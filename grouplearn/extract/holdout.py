@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from grouplearn.bind.bound import Holdout
 from grouplearn.data.dataset import FloatArray, has_label
-from grouplearn.extract.leaves import Leaves
+from grouplearn.extract.finest_groups import FinestGroups
 from grouplearn.extract.row_order import HashArray, IntArray, together
-from grouplearn.interrupting import side_by_side
+from grouplearn.interrupting import run_in_parallel
 from grouplearn.kernels.row_order import Draw
 
 #: Rows processed at a time, as intermediate values are wider than the result.
@@ -25,7 +25,7 @@ _FEWEST_JUDGED = 10
 def hold_out(
     split: npt.NDArray[np.int16],
     holdout: Holdout,
-    leaves: Leaves,
+    leaves: FinestGroups,
     hashes: tuple[HashArray, HashArray],
     y: FloatArray,
     threads: int = 1,
@@ -65,7 +65,7 @@ def hold_out(
             split[rows][_missed(split[rows].astype(np.bool_), start, labelled, y[rows], of_classes)] = 0
         split[rows] = holdout.split.numbers(split[rows])
 
-    side_by_side(mark, list(together(leaves.offsets)), threads)
+    run_in_parallel(mark, list(together(leaves.offsets)), threads)
 
 
 def _held(sizes: IntArray, share: float) -> IntArray:

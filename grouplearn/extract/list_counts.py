@@ -23,7 +23,7 @@ def list_counts(checker: SqlChecker, bound: BoundTrain) -> tuple[int, dict[int, 
     listed = _listed(bound)
     entries = entry_count(checker, bound)
     for _, item in listed:
-        _refuse_flaws(checker, bound, item)
+        _refuse_invalid_lists(checker, bound, item)
     return entries, {
         number: _distinct(checker, bound, item) for number, item in listed if encoder_of(item.stored.item).counted
     }
@@ -52,7 +52,7 @@ def _distinct(checker: SqlChecker, bound: BoundTrain, item: BoundItem) -> int:
     return int(rows[0][0])
 
 
-def _refuse_flaws(checker: SqlChecker, bound: BoundTrain, item: BoundItem) -> None:
+def _refuse_invalid_lists(checker: SqlChecker, bound: BoundTrain, item: BoundItem) -> None:
     flaw = list_flaw(checker, item.stored.item, "FROM (SELECT (", item.extract, ") AS entries", *bound.source, ")")
     if flaw:
         raise checker.error(flaw.told, item.span, flaw.hint)

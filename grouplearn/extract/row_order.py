@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from grouplearn.interrupting import LOOK_EVERY, apart, look, side_by_side, watched
-from grouplearn.kernels.library import asking
+from grouplearn.interrupting import CHECK_EVERY, check_interrupt, run_in_parallel, run_in_thread, with_checks
+from grouplearn.kernels.library import calling_back
 from grouplearn.kernels.row_order import Places
 from grouplearn.kernels.texts import Numbers, Texts
 
@@ -45,7 +45,7 @@ class LeafNumbers:
             codes = self._leaves.rows(len(self._texts)).copy()
         sorted_texts = []
         for column, texts in zip(codes.T, self._texts, strict=True):
-            ranks, in_order = apart(texts.ranks, len(texts))
+            ranks, in_order = run_in_thread(texts.ranks, len(texts))
             column[:] = ranks[column]  # -1 reads the last entry
             sorted_texts.append(in_order)
         return codes, sorted_texts
@@ -54,13 +54,13 @@ class LeafNumbers:
 def names(codes: Numbers, texts: Sequence[pa.Array]) -> tuple[Keys, ...]:
     """Return the leaves' key texts (leaves, keys) from their places in ``texts``."""
     columns = [_texts_of(in_order, column) for in_order, column in zip(texts, codes.T, strict=True)]
-    return tuple(watched(zip(*columns, strict=True))) if columns else ((),) * len(codes)
+    return tuple(with_checks(zip(*columns, strict=True))) if columns else ((),) * len(codes)
 
 
 def _texts_of(texts: pa.Array, codes: Numbers) -> Iterator[str | None]:
     known = pa.array(codes, mask=codes < 0)
-    for start in range(0, len(codes), LOOK_EVERY):
-        yield from texts.take(known.slice(start, LOOK_EVERY)).to_pylist()
+    for start in range(0, len(codes), CHECK_EVERY):
+        yield from texts.take(known.slice(start, CHECK_EVERY)).to_pylist()
 
 
 def places(
@@ -71,15 +71,15 @@ def places(
     ``order`` is the order of leaves.
     """
     sizes = np.zeros(order.size, np.int64)
-    for batch in watched(leaves):
+    for batch in with_checks(leaves):
         sizes += np.bincount(batch, minlength=order.size)
     order = order[sizes[order] > 0]
     found = Places(sizes, order)
-    with asking(look):
+    with calling_back(check_interrupt):
         for batch, own in zip(leaves, hashes, strict=True):
-            look()
+            check_interrupt()
             found.add(batch, own)
-    side_by_side(lambda part: found.sort(*part), list(together(found.start)), threads)
+    run_in_parallel(lambda part: found.sort(*part), list(together(found.start)), threads)
     return found, order
 
 

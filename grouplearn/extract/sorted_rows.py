@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 
 from grouplearn.data import arrays
 from grouplearn.data.dataset import FeatureArray, FloatArray, Item
-from grouplearn.extract.leaves import Leaves
+from grouplearn.extract.finest_groups import FinestGroups
 from grouplearn.extract.list_rows import ListRows
 from grouplearn.extract.row_order import HashArray, IntArray, LeafNumbers, names, places
-from grouplearn.interrupting import side_by_side
-from grouplearn.kernels.columns import NumberReader
+from grouplearn.interrupting import run_in_parallel
+from grouplearn.kernels.number_columns import NumberReader
 from grouplearn.kernels.texts import Numbers, Texts, WholeNumbers
 
 #: Temporary arrays for drawing the split, by name.
@@ -127,7 +127,7 @@ class SortedRows:
         self._leaves: list[Numbers] = []
         self._firsts: list[IntArray] = []
         self._last: tuple[int, int] | None = None
-        self.leaves = Leaves((), np.zeros(1, np.int64), np.empty((0, layout.n_keys), np.int32))
+        self.leaves = FinestGroups((), np.zeros(1, np.int64), np.empty((0, layout.n_keys), np.int32))
         #: Rows with the finest group and hash of the row before: equal rows, except for hash collisions.
         self._tied = np.zeros(n_rows, dtype=np.bool_)
 
@@ -166,11 +166,11 @@ class SortedRows:
                 self.lists.settle(slice(0, self._room))
             batches.clear()
             # A batch's memory is freed as soon as it is stored.
-            side_by_side(lambda _: self._put(*waiting.pop(), found.place), range(len(waiting)), threads)
+            run_in_parallel(lambda _: self._put(*waiting.pop(), found.place), range(len(waiting)), threads)
         else:
             order = np.concatenate([np.empty(0, np.int32), *self._leaves])
             offsets = np.concatenate([*self._firsts, [self.n_read]])
-        self.leaves = Leaves(names(codes[order], texts), offsets, codes[order])
+        self.leaves = FinestGroups(names(codes[order], texts), offsets, codes[order])
         if self.lists is not None:
             self.lists.close()
 

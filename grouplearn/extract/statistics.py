@@ -19,7 +19,7 @@ from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.data.encoding.wide import is_nearly_wide
 from grouplearn.extract.group_counts import GroupCount, group_counts
 from grouplearn.extract.list_counts import list_counts
-from grouplearn.interrupting import watched
+from grouplearn.interrupting import with_checks
 from grouplearn.messages import did_you_mean
 from grouplearn.parser.statements import Sql
 from grouplearn.sqltext import identifier
@@ -47,7 +47,7 @@ class Statistics:
     @functools.cached_property
     def rows(self) -> tuple[int, ...]:
         """The rows of each group."""
-        return tuple(group.n_rows for group in watched(self.groups))
+        return tuple(group.n_rows for group in with_checks(self.groups))
 
 
 def statistics(checker: SqlChecker, bound: BoundTrain) -> Statistics:
@@ -138,7 +138,7 @@ def _positive_last(
 
 def _classes(checker: SqlChecker, bound: BoundTrain, target: BoundTarget) -> tuple[str, ...]:
     finite = "AND isfinite(t)" if types.is_floating(target.type) else ""
-    before, after = arrays.each_class(target.array) if target.array else _told_apart(target.type)
+    before, after = arrays.each_class(target.array) if target.array else _uncollated(target.type)
     weight = bound.options.rows.weight
     # A class whose rows all have weight 0 is none: no row of it trains, or is judged.
     weighs = (", CAST((", weight, ") AS DOUBLE) IS DISTINCT FROM 0 AS weighs") if weight else (", true AS weighs",)
@@ -168,8 +168,8 @@ def _of_fewer_classes(bound: BoundTrain, target: BoundTarget, some: Sequence[str
     return f"For a number write {number}, or predict an expression such as y > 15."
 
 
-def _told_apart(type_name: str) -> tuple[str, str]:
-    before, _, after = types.told_apart("\0", type_name).partition("\0")
+def _uncollated(type_name: str) -> tuple[str, str]:
+    before, _, after = types.uncollated("\0", type_name).partition("\0")
     return before, after
 
 
@@ -179,7 +179,7 @@ def _category_counts(
     """Return the number of rows, and the distinct values of every category item (0 for others), after checking the limit."""
     wanted = [item for item in bound.items if item.stored.item.kind == "category" or _is_wide_code(item.stored.item)]
     if not wanted and bound.statement.having is None:  # each level has every row in exactly one group
-        return sum(group.n_rows for group in watched(groups) if group.level == 0), (0,) * len(bound.items)
+        return sum(group.n_rows for group in with_checks(groups) if group.level == 0), (0,) * len(bound.items)
     # Numbers take a tenth of the time of their texts. Where the count decides about the form of a model, it is that of the texts,
     # which does not depend on a column's type.
     as_read = [(item, (item.read,) if item.whole else _distinct(item)) for item in wanted]
@@ -203,7 +203,7 @@ def _refuse_many_texts(checker: SqlChecker, bound: BoundTrain, counts: Mapping[i
 
 def _distinct(item: BoundItem) -> tuple[str | Sql, ...]:
     """Return what tells a category item's values apart."""
-    before, after = _told_apart("VARCHAR" if item.stored.item.kind == "category" else "INTEGER")
+    before, after = _uncollated("VARCHAR" if item.stored.item.kind == "category" else "INTEGER")
     return before, item.extract, after
 
 

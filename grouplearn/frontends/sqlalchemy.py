@@ -19,7 +19,7 @@ from typing import Any
 
 import duckdb
 
-from grouplearn.bind.sql.pristine import pristine
+from grouplearn.bind.sql.builtins import pristine_database
 from grouplearn.errors import not_installed
 from grouplearn.frontends.python.dbapi import wrap
 from grouplearn.prediction.prediction import predictor_for
@@ -243,7 +243,7 @@ def _refuse_hidden(connection: Any) -> None:
 def sql_type(name: str) -> types.TypeEngine[Any]:
     """Return SQLAlchemy's type for a DuckDB type name such as ``STRUCT(a DECIMAL(10,2)[], b ENUM('x'))``."""
     try:
-        with pristine() as con:  # DuckDB's default connection would install the extension of a type
+        with pristine_database() as con:  # DuckDB's default connection would install the extension of a type
             return _type(duckdb.sqltype(name, connection=con))
     except duckdb.Error:  # a type of the user's or of an extension
         return _PLAIN.get(name.casefold(), types.NullType)()

@@ -29,14 +29,14 @@ class Stopped(Exception):
     """The caller asked a kernel to stop."""
 
 
-class _Ear(ctypes.Structure):
+class _Callback(ctypes.Structure):
     """The callback of a thread's kernels, as in ``source/lanes/looks.hpp``."""
 
     _fields_ = (
         ("ask", _ASK), ("every", ctypes.c_int64), ("next", ctypes.c_int64), ("left", ctypes.c_int64), ("stopped", ctypes.c_int64)
     )  # fmt: skip
 
-    def __init__(self, look: Callable[[], None], every: int, before: _Ear | None) -> None:
+    def __init__(self, look: Callable[[], None], every: int, before: _Callback | None) -> None:
         self.look: Callable[[], None] = look
         self.failure: list[BaseException] = []
         failure = self.failure
@@ -55,7 +55,7 @@ class _Ear(ctypes.Structure):
 
 
 class _Thread(threading.local):
-    ear: _Ear | None = None
+    callback: _Callback | None = None
     threads: Callable[[], int] = staticmethod(lambda: 1)
 
 
@@ -73,38 +73,38 @@ class Runs(NamedTuple):
 def function(symbol: str, *kinds: Any, returns: Any = None) -> Callable[..., Any]:
     """Return a function of the library with its argument types and C return type, if any."""
     found = getattr(library(), symbol)
-    found.argtypes, found.restype, found.errcheck = list(kinds), returns, _heard
+    found.argtypes, found.restype, found.errcheck = list(kinds), returns, _raise_if_stopped
     return found  # type: ignore[no-any-return]
 
 
-def _heard(result: Any, *_: Any) -> Any:
+def _raise_if_stopped(result: Any, *_: Any) -> Any:
     """Raise the exception that stopped the kernel, whose results are then invalid."""
-    ear = _thread.ear
-    if ear is not None and ear.stopped:
-        ear.stopped = 0
-        raise ear.failure.pop()
+    callback = _thread.callback
+    if callback is not None and callback.stopped:
+        callback.stopped = 0
+        raise callback.failure.pop()
     return result
 
 
 @contextmanager
-def asking(look: Callable[[], None], every: float = _ASKED_EVERY) -> Iterator[None]:
+def calling_back(look: Callable[[], None], every: float = _ASKED_EVERY) -> Iterator[None]:
     """Let kernels that this thread calls in the body call ``look``: at once, and then about every 20 ms.
 
     An exception in ``look`` stops the kernel, whose results are then invalid, and is raised by the call. ``every`` is in
     seconds; 0: at every ``STRETCH`` of work (``source/lanes/looks.hpp``), independently of time. In nested contexts all are
     called, as often as the most frequent one requires.
     """
-    ask, before = function("ask_of_thread", ctypes.c_void_p), _thread.ear
+    ask, before = function("ask_of_thread", ctypes.c_void_p), _thread.callback
     apart = int(every * 1e9)
-    ear = _Ear(look, apart if before is None else min(apart, before.every), before)
+    callback = _Callback(look, apart if before is None else min(apart, before.every), before)
     # The kernels have its address: it is kept alive while they may call it, whatever is raised here.
-    _thread.ear = ear
+    _thread.callback = callback
     try:
-        ask(ctypes.addressof(ear))
+        ask(ctypes.addressof(callback))
         yield
     finally:
         ask(None if before is None else ctypes.addressof(before))
-        _thread.ear = before
+        _thread.callback = before
 
 
 @contextmanager
@@ -150,7 +150,7 @@ def single_or_double(x: npt.NDArray[Any]) -> tuple[int | None, int | None]:
 
 
 @contextmanager
-def watching(report: Callable[[int], None], cancelled: Callable[[], bool]) -> Iterator[Any]:
+def progress_callback(report: Callable[[int], None], cancelled: Callable[[], bool]) -> Iterator[Any]:
     """Yield a callback with which a kernel asks between pieces of work whether to stop, giving the number it has finished.
 
     ``cancelled`` is called at most every 20 ms. What either raises is raised at the end of the context.

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from itertools import islice
 
 from grouplearn.errors import ParseError
-from grouplearn.interrupting import watched
+from grouplearn.interrupting import with_checks
 from grouplearn.messages import Span
 from grouplearn.parser.lexer.cursor import shown
-from grouplearn.parser.lexer.split import HEAD_LENGTH
+from grouplearn.parser.lexer.statement_split import HEAD_LENGTH
 from grouplearn.parser.lexer.tokens import Kind, Token, lex
 
 _STATEMENTS = tuple(
@@ -66,7 +66,7 @@ def for_without_using(text: str, start: int, stop: int | None) -> Token | None:
     if [token.word for token in islice(lex(text, start, stop), 2)] != ["TRAIN", "MODEL"]:
         return None
     found, depth = None, 0
-    for token in watched(lex(text, start, stop)):
+    for token in with_checks(lex(text, start, stop)):
         depth += token.is_symbol("(", "[", "{") - token.is_symbol(")", "]", "}")
         if depth == 0 and token.word in ("FOR", "USING"):
             if token.word != "FOR":

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from grouplearn.interrupting import watched
+from grouplearn.interrupting import with_checks
 from grouplearn.messages import Span
 from grouplearn.parser.lexer.cursor import Cursor
 from grouplearn.parser.lexer.tokens import SPACES, Token, lex, unquote
@@ -44,7 +44,7 @@ def parse_nested(text: str, start: int, stop: int) -> OurStatement | None:
     """Return the statement ``text[start:stop]``, which does not begin with one of ours, or None if it contains none."""
     if _MAY_HAVE_OURS.search(text, start, stop) is None:
         return None
-    outline = Outline([*watched(lex(text, start, stop))])
+    outline = Outline([*with_checks(lex(text, start, stop))])
     if (begun := _begun_after_with(outline)) is not None:
         return begun(Cursor(text, start, stop))
     places = [*_candidates(outline)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from grouplearn.interrupting import watched
-from grouplearn.parser.lexer.split import CLOSING, OPENING
+from grouplearn.interrupting import with_checks
+from grouplearn.parser.lexer.statement_split import CLOSING, OPENING
 from grouplearn.parser.lexer.tokens import Kind, Token
 
 #: Words that stand after the brackets of ``WITH c(a) AS``, ``WITH RECURSIVE c AS (...) USING KEY (a)``.
@@ -32,7 +32,7 @@ class Outline:
         opened: list[int] = []
         waiting: list[list[int]] = [[]]  # in each open bracket the words WITH whose queries have not ended
         closed = False
-        for position, token in enumerate(watched(self.tokens)):
+        for position, token in enumerate(with_checks(self.tokens)):
             symbol = token.text if token.kind is Kind.SYMBOL else ""
             word = "" if symbol else token.word
             if symbol in CLOSING and opened:

@@ -6,7 +6,7 @@ from itertools import islice
 from grouplearn.errors import ParseError
 from grouplearn.messages import Span
 from grouplearn.parser.lexer.cursor import Cursor
-from grouplearn.parser.lexer.split import HEAD_LENGTH, TextPiece, split
+from grouplearn.parser.lexer.statement_split import HEAD_LENGTH, TextPiece, split
 from grouplearn.parser.lexer.tokens import Kind, Token, lex, unquote
 from grouplearn.parser.manage import (
     SETTING_PREFIX,

@@ -16,7 +16,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-from grouplearn.bind.sql.outside import Outside
+from grouplearn.bind.sql.external_access import ExternalAccess
 from grouplearn.data.files.own_files import PRIVATE, plain_file, replace_file
 from grouplearn.failures import NotMeasured
 from grouplearn.learners.contract.cost import UNKNOWN, Coefficients
@@ -39,7 +39,7 @@ def path() -> Path:
     return Path(os.path.expanduser(named or os.path.join(cache, "grouplearn", "calibration.json")))
 
 
-def load(outside: Outside | None = None) -> Rates:
+def load(outside: ExternalAccess | None = None) -> Rates:
     """Return the stored coefficients; defaults where there are none or where the file is ``outside`` of what may be read.
 
     Raises NotMeasured for a file that is not ours.
@@ -55,7 +55,7 @@ def load(outside: Outside | None = None) -> Rates:
     return Rates(learners, replace(Machine(), **document["machine"]), dates, runs)
 
 
-def closed(outside: Outside | None) -> str | None:
+def closed(outside: ExternalAccess | None) -> str | None:
     """Return why the file may not be used, None if it may."""
     return None if outside is None else outside.refusal(path().parent)
 
@@ -74,7 +74,7 @@ def store_correction(name: str, factor: float) -> None:
     _write(document)
 
 
-def note_run(physical: PhysicalPlan, choice: Choice, units: Mapping[int, UnitRan], outside: Outside) -> None:
+def note_run(physical: PhysicalPlan, choice: Choice, units: Mapping[int, UnitRan], outside: ExternalAccess) -> None:
     """Store the correction that follows from how a run's units ran, beside those of the latest runs.
 
     If the file cannot be written, the correction is lost, not the model. Two processes that write at the same time may lose
@@ -93,7 +93,7 @@ def note_run(physical: PhysicalPlan, choice: Choice, units: Mapping[int, UnitRan
         _write(document)
 
 
-def keep_correction(way: str, measured: Measured, outside: Outside) -> Measured:
+def keep_correction(way: str, measured: Measured, outside: ExternalAccess) -> Measured:
     """Store what EXPLAIN ANALYZE measured; if the file cannot be written, the verdict says so and the model is kept."""
     if measured.ratio is None:
         return measured

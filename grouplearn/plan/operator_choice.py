@@ -9,7 +9,7 @@ from grouplearn.amounts import amount_of_bytes, counted, rounded_seconds, share,
 from grouplearn.bind import search
 from grouplearn.bind.run import compatibility
 from grouplearn.data.memory import memory_limit
-from grouplearn.interrupting import watched
+from grouplearn.interrupting import with_checks
 from grouplearn.plan.epoch_rounds import describe_rounds
 from grouplearn.plan.physical import RAY_REPAYS_SECONDS, RAY_REPAYS_WITHIN, PhysicalPlan
 from grouplearn.schedule.operators import BASELINE, OPERATORS
@@ -90,7 +90,8 @@ def eligible(physical: PhysicalPlan, ray_installed: bool) -> tuple[str, ...]:
     return tuple(
         name
         for name in OPERATORS
-        if compatibility.refusal(name, learner, place) is None and not compatibility.changes_models(name, learner)
+        if compatibility.refusal_reason(name, learner, place) is None
+        and not compatibility.changes_models(name, learner)
     )
 
 
@@ -202,7 +203,7 @@ def executor(physical: PhysicalPlan, ray_installed: bool) -> tuple[str, str]:
 
 def _refusal(candidate: Candidate, physical: PhysicalPlan, executor: str) -> str | None:
     learner = physical.bound.learner
-    illegal = compatibility.refusal(candidate.operator, learner, executor)
+    illegal = compatibility.refusal_reason(candidate.operator, learner, executor)
     limit = _limit(physical)
     if illegal is None and not search.may_run(physical.bound.search, learner, candidate.operator):
         return search.ORDER_CHANGES
@@ -284,7 +285,7 @@ def _skewed(physical: PhysicalPlan, grouped: Candidate) -> str:
     busy = physical.load_seconds(largest) + sum(
         float(tasks.seconds[number].sum())
         for tasks in physical.alike
-        for number, groups in enumerate(watched(tasks.groups))
+        for number, groups in enumerate(with_checks(tasks.groups))
         if largest in groups
     )
     rows = share(sizes[largest] / max(1, physical.stats.n_rows))

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from grouplearn.bind.bound import BoundTrain
 from grouplearn.data.encoders import DENSE_COLUMNS, needs_no_fit
 from grouplearn.extract.statistics import Statistics
-from grouplearn.interrupting import watched
+from grouplearn.interrupting import with_checks
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.optional import has_moments, trains_stacks
@@ -93,12 +93,12 @@ def gather_small_groups(
     alone, never on workers. Before: 96 groups of 500 rows. After: ``((0, ..., 11), ..., (84, ..., 95))``.
     """
     if not solves(bound, label):
-        return tuple((number,) for number in watched(range(len(stats.groups))))
+        return tuple((number,) for number in with_checks(range(len(stats.groups))))
     by_size: dict[int, list[int]] = {}
     large: list[tuple[int, ...]] = []
     row_values = _row_values(bound, width)
     is_small = are_small(bound, np.array(stats.rows, np.int64), width, longest_block)
-    for number, (n_rows, small) in enumerate(watched(zip(stats.rows, is_small.tolist(), strict=True))):
+    for number, (n_rows, small) in enumerate(with_checks(zip(stats.rows, is_small.tolist(), strict=True))):
         if not small:
             large.append((number,))
         else:

@@ -19,7 +19,7 @@ from grouplearn.data.shard import BLOCK_ROWS
 from grouplearn.data.split import FINAL
 from grouplearn.extract.statistics import Statistics
 from grouplearn.extract.unused import Unused
-from grouplearn.interrupting import apart, watched
+from grouplearn.interrupting import run_in_thread, with_checks
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.problem import FeatureBlock
@@ -376,15 +376,18 @@ def _units(
         configs = tuple(bound.configs[config] for config in pack)
         return cost.unit_seconds(bound.learner, configs, n_rows, stored, epochs, outputs, groups, rates, columns)
 
-    members = np.fromiter(map(len, watched(gathered)), np.int64, len(gathered))
-    placed = np.fromiter(itertools.chain.from_iterable(watched(gathered)), np.int64, int(members.sum()))
+    members = np.fromiter(map(len, with_checks(gathered)), np.int64, len(gathered))
+    placed = np.fromiter(itertools.chain.from_iterable(with_checks(gathered)), np.int64, int(members.sum()))
     starts = np.cumsum(members) - members
     n_rows = np.add.reduceat(sizes[placed], starts) if len(gathered) else sizes[:0]
     stacked = are_small(bound, sizes[placed[starts]], width, BLOCK_ROWS) & solved
     # Many thousand groups share few sizes.
     sizes_of = np.stack([n_rows, members], axis=1)
-    distinct, which = apart(lambda: np.unique(sizes_of, axis=0, return_inverse=True), len(n_rows))
-    costs = [[estimated(pack, rows, groups) for pack in watched(packs)] for rows, groups in watched(distinct.tolist())]
+    distinct, which = run_in_thread(lambda: np.unique(sizes_of, axis=0, return_inverse=True), len(n_rows))
+    costs = [
+        [estimated(pack, rows, groups) for pack in with_checks(packs)]
+        for rows, groups in with_checks(distinct.tolist())
+    ]
     seconds = np.array(costs, np.float64).reshape(len(distinct), len(packs))[which.reshape(-1)]
     return Units(gathered, packs, folds, together, stacked, n_rows, seconds)
 

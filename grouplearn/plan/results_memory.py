@@ -10,7 +10,7 @@ from grouplearn.bind.features import BoundItem
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.extract.group_counts import GROUP_BYTES, limit_of
-from grouplearn.interrupting import watched
+from grouplearn.interrupting import with_checks
 from grouplearn.learners import registry
 from grouplearn.models.forms.forms import declared_form
 from grouplearn.plan.cost import durations as cost
@@ -56,7 +56,7 @@ def _is_wide(item: BoundItem) -> bool:
 def _refuse_wide(checker: SqlChecker, physical: PhysicalPlan) -> None:
     """Raise BindError if one model in training does not fit into memory: another solver may need less."""
     learner, limit = physical.bound.learner, limit_of(physical.bound)
-    of_level = Counter(group.level for group in watched(physical.stats.groups))
+    of_level = Counter(group.level for group in with_checks(physical.stats.groups))
     blocks = physical.feature_blocks(min(of_level.values(), default=1))
     for config in physical.bound.configs if declared_form(learner).grows_with_columns else ():
         needed = cost.VALUE_BYTES * learner.cost.most_values(config, blocks, physical.outputs)

@@ -11,7 +11,7 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.interrupting import watched
+from grouplearn.interrupting import with_checks
 from grouplearn.schedule.messages import Unit
 
 #: The groups of a task: one, or several that train side by side.
@@ -71,7 +71,7 @@ class Units(Sequence[Unit]):
     def __iter__(self) -> Iterator[Unit]:
         numbers = itertools.count()
         tasks = zip(self._tasks, self._stacked.tolist(), self._seconds.tolist(), strict=True)
-        for (group, *others), stacked, costs in watched(tasks):
+        for (group, *others), stacked, costs in with_checks(tasks):
             beside = tuple(others)
             for pack, seconds in zip(self._packs, costs, strict=True):
                 for fold in self._folds:
@@ -101,14 +101,16 @@ class Units(Sequence[Unit]):
     def alike(self) -> tuple[Alike, ...]:
         """Return the stacked tasks and the others."""
         each = len(self._packs) * len(self._folds)
-        side_by_side = np.fromiter((len(groups) > 1 for groups in watched(self._tasks)), bool, len(self._tasks))
+        side_by_side = np.fromiter((len(groups) > 1 for groups in with_checks(self._tasks)), bool, len(self._tasks))
         seconds = np.repeat(self._seconds, len(self._folds), axis=1)
         found = []
         for stacked in (False, True):
             (places,) = np.nonzero(self._stacked == stacked)
             if len(places) and each:
                 groups = (
-                    self._tasks if len(places) == len(self._tasks) else tuple(self._tasks[n] for n in watched(places))
+                    self._tasks
+                    if len(places) == len(self._tasks)
+                    else tuple(self._tasks[n] for n in with_checks(places))
                 )
                 first = self[int(places[0]) * each : (int(places[0]) + 1) * each]
                 found.append(Alike(first, groups, self._rows[places], seconds[places], side_by_side[places]))
@@ -120,10 +122,10 @@ def alike(units: Sequence[Unit], rows: Sequence[int]) -> tuple[Alike, ...]:
     if isinstance(units, Units):
         return units.alike()
     tasks: dict[int, list[Unit]] = defaultdict(list)
-    for unit in watched(units):
+    for unit in with_checks(units):
         tasks[unit.group].append(unit)
     same: dict[object, list[list[Unit]]] = defaultdict(list)
-    for task in watched(tasks.values()):
+    for task in with_checks(tasks.values()):
         same[tuple((unit.configs, unit.fold, unit.folds, unit.stacked) for unit in task)].append(task)
     return tuple(
         Alike(

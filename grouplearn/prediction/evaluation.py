@@ -15,7 +15,7 @@ from grouplearn.catalog.checks.damage import damaged
 from grouplearn.catalog.records import ModelDefinition, StoredModel
 from grouplearn.catalog.schema import table
 from grouplearn.catalog.views import key_columns, select_list
-from grouplearn.data.encoding.types import as_text, as_text_of, told_apart
+from grouplearn.data.encoding.types import as_text, as_text_of, uncollated
 from grouplearn.models.definition import ROW
 from grouplearn.models.forms.form import FunctionSql
 from grouplearn.models.forms.routed import (
@@ -155,7 +155,7 @@ def _label(definition: ModelDefinition) -> str:
     if not definition.label.has_classes:
         return f"CAST(({definition.target_sql}\n) AS DOUBLE)" if definition.label.is_number else "NULL"
     known = (definition.target_sql or "").join(as_text_of(definition.label_type or ""))
-    return told_apart(f"coalesce({known}, CAST(({definition.target_sql}\n) AS VARCHAR))", "VARCHAR")
+    return uncollated(f"coalesce({known}, CAST(({definition.target_sql}\n) AS VARCHAR))", "VARCHAR")
 
 
 def _known(rows: str, weighted: bool) -> str:
@@ -199,7 +199,7 @@ def _own_means(definition: ModelDefinition) -> str:
 
 def _asked(definition: ModelDefinition) -> Asked:
     """Return what to measure; losses depend only on hyperparameters that all configs share."""
-    prediction = told_apart("prediction".join(as_text(definition.label_type or "")), "VARCHAR")
+    prediction = uncollated("prediction".join(as_text(definition.label_type or "")), "VARCHAR")
     try:
         losses = row_losses(definition.metrics, definition.configs[0])
     except (KeyError, ValueError) as error:

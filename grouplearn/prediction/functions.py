@@ -9,7 +9,7 @@ from importlib import resources
 import duckdb
 
 from grouplearn import versions
-from grouplearn.catalog import asking
+from grouplearn.catalog import predicting_connections
 from grouplearn.catalog.sessions import set_variables
 from grouplearn.sqltext import string
 
@@ -35,18 +35,18 @@ def register_all(connection: duckdb.DuckDBPyConnection) -> None:
 
 def notice(connection: duckdb.DuckDBPyConnection, text: str) -> None:
     """Take note of SQL that has run on ``connection``."""
-    asking.asking_for(connection).sessions.notice(connection, text)
+    predicting_connections.entry_of(connection).sessions.notice(connection, text)
 
 
 def expect_variables(connection: duckdb.DuckDBPyConnection, text: str = "") -> None:
     """Tell ``predict`` the connection's variables, and those that a text will set."""
     if getattr(connection, "serves_predict", False):
         return
-    asking.asking_for(connection).sessions.expect(set_variables(text))
+    predicting_connections.entry_of(connection).sessions.expect(set_variables(text))
     with contextlib.suppress(duckdb.TransactionException):  # until ROLLBACK nothing runs; then this is tried again
         importlib.import_module("grouplearn.udfs.predict").define(connection)
 
 
 def release(connection: duckdb.DuckDBPyConnection) -> None:
     """Release everything held for ``connection``, before it is closed."""
-    asking.release(connection)
+    predicting_connections.release(connection)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from grouplearn.catalog import artifacts
 from grouplearn.catalog.checks.damage import damaged
-from grouplearn.catalog.checks.flaws import refuse_flaws
+from grouplearn.catalog.checks.invalid_rows import refuse_invalid_rows
 from grouplearn.catalog.records import ModelDefinition, StoredModel
 from grouplearn.catalog.schema import table
 from grouplearn.data.encoders import FittedItem
@@ -35,7 +35,7 @@ def load_groups(
     ``only`` are the numbers of the groups to load, None for all.
     """
     catalog, where = model.location.catalog, f"'{model.id}'::UUID"
-    refuse_flaws(con, model, ("models", "groups", "artifacts"))
+    refuse_invalid_rows(con, model, ("models", "groups", "artifacts"))
     some = "" if only is None else f" AND g.group_id IN ({', '.join(map(str, only))})"
     sql = (
         f"SELECT {_numbers(model)}, g.group_id, g.level, g.keys, g.fills, g.centers, g.scales, g.categories, g.classes,"

@@ -20,10 +20,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from grouplearn.catalog import naming
-from grouplearn.catalog.asking import TRANSACTION, Asking, asking_for, asking_of_token, known
 from grouplearn.catalog.checks.attached import attachments_of
 from grouplearn.catalog.checks.references import Key, Sought, committed, find, is_identity, meant_by, where_called
 from grouplearn.catalog.checks.trust import Guard
+from grouplearn.catalog.predicting_connections import (
+    TRANSACTION,
+    PredictingConnection,
+    entry_of,
+    entry_of_token,
+    known_entry,
+)
 from grouplearn.catalog.records import ModelDefinition, StoredModel
 from grouplearn.catalog.schema import in_own_transaction
 from grouplearn.errors import data_error
@@ -94,7 +100,7 @@ class Predictor:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, transaction_sql: str = TRANSACTION) -> None:
         self.transaction_sql = transaction_sql  #: the SQL by which callers of ``predict`` identify their transaction
-        self.sessions = asking_for(connection).sessions
+        self.sessions = entry_of(connection).sessions
         self.guard = Guard()
         self._connection = weakref.ref(connection)
         #: By ``Attached.identity`` of the database, or the transaction of an uncommitted model, and the model's identity.
@@ -177,7 +183,7 @@ class Predictor:
         if connection is None:
             raise data_error("predict was called on a connection that is closed")
         cursor = connection.cursor()
-        asking_for(cursor).settings = asking_for(connection).settings
+        entry_of(cursor).settings = entry_of(connection).settings
         try:
             self.sessions.apply(session, cursor)
         except BaseException:
@@ -375,28 +381,28 @@ def _changed(uncommitted: Sequence[_Uncommitted]) -> set[Key]:
 
 
 #: The predictors of connections that have predicted.
-_predictors: weakref.WeakKeyDictionary[Asking, Predictor] = weakref.WeakKeyDictionary()
+_predictors: weakref.WeakKeyDictionary[PredictingConnection, Predictor] = weakref.WeakKeyDictionary()
 
 
 def predictor_for(connection: duckdb.DuckDBPyConnection) -> Predictor:
     """Return the connection's predictor, made if there is none."""
-    asking = asking_for(connection)
-    if asking not in _predictors:
+    entry = entry_of(connection)
+    if entry not in _predictors:
         share(connection, Predictor(connection))
-    predictor = _predictors[asking]
-    predictor.guard.settings = asking.settings
+    predictor = _predictors[entry]
+    predictor.guard.settings = entry.settings
     return predictor
 
 
 def share(connection: duckdb.DuckDBPyConnection, predictor: Predictor) -> None:
     """Let a shared predictor remember what this connection trains."""
-    asking = asking_for(connection)
-    _predictors[asking], asking.look_again = predictor, predictor.look_again
+    entry = entry_of(connection)
+    _predictors[entry], entry.look_again = predictor, predictor.look_again
 
 
 def predictor_of_token(token: str) -> Predictor:
     """Return the predictor of a connection by the token in its ``predict``; raises DataError if it is gone."""
-    connection = asking_of_token(token).connection()
+    connection = entry_of_token(token).connection()
     if connection is None:
         raise data_error("predict was called on a connection that is closed")
     return predictor_for(connection)
@@ -407,7 +413,7 @@ def _asked_in_transaction(connection: duckdb.DuckDBPyConnection) -> Predictor | 
 
     In a transaction of our own nobody predicts: it ends with the statement that changes a model.
     """
-    return None if known(connection) is None or in_own_transaction(connection) else predictor_for(connection)
+    return None if known_entry(connection) is None or in_own_transaction(connection) else predictor_for(connection)
 
 
 @contextmanager

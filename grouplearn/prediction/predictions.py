@@ -16,7 +16,7 @@ from grouplearn.errors import data_error
 from grouplearn.models.forms.routed import level_names
 from grouplearn.prediction.rows.known_values import Codes
 
-#: The result of ``predict`` as an Arrow type: ``asking.PREDICTION``.
+#: The result of ``predict`` as an Arrow type: ``predicting_connections.PREDICTION``.
 ARROW_TYPE = pa.struct(
     [
         ("prediction", pa.string()),

@@ -18,7 +18,7 @@ from grouplearn.schedule.messages import Blocks, Part, Step, Unit
 from grouplearn.schedule.sharded.partition import cut_evenly
 from grouplearn.train.fit import fit_together
 from grouplearn.train.job import GroupFacts, Job, StepRecord, UnitResult, group_of, groups_of
-from grouplearn.train.pack import Pack, Training, kernels_hear
+from grouplearn.train.pack import Pack, Training, cancellable_kernels
 from grouplearn.train.reasons import or_failed, reason_of
 from grouplearn.train.results.checkpoints import Checkpointer, Timer
 from grouplearn.train.results.evaluation import evaluate
@@ -140,7 +140,7 @@ class Worker:
         """Train one unit on a whole group. Raises Interrupted and nothing else."""
         started, began, throttled = watch.now(), processor_seconds(), Throttle(watch.report)
         try:
-            with kernels_hear(watch.cancelled):
+            with cancellable_kernels(watch.cancelled):
                 result = self._run(unit, throttled.add, watch.cancelled)
         except Interrupted:
             raise
@@ -185,7 +185,7 @@ class Worker:
         Raises Interrupted, and NotFetched for inputs that it ``Takes`` while it runs, and nothing else.
         """
         started, began, throttled = watch.now(), processor_seconds(), Throttle(watch.report)
-        with kernels_hear(watch.cancelled):
+        with cancellable_kernels(watch.cancelled):
             answer = self._answer(step, decided, takes, throttled.add, watch.cancelled)
         throttled.flush()
         about = step if isinstance(decided, GroupFailed) or not step.blocks else _about(step, decided)
@@ -254,7 +254,7 @@ class Worker:
         started, throttled = watch.now(), Throttle(watch.report)
         unit = step.unit
         try:
-            with np.errstate(all="ignore"), kernels_hear(watch.cancelled):
+            with np.errstate(all="ignore"), cancellable_kernels(watch.cancelled):
                 part = self.part(_with_own_blocks(step, decided), decided, Blocks(0, decided.n_blocks))
                 pack = pack_of(self._job, unit, unit.configs, part, throttled.add, watch.cancelled)
                 training = fit_together(pack, gang)

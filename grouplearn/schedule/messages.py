@@ -123,7 +123,7 @@ class Push:
     seen: int
 
 
-def could_be(pushes: Sequence[Push]) -> bool:
+def is_possible_order(pushes: Sequence[Push]) -> bool:
     """Return whether pushes can have been applied in this order: each began after its partition's previous one."""
     last: dict[int, int] = {}
     for number, push in enumerate(pushes):

@@ -90,13 +90,13 @@ class Declaration:
             each.name: value for each in self.options if (value := options.get(each.name, each.default)) != each.default
         }
 
-    def could_be_prepared(self, workload: Workload, in_batches: bool) -> bool:
+    def accepts_workload(self, workload: Workload, in_batches: bool) -> bool:
         """Return whether options could have prepared the workload, for a learner that says what its batches do or does not."""
         options = self.prepared(workload)
         own = [(each, options[each.name]) for each in self.options if each.name in options]
         return all(each.made(value) and each.suits(value, in_batches) for each, value in own)
 
-    def could_have(self, options: Mapping[str, Any], others: Mapping[str, Any], learner: Learner | None) -> bool:
+    def accepts_options(self, options: Mapping[str, Any], others: Mapping[str, Any], learner: Learner | None) -> bool:
         """Return whether a statement that gives the ``others`` could have left these own options, exactly as checked."""
         declared = {each.name: each for each in self.options}
         if not options.keys() <= declared.keys() or not all(

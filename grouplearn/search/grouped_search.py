@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from grouplearn.interrupting import look, watched
+from grouplearn.interrupting import check_interrupt, with_checks
 from grouplearn.learners.contract.config import Config
 from grouplearn.search.group_normaliser import GroupNormaliser
 from grouplearn.search.procedure import WORST, Go, Judgment, Procedure
@@ -109,11 +109,11 @@ class GroupedSearch:
         self._normaliser.see(values)
         self._latest.update({key: value for key, value in values.items() if value is not None})
         for scope in self._scopes:
-            look()
+            check_interrupt()
             if not scope.going:
                 continue
             scope.groups = tuple(group for group in scope.groups if group not in failed_groups)
-            told = {go.trial: self._value(scope, scope.numbers[go.trial], values) for go in watched(scope.going)}
+            told = {go.trial: self._value(scope, scope.numbers[go.trial], values) for go in with_checks(scope.going)}
             self._go_on(scope, scope.procedure.on(told) if scope.groups else ())
             if scope.groups:
                 self._count_losses(scope, any(value > WORST for value in told.values()))
@@ -129,7 +129,7 @@ class GroupedSearch:
             self._go_on(scope, scope.procedure.on({go.trial: WORST for go in scope.going}))
 
     def _go_on(self, scope: _Scope, goes: tuple[Go, ...]) -> None:
-        for go in watched(goes):
+        for go in with_checks(goes):
             if go.trial not in scope.numbers:
                 parent = None if go.parent is None else scope.numbers[go.parent]
                 scope.numbers[go.trial] = self._number(go.trial, go.config, parent)
@@ -161,7 +161,7 @@ class GroupedSearch:
     def _next_round(self) -> NextRound:
         goes: dict[Key, tuple[int, int | None]] = {}
         for scope in self._scopes:
-            for go in watched(scope.going):
+            for go in with_checks(scope.going):
                 parent = None if go.parent is None else scope.numbers[go.parent]
                 for group in scope.groups:
                     goes.setdefault((group, scope.numbers[go.trial]), (go.budget, parent))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from grouplearn.interrupting import look
+from grouplearn.interrupting import check_interrupt
 from grouplearn.learners.contract.config import Config
 from grouplearn.search.procedure import Go, WithoutRungs, ranked
 from grouplearn.search.space import Choices, Dimension, Range, distinct_points, drawn, identity
@@ -66,7 +66,7 @@ class Pbt(WithoutRungs):
         worst = best[max(len(best) - max(0, count - len(failed)), min(count, len(best))) :]
         parents: dict[int, int] = {}
         for trial in sorted((*failed, *worst)):
-            look()
+            check_interrupt()
             parent = best[int(self._generator.integers(min(max(1, count), len(best))))]
             del self._population[trial]
             self._population[self._next] = self._changed_copy(self._population[parent])

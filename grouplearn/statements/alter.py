@@ -6,7 +6,7 @@ from grouplearn.bind.alter import bind_added, bind_trial
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.parser.statements import AddTrial, QualifiedName, StopTrial
 from grouplearn.search.procedures import SearchPlan
-from grouplearn.statements import answers
+from grouplearn.statements import result_sql
 from grouplearn.statements.workflow.trial_control import IN_TRAINING, Addition, Halt, Place, TrialControl
 
 
@@ -15,7 +15,7 @@ def stop_trial(statement: StopTrial, checker: SqlChecker, place: Place) -> str:
     control, _ = _search(statement.name, checker, place)
     trial = bind_trial(checker, statement.trial, {each.trial: each.config for each in control.standings()})
     control.send(Halt(trial))
-    return answers.notice(f"trial {trial} stops at the end of this round")
+    return result_sql.notice(f"trial {trial} stops at the end of this round")
 
 
 def add_trial(statement: AddTrial, checker: SqlChecker, place: Place) -> str:
@@ -26,7 +26,7 @@ def add_trial(statement: AddTrial, checker: SqlChecker, place: Place) -> str:
     going = frozenset(each.trial for each in standings if each.going_on)
     config, parent = bind_added(checker, statement, control.learner, plan, trials, going)
     control.send(Addition(config, parent))
-    return answers.notice("the trial begins with the next round")
+    return result_sql.notice("the trial begins with the next round")
 
 
 def trials_sql(control: TrialControl, plan: SearchPlan) -> str:
@@ -34,13 +34,13 @@ def trials_sql(control: TrialControl, plan: SearchPlan) -> str:
     rows = [
         (
             each.trial,
-            ", ".join(f"{name} = {answers.shown(each.config[name])}" for name in plan.searched),
+            ", ".join(f"{name} = {result_sql.shown(each.config[name])}" for name in plan.searched),
             each.epochs,
             each.going_on,
         )
         for each in control.standings()
     ]
-    return answers.table(("trial", "hyperparameters", "epochs", "groups_going_on"), rows)
+    return result_sql.table(("trial", "hyperparameters", "epochs", "groups_going_on"), rows)
 
 
 def _search(name: QualifiedName, checker: SqlChecker, place: Place) -> tuple[TrialControl, SearchPlan]:

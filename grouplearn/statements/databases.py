@@ -19,7 +19,7 @@ from grouplearn.catalog.checks.tables import SCHEMA
 from grouplearn.catalog.checks.trust import Guard
 from grouplearn.catalog.identities import Identity, identity_at, schemas_of
 from grouplearn.catalog.records import StoredModel
-from grouplearn.catalog.rows import recorded
+from grouplearn.catalog.rows import recorded_runs
 from grouplearn.catalog.schema import ensure_schema, seen_once
 from grouplearn.errors import ConflictError, NotSupportedHere, ReadOnlyError
 from grouplearn.failures import StatementInterrupted
@@ -146,7 +146,7 @@ class Databases:
                 if model is not None:
                     return model
         self.of(name, checker)  # raises if there is no such database or schema
-        raise recorded.unknown_model(self._connection, checker, name.name, name.span, name.qualified)
+        raise recorded_runs.unknown_model(self._connection, checker, name.name, name.span, name.qualified)
 
     def identity(self, name: QualifiedName, checker: SqlChecker) -> Identity:
         """As ``model``, for a model that may be damaged: only its place is read. ``of`` explains ``gone``."""
@@ -156,7 +156,7 @@ class Databases:
                 return found
         found = identity_at(self._connection, *self.of(name, checker, gone=True), name.name)
         if found is None:
-            raise recorded.unknown_model(self._connection, checker, name.name, name.span, name.qualified)
+            raise recorded_runs.unknown_model(self._connection, checker, name.name, name.span, name.qualified)
         return found
 
     def places(self, name: QualifiedName, *, gone: bool = False) -> Iterator[tuple[str, str]]:

@@ -11,8 +11,8 @@ from grouplearn.amounts import counted
 from grouplearn.bind.bind import bind_learner
 from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.catalog import models, views
-from grouplearn.catalog.checks.flaws import refuse_flaws
 from grouplearn.catalog.checks.fragments import one_query
+from grouplearn.catalog.checks.invalid_rows import refuse_invalid_rows
 from grouplearn.catalog.checks.unreadable import doubtful, unreadable
 from grouplearn.catalog.records import StoredModel
 from grouplearn.catalog.schema import Location
@@ -46,7 +46,7 @@ from grouplearn.prediction.group_models import refuse_damaged_weights
 from grouplearn.prediction.prediction import held, predictor_for
 from grouplearn.sqltext import folded, identifier
 from grouplearn.statements import alter as altering
-from grouplearn.statements import answers
+from grouplearn.statements import result_sql
 from grouplearn.statements.context import StatementContext
 from grouplearn.statements.workflow.trial_control import IN_TRAINING
 from grouplearn.store import writer as store
@@ -76,7 +76,7 @@ def show_learners(statement: ShowLearners, checker: SqlChecker, at: StatementCon
         )
         for learner in registry.every_way()
     ]
-    return answers.table(("learner", "solver", "tasks", "access", "installed", "summary"), rows)
+    return result_sql.table(("learner", "solver", "tasks", "access", "installed", "summary"), rows)
 
 
 def describe_learner(statement: DescribeLearner, checker: SqlChecker, at: StatementContext) -> str:  # noqa: ARG001
@@ -87,11 +87,11 @@ def describe_learner(statement: DescribeLearner, checker: SqlChecker, at: Statem
         for way in ways
         for entry in way.declaration.hyperparameters
     ]
-    return answers.table(("solver", "hyperparameter", "type", "default", "allowed", "meaning", "source"), rows)
+    return result_sql.table(("solver", "hyperparameter", "type", "default", "allowed", "meaning", "source"), rows)
 
 
 def _described(entry: Hyperparameter) -> tuple[str, ...]:
-    return entry.name, entry.kind, answers.shown(entry.default), answers.allowed(entry), entry.doc, entry.source
+    return entry.name, entry.kind, result_sql.shown(entry.default), result_sql.allowed(entry), entry.doc, entry.source
 
 
 def describe_model(statement: DescribeModel, checker: SqlChecker, at: StatementContext) -> str:
@@ -100,7 +100,7 @@ def describe_model(statement: DescribeModel, checker: SqlChecker, at: StatementC
     if control is not None and control.plan is not None:
         return altering.trials_sql(control, control.plan)
     with at.databases.transaction():
-        return answers.fixed(at.connection, models.describe_sql(at.databases.model(statement.name, checker)))
+        return result_sql.fixed(at.connection, models.describe_sql(at.databases.model(statement.name, checker)))
 
 
 def stop_trial(statement: StopTrial, checker: SqlChecker, at: StatementContext) -> str:
@@ -129,7 +129,7 @@ def drop(statement: DropModel, checker: SqlChecker, at: StatementContext) -> str
         if not _dropped(name, location, checker, at) and not statement.if_exists:
             at.databases.identity(name, checker)  # raises: another connection has dropped it meanwhile
         told.append(f"model {name.name} is dropped")
-    return answers.notice("; ".join(told))
+    return result_sql.notice("; ".join(told))
 
 
 def _dropped(name: QualifiedName, location: Location, checker: SqlChecker, at: StatementContext) -> bool:
@@ -171,7 +171,7 @@ def rename(statement: RenameModel, checker: SqlChecker, at: StatementContext) ->
 
     if not at.databases.write(location.catalog, rename_it, statement.name.span, checker):
         at.databases.model(statement.name, checker)  # raises: another connection has renamed or dropped it meanwhile
-    return answers.notice(f"model {statement.name.name} is now {new_name}")
+    return result_sql.notice(f"model {statement.name.name} is now {new_name}")
 
 
 def evaluate(statement: EvaluateModel, checker: SqlChecker, at: StatementContext) -> str:
@@ -189,7 +189,7 @@ def _evaluated(model: StoredModel, statement: EvaluateModel, checker: SqlChecker
     if statement.every_level is not None and model.form.reason:
         message = f'model "{model.definition.name}" predicts by a function, which takes the finest level that a row has'
         raise checker.error(message, statement.every_level, "Leave out AT EVERY LEVEL.")
-    refuse_flaws(at.connection, model, ("models", *model.form.tables))
+    refuse_invalid_rows(at.connection, model, ("models", *model.form.tables))
     if "artifacts" in model.form.tables:
         refuse_damaged_weights(at.connection, model)
     predictor_for(at.connection).guard.admit(at.connection, model.definition)
@@ -207,11 +207,11 @@ def _evaluated(model: StoredModel, statement: EvaluateModel, checker: SqlChecker
         message = f'model "{model.definition.name}" cannot read these rows: {reason[0]}'
         raise checker.error(message, statement.source.span, *reason[1:])
     if statement.every_level is not None:
-        return answers.fixed(at.connection, every_level_sql(model, source.text, where, weighted=weighted))
+        return result_sql.fixed(at.connection, every_level_sql(model, source.text, where, weighted=weighted))
     asked = asks_predict(model)
     with nullcontext() if asked is None else held(at.connection, model, asked):
-        evaluated = answers.fixed(at.connection, evaluate_sql(model, source.text, where, weighted=weighted))
-        return answers.arranged(evaluated, model.definition, at)
+        evaluated = result_sql.fixed(at.connection, evaluate_sql(model, source.text, where, weighted=weighted))
+        return result_sql.arranged(evaluated, model.definition, at)
 
 
 def _unreadable(

@@ -34,7 +34,7 @@ from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.prediction.prediction import predictor_for
 from grouplearn.runtime.ray.settings import Cluster
 from grouplearn.search.procedures import SearchPlan
-from grouplearn.statements import answers
+from grouplearn.statements import result_sql
 from grouplearn.statements.context import StatementContext
 from grouplearn.statements.notes.notes import seen_in_rows
 from grouplearn.statements.workflow import durable, training
@@ -42,7 +42,7 @@ from grouplearn.statements.workflow.durable import UnfinishedRun, UnreadableRun
 from grouplearn.statements.workflow.finishing import finish, is_stored
 from grouplearn.statements.workflow.manifest import Manifest
 from grouplearn.statements.workflow.replacing import replacing
-from grouplearn.statements.workflow.scheduled import Attendance, Scheduled
+from grouplearn.statements.workflow.scheduled import RunControls, Scheduled
 from grouplearn.statements.workflow.trial_control import IN_TRAINING, Journal, TrialControl
 from grouplearn.store import writer as store
 from grouplearn.store.copying import refuse_unsound
@@ -50,7 +50,7 @@ from grouplearn.store.keeping import Kept
 from grouplearn.train.job import Job
 from grouplearn.train.results import ledger
 from grouplearn.train.results.ledger import Ledger
-from grouplearn.train.results.soundness import is_sound
+from grouplearn.train.results.result_checks import is_sound
 
 #: Estimated training seconds above which a run is kept on disk by default.
 DURABLE_SECONDS = 60.0
@@ -201,7 +201,7 @@ def resources(
         message = f"models of {operator} depend on the number of workers, which was {began.workload.workers}"
         raise checker.error(message, statement.name.span)
     executor = executor_again(began.executor, given, settings)
-    refusal = compatibility.refusal(operator, learner, executor)
+    refusal = compatibility.refusal_reason(operator, learner, executor)
     if refusal:
         raise checker.error(refusal, statement.name.span, compatibility.remedy(operator, learner))
     return Resources(workers, executor, Cluster.by_settings(settings))
@@ -220,7 +220,7 @@ def resume(statement: ResumeModel, checker: SqlChecker, at: StatementContext, *,
     predictor_for(at.connection).guard.admit(at.connection, stored)  # its macro evaluates expressions unchecked
     if is_stored(at.connection, catalog, run.path):  # in an open transaction
         best = best_sql(at.connection, stored, run.identity, catalog, validated=began.validated)
-        return answers.arranged(best, stored, at)
+        return result_sql.arranged(best, stored, at)
     where = resources(statement, run, at.settings, checker)
     _refuse_newer(statement, run, stored, checker, at)
     with _reopened(run, statement, checker) as directory:
@@ -233,7 +233,7 @@ def resume(statement: ResumeModel, checker: SqlChecker, at: StatementContext, *,
         acting = trial_control(job.trainer, began.search, ledger)
         with IN_TRAINING.entered(at.place(catalog, schema, stored.name), acting), resumable(stored, ledger):
             work = training.resumed(began, job, scheduled, ledger)
-            outcome = training.run(work, Attendance(at.progress, at.cancelled, acting, ledger))
+            outcome = training.run(work, RunControls(at.progress, at.cancelled, acting, ledger))
         stored = stored if outcome.configs is None else replace(stored, configs=outcome.configs)
         seen = seen_in_rows(job, stored, outcome)
 
@@ -248,7 +248,7 @@ def resume(statement: ResumeModel, checker: SqlChecker, at: StatementContext, *,
         finish(directory, at.databases)
     seen = with_kept(seen, kept.notes)
     best = best_sql(at.connection, kept.definition, run.identity, catalog, validated=began.validated, seen=seen)
-    return answers.arranged(best, kept.definition, at)
+    return result_sql.arranged(best, kept.definition, at)
 
 
 def _refuse_unknown(learner: str, statement: ResumeModel, checker: SqlChecker) -> None:
@@ -346,9 +346,9 @@ def show(at: StatementContext, checker: SqlChecker) -> str:
     ((catalog,),) = at.databases.rows("SELECT system.main.current_database()")
     database = looked_in(at.databases.file(catalog), checker, None)
     if database is None:
-        return answers.typed(_RUN_COLUMNS, [])
+        return result_sql.typed(_RUN_COLUMNS, [])
     rows = [_row(run, is_stored(at.connection, catalog, run.path)) for run in durable.runs(database)]
-    return answers.typed(_RUN_COLUMNS, [*map(_unreadable_row, durable.unreadable(database)), *rows])
+    return result_sql.typed(_RUN_COLUMNS, [*map(_unreadable_row, durable.unreadable(database)), *rows])
 
 
 def _unreadable_row(run: UnreadableRun) -> tuple[Any, ...]:
@@ -382,7 +382,7 @@ def drop(statement: DropRun, database: str | None, checker: SqlChecker) -> str:
     run = known.get(str(wanted))
     if run is None:
         if statement.if_exists:
-            return answers.notice(f"there is no run {wanted}; nothing was dropped")
+            return result_sql.notice(f"there is no run {wanted}; nothing was dropped")
         listed = f"\nRuns: {', '.join(known)}" if known else "\nThere is no unfinished run."
         raise checker.error(
             f"unknown run '{wanted}'{listed}", statement.run.span, did_you_mean(str(wanted), list(known))
@@ -391,4 +391,4 @@ def drop(statement: DropRun, database: str | None, checker: SqlChecker) -> str:
         raise checker.error(f"a process works on run '{run.id}'", statement.run.span, "Stop it first.")
     remove_run(run.path)
     what = f" of model {run.manifest.definition.name}" if isinstance(run, UnfinishedRun) else ""
-    return answers.notice(f"run {run.id}{what} is dropped")
+    return result_sql.notice(f"run {run.id}{what} is dropped")

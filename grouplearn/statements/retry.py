@@ -38,12 +38,12 @@ from grouplearn.plan.retrying import changed, cut, numbered, only, rows_of, stor
 from grouplearn.prediction.prediction import predictor_for
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.options import REPLAY
-from grouplearn.statements import answers
+from grouplearn.statements import result_sql
 from grouplearn.statements.context import StatementContext
 from grouplearn.statements.notes.notes import seen_in_rows
 from grouplearn.statements.workflow import planning, refitting, training
 from grouplearn.statements.workflow.replacing import refuse_failures
-from grouplearn.statements.workflow.scheduled import Attendance
+from grouplearn.statements.workflow.scheduled import RunControls
 from grouplearn.store import retrying as kept
 from grouplearn.store.keeping import Kept, keep_models
 from grouplearn.store.retrying import FailedGroup, Record
@@ -62,7 +62,7 @@ def retry(statement: RetryFailed, checker: SqlChecker, at: StatementContext) -> 
         failed = kept.failed_groups(at.connection, model)
         record = kept.record(at.connection, model)
     if not failed:
-        return answers.notice(
+        return result_sql.notice(
             f"model {model.location.name} has no failed trials, and no group without a model; nothing was trained"
         )
     return _Retry(statement, given, model, checker, at, failed, record).run()
@@ -99,7 +99,7 @@ class _Retry:
                     failed = _whole(self.failed, len(bound.configs)) if bound.refit else self.failed
                     numbers = _numbers(failed, everything.stats)
                     if not numbers:
-                        return answers.notice(
+                        return result_sql.notice(
                             "no group with failed trials is in the table any more; nothing was trained"
                         )
                     counted = [everything.stats.groups[number] for number in numbers]
@@ -115,7 +115,7 @@ class _Retry:
             part = replace(settled, units=cut(settled.units, wanted))
             refit = refitting.without_holdout(job) if bound.refit and fitted else None
             work = training.begun(part, choice, job, at.cancelled, began, refit)
-            outcome = training.run(work, Attendance(at.progress, at.cancelled))
+            outcome = training.run(work, RunControls(at.progress, at.cancelled))
         ids = {number: group.number for number, group in numbers.items()}
         identity, run = self._stored(_renumbered(outcome, ids), failed)
         validated = bound.holdout.kind != "none"
@@ -126,7 +126,7 @@ class _Retry:
         seen = with_kept(noted, run.notes)
         place = stored, identity, location.catalog
         best = best_sql(at.connection, *place, validated=validated, groups=list(ids.values()), seen=seen)
-        return answers.arranged(best, stored, at)
+        return result_sql.arranged(best, stored, at)
 
     def _own_judge(self) -> SqlChecker:
         """Return the checker of the model's own statement."""
@@ -193,7 +193,7 @@ class _Retry:
     def _executor(self, bound: BoundTrain, operator: str) -> str:
         """Return where the trials train, which the stored statement does not decide; raise if they cannot train there."""
         executor = executor_again(bound.options.placement.executor, self.given, self.at.settings)
-        refusal = compatibility.refusal(operator, bound.learner, executor)
+        refusal = compatibility.refusal_reason(operator, bound.learner, executor)
         if refusal:
             raise self._refusal(refusal, compatibility.remedy(operator, bound.learner))
         return executor

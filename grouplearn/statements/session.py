@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from grouplearn.catalog.asking import Settings, asking_for, look_again, may_change_names
+from grouplearn.catalog.predicting_connections import Settings, entry_of, look_again, may_change_names
 from grouplearn.prediction import functions
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """Our statements on one DuckDB connection: what they share, and how each is interrupted; ``answering`` runs them.
+    """Our statements on one DuckDB connection: what they share, and how each is interrupted; ``dispatch`` runs them.
 
     The database is touched only by SQL on that connection, so temporary tables, uncommitted rows, transactions and the
     search path are the user's own.
@@ -47,7 +47,7 @@ class Session:
         #: Whether answers go to a terminal as they are.
         self.for_people = False
         functions.register_all(connection)
-        asking_for(connection).settings = self._settings
+        entry_of(connection).settings = self._settings
         #: Whether a statement is being carried out, by any thread.
         self.is_busy = False
         #: Whether a durable run may have kept its directory until a user's transaction is committed.
@@ -65,13 +65,13 @@ class Session:
 
         A DuckDB statement that contains ours is returned with queries in their places.
         """
-        from grouplearn.statements.answering import joined
+        from grouplearn.statements.dispatch import joined
 
         return joined(self._carried_out(statement, text, parameters))
 
     def answers(self, statement: Nested, text: str, parameters: Parameters = None) -> list[str]:
         """Return the result of ``answer``, followed by the queries in the places of our statements."""
-        from grouplearn.statements.answering import joined
+        from grouplearn.statements.dispatch import joined
 
         pieces = self._carried_out(statement, text, parameters)
         return [joined(pieces), *(piece for piece in pieces if isinstance(piece, str))]
@@ -79,8 +79,8 @@ class Session:
     def _carried_out(self, statement: OurStatement, text: str, parameters: Parameters) -> Sequence[str | Sql]:
         before, self.is_busy = self.is_busy, True  # before the imports, which may take seconds
         try:
-            from grouplearn.statements.answering import carry_out
             from grouplearn.statements.context import StatementContext
+            from grouplearn.statements.dispatch import carry_out
 
             at = StatementContext(
                 connection=self._connection,

@@ -7,7 +7,7 @@ from grouplearn.bind.run.options import check_setting, known_setting
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.parser.statements import Calibrate, ResetCalibration, SetOption
 from grouplearn.plan import calibration
-from grouplearn.statements import answers
+from grouplearn.statements import result_sql
 from grouplearn.statements.context import StatementContext
 from grouplearn.statements.workflow import training
 
@@ -17,10 +17,10 @@ def set_option(statement: SetOption, checker: SqlChecker, at: StatementContext) 
     name = statement.name.value.casefold()
     if statement.value is None:
         at.settings.pop(known_setting(checker, statement.name), None)
-        return answers.notice(f"{name} is reset")
+        return result_sql.notice(f"{name} is reset")
     setting, value = check_setting(checker, statement.name, statement.value)
     at.settings[setting] = value
-    return answers.notice(f"{name} is {value}")
+    return result_sql.notice(f"{name} is {value}")
 
 
 def calibrate(statement: Calibrate, checker: SqlChecker, at: StatementContext) -> str:
@@ -28,13 +28,13 @@ def calibrate(statement: Calibrate, checker: SqlChecker, at: StatementContext) -
     _refuse_outside(checker, statement)
     learner = bind_learner(checker, statement.learner).declaration.name if statement.learner else None
     columns = ("subject", "coefficient", "default", "measured", "unit", "error")
-    return answers.table(columns, training.calibrate(learner, at.cancelled))
+    return result_sql.table(columns, training.calibrate(learner, at.cancelled))
 
 
 def reset_calibration(statement: ResetCalibration, checker: SqlChecker, at: StatementContext) -> str:  # noqa: ARG001
     """Delete all measurements."""
     _refuse_outside(checker, None)
-    return answers.notice("calibration is reset" if calibration.forget() else "nothing was calibrated")
+    return result_sql.notice("calibration is reset" if calibration.forget() else "nothing was calibrated")
 
 
 def _refuse_outside(checker: SqlChecker, statement: Calibrate | None) -> None:

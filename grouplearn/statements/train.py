@@ -24,7 +24,7 @@ from grouplearn.extract.database_memory import database_within
 from grouplearn.extract.extract import extract
 from grouplearn.extract.statistics import refuse_nothing
 from grouplearn.extract.unused import unused
-from grouplearn.interrupting import heard
+from grouplearn.interrupting import cancellable
 from grouplearn.models.definition import ModelDefinition
 from grouplearn.parser.render import render
 from grouplearn.parser.statements import ExplainTrain, ResumeModel, RetryFailed, TrainModel
@@ -38,7 +38,7 @@ from grouplearn.plan.operator_choice import Choice
 from grouplearn.plan.physical import PhysicalPlan, definition
 from grouplearn.plan.results_memory import refuse_excess
 from grouplearn.search.procedures import PROCEDURES
-from grouplearn.statements import answers
+from grouplearn.statements import result_sql
 from grouplearn.statements import resume as resuming
 from grouplearn.statements import retry as retrying
 from grouplearn.statements.context import StatementContext
@@ -47,7 +47,7 @@ from grouplearn.statements.resume import Beginning
 from grouplearn.statements.workflow import durable, planning, training
 from grouplearn.statements.workflow.finishing import finish
 from grouplearn.statements.workflow.replacing import replacing
-from grouplearn.statements.workflow.scheduled import Attendance
+from grouplearn.statements.workflow.scheduled import RunControls
 from grouplearn.statements.workflow.trial_control import IN_TRAINING
 from grouplearn.store import writer as store
 from grouplearn.store.keeping import Kept
@@ -96,7 +96,7 @@ def train(statement: TrainModel, checker: SqlChecker, at: StatementContext) -> s
     validated = bound.holdout.kind != "none"
     place = trained.definition, trained.model, bound.catalog
     best = views.best_sql(at.connection, *place, validated=validated, seen=trained.seen)
-    return answers.arranged(best, trained.definition, at)
+    return result_sql.arranged(best, trained.definition, at)
 
 
 class _Training:
@@ -166,7 +166,7 @@ class _Training:
         where = at.place(place.catalog, place.schema, physical.bound.name)
         with IN_TRAINING.entered(where, control), resuming.resumable(stored, ledger):
             work = training.begun(physical, choice, job, at.cancelled, self._began)
-            outcome = training.run(work, Attendance(at.progress, at.cancelled, control, ledger))
+            outcome = training.run(work, RunControls(at.progress, at.cancelled, control, ledger))
         stored = stored if outcome.configs is None else replace(stored, configs=outcome.configs)
         seen = seen_in_rows(job, stored, outcome, physical.stats.times, physical.bound.left_out)
         found = self._store(stored, outcome, place, directory)
@@ -289,14 +289,14 @@ def _explained(
             page = explain_html(physical, choice, planning.schedule_of(physical, choice), measured)
             return f"SELECT {sqltext.string(page)} AS plan"
         case _:
-            return answers.column("plan", explain_text(physical, choice, measured))
+            return result_sql.column("plan", explain_text(physical, choice, measured))
 
 
 def _stored(statement: TrainModel, at: StatementContext) -> AbstractContextManager[None]:
     """Handle interrupts that come after training, when the model is already stored."""
     message = f'the statement was interrupted after model "{statement.name.name}" was stored'
-    return heard(at.cancelled, message)
+    return cancellable(at.cancelled, message)
 
 
 def _nothing_trained(statement: TrainModel) -> str:
-    return answers.notice(f"model {statement.name.name} exists already; nothing was trained")
+    return result_sql.notice(f"model {statement.name.name} exists already; nothing was trained")

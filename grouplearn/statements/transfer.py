@@ -13,13 +13,13 @@ from grouplearn.catalog.schema import Location
 from grouplearn.data.files.run_directory import size
 from grouplearn.errors import DataError, Error, MissingDependency, ModelExists, NotTrusted
 from grouplearn.exchange import native
-from grouplearn.exchange.directory import CannotExchange, NoSuchForm, located
+from grouplearn.exchange.directory_reader import CannotExchange, NoSuchForm, located
 from grouplearn.exchange.exporting import FORMATS, export
 from grouplearn.exchange.onnx.graph import OnnxMissing
 from grouplearn.messages import did_you_mean
 from grouplearn.parser.statements import ExportModel, ImportModel, Sql
 from grouplearn.prediction import prediction
-from grouplearn.statements import answers
+from grouplearn.statements import result_sql
 from grouplearn.statements.context import StatementContext
 from grouplearn.store import copying
 from grouplearn.store import writer as store
@@ -58,7 +58,7 @@ def _exported(statement: ExportModel, checker: SqlChecker, at: StatementContext)
     except OnnxMissing as error:
         raise MissingDependency(str(error), text=checker.text, span=where, hint=error.hint) from None
     told = f"model {statement.name.name} is exported: {written.files} files, {size(written.size)}"
-    return answers.notice(f"{told}, in {path}")
+    return result_sql.notice(f"{told}, in {path}")
 
 
 def _other_formats(model: StoredModel, kind: str) -> str:
@@ -75,7 +75,7 @@ def import_model(statement: ImportModel, checker: SqlChecker, at: StatementConte
     place = Location(catalog, schema, name)
     conflict = store.exists(con, catalog, schema, name, replace=statement.replace)
     if conflict is not None and conflict.is_model and statement.if_not_exists:
-        return answers.notice(f"model {name} exists already; nothing was imported")
+        return result_sql.notice(f"model {name} exists already; nothing was imported")
     if conflict is not None:
         raise _exists(statement, conflict, checker, con, place)
     databases.refuse_namesake(statement.name.span, checker)
@@ -104,7 +104,7 @@ def import_model(statement: ImportModel, checker: SqlChecker, at: StatementConte
     except DataError as error:
         raise checker.error(f'directory "{path}" cannot be imported: {error}', statement.directory.span) from None
     count = rows["groups"].num_rows
-    return answers.notice(f"model {name} is imported: {count} group{'' if count == 1 else 's'}")
+    return result_sql.notice(f"model {name} is imported: {count} group{'' if count == 1 else 's'}")
 
 
 def _exists(

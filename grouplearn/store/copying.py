@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from grouplearn.catalog.checks.flaws import refuse_flaws
+from grouplearn.catalog.checks.invalid_rows import refuse_invalid_rows
 from grouplearn.catalog.identities import identity_at
 from grouplearn.catalog.models import load_by_id
 from grouplearn.catalog.records import StoredModel
@@ -76,7 +76,7 @@ def refuse_unsound(con: duckdb.DuckDBPyConnection, catalog: str, model: str) -> 
     stored = load_by_id(con, catalog, model)
     if stored is None:
         raise LookupError("models has no row that was stored")
-    refuse_flaws(con, stored, TABLES)
+    refuse_invalid_rows(con, stored, TABLES)
     load_groups(con, stored)  # a model must be able to predict
     return stored
 

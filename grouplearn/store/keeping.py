@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import duckdb
 import numpy as np
 
-from grouplearn.catalog.checks.flaws import refuse_flaws
+from grouplearn.catalog.checks.invalid_rows import refuse_invalid_rows
 from grouplearn.catalog.identities import Identity
 from grouplearn.catalog.models import load_by_id
 from grouplearn.catalog.records import ModelDefinition, Outcome, RunOutcome, StoredModel
@@ -179,7 +179,7 @@ def _models(
     con: duckdb.DuckDBPyConnection, stored: StoredModel, groups: Mapping[int, int], trained: dt.datetime
 ) -> Iterable[_Model]:
     """Yield the models of groups, given by their numbers before and now."""
-    refuse_flaws(con, stored, ("trials", "curves"))
+    refuse_invalid_rows(con, stored, ("trials", "curves"))
     catalog, definition = stored.location.catalog, stored.definition
     some = f"g.model = '{stored.id}'::UUID AND g.group_id IN ({', '.join(map(str, groups))})"
     best = f"FROM {table(catalog, 'groups')} AS g JOIN {table(catalog, '{}')} AS t"

@@ -13,11 +13,11 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from grouplearn.catalog.checks.flaws import refuse_flaws
+from grouplearn.catalog.checks.invalid_rows import refuse_invalid_rows
 from grouplearn.catalog.records import Outcome, RunOutcome, StoredModel
-from grouplearn.catalog.rows import rows
-from grouplearn.catalog.rows import units as unit_rows
-from grouplearn.catalog.rows.models import artifacts, kept
+from grouplearn.catalog.rows import run_rows
+from grouplearn.catalog.rows import unit_rows as unit_rows
+from grouplearn.catalog.rows.artifact_rows import artifacts, kept
 from grouplearn.catalog.schema import ensure_schema, table
 from grouplearn.data.encoders import FittedItem
 from grouplearn.models.forms.form import Best, SqlForm
@@ -80,7 +80,7 @@ def failed_groups(con: duckdb.DuckDBPyConnection, model: StoredModel) -> tuple[F
 
     These are failed ones, and all of a group whose time was up before it had a model.
     """
-    refuse_flaws(con, model, ("models", "groups", "trials"))
+    refuse_invalid_rows(con, model, ("models", "groups", "trials"))
     groups, trials, artifacts = (_table(model, name) for name in ("groups", "trials", "artifacts"))
     own = f"model = '{model.id}'::UUID"
     modelless = f"SELECT group_id FROM {groups} WHERE {own} AND best IS NULL"
@@ -217,7 +217,7 @@ class _Retried:
 
 
 def _other(before: FailedGroup, facts: GroupFacts) -> bool:
-    return bool(_plain(rows.encoder_columns(facts.fitted)) != _plain(before.encoders))
+    return bool(_plain(run_rows.encoder_columns(facts.fitted)) != _plain(before.encoders))
 
 
 def _plain(value: Any) -> Any:
@@ -261,13 +261,13 @@ def _rows(
     query = f"SELECT coalesce(max(unit) + 1, 0) FROM {_table(model, 'units')} WHERE model = '{model.id}'::UUID"
     ((first,),) = con.execute(query).fetchall()
     later = tuple(changed(each, unit=changed(each.unit, id=first + place)) for place, each in enumerate(outcome.units))
-    yield "groups", rows.groups(whole.only(~retried.has_others))
-    yield "trials", rows.trials(definition, again)
-    yield "curves", rows.curves(again)
+    yield "groups", run_rows.groups(whole.only(~retried.has_others))
+    yield "trials", run_rows.trials(definition, again)
+    yield "curves", run_rows.curves(again)
     for part in artifacts(definition, whole, kept(definition, whole) & retried.again):
         yield "artifacts", part
     yield "units", unit_rows.units(changed(outcome, units=later))
-    yield "errors", rows.errors(whole)
+    yield "errors", run_rows.errors(whole)
 
 
 def _update_best(con: duckdb.DuckDBPyConnection, model: StoredModel, whole: Outcome) -> None:

@@ -13,16 +13,16 @@ from typing import Any, Literal
 import duckdb
 
 from grouplearn.catalog import views
-from grouplearn.catalog.checks.flaws import refuse_flaws
 from grouplearn.catalog.checks.fragments import query_of
+from grouplearn.catalog.checks.invalid_rows import refuse_invalid_rows
 from grouplearn.catalog.checks.tables import SCHEMA
 from grouplearn.catalog.checks.trust import check
 from grouplearn.catalog.identities import Identity, identity_at
 from grouplearn.catalog.models import load_definition
 from grouplearn.catalog.records import ModelDefinition, RunOutcome, StoredModel
-from grouplearn.catalog.rows import rows
-from grouplearn.catalog.rows import units as unit_rows
-from grouplearn.catalog.rows.models import artifacts
+from grouplearn.catalog.rows import run_rows
+from grouplearn.catalog.rows import unit_rows as unit_rows
+from grouplearn.catalog.rows.artifact_rows import artifacts
 from grouplearn.catalog.schema import (
     TABLES,
     Location,
@@ -37,7 +37,7 @@ from grouplearn.catalog.schema import (
 )
 from grouplearn.catalog.stored_forms import prediction_of
 from grouplearn.errors import ModelExists, data_error
-from grouplearn.interrupting import ahead
+from grouplearn.interrupting import prefetch
 from grouplearn.learners import registry
 from grouplearn.models.forms.form import SqlForm
 from grouplearn.prediction import prediction
@@ -207,7 +207,7 @@ def write(
         _drop(con, before, objects)
     predicts = prediction_of(definition, outcome)
     tables = itertools.chain(_tables(definition, outcome), predicts.tables)
-    with ahead(tables, lambda values: int(values[1].nbytes), _BYTES_AHEAD) as made:
+    with prefetch(tables, lambda values: int(values[1].nbytes), _BYTES_AHEAD) as made:
         create_objects(con, Location(catalog, definition.schema, definition.name), definition, model, predicts.form)
         insert(con, catalog, model, made)
     prediction.remember(con, model, definition, lambda: scorer_of(definition, outcome))
@@ -223,15 +223,15 @@ def _identity(given: str | None) -> str:
 
 
 def _tables(definition: ModelDefinition, outcome: RunOutcome) -> Iterator[tuple[str, Any]]:
-    yield "models", rows.models(definition, outcome)
-    yield "groups", rows.groups(outcome.found)
-    yield "configs", rows.configs(definition)
-    yield "trials", rows.trials(definition, outcome.found)
-    yield "curves", rows.curves(outcome.found)
+    yield "models", run_rows.models(definition, outcome)
+    yield "groups", run_rows.groups(outcome.found)
+    yield "configs", run_rows.configs(definition)
+    yield "trials", run_rows.trials(definition, outcome.found)
+    yield "curves", run_rows.curves(outcome.found)
     for part in artifacts(definition, outcome.found):
         yield "artifacts", part
     yield "units", unit_rows.units(outcome)
-    yield "errors", rows.errors(outcome.found)
+    yield "errors", run_rows.errors(outcome.found)
 
 
 def insert(con: duckdb.DuckDBPyConnection, catalog: str, model: str, tables: Iterable[tuple[str, Any]]) -> None:
@@ -262,7 +262,7 @@ def view_query(con: duckdb.DuckDBPyConnection, model: StoredModel, suffix: str) 
         raise data_error(
             f'model "{model.definition.name}" ({model.definition.learner}) has no {suffix.removeprefix("_")}'
         )
-    refuse_flaws(con, model, ("models", "groups", "trials", "curves", "artifacts", "units"))
+    refuse_invalid_rows(con, model, ("models", "groups", "trials", "curves", "artifacts", "units"))
     query, _ = views.view_sql(model.definition, model.id, model.location.catalog, suffix)
     return query_of(model.definition, con)(query)
 

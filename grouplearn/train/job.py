@@ -13,7 +13,7 @@ import numpy as np
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.encoding.registry import features_of, widths_of
-from grouplearn.data.files.plain import IF_OTHER, inline
+from grouplearn.data.files.plain_values import IF_OTHER, inline
 from grouplearn.data.shard import BLOCK_ROWS
 from grouplearn.data.split import Split
 from grouplearn.learners import registry

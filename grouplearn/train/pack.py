@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from grouplearn.data import shard
 from grouplearn.data.shard import FloatArray, Matrix, Shard, StoredShard
-from grouplearn.kernels.library import asking
+from grouplearn.kernels.library import calling_back
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Interrupted
@@ -34,14 +34,14 @@ _FEWEST_MEASURED = 256
 
 
 @contextmanager
-def kernels_hear(cancelled: Callable[[], bool]) -> Iterator[None]:
+def cancellable_kernels(cancelled: Callable[[], bool]) -> Iterator[None]:
     """Let kernels called in the body by this thread raise Interrupted soon after ``cancelled()`` became true."""
 
     def look() -> None:
         if cancelled():
             raise Interrupted
 
-    with asking(look):
+    with calling_back(look):
         yield
 
 

@@ -14,7 +14,7 @@ from grouplearn.schedule.messages import Unit
 from grouplearn.train.fit import fit_pack
 from grouplearn.train.gather import train_stacks
 from grouplearn.train.job import NOT_BEGUN, GroupFacts, Job, UnitResult, group_of
-from grouplearn.train.pack import Pack, Training, kernels_hear
+from grouplearn.train.pack import Pack, Training, cancellable_kernels
 from grouplearn.train.pack_turn import in_turn
 from grouplearn.train.reasons import or_failed, reason_of
 from grouplearn.train.results.checkpoints import Checkpointer
@@ -40,7 +40,7 @@ def train_unit(
     only Interrupted, soon after ``cancelled()`` became true. The caller limits the numerical libraries to one thread.
     """
     began = time.perf_counter()
-    with kernels_hear(cancelled):
+    with cancellable_kernels(cancelled):
         if not unit.stays_whole:
             return _train_alone(job, unit, prepared, report, cancelled)
         together, left = train_stacks(job, unit, report, cancelled)

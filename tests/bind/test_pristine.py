@@ -2,7 +2,7 @@
 
 import threading
 
-from grouplearn.bind.sql.pristine import pristine
+from grouplearn.bind.sql.builtins import pristine_database
 from grouplearn.catalog.checks import tables
 
 
@@ -23,5 +23,5 @@ def test_threads_that_ask_at_the_same_time() -> None:
     for thread in threads:
         thread.join()
     assert found == [sorted(tables._ours().tables)] * 4
-    with pristine() as con:
+    with pristine_database() as con:
         assert con.execute("SELECT count(*) FROM duckdb_tables()").fetchall() == [(0,)]

@@ -9,8 +9,8 @@ import pytest
 
 import grouplearn
 from grouplearn.catalog.records import ModelDefinition, RunOutcome
-from grouplearn.catalog.rows import models as model_rows
-from grouplearn.catalog.rows import units as unit_rows
+from grouplearn.catalog.rows import artifact_rows as model_rows
+from grouplearn.catalog.rows import unit_rows as unit_rows
 from grouplearn.store import writer as store
 
 OVER = "OVER GRID (l2 IN (0, 1, 100)) VALIDATE SAMPLE 30%"

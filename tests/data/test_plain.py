@@ -18,7 +18,7 @@ import safetensors.numpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grouplearn.data.files.plain import NotPlain, from_bytes, to_bytes
+from grouplearn.data.files.plain_values import NotPlain, from_bytes, to_bytes
 
 
 class Colour(enum.Enum):

@@ -16,7 +16,7 @@ from grouplearn.data.files.checksums import Damaged
 from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.data.list_columns import elements, lengths, lists_of
 from grouplearn.data.lists import Lists
-from grouplearn.runtime.ray.rows import shared_files
+from grouplearn.runtime.ray.job_rows import shared_files
 from grouplearn.train.rows.chosen import feature_blocks
 from grouplearn.train.rows.sources import joined, pick
 

@@ -69,13 +69,13 @@ def test_models_do_not_depend_on_where_rows_are(
     expected = weights(con)
     seen: list[tuple[Path, list[str], set[int]]] = []
 
-    def spied(begun: training.Work, attendance: Any) -> Any:
+    def spied(begun: training.Work, controls: Any) -> Any:
         (parent,) = runs(tmp_path)
         (directory,) = parent.iterdir()
         modes = {stat.S_IMODE(path.stat().st_mode) for path in (parent, directory)}
         seen.append((directory, sorted(path.name for path in directory.iterdir()), modes))
         assert begun.job.dataset.files.directory == str(directory)
-        return run(begun, attendance)
+        return run(begun, controls)
 
     run = training.run
     monkeypatch.setattr(training, "run", spied)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import grouplearn
-from grouplearn.data.files.plain import INLINE
+from grouplearn.data.files.plain_values import INLINE
 from grouplearn.runtime.ray.supervised import pipe
 from grouplearn.statements.workflow.manifest import KINDS
 from grouplearn.train.results import checkpoints, ledger

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 import grouplearn
-from grouplearn.exchange import places
-from grouplearn.exchange.directory import CannotExchange
-from grouplearn.exchange.writing import write
+from grouplearn.exchange import export_target
+from grouplearn.exchange.directory_reader import CannotExchange
+from grouplearn.exchange.directory_writer import write
 
 LEFT = "0123456789abcdef"
 
@@ -98,9 +98,9 @@ def test_an_export_that_another_made_meanwhile_is_replaced(tmp_path: Path) -> No
 def test_one_that_takes_the_place_at_the_last_moment_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place, took, calls = tmp_path / "out", places.Place.take, []
+    place, took, calls = tmp_path / "out", export_target.ExportTarget.take, []
 
-    def late(self: places.Place, name: str) -> bool:
+    def late(self: export_target.ExportTarget, name: str) -> bool:
         calls.append(name)
         if len(calls) == 2:  # what stood there was set aside
             took(self, other.name)
@@ -109,7 +109,7 @@ def test_one_that_takes_the_place_at_the_last_moment_is_replaced(
     other = tmp_path / "other"
     export(place, b"old")
     export(other, b"other")
-    monkeypatch.setattr(places.Place, "take", late)
+    monkeypatch.setattr(export_target.ExportTarget, "take", late)
     export(place, overwrite=True)
     assert contents(place)["a.txt"] == b"new"
     assert names(tmp_path) == ["out"]
@@ -135,15 +135,15 @@ def test_many_at_a_time_leave_a_whole_one(tmp_path: Path) -> None:
 
 
 def test_what_goes_as_it_is_read_is_not_told_as_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place, read = tmp_path / "out", places.read_manifest
+    place, read = tmp_path / "out", export_target.read_manifest
     export(place, b"old")
 
     def slow(path: Path, within: int) -> dict[str, Any]:
-        monkeypatch.setattr(places, "read_manifest", read)
+        monkeypatch.setattr(export_target, "read_manifest", read)
         export(place, b"other", overwrite=True)
         return read(path, within)
 
-    monkeypatch.setattr(places, "read_manifest", slow)
+    monkeypatch.setattr(export_target, "read_manifest", slow)
     export(place, overwrite=True)
     assert contents(place)["a.txt"] == b"new"
     assert names(tmp_path) == ["out"]
@@ -151,12 +151,12 @@ def test_what_goes_as_it_is_read_is_not_told_as_damaged(tmp_path: Path, monkeypa
 
 def test_an_interrupt_after_it_took_its_place_leaves_it_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
-        monkeypatch.setattr(places.Place, "remove", remove)
+        monkeypatch.setattr(export_target.ExportTarget, "remove", remove)
         raise KeyboardInterrupt
 
-    remove = places.Place.remove
+    remove = export_target.ExportTarget.remove
     export(tmp_path / "out", b"old")
-    monkeypatch.setattr(places.Place, "remove", interrupted)
+    monkeypatch.setattr(export_target.ExportTarget, "remove", interrupted)
     with pytest.raises(KeyboardInterrupt):
         export(tmp_path / "out", overwrite=True)
     assert contents(tmp_path / "out")["a.txt"] == b"new"
@@ -255,12 +255,12 @@ def test_a_group_that_cannot_be_given_is_not_replaced_by_another(
 
 
 def test_the_mode_of_a_link_is_not_that_of_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def take(place: places.Place, name: str) -> bool:
+    def take(place: export_target.ExportTarget, name: str) -> bool:
         (tmp_path / "out").unlink()
         return took(place, name)
 
-    took = places.Place.take
-    monkeypatch.setattr(places.Place, "take", take)
+    took = export_target.ExportTarget.take
+    monkeypatch.setattr(export_target.ExportTarget, "take", take)
     export(tmp_path / "out", meanwhile=lambda: (tmp_path / "out").symlink_to("nowhere"))
     assert not mode(tmp_path / "out") & stat.S_IWOTH
 
@@ -268,7 +268,7 @@ def test_the_mode_of_a_link_is_not_that_of_a_directory(tmp_path: Path, monkeypat
 READ_ONLY = """
 import os, sys
 from pathlib import Path
-from grouplearn.exchange.writing import write
+from grouplearn.exchange.directory_writer import write
 
 os.chdir(sys.argv[1])
 if os.getuid() == 0:
@@ -370,8 +370,8 @@ def test_a_current_directory_that_was_removed(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from grouplearn.exchange.places import Place
-from grouplearn.exchange.writing import write
+from grouplearn.exchange.export_target import Place
+from grouplearn.exchange.directory_writer import write
 
 def end(*_):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -16,7 +16,7 @@ from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.data.split import Split
 from grouplearn.extract import batches, holdout
 from grouplearn.extract.extract import extract
-from grouplearn.extract.leaves import Leaves
+from grouplearn.extract.finest_groups import FinestGroups
 from grouplearn.extract.statistics import statistics
 from grouplearn.parser.parse import parse
 from grouplearn.parser.statements import TrainModel
@@ -128,7 +128,7 @@ def drawn(sizes: list[int], rounded: npt.NDArray[np.uint64], kind: str, seed: in
     split = np.zeros(offsets[-1], dtype=np.int16)
     wanted = holdout.Holdout("sample", share=0.1) if kind == "sample" else holdout.Holdout("folds", split=Split(10))
     hashes = (rounded * np.uint64(2 * seed + 1) + np.uint64(seed), np.zeros(rounded.size, dtype=np.uint64))
-    leaves = Leaves([()] * len(sizes), offsets, np.zeros((len(sizes), 0), np.int32))
+    leaves = FinestGroups([()] * len(sizes), offsets, np.zeros((len(sizes), 0), np.int32))
     holdout.hold_out(split, wanted, leaves, hashes, np.zeros(rounded.size), threads=2)
     return split
 

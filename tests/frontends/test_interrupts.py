@@ -20,7 +20,7 @@ from grouplearn import statements
 from grouplearn.errors import Cancelled
 from grouplearn.frontends.python import interrupts
 from grouplearn.frontends.python.interrupts import Interruption, interruptible
-from grouplearn.statements import answering
+from grouplearn.statements import dispatch
 
 ENDLESS = "SELECT count(*) FROM range(100000000000) a, range(1000) b"
 TRAIN = (
@@ -104,13 +104,13 @@ def test_control_c_while_what_carries_statements_out_is_loaded_is_not_forgotten(
         """Presses Ctrl-C where a module is imported for the first time."""
 
         def find_spec(self, name: str, *_: Any) -> None:
-            if name == "grouplearn.statements.answering" and self in sys.meta_path:
+            if name == "grouplearn.statements.dispatch" and self in sys.meta_path:
                 sys.meta_path.remove(self)
                 os.kill(os.getpid(), signal.SIGINT)
                 time.sleep(0.1)
 
-    monkeypatch.setattr(statements, "answering", answering)  # put back afterwards
-    monkeypatch.delitem(sys.modules, "grouplearn.statements.answering")
+    monkeypatch.setattr(statements, "dispatch", dispatch)  # put back afterwards
+    monkeypatch.delitem(sys.modules, "grouplearn.statements.dispatch")
     monkeypatch.setattr(sys, "meta_path", [Pressed(), *sys.meta_path])
     with grouplearn.connect(progress=None) as con:
         with pytest.raises(KeyboardInterrupt):

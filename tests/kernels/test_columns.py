@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from grouplearn.kernels import columns
-from grouplearn.kernels.columns import NumberReader
+from grouplearn.kernels import number_columns
+from grouplearn.kernels.number_columns import NumberReader
 
 RANDOM = np.random.default_rng(3)
 VALUES = {
@@ -37,8 +37,10 @@ def test_numbers_are_read_as_duckdb_casts_them(build: str) -> None:
     for place, column in zip(places, expected.columns, strict=True):
         np.testing.assert_array_equal(found[:, place], column.to_numpy())
     assert (found[:, len(VALUES) :] == 7).all()
-    assert all(columns.is_readable(column.type) for column in VALUES.values())
-    assert not any(map(columns.is_readable, (pa.string(), pa.decimal128(38, 0), pa.date32(), pa.list_(pa.int8()))))
+    assert all(number_columns.is_readable(column.type) for column in VALUES.values())
+    assert not any(
+        map(number_columns.is_readable, (pa.string(), pa.decimal128(38, 0), pa.date32(), pa.list_(pa.int8())))
+    )
 
 
 @pytest.mark.parametrize("n_rows", [0, 1, 127, 128, 129, 1000])

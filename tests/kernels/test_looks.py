@@ -15,10 +15,10 @@ import scipy.sparse
 from grouplearn.kernels import algebra, boosting, digests, library, metrics, networks, scoring, spreads
 from grouplearn.kernels.build import compiling
 from grouplearn.kernels.clusters import clustering, distances, projections
-from grouplearn.kernels.columns import NumberReader
-from grouplearn.kernels.library import asking, on_threads
+from grouplearn.kernels.library import calling_back, on_threads
 from grouplearn.kernels.linear import coordinate_descent, few_rows, least_squares, moments, sparse, stochastic_gradient
 from grouplearn.kernels.linear import generalised_linear as glm
+from grouplearn.kernels.number_columns import NumberReader
 from grouplearn.kernels.row_order import Draw, Places
 from grouplearn.kernels.texts import Texts
 from grouplearn.kernels.trees import Forests
@@ -551,7 +551,7 @@ def test_a_kernel_looks_as_often_as_its_work_is_long(call: Call) -> None:
         nonlocal count
         count += 1
 
-    with asking(look, every=0):
+    with calling_back(look, every=0):
         run()
     assert count >= call.looks
     assert library._thread.ear is None
@@ -579,7 +579,7 @@ def ends_at_each_look(run: Callable[[], object], looks: int) -> None:
             if count >= last:
                 raise Told
 
-        with asking(look, every=0), pytest.raises(Told):
+        with calling_back(look, every=0), pytest.raises(Told):
             run()
         assert count == last
         last *= 2
@@ -599,7 +599,7 @@ def test_another_thread_is_heard() -> None:
             moments.of_rows(x, x[:, :1], np.ones(len(x)), np.array([0, len(x)]))
 
     stop.start()
-    with asking(look), pytest.raises(Told):
+    with calling_back(look), pytest.raises(Told):
         run()
     stop.join()
 
@@ -612,7 +612,7 @@ def test_between_looks_there_is_time() -> None:
         nonlocal count
         count += 1
 
-    with asking(look, every=1e6):
+    with calling_back(look, every=1e6):
         moments.of_rows(x, x[:, :1], np.ones(len(x)), np.array([0, len(x)]))
     assert count == 1
 
@@ -630,12 +630,12 @@ def test_contexts_nest_and_threads_are_their_own() -> None:
 
         return look
 
-    with asking(counted(outer), every=0):
+    with calling_back(counted(outer), every=0):
         thread = threading.Thread(target=run)
         thread.start()
         thread.join()
         assert outer == [0]
-        with asking(counted(inner)):
+        with calling_back(counted(inner)):
             run()
         assert outer == inner
         assert inner[0] > 0

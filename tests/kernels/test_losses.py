@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from grouplearn.kernels.build import compiling
-from grouplearn.kernels.linear.losses import number_of
+from grouplearn.kernels.linear.loss_numbers import number_of
 from grouplearn.models.losses.losses import LOSSES
 
 ROOM = compiling.SOURCES / "losses"

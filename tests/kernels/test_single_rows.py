@@ -11,8 +11,8 @@ import pytest
 import scipy.sparse
 
 from grouplearn.kernels import algebra, metrics, networks
-from grouplearn.kernels.columns import NumberReader
 from grouplearn.kernels.linear import generalised_linear, least_squares, moments
+from grouplearn.kernels.number_columns import NumberReader
 
 SIZES = (0, 1, 2, 7, 127, 128, 129, 300)
 START = np.cumsum([0, *SIZES])

@@ -9,7 +9,7 @@ from builds import in_every_build
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grouplearn.kernels.library import asking
+from grouplearn.kernels.library import calling_back
 from grouplearn.kernels.linear import sparse
 
 ODD = (0.0, -0.0, 5e-324, 1e308, np.inf, np.nan)
@@ -94,5 +94,5 @@ def test_products_are_stopped(name: str) -> None:
         if next(left, None) is None:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), asking(look, every=0):
+    with pytest.raises(KeyboardInterrupt), calling_back(look, every=0):
         getattr(sparse, name)(x, *given)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grouplearn.kernels import spreads
-from grouplearn.kernels.library import asking
+from grouplearn.kernels.library import calling_back
 
 
 def exactly(run: np.ndarray) -> tuple[float, float]:
@@ -67,5 +67,5 @@ def test_many_runs_are_stopped() -> None:
     def look() -> None:
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), asking(look, every=0):
+    with pytest.raises(KeyboardInterrupt), calling_back(look, every=0):
         spreads.of_runs(np.ones(1 << 20), np.arange(1 << 20))

@@ -447,7 +447,7 @@ def test_who_gets_a_cell_back_within_an_epoch_predicts_no_row_anew(monkeypatch: 
 
 
 def test_an_interrupted_round_leaves_nothing_behind() -> None:
-    from grouplearn.kernels.library import asking
+    from grouplearn.kernels.library import calling_back
 
     shard = mixed("logistic", 4_000)
     problem = problem_of("logistic", epochs=5)
@@ -465,7 +465,7 @@ def test_an_interrupted_round_leaves_nothing_behind() -> None:
             if count > looks:
                 raise KeyboardInterrupt
 
-        with pytest.raises(KeyboardInterrupt), asking(look, every=0):
+        with pytest.raises(KeyboardInterrupt), calling_back(look, every=0):
             LOGISTIC.descend(problem, CONFIGS, state, cells, 5)
         assert state.to_bytes() == before
         assert LOGISTIC.descend(problem, CONFIGS, state, cells, 5).state.to_bytes() == expected

@@ -8,8 +8,8 @@ import pytest
 import scipy.sparse
 
 from grouplearn.data.shard import Shard
+from grouplearn.learners.trees.lightgbm.binned_data import BinnedData
 from grouplearn.learners.trees.lightgbm.booster import Booster
-from grouplearn.learners.trees.lightgbm.data import DataSet
 from grouplearn.learners.trees.lightgbm.library import LightGBMError
 
 RNG = np.random.default_rng(3)
@@ -61,8 +61,8 @@ def theirs(task, x, rounds=12, **options):
 
 
 def ours(task, x, rounds=12, categorical=()):
-    data = DataSet(Shard(x, label(task), WEIGHT), categorical, PARAMETERS[task])
-    valid = DataSet(Shard(x[:100], label(task)[:100], np.ones(100)), categorical, PARAMETERS[task], data)
+    data = BinnedData(Shard(x, label(task), WEIGHT), categorical, PARAMETERS[task])
+    valid = BinnedData(Shard(x[:100], label(task)[:100], np.ones(100)), categorical, PARAMETERS[task], data)
     booster = Booster.on(data, PARAMETERS[task])
     booster.watch(valid)
     del data, valid
@@ -121,7 +121,7 @@ def test_a_long_text_comes_whole_and_back():
 
 
 def test_refusals_are_in_the_words_of_lightgbm():
-    seven = DataSet(Shard(X, CLASSES + 7, np.ones(len(X))), (), PARAMETERS["multiclass"])
+    seven = BinnedData(Shard(X, CLASSES + 7, np.ones(len(X))), (), PARAMETERS["multiclass"])
     with pytest.raises(LightGBMError, match="Label must be in"):
         Booster.on(seven, PARAMETERS["multiclass"])
     with pytest.raises(LightGBMError, match="doesn't specify the number of classes"):

@@ -15,7 +15,7 @@ from grouplearn.learners.trees.gbdt import Gbdt
 from grouplearn.learners.trees.lightgbm import objectives as gbdt_objectives
 from grouplearn.learners.trees.lightgbm.booster import Booster
 from grouplearn.learners.trees.lightgbm.parameters import HYPERPARAMETERS
-from grouplearn.learners.trees.lightgbm.refused import REFUSED
+from grouplearn.learners.trees.lightgbm.refused_parameters import REFUSED
 from grouplearn.learners.trees.nodes import FeatureColumns, nodes_of, parse_forest
 from grouplearn.learners.trees.random_forest import RandomForest
 from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES

@@ -14,7 +14,7 @@ from helpers.thorough import enough
 
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.trees.gbdt import Gbdt
-from grouplearn.learners.trees.lightgbm import text as gbdt_text
+from grouplearn.learners.trees.lightgbm import model_text as gbdt_text
 from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
 from grouplearn.models.state import Artifact
 

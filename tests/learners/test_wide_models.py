@@ -15,7 +15,7 @@ import sklearn.linear_model as sk
 from helpers.passes import trained
 
 from grouplearn.data.shard import Shard
-from grouplearn.kernels.library import asking
+from grouplearn.kernels.library import calling_back
 from grouplearn.learners import registry
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.problem import Problem
@@ -198,5 +198,5 @@ def test_a_pass_hears_that_it_is_to_stop() -> None:
     def stop() -> None:
         raise Interrupted
 
-    with pytest.raises(Interrupted), asking(stop):
+    with pytest.raises(Interrupted), calling_back(stop):
         learner.accumulate(problem, CONFIGS, state, many)

@@ -20,7 +20,7 @@ from grouplearn.frontends.native import serving, worker
 from grouplearn.frontends.native.build import OURS
 from grouplearn.frontends.native.frames import PROTOCOL, Body, Channel, FrameKind, Gone, Malformed
 from grouplearn.frontends.native.remote import error_of
-from grouplearn.interrupting import look
+from grouplearn.interrupting import check_interrupt
 
 #: In the place of the process: answers each frame with one of its own.
 ANSWERING = """#!{python}
@@ -165,7 +165,7 @@ def test_a_statement_hears_of_an_interrupt_while_it_is_parsed(
 
     def parse(*_: object) -> None:
         served.interrupt()
-        look()
+        check_interrupt()
 
     monkeypatch.setattr(serving, "parse_piece", parse)
     line.send(FrameKind.GREETING, struct.pack("=Q", PROTOCOL))

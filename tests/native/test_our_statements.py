@@ -9,7 +9,7 @@ import pytest
 from grouplearn.frontends.native.build import BuildError, compiler
 from grouplearn.frontends.native.locate import sources
 from grouplearn.parser.lexer.cursor import Cursor
-from grouplearn.parser.lexer.split import TextPiece, split
+from grouplearn.parser.lexer.statement_split import TextPiece, split
 from grouplearn.parser.lexer.tokens import Kind, Token, lex
 from grouplearn.parser.misspelt import misspelt
 from grouplearn.parser.nested import _begun_after_with, _candidates, _places

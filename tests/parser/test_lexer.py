@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grouplearn.parser.lexer.keywords import RESERVED
-from grouplearn.parser.lexer.split import HEAD_LENGTH, Lines, split
+from grouplearn.parser.lexer.statement_split import HEAD_LENGTH, Lines, split
 from grouplearn.parser.lexer.tokens import Kind, lex
 from grouplearn.parser.parse import is_complete
 

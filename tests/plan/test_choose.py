@@ -114,8 +114,8 @@ def test_the_table_of_legality() -> None:
     sums, passes = registry.learner("linear_regression"), registry.learner("mlp")
     assert compatibility.runtimes("gap", sums) == ("local", "ray")
     assert compatibility.runtimes("data_parallel", passes) == ("ray",)
-    assert compatibility.refusal("data_parallel", passes, "auto") is None
-    assert compatibility.refusal("data_parallel", passes, "local") == (
+    assert compatibility.refusal_reason("data_parallel", passes, "auto") is None
+    assert compatibility.refusal_reason("data_parallel", passes, "local") == (
         "operator data_parallel runs learners that train on batches of rows with executor = 'ray' only, "
         "because its workers are processes that talk to each other in every batch or tree"
     )

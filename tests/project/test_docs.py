@@ -17,7 +17,7 @@ import pytest
 from helpers.pages import COMPLETE, DOCS, ROOT, Block, blocks, check
 
 import grouplearn
-from grouplearn.catalog.asking import PREDICTION
+from grouplearn.catalog.predicting_connections import PREDICTION
 from grouplearn.data.encoding.registry import CALLS
 from grouplearn.frontends.shell import dotcommands
 from grouplearn.frontends.shell.console import Console, Failed

@@ -6,7 +6,7 @@ from typing import Any
 
 from helpers.runtime_jobs import Watcher
 
-from grouplearn.data.files.plain import to_bytes
+from grouplearn.data.files.plain_values import to_bytes
 from grouplearn.runtime.ray.coordinator import UNIT_ATTEMPTS, Coordinator
 from grouplearn.runtime.ray.supervised.pipe import Absent, Happened, Joined, Leaving, Lost, News, StepEnded, UnitEnded
 from grouplearn.schedule.messages import Dismiss, Finish, Instruction, Run, RunStep, Step, Unit

@@ -9,7 +9,7 @@ from helpers.ray_watch import Killer
 from helpers.runtime_jobs import Watcher, models
 from test_mop_runs import a_job, run, serial, units_of, workload
 
-from grouplearn.catalog.rows.recorded import visits
+from grouplearn.catalog.rows.recorded_runs import visits
 from grouplearn.models.label import NUMBER, TWO_CLASSES
 from grouplearn.runtime.ray.runtime import RayRuntime
 from grouplearn.schedule.mop.hopper import Mop

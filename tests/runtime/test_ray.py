@@ -25,7 +25,7 @@ from grouplearn.runtime.ray import actors as ray_actors
 from grouplearn.runtime.ray import run as ray_run
 from grouplearn.runtime.ray.actors import Actors
 from grouplearn.runtime.ray.gang import GRACE_SECONDS, Gangs
-from grouplearn.runtime.ray.rows import shared_files
+from grouplearn.runtime.ray.job_rows import shared_files
 from grouplearn.runtime.ray.runtime import RayRuntime
 from grouplearn.runtime.ray.supervised.processes import of_session
 from grouplearn.runtime.ray.supervised.supervisor import CHILDREN

@@ -10,8 +10,8 @@ import pytest
 from helpers.runtime_jobs import job
 
 from grouplearn.failures import TrainingFailed
-from grouplearn.runtime.ray.network import LearnerCode
-from grouplearn.runtime.ray.rows import JobRows
+from grouplearn.runtime.ray.job_rows import JobRows
+from grouplearn.runtime.ray.learner_code import LearnerCode
 from grouplearn.runtime.ray.worker import WorkerSetup
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")

@@ -26,7 +26,7 @@ from grouplearn.data.files.run_directory import PID_FILE
 from grouplearn.failures import TrainingFailed
 from grouplearn.models.label import NUMBER
 from grouplearn.runtime.local import LocalRuntime
-from grouplearn.runtime.ray import rows as ray_rows
+from grouplearn.runtime.ray import job_rows as ray_rows
 from grouplearn.runtime.ray.runtime import RayRuntime
 from grouplearn.runtime.ray.settings import Cluster
 from grouplearn.runtime.ray.supervised import supervisor as ray_supervisor

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from grouplearn.data.dataset import DatasetFiles, Group
 from grouplearn.models.state import Artifact
-from grouplearn.runtime.ray.network import LearnerCode
-from grouplearn.runtime.ray.rows import bare
+from grouplearn.runtime.ray.job_rows import bare
+from grouplearn.runtime.ray.learner_code import LearnerCode
 from grouplearn.runtime.ray.settings import Cluster
 from grouplearn.runtime.ray.supervised.pipe import Begin, Joined, Lost, News, Orders, Pipe, PipeClosed, Stop
 from grouplearn.schedule.messages import Blocks, Discard, Load, Release, Run, RunStep, Step, Unit

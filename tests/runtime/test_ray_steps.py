@@ -19,8 +19,8 @@ from helpers.thorough import THOROUGH
 
 from grouplearn.data.dataset import ARRAYS
 from grouplearn.models.label import TWO_CLASSES
-from grouplearn.runtime.ray import rows as ray_rows
-from grouplearn.runtime.ray.rows import JobRows, bare, cut_rows, stored
+from grouplearn.runtime.ray import job_rows as ray_rows
+from grouplearn.runtime.ray.job_rows import JobRows, bare, cut_rows, stored
 from grouplearn.runtime.ray.runtime import RayRuntime
 from grouplearn.runtime.runtimes import runtime
 from grouplearn.schedule.messages import Unit

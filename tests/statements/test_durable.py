@@ -27,7 +27,7 @@ from helpers.thorough import some
 import grouplearn
 from grouplearn.data.dataset import ARRAYS
 from grouplearn.data.files import checksums
-from grouplearn.data.files.plain import from_bytes, to_bytes
+from grouplearn.data.files.plain_values import from_bytes, to_bytes
 from grouplearn.data.files.run_directory import RunDirectory, runs_of
 from grouplearn.errors import BindError, Cancelled, ModelExists, TrainingError
 from grouplearn.plan import physical

@@ -19,8 +19,8 @@ from grouplearn.parser.parse import parse
 GROUPS, EVERY = 50, 10
 #: Modules of the loops that must look, by statement; there may be others.
 PLANNING = {"batches", "group_counts", "physical", "units", "extract"}
-READING = {"row_order", "leaves"}
-LOADING = {"outcome", "rows", "ledger", "training"}
+READING = {"row_order", "finest_groups"}
+LOADING = {"outcome", "run_rows", "ledger", "training"}
 STATEMENTS = {
     "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t GROUP BY k": PLANNING | READING | LOADING,
     "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t GROUP BY ROLLUP (k, j) VALIDATE NONE": PLANNING
@@ -38,7 +38,7 @@ STATEMENTS = {
 
 @pytest.fixture
 def con(monkeypatch: pytest.MonkeyPatch) -> Iterator[grouplearn.Connection]:
-    monkeypatch.setattr(interrupting, "LOOK_EVERY", EVERY)
+    monkeypatch.setattr(interrupting, "CHECK_EVERY", EVERY)
     with grouplearn.connect(progress=None) as connection:
         connection.execute(
             f"CREATE TABLE t AS SELECT i % {GROUPS} AS k, i % 2 AS j, i * 1.0 AS x, i * 2.0 + 1 AS y"
@@ -75,9 +75,9 @@ def _asking() -> str:
 
 
 def listening(con: grouplearn.Connection, ear: Callable[[], bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    heard = interrupting.heard
-    for place in ("interrupting", "statements.answering", "statements.train"):
-        monkeypatch.setattr(f"grouplearn.{place}.heard", lambda _, *message: heard(ear, *message))
+    cancellable = interrupting.cancellable
+    for place in ("interrupting", "statements.dispatch", "statements.train"):
+        monkeypatch.setattr(f"grouplearn.{place}.cancellable", lambda _, *message: cancellable(ear, *message))
 
 
 @pytest.mark.examples(2)
@@ -134,8 +134,8 @@ def test_work_that_knows_nothing_of_interrupts_is_left(monkeypatch: pytest.Monke
             over.append(True)
 
     ear = Ear()
-    with interrupting.heard(lambda: ear() or sum(ear.asked.values()) > 3), pytest.raises(StatementInterrupted):
-        interrupting.apart(endless, 1 << 20)
+    with interrupting.cancellable(lambda: ear() or sum(ear.asked.values()) > 3), pytest.raises(StatementInterrupted):
+        interrupting.run_in_thread(endless, 1 << 20)
     deadline = time.monotonic() + 10
     while not over and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -144,26 +144,26 @@ def test_work_that_knows_nothing_of_interrupts_is_left(monkeypatch: pytest.Monke
 
 def test_what_work_raises_is_raised_and_what_it_returns_is_returned() -> None:
     for size in (1, 1 << 20):
-        assert interrupting.apart(lambda: 7, size) == 7
+        assert interrupting.run_in_thread(lambda: 7, size) == 7
         with pytest.raises(ZeroDivisionError):
-            interrupting.apart(lambda: 1 / 0, size)
+            interrupting.run_in_thread(lambda: 1 / 0, size)
 
 
 def test_nobody_is_asked_outside_of_a_statement() -> None:
-    interrupting.look()
-    assert list(interrupting.watched(range(3))) == [0, 1, 2]
+    interrupting.check_interrupt()
+    assert list(interrupting.with_checks(range(3))) == [0, 1, 2]
 
 
 def test_a_long_list_of_values_is_left_while_it_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interrupting, "LOOK_EVERY", 1 << 10)
+    monkeypatch.setattr(interrupting, "CHECK_EVERY", 1 << 10)
     text = f"TRAIN MODEL m USING mlp PREDICT y FROM t OVER GRID (seed IN ({', '.join(map(str, range(5000)))}))"
     looked = []
-    with interrupting.heard(lambda: bool(looked.append(None))):
+    with interrupting.cancellable(lambda: bool(looked.append(None))):
         parse(text)
     for last in (len(looked) // 4, len(looked) // 2, len(looked) - 1):  # cut into statements, or already into clauses
         asked: list[None] = []
         with (
-            interrupting.heard(lambda: bool(asked.append(None)) or len(asked) > last),  # noqa: B023
+            interrupting.cancellable(lambda: bool(asked.append(None)) or len(asked) > last),  # noqa: B023
             pytest.raises(StatementInterrupted),
         ):
             parse(text)

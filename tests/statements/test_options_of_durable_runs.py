@@ -11,7 +11,7 @@ import pytest
 from helpers.dying_runs import answer, dies
 from helpers.runtime_jobs import changed
 
-from grouplearn.data.files.plain import from_bytes, to_bytes
+from grouplearn.data.files.plain_values import from_bytes, to_bytes
 from grouplearn.statements.workflow import durable
 from grouplearn.statements.workflow.manifest import KINDS, Manifest
 from grouplearn.train.results import ledger

@@ -9,7 +9,7 @@ import matplotlib
 import pytest
 
 import grouplearn
-from grouplearn.catalog.checks import flaws
+from grouplearn.catalog.checks import invalid_rows
 from grouplearn.catalog.overview import Overview
 from grouplearn.exchange import exporting
 from grouplearn.statements import models
@@ -61,14 +61,14 @@ def export(kind: str) -> Callable[[grouplearn.Connection, Path], object]:
 
 
 READING: dict[str, tuple[Callable[[grouplearn.Connection, Path], object], Any, str]] = {
-    "EVALUATE": (lambda con, _: con.execute("EVALUATE MODEL m ON t").fetchall(), models, "refuse_flaws"),
+    "EVALUATE": (lambda con, _: con.execute("EVALUATE MODEL m ON t").fetchall(), models, "refuse_invalid_rows"),
     "EVALUATE, at its end": (lambda con, _: con.execute("EVALUATE MODEL m ON t").fetchall(), models, "evaluate_sql"),
     "DESCRIBE": (lambda con, _: con.execute("DESCRIBE MODEL m").fetchall(), models.models, "describe_sql"),
     "EXPORT sql": (export("sql"), exporting, "check"),
     "EXPORT onnx": (export("onnx"), exporting, "check"),
     "EXPORT native": (export("native"), exporting, "check"),
     "report": (lambda con, _: con.model("m").report(), Overview, "_facts"),
-    "repr": (lambda con, _: repr(con.model("m")), flaws, "check"),
+    "repr": (lambda con, _: repr(con.model("m")), invalid_rows, "check"),
     "a plot": (
         lambda con, _: sorted(patch.get_width() for patch in con.model("m").plot.importance().patches),
         Overview,

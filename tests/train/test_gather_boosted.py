@@ -12,7 +12,7 @@ import pytest
 from helpers.runtime_jobs import changed, job
 
 from grouplearn.data.dataset import Dataset, Group, Item
-from grouplearn.data.files.plain import from_bytes, to_bytes
+from grouplearn.data.files.plain_values import from_bytes, to_bytes
 from grouplearn.layout.ragged import Ragged
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
@@ -22,7 +22,7 @@ from grouplearn.schedule.messages import Unit
 from grouplearn.train import gather
 from grouplearn.train.job import Job
 from grouplearn.train.results.ledger import RESULT_KINDS
-from grouplearn.train.results.soundness import is_sound
+from grouplearn.train.results.result_checks import is_sound
 from grouplearn.train.results.trials import TrialResult
 from grouplearn.train.unit import train_unit
 

@@ -9,12 +9,12 @@ import pytest
 from helpers.runtime_jobs import changed
 from test_gather import SIZES, UNIT, alone, gathered, small_groups
 
-from grouplearn.data.files.plain import from_bytes, to_bytes
+from grouplearn.data.files.plain_values import from_bytes, to_bytes
 from grouplearn.models.label import CLUSTERING, PROJECTION
 from grouplearn.train.job import Job, UnitResult
 from grouplearn.train.results.ledger import RESULT_KINDS
 from grouplearn.train.results.outcome import merge
-from grouplearn.train.results.soundness import is_sound
+from grouplearn.train.results.result_checks import is_sound
 from grouplearn.train.results.trials import TrialResult
 from grouplearn.train.unit import train_unit
 

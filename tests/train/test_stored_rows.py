@@ -27,7 +27,7 @@ from grouplearn.data.split import FINAL
 from grouplearn.failures import StatementInterrupted
 from grouplearn.kernels.linear import coordinate_descent as kernel
 from grouplearn.layout.pages import forget_pages, read_ahead
-from grouplearn.learners.trees.lightgbm import data as gbdt_data
+from grouplearn.learners.trees.lightgbm import binned_data as gbdt_data
 from grouplearn.models.label import NUMBER, TWO_CLASSES, Label
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.schedule.messages import Unit

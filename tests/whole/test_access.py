@@ -13,7 +13,7 @@ import pytest
 from helpers.dying_runs import answer, dies
 
 import grouplearn
-from grouplearn.bind.sql.outside import Outside
+from grouplearn.bind.sql.external_access import ExternalAccess
 from grouplearn.data.files.run_directory import runs_of
 from grouplearn.errors import AccessRefused
 from grouplearn.extract import extract
@@ -215,7 +215,7 @@ def test_calibrations_are_neither_read_nor_written(con: grouplearn.Connection, m
     con.execute(f"EXPLAIN ANALYZE {TRAIN}")
     nothing: Any = None
     measured = Measured(nothing, nothing, UNKNOWN, 1.5, "kept", ())
-    kept = calibration.keep_correction("linear_regression", measured, Outside(con.native))
+    kept = calibration.keep_correction("linear_regression", measured, ExternalAccess(con.native))
     assert kept.verdict == "kept: no, enable_external_access is false"
     for statement in ("CALIBRATE LEARNER linear_regression", "RESET CALIBRATION"):
         with pytest.raises(AccessRefused, match="may not be used: enable_external_access is false"):

@@ -160,7 +160,7 @@ def test_a_legal_pair_runs_on_the_simulated_runtime(con: grouplearn.Connection, 
 def test_an_illegal_pair_says_why_before_a_row_is_read(
     con: grouplearn.Connection, name: str, operator: str, executor: str
 ) -> None:
-    why = compatibility.refusal(operator, WAYS[name], executor)
+    why = compatibility.refusal_reason(operator, WAYS[name], executor)
     assert why is not None
     assert ", because " in why
     with pytest.raises(grouplearn.BindError) as error:

@@ -30,13 +30,13 @@ from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.neural.mlp import Mlp
 from grouplearn.learners.neural.mlp_rows import shape_of
 from grouplearn.learners.registry import learner
-from grouplearn.learners.trees.lightgbm.given import lightgbm_parameters
+from grouplearn.learners.trees.lightgbm.group_parameters import lightgbm_parameters
 from grouplearn.models.label import TWO_CLASSES
 from grouplearn.parser.parse import parse
 from grouplearn.parser.statements import TrainModel
 from grouplearn.plan.physical import plan
 from grouplearn.statements.workflow import planning, training
-from grouplearn.statements.workflow.scheduled import Attendance
+from grouplearn.statements.workflow.scheduled import RunControls
 from grouplearn.train.job import Job
 from grouplearn.train.results.trials import TrialResult
 from grouplearn.train.rows.prepare import Prepared, prepare
@@ -73,7 +73,7 @@ def train(connection: duckdb.DuckDBPyConnection, text: str) -> Trained:
     dataset, groups = extract(connection, checker, bound, physical.stats)
     job = training.job_of(physical, dataset, groups, checker)
     work = training.begun(physical, planning.choose(physical, lambda: False), job, lambda: False)
-    return Trained(job, training.run(work, Attendance()))
+    return Trained(job, training.run(work, RunControls()))
 
 
 def linear(trial: TrialResult) -> tuple[np.ndarray, float]:

@@ -16,9 +16,9 @@ from helpers.dying_runs import answer, dies
 import grouplearn
 from grouplearn.data.dataset import FloatArray, Item
 from grouplearn.data.encoding import registry
-from grouplearn.data.encoding.calls import SCOPE, Call, EncoderOption, OptionValue
 from grouplearn.data.encoding.columns import IntArray, Reading, SqlColumn
 from grouplearn.data.encoding.encoder import FittedItem, OnnxGraph
+from grouplearn.data.encoding.encoder_calls import SCOPE, Call, EncoderOption, OptionValue
 from grouplearn.data.encoding.numbers import Number, Scaled
 from grouplearn.errors import BindError, ParseError
 from grouplearn.kernels.spreads import Spreads

@@ -34,7 +34,7 @@ def runtimes(operator: str, learner: Learner) -> tuple[str, ...]:
     return () if _unlike(how, learner) else how.runtimes
 
 
-def refusal(operator: str, learner: Learner, executor: str) -> str | None:
+def refusal_reason(operator: str, learner: Learner, executor: str) -> str | None:
     """Return as a message why the operator cannot run a learner there (``auto``: anywhere), None if it can."""
     if operator not in OPERATORS:  # auto
         return None
@@ -54,11 +54,11 @@ def refusal(operator: str, learner: Learner, executor: str) -> str | None:
 def chosen(options: tuple[Option, ...], run: Mapping[str, Any]) -> str:
     """Return the operator that a statement names, or means by an option that chooses one; ``auto`` if neither."""
     operator = str(run.get("operator", "auto"))
-    option = choosing(options) if operator == "auto" else None
+    option = operator_option(options) if operator == "auto" else None
     return operator if option is None else OWNERS[option.name.value.casefold()][0]
 
 
-def choosing(options: tuple[Option, ...]) -> Option | None:
+def operator_option(options: tuple[Option, ...]) -> Option | None:
     """Return the option that chooses an operator where a statement names none, None if it has none."""
     given = ((option.name.value.casefold(), option) for option in options)
     return next((option for name, option in given if name in OPTIONS and OPTIONS[name].chooses_operator), None)

@@ -269,11 +269,11 @@ def _refuse_epochs(checker: SqlChecker, learner: Learner, options: tuple[Option,
 
 def _refuse_illegal(checker: SqlChecker, learner: Learner, options: tuple[Option, ...], run: Mapping[str, Any]) -> None:
     """Raise for an operator that does not run this learner on the chosen executor."""
-    message = compatibility.refusal(run.get("operator", "auto"), learner, run.get("executor", "auto"))
+    message = compatibility.refusal_reason(run.get("operator", "auto"), learner, run.get("executor", "auto"))
     if message is None:
         return
     spans = {option.name.value.casefold(): option.value.span for option in options}
-    option = compatibility.choosing(options)
+    option = compatibility.operator_option(options)
     if "operator" in spans or option is None:
         hint = None if "operator" in spans else "The operator comes from SET grouplearn_operator."
         raise checker.error(message, spans.get("operator") or spans.get("executor"), hint)

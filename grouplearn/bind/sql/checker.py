@@ -13,9 +13,9 @@ from typing import Any, NoReturn
 
 import duckdb
 
-from grouplearn.bind.sql.outside import Outside
+from grouplearn.bind.sql.external_access import ExternalAccess
 from grouplearn.errors import BindError, Error, TrainingError
-from grouplearn.interrupting import watched
+from grouplearn.interrupting import with_checks
 from grouplearn.messages import Span, cells
 from grouplearn.parser.statements import Sql
 from grouplearn.sqltext import Typed
@@ -70,7 +70,7 @@ class SqlChecker:
         self.connection = connection
         self.text = text
         #: What the statement may use outside the database.
-        self.outside = Outside(connection)
+        self.outside = ExternalAccess(connection)
         self._trees: dict[str, str] = {}
         #: DuckDB's last error and its query: later queries of the aborted transaction do not repeat it.
         self._refused: tuple[duckdb.Error, Pieces] | None = None
@@ -146,7 +146,7 @@ class SqlChecker:
 
     def constants(self, fragments: Sequence[Sql]) -> list[Any]:
         """Return the values of constant expressions; before each query an interrupt is checked."""
-        return [self.constant(fragment) for fragment in watched(fragments)]
+        return [self.constant(fragment) for fragment in with_checks(fragments)]
 
     def refuse(self, error: duckdb.Error, pieces: Pieces) -> NoReturn:
         """Raise ``error`` as a BindError, its caret moved from the assembled query to the user's statement."""

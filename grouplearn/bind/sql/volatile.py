@@ -7,9 +7,9 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from grouplearn import sqltext
+from grouplearn.bind.sql.builtins import functions, keywords
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.bind.sql.expressions import calls, query_of_view, sampled_anew, tables_named
-from grouplearn.bind.sql.pristine import functions, keywords
 from grouplearn.bind.sql.reading import leaves_out_rows
 from grouplearn.messages import Span
 from grouplearn.parser.statements import Sql

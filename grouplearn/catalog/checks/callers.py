@@ -12,11 +12,11 @@ from collections.abc import Iterable
 import duckdb
 
 from grouplearn.bind.sql.expressions import query_of_view
-from grouplearn.catalog.checks.calls import problem
+from grouplearn.catalog.checks.allowed_calls import problem
+from grouplearn.catalog.checks.environment import Environment, environment_of
 from grouplearn.catalog.checks.fragments import Node, serialized
 from grouplearn.catalog.checks.names import Use, follow
 from grouplearn.catalog.checks.search_path import Place
-from grouplearn.catalog.checks.surroundings import Surroundings, surroundings
 
 #: The functions that take a model's name.
 _FUNCTIONS = frozenset({"predict", "predict_value", "predict_probability"})
@@ -36,17 +36,17 @@ def callers(con: duckdb.DuckDBPyConnection, reference: str, text: str | None) ->
     ``text`` is the running query. If it is None, or cannot tell, these are the query and all views and macros with such a
     call.
     """
-    around = surroundings(con)
+    environment = environment_of(con)
     tree = None if text is None else _query(con, text)
-    uses = [] if tree is None else [*follow(around, [tree], passing=_FUNCTIONS)]
-    places = _places(uses, reference, around)
-    if not places or any(_may_call(use, around) for use in uses):
-        defined = (*around.views(), *itertools.chain.from_iterable(around.macros.values()))
-        places |= {None} | _places(follow(around, [], defined, _FUNCTIONS), reference, around)
+    uses = [] if tree is None else [*follow(environment, [tree], passing=_FUNCTIONS)]
+    places = _places(uses, reference, environment)
+    if not places or any(_may_call(use, environment) for use in uses):
+        defined = (*environment.views(), *itertools.chain.from_iterable(environment.macros.values()))
+        places |= {None} | _places(follow(environment, [], defined, _FUNCTIONS), reference, environment)
     return {None if place is None or place[0] == "temp" else place for place in places}
 
 
-def _places(uses: Iterable[Use], reference: str, around: Surroundings) -> set[Place | None]:
+def _places(uses: Iterable[Use], reference: str, environment: Environment) -> set[Place | None]:
     """Return where a model may be named by ``reference``, and what is not read to its end."""
     found: set[Place | None] = set()
     for use in uses:
@@ -55,17 +55,17 @@ def _places(uses: Iterable[Use], reference: str, around: Surroundings) -> set[Pl
             found.add(use.home)
         elif use.kind == "unread" or (given is None and use.name in _FUNCTIONS and use.is_call):
             # A name that is an argument of a macro is given where the macro is called.
-            found.add(None if use.path == around.path else use.path[0])
+            found.add(None if use.path == environment.path else use.path[0])
     return found
 
 
-def _may_call(use: Use, around: Surroundings) -> bool:
+def _may_call(use: Use, environment: Environment) -> bool:
     """Return whether nobody tells what a use reads, so that it may call ``predict``."""
     if use.kind == "unread" or (use.is_call and use.name in _BY_NAME):
         return True
     if use.is_call and use.name not in _FUNCTIONS:
-        return problem(use, around) is not None and not around.has_function(use.name)
-    return use.kind == "table" and problem(use, around) is not None
+        return problem(use, environment) is not None and not environment.has_function(use.name)
+    return use.kind == "table" and problem(use, environment) is not None
 
 
 def _query(con: duckdb.DuckDBPyConnection, text: str) -> Node | None:

@@ -20,7 +20,7 @@ from typing import Any
 import duckdb
 
 from grouplearn.bind.sql.bounds import LONGEST_TYPE, MOST_TOGETHER, excess, tokens
-from grouplearn.bind.sql.pristine import keywords
+from grouplearn.bind.sql.builtins import keywords
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.errors import NotTrusted
 

@@ -9,9 +9,9 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any, Literal
 
+from grouplearn.catalog.checks.environment import BOTTOMLESS, OF_DUCKDB, Definition, Environment
 from grouplearn.catalog.checks.fragments import Fragment, Node, has_large_array, serialized, statement_of
 from grouplearn.catalog.checks.search_path import Place
-from grouplearn.catalog.checks.surroundings import BOTTOMLESS, OF_DUCKDB, Defined, Surroundings
 from grouplearn.sqltext import folded
 
 #: The query around a clause: an expression or several columns, and a FROM clause.
@@ -58,7 +58,7 @@ class Use:
     node: Node = field(default_factory=dict)
     path: tuple[Place, ...] = ()
     through: tuple[str, ...] = ()
-    defined: Defined | None = None
+    defined: Definition | None = None
     home: Place | None = None
 
     @property
@@ -79,9 +79,9 @@ class Use:
         text = literal.get("text") if literal.get("kind") == "STRING" else value.get("value")
         return text if said.get("class") == "CONSTANT" and isinstance(text, str) else None
 
-    def places(self, around: Surroundings) -> list[Place]:
+    def places(self, environment: Environment) -> list[Place]:
         """Return where DuckDB looks for it, in order."""
-        return around.places(folded(self.database), folded(self.schema), self.path)
+        return environment.places(folded(self.database), folded(self.schema), self.path)
 
     def said(self, problem: str) -> str:
         """Return a problem with it as one of the whole expression."""
@@ -103,17 +103,20 @@ class _Tree:
 
 
 def follow(
-    around: Surroundings, trees: Iterable[Node], defined: Iterable[Defined] = (), passing: frozenset[str] = frozenset()
+    environment: Environment,
+    trees: Iterable[Node],
+    defined: Iterable[Definition] = (),
+    passing: frozenset[str] = frozenset(),
 ) -> Iterator[Use]:
     """Yield what trees name, and what the definitions of these names do, each once, beginning also with those ``defined``.
 
     With ``passing``, the definitions of functions of these names are passed by, and only the macros that a call finds first
     are followed; without, those of its name in any place.
     """
-    course = _Course(around, passing, [_Tree(tree, around.path) for tree in trees])
+    course = _Course(environment, passing, [_Tree(tree, environment.path) for tree in trees])
     yield from course.uses()
     for each in defined:
-        yield from course.opened(each, Use("table", each.name, path=around.path))
+        yield from course.opened(each, Use("table", each.name, path=environment.path))
         yield from course.uses()
 
 
@@ -121,10 +124,10 @@ def follow(
 class _Course:
     """Goes through trees that are ``waiting``, and through the definitions reached, of which it has ``seen`` some."""
 
-    around: Surroundings
+    environment: Environment
     passing: frozenset[str]
     waiting: list[_Tree]
-    seen: set[tuple[Defined, tuple[Place, ...]]] = field(default_factory=set)
+    seen: set[tuple[Definition, tuple[Place, ...]]] = field(default_factory=set)
     nodes: int = 0
 
     def uses(self) -> Iterator[Use]:
@@ -139,18 +142,18 @@ class _Course:
                 for each in self._definitions(use):
                     yield from self.opened(each, use)
 
-    def opened(self, defined: Defined, use: Use) -> Iterator[Use]:
+    def opened(self, defined: Definition, use: Use) -> Iterator[Use]:
         """Yield the definition of a use, or why it cannot be read, and let its tree wait."""
         # DuckDB looks up the names in a view where the view is and where the session looks, not where a view that names it
         # is; also for calls that nobody wrote: those of SUMMARIZE and of its own macros.
-        path = (defined.place, *self.around.path) if defined.at_home else use.path
+        path = (defined.place, *self.environment.path) if defined.at_home else use.path
         if (defined, path) in self.seen:
             return
         self.seen.add((defined, path))
         yield Use("definition", defined.name, path=path, through=use.through, defined=defined)
         query = defined.sql if defined.is_query else f"SELECT ({defined.sql}\n)"
-        tree, place = statement_of(next(serialized(self.around.con, [query]))), ".".join(defined.place)
-        hiding = next(self.around.hiding({defined.place}), None)
+        tree, place = statement_of(next(serialized(self.environment.con, [query]))), ".".join(defined.place)
+        hiding = next(self.environment.hiding({defined.place}), None)
         unread = None if tree else f"names {defined.name}, whose definition cannot be read"
         if hiding is not None and defined.at_home and defined.database != "temp":
             unread = f"names {defined.name} of {place}, where macro {hiding.name} hides DuckDB's own"
@@ -159,14 +162,14 @@ class _Course:
         else:
             self.waiting.append(_Tree(tree, path, (*use.through, defined.name), defined.place))
 
-    def _definitions(self, use: Use) -> Iterable[Defined]:
+    def _definitions(self, use: Use) -> Iterable[Definition]:
         """Return everything that a use may mean."""
         if use.kind == "table":
-            found = self.around.table(use.places(self.around), folded(use.name)) or ()
+            found = self.environment.table(use.places(self.environment), folded(use.name)) or ()
             return [each for each in found if each is not OF_DUCKDB]
         calls = (use.is_call or use.kind == "word") and use.name not in self.passing
-        macros = self.around.macros.get(use.name, ()) if calls else ()
-        by_place = ([each for each in macros if each.place == place] for place in use.places(self.around))
+        macros = self.environment.macros.get(use.name, ()) if calls else ()
+        by_place = ([each for each in macros if each.place == place] for place in use.places(self.environment))
         return next(filter(None, by_place), macros) if self.passing and macros else macros
 
     def _uses(self, tree: _Tree) -> Iterator[Use]:
@@ -245,19 +248,19 @@ def _call(kind: Literal["function", "rows"], node: Node) -> Use:
     return Use(kind, folded(name), database, schema, node)
 
 
-def named(fragments: Iterable[Fragment], around: Surroundings) -> list[Defined]:
+def named(fragments: Iterable[Fragment], environment: Environment) -> list[Definition]:
     """Return in a fixed order the macros, views and generated columns that expressions name."""
-    uses = follow(around, _trees(fragments))
+    uses = follow(environment, _trees(fragments))
     return sorted({use.defined for use in uses if use.defined is not None}, key=astuple)
 
 
-def look_elsewhere(fragments: Iterable[Fragment], around: Surroundings) -> bool:
+def look_elsewhere(fragments: Iterable[Fragment], environment: Environment) -> bool:
     """Return whether expressions name tables, views, macros or types that somebody made, whose meaning may change."""
-    found = (meaning for use in follow(around, _trees(fragments)) for meaning in _meanings(use, around))
+    found = (meaning for use in follow(environment, _trees(fragments)) for meaning in _meanings(use, environment))
     return any(what == "table" or first is not None for _, what, first in found)
 
 
-def meanings(clauses: Iterable[tuple[str, Sequence[str]]], around: Surroundings) -> list[Meaning]:
+def meanings(clauses: Iterable[tuple[str, Sequence[str]]], environment: Environment) -> list[Meaning]:
     """Return the meaning of each name in clauses, followed by those of the names in its definition.
 
     A clause is text with the forms in which it may be read. If only running it could tell (a name that is a value, an
@@ -265,17 +268,17 @@ def meanings(clauses: Iterable[tuple[str, Sequence[str]]], around: Surroundings)
     """
     found: dict[Meaning, None] = {}
     for text, forms in clauses:
-        trees = readings(around, text, forms)
-        uses = [*follow(around, trees)]
-        found |= dict.fromkeys(meaning for use in uses for meaning in _meanings(use, around))
+        trees = readings(environment, text, forms)
+        uses = [*follow(environment, trees)]
+        found |= dict.fromkeys(meaning for use in uses for meaning in _meanings(use, environment))
         if not trees or any(use.kind == "unread" for use in uses):
-            found[text, "text", around.path] = None
+            found[text, "text", environment.path] = None
     return [*found]
 
 
-def readings(around: Surroundings, text: str, forms: Sequence[str]) -> list[Node]:
+def readings(environment: Environment, text: str, forms: Sequence[str]) -> list[Node]:
     """Return the trees of a clause in the forms in which it can be parsed."""
-    documents = serialized(around.con, [form.format(text) for form in forms])
+    documents = serialized(environment.con, [form.format(text) for form in forms])
     return [node for document in documents if (node := statement_of(document)) is not None]
 
 
@@ -283,16 +286,16 @@ def _trees(fragments: Iterable[Fragment]) -> list[Node]:
     return [fragment.tree for fragment in fragments if fragment.tree is not None]
 
 
-def _meanings(use: Use, around: Surroundings) -> Iterator[Meaning]:
+def _meanings(use: Use, environment: Environment) -> Iterator[Meaning]:
     """Yield which place on the search path has something of a use's name first; and that a function uses the path itself."""
     name, kind = folded(use.name), "function" if use.is_call else use.kind
-    places = use.places(around)
+    places = use.places(environment)
     if use.is_call:
-        known = {each.place for each in around.macros.get(name, ()) if each.is_query == (use.kind == "rows")}
+        known = {each.place for each in environment.macros.get(name, ()) if each.is_query == (use.kind == "rows")}
     elif kind == "table":
-        known = {place for place in places if around.table([place], name) is not None}
+        known = {place for place in places if environment.table([place], name) is not None}
     else:
-        known = {(database, schema) for database, schema, each in around.types if kind == "type" and each == name}
+        known = {(database, schema) for database, schema, each in environment.types if kind == "type" and each == name}
     if kind in ("function", "table", "type"):
         whole = ".".join(filter(None, (use.database, use.schema, use.name)))
         yield whole, kind, next((place for place in places if place in known), None)

@@ -15,7 +15,7 @@ from typing import Any
 
 import duckdb
 
-from grouplearn.bind.sql.pristine import pristine
+from grouplearn.bind.sql.builtins import pristine_database
 from grouplearn.errors import NotTrusted
 from grouplearn.sqltext import folded, identifier
 
@@ -151,7 +151,7 @@ class _Ours:
 @lru_cache
 def _ours() -> _Ours:
     """Return how this process's DuckDB describes tables that it makes itself."""
-    with pristine() as con:
+    with pristine_database() as con:
         con.execute("BEGIN TRANSACTION")  # never committed
         con.execute(_COMMENT.sub("", creation()))  # comments take half the time and are not compared
         ((_, tables),) = tables_in(listed(con)).items()

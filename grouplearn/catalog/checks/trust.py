@@ -13,13 +13,13 @@ from typing import Any
 
 import duckdb
 
-from grouplearn.catalog.asking import asking_for, may_make_macros
-from grouplearn.catalog.checks import calls, fragments, names, search_path
+from grouplearn.catalog.checks import allowed_calls, fragments, names, search_path
 from grouplearn.catalog.checks.attached import Attachments, attachments_of
+from grouplearn.catalog.checks.environment import Definition, environment_of
 from grouplearn.catalog.checks.fragments import Fragment
 from grouplearn.catalog.checks.search_path import Place
-from grouplearn.catalog.checks.surroundings import Defined, surroundings
 from grouplearn.catalog.checks.tables import SCHEMA
+from grouplearn.catalog.predicting_connections import entry_of, may_make_macros
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.errors import NotTrusted
 from grouplearn.sqltext import folded, identifier
@@ -81,11 +81,11 @@ class Guard:
         self, con: duckdb.DuckDBPyConnection, places: set[Place], now: Attachments, user: duckdb.DuckDBPyConnection
     ) -> None:
         """Refuse macros in these places, unless ``user`` has a new database in memory, in which none can have been made."""
-        if not (asking_for(user).is_new and all(each.path is None for each in now.users)):
+        if not (entry_of(user).is_new and all(each.path is None for each in now.users)):
             self._refuse_macros(con, places)
 
     def _refuse_macros(self, con: duckdb.DuckDBPyConnection, places: set[Place]) -> None:
-        for macro in surroundings(con).hiding(places):
+        for macro in environment_of(con).hiding(places):
             if macro.database != "temp":
                 raise NotTrusted(
                     f"macro {macro.whole} hides DuckDB's own {identifier(macro.name)}, so that any SQL would run what its"
@@ -132,12 +132,12 @@ class Guard:
             return False, False
         if all(fragment.tree is None for fragment in found):
             return True, False
-        around = surroundings(con)
-        if not (known and _means_the_same(con, definition, repr(names.named(found, around)))):
+        environment = environment_of(con)
+        if not (known and _means_the_same(con, definition, repr(names.named(found, environment)))):
             if self.trusting:
                 return False, False
-            calls.refuse(definition.name, found, around)
-        return True, names.look_elsewhere(found, around)
+            allowed_calls.refuse(definition.name, found, environment)
+        return True, names.look_elsewhere(found, environment)
 
     def admit_statement(
         self, con: duckdb.DuckDBPyConnection, definition: ModelDefinition, source: str, clauses: Iterable[str]
@@ -145,10 +145,12 @@ class Guard:
         """Raise NotTrusted unless FROM and the other clauses of a model's own statement may be run."""
         file = attachments_of(con).identity_of(definition.catalog)
         if not (self.trusting or fragments.is_trained_here(definition, _opened(con, file))):
-            around = surroundings(con)
-            calls.refuse_clause(definition.name, Fragment("the statement", source), around, names.AFTER_FROM)
+            environment = environment_of(con)
+            allowed_calls.refuse_clause(
+                definition.name, Fragment("the statement", source), environment, names.AFTER_FROM
+            )
             for text in clauses:
-                calls.refuse_clause(definition.name, Fragment("the statement", text), around)
+                allowed_calls.refuse_clause(definition.name, Fragment("the statement", text), environment)
 
 
 def check(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> None:
@@ -158,9 +160,9 @@ def check(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> None:
     """
     fragments.check(con, definition)
     if any(not fragments.is_simple_type(text) for text in fragments.types(definition)):
-        trusting = bool(asking_for(con).settings.get("trust"))
+        trusting = bool(entry_of(con).settings.get("trust"))
         if not (trusting or _is_trained_here(con, definition)):
-            calls.refuse(definition.name, fragments.types_named(con, definition), surroundings(con))
+            allowed_calls.refuse(definition.name, fragments.types_named(con, definition), environment_of(con))
 
 
 def other_name(
@@ -175,9 +177,9 @@ def other_name(
     places = search_path.searched(then), search_path.here(here)
     if places[0] == places[1]:
         return None
-    around = surroundings(con)
+    environment = environment_of(con)
     texts = [(source, names.AFTER_FROM), *((text, names.EXPRESSION) for text in clauses)]
-    before, now = (names.meanings(texts, replace(around, path=path)) for path in places)
+    before, now = (names.meanings(texts, replace(environment, path=path)) for path in places)
     both = {*before} & {*now}
     other = next((meaning[0] for meaning in (*before, *now) if meaning not in both), None)
     return None if other is None else (search_path.cut(other), then)
@@ -209,16 +211,16 @@ def _opened(con: duckdb.DuckDBPyConnection, file: str) -> str:
 
     The file can be swapped between two openings, not while it is open; attached again, it has a new number.
     """
-    return asking_for(con).settings.token + file
+    return entry_of(con).settings.token + file
 
 
 def _named(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> str:
     """Return everything that a model's expressions name, as text; empty if each is a column name."""
     found = [fragment for fragment in fragments.expressions(con, definition) if fragment.tree is not None]
-    return repr(names.named(found, surroundings(con))) if found else ""
+    return repr(names.named(found, environment_of(con))) if found else ""
 
 
-def hiding(con: duckdb.DuckDBPyConnection) -> Defined | None:
+def hiding(con: duckdb.DuckDBPyConnection) -> Definition | None:
     """Return a macro that hides one of DuckDB's functions from our SQL, which may be trusted or temporary, if there is one."""
-    around = surroundings(con)
-    return next((macro for macro in around.hiding({*around.path}) if not macro.is_query), None)
+    environment = environment_of(con)
+    return next((macro for macro in environment.hiding({*environment.path}) if not macro.is_query), None)

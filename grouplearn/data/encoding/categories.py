@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.dataset import Item
-from grouplearn.data.encoding.calls import Call, EncoderOption
 from grouplearn.data.encoding.columns import (
     Around,
     ColumnPiece,
@@ -25,6 +24,7 @@ from grouplearn.data.encoding.columns import (
     SqlColumn,
 )
 from grouplearn.data.encoding.encoder import Encoder, FittedGroups, FittedItem, GroupRows, OnnxGraph, Replay, Role
+from grouplearn.data.encoding.encoder_calls import Call, EncoderOption
 from grouplearn.data.encoding.wide import Wide, WideCategories
 
 #: A lookup table of all texts is built if it has at most this many entries per code looked up.

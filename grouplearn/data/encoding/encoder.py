@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.dataset import Item
-from grouplearn.data.encoding.calls import Call, OptionValue
 from grouplearn.data.encoding.columns import ColumnPiece, Columns, DensePiece, IntArray, Reading, SqlColumn
+from grouplearn.data.encoding.encoder_calls import Call, OptionValue
 from grouplearn.sqltext import literal
 
 #: What an item is in the SQL that predicts: a number, several, the place of its category, 0s and a 1, or a list.

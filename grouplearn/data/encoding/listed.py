@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.dataset import FloatArray, Item
-from grouplearn.data.encoding.calls import Call
 from grouplearn.data.encoding.categories import HASH, MAX_BUCKETS, MAX_WIDE, SIZE, Hash, bucket, places, seen
 from grouplearn.data.encoding.columns import Around, Columns, Entries, IntArray, Reading, SqlColumn
 from grouplearn.data.encoding.encoder import Encoder, FittedItem, NoForm, OnnxGraph, Replay, Role
+from grouplearn.data.encoding.encoder_calls import Call
 from grouplearn.data.encoding.wide import Wide, WideCategories
 
 _WHOLE = re.compile(r"U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|BIGNUM")

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.dataset import FloatArray, Item
-from grouplearn.data.encoding.calls import SCOPE, Call, EncoderOption
 from grouplearn.data.encoding.columns import Columns, IntArray, Numbers, Reading, SqlColumn
 from grouplearn.data.encoding.encoder import Encoder, FittedGroups, FittedItem, GroupRows, OnnxGraph, Replay, Role
+from grouplearn.data.encoding.encoder_calls import SCOPE, Call, EncoderOption
 from grouplearn.data.shard import starts
 from grouplearn.kernels import spreads
 from grouplearn.kernels.spreads import Spreads
@@ -31,7 +31,7 @@ _FILL = EncoderOption(
     "what replaces NULL and infinite values: the mean or the median of the training rows, or a constant",
     default="mean",
     choices=("mean", "median"),
-    told="missing values are replaced by",
+    wrong="missing values are replaced by",
     hint="Write impute(a), impute({column}) for two columns, or coalesce(a, {column}) for one.",
     sets="impute",
 )

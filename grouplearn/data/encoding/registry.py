@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoding import wide
-from grouplearn.data.encoding.calls import Call
 from grouplearn.data.encoding.categories import CATEGORIES
 from grouplearn.data.encoding.columns import SqlColumn
 from grouplearn.data.encoding.encoder import Encoder, FittedItem
+from grouplearn.data.encoding.encoder_calls import Call
 from grouplearn.data.encoding.listed import LISTS, Listed
 from grouplearn.data.encoding.numbers import NUMBERS
 

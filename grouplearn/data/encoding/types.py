@@ -136,19 +136,19 @@ def _wide(type_name: str) -> str | None:
     return next((wide for narrow, wide in _ROUNDED if narrow.match(type_name)), None)
 
 
-def told_apart(sql: str, type_name: str) -> str:
+def uncollated(sql: str, type_name: str) -> str:
     """Return an expression in parentheses that compares text byte by byte, whatever the collation of a column or session."""
     return f"(({sql}\n) COLLATE POSIX)" if type_name == "VARCHAR" else f"({sql}\n)"
 
 
 def bytewise(name: str, type_name: str) -> str:
-    """As ``told_apart``, for columns of any type, also to hash and to order them: hash() follows a collation, and that of the
+    """As ``uncollated``, for columns of any type, also to hash and to order them: hash() follows a collation, and that of the
     session inside lists and structs, too."""
     if type_name == "VARCHAR[]":
         return f"list_transform({name}, lambda text: encode(text))"
     if has_text(type_name) and type_name != "VARCHAR":
-        return told_apart(f"CAST({name} AS VARCHAR)", "VARCHAR")
-    return told_apart(name, type_name)
+        return uncollated(f"CAST({name} AS VARCHAR)", "VARCHAR")
+    return uncollated(name, type_name)
 
 
 def has_text(type_name: str) -> bool:

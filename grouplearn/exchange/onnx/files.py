@@ -11,10 +11,10 @@ import numpy as np
 from grouplearn.catalog.records import ModelDefinition, StoredModel
 from grouplearn.data.encoding.encoder import NoForm
 from grouplearn.exchange.best import BestOfGroup, best_of, index
-from grouplearn.exchange.directory import CannotExchange, NoSuchForm
+from grouplearn.exchange.directory_reader import CannotExchange, NoSuchForm
 from grouplearn.exchange.onnx.graph import ML_OPSET, OPSET, Graph, encoded, onnx
 from grouplearn.models.forms.forms import form_of
-from grouplearn.models.outputs.onnx import OnnxModel
+from grouplearn.models.outputs.onnx_model import OnnxModel
 
 #: Instructions for clients that run the graphs.
 _HOW = (

@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 
 from grouplearn import versions
-from grouplearn.catalog.asking import Settings
+from grouplearn.catalog.predicting_connections import Settings
 from grouplearn.errors import (
     AccessRefused,
     BindError,
@@ -31,7 +31,7 @@ from grouplearn.frontends.native.arrow_frames import described as described_rows
 from grouplearn.frontends.native.frames import PROTOCOL, Body, Channel, FrameKind, blob, text
 from grouplearn.frontends.native.remote import RemoteConnection, python_rows
 from grouplearn.frontends.progress import choose_progress
-from grouplearn.interrupting import heard
+from grouplearn.interrupting import cancellable
 from grouplearn.parser.parse import parse_piece
 from grouplearn.parser.statements import Listing, Nested, OurStatement
 from grouplearn.prediction import prediction
@@ -153,7 +153,7 @@ class ChannelServer:
         lines, start, stop, line = body.number(), body.number(), body.number(), body.blob()
         before, within = (len(str(line[:place], "utf-8")) + lines for place in (start, stop))
         written = "\n" * lines + str(line, "utf-8")
-        with as_database_errors(), heard(self._stopped.is_set):
+        with as_database_errors(), cancellable(self._stopped.is_set):
             statement = parse_piece(written, before, within)
         _check_may_write(statement, allowed=bool(body.number()))
         for_people = bool(body.number())

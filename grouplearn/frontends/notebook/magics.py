@@ -22,7 +22,7 @@ import duckdb
 
 from grouplearn.errors import Cancelled, Error, ProgrammingError
 from grouplearn.frontends.notebook.model_table import SHOWN_ROWS, find_model, ordered, relation_html, rendered
-from grouplearn.frontends.python.calls import told_by_functions
+from grouplearn.frontends.python.call_errors import shortened_errors
 from grouplearn.frontends.python.dbapi import Connection, connect, wrap
 from grouplearn.frontends.python.interrupts import interruptible
 from grouplearn.frontends.python.model import Model
@@ -32,7 +32,7 @@ from grouplearn.frontends.report.drawing import rounded, shortened
 from grouplearn.frontends.shell.console import interruption, is_answer, is_report, relation_of, statements
 from grouplearn.frontends.shell.output import for_people, is_number
 from grouplearn.plan.explain.gantt import text as escaped
-from grouplearn.statements.answers import measures
+from grouplearn.statements.result_sql import measures
 from grouplearn.visible import visible_lines
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def _words(line: str) -> list[str]:
 def _without_traceback() -> Iterator[None]:
     """Let a database error fail the cell with its message (caret included) and no traceback."""
     try:
-        with told_by_functions():
+        with shortened_errors():
             yield
     except KeyboardInterrupt as stopped:
         raise _message_only(Cancelled(interruption(stopped))) from stopped

@@ -21,12 +21,12 @@ from grouplearn.errors import (
     as_database_errors,
     not_installed,
 )
-from grouplearn.frontends.python.calls import told_by_functions, told_what_was_meant
+from grouplearn.frontends.python.call_errors import errors_with_hints, shortened_errors
 from grouplearn.frontends.python.interrupts import (
     Interruption,
     as_keyboard_interrupt,
+    errors_that_say_stored,
     interruptible,
-    told_what_is_stored,
 )
 from grouplearn.frontends.python.pieces import (
     MAY_COMMIT,
@@ -128,7 +128,7 @@ def connect(
     ``progress`` is ``'auto'`` (a live bar in a terminal or notebook), ``None`` or ``False`` (none), or your own
     :class:`~grouplearn.train.job.Progress`.
     """
-    from grouplearn.catalog.asking import asking_for
+    from grouplearn.catalog.predicting_connections import entry_of
 
     chosen = {} if storage_version is None else {"storage_compatibility_version": storage_version}
     path = os.fspath(database)
@@ -138,7 +138,7 @@ def connect(
             f'a path of a database cannot have the character "{visible(wrong[0])}": "{visible(path)}"'
         )
     native = duckdb.connect(path, read_only=read_only, config={**(config or {}), **chosen})
-    asking_for(native).is_new = path in ("", ":memory:")
+    entry_of(native).is_new = path in ("", ":memory:")
     opened = wrap(native, progress=progress)
     opened._is_shared = False
     return opened
@@ -149,15 +149,15 @@ def wrap(
     connection: duckdb.DuckDBPyConnection, *, progress: Progress | Literal["auto", False] | None = "auto"
 ) -> Connection:
     """Return a connection of ours around an open DuckDB connection, which stays usable."""
-    from grouplearn.catalog.asking import Settings, known
+    from grouplearn.catalog.predicting_connections import Settings, known_entry
     from grouplearn.frontends.progress import choose_progress
     from grouplearn.statements.session import Session
 
     display = choose_progress() if progress == "auto" else progress or None
     if display is not None and not hasattr(display, "unit_done"):
         raise InterfaceError(f"progress is 'auto', None, False or a Progress, not {progress!r}")
-    asking = known(connection)
-    settings = Settings(asking.settings.token if asking else None)
+    entry = known_entry(connection)
+    settings = Settings(entry.settings.token if entry else None)
     opened = Connection(connection, lambda native: Session(native, display, settings))
     opened._share()
     return opened
@@ -178,7 +178,7 @@ class Connection:
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, session_factory: SessionFactory) -> None:
-        from grouplearn.catalog.asking import asking_for
+        from grouplearn.catalog.predicting_connections import entry_of
 
         self._duckdb = connection
         self._session_factory = session_factory
@@ -191,7 +191,7 @@ class Connection:
         self._has_executed = False
         self._rolled_back = False
         self._may_predict = False
-        self._asking = asking_for(connection).sessions
+        self._asking = entry_of(connection).sessions
         self._text: str | None = None  # the last statement
         self._is_shared = False  # whether others may run queries on it that we do not see
         self._cursors: weakref.WeakSet[Connection] = weakref.WeakSet()  # which close() closes with the connection
@@ -210,7 +210,7 @@ class Connection:
             self._drop_unread_answer()
             self._foresee(query)
             self._text = query if isinstance(query, str) else None
-            with self._calling(), told_what_was_meant(query, self._duckdb):
+            with self._calling(), errors_with_hints(query, self._duckdb):
                 scope.call(self._duckdb.executemany, query, parameters)
             self._has_executed = True
             return self
@@ -251,7 +251,7 @@ class Connection:
                 # As in DuckDB, an unfinished result of execute() is an error here.
                 self._duckdb.sql("SELECT 1").fetchall()
                 query, parameters = self._up_to_last(pieces, query, parameters, scope)
-            with told_what_was_meant(query, self._duckdb):
+            with errors_with_hints(query, self._duckdb):
                 relation: duckdb.DuckDBPyRelation | None = scope.call(
                     self._duckdb.sql, query, alias=alias, params=parameters
                 )
@@ -273,10 +273,10 @@ class Connection:
 
     def cursor(self) -> Connection:
         """Return a second connection to the same database, with its own transaction."""
-        from grouplearn.catalog.asking import asking_for
+        from grouplearn.catalog.predicting_connections import entry_of
 
         native = self._duckdb.cursor()
-        asking_for(native).is_new = asking_for(self._duckdb).is_new
+        entry_of(native).is_new = entry_of(self._duckdb).is_new
         return self._with_cursor(native)
 
     def duplicate(self) -> Connection:
@@ -357,7 +357,7 @@ class Connection:
         try:  # handling Ctrl-C takes ten times as long as fetching a row
             return self._duckdb.fetchone()
         except (InvalidInputException, RuntimeError):
-            with as_keyboard_interrupt(), told_by_functions():
+            with as_keyboard_interrupt(), shortened_errors():
                 raise
 
     def setinputsizes(self, sizes: Any) -> None:
@@ -422,7 +422,7 @@ class Connection:
             if pieces:
                 query, parameters = self._up_to_last(pieces, query, parameters, scope)
             self._may_predict = bool(pieces) or (isinstance(query, str) and MAY_PREDICT.search(query) is not None)
-            with told_what_was_meant(query, self._duckdb):
+            with errors_with_hints(query, self._duckdb):
                 scope.call(self._duckdb.execute, query, parameters)
         self._settle(query)
         self._has_executed = True
@@ -459,8 +459,8 @@ class Connection:
         if ours:
             self._session.listen()
         self._asking.text = None if self._is_shared else self._text
-        stored = told_what_is_stored(self._session.has_stored) if ours else nullcontext()
-        with stored, interruptible(self.interrupt, at_once=not ours), self._interruption.running(), told_by_functions():
+        stored = errors_that_say_stored(self._session.has_stored) if ours else nullcontext()
+        with stored, interruptible(self.interrupt, at_once=not ours), self._interruption.running(), shortened_errors():
             yield
 
     def _foresee(self, query: Any) -> None:
@@ -490,7 +490,7 @@ class Connection:
 
         for piece in pieces[:-1]:
             if isinstance(piece, str):
-                with told_what_was_meant(piece, self._duckdb):
+                with errors_with_hints(piece, self._duckdb):
                     scope.call(self._duckdb.execute, piece)
                 self._duckdb.complete()
                 self._settle(piece)

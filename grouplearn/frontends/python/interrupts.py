@@ -132,7 +132,7 @@ def as_keyboard_interrupt() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def told_what_is_stored(has_stored: Callable[[], bool]) -> Iterator[None]:
+def errors_that_say_stored(has_stored: Callable[[], bool]) -> Iterator[None]:
     """Say so if an interrupt ends the block after the statement was stored: only its result rows are missing."""
     try:
         yield

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from grouplearn.bind.sql.checker import SqlChecker
-from grouplearn.bind.sql.outside import Outside
+from grouplearn.bind.sql.external_access import ExternalAccess
 from grouplearn.catalog.overview import Overview
 from grouplearn.catalog.records import StoredModel
 from grouplearn.errors import BindError
@@ -104,7 +104,7 @@ class Model:
         from grouplearn.frontends.report.report import report
 
         if path is not None:
-            Outside(self._connection).refuse(Path(path).parent, "", None)
+            ExternalAccess(self._connection).refuse(Path(path).parent, "", None)
 
         with self.overview() as overview:
             page = report(overview)

@@ -19,7 +19,7 @@ from typing import Any
 
 import duckdb
 
-from grouplearn.bind.sql.outside import Outside, setting
+from grouplearn.bind.sql.external_access import ExternalAccess, setting
 from grouplearn.errors import Error
 from grouplearn.frontends.python import frame_errors
 from grouplearn.sqltext import folded
@@ -156,7 +156,7 @@ def _is_array(value: object) -> bool:
 
 def _replaced(connection: duckdb.DuckDBPyConnection) -> bool:
     """Whether DuckDB resolves table names to Python variables."""
-    return Outside(connection).closed is None and bool(setting(connection, "python_enable_replacements"))
+    return ExternalAccess(connection).closed is None and bool(setting(connection, "python_enable_replacements"))
 
 
 def _tables(connection: duckdb.DuckDBPyConnection) -> set[str]:

@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 
 from grouplearn.errors import Error
-from grouplearn.frontends.python.calls import told_by_functions
+from grouplearn.frontends.python.call_errors import shortened_errors
 from grouplearn.frontends.python.dbapi import Connection
 from grouplearn.frontends.python.interrupts import interruptible
 from grouplearn.frontends.python.pieces import ends_in_answer, pieces_of
@@ -87,7 +87,7 @@ class Console:
             print(f"{coloured(visible_lines(text))}\n", flush=True)
         began, before = time.perf_counter(), os.times()
         try:
-            with told_by_functions(), interruptible(self.connection.interrupt, at_once=True):
+            with shortened_errors(), interruptible(self.connection.interrupt, at_once=True):
                 self._show(text)
         finally:
             if self.timer:
@@ -176,7 +176,7 @@ def is_report(relation: duckdb.DuckDBPyRelation) -> bool:
 
 def statements(text: str) -> Iterator[str]:
     """Cut a text after each semicolon that ends a statement; the last piece may lack one."""
-    from grouplearn.parser.lexer.split import split
+    from grouplearn.parser.lexer.statement_split import split
 
     for piece in split(text):
         if found := text[piece.start : piece.end].strip():

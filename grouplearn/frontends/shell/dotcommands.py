@@ -57,7 +57,7 @@ def run_lines(console: Console, lines: Iterable[str]) -> None:
 
 def chunks(lines: Iterable[str]) -> Iterator[str]:
     """Cut a script into dot commands and complete statements; an incomplete end is run as it is."""
-    from grouplearn.parser.lexer.split import Lines
+    from grouplearn.parser.lexer.statement_split import Lines
 
     pending = Lines()
     for line in lines:

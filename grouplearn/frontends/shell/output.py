@@ -20,7 +20,7 @@ from typing import Any, TextIO
 import duckdb
 
 from grouplearn.sqltext import four_digits, identifier, literal
-from grouplearn.statements.answers import measures
+from grouplearn.statements.result_sql import measures
 from grouplearn.visible import in_json, visible, visible_lines
 
 Row = tuple[str | None, ...]

@@ -19,11 +19,11 @@ from grouplearn.kernels.library import (
     WATCH,
     Stopped,
     address,
-    asking,
+    calling_back,
     features,
     function,
+    progress_callback,
     single_or_double,
-    watching,
 )
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
@@ -324,7 +324,7 @@ def solve(
     kinds = (*[_POINTER] * 6, *[_COUNT] * 4, *[_POINTER] * 2, WATCH)
     call = function("solve_clusters", *kinds, returns=ctypes.c_int)
     to = ctypes.byref(_Pointers(*map(address, (course.curve, course.epochs, course.converged))))
-    with watching(report, cancelled) as watch, asking(look):
+    with progress_callback(report, cancelled) as watch, calling_back(look):
         stopped = call(
             *(plan.c_plan(), *single_or_double(rows), address(weight), address(start), address(seeds)),
             *(groups, block_rows, plan.sampled, epochs, _pointers(found, _STATE), to, watch),

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from grouplearn.kernels.library import address, features, function, single_or_double, threads
 from grouplearn.kernels.linear.generalised_linear import Penalties
-from grouplearn.kernels.linear.losses import number_of
+from grouplearn.kernels.linear.loss_numbers import number_of
 from grouplearn.layout import spilled
 from grouplearn.layout.pages import forget_pages, read_ahead
 from grouplearn.layout.spilled import NewArray

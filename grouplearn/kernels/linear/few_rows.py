@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from grouplearn.kernels.library import address, function
 from grouplearn.kernels.linear.generalised_linear import FloatArray, Penalties
-from grouplearn.kernels.linear.losses import number_of
+from grouplearn.kernels.linear.loss_numbers import number_of
 
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 

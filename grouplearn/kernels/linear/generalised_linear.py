@@ -13,8 +13,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.kernels.library import WATCH, Stopped, address, asking, features, function, single_or_double, watching
-from grouplearn.kernels.linear.losses import number_of
+from grouplearn.kernels.library import (
+    WATCH,
+    Stopped,
+    address,
+    calling_back,
+    features,
+    function,
+    progress_callback,
+    single_or_double,
+)
+from grouplearn.kernels.linear.loss_numbers import number_of
 
 FloatArray = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]
@@ -99,7 +108,7 @@ def solve(
         if cancelled():
             raise Stopped
 
-    with watching(report, cancelled) as watch, asking(look):
+    with progress_callback(report, cancelled) as watch, calling_back(look):
         outcome = call(
             *single_or_double(x),
             columns,

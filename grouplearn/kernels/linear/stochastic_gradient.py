@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.kernels.library import address, features, function, single_or_double
-from grouplearn.kernels.linear.losses import number_of
+from grouplearn.kernels.linear.loss_numbers import number_of
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

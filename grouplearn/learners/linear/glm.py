@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Shard, Stack
-from grouplearn.kernels.library import Stopped, asking
+from grouplearn.kernels.library import Stopped, calling_back
 from grouplearn.kernels.linear import few_rows as few_rows_kernel
 from grouplearn.kernels.linear import generalised_linear as kernel
 from grouplearn.learners.contract.config import Config
@@ -179,7 +179,7 @@ def solve(
                 report=report,
                 cancelled=cancelled,
             )
-            with asking(_raising(cancelled)):
+            with calling_back(_raising(cancelled)):
                 models = few_rows.finish(
                     models, stack, loss.name, bool(fit_intercept), _penalties(chosen), problem.epochs
                 )

@@ -17,9 +17,9 @@ from grouplearn.learners.contract.control import Diverged, Gang, Interrupted, St
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.trees.checkpoint import FinishedModel, UnfinishedModel, scores_digest, to_state
 from grouplearn.learners.trees.lightgbm import stumps
+from grouplearn.learners.trees.lightgbm.binned_data import BinnedData
 from grouplearn.learners.trees.lightgbm.booster import Booster
-from grouplearn.learners.trees.lightgbm.data import DataSet
-from grouplearn.learners.trees.lightgbm.given import lightgbm_parameters
+from grouplearn.learners.trees.lightgbm.group_parameters import lightgbm_parameters
 from grouplearn.learners.trees.lightgbm.library import LightGBMError
 from grouplearn.learners.trees.lightgbm.parameters import draws_rows
 from grouplearn.learners.trees.predicting import shares_of_one, with_ties
@@ -103,8 +103,8 @@ class Binned:
                 raise Interrupted
 
         columns = problem.categorical
-        self.train_set = DataSet(shard, columns, parameters, None, look)
-        self.valid_set = DataSet(self.valid, columns, parameters, self.train_set, look) if self.valid else None
+        self.train_set = BinnedData(shard, columns, parameters, None, look)
+        self.valid_set = BinnedData(self.valid, columns, parameters, self.train_set, look) if self.valid else None
 
     def booster(self, config: Config, text: str | None = None) -> Booster:
         """Return a new booster, or one that continues from the trees in ``text``."""

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 import numpy as np
 
 from grouplearn.data.shard import Matrix, Shard, Stack, StoredShard
-from grouplearn.kernels.library import asking
+from grouplearn.kernels.library import calling_back
 from grouplearn.learners.contract.config import Config, Conflict, Value
 from grouplearn.learners.contract.control import Boosted, Diverged, Gang, Interrupted, Stop
 from grouplearn.learners.contract.learner import Declaration
@@ -17,13 +17,13 @@ from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.requirement import Requirement
 from grouplearn.learners.contract.stacks import BoostedStackLearner, HeldOut
 from grouplearn.learners.gang_sockets import NoGang
-from grouplearn.learners.trees import together
+from grouplearn.learners.trees import stack_boosting
 from grouplearn.learners.trees.boosting import Binned, BoostingControl, boost_family
 from grouplearn.learners.trees.checkpoint import from_state
 from grouplearn.learners.trees.cost import COST
 from grouplearn.learners.trees.gang import network
+from grouplearn.learners.trees.lightgbm import model_text as gbdt_text
 from grouplearn.learners.trees.lightgbm import objectives as gbdt_objectives
-from grouplearn.learners.trees.lightgbm import text as gbdt_text
 from grouplearn.learners.trees.lightgbm.booster import Booster
 from grouplearn.learners.trees.lightgbm.library import LightGBMError, library
 from grouplearn.learners.trees.lightgbm.parameters import (
@@ -34,9 +34,9 @@ from grouplearn.learners.trees.lightgbm.parameters import (
     conflict,
     draws_rows,
 )
-from grouplearn.learners.trees.lightgbm.refused import REFUSED
+from grouplearn.learners.trees.lightgbm.refused_parameters import REFUSED
 from grouplearn.learners.trees.predicting import Recent, Scores, predicted, predicted_in_training
-from grouplearn.learners.trees.together import SolvedTrees, StackBooster
+from grouplearn.learners.trees.stack_boosting import SolvedTrees, StackBooster
 from grouplearn.models.label import LABELLED, Label
 from grouplearn.models.metrics.metrics import family_of
 from grouplearn.models.outputs.link import Link
@@ -92,7 +92,9 @@ class Gbdt(BoostedStackLearner):
         if config.get("objective") is not None:
             return None  # conflicts with the objective are reported by ``conflict``
         filled = self.filled(config)
-        found = [_misplaced(name, filled) for name in (("binary", "multiclass") if classes else ("regression",))]
+        found = [
+            _objective_conflict(name, filled) for name in (("binary", "multiclass") if classes else ("regression",))
+        ]
         blamed = found[0].parameters if found[0] and all(found) else None
         other = "numbers, and the label has classes" if classes else "classes, and the label is a number"
         return Conflict(f"{blamed[0]} is for {other}", blamed) if blamed else None
@@ -129,7 +131,7 @@ class Gbdt(BoostedStackLearner):
 
     def undivided(self, config: Config) -> str | None:
         """Return which hyperparameter of a config does not support rows split over workers."""
-        return _only_undivided(self.filled(config))
+        return _undivided_reason(self.filled(config))
 
     def link(self, config: Config, label: Label) -> Link:
         """Return the link of sums of leaves."""
@@ -201,7 +203,7 @@ class Gbdt(BoostedStackLearner):
         held_out: HeldOut,
         cancelled: Callable[[], bool],
     ) -> SolvedTrees:
-        """Return what ``boost`` would make of every ordinary group; see ``together``."""
+        """Return what ``boost`` would make of every ordinary group; see ``stack_boosting``."""
         filled = [self.filled(config) for config in configs]
         for config in filled:
             _check_config(problem, config)
@@ -212,14 +214,14 @@ class Gbdt(BoostedStackLearner):
 
         alike = _grouped(filled, self.pack_key, range(len(filled)))
         boosters = [list(_grouped(filled, _family, binned_alike)) for binned_alike in alike]
-        with asking(look):
+        with calling_back(look):
             return StackBooster(problem, filled, boosters).boosted(train, held_out)
 
     def measure(
         self, problem: Problem, configs: Sequence[Config], stack: Stack, solved: SolvedTrees, wanted: Collection[str]
     ) -> dict[str, FloatArray]:
         """Return the metrics of solved models on rows of the same groups; see ``stacks.GatheringLearner``."""
-        return together.measure(problem, [self.filled(config) for config in configs], stack, solved, wanted)
+        return stack_boosting.measure(problem, [self.filled(config) for config in configs], stack, solved, wanted)
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
         """Return the predictions, shape (n, c, n_outputs)."""
@@ -291,7 +293,7 @@ def _check(problem: Problem, config: Config, n_rows: int, gang: Gang | None) -> 
     if not n_rows:
         raise Diverged("there are no training rows")
     _check_config(problem, config)
-    undivided = None if gang is None else _only_undivided(config)
+    undivided = None if gang is None else _undivided_reason(config)
     if undivided:
         raise Diverged(f"{undivided} needs all rows of a group in one place: choose another operator")
     if draws_rows(config) and int(config["bagging_fraction"] * n_rows) == 0:  # type: ignore[operator, arg-type]
@@ -302,12 +304,12 @@ def _check_config(problem: Problem, config: Config) -> None:
     """Raise Diverged for a config with which no group of such a problem can train."""
     if not problem.n_features:
         raise Diverged("there are no features")
-    contradiction = conflict(config) or _misplaced(gbdt_objectives.name_for(problem, config), config)
+    contradiction = conflict(config) or _objective_conflict(gbdt_objectives.name_for(problem, config), config)
     if contradiction:
         raise Diverged(contradiction.message)
 
 
-def _only_undivided(config: Config) -> str | None:
+def _undivided_reason(config: Config) -> str | None:
     """Return what LightGBM does not support on rows split over workers: it would ignore it, or end the process."""
     if config["linear_tree"]:
         return "linear_tree = true"
@@ -318,7 +320,7 @@ def _only_undivided(config: Config) -> str | None:
     return None
 
 
-def _misplaced(objective: str, config: Config) -> Conflict | None:
+def _objective_conflict(objective: str, config: Config) -> Conflict | None:
     """Return which parameter belongs to another objective than the label's, and would have no effect."""
     wanted = []
     if objective not in ("binary", "multiclassova"):

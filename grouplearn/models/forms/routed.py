@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from grouplearn.data.encoding.types import exactly, is_nested, told_apart
+from grouplearn.data.encoding.types import exactly, is_nested, uncollated
 from grouplearn.learners import registry
 from grouplearn.models.definition import ROW, ItemColumn, KeyColumn, ModelDefinition
 from grouplearn.models.outputs.link import Link
@@ -136,13 +136,13 @@ def evaluated(definition: ModelDefinition) -> ModelDefinition:
 def key_sql(key: KeyColumn) -> str:
     """Return a key's SQL over the source's columns."""
     text = f"CAST(({key.sql}\n) AS VARCHAR)" if key.type == "VARCHAR" else key.sql
-    return told_apart(text, key.type)
+    return uncollated(text, key.type)
 
 
 def item_sql(entry: ItemColumn) -> str:
     """Return an item's SQL over the source's columns, not encoded."""
     # Categories are texts from training, compared bytewise whatever the collation of a column or session.
-    return told_apart(entry.sql, "VARCHAR" if entry.item.kind == "category" else "")
+    return uncollated(entry.sql, "VARCHAR" if entry.item.kind == "category" else "")
 
 
 def routed_cte(definition: ModelDefinition, best: str, otherwise: str = "NULL", kind: str = "") -> str:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from grouplearn.data.encoding.encoder import OnnxGraph
 from grouplearn.models.metrics.classes import CLASSES
 from grouplearn.models.outputs.link import LINKS, Link
-from grouplearn.models.outputs.onnx import OnnxModel
+from grouplearn.models.outputs.onnx_model import OnnxModel
 from grouplearn.models.outputs.output import BoolArray, Output, Scored
 from grouplearn.models.state import FloatArray
 from grouplearn.sqltext import literal

@@ -10,7 +10,7 @@ import pyarrow as pa
 from grouplearn.data.encoding.encoder import OnnxGraph
 from grouplearn.kernels.clusters import distances
 from grouplearn.models.metrics.metric import Asked, Family, Judged, Metric, MetricSums, Scores, mean_of, summed
-from grouplearn.models.outputs.onnx import OnnxModel
+from grouplearn.models.outputs.onnx_model import OnnxModel
 from grouplearn.models.outputs.output import BoolArray, Output, Scored, list_array
 from grouplearn.models.outputs.vectors import FEATURES, VectorSql, VectorView
 from grouplearn.models.state import FloatArray

@@ -10,7 +10,7 @@ import pyarrow as pa
 from grouplearn.data.encoding.encoder import OnnxGraph
 from grouplearn.models.metrics.values import VALUES
 from grouplearn.models.outputs.link import LINKS
-from grouplearn.models.outputs.onnx import OnnxModel
+from grouplearn.models.outputs.onnx_model import OnnxModel
 from grouplearn.models.outputs.output import BoolArray, Output, Scored
 from grouplearn.models.state import FloatArray
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from grouplearn.data.encoding.encoder import NoForm, OnnxGraph
 from grouplearn.models.metrics.metric import Family
 from grouplearn.models.outputs.link import Link
-from grouplearn.models.outputs.onnx import OnnxModel
+from grouplearn.models.outputs.onnx_model import OnnxModel
 from grouplearn.models.outputs.vectors import VectorSql, VectorView
 from grouplearn.models.state import FloatArray
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from grouplearn.data.encoding.calls import Call
+from grouplearn.data.encoding.encoder_calls import Call
 from grouplearn.data.encoding.registry import CALLS
 from grouplearn.parser.lexer.cursor import Cursor
 from grouplearn.parser.lexer.tokens import Kind

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from grouplearn.errors import NotSupportedHere, ParseError
-from grouplearn.interrupting import watched
+from grouplearn.interrupting import with_checks
 from grouplearn.messages import Span, did_you_mean
 from grouplearn.parser.lexer.keywords import RESERVED
 from grouplearn.parser.lexer.parameters import number_parameters, numbered_text
-from grouplearn.parser.lexer.split import CLOSING, OPENING
+from grouplearn.parser.lexer.statement_split import CLOSING, OPENING
 from grouplearn.parser.lexer.tokens import Kind, Token, lex, unquote
 from grouplearn.parser.statements import Name, QualifiedName, Sql
 
@@ -25,7 +25,7 @@ class Cursor:
 
     def __init__(self, text: str, start: int, stop: int) -> None:
         self.text = text
-        tokens = list(watched(lex(text, start, stop)))
+        tokens = list(with_checks(lex(text, start, stop)))
         end = tokens[-1].end if tokens else start
         self.tokens: Sequence[Token] = (*tokens, Token(Kind.END, "", end, end))
         self.index = 0

@@ -11,7 +11,7 @@ from grouplearn.amounts import amount_of_bytes, counted, on_one_line, plural, ro
 from grouplearn.bind.bound import BoundTrain
 from grouplearn.data import encoders
 from grouplearn.data.encoding.registry import encoder_of
-from grouplearn.interrupting import watched
+from grouplearn.interrupting import with_checks
 from grouplearn.kernels.build import builds
 from grouplearn.learners.contract.optional import ExplainsTraining
 from grouplearn.plan.operator_choice import Candidate, Choice
@@ -133,7 +133,7 @@ def own_options(physical: PhysicalPlan, choice: Choice, *, unusual: bool = False
 def skew(physical: PhysicalPlan) -> list[str]:
     """Return the sizes of groups: least, median and most rows, the share of the largest, and a histogram."""
     bound, groups = physical.bound, physical.stats.groups
-    finest = [group.n_rows for group in watched(groups) if group.level == 0]
+    finest = [group.n_rows for group in with_checks(groups) if group.level == 0]
     if not finest:
         return ["no group passes HAVING" if bound.statement.having else "no group"]
     if not bound.keys:
@@ -154,7 +154,7 @@ def histogram(sizes: Sequence[int]) -> str:
     ``histogram([1, 2, 3, 9]) == '1 |▄█·▄| 9'``: one group of 1, two of 2 to 3, none of 4 to 7, one of 8 to 15.
     """
     counts: dict[int, int] = {}
-    for size in watched(sizes):
+    for size in with_checks(sizes):
         counts[size.bit_length()] = counts.get(size.bit_length(), 0) + 1
     most = max(counts.values())
     bars = "".join(_bar(counts.get(doubling, 0), most) for doubling in range(min(counts), max(counts) + 1))
@@ -330,5 +330,5 @@ def _units(physical: PhysicalPlan) -> str:
     gathered = sum(int(tasks.side_by_side.sum()) * len(tasks.first) for tasks in found)
     if not gathered:
         return f"{every:,}"
-    groups = sum(len(groups) for tasks in found for groups in watched(tasks.groups) if len(groups) > 1)
+    groups = sum(len(groups) for tasks in found for groups in with_checks(tasks.groups) if len(groups) > 1)
     return f"{every:,}, {counted(groups, 'small group')} side by side in {gathered:,} {plural(gathered, 'unit')}"

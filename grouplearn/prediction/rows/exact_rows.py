@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from grouplearn.catalog.asking import INEXACT_TYPES
+from grouplearn.catalog.predicting_connections import INEXACT_TYPES
 from grouplearn.errors import data_error
 from grouplearn.parser.lexer.tokens import lex, unquote
 from grouplearn.sqltext import identifier, literal, shown

@@ -17,7 +17,7 @@ from grouplearn.data import arrays
 from grouplearn.data.dataset import FloatArray, Item
 from grouplearn.data.encoding.types import as_text_of
 from grouplearn.errors import data_error
-from grouplearn.kernels.columns import NumberReader, is_readable
+from grouplearn.kernels.number_columns import NumberReader, is_readable
 from grouplearn.models.definition import ROW
 from grouplearn.models.forms.routed import item_alias, item_sql, key_alias, key_sql, key_value
 from grouplearn.prediction.rows.known_values import Codes

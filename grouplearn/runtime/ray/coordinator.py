@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from grouplearn.data.files.plain import from_bytes
+from grouplearn.data.files.plain_values import from_bytes
 from grouplearn.runtime.ray.supervised.pipe import (
     WRITTEN_KINDS,
     Absent,

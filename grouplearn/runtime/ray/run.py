@@ -13,8 +13,8 @@ from grouplearn.runtime.ray.actors import POLL_SECONDS, START_SECONDS, Actors, C
 from grouplearn.runtime.ray.cluster import ClusterConnection
 from grouplearn.runtime.ray.dispatcher import Dispatcher
 from grouplearn.runtime.ray.gang import Members
+from grouplearn.runtime.ray.job_rows import JobRows, stored
 from grouplearn.runtime.ray.products import ProductStore
-from grouplearn.runtime.ray.rows import JobRows, stored
 from grouplearn.runtime.ray.supervised.pipe import (
     Absent,
     Begin,

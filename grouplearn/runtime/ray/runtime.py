@@ -18,8 +18,8 @@ from grouplearn.failures import StatementInterrupted, TrainingFailed, not_instal
 from grouplearn.learners import registry
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.runtime.ray.coordinator import Coordinator
-from grouplearn.runtime.ray.network import LearnerCode, learner_code
-from grouplearn.runtime.ray.rows import bare, place_for, shared_files
+from grouplearn.runtime.ray.job_rows import bare, place_for, shared_files
+from grouplearn.runtime.ray.learner_code import LearnerCode, learner_code
 from grouplearn.runtime.ray.settings import Cluster
 from grouplearn.runtime.ray.supervised.pipe import Begin, Broken, News, Orders, Stop
 from grouplearn.runtime.ray.supervised.supervisor import CHILDREN, Child, ChildLost

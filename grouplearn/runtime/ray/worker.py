@@ -12,13 +12,13 @@ from typing import Any
 
 import threadpoolctl
 
-from grouplearn.data.files.plain import to_bytes
+from grouplearn.data.files.plain_values import to_bytes
 from grouplearn.failures import TrainingFailed
 from grouplearn.learners.contract.control import Gang
 from grouplearn.runtime.ray.cluster import import_ray
-from grouplearn.runtime.ray.network import LearnerCode
+from grouplearn.runtime.ray.job_rows import JobRows
+from grouplearn.runtime.ray.learner_code import LearnerCode
 from grouplearn.runtime.ray.products import FETCH_SECONDS, Made, ProductGone, ProductStore
-from grouplearn.runtime.ray.rows import JobRows
 from grouplearn.runtime.worker import LastTaken, NotFetched, Watch, Worker
 from grouplearn.schedule.messages import Instruction, Load, Part, Release, Run, RunStep, Step, Unit
 from grouplearn.train.job import Job

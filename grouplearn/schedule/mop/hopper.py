@@ -19,7 +19,7 @@ from grouplearn.schedule.sharded.sharded_operator import ShardedOperator
 from grouplearn.schedule.sharded.step_queues import StepQueues
 from grouplearn.schedule.sharded.unit_progress import Sequential, SingleState
 from grouplearn.schedule.task_parallel import GroupTask, tasks_by_group
-from grouplearn.schedule.visiting import visits
+from grouplearn.schedule.visit_order import visits
 from grouplearn.schedule.workload import Workload
 
 Shards = Mapping[int, Mapping[int, Blocks]]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from grouplearn.schedule.averages import OUTER_MOMENTUM, PARTITIONS, REDUCE, SEND, STALENESS, SYNC, Averages
-from grouplearn.schedule.messages import Push, Unit, could_be
+from grouplearn.schedule.messages import Push, Unit, is_possible_order
 from grouplearn.schedule.options import REPLAY, Contradiction
 from grouplearn.schedule.plan_rules import PlanRules, Pushes, Repeats
 from grouplearn.schedule.rounds import averaging, facts
@@ -68,7 +68,7 @@ def _flaw(
         return f"{model} has no order of pushes: staleness = 0, no group of two partitions, or a run that went on from disk"
     if pushes and not staleness:
         return f"{model} was trained with a staleness, and this statement has staleness = 0"
-    if not all(could_be(each) for each in pushes.values()):
+    if not all(is_possible_order(each) for each in pushes.values()):
         return f"the pushes of {model} cannot have been in that order"
     if not all(_fits(workload, unit, pushes.get(unit.id, ())) for unit in units):
         return f"{model} was trained in other partitions, or in more epochs or rounds"

@@ -10,7 +10,7 @@ from grouplearn.schedule.invariants import require
 from grouplearn.schedule.messages import EPOCH, Blocks, EpochRound, Part, Push, Step, StepKind, Unit
 from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.sums import Pass
-from grouplearn.schedule.visiting import visits
+from grouplearn.schedule.visit_order import visits
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ from typing import Literal
 
 from grouplearn.bind.run.options import EXECUTORS
 from grouplearn.catalog.checks.definition_checks import check_definition
-from grouplearn.catalog.rows.rows import as_stored
+from grouplearn.catalog.rows.run_rows import as_stored
 from grouplearn.data.files import checksums
 from grouplearn.data.files.own_files import own_file
-from grouplearn.data.files.plain import NotPlain, from_bytes, to_bytes
+from grouplearn.data.files.plain_values import NotPlain, from_bytes, to_bytes
 from grouplearn.data.files.run_directory import (
     MANIFEST,
     RunDirectory,

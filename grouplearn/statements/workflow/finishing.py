@@ -11,7 +11,7 @@ from pathlib import Path
 
 import duckdb
 
-from grouplearn.bind.sql.outside import Outside
+from grouplearn.bind.sql.external_access import ExternalAccess
 from grouplearn.catalog.checks.attached import Attachments
 from grouplearn.catalog.schema import has_schema, table
 from grouplearn.data.files.own_files import NotOwn
@@ -28,7 +28,7 @@ def finish(directory: RunDirectory, databases: Databases) -> None:
 
 def tidy(connection: duckdb.DuckDBPyConnection, attachments: Callable[[], Attachments]) -> None:
     """Remove the directories of runs whose models are committed in an attached database."""
-    outside = Outside(connection)
+    outside = ExternalAccess(connection)
     with suppress(duckdb.Error):  # an aborted transaction cannot be queried
         for each in attachments().attached:
             if each.path is None or each.read_only:

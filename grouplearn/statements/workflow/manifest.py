@@ -27,7 +27,7 @@ from grouplearn.learners.contract.optional import HasObjectives, conflict, stops
 from grouplearn.models.definition import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition
 from grouplearn.models.label import Label, label_length
 from grouplearn.schedule.averages import Averages
-from grouplearn.schedule.messages import Unit, could_be
+from grouplearn.schedule.messages import Unit, is_possible_order
 from grouplearn.schedule.operators import OPERATORS
 from grouplearn.schedule.workload import Hops, Workload
 from grouplearn.search.procedures import PROCEDURES, SearchPlan
@@ -212,10 +212,10 @@ def _has_possible_workload(manifest: Manifest) -> bool:
         and _takes(workers=work.workers, epochs=work.epochs, seed=work.hops.seed)
         and _has_possible_options(manifest, known)
         and all(
-            each.could_be_prepared(work, known is None or stops_between_batches(known)) for each in OPERATORS.values()
+            each.accepts_workload(work, known is None or stops_between_batches(known)) for each in OPERATORS.values()
         )
         and all(1 <= rows <= _MOST for rows in work.batch_rows)
-        and all(could_be(pushes) for pushes in work.pushes.values())
+        and all(is_possible_order(pushes) for pushes in work.pushes.values())
         and work.rows == rows
         and work.training_rows in ((), rows)
         and max(work.block_rows, work.epoch_rounds, work.round_parts, work.work_items) <= _MOST
@@ -230,7 +230,7 @@ def _has_possible_options(manifest: Manifest, known: Learner | None) -> bool:
     """Return whether a statement could have given the operator's own options together; earlier runs name none of them."""
     patience = manifest.job.training.patience
     others = {} if patience is None else {"early_stopping": patience}
-    return OPERATORS[manifest.operator].could_have(manifest.workload.options, others, known)
+    return OPERATORS[manifest.operator].accepts_options(manifest.workload.options, others, known)
 
 
 def _has_possible_visits(manifest: Manifest) -> bool:

@@ -15,12 +15,12 @@ from grouplearn.bind.bound import BoundTrain
 from grouplearn.bind.run import compatibility
 from grouplearn.bind.run.options import OPERATORS
 from grouplearn.bind.sql.checker import SqlChecker
-from grouplearn.catalog.rows.recorded import repeated_by
+from grouplearn.catalog.rows.recorded_runs import repeated_by
 from grouplearn.data import shard
 from grouplearn.extract.extract import fits_in_memory
 from grouplearn.extract.statistics import statistics
 from grouplearn.failures import StatementInterrupted
-from grouplearn.interrupting import watched
+from grouplearn.interrupting import with_checks
 from grouplearn.plan import calibration, operator_choice
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.epoch_rounds import by_rounds
@@ -107,7 +107,7 @@ def estimate(physical: PhysicalPlan, choice: Choice) -> float:
         return choice.chosen.makespan
     found = physical.alike
     loads = sum(
-        physical.load_seconds(groups[0]) * len(tasks.first) for tasks in found for groups in watched(tasks.groups)
+        physical.load_seconds(groups[0]) * len(tasks.first) for tasks in found for groups in with_checks(tasks.groups)
     )
     return physical.serial_seconds + loads * choice.chosen.loads / max(1, choice.chosen.units)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from grouplearn.data.processors import processors
-from grouplearn.interrupting import apart
+from grouplearn.interrupting import run_in_thread
 from grouplearn.plan import operator_choice
 from grouplearn.plan.cost.coefficients import Rates
 from grouplearn.plan.operator_choice import Choice
@@ -52,7 +52,7 @@ class Scheduled:
         """Run units, in the calling thread if they are little work; raises Cancelled."""
         shared = self.executor != "ray"  # RESUME may have changed the executor
         workload = with_training_rows(replace(self.workload, rows_shared=shared), job)
-        schedule = apart(lambda: operator(self.operator, units, workload), len(units))
+        schedule = run_in_thread(lambda: operator(self.operator, units, workload), len(units))
         workers = most_workers(self.operator, units, self.workload.workers)
         small = job.own is None and sum(unit.cost for unit in units) <= _SMALL_SECONDS
         cores = min(self.workload.workers, processors())
@@ -61,7 +61,7 @@ class Scheduled:
 
 
 @dataclass(frozen=True, slots=True)
-class Attendance:
+class RunControls:
     """What observes and controls a run: progress display, cancellation, commands to a search, and the ledger.
 
     With a ``ledger`` every finished unit is soon on disk, and units on disk are not run again.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from grouplearn.interrupting import look, watched
+from grouplearn.interrupting import check_interrupt, with_checks
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.optional import conflict
 from grouplearn.models.state import Artifact
@@ -22,7 +22,7 @@ from grouplearn.plan.packing import pack_configs
 from grouplearn.schedule.messages import Unit
 from grouplearn.search.grouped_search import GroupedSearch, NextRound
 from grouplearn.search.procedures import SearchPlan
-from grouplearn.statements.workflow.scheduled import Attendance, Scheduled
+from grouplearn.statements.workflow.scheduled import RunControls, Scheduled
 from grouplearn.statements.workflow.search_progress import Ends, Epochs, later
 from grouplearn.statements.workflow.trial_control import Halt, Standing
 from grouplearn.train.job import NOT_BEGUN, GroupFacts, Job, Progress, SearchRound, UnitResult, group_of
@@ -56,14 +56,14 @@ class SearchWork:
     outputs: int
 
 
-def search(rounds: SearchWork, job: Job, progress: Progress, attendance: Attendance) -> Found:
+def search(rounds: SearchWork, job: Job, progress: Progress, controls: RunControls) -> Found:
     """Train in rounds until every procedure has finished or the job's deadline has passed; raises StatementInterrupted.
 
     ``progress`` is told how far it is. At each barrier the search carries out the commands that its control received.
     Procedures decide the same for the same results. So with a ledger a search that died is repeated from its first round,
     and what the ledger has is not trained again.
     """
-    return _Search(rounds, job, progress, attendance).run()
+    return _Search(rounds, job, progress, controls).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +79,10 @@ class _Wanted:
 class _Search:
     """The state of a search, with all its trials so far."""
 
-    def __init__(self, rounds: SearchWork, job: Job, progress: Progress, attendance: Attendance) -> None:
-        self._rounds, self._plan, self._job, self._cancelled = rounds, rounds.plan, job, attendance.cancelled
-        self._progress, self._control, self._ledger = progress, attendance.control, attendance.ledger
-        ledger = attendance.ledger
+    def __init__(self, rounds: SearchWork, job: Job, progress: Progress, controls: RunControls) -> None:
+        self._rounds, self._plan, self._job, self._cancelled = rounds, rounds.plan, job, controls.cancelled
+        self._progress, self._control, self._ledger = progress, controls.control, controls.ledger
+        ledger = controls.ledger
         self._known = {result.unit.id: result for result in ledger.results} if ledger else {}
         self._greater = job.family.named(job.target.metric).greater_is_better
         seeds = {group.id: group_seed(job.training.seed, group) for group in job.groups}
@@ -148,7 +148,7 @@ class _Search:
         """Train the wanted trials whose results are not known yet."""
         wanted = [
             _Wanted(group, config, budget, self._carried(group, config, parent))
-            for (group, config), (budget, parent) in watched(next_round.goes.items())
+            for (group, config), (budget, parent) in with_checks(next_round.goes.items())
             if self._lacks(group, config, budget)
         ]
         self._wanted = {(each.group, each.config): each.budget for each in wanted}
@@ -221,11 +221,11 @@ class _Search:
         units: list[Unit] = []
         goals: dict[int, int] = {}
         configs = self._grouped_search.configs
-        for (group, reached, budget), unsorted in watched(sorted(together.items())):
+        for (group, reached, budget), unsorted in with_checks(sorted(together.items())):
             numbers = sorted(unsorted)
             chosen = [configs[number] for number in numbers]
             for pack in pack_configs(self._job.trainer, chosen, len(self._job.groups)):
-                look()
+                check_interrupt()
                 members = tuple(numbers[place] for place in pack)
                 epochs = self._job.training.epochs if share < 1 else budget - reached
                 seconds = share * self._seconds(group, [configs[number] for number in members], epochs)

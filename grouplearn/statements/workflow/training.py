@@ -16,7 +16,7 @@ from grouplearn.data.dataset import Dataset, Group
 from grouplearn.data.encoders import FittedItem
 from grouplearn.extract.statistics import Statistics
 from grouplearn.failures import NotMeasured
-from grouplearn.interrupting import watched
+from grouplearn.interrupting import with_checks
 from grouplearn.learners import registry
 from grouplearn.learners.contract.cost import Coefficients
 from grouplearn.learners.contract.learner import Learner
@@ -31,7 +31,7 @@ from grouplearn.runtime.runtimes import get_ready
 from grouplearn.schedule.messages import Unit
 from grouplearn.statements.workflow import planning, refitting
 from grouplearn.statements.workflow.manifest import Manifest
-from grouplearn.statements.workflow.scheduled import Attendance, Scheduled
+from grouplearn.statements.workflow.scheduled import RunControls, Scheduled
 from grouplearn.statements.workflow.search_progress import later
 from grouplearn.statements.workflow.search_rounds import SearchWork, search
 from grouplearn.statements.workflow.turns import WhenEnded, in_turns
@@ -149,19 +149,19 @@ def resumed(manifest: Manifest, job: Job, scheduled: Scheduled, ledger: Ledger) 
     )
 
 
-def run(work: Work, attendance: Attendance) -> RunOutcome:
-    """Carry out the work and merge the results; raises StatementInterrupted when ``attendance.cancelled()`` becomes true."""
-    job, ledger, watching = work.job, attendance.ledger, attendance.progress or _Silent()
+def run(work: Work, controls: RunControls) -> RunOutcome:
+    """Carry out the work and merge the results; raises StatementInterrupted when ``controls.cancelled()`` becomes true."""
+    job, ledger, watching = work.job, controls.ledger, controls.progress or _Silent()
     if ledger is not None and not work.scheduled.workload.pushes:  # repeated pushes begin from the initial model
         job = replace(job, training=replace(job.training, states=str(ledger.directory)))
     watching.started(work.summary)
     started = time.perf_counter()
     try:
         if work.rounds is not None:
-            found = search(work.rounds, job, watching, attendance)
+            found = search(work.rounds, job, watching, controls)
             outcome, units, configs = found.outcome, found.units, found.configs
         else:
-            outcome, units = _merged(work, job, watching, attendance)
+            outcome, units = _merged(work, job, watching, controls)
             configs = None
     finally:
         watching.ended()
@@ -180,15 +180,15 @@ def prepare(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> None:
     get_ready(executor, Cluster(placement.address, placement.worker_timeout), cancelled)
 
 
-def _merged(work: Work, job: Job, watching: Observer, attendance: Attendance) -> tuple[Outcome, tuple[UnitResult, ...]]:
+def _merged(work: Work, job: Job, watching: Observer, controls: RunControls) -> tuple[Outcome, tuple[UnitResult, ...]]:
     """Carry out all units and, with ``refit``, train the best configuration of each group once more on all rows."""
     greater_is_better = job.family.named(job.target.metric).greater_is_better
-    results = _carry_out(work.scheduled, work.units, job, watching, attendance)
+    results = _carry_out(work.scheduled, work.units, job, watching, controls)
     found = merge(job, results, greater_is_better)
     if work.refit is None:
         return found, results
     units = refitting.units_of(work.units, found, spares=job.split.spares)
-    again = _carry_out(work.scheduled, units, work.refit, watching, attendance)
+    again = _carry_out(work.scheduled, units, work.refit, watching, controls)
     models = merge(work.refit, again, greater_is_better)
     ended = max((result.ended for result in results), default=0.0)
     every = (*results, *(later(result, ended) for result in again))
@@ -196,24 +196,24 @@ def _merged(work: Work, job: Job, watching: Observer, attendance: Attendance) ->
 
 
 def _carry_out(
-    scheduled: Scheduled, units: tuple[Unit, ...], job: Job, watching: Observer, attendance: Attendance
+    scheduled: Scheduled, units: tuple[Unit, ...], job: Job, watching: Observer, controls: RunControls
 ) -> tuple[UnitResult, ...]:
     """Return the results of all units in order; units in the ledger are not run again."""
-    ledger, wanted = attendance.ledger, {unit.id for unit in watched(units)}
+    ledger, wanted = controls.ledger, {unit.id for unit in with_checks(units)}
     before = tuple(result for result in ledger.results if result.unit.id in wanted) if ledger else ()
     if job.training.deadline is not None:
-        return _in_turns(scheduled, units, before, job, watching, attendance)
+        return _in_turns(scheduled, units, before, job, watching, controls)
     left = units_left(units, before)
     results: tuple[UnitResult, ...] = ()
     if left and ledger is None:
-        results = scheduled.run(job, left, watching, attendance.cancelled)
+        results = scheduled.run(job, left, watching, controls.cancelled)
     elif left and ledger is not None:
         try:
-            ran = scheduled.run(job, left, _Recording(watching, ledger), attendance.cancelled)
+            ran = scheduled.run(job, left, _Recording(watching, ledger), controls.cancelled)
         finally:
             ledger.flush()
         results = tuple(later(result, ledger.seconds) for result in ran)
-    return tuple(sorted(watched((*before, *results)), key=lambda result: result.unit.id))
+    return tuple(sorted(with_checks((*before, *results)), key=lambda result: result.unit.id))
 
 
 def _in_turns(
@@ -222,14 +222,14 @@ def _in_turns(
     before: tuple[UnitResult, ...],
     job: Job,
     watching: Observer,
-    attendance: Attendance,
+    controls: RunControls,
 ) -> tuple[UnitResult, ...]:
     """Return what all units, in order, have reached when they are done or the time is up."""
-    ledger, ending = attendance.ledger, WhenEnded(watching)
+    ledger, ending = controls.ledger, WhenEnded(watching)
     recording = ending if ledger is None else _Recording(ending, ledger)
 
     def run(job: Job, units: tuple[Unit, ...], observer: Observer) -> None:
-        scheduled.run(job, units, observer, attendance.cancelled)
+        scheduled.run(job, units, observer, controls.cancelled)
 
     try:
         ran = in_turns(run, job, units, before, scheduled.workload.workers, recording)

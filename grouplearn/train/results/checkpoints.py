@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from grouplearn.data.files.plain import NotPlain, from_bytes, to_bytes
+from grouplearn.data.files.plain_values import NotPlain, from_bytes, to_bytes
 from grouplearn.data.tensors import NotTensors
 from grouplearn.failures import TrainingFailed
 from grouplearn.models.state import Artifact, State

@@ -19,10 +19,10 @@ from pathlib import Path
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.files.own_files import own_file, write_whole
-from grouplearn.data.files.plain import NotPlain, from_bytes, to_bytes
+from grouplearn.data.files.plain_values import NotPlain, from_bytes, to_bytes
 from grouplearn.data.memory import memory_limit
 from grouplearn.failures import TrainingFailed
-from grouplearn.interrupting import watched
+from grouplearn.interrupting import with_checks
 from grouplearn.layout.ragged import Ragged
 from grouplearn.schedule.messages import Blocks, Push, Unit
 from grouplearn.train.job import GroupFacts, LostWork, StepRecord, UnitResult
@@ -204,5 +204,5 @@ def sync_directory(directory: Path) -> None:
 
 def units_left(units: Sequence[Unit], results: Sequence[UnitResult]) -> tuple[Unit, ...]:
     """Return the units without a result, in order."""
-    done = {result.unit.id for result in watched(results)}
-    return tuple(unit for unit in watched(units) if unit.id not in done)
+    done = {result.unit.id for result in with_checks(results)}
+    return tuple(unit for unit in with_checks(units) if unit.id not in done)

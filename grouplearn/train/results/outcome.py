@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from grouplearn.data.dataset import Group
 from grouplearn.data.split import FINAL
-from grouplearn.interrupting import watched
+from grouplearn.interrupting import with_checks
 from grouplearn.models.metrics.metrics import first_best
 from grouplearn.models.metrics.ranking import in_order
 from grouplearn.models.state import Artifact
@@ -87,14 +87,14 @@ def merge(job: Job, results: Iterable[UnitResult], greater_is_better: bool) -> O
     With VALIDATE FOLDS a trial is the final fit on all rows, with the means of validation metrics over folds (NaN left out);
     it failed if the final fit or every fold failed. With a sample for a fit that is only judged, it has that fit's metrics.
     """
-    ordered = sorted(watched(results), key=lambda each: (each.unit.fold, each.unit.id))
+    ordered = sorted(with_checks(results), key=lambda each: (each.unit.fold, each.unit.id))
     final, *folds = (
-        Trials.joined([each.trials for each in watched(ordered) if each.unit.fold == fold]).ordered()
+        Trials.joined([each.trials for each in with_checks(ordered) if each.unit.fold == fold]).ordered()
         for fold in (FINAL, *job.split.fits[:-1])
     )
     facts: dict[int, GroupFacts] = {}
     judged: dict[int, GroupFacts] = {}
-    for result in watched(ordered):
+    for result in with_checks(ordered):
         into = facts if result.unit.fold == FINAL else judged
         for group, known in result.facts.items():
             into.setdefault(group, known)
@@ -114,7 +114,7 @@ def outcome_of(
 ) -> Outcome:
     """Return the outcome of groups with these trials, which are in order."""
     known = frozenset(np.unique(trials.group).tolist())
-    own = sorted((group for group in watched(groups) if group.id in known), key=lambda group: group.id)
+    own = sorted((group for group in with_checks(groups) if group.id in known), key=lambda group: group.id)
     found = Outcome(tuple(own), tuple(facts.get(group.id) for group in own), trials, np.full(len(own), -1, np.int32))
     return replace(found, best=best_configs(found, trials.usable, metric, greater_is_better))
 

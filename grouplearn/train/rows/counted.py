@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from grouplearn.data.dataset import Group
-from grouplearn.interrupting import watched
+from grouplearn.interrupting import with_checks
 from grouplearn.learners.contract.ways import batch_rows
 from grouplearn.schedule.workload import Workload
 from grouplearn.train.job import Job
@@ -21,7 +21,7 @@ def with_training_rows(workload: Workload, job: Job) -> Workload:
     if not workload.in_gangs or workload.most_places < 2:
         return workload
     rows = list(workload.rows)
-    for group in watched(job.groups):
+    for group in with_checks(job.groups):
         if group.n_rows > workload.block_rows:
             rows[group.id] = _training_rows(job, group)
     return replace(workload, training_rows=tuple(rows), batch_rows=batch_rows(job.trainer, job.configs))

@@ -22,7 +22,7 @@ from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import Descended, Round
 from grouplearn.learners.linear import linear_model
-from grouplearn.learners.linear.coordinate_descent.options import TOLERANCE, has_intercept, leaps
+from grouplearn.learners.linear.coordinate_descent.hyperparameters import TOLERANCE, has_intercept, leaps
 from grouplearn.models.losses.loss import Loss
 from grouplearn.models.state import State, Tensors
 

@@ -14,7 +14,7 @@ from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import Descended, Round, RoundsLearner
 from grouplearn.learners.linear import linear_model
-from grouplearn.learners.linear.coordinate_descent import block_rounds, options, soundness, survey
+from grouplearn.learners.linear.coordinate_descent import block_rounds, hyperparameters, state_checks, survey
 from grouplearn.learners.linear.cost import COORDINATES
 from grouplearn.learners.linear.linear_learner import LinearLearner
 from grouplearn.learners.linear.one_against_rest import labels_of
@@ -22,7 +22,12 @@ from grouplearn.models.losses.loss import Loss
 from grouplearn.models.state import Artifact, State, Tensors
 
 #: Hyperparameters whose values the configs of a pack share.
-_SHAPED_BY = (options.BLOCKS, linear_model.FIT_INTERCEPT, options.SELECTION, options.ACCELERATION)
+_SHAPED_BY = (
+    hyperparameters.BLOCKS,
+    linear_model.FIT_INTERCEPT,
+    hyperparameters.SELECTION,
+    hyperparameters.ACCELERATION,
+)
 
 
 class CoordinateDescentSolver(LinearLearner, RoundsLearner):
@@ -39,10 +44,10 @@ class CoordinateDescentSolver(LinearLearner, RoundsLearner):
     options: ClassVar[tuple[Hyperparameter, ...]] = (
         linear_model.L1,
         linear_model.GLM_L2,
-        options.TOLERANCE,
-        options.BLOCKS,
-        options.SELECTION,
-        options.ACCELERATION,
+        hyperparameters.TOLERANCE,
+        hyperparameters.BLOCKS,
+        hyperparameters.SELECTION,
+        hyperparameters.ACCELERATION,
         linear_model.FIT_INTERCEPT,
     )
     default_epochs: ClassVar[int | None] = 1000
@@ -60,7 +65,7 @@ class CoordinateDescentSolver(LinearLearner, RoundsLearner):
 
     def explained(self, configs: Sequence[Config]) -> list[str]:
         """Return how many configs choose which item is next, as a line for EXPLAIN; nothing if none does."""
-        choosing = sum(options.chooses([config]) for config in configs)
+        choosing = sum(hyperparameters.chooses([config]) for config in configs)
         if not choosing:
             return []
         of = (
@@ -83,7 +88,7 @@ class CoordinateDescentSolver(LinearLearner, RoundsLearner):
         hyperparameters.
         """
         key = (*(config.get(each.name, each.default) for each in _SHAPED_BY), *self.chosen_loss(config))
-        if not options.chooses([config]):
+        if not hyperparameters.chooses([config]):
             return key
         return (*key, *(config.get(each.name, each.default) for each in self.declaration.hyperparameters))
 
@@ -93,7 +98,7 @@ class CoordinateDescentSolver(LinearLearner, RoundsLearner):
 
     def resumes(self, problem: Problem, configs: Sequence[Config], state: State) -> bool:
         """Return whether the stored tensors are valid for these configs and columns."""
-        return soundness.is_sound(state, self.init(problem, configs), configs, problem.n_features)
+        return state_checks.is_sound(state, self.init(problem, configs), configs, problem.n_features)
 
     def next_round(self, problem: Problem, configs: Sequence[Config], state: State) -> Round:
         """Return how many columns the next round has, and whether it ends an epoch."""
@@ -148,7 +153,7 @@ class CoordinateDescentSolver(LinearLearner, RoundsLearner):
         """Return the state after the round; raises Diverged after the survey where sums overflow."""
         if block_rounds.is_surveyed(state):
             return block_rounds.take(self._group(problem, configs, state), state, parts, in_place=in_place)
-        with_intercept = options.has_intercept(configs)
+        with_intercept = hyperparameters.has_intercept(configs)
         loss = self.loss(problem.label, configs[0])
         level = loss.scores(loss.mean(parts[0]["target_mean"], with_intercept))
         if not with_intercept:  # any equal scores have the mean of a softmax

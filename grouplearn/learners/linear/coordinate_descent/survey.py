@@ -21,7 +21,7 @@ from grouplearn.kernels.linear import coordinate_descent as kernel
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.linear.coordinate_descent.options import BLOCKS, chooses, has_intercept
+from grouplearn.learners.linear.coordinate_descent.hyperparameters import BLOCKS, chooses, has_intercept
 from grouplearn.learners.linear.cost import SPLIT_UP_TO
 from grouplearn.learners.linear.least_squares import moments
 from grouplearn.models.losses.loss import Loss

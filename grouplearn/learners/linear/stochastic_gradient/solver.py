@@ -20,9 +20,9 @@ from grouplearn.learners.contract.ways import BatchesLearner, Descended, EpochsL
 from grouplearn.learners.linear import linear_model
 from grouplearn.learners.linear.cost import SGD
 from grouplearn.learners.linear.linear_learner import LinearLearner
-from grouplearn.learners.linear.stochastic_gradient import rows
+from grouplearn.learners.linear.stochastic_gradient import pass_rows
 from grouplearn.learners.linear.stochastic_gradient import state as sgd_state
-from grouplearn.learners.linear.stochastic_gradient.options import (
+from grouplearn.learners.linear.stochastic_gradient.hyperparameters import (
     AVERAGE,
     BATCH_SIZE,
     LEARNING_RATE,
@@ -61,7 +61,7 @@ class StochasticGradientSolver(LinearLearner, BatchesLearner, EpochsLearner):
     After t steps η = η₀ (constant), η₀/√(1 + t) or η₀/(1 + γ·t) with γ = η₀·l2/Σwᵢ (Bottou 2012). Without l2 or without a
     mean of steps, and always for Poisson's loss, γ is at least large enough to halve η in the first epoch. η₀ is
     ``learning_rate`` divided by the curvature of the loss and by the mean of ‖x‖² + 1, with longer rows counting more, in
-    the first block visited (``rows.steepness``). The curvature of Poisson's loss has no bound: a row moves its score at
+    the first block visited (``pass_rows.steepness``). The curvature of Poisson's loss has no bound: a row moves its score at
     most to where its loss is least (Asi & Duchi 2019). Such rows count for less, so steps must get shorter. l2 shrinks one
     number per config, and l1 is the cumulative penalty of Tsuruoka, Tsujii & Ananiadou (2009) within an epoch, so that
     kernels touch only the columns of a row. A model's bits depend on no other config and on no processor.
@@ -139,7 +139,7 @@ class StochasticGradientSolver(LinearLearner, BatchesLearner, EpochsLearner):
             "visited": tensors["visited"] + sum(len(each.order) for each in begun.blocks),
         }
         for each in begun.blocks:
-            tensors["seen"] = tensors["seen"] + rows.seen(each)
+            tensors["seen"] = tensors["seen"] + pass_rows.seen(each)
         after = State(sgd_state.updated(state, begun.active, tensors), state.done)
         return _ended(after, configs, begun.active, block.totals, _objectives(after.tensors))
 
@@ -157,7 +157,7 @@ class StochasticGradientSolver(LinearLearner, BatchesLearner, EpochsLearner):
         begun = self._pass(problem, configs, state, block, Visit(epochs.start, 0, block.n_rows, begins=False))
         active, tensors, (visited,) = begun.active, begun.tensors, begun.blocks
         given = kernel.Course(
-            *(epochs.start, block.first, problem.seed, rows.seen(visited), block.totals.weight),
+            *(epochs.start, block.first, problem.seed, pass_rows.seen(visited), block.totals.weight),
             linear_model.column([configs[index] for index in active], TOLERANCE),
             _PATIENCE,
             tensors["best"],
@@ -229,7 +229,7 @@ class StochasticGradientSolver(LinearLearner, BatchesLearner, EpochsLearner):
         """
         whole = block.totals
         self.check_labels(self.loss(problem.label, configs[0]), block.y, block.weight)
-        visited = rows.blocks_of(problem, self.batch_rows(configs[0]), block, visit)
+        visited = pass_rows.blocks_of(problem, self.batch_rows(configs[0]), block, visit)
         tensors = self._penalised(configs, self._begun(problem, configs, state.tensors, 1.0, whole), whole)
         models = sgd_state.models_of(tensors)
         descent = self._descent(problem, configs, tensors, whole)
@@ -237,7 +237,7 @@ class StochasticGradientSolver(LinearLearner, BatchesLearner, EpochsLearner):
         descent = replace(descent, rate=np.where(unknown, 0.0, descent.rate))
         gradient, by_intercept, losses = kernel.gradients(models, descent, visited)
         square = sum(kernel.mean_square(each) * len(each.order) for each in visited)
-        weight = sum(rows.seen(each) for each in visited)
+        weight = sum(pass_rows.seen(each) for each in visited)
         return {
             "gradient": gradient,
             "by_intercept": by_intercept,
@@ -283,11 +283,11 @@ class StochasticGradientSolver(LinearLearner, BatchesLearner, EpochsLearner):
             raise Diverged("there are no training rows")
         self.check_labels(self.loss(problem.label, configs[0]), shard.y, shard.weight)
         picked = [configs[index] for index in active]
-        blocks = rows.blocks_of(problem, self.batch_rows(picked[0]), shard, visit)
+        blocks = pass_rows.blocks_of(problem, self.batch_rows(picked[0]), shard, visit)
         tensors = sgd_state.epoch_begun(sgd_state.chosen(state.tensors, active), visit)
         tensors = self._penalised(picked, tensors, whole)
         if not tensors["rate"].all():
-            tensors = self._begun(problem, picked, tensors, rows.steepness(blocks[0]), whole)
+            tensors = self._begun(problem, picked, tensors, pass_rows.steepness(blocks[0]), whole)
         return _Pass(active, blocks, tensors, self._descent(problem, picked, tensors, whole))
 
     def _penalised(self, configs: Sequence[Config], tensors: sgd_state.Arrays, whole: Totals) -> sgd_state.Arrays:
@@ -309,7 +309,7 @@ class StochasticGradientSolver(LinearLearner, BatchesLearner, EpochsLearner):
     ) -> sgd_state.Arrays:
         """Return the tensors with step lengths and first intercepts for configs that have not begun.
 
-        ``steepness`` stands for ‖x‖² + 1 of a row: its mean where all rows make a step together, else ``rows.steepness``.
+        ``steepness`` stands for ‖x‖² + 1 of a row: its mean where all rows make a step together, else ``pass_rows.steepness``.
         """
         fresh, loss = tensors["rate"] == 0, self.loss(problem.label, configs[0])
         started = self.started(problem, configs, tensors, whole)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from grouplearn.data.shard import Matrix
-from grouplearn.learners.trees.lightgbm.data import DataSet
+from grouplearn.learners.trees.lightgbm.binned_data import BinnedData
 from grouplearn.learners.trees.lightgbm.library import Handle, MatrixArguments, address, call, joined
 from grouplearn.models.state import FloatArray
 
@@ -28,10 +28,10 @@ class Booster(Handle):
     def __init__(self) -> None:
         super().__init__()
         #: Objects that the library points to but does not own.
-        self._sets: list[DataSet] = []
+        self._sets: list[BinnedData] = []
 
     @classmethod
-    def on(cls, data: DataSet, parameters: Mapping[str, Any]) -> Booster:
+    def on(cls, data: BinnedData, parameters: Mapping[str, Any]) -> Booster:
         """Return a booster without trees for the training rows."""
         made = cls()
         made._sets.append(data)
@@ -50,7 +50,7 @@ class Booster(Handle):
         """Take over another booster's trees."""
         call("LGBM_BoosterMerge", self.handle, other.handle)
 
-    def watch(self, data: DataSet) -> None:
+    def watch(self, data: BinnedData) -> None:
         """Also measure the metric on these rows."""
         self._sets.append(data)
         call("LGBM_BoosterAddValidData", self.handle, data.handle)

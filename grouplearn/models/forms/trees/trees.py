@@ -45,7 +45,7 @@ from grouplearn.models.forms.form import (
 )
 from grouplearn.models.forms.trees.leaf_tables import MOST_CASES, MOST_SLOTS, Grown, leaf_tables
 from grouplearn.models.forms.trees.leaves import LeafSets
-from grouplearn.models.forms.trees.onnx import tree_scores
+from grouplearn.models.forms.trees.onnx_trees import tree_scores
 from grouplearn.models.forms.trees.walks import TreeWalks
 from grouplearn.models.outputs.link import Link as ScoreLink
 from grouplearn.models.state import Artifact

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 from grouplearn.failures import TrainingFailed
 from grouplearn.runtime.ray.cluster import CONTROL, ClusterConnection, connect, start_private
-from grouplearn.runtime.ray.rows import JobRows
+from grouplearn.runtime.ray.job_rows import JobRows
 from grouplearn.runtime.ray.run import ClusterLost, RayRun
 from grouplearn.runtime.ray.supervised.pipe import (
     PULSE,

@@ -1,6 +1,6 @@
 """Messages between the user's process and its child, Ray's driver: frames of plain values on a private socket.
 
-Nothing from the child or its workers can run code in the user's process: a frame is data (``data.plain``). Only in the
+Nothing from the child or its workers can run code in the user's process: a frame is data (``plain_values``). Only in the
 other direction is code sent, that of a registered learner, as bytes that the user's process made.
 """
 
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from grouplearn.data.dataset import Dataset, DatasetFiles
-from grouplearn.data.files.plain import NotPlain, from_bytes, to_bytes
+from grouplearn.data.files.plain_values import NotPlain, from_bytes, to_bytes
 from grouplearn.data.lists import Lists
 from grouplearn.models.label import Label
-from grouplearn.runtime.ray.network import LearnerCode
+from grouplearn.runtime.ray.learner_code import LearnerCode
 from grouplearn.runtime.ray.settings import Cluster
 from grouplearn.schedule.averages import Averages
 from grouplearn.schedule.messages import (

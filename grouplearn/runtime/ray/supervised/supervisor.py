@@ -22,7 +22,7 @@ from grouplearn.data.files.held_directories import HeldDirectories
 from grouplearn.data.files.own_files import own_directory
 from grouplearn.failures import TrainingFailed
 from grouplearn.learners.contract.control import Interrupted
-from grouplearn.runtime.ray.network import handed_over
+from grouplearn.runtime.ray.learner_code import handed_over
 from grouplearn.runtime.ray.supervised.pipe import PULSE, Connected, Idle, Pipe, PipeClosed, Stop
 from grouplearn.runtime.ray.supervised.processes import end_leftovers, end_session
 

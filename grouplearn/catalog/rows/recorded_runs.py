@@ -11,7 +11,7 @@ import duckdb
 from grouplearn.bind.bound import BoundTrain
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog import naming
-from grouplearn.catalog.checks.flaws import refuse_flaws
+from grouplearn.catalog.checks.invalid_rows import refuse_invalid_rows
 from grouplearn.catalog.models import load_definition
 from grouplearn.catalog.records import StoredModel
 from grouplearn.catalog.schema import table
@@ -51,7 +51,7 @@ def earlier(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Earlier:
         source = table(model.location.catalog, name)
         return con.execute(f"SELECT {columns} FROM {source} WHERE model = '{model.id}'::UUID {rest}").fetchall()
 
-    refuse_flaws(con, model, ("groups", "units"))
+    refuse_invalid_rows(con, model, ("groups", "units"))
     definition = model.definition
     ((operator,),) = rows("operator", "models")
     units = rows("DISTINCT unit, group_id, configs, coalesce(fold, -1)", "units")

@@ -28,7 +28,7 @@ _OF_CASTS = frozenset({"models", "groups"})
 _COUNTS, _MOST_ROWS = ("n_rows", "n_train", "n_valid", "n_skipped"), 1 << 48
 
 
-def refuse_flaws(con: duckdb.DuckDBPyConnection, model: StoredModel, parts: Iterable[str]) -> None:
+def refuse_invalid_rows(con: duckdb.DuckDBPyConnection, model: StoredModel, parts: Iterable[str]) -> None:
     """Raise DataError if one of these tables has invalid rows for the model."""
     definition, catalog = model.definition, model.location.catalog
     for part in parts:

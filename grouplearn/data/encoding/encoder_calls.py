@@ -19,7 +19,7 @@ class EncoderOption:
     - ``doc``: what it means. ``default``: its value if it is not given; ``required``: it has to be.
     - ``low``, ``high``: the range of numbers. ``choices``: texts that are allowed, of a ``text`` no others.
     - ``words``: what a call needs that lacks it, such as "the number of buckets"; ``example``: a value in hints.
-    - ``told``: how a message about a wrong value begins. ``hint`` follows one that is a column, ``{column}`` or ``{call}``.
+    - ``wrong``: how a message about a wrong value begins. ``hint`` follows one that is a column, ``{column}`` or ``{call}``.
     - ``sets``: the field of ``Item`` that holds it; options of one encoder alone are in ``Item.options``.
     """
 
@@ -33,14 +33,14 @@ class EncoderOption:
     choices: tuple[str, ...] = ()
     words: str = ""
     example: str = "1"
-    told: str = ""
+    wrong: str = ""
     hint: str = ""
     sets: Literal["impute", "scope", "buckets"] | None = None
 
     @property
     def begins(self) -> str:
         """The beginning of messages about its values."""
-        return self.told or f"{self.name} must be"
+        return self.wrong or f"{self.name} must be"
 
     @property
     def allowed(self) -> str:

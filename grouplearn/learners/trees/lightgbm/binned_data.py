@@ -26,7 +26,7 @@ from grouplearn.learners.trees.lightgbm.library import (
 _ZERO = float(np.float32(1e-35))
 
 
-class DataSet(Handle):
+class BinnedData(Handle):
     """Binned rows with their labels, weights and categorical columns (by number).
 
     Validation rows use the bins of the training rows, ``reference``. Rows in files are in memory one block at a time,
@@ -40,7 +40,7 @@ class DataSet(Handle):
         rows: Shard | StoredShard,
         categorical: Sequence[int],
         parameters: Mapping[str, Any],
-        reference: DataSet | None = None,
+        reference: BinnedData | None = None,
         look: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class DataSet(Handle):
         place = None if values is None else address(given)
         call("LGBM_DatasetSetField", self.handle, name.encode(), place, len(given), type_of(given))
 
-    def _gains_by_blocks(self, rows: StoredShard, reference: DataSet | None) -> bool:
+    def _gains_by_blocks(self, rows: StoredShard, reference: BinnedData | None) -> bool:
         """Whether blocks save memory: linear trees keep all rows, a gang places bins together, and of few rows all place
         bins."""
         if str(self.parameters.get("linear_tree", False)).casefold() == "true" or "num_machines" in self.parameters:
@@ -73,12 +73,12 @@ class DataSet(Handle):
         call("LGBM_SampleIndices", n_rows, joined(self.parameters), address(drawn), ctypes.byref(count))
         return drawn[: count.value].astype(np.int64)
 
-    def _read_at_once(self, x: Matrix, reference: DataSet | None) -> None:
+    def _read_at_once(self, x: Matrix, reference: BinnedData | None) -> None:
         rows, other = MatrixArguments(x), None if reference is None else reference.handle
         given = (*rows.arguments, joined(self.parameters), other)
         call(f"LGBM_DatasetCreateFrom{rows.kind}", *given, ctypes.byref(self.handle))
 
-    def _read_in_blocks(self, rows: StoredShard, reference: DataSet | None, look: Callable[[], None]) -> None:
+    def _read_in_blocks(self, rows: StoredShard, reference: BinnedData | None, look: Callable[[], None]) -> None:
         give_back()  # the previous pack's memory
         if reference is None:
             self._place_bins(rows)

@@ -45,7 +45,7 @@ class Settings(dict[str, Any]):
 
 
 @dataclass(eq=False)
-class Asking:
+class PredictingConnection:
     """A connection that may call ``predict``, weakly referenced: a function held by DuckDB must not keep its connection
     alive."""
 
@@ -59,30 +59,30 @@ class Asking:
     is_new: bool = False
 
 
-_known: weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, Asking] = weakref.WeakKeyDictionary()
-_by_token: weakref.WeakValueDictionary[str, Asking] = weakref.WeakValueDictionary()
+_known: weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, PredictingConnection] = weakref.WeakKeyDictionary()
+_by_token: weakref.WeakValueDictionary[str, PredictingConnection] = weakref.WeakValueDictionary()
 
 
-def asking_for(connection: duckdb.DuckDBPyConnection) -> Asking:
+def entry_of(connection: duckdb.DuckDBPyConnection) -> PredictingConnection:
     """Return a connection's entry, made if there is none."""
-    asking = _known.get(connection)
-    if asking is None:
-        asking = _known[connection] = Asking(weakref.ref(connection))
-        _by_token[asking.token] = asking
-    return asking
+    entry = _known.get(connection)
+    if entry is None:
+        entry = _known[connection] = PredictingConnection(weakref.ref(connection))
+        _by_token[entry.token] = entry
+    return entry
 
 
-def known(connection: duckdb.DuckDBPyConnection) -> Asking | None:
+def known_entry(connection: duckdb.DuckDBPyConnection) -> PredictingConnection | None:
     """Return a connection's entry, None if there is none."""
     return _known.get(connection)
 
 
-def asking_of_token(token: str) -> Asking:
+def entry_of_token(token: str) -> PredictingConnection:
     """Return the entry with the token that ``predict`` passes; raises DataError if it is gone."""
-    asking = _by_token.get(token)
-    if asking is None:
+    entry = _by_token.get(token)
+    if entry is None:
         raise data_error("predict was called on a connection that is closed")
-    return asking
+    return entry
 
 
 def may_change_names(text: str) -> bool:
@@ -97,14 +97,14 @@ def may_make_macros(text: str) -> bool:
 
 def look_again(text: str) -> None:
     """After SQL has run, let every connection look up its models' names again: another one may see the changes."""
-    for asking in list(_known.values()):
-        asking.is_new = asking.is_new and not may_make_macros(text)
-        if asking.look_again is not None:
-            asking.look_again(text)
+    for entry in list(_known.values()):
+        entry.is_new = entry.is_new and not may_make_macros(text)
+        if entry.look_again is not None:
+            entry.look_again(text)
 
 
 def release(connection: duckdb.DuckDBPyConnection) -> None:
     """Forget a connection, and the models loaded for it."""
-    asking = _known.pop(connection, None)
-    if asking is not None:
-        _by_token.pop(asking.token, None)
+    entry = _known.pop(connection, None)
+    if entry is not None:
+        _by_token.pop(entry.token, None)

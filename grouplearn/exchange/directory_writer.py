@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from grouplearn.data.files.own_files import PRIVATE, NotOwn, own_file, plain_directory, write_whole
-from grouplearn.exchange.directory import LAYOUT, MANIFEST, PROGRAM, CannotExchange
-from grouplearn.exchange.places import Place, Stamps, place_of
+from grouplearn.exchange.directory_reader import LAYOUT, MANIFEST, PROGRAM, CannotExchange
+from grouplearn.exchange.export_target import ExportTarget, Stamps, place_of
 
 #: Retries if other processes take the target first; theirs is replaced, too.
 _ATTEMPTS = 100
@@ -74,7 +74,7 @@ def _entry(draft: _Draft, name: str, content: bytes) -> dict[str, Any]:
 
 
 @contextmanager
-def _draft(place: Place) -> Iterator[_Draft]:
+def _draft(place: ExportTarget) -> Iterator[_Draft]:
     """Yield a new locked directory beside the target; it is removed at the end unless it has become the target."""
     name = place.draft_name()
     os.mkdir(name, PRIVATE, dir_fd=place.parent)
@@ -132,7 +132,7 @@ def _given(directory: int, names: list[str], owner: int, group: int) -> bool:
     return True
 
 
-def _take_place(draft: _Draft, place: Place, known: Stamps, overwrite: bool) -> None:
+def _take_place(draft: _Draft, place: ExportTarget, known: Stamps, overwrite: bool) -> None:
     for _ in range(_ATTEMPTS):
         if not place.is_at(draft.name, draft.directory):
             raise _moved(place)
@@ -148,7 +148,7 @@ def _take_place(draft: _Draft, place: Place, known: Stamps, overwrite: bool) -> 
     raise CannotExchange(f'directory "{place.path}" could not be written: others write it all the time')
 
 
-def _moved(place: Place) -> CannotExchange:
+def _moved(place: ExportTarget) -> CannotExchange:
     return CannotExchange(
         f'directory "{place.path}" could not be written: while that was done, what was written was moved or replaced',
         "Name a place in a directory where nobody else may write.",

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from grouplearn.interrupting import LOOK_EVERY, look
+from grouplearn.interrupting import CHECK_EVERY, check_interrupt
 from grouplearn.parser.lexer.tokens import Kind, Token, edges, lex, opening
 
 HEAD_LENGTH = 24
@@ -40,8 +40,8 @@ def _first_piece(text: str, start: int) -> TextPiece:
     head: list[Token] = []
     depth = 0
     for count, token in enumerate(_decisive(text, start)):
-        if count % LOOK_EVERY == 0:
-            look()
+        if count % CHECK_EVERY == 0:
+            check_interrupt()
         if token.kind is Kind.SYMBOL:
             if token.text in OPENING:
                 depth += 1

@@ -13,7 +13,7 @@ import pyarrow as pa
 from grouplearn.catalog.records import ModelDefinition, Outcome, RunOutcome
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.encoding.registry import encoder_of, features_of
-from grouplearn.interrupting import pieces, watched
+from grouplearn.interrupting import checked_chunks, with_checks
 from grouplearn.layout.ragged import Ragged
 from grouplearn.models.forms.forms import form_of
 from grouplearn.train.job import GroupFacts
@@ -34,7 +34,7 @@ def columns_of(rows: Iterable[tuple[Any, ...]], **types: Any) -> Any:
             [pa.array(column, kind) for column, kind in zip(zip(*piece, strict=True), schema.types, strict=True)],
             schema,
         )
-        for piece in pieces(rows)
+        for piece in checked_chunks(rows)
     ]
     return pa.concat_tables(tables) if tables else schema.empty_table()
 
@@ -152,13 +152,13 @@ def _text(value: Any) -> str:
 def groups(outcome: Outcome) -> Any:
     """Return the rows of ``groups``."""
     every, facts = outcome.groups, outcome.facts
-    keys = [group.keys for group in watched(every)]
+    keys = [group.keys for group in with_checks(every)]
     offsets = np.concatenate([[0], np.cumsum([len(key) for key in keys])]).astype(np.int32)
     columns = {
         "group_id": pa.array(outcome.ids),
         "level": pa.array([group.level for group in every], pa.int32()),
         "keys": pa.ListArray.from_arrays(offsets, pa.array([*itertools.chain.from_iterable(keys)], pa.string())),
-        "n_rows": pa.array([group.n_rows for group in watched(every)], pa.int64()),
+        "n_rows": pa.array([group.n_rows for group in with_checks(every)], pa.int64()),
         "best": pa.array(outcome.best, mask=outcome.best < 0),
         "n_train": pa.array([each and each.n_train for each in facts], pa.int64()),
         "n_valid": pa.array([each and each.n_valid for each in facts], pa.int64()),

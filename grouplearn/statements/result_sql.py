@@ -1,4 +1,4 @@
-"""Answers of statements as SQL: a SELECT of the rows for the user."""
+"""What statements answer, as SQL: a SELECT of the rows that the user gets."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def setting(connection: duckdb.DuckDBPyConnection, name: str) -> Any:
     return connection.execute(f"SELECT {_SETTING}({sqltext.string(name)})").fetchall()[0][0]
 
 
-class Outside:
+class ExternalAccess:
     """What a statement on ``connection`` may use outside the database."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from grouplearn.catalog.records import RunOutcome
-from grouplearn.catalog.rows.rows import columns_of
-from grouplearn.interrupting import watched
+from grouplearn.catalog.rows.run_rows import columns_of
+from grouplearn.interrupting import with_checks
 from grouplearn.plan.explain.measured import LOST
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.job import UnitResult
@@ -18,8 +18,8 @@ from grouplearn.train.job import UnitResult
 
 def units(outcome: RunOutcome) -> Any:
     """Return the rows of ``units``: of those that ran step by step, and of the others."""
-    whole = [result for result in watched(outcome.units) if not (result.steps or result.lost)]
-    stepped = [result for result in watched(outcome.units) if result.steps or result.lost]
+    whole = [result for result in with_checks(outcome.units) if not (result.steps or result.lost)]
+    stepped = [result for result in with_checks(outcome.units) if result.steps or result.lost]
     by_step = columns_of(
         (row for result in stepped for row in _rows_of(result)),
         unit=pa.int32(),
@@ -56,7 +56,9 @@ def _whole_units(results: Sequence[UnitResult], schema: Any) -> Any:
         "loaded": [result.loaded for result in results],
     }
     columns = {name: pa.array(values, schema.field(name).type).take(of_unit) for name, values in per_unit.items()}
-    columns["group_id"] = pa.array([group for result in watched(results) for group in result.unit.groups], pa.int32())
+    columns["group_id"] = pa.array(
+        [group for result in with_checks(results) for group in result.unit.groups], pa.int32()
+    )
     columns["kind"] = pa.array(["unit"]).take(pa.array(np.zeros(first.size, np.int8)))
     columns["loaded"] = pa.array(np.where(first, columns["loaded"].to_numpy(), 0), pa.int64())
     columns["fetched"] = pa.array(np.zeros(first.size, np.int64))

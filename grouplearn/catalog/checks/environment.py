@@ -9,8 +9,8 @@ from typing import Any
 
 import duckdb
 
+from grouplearn.bind.sql.builtins import functions
 from grouplearn.bind.sql.expressions import query_of_view
-from grouplearn.bind.sql.pristine import functions
 from grouplearn.catalog.checks.attached import attachments_of
 from grouplearn.catalog.checks.search_path import Place, here
 from grouplearn.sqltext import folded, qualified
@@ -36,7 +36,7 @@ _MACROS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Defined:
+class Definition:
     """A macro, a view or a generated column (by its table's name): its place and name, folded, and its definition.
 
     Names in a macro are looked up where it is called; names in a view or column also where that is (``at_home``).
@@ -69,30 +69,30 @@ class Defined:
 
 
 #: A view that DuckDB has in every database, such as those of attached databases, settings and logs.
-OF_DUCKDB = Defined("", "", "", "")
+OF_DUCKDB = Definition("", "", "", "")
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class Environment:
     """What names mean on a connection: macros by name, and the databases and schemas in which an unqualified name is found.
 
     All names are folded as DuckDB does it.
     """
 
     con: duckdb.DuckDBPyConnection
-    macros: Mapping[str, Sequence[Defined]]
+    macros: Mapping[str, Sequence[Definition]]
     path: tuple[Place, ...]
     databases: frozenset[str]
-    _tables: dict[tuple[str, str, str], list[Defined]] = field(default_factory=dict)
+    _tables: dict[tuple[str, str, str], list[Definition]] = field(default_factory=dict)
 
-    def table(self, places: Iterable[Place], name: str) -> list[Defined] | None:
+    def table(self, places: Iterable[Place], name: str) -> list[Definition] | None:
         """Return what runs when a table or view of that name in any place is read; None if there is none."""
         self._load()
         found = [self._tables[*place, name] for place in places if (*place, name) in self._tables]
         found = [run for run in found if run != [OF_DUCKDB]] or found  # DuckDB's own views come last
         return [each for run in found for each in run] if found else None
 
-    def views(self) -> Iterator[Defined]:
+    def views(self) -> Iterator[Definition]:
         """Yield the views that somebody made."""
         self._load()
         yield from (each for run in self._tables.values() for each in run if each.is_query)
@@ -102,7 +102,7 @@ class Surroundings:
         asked = "SELECT 1 FROM system.main.duckdb_functions() WHERE lower(function_name) = lower(?) LIMIT 1"
         return bool(self.con.execute(asked, [name]).fetchall())
 
-    def hiding(self, places: Set[Place]) -> Iterator[Defined]:
+    def hiding(self, places: Set[Place]) -> Iterator[Definition]:
         """Yield the macros in these places that hide one of DuckDB's functions."""
         yield from (each for macros in self.macros.values() for each in macros if each.hides and each.place in places)
 
@@ -151,13 +151,13 @@ class Surroundings:
             run = (
                 [OF_DUCKDB]
                 if internal
-                else [Defined(key[0], key[1], key[2], query_of_view(sql), is_query=True, at_home=True)]
+                else [Definition(key[0], key[1], key[2], query_of_view(sql), is_query=True, at_home=True)]
             )
             self._tables.setdefault((*key,), []).extend(run)
         columns = "table_name, column_default FROM system.main.duckdb_columns() WHERE column_default IS NOT NULL"
         for *key, sql in self._folded(columns) if generated else ():
             if tuple(key) in generated:
-                self._tables[*key,].append(Defined(key[0], key[1], key[2], sql, at_home=True))
+                self._tables[*key,].append(Definition(key[0], key[1], key[2], sql, at_home=True))
 
     def _folded(self, rest: str) -> Iterator[tuple[Any, ...]]:
         query = f"SELECT database_name, schema_name, {rest}"
@@ -165,16 +165,16 @@ class Surroundings:
             yield folded(database), folded(schema), folded(name), *(other or "" for other in others)
 
 
-def surroundings(con: duckdb.DuckDBPyConnection) -> Surroundings:
+def environment_of(con: duckdb.DuckDBPyConnection) -> Environment:
     """Return what names mean on a connection."""
-    macros: dict[str, list[Defined]] = {}
+    macros: dict[str, list[Definition]] = {}
     for database, schema, written, kind, definition, parameters, hides in con.execute(_MACROS).fetchall():
         name, is_query, most = folded(written), kind == "table_macro", len(parameters or ())
-        macro = Defined(folded(database), folded(schema), name, definition or "", is_query, most)
+        macro = Definition(folded(database), folded(schema), name, definition or "", is_query, most)
         macros.setdefault(name, []).append(replace(macro, hides=hides or name in SYNTAX))
     now = attachments_of(con)
     databases = frozenset(folded(each.name) for each in now.attached) | {"temp"}
-    return Surroundings(con, macros, here(now), databases)
+    return Environment(con, macros, here(now), databases)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from grouplearn.learners.linear.coordinate_descent.block_rounds import (
     SURVEY,
     order_of,
 )
-from grouplearn.learners.linear.coordinate_descent.options import chooses, leaps
+from grouplearn.learners.linear.coordinate_descent.hyperparameters import chooses, leaps
 from grouplearn.models.state import State, Tensors, has_tensors_of
 
 

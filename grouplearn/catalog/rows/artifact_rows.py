@@ -13,7 +13,7 @@ import pyarrow as pa
 from grouplearn.catalog.artifacts import StoredArtifact, store_weights
 from grouplearn.catalog.records import ModelDefinition, Outcome
 from grouplearn.data.tensors import tensor_bytes
-from grouplearn.interrupting import watched
+from grouplearn.interrupting import with_checks
 from grouplearn.kernels import digests
 from grouplearn.layout.ragged import Ragged
 from grouplearn.models.forms.forms import form_of
@@ -32,7 +32,7 @@ def artifacts(definition: ModelDefinition, outcome: Outcome, wanted: BoolArray |
     wanted = kept(definition, outcome) if wanted is None else wanted
     part: list[Models] = []
     size = 0
-    for models in watched(outcome.trials.models):
+    for models in with_checks(outcome.trials.models):
         if part and size + models.nbytes > _MODEL_BYTES:
             yield _rows(definition, outcome, part)
             part, size = [], 0

@@ -23,7 +23,7 @@ def _database() -> duckdb.DuckDBPyConnection:
 
 
 @contextmanager
-def pristine() -> Iterator[duckdb.DuckDBPyConnection]:
+def pristine_database() -> Iterator[duckdb.DuckDBPyConnection]:
     """Lend a connection to the in-memory database to one thread at a time; uncommitted changes are undone afterwards."""
     with _LOCK, _database().cursor() as con:
         yield con
@@ -44,7 +44,7 @@ def functions() -> Mapping[str, Function]:
         "SELECT lower(function_name), list(DISTINCT function_type), coalesce(bool_or(stability = 'VOLATILE'), false)"
         " FROM duckdb_functions() GROUP BY ALL"
     )
-    with pristine() as con:
+    with pristine_database() as con:
         return {
             name: Function(frozenset(kinds), bool(volatile)) for name, kinds, volatile in con.execute(query).fetchall()
         }
@@ -53,14 +53,14 @@ def functions() -> Mapping[str, Function]:
 @functools.cache
 def keywords() -> Mapping[str, str]:
     """Return DuckDB's keywords, in lower case, with their categories."""
-    with pristine() as con:
+    with pristine_database() as con:
         return dict(con.execute("SELECT lower(keyword_name), keyword_category FROM duckdb_keywords()").fetchall())
 
 
 @functools.cache
 def types() -> frozenset[str]:
     """Return the names of DuckDB's types, in lower case."""
-    with pristine() as con:
+    with pristine_database() as con:
         return frozenset(
             name for (name,) in con.execute("SELECT DISTINCT lower(type_name) FROM duckdb_types()").fetchall()
         )

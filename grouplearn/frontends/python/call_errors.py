@@ -37,7 +37,7 @@ _OF_FUNCTION = re.compile(
 
 
 @contextmanager
-def told_by_functions() -> Iterator[None]:
+def shortened_errors() -> Iterator[None]:
     """Raise errors of ``predict`` and its kin in their own words, without DuckDB's on how it calls functions."""
     try:
         yield
@@ -49,7 +49,7 @@ def told_by_functions() -> Iterator[None]:
 
 
 @contextmanager
-def told_what_was_meant(query: Any, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+def errors_with_hints(query: Any, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
     """Say more than DuckDB does where a statement is near to one of ours, or a model's macro is given what it does not take."""
     try:
         yield
@@ -74,7 +74,7 @@ def told_what_was_meant(query: Any, connection: duckdb.DuckDBPyConnection) -> It
 
 def _misspelt(query: Any) -> Iterator[tuple[str, ParseError]]:
     """Yield the statements of a text that are near to one of ours, and what is wrong with each."""
-    from grouplearn.parser.lexer.split import split
+    from grouplearn.parser.lexer.statement_split import split
     from grouplearn.parser.misspelt import misspelt
 
     for piece in split(query) if isinstance(query, str) else ():

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from grouplearn.bind.sql.pristine import types
+from grouplearn.bind.sql.builtins import types
+from grouplearn.catalog.checks.environment import BOTTOMLESS, OF_DUCKDB, SYNTAX, Environment, own_functions
 from grouplearn.catalog.checks.fragments import Fragment, Node
 from grouplearn.catalog.checks.names import EXPRESSION, OUTSIDE, Use, follow, readings
-from grouplearn.catalog.checks.surroundings import BOTTOMLESS, OF_DUCKDB, SYNTAX, Surroundings, own_functions
 from grouplearn.errors import NotTrusted
 from grouplearn.sqltext import folded
 
@@ -51,25 +51,25 @@ _WHERE_TO_BE = (
 )
 
 
-def refuse(model: str, fragments: Iterable[Fragment], around: Surroundings) -> None:
+def refuse(model: str, fragments: Iterable[Fragment], environment: Environment) -> None:
     """Raise NotTrusted if an expression calls something that may access anything outside the databases, or is unknown."""
     for fragment in fragments:
         if fragment.tree is not None:
-            _refuse(model, fragment, [fragment.tree], around)
+            _refuse(model, fragment, [fragment.tree], environment)
 
 
-def refuse_clause(model: str, fragment: Fragment, around: Surroundings, forms: Sequence[str] = EXPRESSION) -> None:
+def refuse_clause(model: str, fragment: Fragment, environment: Environment, forms: Sequence[str] = EXPRESSION) -> None:
     """As ``refuse``, for a clause of TRAIN in each of the forms in which it may be read."""
-    trees = readings(around, fragment.text, forms)
+    trees = readings(environment, fragment.text, forms)
     if not trees:
         raise _refusal(model, fragment, "is not SQL that can be read")
     for tree in trees:
-        _refuse(model, fragment, [tree], around)
+        _refuse(model, fragment, [tree], environment)
 
 
-def _refuse(model: str, fragment: Fragment, trees: Sequence[Node], around: Surroundings) -> None:
-    for use in follow(around, trees):
-        if (found := problem(use, around)) is not None:
+def _refuse(model: str, fragment: Fragment, trees: Sequence[Node], environment: Environment) -> None:
+    for use in follow(environment, trees):
+        if (found := problem(use, environment)) is not None:
             raise _refusal(model, fragment, use.said(found))
 
 
@@ -79,23 +79,23 @@ def _refusal(model: str, fragment: Fragment, reason: str) -> NotTrusted:
     return NotTrusted(message, hint=next((hint for end, hint in hints if reason.endswith(end)), _TRUST))
 
 
-def problem(use: Use, around: Surroundings) -> str | None:
+def problem(use: Use, environment: Environment) -> str | None:
     """Return what is wrong with a use itself; the definition of what it names has uses of its own."""
     if use.kind in ("forbidden", "unread"):
         return use.name
     if use.is_call:
-        return _of_call(use, around)
+        return _of_call(use, environment)
     if use.kind == "table":
-        return _of_table(use, around)
-    return _of_type(use, around) if use.kind == "type" else None
+        return _of_table(use, environment)
+    return _of_type(use, environment) if use.kind == "type" else None
 
 
-def _of_call(use: Use, around: Surroundings) -> str | None:
-    name, named = use.name, around.macros.get(use.name, ())
+def _of_call(use: Use, environment: Environment) -> str | None:
+    name, named = use.name, environment.macros.get(use.name, ())
     if any(len(use.arguments) < macro.parameters and macro.database != "temp" for macro in named):
         return f"calls {name} without all of its arguments, and nobody tells what stands for the others"
     macros = [macro for macro in named if macro.is_query == (use.kind == "rows")]  # of one name there may be both
-    places = around.places(folded(use.database), folded(use.schema))
+    places = environment.places(folded(use.database), folded(use.schema))
     if any(macro.place in places for macro in macros):
         return None
     if name in _BY_NAME and (found := _of_named_aggregate(use)) is not None:
@@ -107,7 +107,7 @@ def _of_call(use: Use, around: Surroundings) -> str | None:
     if macros and not (use.database or use.schema or usual):
         return f"calls {name}, a macro of {macros[0].database}.{macros[0].schema}, {_ELSEWHERE}"
     listed = is_denied or name in own.names or name in own.of_rows
-    if not listed and not macros and not around.has_function(name):
+    if not listed and not macros and not environment.has_function(name):
         return f"calls {name}, {_GONE}"
     return f"calls {name}, {OUTSIDE if listed else _FOREIGN}"
 
@@ -121,13 +121,13 @@ def _of_named_aggregate(use: Use) -> str | None:
     return None if name in own_functions().names and name not in _DENIED else f"calls {name}, {_FOREIGN}"
 
 
-def _of_type(use: Use, around: Surroundings) -> str | None:
+def _of_type(use: Use, environment: Environment) -> str | None:
     """Return the problem with a type: for an unknown name DuckDB may install an extension."""
     name, is_qualified = use.name, bool(use.database or use.schema)
     if name == BOTTOMLESS:
         return _BY_DEPTH
-    places = around.places(use.database, use.schema)
-    made = [known for place in places if (known := around.types.get((*place, name))) is not None]
+    places = environment.places(use.database, use.schema)
+    made = [known for place in places if (known := environment.types.get((*place, name))) is not None]
     if made:
         return None if all(made) else f"has type {name}, which has members that DuckDB does not tell"
     if name in types() and not is_qualified:  # DuckDB looks for JSON after user-made types
@@ -135,14 +135,14 @@ def _of_type(use: Use, around: Surroundings) -> str | None:
     return f"has type {name}, which is none of those that DuckDB itself or an attached database has"
 
 
-def _of_table(use: Use, around: Surroundings) -> str | None:
-    places, name = use.places(around), folded(use.name)
-    run = around.table(places, name)
+def _of_table(use: Use, environment: Environment) -> str | None:
+    places, name = use.places(environment), folded(use.name)
+    run = environment.table(places, name)
     if run is None:
         whole = ".".join(part for part in (use.database, use.schema, use.name) if part)
         return f'reads "{whole}", which is no table or view of an attached database'
     if OF_DUCKDB in run:
         return f'reads "{use.name}", a view of DuckDB\'s own, of what is attached, set or logged'
-    if any((*place, name) in around.with_variants for place in places):
+    if any((*place, name) in environment.with_variants for place in places):
         return f'reads "{use.name}", which has a column of type {BOTTOMLESS}, for which DuckDB may end the process'
     return None

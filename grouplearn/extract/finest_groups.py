@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from grouplearn.data.dataset import runs_of
 from grouplearn.extract.row_order import Keys
-from grouplearn.interrupting import look, watched
+from grouplearn.interrupting import check_interrupt, with_checks
 
 IntArray = npt.NDArray[np.int64]
 #: Limit for group numbers, so that combining them with the next key cannot overflow.
@@ -18,7 +18,7 @@ _MOST_GROUPS = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
-class Leaves:
+class FinestGroups:
     """``keys`` are the texts of each finest group in row order, ``offsets`` (one more) their first rows.
 
     ``codes`` (leaves, keys) int32 number each key's texts in any order; -1 is NULL.
@@ -30,11 +30,11 @@ class Leaves:
 
     def runs(self, members: Sequence[int]) -> Mapping[Keys, Sequence[tuple[int, int]]]:
         """Return by key the runs of rows of each group of a grouping set; adjacent runs are merged."""
-        look()
+        check_interrupt()
         if tuple(members) == tuple(range(self.codes.shape[1])):
             offsets = self.offsets.tolist()
             spans = zip(self.keys, offsets, offsets[1:], strict=False)
-            return {keys: ((start, stop),) for keys, start, stop in watched(spans)}
+            return {keys: ((start, stop),) for keys, start, stop in with_checks(spans)}
         group = self._numbered(members)
         order = np.argsort(group, kind="stable")
         starts, stops, group = self.offsets[order], self.offsets[order + 1], group[order]
@@ -48,7 +48,7 @@ class Leaves:
         made = zip(examples, cuts, cuts[1:], strict=False)
         return {
             tuple([self.keys[leaf][key] for key in members]): runs_of(bounds, low, high)
-            for leaf, low, high in watched(made)
+            for leaf, low, high in with_checks(made)
         }
 
     def _numbered(self, members: Sequence[int]) -> IntArray:

@@ -10,7 +10,7 @@ import duckdb
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.memory import ran_out, rare_collections
 from grouplearn.errors import OutOfMemory, as_database_errors
-from grouplearn.interrupting import heard
+from grouplearn.interrupting import cancellable
 from grouplearn.parser.clauses.parameter_values import Parameters, bind_parameters
 from grouplearn.parser.statements import Nested, OurStatement, SetOption, Sql
 from grouplearn.prediction import functions
@@ -28,7 +28,7 @@ _CHANGES = ("WITH", "CREATE", "INSERT", "COPY", "UPDATE", "DELETE", "MERGE")
 def carry_out(statement: OurStatement, text: str, parameters: Parameters, at: StatementContext) -> Sequence[str | Sql]:
     """Return the pieces of a query whose rows are the result of ``statement``, parsed from ``text``."""
     try:
-        with as_database_errors(), heard(at.cancelled), rare_collections(), at.databases.statement():
+        with as_database_errors(), cancellable(at.cancelled), rare_collections(), at.databases.statement():
             if not isinstance(statement, SetOption):
                 guard = predictor_for(at.connection).guard
                 guard.refuse_hidden(at.connection, at.databases.attachments())

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grouplearn.data.files.own_files import PRIVATE, NotOwn, plain_directory
-from grouplearn.exchange.directory import MANIFEST, CannotExchange, is_as_written, read_manifest, said
+from grouplearn.exchange.directory_reader import MANIFEST, CannotExchange, is_as_written, read_manifest, said
 
 #: Kinds of hidden directories: one that is being written, and the previous one until it is replaced.
 _DRAFT, _EARLIER = "draft", "earlier"
@@ -34,7 +34,7 @@ Stamps = dict[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ExportTarget:
     """The target ``name`` in the directory with the descriptor ``parent``; ``path`` is for errors."""
 
     path: Path
@@ -177,14 +177,14 @@ class Place:
 
 
 @contextmanager
-def place_of(path: Path) -> Iterator[Place]:
+def place_of(path: Path) -> Iterator[ExportTarget]:
     """Open the directory around the target ``path``; raises CannotExchange if there is none."""
     try:
         parent = os.open(path.parent, _TO_NAME)
     except (FileNotFoundError, NotADirectoryError):
         raise CannotExchange(f'there is no directory "{path.parent}"', "Make it first.") from None
     try:
-        yield Place(path, parent, path.name or os.curdir)
+        yield ExportTarget(path, parent, path.name or os.curdir)
     finally:
         os.close(parent)
 

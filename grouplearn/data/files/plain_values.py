@@ -18,7 +18,7 @@ import numpy as np
 import safetensors.numpy
 
 from grouplearn.data.tensors import named_tensors
-from grouplearn.data.typed import Fields
+from grouplearn.data.typed_values import Fields
 
 #: Keys of mappings are texts, numbers, or tuples of at most this many, so that hashing a key is cheap.
 _LONGEST_KEY = 8

@@ -25,7 +25,7 @@ from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import Drawn, HeldOut
 from grouplearn.learners.trees.boosting import WITHOUT_SPLITS, is_forest, is_one_vs_all, is_random, native_metric
 from grouplearn.learners.trees.lightgbm import objectives, stumps
-from grouplearn.learners.trees.lightgbm.given import lightgbm_parameters
+from grouplearn.learners.trees.lightgbm.group_parameters import lightgbm_parameters
 from grouplearn.learners.trees.lightgbm.library import addresses, categorical_columns, joined
 from grouplearn.learners.trees.lightgbm.parameters import SEEDS, draws_rows
 from grouplearn.learners.trees.predicting import predicted_in_training, shares_of_one, with_ties
