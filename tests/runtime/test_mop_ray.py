@@ -32,7 +32,8 @@ def logged(results: tuple[UnitResult, ...]) -> Visits:
     )
 
 
-@pytest.mark.parametrize("patience", [None, 1])
+@pytest.mark.examples(1)
+@pytest.mark.parametrize("patience", [1, None])
 def test_ray_and_threads_give_the_same_bits_when_a_run_is_repeated(on_ray: RayRuntime, patience: int | None) -> None:
     job = a_job("mlp", TWO_CLASSES, patience, epochs=5)
     first = ran(on_ray, job, Hops(seed=4))

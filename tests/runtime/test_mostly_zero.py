@@ -94,6 +94,7 @@ def test_the_models_are_those_of_dense_rows(
                 assert one == other
 
 
+@pytest.mark.examples(1)
 @pytest.mark.parametrize("label", ["yes", "amount"])
 def test_a_group_has_the_same_bits_alone_and_among_others(label: str, sparse: list[bool]) -> None:
     alone = trained(label, "onehot(c)", where="g = 1")
@@ -102,6 +103,7 @@ def test_a_group_has_the_same_bits_alone_and_among_others(label: str, sparse: li
     assert alone == trained(label, "onehot(c)", "WITH (workers = 1)")
 
 
+@pytest.mark.examples(1)
 @pytest.mark.parametrize("learner", ["linear_regression", "logistic_regression"])
 def test_many_numbers_are_kept_as_they_are(learner: str, sparse: list[bool]) -> None:
     """More columns than a design of categories may have, of which a row sets all: zeros would be saved nowhere."""

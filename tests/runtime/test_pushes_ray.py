@@ -22,6 +22,7 @@ def ran(
     return on_ray.run(job, server(job, 2, averages, pushes), 2, watcher or Watcher(), lambda: False)
 
 
+@pytest.mark.examples(1)
 @pytest.mark.parametrize("averages", [STALE, Averages(3, batches=6, staleness=1)])
 def test_an_order_is_repeated_here_and_there(on_ray: RayRuntime, averages: Averages) -> None:
     job = a_job("mlp", TWO_CLASSES, epochs=6)

@@ -81,6 +81,7 @@ class Drainer(Watcher):
             self.said, _ = self.drain.communicate("now\n", timeout=60)
 
 
+@pytest.mark.thorough
 def test_a_worker_whose_machine_is_wanted_back_hands_over_what_it_has(two_machines: str) -> None:
     """It ends its step, the other takes its rows over, no step is lost, and bits are the same."""
     job = a_job("logistic", epochs=40)

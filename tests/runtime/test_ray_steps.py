@@ -54,7 +54,8 @@ def test_split_between_actors_is_whole_bit_by_bit(on_ray: RayRuntime, case: str)
     assert {step.worker for step in results[0].steps} == {0, 1}
 
 
-@pytest.mark.parametrize("patience", [None, 2])
+@pytest.mark.examples(1)
+@pytest.mark.parametrize("patience", [2, None])
 def test_lightgbm_in_a_gang_is_as_good_as_alone(on_ray: RayRuntime, patience: int | None) -> None:
     """Bins come from each member's rows and leaves from sums in another order: equal to 0.02 of the log-loss."""
     configs = ({"num_iterations": 12, "min_data_in_leaf": 5}, {"num_iterations": 6, "learning_rate": 0.3})
@@ -73,6 +74,7 @@ def test_lightgbm_in_a_gang_is_as_good_as_alone(on_ray: RayRuntime, patience: in
         assert our_trial.artifact is not None
 
 
+@pytest.mark.examples(1)
 @pytest.mark.parametrize(("learner", "shape"), [("mlp", {"hidden_layers": (6,)}), ("own", {"width": 6, "l2": 0.1})])
 def test_networks_in_a_gang_are_as_good_as_alone(on_ray: RayRuntime, learner: str, shape: dict[str, Any]) -> None:
     configs = tuple({"learning_rate": rate, **shape, "batch_size": 16} for rate in (0.02, 0.005))
@@ -110,6 +112,7 @@ class Killer(Watcher):
             os.kill(self.killed, signal.SIGKILL)
 
 
+@pytest.mark.examples(1)
 @pytest.mark.parametrize("case", ["binary, patience", "mlp, regression"])
 def test_a_worker_killed_between_steps_is_replaced_and_the_bits_stay(on_ray: RayRuntime, case: str) -> None:
     a_job = changed(CASES[case], epochs=40, patience=None)
