@@ -40,7 +40,7 @@ from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.options import REPLAY
 from grouplearn.statements import result_sql
 from grouplearn.statements.context import StatementContext
-from grouplearn.statements.notes.notes import seen_in_rows
+from grouplearn.statements.notes.notes import seen_in_groups
 from grouplearn.statements.workflow import planning, refitting, training
 from grouplearn.statements.workflow.replacing import refuse_failures
 from grouplearn.statements.workflow.scheduled import RunControls
@@ -120,8 +120,8 @@ class _Retry:
         identity, run = self._stored(_renumbered(outcome, ids), failed)
         validated = bound.holdout.kind != "none"
         stored = self.model.definition
-        # What concerns the whole statement is noted on its first group, which RETRY may not have trained.
-        notes = seen_in_rows(job, stored, outcome)
+        # TRAIN has noted what concerns the whole statement; RETRY reads the rows of some groups alone.
+        notes = seen_in_groups(job, stored, outcome)
         noted = {ids[number]: notes[number] for number in ids if number in notes}
         seen = with_kept(noted, run.notes)
         place = stored, identity, location.catalog

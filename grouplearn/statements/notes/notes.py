@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from grouplearn.catalog.notes import DataNotes, SeenInRows
+from grouplearn.catalog.notes import NOTHING_SEEN, DataNotes, SeenInRows
 from grouplearn.catalog.records import ModelDefinition, RunOutcome
 from grouplearn.statements.notes.best_trials import BestTrials
 from grouplearn.statements.notes.deviances import poor_deviances
@@ -24,27 +25,33 @@ def seen_in_rows(
     """Return the notes on the groups of a run; what concerns the whole statement is noted on the first group.
 
     ``times`` are columns with times, if rows were held out at random; ``left_out`` are columns that are no features, as
-    VALIDATE looks at them. The rows of a group are looked at only if its metrics or its number of skipped rows are
-    suspicious.
+    VALIDATE looks at them.
+    """
+    best, found = BestTrials.of(outcome.found), dict(seen_in_groups(job, definition, outcome))
+    first = best.first if best.groups else next(iter(job.groups), None)
+    of_columns = (*_of_times(times), *_of_validation(left_out)) if best.groups else ()
+    with np.errstate(all="ignore"):
+        of_statement = tuple(_of_statement(job, definition)) if first else ()
+    if first and (of_statement or of_columns):
+        own = found.get(first.id, SeenInRows())
+        found[first.id] = replace(own, urgent=(*own.urgent, *of_statement), mild=of_columns)
+    return found
+
+
+def seen_in_groups(job: Job, definition: ModelDefinition, outcome: RunOutcome) -> DataNotes:
+    """Return the notes on single groups of a run.
+
+    The rows of a group are looked at only if its metrics or its number of skipped rows are suspicious.
     """
     best = BestTrials.of(outcome.found)
+    if not best.groups:
+        return NOTHING_SEEN
     with np.errstate(all="ignore"):  # rows have numbers of any size, and what overflows is not noted
-        if best.groups:
-            return _seen(job, definition, best, (*_of_times(times), *_of_validation(left_out)))
-        of_statement = tuple(_of_statement(job, definition)) if job.groups else ()
-        return {job.groups[0].id: SeenInRows(urgent=of_statement)} if of_statement else {}
-
-
-def _seen(job: Job, definition: ModelDefinition, best: BestTrials, of_columns: tuple[str, ...]) -> DataNotes:
-    poor, skipped = poor_deviances(job, definition, best), skipped_rows(job, definition, best)
-    urgent = {group: (note,) for group, note in leaks(job, definition, best).items()}
-    of_statement = tuple(_of_statement(job, definition))
-    if of_statement:
-        urgent[best.first.id] = (*urgent.get(best.first.id, ()), *of_statement)
-    mild = {best.first.id: of_columns} if of_columns else {}
+        poor, skipped = poor_deviances(job, definition, best), skipped_rows(job, definition, best)
+        urgent = {group: (note,) for group, note in leaks(job, definition, best).items()}
     return {
-        group: SeenInRows(poor.get(group), urgent.get(group, ()), skipped.get(group), mild.get(group, ()))
-        for group in sorted({*poor, *urgent, *skipped, *mild})
+        group: SeenInRows(poor.get(group), urgent.get(group, ()), skipped.get(group))
+        for group in sorted({*poor, *urgent, *skipped})
     }
 
 

@@ -245,14 +245,14 @@ def _few_rows(job: Job, n_rows: int, train: int, valid: int, incomplete: int, un
     if n_rows < least:
         why = f"the group has {count(n_rows, 'row')}, fewer than min_rows = {least}"
     elif unlabelled == n_rows:
-        why = f"the label is NULL in each of the {count(n_rows, 'row')}"
+        why = f"the label is NULL in {_each(n_rows, 'row')}"
     elif incomplete and not train:
         why = (
-            f"each of the {incomplete} training rows has a missing or infinite feature value; "
+            f"{_each(incomplete, 'training row')} has a missing or infinite feature value; "
             "hint: impute(...) the features, or filter such rows in WHERE"
         )
     elif not train + valid:
-        why = f"the weight is 0 in each of the {count(n_rows - unlabelled, 'row')}"
+        why = f"the weight is 0 in {_each(n_rows - unlabelled, 'row')}"
     elif not train:
         why = f"no row is left to train on: VALIDATE holds out all {count(valid, 'row')}"
     else:
@@ -260,6 +260,10 @@ def _few_rows(job: Job, n_rows: int, train: int, valid: int, incomplete: int, un
         rows = labelled if n_rows - unlabelled < least else count(training, "training row")
         why = f"the group has {rows}, fewer than min_rows = {least}"
     return GroupFailed(why, facts)
+
+
+def _each(n_rows: int, what: str) -> str:
+    return f"the only {what}" if n_rows == 1 else f"each of the {count(n_rows, what)}"
 
 
 def _are_few(job: Job, train: RowNumbers, valid: RowNumbers) -> BoolArray:
